@@ -14,7 +14,7 @@ namespace aleator {
 class BoundDecoderStep {
  public:
   BoundDecoderStep(const StoredMatrix& embedding, std::optional<StoredMatrix> output,
-                   Floats output_norm, float eps, float attention_scale,
+                   std::optional<Floats> output_norm, float eps, float attention_scale,
                    Array<const double, 1> frequencies, double magnitude, bool interleaved,
                    float embedding_scale, const std::string& gate,
                    std::optional<Array<const double, 1>> window_frequencies,
@@ -25,7 +25,7 @@ class BoundDecoderStep {
                    int64_t rotated_from)
       : shape_{embedding.weights,
                weights_of(output),
-               output_norm.data(),
+               pointer(output_norm),
                {{frequencies.data(), int64_t(frequencies.size()), magnitude, interleaved,
                  rotated_from},
                 {pointer(window_frequencies),

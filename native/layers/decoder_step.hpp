@@ -61,7 +61,7 @@ constexpr int64_t most_groups = 2;
 
 struct DecoderShape {
   Weights embedding, output;           // [n_vocab, n_embd]; no output: hidden states are given
-  const float* output_norm = nullptr;  // [n_embd]
+  const float* output_norm = nullptr;  // [n_embd]; none: layers follow elsewhere
   Rotation rotation[most_groups];
   float eps = 0, attention_scale = 0;
   float embedding_scale = 1;

@@ -107,12 +107,12 @@ ALEATOR_BIND(decoder_step) {
   nb::class_<BoundDecoderStep>(m, "DecoderStep",
                                "A decoder, run for a micro-batch at a time on the processor.")
       .def(
-          nb::init<const StoredMatrix&, std::optional<StoredMatrix>, Floats, float, float,
-                   Array<const double, 1>, double, bool, float, const std::string&,
+          nb::init<const StoredMatrix&, std::optional<StoredMatrix>, std::optional<Floats>, float,
+                   float, Array<const double, 1>, double, bool, float, const std::string&,
                    std::optional<Array<const double, 1>>, double, bool, bool, const std::string&,
                    float, float, float, bool, std::optional<Floats>, std::optional<Floats>,
                    std::optional<StoredMatrix>, int64_t>(),
-          "embedding"_a, "output"_a.none(), "output_norm"_a, "eps"_a, "attention_scale"_a,
+          "embedding"_a, "output"_a.none(), "output_norm"_a.none(), "eps"_a, "attention_scale"_a,
           "frequencies"_a, "magnitude"_a, "interleaved"_a, "embedding_scale"_a = 1.0f,
           "gate"_a = "silu", "window_frequencies"_a.none() = nb::none(), "window_magnitude"_a = 1.0,
           "raw_keys"_a = false, "layer_norm"_a = false, "head_norm"_a = "",
@@ -120,8 +120,8 @@ ALEATOR_BIND(decoder_step) {
           "embedding_norm"_a.none() = nb::none(), "slopes"_a.none() = nb::none(),
           "position_embedding"_a.none() = nb::none(), "rotated_from"_a = 0,
           "See DecoderShape (native/layers/decoder_step.hpp). output: None: hidden states after "
-          "the "
-          "last norm in place of logits; frequencies: float64; gate: 'silu', 'silu_clamped', "
+          "the last norm in place of logits, and without that norm what the next layer takes; "
+          "frequencies: float64; gate: 'silu', 'silu_clamped', "
           "'gelu', 'gelu_exact', 'relu_squared', or 'gelu_rounded' as llama.cpp does; layer_norm: "
           "norms are layer norms, their weights followed by as many biases; head_norm: '', 'head', "
           "'rotated head', 'each' or 'all'; rotated_from: the first rotated channel of a head.")

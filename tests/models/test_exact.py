@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,10 +15,10 @@ from wide_models import MODELS, write_wide
 import aleator
 from aleator.cache.devices import CPU, Device
 from aleator.core.errors import ParameterError
-from aleator.models import build_decoder, exact, open_weights
+from aleator.models import build_decoder, exact, open_weights, placement
 from aleator.models.exact import check_device, check_memory, exact_bytes
 from aleator.models.native_decoder import NativeDecoder
-from aleator.models.placement import Place, Placement
+from aleator.models.placement import ON_CPU, Place, Placement
 
 CUDA = Device("cuda", 0)
 MIB = 2**20
@@ -83,23 +85,68 @@ def test_too_little_memory(gpu: Callable[..., None]) -> None:
         dtype="exact", device="cuda", n_ctx=2**16,
     )  # fmt: skip
     weights = aleator.load().weights
-    needed = exact_bytes(weights) + 256 * MIB
-    gpu(free=needed)
-    check_memory(weights, CUDA, 0)
-    with pytest.raises(ParameterError):
-        check_memory(weights, CUDA, 1)
+    for on_gpu in (6, 2):
+        places = Placement(CUDA, "exact", on_gpu).places(6)
+        needed = exact_bytes(weights, places) + 256 * MIB
+        gpu(free=needed)
+        check_memory(weights, places, 0)
+        with pytest.raises(ParameterError, match="give a smaller n_ctx, n_gpu_layers"):
+            check_memory(weights, places, 1)
 
 
-def test_what_is_not_on_one_device(gpu: Callable[..., None]) -> None:
+def test_the_first_layers_are_on_the_cpu() -> None:
+    weights = aleator.load().weights
+    places = Placement(CUDA, "exact", 2).places(6)
+    assert places == [ON_CPU] * 4 + [Place(CUDA, "exact")] * 2
+    whole, part = (exact_bytes(weights, Placement(CUDA, "exact", n).places(6)) for n in (6, 2))
+    assert 0 < part < whole / 2
+    assert exact_bytes(weights, Placement(CUDA, "exact", 0).places(6)) == 0
+
+
+@pytest.mark.parametrize("divided", ["cuda:0=0:3,cpu=3:6", "cpu=0:1,cuda:0=1:3,cpu=3:6"])
+def test_what_is_not_on_the_cpu_and_then_on_one_gpu(gpu: Callable[..., None], divided: str) -> None:
     gpu()
     refused(
-        "n_gpu_layers", "give n_gpu_layers=6 or 0", dtype="exact", device="cuda", n_gpu_layers=2
-    )
-    refused(
-        "device_map", "all layers on one device: give n_gpu_layers=6 or 0 in place of device_map",
-        dtype="exact", device_map="cpu=0:3,cuda:0=3:6",
+        "device_map", "the first layers on the CPU and the others on one GPU: give n_gpu_layers of 0 to 6",
+        dtype="exact", device_map=divided,
     )  # fmt: skip
     refused("offload_kqv", "give offload_kqv=True", dtype="exact", device="cuda", offload_kqv=False)
+
+
+@pytest.mark.parametrize("broken", ["old", "no triton", "no memory", "cache elsewhere"])
+def test_auto_is_the_cpu_where_a_gpu_cannot(
+    gpu: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    broken: str,
+) -> None:
+    monkeypatch.setattr(placement, "_has_cuda", lambda: True)
+    gpu((7, 5) if broken == "old" else (9, 0), MIB if broken == "no memory" else 2**40)
+    if broken == "no triton":
+        monkeypatch.setattr(exact, "find_spec", lambda name: None)
+    options: dict[str, Any] = {"offload_kqv": False} if broken == "cache elsewhere" else {}
+    model = aleator.load(dtype="exact", device="auto", **options)
+    assert isinstance(model.decoder, NativeDecoder)
+    why = {
+        "old": "needs a GPU of compute capability 8.0 or above, and cuda has 7.5",
+        "no triton": "needs Triton: pip install",
+        "no memory": "1 MiB are free",
+        "cache elsewhere": "reads the cache on the GPU",
+    }
+    assert re.search(f"device='auto': the CPU computes, as .*{why[broken]}", caplog.text)
+
+
+def test_auto_without_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(placement, "_has_cuda", lambda: False)
+    caplog.set_level(logging.INFO, "aleator")
+    for options in ({"dtype": "exact"}, {"n_gpu_layers": 3}, {}):
+        caplog.clear()
+        model = aleator.load(device="auto", **options)
+        assert isinstance(model.decoder, NativeDecoder)
+        assert "device='auto': the CPU computes, as PyTorch finds no CUDA device" in caplog.text
+    refused("dtype", "dtype='float8': give", dtype="float8", device="auto")
 
 
 def test_forms_that_are_not_exact() -> None:
@@ -117,7 +164,7 @@ def test_steps_are_not_recorded() -> None:
 
     context = Context(build_decoder(weights, places=[Place(Device("meta"), "exact")] * 6), n_ctx=8)
     with pytest.raises(
-        ParameterError, match="dtype='exact' computes in Triton's: give multi_step=1"
+        ParameterError, match="dtype='exact' captures each of its own in a graph: give multi_step=1"
     ):
         check_model(context)
 
@@ -133,7 +180,7 @@ def test_bytes_are_those_of_the_decoder(tmp_path: Path, name: str, kind: str) ->
         weights, places=[Place(Device("meta"), "exact")] * weights.config.n_layers
     )
     found = sum(storages(decoder, {}, set()).values())
-    assert exact_bytes(weights) == pytest.approx(found, rel=0.02)
+    assert exact_bytes(weights, decoder.places) == pytest.approx(found, rel=0.02)
 
 
 def storages(holder: object, found: dict[int, int], known: set[int]) -> dict[int, int]:

@@ -20,8 +20,8 @@ SEQUENCES = (1, 4, 16)
 """Sequences that a step has a token of, each in a table of its own."""
 EXAMPLES = """\
 For dtype='exact': weights as they are stored, with the CPU's bits.  No GPU is needed, and no matrix is
-read.  Time is bytes over bandwidth plus launches times their cost: an estimate, not a measurement.  Steps
-are not captured in graphs yet; launches one by one from Python cost several times the default.
+read.  Time is bytes over bandwidth plus launches times their cost: an estimate, not a measurement.  The
+default cost is that of a captured graph; launches one by one, as of prompts, cost several times as much.
 
 examples:
   aleator plan

@@ -197,6 +197,20 @@ class CacheFull(CacheError):
         self.needed, self.free, self.evictable = needed, free, evictable
 
 
+class DeviceOutOfMemory(AleatorError, MemoryError):
+    """A device has no memory left for a step; the cache is as it was.
+
+    ``device`` is its name, ``tokens`` how many the step has.
+    """
+
+    def __init__(self, device: str, tokens: int, found: str) -> None:
+        super().__init__(
+            f"{device} has no memory left for a step of {tokens} tokens ({found.splitlines()[0]:.200}): give a "
+            "smaller n_ubatch or n_ctx, or fewer layers there with n_gpu_layers"
+        )
+        self.device, self.tokens = device, tokens
+
+
 class CacheBusy(CacheError):
     """Another thread has used the cache for longer than ``timeout``, the seconds to wait."""
 

@@ -146,7 +146,7 @@ def device_plan(
     if not isinstance(decoder, TorchDecoder):
         raise TypeError("a decoder on a device is PyTorch's or Triton's")
     steps = [_step(decoder, made.memory, n, n_ctx, type_k, type_v) for n in sequences]
-    return DevicePlan(exact_bytes(weights), SCRATCH, n_ctx, steps)
+    return DevicePlan(exact_bytes(weights, places), SCRATCH, n_ctx, steps)
 
 
 def _step(

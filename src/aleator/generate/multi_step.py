@@ -136,7 +136,9 @@ class DecodeLoop:
         self.capture = captures_graphs(device) if capture is None else capture
         self.cells = ReservedCells(cache, batch, decoder.shift_keys)
         self._highest = context.n_ctx - 1
-        decoder.rotary.angles(torch.zeros(1, dtype=torch.int64, device=device), self._highest)
+        decoder.rotary_of(False).angles(
+            torch.zeros(1, dtype=torch.int64, device=device), self._highest
+        )
 
         def integers(*shape: int) -> torch.Tensor:
             return torch.zeros(*shape, dtype=torch.int64, device=device)
@@ -346,8 +348,8 @@ def check_model(context: Context) -> None:
     if decoder.dtype == EXACT:
         raise ParameterError(
             "multi_step",
-            "multi_step records the steps of PyTorch's form, and dtype='exact' computes in Triton's: give "
-            "multi_step=1, or load the model with another dtype",
+            "multi_step records the steps of PyTorch's form, and dtype='exact' captures each of its own in a "
+            "graph: give multi_step=1, or load the model with another dtype",
         )
     if len(set(decoder.places)) > 1:
         raise ParameterError(

@@ -115,7 +115,7 @@ class ModelOptions(Options):
     """Options of :func:`aleator.load` beside those of a context."""
 
     device: str | None = own(
-        "what computes: cpu, cuda, cuda:1 ...",
+        "what computes: cpu, cuda, cuda:1 ...; auto: cuda where it can, else cpu, and the log says why",
         None, flags=("--device",), metavar="NAME", shown="cuda where there is one, else cpu",
     )  # fmt: skip
     dtype: torch.dtype | str | None = own(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
-from aleator.cache.devices import Device
+from aleator.cache.devices import CPU
 from aleator.core.errors import ParameterError
 from aleator.core.options import declarations, renamed, takes
 from aleator.engine.job import cells_needed, sequences_needed
@@ -40,7 +41,7 @@ from aleator.language_model.scoring import ScoringModel
 from aleator.models.build import build_decoder
 from aleator.models.exact import check_memory, exact_form
 from aleator.models.hub.bundled import bundled_model
-from aleator.models.placement import EXACT, placement
+from aleator.models.placement import AUTO, EXACT, Place, Placement, placement
 from aleator.models.sizes import cache_of_layers
 from aleator.models.weights import Weights, open_weights
 from aleator.samplers import SamplingParams
@@ -58,6 +59,9 @@ if TYPE_CHECKING:
         GenerateKeywords,
         LoadKeywords,
     )
+
+
+log = logging.getLogger(__name__)
 
 
 @takes(declarations(ModelOptions).values(), LOADED)
@@ -84,13 +88,16 @@ def load(
     chosen, given = of_loading(options)
     where = placement(chosen.device, chosen.dtype, chosen.n_gpu_layers, chosen.device_map)
     weights = open_weights(bundled_model() if path is None else path)
-    places = where.places(weights.config.n_layers)
+    try:
+        places, form = _placed(weights, where, chosen.n_ctx, ContextOptions.of(given))
+    except (ParameterError, ImportError) as error:
+        if chosen.device != AUTO or where.device == CPU:
+            raise
+        log.warning("device='auto': the CPU computes, as %s", error)
+        places, form = _placed(
+            weights, placement(CPU, chosen.dtype), chosen.n_ctx, ContextOptions.of(given)
+        )
     tokenizer = Tokenizer(load_vocabulary(weights))
-    form = "auto"
-    if where.dtype == EXACT:
-        form = exact_form(weights, places)
-        if form == "triton":
-            _check_room(weights, places[0].device, chosen.n_ctx, ContextOptions.of(given))
     decoder = build_decoder(weights, progress=progress, places=places, form=form)
     draft: LanguageModel | None = None
     if chosen.model_draft is not None:
@@ -99,8 +106,20 @@ def load(
     return LanguageModel(weights, decoder, tokenizer, options=chosen, draft=draft, **given)
 
 
+def _placed(
+    weights: Weights, where: Placement, n_ctx: int | None, options: ContextOptions
+) -> tuple[list[Place], str]:
+    """The place of each layer and the decoder's form; what a GPU cannot compute is refused."""
+    places, form = where.places(weights.config.n_layers), "auto"
+    if where.dtype == EXACT:
+        form = exact_form(weights, places)
+        if form == "triton":
+            _check_room(weights, places, n_ctx, options)
+    return places, form
+
+
 def _check_room(
-    weights: Weights, device: Device, n_ctx: int | None, options: ContextOptions
+    weights: Weights, places: Sequence[Place], n_ctx: int | None, options: ContextOptions
 ) -> None:
     """Refuse, before anything is loaded, what a GPU has no room for."""
     if not options.offload_kqv:
@@ -110,7 +129,8 @@ def _check_room(
     sizes = cache_of_layers(
         weights.config, positions(weights, n_ctx), options.type_k, options.type_v
     )
-    check_memory(weights, device, sum(map(sum, sizes)))
+    on_gpu = (sum(of) for of, place in zip(sizes, places, strict=True) if place.dtype == EXACT)
+    check_memory(weights, places, sum(on_gpu))
 
 
 def check_same_vocabulary(vocab: Vocabulary, other: Vocabulary, path: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from aleator.core.errors import ParameterError
 from aleator.core.packages import required_torch
 from aleator.models.decoder import Decoder, Progress
-from aleator.models.exact import check_device, exact_form
+from aleator.models.exact import exact_form
 from aleator.models.native_decoder import NativeDecoder, why_not_native
 from aleator.models.placement import EXACT, ON_CPU, Place, placement
 from aleator.models.weights import Weights
@@ -51,9 +51,9 @@ def build_decoder(
     if places is None:
         dtype = EXACT if form == "triton" and dtype is None else dtype
         places = placement(device, dtype).places(weights.config.n_layers)
-    if form == "auto" and EXACT in (dtype, places[0].dtype):
+    if form == "auto" and EXACT in (dtype, places[-1].dtype):
         form = exact_form(weights, places)
-    if form == "torch" and EXACT in (dtype, places[0].dtype):
+    if form == "torch" and EXACT in (dtype, places[-1].dtype):
         raise ParameterError("dtype", "dtype='exact' with form='torch': give form='triton'")
     others = [place for place in places if place != ON_CPU]
     can = not others
@@ -85,8 +85,9 @@ def _in_triton(weights: Weights, places: Sequence[Place], progress: Progress | N
                 f"dtype={place.dtype!r}: form='triton' keeps weights as they are stored and computes in "
                 "float32: give dtype='exact', or leave it out",
             )
-    check_device(places[0].device)
-    places = [Place(place.device, EXACT) for place in places]
+    if places[-1].dtype != EXACT:
+        places = [Place(place.device, EXACT) for place in places]
+    exact_form(weights, places)
     from aleator.models.triton_decoder import TritonDecoder  # PyTorch and Triton are optional
 
     return TritonDecoder(weights, places, progress)

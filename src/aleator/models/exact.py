@@ -11,9 +11,10 @@ from aleator.cache.devices import Device
 from aleator.core.errors import ParameterError
 from aleator.core.packages import required_torch
 from aleator.models.native_decoder import why_not_native
-from aleator.models.placement import EXACT, Place
+from aleator.models.placement import EXACT, Place, placed
 
 if TYPE_CHECKING:
+    from aleator.models.config import ModelConfig
     from aleator.models.files.tensor_types import StoredTensor
     from aleator.models.weights import Weights
 
@@ -27,20 +28,40 @@ _BESIDES = ("conv1d", "shortconv.conv", "position_embd", "ssm_a")
 
 
 def exact_form(weights: Weights, places: Sequence[Place]) -> str:
-    """The form that computes ``dtype="exact"``: "triton" on a GPU, "native" on the CPU.
+    """The form that computes ``dtype="exact"``: "triton" with layers on a GPU, "native" on the CPU alone.
 
     Raises:
-        ParameterError: the GPU is too old, or the CPU's form does not compute the model.
+        ParameterError: the GPU is too old, the CPU's form does not compute the model, or its layers cannot be
+            on both.
         ImportError: PyTorch or Triton is needed and not installed.
     """
-    if places[0].dtype == EXACT:
-        check_device(places[0].device)
-        return "triton"
-    if why := why_not_native(weights):
+    first, n = sum(place.dtype != EXACT for place in places), len(places)
+    if first < n:
+        check_device(places[-1].device)
+    if first and (why := why_not_native(weights)):
         raise ParameterError(
             "dtype", f"dtype='exact' does not compute {why} on the CPU: leave dtype out"
         )
-    return "native"
+    if 0 < first < n:
+        _check_division(weights.config, first)
+    return "triton" if first < n else "native"
+
+
+def _check_division(config: ModelConfig, first: int) -> None:
+    """See that the layers from ``first`` on need nothing of those before but their output."""
+    n = config.n_layers
+    shared = [config.keys_of(layer) for layer in range(first, n) if config.attends(layer)]
+    if config.per_layer is not None:
+        why, most = "every layer takes the tokens' embeddings", n
+    elif min(shared, default=first) < first:
+        why, most = f"later layers read the keys of layer {min(shared)}", n - min(shared)
+    else:
+        return
+    few = "" if most == n else f"{most} or more, "
+    raise ParameterError(
+        "n_gpu_layers",
+        f"n_gpu_layers={n - first} with dtype='exact': in {config.architecture} {why}: give {few}{n} or 0",
+    )
 
 
 def check_device(device: Device) -> None:
@@ -62,27 +83,29 @@ def check_device(device: Device) -> None:
         )
 
 
-def check_memory(weights: Weights, device: Device, cache_bytes: int) -> None:
-    """See that a model fits into what is free on a device; ParameterError says how much it takes."""
+def check_memory(weights: Weights, places: Sequence[Place], cache_bytes: int) -> None:
+    """See that layers fit into what is free on the last one's device; ParameterError says how much they take."""
     torch = required_torch("dtype='exact' on a GPU")
+    device = places[-1].device
     free, _ = torch.cuda.mem_get_info(str(device))
-    of_weights = exact_bytes(weights)
+    of_weights = exact_bytes(weights, places)
     needed = of_weights + cache_bytes + SCRATCH
     if needed > free:
         raise ParameterError(
             "device",
             f"{weights.path} takes {_mib(needed)} on {device}: weights {_mib(of_weights)}, cache "
-            f"{_mib(cache_bytes)}, {_mib(SCRATCH)} for steps; {_mib(free)} are free: give a smaller n_ctx, a "
-            "file with fewer bits, or device='cpu'",
+            f"{_mib(cache_bytes)}, {_mib(SCRATCH)} for steps; {_mib(free)} are free: give a smaller n_ctx, "
+            "n_gpu_layers, a file with fewer bits, or device='cpu'",
         )
 
 
-def exact_bytes(weights: Weights) -> int:
-    """The bytes of a model's weights on the device, without reading them.
+def exact_bytes(weights: Weights, places: Sequence[Place]) -> int:
+    """The bytes of the weights at places that are "exact", without reading them.
 
     Matrices are kept in about their bits, laid out anew; all else is in float32.
     """
-    return sum(_bytes_of(name, weights.stored(name)) for name in weights.names())
+    names = [name for name, place in placed(weights, places) if place.dtype == EXACT]
+    return sum(_bytes_of(name, weights.stored(name)) for name in names)
 
 
 def _bytes_of(name: str, stored: StoredTensor) -> int:

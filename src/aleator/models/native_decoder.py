@@ -46,7 +46,8 @@ class NativeDecoder(Decoder):
     Attributes:
         embedding: of tokens, [n_vocab, n_embd].
         head: the output matrix; None: hidden states are given in place of logits.
-        output_norm: the last normalisation.
+        n_layers: of the first layers, how many it computes.
+        output_norm: the last normalisation; None: what the next layer takes is given.
         embedding_norm: that of embeddings, if there is one.
         positions: the vectors of positions, if there are any.
         gate: the activation of feed-forward parts.
@@ -58,8 +59,12 @@ class NativeDecoder(Decoder):
         embedding_parts: what layers do with them, one for each layer.
     """
 
-    def __init__(self, weights: Weights, progress: Progress | None = None) -> None:
+    def __init__(
+        self, weights: Weights, progress: Progress | None = None, n_layers: int | None = None
+    ) -> None:
+        """Read the tensors of the first ``n_layers`` layers and what is before them; None: of all."""
         config = weights.config
+        self.n_layers = config.n_layers if n_layers is None else n_layers
         super().__init__(weights, [ON_CPU] * config.n_layers)
         shape = (config.n_vocab, config.n_embd)
         self.embedding = stored_weight(weights, "token_embd", *shape, bias=False)
@@ -67,7 +72,7 @@ class NativeDecoder(Decoder):
         self.recurrent: list[Stateful[Stored, Floats]] = []
         self.feeding: list[FeedForwardAlone[Stored, Floats]] = []
         self.embedding_parts: list[LayerEmbedding[Stored, Floats]] = []
-        for layer in range(config.n_layers):
+        for layer in range(self.n_layers):
             if progress is not None:
                 progress(layer, config.n_layers)
             source = StoredLayer(weights, layer)
@@ -88,7 +93,6 @@ class NativeDecoder(Decoder):
             sizes = config.per_layer.n_vocab, config.n_layers * config.per_layer.width
             self.embedding_table = stored_weight(weights, TABLE, *sizes, bias=False)
         self.gate = gate_of(outside)
-        self.output_norm = outside.norm(self.architecture.output_norm)
         self.embedding_norm: Floats | None = None
         if self.architecture.embedding_norm:
             self.embedding_norm = outside.norm("token_embd_norm")
@@ -97,9 +101,13 @@ class NativeDecoder(Decoder):
             self.positions = stored_weight(
                 weights, "position_embd", self.n_positions, config.n_embd, bias=False
             )
-        self.head: StoredWeight | None = self.embedding
-        if not config.tied:
-            self.head = stored_weight(weights, "output", *shape, bias=False)
+        self.output_norm: Floats | None = None
+        self.head: StoredWeight | None = None
+        if self.n_layers == config.n_layers:
+            self.output_norm = outside.norm(self.architecture.output_norm)
+            self.head = self.embedding
+            if not config.tied:
+                self.head = stored_weight(weights, "output", *shape, bias=False)
         weights.check.start()
         if progress is not None:
             progress(config.n_layers, config.n_layers)
@@ -131,6 +139,7 @@ class NativeStep(Step):
         self.n_vocab, self._softcap = config.n_vocab, config.logit_softcap
         self._scale = np.float32(config.logit_scale)
         self._decoder, self._pool = decoder, pool
+        self._kinds = {block.windowed for block in decoder.blocks}
         self._build()
 
     def _build(self) -> None:
@@ -172,7 +181,7 @@ class NativeStep(Step):
             )
         blocks, spaces = iter(decoder.blocks), iter(decoder.recurrent)
         feeding = iter(decoder.feeding)
-        for layer in range(config.n_layers):
+        for layer in range(decoder.n_layers):
             if first is not None and windows is not None and config.attends(layer):
                 block = next(blocks)
                 add_attention(step, block, (windows if block.windowed else first).rows)
@@ -211,11 +220,11 @@ class NativeStep(Step):
             self._build()
         seen = _nothing_seen(len(positions))
         far = runs = distances = None
-        if base is not None:
+        if base is not None and False in self._kinds:
             seen = base.cell_ids, *base.seen
-        if window is not None:
+        if window is not None and True in self._kinds:
             far = (window.cell_ids, *window.seen, window.first, window.sunk)
-        if states is not None:
+        if states is not None and self._decoder.recurrent:
             runs = (states.starts, states.sources, states.order, states.stores)
         if base is not None and self._decoder.slopes is not None:
             distances = base.seen_positions()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import dropwhile, pairwise
 from typing import TYPE_CHECKING
 
 from aleator.cache.devices import (
@@ -29,8 +30,12 @@ DTYPES = {"float32": 4, "float16": 2, "bfloat16": 2}
 """Types to compute in, and the bytes of a number."""
 EXACT = "exact"
 """In place of a type: weights as the file has them, activations in float32, and the CPU's bits everywhere."""
+AUTO = "auto"
+"""The device that can compute: see :func:`placement`, and :func:`aleator.load` for "exact"."""
 DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
 """Files of drivers: for CUDA, for CUDA under Windows, and for AMD's devices, which PyTorch calls CUDA too."""
+
+log = logging.getLogger(__name__)
 
 _EXAMPLE = "'cpu=0:20,cuda:0=20:32' or [('cpu', 0, 20), ('cuda:0', 20, 32)]"
 _PART = re.compile(r"\s*([^=\s]+)=(\d{1,9}):(\d{1,9})\s*")
@@ -167,19 +172,20 @@ class Placement:
         """Where each of so many layers computes.
 
         Raises:
-            ParameterError: the map is of more or of fewer layers; "exact" on more than one device.
+            ParameterError: the map is of more or of fewer layers; "exact" on more than the CPU and then one device.
         """
         if self.device_map is not None:
             devices = self.device_map.devices(n_layers)
         else:
             on = n_layers if self.n_gpu_layers is None else min(self.n_gpu_layers, n_layers)
             devices = [CPU] * (n_layers - on) + [self.device] * on
-        if self.dtype == EXACT and len(set(devices)) > 1:
+        after = list(dropwhile(lambda device: device.type == "cpu", devices))
+        if self.dtype == EXACT and len(set(after)) > 1:
             name = "n_gpu_layers" if self.device_map is None else "device_map"
             raise ParameterError(
                 name,
-                f"dtype='exact' computes all layers on one device: give n_gpu_layers={n_layers} or 0 in place "
-                f"of {name}, or another dtype",
+                "dtype='exact' computes the first layers on the CPU and the others on one GPU: give n_gpu_layers "
+                f"of 0 to {n_layers} in place of {name}, or another dtype",
             )
         # Native code has these bits: it takes weights as they are stored.
         on_cpu = "float32" if self.dtype == EXACT else self.dtype or "float32"
@@ -194,7 +200,7 @@ def placement(
 
     Args:
         device: "cpu", "cuda" or "cuda:N", or PyTorch's object for it; None: CUDA where there is one, else the
-            CPU.
+            CPU; "auto": the same, and the log says why it is the CPU.
         dtype: a type's name, or PyTorch's object for it, or "exact"; None: float32 on the CPU, bfloat16 on
             CUDA.
         n_gpu_layers: so many of the last layers are on a CUDA device, the others on the CPU; None: all are
@@ -214,8 +220,12 @@ def placement(
         for each, _, _ in made.parts:
             require_device("device_map", each)
         return Placement(made.parts[-1][0], checked_dtype(dtype), device_map=made)
-    if device is None:
-        device = "cuda" if n_gpu_layers != 0 and _has_cuda() else "cpu"
+    if device is None or device == AUTO:
+        found = n_gpu_layers != 0 and _has_cuda()
+        if device == AUTO and not found:
+            log.info("device='auto': the CPU computes, as PyTorch finds no CUDA device")
+            n_gpu_layers = 0
+        device = "cuda" if found else "cpu"
     place = checked_device("device", device)
     if n_gpu_layers is not None and (n_gpu_layers == 0) != (place.type == "cpu"):
         remedy = (
@@ -247,21 +257,25 @@ def weight_bytes(weights: Weights, places: Sequence[Place]) -> dict[str, int]:
     last norm and the output matrix at the last; a matrix that is both is counted at both where these are two.
     """
     sizes: list[tuple[Device, int]] = []
-    first, last = places[0], places[-1]
-    for name in weights.names():
-        if name.startswith("blk."):
-            at = {places[int(name.split(".", 2)[1])]}
-        elif name.startswith("token_embd.") and weights.config.tied:
-            at = {first, last}
-        else:
-            at = {last if name.startswith("output") else first}
+    for name, place in placed(weights, places):
         stored = weights.stored(name)
-        for place in at:
-            in_type = stored.n_elements * DTYPES.get(place.dtype, 0)
-            sizes.append((place.device, stored.data.size if _as_stored(place) else in_type))
+        in_type = stored.n_elements * DTYPES.get(place.dtype, 0)
+        sizes.append((place.device, stored.data.size if _as_stored(place) else in_type))
     order = dict.fromkeys(str(place.device) for place in places)
     made = sizes_by_device(sizes)
     return {name: made[name] for name in order}
+
+
+def placed(weights: Weights, places: Sequence[Place]) -> Iterator[tuple[str, Place]]:
+    """Each tensor's name and where it is, twice for a matrix that is at two places."""
+    first, last = places[0], places[-1]
+    for name in weights.names():
+        if name.startswith("blk."):
+            yield name, places[int(name.split(".", 2)[1])]
+        elif name.startswith("token_embd.") and weights.config.tied:
+            yield from ((name, place) for place in {first, last})
+        else:
+            yield name, last if name.startswith("output") else first
 
 
 def _as_stored(place: Place) -> bool:

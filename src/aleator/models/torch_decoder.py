@@ -5,7 +5,8 @@ It computes on devices, and states in readable form what native decoders compute
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,11 +18,12 @@ from aleator.cache.pools.pool import Pool
 from aleator.cache.pools.recurrent_rows import RecurrentBatch
 from aleator.cache.rows.batch import MicroBatch
 from aleator.cache.storage.tensors import torch_device
+from aleator.core.errors import DeviceOutOfMemory
 from aleator.models.block import Block
 from aleator.models.decoder import Decoder, Progress
 from aleator.models.layers.feed_forward import FeedForwardLayer
 from aleator.models.layers.layer import Layer, LayerWeights
-from aleator.models.layers.linear import DTYPES, Linear
+from aleator.models.layers.linear import DTYPES, Embedding, Linear
 from aleator.models.layers.norms import as_it_is
 from aleator.models.layers.passes import Pass
 from aleator.models.layers.per_layer import TokenEmbeddings
@@ -61,7 +63,8 @@ class TorchDecoder(Decoder):
 
     Attributes:
         at: each layer's device, as PyTorch names it, and the type of its weights and activations.
-        where: the first layer's device, which takes the tokens.
+        first: the first layer that is computed here; what comes before it gives vectors in place of tokens.
+        where: that layer's device, which takes the tokens.
         blocks: the layers with attention.
         recurrent: the layers that keep a state.
         layers: all of them, in order.
@@ -71,19 +74,26 @@ class TorchDecoder(Decoder):
     """What reads a layer's tensors, and says what they are computed with."""
 
     def __init__(
-        self, weights: Weights, places: Sequence[Place], progress: Progress | None = None
+        self,
+        weights: Weights,
+        places: Sequence[Place],
+        progress: Progress | None = None,
+        first: int = 0,
     ) -> None:
         super().__init__(weights, places)
-        config = weights.config
+        config, self.first = weights.config, first
         self.at = [(torch_device(place.device), DTYPES[place.dtype]) for place in places]
-        self.where, last = self.at[0][0], self.at[-1]
+        self.where, last = self.at[first][0], self.at[-1]
         self._rotaries = self._made_rotaries()
-        outside, after = self.source(weights, -1, *self.at[0]), self.source(weights, -1, *last)
-        self.embedding = outside.embedding("token_embd", (config.n_vocab, config.n_embd))
+        outside, after = self.source(weights, -1, *self.at[first]), self.source(weights, -1, *last)
+        self.embedding: Embedding | None = None
+        if not first:
+            shape = config.n_vocab, config.n_embd
+            self.embedding = outside.embedding("token_embd", shape)
         self.blocks: list[Block] = []
         self.recurrent: list[Stateful] = []
         self.layers: list[Layer] = []
-        for layer in range(config.n_layers):
+        for layer in range(first, config.n_layers):
             if progress is not None:
                 progress(layer, config.n_layers)
             self.layers.append(self._layer(self.source(weights, layer, *self.at[layer])))
@@ -96,7 +106,7 @@ class TorchDecoder(Decoder):
         )
         self.layer_embeddings = TokenEmbeddings(outside) if config.per_layer is not None else None
         self.positions: torch.Tensor | None = None
-        if self.n_positions is not None:
+        if self.n_positions is not None and not first:
             self.positions = outside.values("position_embd.weight", self.n_positions, config.n_embd)
         head = "token_embd" if config.tied else "output"
         self.head: Linear = after.matrix([head], config.n_embd, [config.n_vocab])
@@ -110,9 +120,8 @@ class TorchDecoder(Decoder):
         attends, beside = self.config.attends(layer), None
         if self.keeps_state(layer):
             kind = self.architecture.recurrent
-            recurrent = STATEFUL["state space" if kind is None else kind](
-                weights, len(self.recurrent)
-            )
+            index = sum(map(self.keeps_state, range(layer)))
+            recurrent = STATEFUL["state space" if kind is None else kind](weights, index)
             self.recurrent.append(recurrent)
             if not attends:
                 return recurrent
@@ -143,10 +152,9 @@ class TorchDecoder(Decoder):
                 made[device, True] = Rotary(self.window_rotation, device)
         return made
 
-    @property
-    def rotary(self) -> Rotary:
-        """What rotates queries and keys of layers that see everything, where the first layer is."""
-        return self._rotaries[self.where, False]
+    def rotary_of(self, windowed: bool) -> Rotary:
+        """What rotates queries and keys of layers with a window or of the others, where the first layer is."""
+        return self._rotaries[self.where, windowed]
 
     def drop_head(self) -> None:
         self.head = as_it_is
@@ -158,7 +166,7 @@ class TorchDecoder(Decoder):
         """Keys may be tensors, on any device."""
         if isinstance(keys, np.ndarray) or not self._rotates(layer, windowed):
             return super()._shifted(layer, keys, deltas, windowed=windowed)
-        rotary = self._rotaries[self.where, windowed]
+        rotary = self.rotary_of(windowed)
         return rotary.shift(keys, torch.as_tensor(deltas, device=keys.device))
 
     def forward(
@@ -193,7 +201,22 @@ class TorchDecoder(Decoder):
         Inputs are as in :meth:`forward`, ``rows`` the ascending indices of tokens whose logits are computed,
         on the last layer's device; None: all.
         """
-        if inputs.dim() == 2:
+        x, own = inputs if self.first else self._embedded(inputs, batch), self.at[self.first :]
+        shared = {own[0]: batch}
+        for index, (layer, at) in enumerate(zip(self.layers, own, strict=True), 1):
+            if at not in shared:
+                shared[at] = batch.moved(*at)
+            # After the last layer has stored what it must only the wanted rows matter.
+            x = layer(x.to(*at), shared[at], rows if index == len(self.layers) else None)
+        logits = self.head(self.output_norm(x)).float()
+        if self.config.logit_scale != 1.0:
+            logits = logits * self.config.logit_scale
+        cap = self.config.logit_softcap
+        return self.source.ops.soften(logits, cap) if cap else logits
+
+    def _embedded(self, inputs: torch.Tensor, batch: Pass) -> torch.Tensor:
+        """What the first layer takes."""
+        if inputs.dim() == 2 or self.embedding is None:
             x = inputs.to(self.at[0][1])
         else:
             x = self.embedding(inputs)
@@ -205,17 +228,17 @@ class TorchDecoder(Decoder):
         if self.layer_embeddings is not None:
             ids = inputs if inputs.dim() == 1 else None
             batch.embeddings = self.layer_embeddings(ids, x)
-        shared = {self.at[0]: batch}
-        for index, (layer, at) in enumerate(zip(self.layers, self.at, strict=True), 1):
-            if at not in shared:
-                shared[at] = batch.moved(*at)
-            # After the last layer has stored what it must only the wanted rows matter.
-            x = layer(x.to(*at), shared[at], rows if index == len(self.layers) else None)
-        logits = self.head(self.output_norm(x)).float()
-        if self.config.logit_scale != 1.0:
-            logits = logits * self.config.logit_scale
-        cap = self.config.logit_softcap
-        return self.source.ops.soften(logits, cap) if cap else logits
+        return x
+
+
+@contextmanager
+def named_memory(device: torch.device, tokens: int) -> Iterator[None]:
+    """Within, PyTorch's error where a device has no memory left for so many tokens becomes the package's."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        error.__traceback__ = None  # its frames hold what the step has made
+        raise DeviceOutOfMemory(str(device), tokens, str(error)) from None
 
 
 class TensorStep(Step):
@@ -236,15 +259,17 @@ class TensorStep(Step):
         """See :class:`Step`; None leaves PyTorch's own number of threads."""
         if n_threads is not None and n_threads != torch.get_num_threads():
             torch.set_num_threads(n_threads)
-        return self._decoder.forward(inputs, positions, cells, wanted, self._fused)
+        with named_memory(self._decoder.where, len(inputs)):
+            return self._decoder.forward(inputs, positions, cells, wanted, self._fused)
 
     @torch.inference_mode()
     def joined(
         self, parts: Sequence[Any], order: npt.NDArray[np.int64] | None, device: Device
     ) -> Any:
-        rows: torch.Tensor = parts[0] if len(parts) == 1 else torch.cat(list(parts))
-        if order is not None:
-            rows = rows[torch.from_numpy(order).to(rows.device)]
+        with named_memory(parts[0].device, sum(map(len, parts))):
+            rows: torch.Tensor = parts[0] if len(parts) == 1 else torch.cat(list(parts))
+            if order is not None:
+                rows = rows[torch.from_numpy(order).to(rows.device)]
         if device.type == "cpu":
             return rows.cpu().numpy()
         return rows.to(torch_device(device))

@@ -6,10 +6,8 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 
-from aleator.cache.rows.batch import MicroBatch
 from aleator.cache.storage.tensors import as_tensor
 from aleator.models.kernels import norms, recurrent, recurrent_parts, routing
 from aleator.models.kernels.attention import attend
@@ -25,9 +23,7 @@ from aleator.models.kernels.product import (
     read_rows,
     round_rows,
 )
-from aleator.models.kernels.rotation import Turn, rotate, turn
-from aleator.models.kernels.runs import Runs
-from aleator.models.kernels.seen import SeenTensors, sight
+from aleator.models.kernels.rotation import rotate
 from aleator.models.layers.expert_tensors import ExpertMatrix, expert_tensors, matrix_of, stacked
 from aleator.models.layers.layer import LayerWeights
 from aleator.models.layers.linear import Linear
@@ -36,6 +32,7 @@ from aleator.models.layers.ops import Attending, Chosen, Deltas, Onto, Scanned, 
 from aleator.models.layers.passes import Pass
 from aleator.models.layers.recurrent_parts import HeadSpace
 from aleator.models.layers.rotary import Rotary
+from aleator.models.triton_inputs import TritonPass
 
 if TYPE_CHECKING:
     from aleator.models.experts import ExpertsConfig
@@ -149,17 +146,16 @@ class TritonOps(TorchOps):
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, how: Attending, batch: Pass
     ) -> torch.Tensor:
         """See :class:`TorchOps`; in one launch, except for raw keys and type iq4_nl."""
-        cells, by, norms_ = _cells(batch, how.windowed), None, []
-        keys, values = (part.parts[how.layer] for part in (cells.rows.keys, cells.rows.values))
+        given, norms_ = _own(batch), []
+        rows = given.stored(how.windowed).rows
+        keys, values = rows.keys.parts[how.layer], rows.values.parts[how.layer]
         for norm in how.norms:
             norms_.append(norm if isinstance(norm, RowNorm) else None)
         if how.stores and (
-            cells.rows.k_storage == "raw" or "iq4_nl" in (keys.type.name, values.type.name)
+            rows.k_storage == "raw" or "iq4_nl" in (keys.type.name, values.type.name)
         ):
             return super().finish(q, k, v, how, batch)
-        if how.rotary is not None:
-            rotary = how.rotary
-            by = batch.once(("angles", rotary), lambda: _turn(rotary, batch, q.device))
+        by = None if how.rotary is None else given.turns[how.rotary]
         if v.data_ptr() == k.data_ptr():  # values are keys
             v = v.clone()
         q, turns = _side_by_side(q), how.rotary is not None
@@ -168,42 +164,31 @@ class TritonOps(TorchOps):
             groups.append(Heads(_side_by_side(k), norms_[1], turns, side(keys)))
             if values.dim:
                 groups.append(Heads(_side_by_side(v), norms_[2], False, side(values)))
-        finish(groups, by, self._cell_ids(batch, how.windowed, q.device), how.norm_last)
+        finish(groups, by, given.cell_ids[how.windowed], how.norm_last)
         if how.grows and batch.query_scales is not None:
             q = q * batch.query_scales[:, None, None]
         return q
 
     def rotate(self, heads: torch.Tensor, rotary: Rotary, batch: Pass) -> torch.Tensor:
-        by = batch.once(("angles", rotary), lambda: _turn(rotary, batch, heads.device))
-        return rotate(heads.clone(), by)
+        return rotate(heads.clone(), _own(batch).turns[rotary])
 
     def store(self, k: torch.Tensor, v: torch.Tensor, how: Attending, batch: Pass) -> None:
-        cells, index = _cells(batch, how.windowed), self._cell_ids(batch, how.windowed, k.device)
-        store(cells.rows.keys.parts[how.layer], index, k)
-        store(cells.rows.values.parts[how.layer], index, v)
-
-    def _cell_ids(self, batch: Pass, windowed: bool, device: torch.device) -> torch.Tensor:
-        """Of all tokens, on the device."""
-        ids = _cells(batch, windowed).cell_ids
-        return batch.once(("index", windowed), lambda: torch.from_numpy(ids).to(device))
+        given = _own(batch)
+        rows, index = given.stored(how.windowed).rows, given.cell_ids[how.windowed]
+        store(rows.keys.parts[how.layer], index, k)
+        store(rows.values.parts[how.layer], index, v)
 
     def attend(self, q: torch.Tensor, how: Attending, batch: Pass) -> torch.Tensor:
-        cells, windowed, slopes = _cells(batch, how.windowed), how.windowed, how.slopes
-        raw = cells.rows.k_storage == "raw"
-        seen = batch.once(
-            ("seen", windowed, slopes is None),
-            lambda: SeenTensors(sight(cells, raw, slopes is not None), q.device),
-        )
-        back = None
-        if (rotary := how.rotary) is not None:
-            back = batch.once(
-                ("back", windowed, rotary), lambda: _back(rotary, cells, seen, q.device)
-            )
-        keys = values = cells.rows.keys.parts[how.layer]
+        given, windowed = _own(batch), how.windowed
+        rows, back = given.stored(windowed).rows, None
+        if how.rotary is not None:
+            back = given.backs[windowed]
+        keys = values = rows.keys.parts[how.layer]
         if not how.values_in_keys:
-            values = cells.rows.values.parts[how.layer]
-        k, v, softcap = side(keys), side(values, how.values_in_keys), how.softcap
-        return attend(q, k, v, seen, how.scale, softcap, slopes, how.sinks, back, spare=True)
+            values = rows.values.parts[how.layer]
+        k, v, seen = side(keys), side(values, how.values_in_keys), given.seen[windowed]
+        rest = how.scale, how.softcap, how.slopes, how.sinks, back
+        return attend(q, k, v, seen, *rest, spare=True)
 
     def each_head(self, matrices: Sequence[Linear]) -> Callable[[torch.Tensor], torch.Tensor]:
         if not matrices:
@@ -257,10 +242,10 @@ class TritonOps(TorchOps):
         activated: bool = True,
     ) -> torch.Tensor:
         kept, of = as_tensor(batch.states.conv[parts.index]), (parts.conv_weight, parts.conv_bias)
-        return recurrent.convolve(x, *of, kept, _runs(batch, x.device), activated)
+        return recurrent.convolve(x, *of, kept, _own(batch).runs, activated)
 
     def scan(self, of: Scanned, parts: Spaces, batch: Pass) -> torch.Tensor:
-        kept, runs = as_tensor(batch.states.ssm[parts.index]), _runs(batch, of.u.device)
+        kept, runs = as_tensor(batch.states.ssm[parts.index]), _own(batch).runs
         step, rate, by_head = of.steps, parts.a, isinstance(parts, HeadSpace)
         if isinstance(parts, HeadSpace):
             least = parts.ssm.least_step
@@ -270,7 +255,7 @@ class TritonOps(TorchOps):
     def delta_scan(
         self, of: Deltas, parts: DeltaNet[Linear, torch.Tensor], batch: Pass
     ) -> torch.Tensor:
-        kept, runs = as_tensor(batch.states.ssm[parts.index]), _runs(batch, of.v.device)
+        kept, runs = as_tensor(batch.states.ssm[parts.index]), _own(batch).runs
         rates = recurrent_parts.delta_rates(of.beta, of.decay, parts.time_bias, parts.a)
         return recurrent.delta_rule(of.q, of.k, of.v, *rates, kept, runs, parts.net.tiled)
 
@@ -294,32 +279,10 @@ def _side_by_side(heads: torch.Tensor) -> torch.Tensor:
     return heads if heads.stride()[1:] == (dim, 1) else heads.contiguous()
 
 
-def _runs(batch: Pass, device: torch.device) -> Runs:
-    return batch.once("runs", lambda: Runs.of(batch.states, device))
-
-
-def _turn(rotary: Rotary, batch: Pass, device: torch.device) -> Turn:
-    """The angles of the micro-batch's positions."""
-    rotation, positions = rotary.rotation, _cells(batch, False).positions
-    return turn(rotation, positions, rotation.magnitude, device)
-
-
-def _back(
-    rotary: Rotary, cells: MicroBatch, seen: SeenTensors, device: torch.device
-) -> Turn | None:
-    """What rotates queries back by how far keys are behind their cells, or raw keys to their positions."""
-    if seen.deltas is not None:
-        return turn(rotary.rotation, -seen.deltas, 1.0, device) if len(seen.deltas) > 1 else None
-    far = cells.seen.deltas
-    most = 0 if far is None else int(far.max(initial=0))
-    return turn(rotary.rotation, np.arange(most + 1, dtype=np.int32), 1.0, device)
-
-
-def _cells(batch: Pass, windowed: bool) -> MicroBatch:
-    cells = batch.cells(windowed)
-    if not isinstance(cells, MicroBatch):
-        raise TypeError("kernels read the cells of a micro-batch")
-    return cells
+def _own(batch: Pass) -> TritonPass:
+    if not isinstance(batch, TritonPass):
+        raise TypeError("kernels read what a TritonPass has")
+    return batch
 
 
 class TritonWeights(LayerWeights):

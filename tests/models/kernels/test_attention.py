@@ -24,11 +24,20 @@ from aleator.core.threads import pool as thread_pool
 from aleator.models.kernels import cells
 from aleator.models.kernels.attention import attend
 from aleator.models.kernels.rotation import Turn
-from aleator.models.kernels.seen import SeenTensors, listed
+from aleator.models.kernels.seen import SeenTensors, Sight, listed
 
 AT = 200  # the tokens' position, where it counts
 Lists = list[tuple[int, int]]
 see: Any = listed
+
+
+def seen_tensors(sight: Sight, longest: int | None = None) -> SeenTensors:
+    """What tokens see, as kernels take it."""
+    rows, positions = (
+        None if x is None else torch.from_numpy(x) for x in (sight.rows, sight.positions)
+    )
+    lists = torch.from_numpy(sight.tokens), torch.from_numpy(sight.cells)
+    return SeenTensors(sight, *lists, rows, positions, longest)
 
 
 @pytest.fixture(autouse=True)
@@ -136,7 +145,7 @@ class Layer:
         at = self.positions(seen[0]) if case.alibi else None
         own = np.full(len(q), AT, np.int32)
         sight = see(*self.arrays(*seen), positions=own, cell_positions=at, raw=case.raw)
-        tensors = SeenTensors(sight, "cpu")
+        tensors = seen_tensors(sight)
         by = self.turn(np.arange(3 * case.n, dtype=np.int32))
         if tensors.deltas is not None:
             by = self.turn(-tensors.deltas)
@@ -268,7 +277,7 @@ def test_values_within_keys() -> None:
             np.array([40, 39, 20]),
             None,
         )
-        tensors = SeenTensors(sight, "cpu", torch.empty(135, dtype=torch.int32), longest=50)
+        tensors = seen_tensors(sight, longest=50)
         keys, values = cells.side(layer), cells.side(layer, 64)
         got = attend(torch.from_numpy(q), keys, values, tensors, 0.1).numpy().reshape(3, 5, 64)
         stored = np.empty((40, 96), np.float32)
@@ -291,10 +300,7 @@ def test_sizes_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="room for scores must hold 240 floats"):
         layer.kernels(queries(layer.case, 1), *seen, room=239)
     with pytest.raises(ValueError, match="a token sees 60 cells, more than 59"):
-        SeenTensors(see(*layer.arrays(*seen)), "cpu", longest=59)
-    into = torch.empty(5 + 3 * 60 - 1, dtype=torch.int32)
-    with pytest.raises(ValueError, match="60 listed cells, where there is room for 59"):
-        SeenTensors(see(*layer.arrays(*seen)), "cpu", into)
+        seen_tensors(see(*layer.arrays(*seen)), longest=59)
 
 
 def test_angles_that_are_missing_are_refused() -> None:
@@ -302,7 +308,7 @@ def test_angles_that_are_missing_are_refused() -> None:
     layer, q = Layer(case), torch.from_numpy(queries(case, 1))
     assert layer.deltas is not None
     seen: tuple[Any, ...] = [(0, 60)], [0], [0], [60], []
-    tensors = SeenTensors(see(*layer.arrays(*seen), raw=True), "cpu")
+    tensors = seen_tensors(see(*layer.arrays(*seen), raw=True))
     keys, values = cells.side(layer.keys), cells.side(layer.values)
     turn = layer.turn(np.arange(177, dtype=np.int32))  # the last cell is at position 177
     with pytest.raises(ValueError, match="177 rows of angles, and 178 are needed"):
@@ -312,28 +318,21 @@ def test_angles_that_are_missing_are_refused() -> None:
         see(*layer.arrays(*seen), raw=True)
 
 
-def test_lists_keep_their_places() -> None:
+def test_cells_beyond_the_lists_change_nothing() -> None:
     case = Case(alibi=True, deltas=True)
     layer, q = Layer(case), queries(case, 2)
-    into = torch.empty(10 + 3 * 80, dtype=torch.int32)
-    addresses = set()
-    for n in (60, 50):
-        seen: tuple[Any, ...] = [(0, n)], [0, 0], [0, 0], [n, n - 1], []
-        own, at = np.full(2, AT, np.int32), layer.positions(seen[0])
-        sight = see(*layer.arrays(*seen), positions=own, cell_positions=at)
-        tensors = SeenTensors(sight, "cpu", into)
-        assert tensors.rows is not None
-        assert tensors.positions is not None
-        parts = tensors.tokens, tensors.cells, tensors.rows, tensors.positions
-        addresses.add(tuple(part.data_ptr() for part in parts))
-        assert tensors.deltas is not None
-        turn = layer.turn(-tensors.deltas)
-        got = attend(
-            torch.from_numpy(q), cells.side(layer.keys), cells.side(layer.values), tensors, 0.125,
-            slopes=torch.from_numpy(layer.slopes), turn=turn,
-        )  # fmt: skip
-        assert same(got.numpy(), layer.native(q, *seen))
-    assert len(addresses) == 1
+    seen: tuple[Any, ...] = [(0, 50)], [0, 0], [0, 0], [50, 49], []
+    own, at = np.full(2, AT, np.int32), layer.positions(seen[0])
+    sight = see(*layer.arrays(*seen), positions=own, cell_positions=at)
+    lists = (np.append(each, np.zeros(30, np.int32)) for each in sight[1:3])
+    padded = sight._replace(**dict(zip(("cells", "rows"), lists, strict=True)))
+    tensors = seen_tensors(padded, longest=80)
+    assert tensors.deltas is not None
+    got = attend(
+        torch.from_numpy(q), cells.side(layer.keys), cells.side(layer.values), tensors, 0.125,
+        slopes=torch.from_numpy(layer.slopes), turn=layer.turn(-tensors.deltas),
+    )  # fmt: skip
+    assert same(got.numpy(), layer.native(q, *seen))
 
 
 SPECIAL = [0.0, -0.0, 1e-45, -1e-40, 65504.0, -7e4, 3e38, -3e38, 1.5, -2.5, 1e-8, 0.49999997]

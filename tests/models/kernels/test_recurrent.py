@@ -19,7 +19,7 @@ from decoder_numerics.blocks import Floats, fused
 
 from aleator.cache.pools.recurrent_rows import RecurrentBatch, Run
 from aleator.models.kernels import norms, recurrent, recurrent_parts
-from aleator.models.kernels.runs import Runs, packed
+from aleator.models.kernels.runs import Runs, numbers_of
 
 ONE = np.float32(1)
 SPECIAL = np.array(
@@ -94,10 +94,10 @@ def by_runs(batch: RecurrentBatch, kept: Floats, step: Any) -> Floats:
 
 def runs_of(batch: RecurrentBatch, padded: bool) -> Runs:
     """The runs of a batch, padded or alone."""
-    n, t = len(batch.runs) + 3, len(batch.order) + 2
+    n, t = len(batch.sources), len(batch.order)
     if padded:
-        return Runs.within(torch.from_numpy(packed(batch, n, t)), n, t)
-    return Runs.of(batch, torch.device("cpu"))
+        n, t = n + 3, t + 2
+    return Runs.within(torch.from_numpy(numbers_of(batch, n, t)), n, t)
 
 
 def cases(*shapes: Any) -> list[Any]:
@@ -116,7 +116,7 @@ def test_chains_have_no_row_in_common() -> None:
     assert runs.chains.tolist() == [0, 5, 6, 6, 6, 6, 6]
     assert runs.sources.tolist() == [2, 0, 4, 1, -1, 3]
     empty = RecurrentBatch([], [], [], np.zeros(0, np.int32))
-    assert packed(empty, 2, 1).tolist() == [0] * 8 + [0, -1]
+    assert numbers_of(empty, 2, 1).tolist() == [0] * 8 + [0, -1]
 
 
 @pytest.mark.parametrize(("name", "special", "channels", "width"), cases((37, 4), (5, 2), (16, 6)))

@@ -170,7 +170,7 @@ def store(layer: LayerStorage[Any], cells: torch.Tensor, x: torch.Tensor) -> Non
 
     Args:
         layer: the keys or values of one layer.
-        cells: of the tokens, int64 [T], on the layer's device.
+        cells: of the tokens, int64 [T], on the layer's device; -1, but not for type iq4_nl: it is not stored.
         x: float32 [T, heads, dim]; a Hadamard matrix rotates it first where the layer says so.
     """
     if not layer.dim or not len(cells):
@@ -231,7 +231,8 @@ def stored(
         token = row // HEADS
         from_ = token.to(tl.int64) * x_stride + (row - token * HEADS) * DIM
         v = tl.load(x + from_[:, None] + channel, mask=here, other=0.0)
-        cell = tl.load(cells + row // HEADS, mask=row < n, other=0)
+        cell = tl.load(cells + row // HEADS, mask=row < n, other=-1)
+        here = here & (cell >= 0)[:, None]
         to = data + (cell * cell_stride + (row % HEADS) * head_stride)[:, None] + channel * stride
         if KIND == "f16":
             tl.store(to, v.to(tl.float16), mask=here)
@@ -245,7 +246,8 @@ def stored(
         token = row // (HEADS * each)
         from_ = token.to(tl.int64) * x_stride + (row - token * (HEADS * each)) * 32
         v = tl.load(x + from_[:, None] + channel, mask=alive[:, None], other=0.0)
-        cell = tl.load(cells + token, mask=alive, other=0)
+        cell = tl.load(cells + token, mask=alive, other=-1)
+        alive = alive & (cell >= 0)
         begin = cell * cell_stride + (row - token * (HEADS * each)) * BYTES
         zeros = v * 0.0
         poison = tl.max(tl.where(zeros == 0.0, 0, 1), 1) != 0

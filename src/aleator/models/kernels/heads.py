@@ -44,7 +44,7 @@ def finish(
     Args:
         groups: of the same tokens.
         by: the angles of their positions; None: nothing rotates.
-        cells: of the tokens, int64 [T].
+        cells: of the tokens, int64 [T]; -1: a token is not stored.
         norm_last: heads are normalised after their rotation.
     """
     groups = [each for each in groups if each.x.numel()]

@@ -32,18 +32,12 @@ class Runs(NamedTuple):
     stores: torch.Tensor
 
     @staticmethod
-    def of(batch: RecurrentBatch, device: torch.device) -> Runs:
-        """The runs of a micro-batch, copied to a device at once."""
-        runs, tokens = len(batch.sources), len(batch.order)
-        return Runs.within(torch.from_numpy(packed(batch, runs, tokens)).to(device), runs, tokens)
-
-    @staticmethod
     def within(numbers: torch.Tensor, runs: int, tokens: int) -> Runs:
-        """Views of what :func:`packed` gives for as many runs and tokens."""
+        """Views of what :func:`numbers_of` gives for as many runs and tokens, on a device."""
         return Runs(*torch.split(numbers, [runs + 1, runs + 1, runs, tokens, tokens]))
 
 
-def packed(batch: RecurrentBatch, runs: int, tokens: int) -> npt.NDArray[np.int64]:
+def numbers_of(batch: RecurrentBatch, runs: int, tokens: int) -> npt.NDArray[np.int64]:
     """The numbers of :class:`Runs`, one after the other, for that many runs and tokens or fewer.
 
     Tokens that are in no run keep no state, and what the kernels give for them is undefined.

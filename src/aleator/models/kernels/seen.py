@@ -86,7 +86,7 @@ class SeenTensors:
 
     Attributes:
         tokens: see :class:`Sight`, int32, and so the others.
-        longest: no token sees more cells.
+        longest: no token sees more cells: for so many kernels are launched.
         raw: keys are stored as at position 0.
         deltas: the distinct deltas, int32, on the host; None: keys are raw.
         n_turns: so many rows of angles are needed where positions rotate; 1: none, keys have not moved.
@@ -95,45 +95,19 @@ class SeenTensors:
     def __init__(
         self,
         seen: Sight,
-        device: torch.device | str,
-        into: torch.Tensor | None = None,
+        tokens: torch.Tensor,
+        cells: torch.Tensor,
+        rows: torch.Tensor | None,
+        positions: torch.Tensor | None,
         longest: int | None = None,
     ) -> None:
-        """Copy to the device without waiting for it.
-
-        Args:
-            seen: what they see.
-            device: where the layers are.
-            into: int32, contiguous, takes the numbers, at places that follow from T alone, so that a recorded
-                graph finds them: first those of the tokens, then the lists, each in a third of what is left.
-            longest: for how many cells kernels are launched; None: as many as a token sees now.
-        """
-        tokens, cells, rows, deltas, positions = seen
-        device = torch.device(device)
-        parts = {0: tokens, 1: cells, 2: rows, 3: positions}
-        given = {i: part for i, part in parts.items() if part is not None}
-        sizes = [part.size for part in given.values()]
-        pinned = device.type == "cuda"
-        flat = torch.empty(sum(sizes), dtype=torch.int32, pin_memory=pinned)
-        np.concatenate([part.reshape(-1) for part in given.values()], out=flat.numpy())
-        if into is None:
-            taken = torch.split(flat.to(device, non_blocking=pinned), sizes)
-        else:
-            room = (into.numel() - tokens.size) // 3
-            if room < len(cells):
-                raise ValueError(f"{len(cells)} listed cells, where there is room for {room}")
-            begins = [0, *(tokens.size + i * room for i in range(3))]
-            taken = tuple(into[begins[i] : begins[i] + part.size] for i, part in given.items())
-            for to, part in zip(taken, torch.split(flat, sizes), strict=True):
-                to.copy_(part, non_blocking=pinned)
-        found = dict(zip(given, taken, strict=True))
-        self.tokens, self.cells = found[0].view(tokens.shape), found[1]
-        self.rows, self.positions = found.get(2), found.get(3)
-        self.deltas, self.raw, self.n_tokens = deltas, deltas is None, tokens.shape[1]
-        self.n_turns = 1 if deltas is None else len(deltas)
-        if deltas is None and rows is not None:
-            self.n_turns = 1 + int(rows.max(initial=0))
-        most = int(tokens[3].max(initial=0))
+        """Take the arrays of ``seen``, on the device; None for ``longest``: what a token sees now."""
+        self.tokens, self.cells, self.rows, self.positions = tokens, cells, rows, positions
+        self.deltas, self.raw, self.n_tokens = seen.deltas, seen.deltas is None, tokens.shape[1]
+        self.n_turns = 1 if seen.deltas is None else len(seen.deltas)
+        if seen.deltas is None and seen.rows is not None:
+            self.n_turns = 1 + int(seen.rows.max(initial=0))
+        most = int(seen.tokens[3].max(initial=0))
         self.longest = most if longest is None else longest
         if self.longest < most:
             raise ValueError(f"a token sees {most} cells, more than {longest}")

@@ -1,0 +1,218 @@
+"""What a step of Triton's kernels reads of the host: arrays in one block of memory, copied to the device at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from aleator.cache.pools.hybrid import HybridBatch
+from aleator.cache.pools.recurrent_rows import RecurrentBatch
+from aleator.cache.rows.batch import MicroBatch
+from aleator.models.kernels.packed import Packed
+from aleator.models.kernels.rotation import Turn
+from aleator.models.kernels.runs import Runs, numbers_of
+from aleator.models.kernels.seen import SeenTensors, sight
+from aleator.models.layers.passes import Pass
+from aleator.models.layers.rotary import Rotary
+from aleator.models.step import Inputs
+
+if TYPE_CHECKING:
+    from aleator.models.torch_decoder import TorchDecoder
+
+ROWS = (1, 2, 4, 8, 16, 32, 64)
+"""Steps of up to so many tokens are made to these numbers, so that few shapes occur."""
+_SHORTEST = 256  # cells that a token of such a step may see, at least
+
+
+class Shape(NamedTuple):
+    """Sizes that a step's kernels are launched for.
+
+    Attributes:
+        tokens: how many; those beyond the micro-batch's store nothing, and what is computed for them is void.
+        vectors: vectors are given in place of tokens.
+        longest: cells that a token sees at most, of each kind of layers that attend.
+        listed: cells in the lists of what is seen, of each kind.
+        runs: of layers that keep a state.
+    """
+
+    tokens: int
+    vectors: bool
+    longest: tuple[int, ...]
+    listed: tuple[int, ...]
+    runs: int
+
+
+class TritonPass(Pass):
+    """What layers share while one micro-batch goes through them: all of it is on the device before the first.
+
+    Attributes:
+        turns: the rotation of the tokens' positions.
+        cell_ids: where each token is stored, int64 [T], by whether layers have a window; -1: nowhere.
+        seen: what tokens see, by the same.
+        backs: what rotates queries back by how far keys are behind their cells, or raw keys to their positions.
+        runs: those of layers that keep a state.
+    """
+
+    turns: dict[Rotary, Turn]
+    cell_ids: dict[bool, torch.Tensor]
+    seen: dict[bool, SeenTensors]
+    backs: dict[bool, Turn | None]
+    runs: Runs
+
+    def stored(self, windowed: bool) -> MicroBatch:
+        """The cells of one kind of layers, on the host."""
+        cells = self.cells(windowed)
+        if not isinstance(cells, MicroBatch):
+            raise TypeError("kernels read the cells of a micro-batch")
+        return cells
+
+
+class StepInputs:
+    """One micro-batch on the host.
+
+    Attributes:
+        shape: its own.
+        bucket: the one that it is made to, of which a graph can be captured; None: none can, as lists of moved
+            keys and rows of wanted tokens differ from step to step.
+        states: of layers that keep one, if any of the decoder's does.
+    """
+
+    def __init__(
+        self,
+        decoder: TorchDecoder,
+        inputs: Inputs,
+        positions: npt.NDArray[np.int32],
+        cells: MicroBatch | HybridBatch | RecurrentBatch,
+        wanted: npt.NDArray[np.int64],
+    ) -> None:
+        self._decoder, self._inputs, self._positions, self._cells = (
+            decoder,
+            inputs,
+            positions,
+            cells,
+        )
+        self._wanted = wanted if len(wanted) < len(inputs) else None
+        self.states: RecurrentBatch | None = None
+        self._kinds: dict[bool, MicroBatch] = {}
+        if isinstance(cells, HybridBatch):
+            given = {False: cells.base, True: cells.window}
+            self.states = cells.recurrent
+        elif isinstance(cells, RecurrentBatch):
+            given, self.states = {}, cells
+        else:
+            given = {False: cells}
+        for windowed in sorted({block.attending.windowed for block in decoder.blocks}):
+            if (part := given.get(windowed)) is not None:
+                self._kinds[windowed] = part
+        if not decoder.recurrent:
+            self.states = None
+        leans = decoder.slopes is not None
+        self._sights = {
+            w: sight(part, part.rows.k_storage == "raw", leans) for w, part in self._kinds.items()
+        }
+        sights = list(self._sights.values())
+        runs = 0 if self.states is None else len(self.states.sources)
+        longest = tuple(int(each.tokens[3].max(initial=0)) for each in sights)
+        listed = tuple(len(each.cells) for each in sights)
+        self.shape = Shape(len(inputs), inputs.ndim == 2, longest, listed, runs)
+        self.bucket: Shape | None = None
+        if self._still and self._wanted is None and len(inputs) <= ROWS[-1]:
+            n = next(rows for rows in ROWS if rows >= len(inputs))
+            of = (
+                tuple(max(_SHORTEST, _power(each)) for each in sizes) for sizes in (longest, listed)
+            )
+            self.bucket = Shape(n, inputs.ndim == 2, *of, n if runs else 0)
+
+    @property
+    def _still(self) -> bool:
+        """Whether no key has moved, and kernels store all keys and values."""
+        return all(
+            seen.deltas is not None
+            and len(seen.deltas) == 1
+            and "iq4_nl" not in (part.rows.keys.type.name, part.rows.values.type.name)
+            for seen, part in zip(self._sights.values(), self._kinds.values(), strict=True)
+        )
+
+    def packed(self, shape: Shape) -> Packed[Any]:
+        """The arrays, made as large as ``shape`` says."""
+        decoder, n, positions = self._decoder, shape.tokens, _longer(self._positions, shape.tokens)
+        arrays: dict[Any, npt.NDArray[Any]] = {"inputs": _longer(self._inputs, n)}
+        if decoder.n_positions is not None:
+            arrays["positions"] = positions
+        if self._wanted is not None:
+            arrays["wanted"] = self._wanted
+        scales = decoder.query_scales(positions)
+        if scales is not None:
+            arrays["scales"] = scales
+        if self.states is not None:
+            arrays["runs"] = numbers_of(self.states, shape.runs, n)
+        for rotary in self._rotaries.values():
+            arrays["angles", rotary] = rotary.rotation.angles(positions, rotary.rotation.magnitude)
+        sizes = zip(self._kinds.items(), shape.listed, strict=True)
+        for (windowed, part), listed in sizes:
+            arrays["cells", windowed] = _longer(part.cell_ids, n, -1)
+            seen, back = self._sights[windowed], self._back(windowed)
+            arrays["seen", windowed] = _longer(seen.tokens.T, n).T
+            arrays["listed", windowed] = _longer(seen.cells, listed)
+            if seen.positions is not None:
+                arrays["at", windowed] = _longer(seen.positions, listed)
+            if back is not None and seen.rows is not None:
+                arrays["rows", windowed], arrays["back", windowed] = seen.rows, back
+        return Packed(arrays)
+
+    def given(
+        self, on: Mapping[Any, torch.Tensor], shape: Shape
+    ) -> tuple[torch.Tensor, TritonPass, torch.Tensor | None]:
+        """What :meth:`TorchDecoder.compute` takes, of what :meth:`packed` gave, on the device."""
+        made = TritonPass(
+            on.get("positions", on["inputs"]), 0, self._cells, False, on.get("scales")
+        )
+        made.turns = {
+            rotary: _turn(rotary, on["angles", rotary]) for rotary in self._rotaries.values()
+        }
+        made.cell_ids, made.seen, made.backs = {}, {}, {}
+        for (windowed, seen), longest in zip(self._sights.items(), shape.longest, strict=True):
+            made.cell_ids[windowed] = on["cells", windowed]
+            parts = (on.get((name, windowed)) for name in ("seen", "listed", "rows", "at"))
+            made.seen[windowed] = SeenTensors(seen, *parts, longest=longest)
+            back = on.get(("back", windowed))
+            made.backs[windowed] = None if back is None else _turn(self._rotaries[windowed], back)
+        if self.states is not None:
+            made.runs = Runs.within(on["runs"], shape.runs, shape.tokens)
+        return on["inputs"], made, on.get("wanted")
+
+    @property
+    def _rotaries(self) -> dict[bool, Rotary]:
+        """Of each kind of layers."""
+        return {windowed: self._decoder.rotary_of(windowed) for windowed in self._kinds}
+
+    def _back(self, windowed: bool) -> npt.NDArray[np.float32] | None:
+        """The angles of :attr:`TritonPass.backs`; None: no key has moved."""
+        rotation, deltas = self._rotaries[windowed].rotation, self._sights[windowed].deltas
+        if deltas is not None:
+            return rotation.angles(-deltas, 1.0) if len(deltas) > 1 else None
+        far = self._kinds[windowed].seen.deltas
+        most = 0 if far is None else int(far.max(initial=0))
+        return rotation.angles(np.arange(most + 1, dtype=np.int32), 1.0)
+
+
+def _turn(rotary: Rotary, angles: torch.Tensor) -> Turn:
+    return Turn(angles, rotary.rotation.offset, rotary.rotation.interleaved)
+
+
+def _longer(array: npt.NDArray[Any], n: int, value: int = 0) -> npt.NDArray[Any]:
+    """An array with ``n`` entries; those that it does not have are ``value``."""
+    if len(array) == n:
+        return array
+    made = np.full((n, *array.shape[1:]), value, array.dtype)
+    made[: len(array)] = array
+    return made
+
+
+def _power(n: int) -> int:
+    """The power of two that is at least n."""
+    return 1 << max(0, n - 1).bit_length()

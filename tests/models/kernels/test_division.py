@@ -1,0 +1,88 @@
+"""Layers divided between native code and Triton's kernels: the bits of all in native code."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+if os.environ.get("TRITON_INTERPRET") != "1":
+    pytest.skip("runs in a process of its own", allow_module_level=True)
+
+from wide_models import MODELS, write_wide
+
+from aleator.cache.devices import CPU
+from aleator.core.errors import ParameterError
+from aleator.generate import Batch, Context
+from aleator.models import build_decoder, open_weights
+from aleator.models.placement import EXACT, ON_CPU, Place
+from aleator.models.triton_decoder import TritonDecoder
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+CASES = [
+    ("llama", "Q4_K"), ("gpt2", "F16"), ("qwen3moe", "Q8_0"), ("gemma3", "Q6_K"), ("jamba", "Q4_0"),
+    ("qwen35", "Q5_K"), ("falcon-h1", "BF16"), ("deepseek2", "Q8_0"), ("phi3-longrope", "F32"),
+]  # fmt: skip
+
+
+def divided(path: Path, on_device: int) -> TritonDecoder:
+    weights = open_weights(path)
+    places = [ON_CPU] * (weights.config.n_layers - on_device) + [Place(CPU, EXACT)] * on_device
+    decoder = build_decoder(weights, places=places)
+    assert isinstance(decoder, TritonDecoder)
+    return decoder
+
+
+def decoded(context: Context) -> tuple[list[bytes], bytes]:
+    """Logits of two sequences, prefilled in pieces, moved where that can be, and written on; and the cache."""
+    rng, rows = np.random.default_rng(8), []
+    ids = [int(i) for i in rng.integers(context.n_vocab, size=14)]
+    rows.append(context.decode(Batch.one(ids[:5], 0, logits=True)))
+    rows.append(context.decode(Batch.one(ids[5:9], 5)))
+    context.decode(Batch.one(ids[9:11], 0, seq=1, logits=False))
+    decoder, moved = context.decoder, 9
+    if decoder.architecture.shifts and decoder.architecture.recurrent is None:
+        context.cache.seq_rm(0, 1, 3)
+        context.cache.seq_add(0, 3, -1, -2)
+        moved = 7
+    for i in range(2):
+        batch = Batch()
+        batch.add(ids[11 + i], moved + i, [0], logits=True)
+        batch.add(ids[12 + i], 2 + i, [1], logits=True)
+        rows.append(context.decode(batch))
+    return [np.asarray(each).tobytes() for each in rows], context.cache.state_write()
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_the_native_bits(name: str, kind: str, tmp_path: Path) -> None:
+    path = write_wide(tmp_path / "m.gguf", MODELS[name], kind)
+    weights = open_weights(path)
+    options: dict[str, Any] = {"n_ctx": 64, "n_seq_max": 2, "n_threads": 1}
+    right = decoded(Context(build_decoder(weights), **options))
+    for on_device in range(1, weights.config.n_layers):
+        with np.errstate(all="ignore"):
+            assert decoded(Context(divided(path, on_device), **options)) == right
+
+
+def test_hidden_states_and_sizes(tmp_path: Path) -> None:
+    path = write_wide(tmp_path / "m.gguf", MODELS["llama"], "Q8_0")
+    native, ours = build_decoder(open_weights(path)), divided(path, 1)
+    rows = [
+        Context(each, n_ctx=16, embeddings=True).decode(Batch.one([3, 4, 5], logits=True))
+        for each in (native, ours)
+    ]
+    assert rows[0].tobytes() == rows[1].tobytes()
+    assert ours.front is not None
+    assert ours.embedding is None
+    assert len(ours.layers) == 1
+
+
+def test_layers_that_need_what_others_have(tmp_path: Path) -> None:
+    path = write_wide(tmp_path / "m.gguf", MODELS["gemma4"], "Q8_0")
+    with pytest.raises(ParameterError, match="in gemma4 .*: give .*4 or 0") as caught:
+        divided(path, 1)
+    assert caught.value.parameter == "n_gpu_layers"

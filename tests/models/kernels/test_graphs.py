@@ -1,0 +1,160 @@
+"""Steps of a few tokens are one graph for each bucket: what is captured, and that replays have the native bits."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+if os.environ.get("TRITON_INTERPRET") != "1":
+    pytest.skip("runs in a process of its own", allow_module_level=True)
+
+import torch
+from recorded_graph import NotCapturableError, RecordedGraph
+from wide_models import MODELS, write_wide
+
+from aleator.generate import Batch, Context
+from aleator.models import build_decoder, open_weights
+from aleator.models.exact import SCRATCH
+from aleator.models.triton_step import Graphs
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+
+@pytest.fixture
+def graphs(monkeypatch: pytest.MonkeyPatch) -> list[RecordedGraph]:
+    """The graphs that steps are recorded in."""
+    made: list[RecordedGraph] = []
+
+    def new(_: Graphs) -> RecordedGraph:
+        made.append(RecordedGraph())
+        return made[-1]
+
+    monkeypatch.setattr(Graphs, "new", new)
+    return made
+
+
+def both(path: Path, **options: Any) -> list[Context]:
+    forms = [build_decoder(open_weights(path), form=form) for form in ("native", "triton")]
+    return [Context(form, n_threads=1, **options) for form in forms]
+
+
+def same(contexts: list[Context], batch: Batch) -> None:
+    with np.errstate(all="ignore"):
+        right, ours = (np.asarray(each.decode(batch)) for each in contexts)
+    assert np.isfinite(right).all()
+    assert ours.tobytes() == right.tobytes()
+
+
+def tokens_of(contexts: list[Context], rng: np.random.Generator, sequences: list[int]) -> Batch:
+    """The next token of each sequence."""
+    batch = Batch()
+    for seq in sequences:
+        batch.add(int(rng.integers(contexts[0].n_vocab)), None, [seq], logits=True)
+    return batch
+
+
+def write_prompts(contexts: list[Context], rng: np.random.Generator, n: int) -> None:
+    """Prompts of 3 tokens and more, for so many sequences."""
+    batch = Batch()
+    for seq in range(n):
+        for i in range(3 + seq % 4):
+            batch.add(int(rng.integers(contexts[0].n_vocab)), i, [seq], logits=seq == 0 and i == 2)
+    same(contexts, batch)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("llama", "Q4_K"), ("qwen3moe", "Q8_0"), ("gemma3", "Q6_K"), ("jamba", "F16"), ("qwen35", "Q5_K")],
+)  # fmt: skip
+def test_replays_have_the_native_bits(
+    name: str, kind: str, tmp_path: Path, graphs: list[RecordedGraph]
+) -> None:
+    contexts = both(write_wide(tmp_path / "m.gguf", MODELS[name], kind), n_ctx=64, n_seq_max=5)
+    rng, sequences = np.random.default_rng(4), [0, 1, 2, 3, 4]
+    write_prompts(contexts, rng, 5)
+    assert not graphs
+    for rows in ([0], [1], [0, 3], [2, 4], [4, 1, 0], [0, 1, 2], sequences, sequences[::-1]):
+        same(contexts, tokens_of(contexts, rng, rows))
+    assert [each.replays for each in graphs] == [1, 1, 1, 1]
+    assert 0 < sum(each.taken for each in graphs) <= SCRATCH
+    kept = [context.cache.state_write() for context in contexts]
+    assert kept[0] == kept[1]
+
+
+def test_every_bucket(tmp_path: Path, graphs: list[RecordedGraph]) -> None:
+    contexts = both(
+        write_wide(tmp_path / "m.gguf", MODELS["llama"], "Q8_0"), n_ctx=256, n_seq_max=33
+    )
+    rng = np.random.default_rng(5)
+    for n in (1, 2, 3, 5, 9, 17, 33):
+        for _ in range(2):
+            same(contexts, tokens_of(contexts, rng, list(range(n))))
+    assert [each.replays for each in graphs] == [1] * 7
+
+
+def test_moved_keys_and_raw_keys_are_not_captured(
+    tmp_path: Path, graphs: list[RecordedGraph]
+) -> None:
+    path, rng = write_wide(tmp_path / "m.gguf", MODELS["qwen3"], "Q4_0"), np.random.default_rng(6)
+    contexts = both(path, n_ctx=64)
+    write_prompts(contexts, rng, 1)
+    for context in contexts:
+        context.cache.seq_rm(0, 0, 1)
+        context.cache.seq_add(0, 1, -1, -1)
+    same(contexts, tokens_of(contexts, rng, [0]))
+    for options in ({"k_storage": "raw"}, {"type_v": "iq4_nl"}):
+        contexts = both(path, n_ctx=64, **options)
+        for _ in range(2):
+            same(contexts, tokens_of(contexts, rng, [0]))
+    assert not graphs
+
+
+def test_a_longer_text_has_another_graph(tmp_path: Path, graphs: list[RecordedGraph]) -> None:
+    contexts = both(write_wide(tmp_path / "m.gguf", MODELS["qwen3"], "F32"), n_ctx=512)
+    rng = np.random.default_rng(7)
+    prompt = [int(i) for i in rng.integers(contexts[0].n_vocab, size=254)]
+    same(contexts, Batch.one(prompt))
+    for _ in range(4):  # 255, 256, 257 and 258 cells
+        same(contexts, tokens_of(contexts, rng, [0]))
+    assert [each.replays for each in graphs] == [1, 1]
+
+
+WAITING: list[tuple[str, Callable[[torch.Tensor], object]]] = [
+    ("item", lambda x: x.sum().item()),
+    ("__bool__", lambda x: bool(x.sum() > 0)),
+    ("__float__", lambda x: float(x[0])),
+    ("tolist", lambda x: x.tolist()),
+    ("cpu", lambda x: x.cpu()),
+    ("numpy", lambda x: x.numpy()),
+    ("nonzero", lambda x: x.nonzero()),
+    ("index", lambda x: x[x > 0]),
+    ("tensor", lambda x: x + torch.tensor([1.0])),
+    ("from_numpy", lambda x: x + torch.from_numpy(np.ones(1, np.float32))),
+]
+
+
+@pytest.mark.parametrize(("what", "waits"), WAITING, ids=[each[0] for each in WAITING])
+def test_what_no_graph_can_hold_is_refused(
+    what: str, waits: Callable[[torch.Tensor], object]
+) -> None:
+    def step() -> torch.Tensor:
+        x = torch.arange(4.0)
+        waits(x)
+        return x
+
+    with pytest.raises(NotCapturableError, match=what):
+        RecordedGraph().first(step)
+    step()  # as before
+
+
+def test_a_replay_reads_what_is_there_then() -> None:
+    graph, x = RecordedGraph(), torch.arange(4.0)
+    assert graph.first(lambda: (x * 2).add_(1).cumsum(0)).tolist() == [1, 4, 9, 16]
+    x.copy_(torch.tensor([1.0, 0.0, 0.0, 0.0]))
+    assert graph.replay().tolist() == [3, 4, 5, 6]
+    assert graph.taken == 32
