@@ -104,9 +104,7 @@ def test_the_first_layers_are_on_the_cpu() -> None:
 
 
 @pytest.mark.parametrize("divided", ["cuda:0=0:3,cpu=3:6", "cpu=0:1,cuda:0=1:3,cpu=3:6"])
-def test_what_is_not_on_the_cpu_and_then_on_one_gpu(
-    gpu: Callable[..., None], divided: str
-) -> None:
+def test_what_is_not_on_the_cpu_and_then_on_one_gpu(gpu: Callable[..., None], divided: str) -> None:
     gpu()
     refused(
         "device_map", "the first layers on the CPU and the others on one GPU: give n_gpu_layers of 0 to 6",

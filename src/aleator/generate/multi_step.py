@@ -135,7 +135,9 @@ class DecodeLoop:
         self.capture = captures_graphs(device) if capture is None else capture
         self.cells = ReservedCells(cache, batch, decoder.shift_keys)
         self._highest = context.n_ctx - 1
-        decoder.rotary_of(False).angles(torch.zeros(1, dtype=torch.int64, device=device), self._highest)
+        decoder.rotary_of(False).angles(
+            torch.zeros(1, dtype=torch.int64, device=device), self._highest
+        )
 
         def integers(*shape: int) -> torch.Tensor:
             return torch.zeros(*shape, dtype=torch.int64, device=device)

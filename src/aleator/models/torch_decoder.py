@@ -214,7 +214,6 @@ class TorchDecoder(Decoder):
         cap = self.config.logit_softcap
         return self.source.ops.soften(logits, cap) if cap else logits
 
-
     def _embedded(self, inputs: torch.Tensor, batch: Pass) -> torch.Tensor:
         """What the first layer takes."""
         if inputs.dim() == 2 or self.embedding is None:

@@ -1,4 +1,4 @@
-"""What a step of Triton's kernels reads of the host: arrays in one block of memory, copied to the device at once."""
+"""What a step of Triton's kernels reads of the host, in one block of memory that is copied at once."""
 
 from __future__ import annotations
 
@@ -89,7 +89,12 @@ class StepInputs:
         cells: MicroBatch | HybridBatch | RecurrentBatch,
         wanted: npt.NDArray[np.int64],
     ) -> None:
-        self._decoder, self._inputs, self._positions, self._cells = decoder, inputs, positions, cells
+        self._decoder, self._inputs, self._positions, self._cells = (
+            decoder,
+            inputs,
+            positions,
+            cells,
+        )
         self._wanted = wanted if len(wanted) < len(inputs) else None
         self.states: RecurrentBatch | None = None
         self._kinds: dict[bool, MicroBatch] = {}
@@ -117,7 +122,9 @@ class StepInputs:
         self.bucket: Shape | None = None
         if self._still and self._wanted is None and len(inputs) <= ROWS[-1]:
             n = next(rows for rows in ROWS if rows >= len(inputs))
-            of = (tuple(max(_SHORTEST, _power(each)) for each in sizes) for sizes in (longest, listed))
+            of = (
+                tuple(max(_SHORTEST, _power(each)) for each in sizes) for sizes in (longest, listed)
+            )
             self.bucket = Shape(n, inputs.ndim == 2, *of, n if runs else 0)
 
     @property
@@ -161,7 +168,9 @@ class StepInputs:
         self, on: Mapping[Any, torch.Tensor], shape: Shape
     ) -> tuple[torch.Tensor, TritonPass, torch.Tensor | None]:
         """What :meth:`TorchDecoder.compute` takes, of what :meth:`packed` gave, on the device."""
-        made = TritonPass(on.get("positions", on["inputs"]), 0, self._cells, False, on.get("scales"))
+        made = TritonPass(
+            on.get("positions", on["inputs"]), 0, self._cells, False, on.get("scales")
+        )
         made.turns = {
             rotary: _turn(rotary, on["angles", rotary]) for rotary in self._rotaries.values()
         }

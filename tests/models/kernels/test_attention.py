@@ -33,7 +33,9 @@ see: Any = listed
 
 def seen_tensors(sight: Sight, longest: int | None = None) -> SeenTensors:
     """What tokens see, as kernels take it."""
-    rows, positions = (None if x is None else torch.from_numpy(x) for x in (sight.rows, sight.positions))
+    rows, positions = (
+        None if x is None else torch.from_numpy(x) for x in (sight.rows, sight.positions)
+    )
     lists = torch.from_numpy(sight.tokens), torch.from_numpy(sight.cells)
     return SeenTensors(sight, *lists, rows, positions, longest)
 

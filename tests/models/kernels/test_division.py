@@ -83,6 +83,6 @@ def test_hidden_states_and_sizes(tmp_path: Path) -> None:
 
 def test_layers_that_need_what_others_have(tmp_path: Path) -> None:
     path = write_wide(tmp_path / "m.gguf", MODELS["gemma4"], "Q8_0")
-    with pytest.raises(ParameterError, match="in gemma4 .*: give .*4 or 0") as caught:
+    with pytest.raises(ParameterError, match=r"in gemma4 .*: give .*4 or 0") as caught:
         divided(path, 1)
     assert caught.value.parameter == "n_gpu_layers"

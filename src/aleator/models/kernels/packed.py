@@ -11,7 +11,11 @@ import torch
 
 K = TypeVar("K", bound=Hashable)
 _APART = 16  # bytes that a place is a multiple of
-_TYPES = {np.dtype(np.int32): torch.int32, np.dtype(np.int64): torch.int64, np.dtype(np.float32): torch.float32}
+_TYPES = {
+    np.dtype(np.int32): torch.int32,
+    np.dtype(np.int64): torch.int64,
+    np.dtype(np.float32): torch.float32,
+}
 
 
 class Packed(Generic[K]):
