@@ -867,7 +867,8 @@ class LoadKeywords(TypedDict, total=False):
     """Keyword arguments of ``load``."""
 
     device: str | None
-    """What computes: cpu, cuda, cuda:1 ... (default: cuda where there is one, else cpu)."""
+    """What computes: cpu, cuda, cuda:1 ...; auto: cuda where it can, else cpu, and the log says why
+    (default: cuda where there is one, else cpu)."""
 
     dtype: torch.dtype | str | None
     """Type to compute in: float32, float16 or bfloat16; exact: weights as they are stored,

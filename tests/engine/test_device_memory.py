@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ def small(model: LanguageModel) -> LanguageModel:
 
 
 @pytest.fixture
-def most(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def most(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The most tokens of a micro-batch that there is memory for."""
     forward, room = TorchDecoder.forward, [10**9]
 
@@ -39,7 +38,7 @@ def most(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         return given
 
     monkeypatch.setattr(TorchDecoder, "forward", tried)
-    yield room
+    return room
 
 
 def test_the_cache_is_as_it_was(small: LanguageModel, most: list[int]) -> None:

@@ -84,7 +84,7 @@ def check_device(device: Device) -> None:
 
 
 def check_memory(weights: Weights, places: Sequence[Place], cache_bytes: int) -> None:
-    """See that layers fit into what is free on the last one's device; ParameterError says how much they take."""
+    """See that layers fit into what is free on the GPU; ParameterError says how much they take."""
     torch = required_torch("dtype='exact' on a GPU")
     device = places[-1].device
     free, _ = torch.cuda.mem_get_info(str(device))

@@ -172,7 +172,7 @@ class Placement:
         """Where each of so many layers computes.
 
         Raises:
-            ParameterError: the map is of more or of fewer layers; "exact" on more than the CPU and then one device.
+            ParameterError: the map is of more or of fewer layers; "exact" on more than the CPU, then one GPU.
         """
         if self.device_map is not None:
             devices = self.device_map.devices(n_layers)
@@ -184,8 +184,8 @@ class Placement:
             name = "n_gpu_layers" if self.device_map is None else "device_map"
             raise ParameterError(
                 name,
-                "dtype='exact' computes the first layers on the CPU and the others on one GPU: give n_gpu_layers "
-                f"of 0 to {n_layers} in place of {name}, or another dtype",
+                "dtype='exact' computes the first layers on the CPU and the others on one GPU: give "
+                f"n_gpu_layers of 0 to {n_layers} in place of {name}, or another dtype",
             )
         # Native code has these bits: it takes weights as they are stored.
         on_cpu = "float32" if self.dtype == EXACT else self.dtype or "float32"

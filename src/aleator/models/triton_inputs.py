@@ -1,4 +1,4 @@
-"""What a step of Triton's kernels reads of the host: arrays in one block of memory, copied to the device at once."""
+"""What a step of Triton's kernels reads of the host, in one block of memory that is copied at once."""
 
 from __future__ import annotations
 
