@@ -73,7 +73,8 @@ def zipf_exponent(keys, alive, temperature, m, SIZE: tl.constexpr):
     logs = log2_q32(tl.maximum(w, 1).to(tl.uint64))
     after = tl.minimum(at + 1, SIZE - 1)
     fall = logs - tl.gather(logs, after, 0)
-    t = log2_q32((at + 2).to(tl.uint64)) - log2_q32((at + 1).to(tl.uint64))
+    ranks = log2_q32((at + 1).to(tl.uint64))
+    t = tl.gather(ranks, after, 0) - ranks
     inside = at < tl.minimum(n, m) - 1
     inside = lists.keep_run(inside, tl.gather(w, after, 0) > 0)
     fall, t = tl.where(inside, fall, 0), tl.where(inside, t, 0)
@@ -93,12 +94,12 @@ def mirostat(place, row, keys, alive, temperature, position, states, n_vocab, SI
     s = tl.where(known, numerator / tl.where(known, denominator, one), one)
     vocabulary = log2_double((tl.zeros([], tl.int32) + n_vocab).to(tl.float64))
     share = vocabulary / tl.full([], LOG2_E, tl.float64)
-    limit = log2_double(tl.where(vocabulary > 0, share, one))
     near = tl.abs(s - one) < NEAR
     e = tl.where(near, one, s - one)
     rest = tl.abs(one - exp2_double(-e * vocabulary))
-    log_k = log2_double(tl.abs(e)) + mu - log2_double(tl.where(rest > 0, rest, one))
-    log_k = tl.where(near, mu - limit, log_k) / tl.where(s > 0, s, one)
+    rest = log2_double(tl.where(rest > 0, rest, one))
+    log = log2_double(tl.where(near, tl.where(vocabulary > 0, share, one), tl.abs(e)))
+    log_k = tl.where(near, mu - log, log + mu - rest) / tl.where(s > 0, s, one)
     k = exp2_double(tl.minimum(tl.maximum(log_k, -1.0), 40.0))
     k = tl.maximum(tl.floor(k).to(tl.int64), 1)
     k = tl.where(s < FLAT, tl.full([], 1 << 62, tl.int64), k)
