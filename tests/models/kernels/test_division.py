@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from wide_models import MODELS, SMALL, write_any, write_wide
 from aleator.cache.devices import CPU
 from aleator.core.errors import ParameterError
 from aleator.generate import Batch, Context
-from aleator.models import build_decoder, open_weights
+from aleator.models import build_decoder, exact, open_weights
 from aleator.models.placement import EXACT, ON_CPU, Place
 from aleator.models.triton_decoder import TritonDecoder
 
@@ -80,14 +81,15 @@ def test_hidden_states_and_sizes(tmp_path: Path) -> None:
     assert len(ours.layers) == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [
-        ("gemma4-layer-embeddings", r"every layer takes the tokens' embeddings: give \d or 0"),
-        ("gemma4-shared-keys", r"later layers read the keys of layer \d: give \d or more, \d or 0"),
-    ],
-)
-def test_layers_that_need_what_others_have(name: str, why: str, tmp_path: Path) -> None:
-    path = write_any(tmp_path / "m.gguf", SMALL[name])
-    with pytest.raises(ParameterError, match=f"n_gpu_layers=1 with dtype='exact': in gemma4 {why}"):
+def test_layers_that_need_what_others_have(tmp_path: Path) -> None:
+    path = write_any(tmp_path / "m.gguf", SMALL["gemma4-shared-keys"])
+    asked = "n_gpu_layers=1 with dtype='exact': in gemma4"
+    with pytest.raises(ParameterError, match=f"{asked} every layer takes .*: give 6 or 0"):
         divided(path, 1)
+    config = replace(open_weights(path).config, per_layer=None)
+    shared = config.keys_of(5)
+    assert shared < 5
+    few = rf"later layers read the keys of layer {shared}: give {6 - shared} or more, 6 or 0"
+    with pytest.raises(ParameterError, match=f"{asked} {few}"):
+        exact._check_division(config, 5)
+    exact._check_division(config, min(map(config.keys_of, range(4, 6))))
