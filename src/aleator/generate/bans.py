@@ -17,7 +17,7 @@ from aleator.generate.logprobs import LogprobsOf, TokenBytes
 ONE_BY_ONE = 8
 """So many tokens are refused at a place one by one; then all that have something banned in them."""
 KEPT_ROWS = 4
-"""Of so many held tokens, the last ones, logits are kept, and of the text's first, before which is the prompt."""
+"""Of so many held tokens, the last ones, logits are kept; and of the text's first, which follows the prompt."""
 MOST_REFUSED = 1000
 """Tokens that may be refused at a place one by one, until that is an error."""
 
