@@ -16,17 +16,24 @@ from aleator.generate.logprobs import LogprobsOf, TokenBytes
 
 ONE_BY_ONE = 8
 """So many tokens are refused at a place one by one; then all that have something banned in them."""
+KEPT_ROWS = 4
+"""Of so many held tokens, the last ones, logits are kept; and of the text's first, which follows the prompt."""
 MOST_REFUSED = 1000
 """Tokens that may be refused at a place one by one, until that is an error."""
 
 
+Row = tuple[Floats, LogprobsOf]
+"""The logits [V] to draw from, and what the model thought."""
+
+
 @dataclass
 class Held:
-    """A token that was drawn and may have to be taken back; its logits are not kept."""
+    """A token that was drawn from a row of logits and may have to be taken back; the row may be given up."""
 
     token: int
     piece: bytes
     logprobs: LogprobsOf
+    row: Row | None
 
 
 class Ban(Protocol):
@@ -111,7 +118,6 @@ class Bans:
 
     Attributes:
         held: The tokens held back.
-        first: The logits [V] that the first token was drawn from, and what the model thought, while it is held.
         longest: Bytes of the longest match: so many tokens may have to be taken back at most.
     """
 
@@ -130,7 +136,6 @@ class Bans:
         self.longest = max(ban.longest for ban in bans)
         self._may_stay = any(ban.probability < 1 for ban in bans)
         self.held: list[Held] = []
-        self.first: tuple[Floats, LogprobsOf] | None = None
         self._refused = [_Refused()]  # at the place of each held token, and of the next one
         self._begun = self._n = len(begun)  # tokens of the text that are held no longer
         self._given = [token_bytes(token) for token in begun]  # the last ones of these, as bytes
@@ -138,11 +143,6 @@ class Bans:
             bans
         )  # bytes of these in which a match may begin
         self._within: dict[tuple[Ban, bytes], list[int]] = {}
-
-    @property
-    def at_start(self) -> bool:
-        """Whether nothing that was drawn is held or given out."""
-        return self._n == self._begun and not self.held
 
     @property
     def refuses(self) -> bool:
@@ -157,13 +157,16 @@ class Bans:
         left[list(self._refused[-1].tokens)] = -np.inf
         return left
 
-    def take(self, token: int, logprobs: LogprobsOf, over: bool) -> int:
-        """Take in a token that was drawn; ``over``: the text ends with it.
+    def take(self, token: int, logprobs: LogprobsOf, over: bool, row: Row | None = None) -> int:
+        """Take in a token that was drawn from a row; ``over``: the text ends with it.
 
         Returns:
             How many of the tokens held, the last ones, must be taken back; 0: none.
         """
-        self.held.append(Held(token, self._token_bytes(token), logprobs))
+        self.held.append(Held(token, self._token_bytes(token), logprobs, row))
+        at = len(self.held) - 1 - KEPT_ROWS
+        if at > 0 or (at == 0 and self._n > self._begun):
+            self.held[at].row = None
         self._refused.append(_Refused())
         found = ((ban, self._place(start)) for ban, start, _ in self._matches(over))
         places = [place for ban, place in found if self._holds(ban, place)]
@@ -195,7 +198,6 @@ class Bans:
         stayed = [*self._matches(False)] if self._may_stay else []
         n = len(self.held) if everything else self._closed()
         made, pieces = self.held[:n], self._pieces()[:n]
-        self.first = None if made else self.first
         since = len(b"".join(self._given))
         end = since + len(b"".join(pieces))
         for i, ban in enumerate(self._bans):

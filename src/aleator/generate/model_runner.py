@@ -351,24 +351,21 @@ class ModelRunner:
     ) -> None:
         """Hold a token back while something banned may begin in it; where that is complete, sample again.
 
-        Logits of held tokens are not kept, but for the first: the next step decodes the token before again.
+        Where its logits are not kept any more, the next step decodes the token before it again.
         """
         state.stats.sampled_tokens += 1
-        if banned.at_start:
-            banned.first = row, logprobs
         top, of = state.request.options.logprobs, state.completion.token_bytes
         over = state.ends_with(token)
-        while n := banned.take(token, noted(logprobs, token, top, of), over):
-            banned.back(n)
+        while n := banned.take(token, noted(logprobs, token, top, of), over, (row, logprobs)):
+            gone = banned.back(n)
             state.chain.rollback(n)
             del state.tokens[len(state.tokens) - (n - 1) :]  # the one drawn last was not decoded
-            if banned.at_start and banned.first is not None:
-                row, logprobs = banned.first
-            elif n > 1:
+            if gone.row is None:
                 state.drawn = state.tokens.pop()
                 self._cut(state)
                 return
             self._cut(state)
+            row, logprobs = gone.row
             token = state.chain.sample(banned.masked(row))
             over = state.ends_with(token)
         state.drawn = token

@@ -72,7 +72,8 @@ class WatermarkKey(str):
     def _made(cls, secret: bytes, where: str) -> WatermarkKey:
         secret = secret.rstrip(b"\r\n")
         if not LEAST_BYTES <= len(secret) <= MOST_BYTES:
-            raise ParameterError(where, f"{where}: the key has {len(secret)} bytes: {_REMEDY}")
+            n = len(secret) if len(secret) <= MOST_BYTES else f"more than {MOST_BYTES:,}"
+            raise ParameterError(where, f"{where}: the key has {n} bytes: {_REMEDY}")
         made = super().__new__(cls, FINGERPRINT + _digest(secret, b"aleator name").hex())
         made.seed = int.from_bytes(_digest(secret, b"aleator draw"), "little")
         made.numbers = _numbers(secret, where)
@@ -231,7 +232,7 @@ def detect_watermark(
     _, first = np.unique(h, return_index=True)
     u = _philox(drawn[first], h[first], DRAWN, own.seed)
     # 1 - u with u = x / 2^64 is (2^64 - x) / 2^64, never 0.
-    score = float(-np.log((~u).astype(np.float64) / 2**64 + 2.0**-64).sum())
+    score = float(0.0 - np.log((~u).astype(np.float64) / 2**64 + 2.0**-64).sum())
     log_p = log_erlang_tail(len(first), score)
     return WatermarkTest(
         len(ids), len(first), score, math.exp(log_p), log_p / math.log(10), str(own)
