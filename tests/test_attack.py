@@ -99,8 +99,7 @@ def test_records_that_are_believed_are_noticed(
 def test_a_prefix_that_all_share_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for dialect in ("openai_completions", "openai_chat", "llama"):
-        monkeypatch.setattr(f"aleator.server.dialects.{dialect}.own_namespace", lambda salt: "all")
+    monkeypatch.setattr("aleator.server.auth.namespace_of", lambda tenant, salt: "all")
     wrong = trials("namespaces", tmp_path, 3).wrong
     assert any(each.startswith("another's prefix looks like none: ") for each in wrong)
 

@@ -19,6 +19,7 @@ UNNEEDED = {
     "huggingface_hub",
     "asyncio",
     "difflib",
+    "sqlite3",
     "email",
     "fractions",
     "hashlib",

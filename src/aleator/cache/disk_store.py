@@ -14,7 +14,6 @@ import errno
 import fcntl
 import logging
 import os
-import shutil
 import sqlite3
 import threading
 import time
@@ -279,8 +278,10 @@ class DiskStore:
         about = {"kind": "prompt block", "key": entry.key.hex(), "parent": entry.parent.hex()}
         pieces = pack_state({**about, "length": entry.length}, sections)
         size = sum(memoryview(piece).nbytes for piece in pieces)
-        disk = shutil.disk_usage(self._blocks)
-        if size > self.quota or disk.free - size < min(SPARED, int(SPARED_SHARE * disk.total)):
+        disk = os.statvfs(self._blocks)
+        free = disk.f_bavail * disk.f_frsize
+        spared = min(SPARED, int(SPARED_SHARE * disk.f_blocks * disk.f_frsize))
+        if size > self.quota or free - size < spared:
             self.counts.add("no_room")
             return False
         partial = self._blocks / f".{os.urandom(16).hex()}.partial"

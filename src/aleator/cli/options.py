@@ -118,12 +118,13 @@ def load_model(arguments: argparse.Namespace, *, keep_prompts: bool = False) -> 
 
     ``keep_prompts``: its prompt cache is on disk too, which is said, unless the options say otherwise.
     """
-    from aleator.generate.prompt_tiers import default_directory
     from aleator.language_model import load
 
     options: dict[str, Any] = {}
     # Elsewhere the directory's owner and mode cannot be told, or there is no place to keep things.
     if keep_prompts and os.name == "posix" and Path(os.path.expanduser("~")).is_absolute():
+        from aleator.generate.prompt_tiers import default_directory  # loads SQLite
+
         blocks = Path(arguments.cache_dir or default_directory()) / "blocks"
         kept = 0
         with suppress(OSError):
