@@ -47,10 +47,13 @@ test: setup
 check: lint types cover
 
 # What commands started by tests run is not counted.
-cover: RUN := $(BIN)/coverage run --parallel-mode -m pytest -p no:cacheprovider
 cover: setup
 	@mkdir -p build && $(BIN)/coverage erase
-	$(MAKE) --output-sync --jobs 2 first rest RUN="$(RUN)"
+	$(MAKE) --output-sync --jobs 2 covered
+
+.PHONY: covered
+covered: RUN := $(BIN)/coverage run --parallel-mode -m pytest -p no:cacheprovider
+covered: first rest
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --skip-covered
 
