@@ -47,12 +47,13 @@ test: setup
 check: lint types cover
 
 # What commands started by tests run is not counted.
-cover: RUN := $(BIN)/coverage run --parallel-mode -m pytest -p no:cacheprovider
 cover: setup
-	@mkdir -p build && $(BIN)/coverage erase
-	$(MAKE) --output-sync --jobs 2 first rest RUN="$(RUN)"
-	$(BIN)/coverage combine --quiet
-	$(BIN)/coverage report --skip-covered
+	$(MAKE) --output-sync --jobs 2 covered
+
+.PHONY: covered
+covered: RUN = $(BIN)/python -m pytest -p no:cacheprovider -p branches --branches build/branches/$@.json
+covered: first rest
+	$(BIN)/python -m slipcover --merge build/branches/first.json build/branches/rest.json --out build/branches/all.json --skip-covered
 
 MINUTES ?= 1000000
 mutate: setup
