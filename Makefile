@@ -83,14 +83,15 @@ sanitize-threads: setup
 setup: $(VENV)/.built $(VENV)/.dev
 
 # What compiles the native module. --no-build-isolation: a build environment would fetch its own copies each time.
+# --no-compile: Python compiles a file when it is first imported, and most never are.
 $(VENV)/.tools:
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install --quiet scikit-build-core nanobind cmake ninja
+	$(PIP) install --quiet --no-compile scikit-build-core nanobind cmake ninja
 	@touch $@
 
-# What a user needs.
+# What a user needs, for the processor that is here.
 $(VENV)/.built: $(VENV)/.tools $(NATIVE)
-	$(PIP) install --quiet --no-build-isolation --editable ".[cli]"
+	SKBUILD_CMAKE_DEFINE=ALEATOR_HERE=ON $(PIP) install --quiet --no-compile --no-build-isolation --editable ".[cli]"
 	@touch $@
 
 # What tests and checks need besides. The module is there: nothing is compiled again.

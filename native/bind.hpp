@@ -60,6 +60,6 @@ struct Binding {
 }  // namespace aleator
 
 #define ALEATOR_BIND(stem)                                             \
-  static void bind_##stem(nb::module_& m);                             \
+  [[gnu::cold]] static void bind_##stem(nb::module_& m);               \
   static const ::aleator::Binding binding_##stem{#stem, &bind_##stem}; \
   static void bind_##stem([[maybe_unused]] nb::module_& m)

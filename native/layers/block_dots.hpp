@@ -1,11 +1,19 @@
-// Sums of products of bytes in vectors of 256 bits.  Included by block_few.hpp and block_many.hpp.
+// Products on AVX2 and AVX-512, and what they share: sums of products of bytes in vectors of 256
+// bits.  Included by block_*.isa.cpp only.
 #pragma once
 
 #include <immintrin.h>
 
+#include "layers/block_linear.hpp"
 #include "layers/block_types.hpp"
 
 namespace aleator::ALEATOR_ISA {
+
+// block_rows with few tokens, or with many.
+void block_few(const Weights& w, int64_t begin, int64_t end, const Rounded& x, float* y,
+               int64_t y_stride);
+void block_many(const Weights& w, int64_t begin, int64_t end, const Rounded& x, float* y,
+                int64_t y_stride);
 
 // v3 multiplies bytes in pairs that would not fit 16 bits where u goes to 255: such types are taken
 // as signed there, and have no zero to subtract.
@@ -77,6 +85,42 @@ static inline __m128 four_halves(const uint8_t* const (&p)[4], int64_t at) {
   const auto h = [&](int r) { return load_as<int16_t>(p[r] + at); };
   return _mm_cvtph_ps(_mm_setr_epi16(h(0), h(1), h(2), h(3), 0, 0, 0, 0));
 }
+
+// Eight rows, of which the last may be the same.
+static inline __m256 eight_halves(const uint8_t* const (&p)[8], int64_t at) {
+  const auto h = [&](int r) { return load_as<int16_t>(p[r] + at); };
+  return _mm256_cvtph_ps(_mm_setr_epi16(h(0), h(1), h(2), h(3), h(4), h(5), h(6), h(7)));
+}
+
+template <class B>
+static inline __m256 eight_scales(const uint8_t* const (&p)[8], int64_t at) {
+  if constexpr (B::type != Stored::mxfp4) return eight_halves(p, at);
+  const auto s = [&](int r) { return scale_of<B>(p[r] + at); };
+  return _mm256_setr_ps(s(0), s(1), s(2), s(3), s(4), s(5), s(6), s(7));
+}
+
+// d and m of eight rows, which follow one another.
+struct Factors {
+  __m256 d, m;
+};
+static inline Factors eight_factors(const uint8_t* const (&p)[8], int64_t at) {
+  const auto four = [&](int r) {
+    const auto both = [&](int i) { return load_as<int32_t>(p[r + i] + at); };
+    return _mm_setr_epi32(both(0), both(1), both(2), both(3));
+  };
+  const __m256i order = _mm256_broadcastsi128_si256(
+      _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
+  const __m256i halves = _mm256_permute4x64_epi64(
+      _mm256_shuffle_epi8(_mm256_setr_m128i(four(0), four(4)), order), 0xd8);
+  return {_mm256_cvtph_ps(_mm256_castsi256_si128(halves)),
+          _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1))};
+}
+
+// Types of which unpack() reads nibbles, and those that look them up in a table.
+template <class B>
+concept Nibbles = requires { B::nibbles_at; };
+template <class B>
+concept LookedUp = requires { B::table; };
 
 // T tokens' sums with up to four rows, and the bias, into y[token * y_stride + row].
 template <int T>

@@ -1,5 +1,5 @@
-// Products with few tokens of types of 256 elements: AVX-512 with VNNI.  Included by block_few.hpp
-// only.
+// Products with few tokens of types of 256 elements: AVX-512 with VNNI.  Included by
+// block_few.isa.cpp only.
 #pragma once
 
 #include <array>

@@ -6,8 +6,7 @@
 #include "layers/lanes16.hpp"
 
 #if defined(ALEATOR_ISA_v4) || defined(ALEATOR_ISA_v3)
-#include "layers/block_few.hpp"
-#include "layers/block_many.hpp"
+#include "layers/block_dots.hpp"
 #elif defined(__ARM_FEATURE_DOTPROD)
 #include "layers/block_sdot.hpp"
 #endif
@@ -47,34 +46,25 @@ void round_row(const float* x, int64_t in, int64_t block, int8_t* q, float* d, i
 // Up to so many tokens it costs less to read rows of W as they lie, again for every three or four
 // tokens, than to take them apart once for all: measured with matrices that come from memory
 // (docs/performance.md, "Many tokens").
-template <class B>
-static constexpr int64_t few_tokens_of() {
-  constexpr bool fifths = [] {
-    if constexpr (Nibbles<B>) return B::fifths_at != 0;
-    return false;
-  }();
+static int64_t few_tokens(Stored type) {
+  const bool fifths = type == Stored::q5_0 || type == Stored::q5_1;
 #if defined(ALEATOR_ISA_v4)
-  if constexpr (B::type == Stored::q6_k) return 5;
-  return fifths || B::type == Stored::q3_k || B::type == Stored::q8_0 ? 4 : 3;
+  if (type == Stored::q6_k) return 5;
+  return fifths || type == Stored::q3_k || type == Stored::q8_0 ? 4 : 3;
 #else
-  if constexpr (B::type == Stored::q6_k) return 6;
-  return fifths || large<B> ? 3 : 5;
+  if (type == Stored::q6_k) return 6;
+  return fifths || block_shape(type).elements == 256 ? 3 : 5;
 #endif
 }
-template <class B>
-constexpr int64_t few_tokens = few_tokens_of<B>();
 
-template <class B>
-static void product(const Weights& w, int64_t begin, int64_t end, const Rounded& x, float* y,
-                    int64_t y_stride) {
-  if (x.tokens <= few_tokens<B>)
-    few<B>(w, begin, end, x, y, y_stride);
-  else
-    many<B>(w, begin, end, x, y, y_stride);
+void block_rows(const Weights& w, int64_t begin, int64_t end, const Rounded& x, float* y,
+                int64_t y_stride) {
+  (x.tokens <= few_tokens(w.type) ? block_few : block_many)(w, begin, end, x, y, y_stride);
 }
 
-#elif !defined(__ARM_FEATURE_DOTPROD)
+#else
 
+#if !defined(__ARM_FEATURE_DOTPROD)
 // The contract in plain words: one row and one token at a time.
 template <class B>
 static float dot(const uint8_t* p, const int8_t* q, const float* d, const int16_t* sums,
@@ -124,6 +114,8 @@ void block_rows(const Weights& w, int64_t begin, int64_t end, const Rounded& x, 
                 int64_t y_stride) {
   with_block(w.type, [&](auto block) { product<decltype(block)>(w, begin, end, x, y, y_stride); });
 }
+
+#endif
 
 // GCC 12 at -O3 with AVX2 takes this for a function that writes nothing, and drops its calls.
 #if defined(__GNUC__) && !defined(__clang__)

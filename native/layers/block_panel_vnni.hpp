@@ -1,4 +1,4 @@
-// Products of a panel with tokens on AVX-512 with VNNI.  Included by block_many.hpp only.
+// Products of a panel with tokens on AVX-512 with VNNI.  Included by block_many.isa.cpp only.
 #pragma once
 
 #include "layers/block_panel.hpp"

@@ -3,6 +3,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "layers/block_linear.hpp"
+
 #if defined(__aarch64__) && defined(__linux__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
@@ -20,7 +22,8 @@ static Isa detect() {
     best = Isa::v3;
   if (best == Isa::v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni"))
+      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni") &&
+      isa_v4::round_row)  // compiled
     best = Isa::v4;
   if (const char* asked = std::getenv("ALEATOR_ISA")) {
     if (!std::strcmp(asked, "base")) return Isa::base;

@@ -60,8 +60,8 @@ inline const char* isa_name(Isa i) {
 // Not in the copies themselves: what fills the pointer would be compiled for their processor.
 #if defined(ALEATOR_ISA)
 #define ALEATOR_KERNEL(type, name, arguments) ALEATOR_DECLARE(type name arguments)
-#else
-#define ALEATOR_KERNEL(type, name, arguments) \
-  ALEATOR_DECLARE(type name arguments)        \
+#else  // weak: null in a build without the instruction set (CMakeLists.txt, ALEATOR_HERE)
+#define ALEATOR_KERNEL(type, name, arguments)        \
+  ALEATOR_DECLARE([[gnu::weak]] type name arguments) \
   inline const auto name##_ = ALEATOR_PICK(name);
 #endif

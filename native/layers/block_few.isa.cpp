@@ -1,54 +1,17 @@
-// Products with few tokens: rows of W are read as they lie.  AVX2 and AVX-512; included by
-// block_linear.isa.cpp only.
-#pragma once
-
+// Products with few tokens on AVX2 and AVX-512: rows of W are read as they lie.
+#if defined(ALEATOR_ISA_v4) || defined(ALEATOR_ISA_v3)
 #include <type_traits>
 
 #include "layers/block_dots.hpp"
+#include "layers/lanes16.hpp"
 #if defined(ALEATOR_ISA_v4)
 #include "layers/block_few_vnni.hpp"
 #endif
-#include "layers/block_linear.hpp"
-#include "layers/lanes16.hpp"
 
 namespace aleator::ALEATOR_ISA {
 
-// Eight rows, of which the last may be the same.
-static inline __m256 eight_halves(const uint8_t* const (&p)[8], int64_t at) {
-  const auto h = [&](int r) { return load_as<int16_t>(p[r] + at); };
-  return _mm256_cvtph_ps(_mm_setr_epi16(h(0), h(1), h(2), h(3), h(4), h(5), h(6), h(7)));
-}
-
-template <class B>
-static inline __m256 eight_scales(const uint8_t* const (&p)[8], int64_t at) {
-  if constexpr (B::type != Stored::mxfp4) return eight_halves(p, at);
-  const auto s = [&](int r) { return scale_of<B>(p[r] + at); };
-  return _mm256_setr_ps(s(0), s(1), s(2), s(3), s(4), s(5), s(6), s(7));
-}
-
-// d and m of eight rows, which follow one another.
-struct Factors {
-  __m256 d, m;
-};
-static inline Factors eight_factors(const uint8_t* const (&p)[8], int64_t at) {
-  const auto four = [&](int r) {
-    const auto both = [&](int i) { return load_as<int32_t>(p[r + i] + at); };
-    return _mm_setr_epi32(both(0), both(1), both(2), both(3));
-  };
-  const __m256i order = _mm256_broadcastsi128_si256(
-      _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
-  const __m256i halves = _mm256_permute4x64_epi64(
-      _mm256_shuffle_epi8(_mm256_setr_m128i(four(0), four(4)), order), 0xd8);
-  return {_mm256_cvtph_ps(_mm256_castsi256_si128(halves)),
-          _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1))};
-}
-
 // Two rows of nibbles fill a vector, whose halves are elements 0 to 15, or 16 to 31, of rows k and
 // k + 4: the nibbles need not be brought into order.
-template <class B>
-concept Nibbles = requires { B::nibbles_at; };
-template <class B>
-concept LookedUp = requires { B::table; };
 struct TwoRows {
   __m256i low, high;
 };
@@ -340,4 +303,10 @@ static void few(const Weights& w, int64_t begin, int64_t end, const Rounded& x, 
   }
 }
 
+void block_few(const Weights& w, int64_t begin, int64_t end, const Rounded& x, float* y,
+               int64_t y_stride) {
+  with_block(w.type, [&](auto block) { few<decltype(block)>(w, begin, end, x, y, y_stride); });
+}
+
 }  // namespace aleator::ALEATOR_ISA
+#endif
