@@ -15,9 +15,9 @@ import numpy as np
 
 from aleator.core.arrays import Floats
 from aleator.generate.bans import Bans
-from aleator.generate.chunks import Chunk, add_chunks
 from aleator.generate.context import Batch, Context, Prefixes, Tiers
 from aleator.generate.logprobs import LogprobsOf, top_logprobs
+from aleator.generate.prompt_chunks import Chunk, add_chunks
 from aleator.generate.request_state import Failed, Proposal, Proposer, RequestErrors, RequestState
 from aleator.generate.token_sampler import (
     HostTokenSampler,
