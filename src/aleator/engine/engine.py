@@ -355,9 +355,10 @@ class Engine:
                 f"{self.options.n_seq_max}"
             )
         if job.longest > self.n_ctx:
+            also = "beams" if job.beams else "negative prompt"
             raise ContextFull(
-                f"the request may come to use {job.longest} positions, those of its negative prompt or of all "
-                f"its beams included, and the engine has n_ctx={self.n_ctx}: give a smaller max_tokens"
+                f"the request may come to use {job.longest} positions, those of its {also} included, and the "
+                f"engine has n_ctx={self.n_ctx}: give a smaller max_tokens"
             )
 
 

@@ -15,8 +15,8 @@ from aleator.cache.cache import Cache
 from aleator.cache.pools.attention import AttentionPool
 from aleator.engine.job import Job
 from aleator.engine.scheduler import Scheduler
-from aleator.generate.chunks import Chunk
 from aleator.generate.model_runner import ModelRunner
+from aleator.generate.prompt_chunks import Chunk
 from aleator.generate.request_state import Proposal, RequestState
 
 TAKING_IN = 0.04

@@ -17,10 +17,10 @@ from aleator.core.arrays import Floats
 from aleator.core.errors import DeviceOutOfMemory
 from aleator.generate.bans import Bans
 from aleator.generate.beginnings import Beginnings
-from aleator.generate.chunks import Chunk, add_chunks
 from aleator.generate.completion import OWN
 from aleator.generate.context import Batch, Context, Prefixes
 from aleator.generate.logprobs import LogprobsOf, noted, top_logprobs
+from aleator.generate.prompt_chunks import Chunk, add_chunks
 from aleator.generate.request_state import Failed, Proposal, Proposer, RequestErrors, RequestState
 from aleator.generate.token_sampler import (
     HostTokenSampler,

@@ -21,12 +21,12 @@ from aleator.core.records import dataclass
 from aleator.device.backends.backend import Launches
 from aleator.device.chain import DeviceChain
 from aleator.device.selection import captures_graphs
-from aleator.generate.chunks import Chunk
 from aleator.generate.completion import Detokenizer
 from aleator.generate.context import Batch, Context, Prefixes
 from aleator.generate.device_token_sampler import DeviceTokenSampler
 from aleator.generate.logprobs import Logprobs, LogprobsOf, TokenBytes, reported_logprobs
 from aleator.generate.model_runner import ModelRunner
+from aleator.generate.prompt_chunks import Chunk
 from aleator.generate.request_state import Proposal, RequestState
 from aleator.generate.reserved_cells import ReservedCells
 from aleator.generate.token_sampler import TokenSampler
