@@ -220,8 +220,10 @@ def phases(r: random.Random, n: int) -> list[Any]:
     """Three phases of a few tokens, most of which are marks, with one history or one each."""
     few = r.sample(range(n), 6)
     marks = {"thinking": few[:2], "code": (few[2], few[0])}
-    table = tuple((name, tuple(zip(MARKS, each, strict=True))) for name, each in marks.items())
-    table += (("histories", r.choice(HISTORIES)), ("start", r.choice((ANSWER, *marks))))
+    table: list[tuple[str, Any]] = [
+        (name, tuple(zip(MARKS, each, strict=True))) for name, each in marks.items()
+    ]
+    table += [("histories", r.choice(HISTORIES)), ("start", r.choice((ANSWER, *marks)))]
     chains = {
         name: [
             S.TokenMask(allowed=few),
@@ -232,7 +234,7 @@ def phases(r: random.Random, n: int) -> list[Any]:
         ]
         for name in (ANSWER, *marks)
     }
-    return [Phases(table, chains)]
+    return [Phases(tuple(table), chains)]
 
 
 def whole_row(r: random.Random, n: int) -> list[Any]:
