@@ -11,10 +11,12 @@ from make_models import Spec
 from triton.runtime.jit import KernelInterface
 from wide_models import MODELS, write_wide
 
+from aleator.cache.devices import Device
 from aleator.generate.device_plan import AFTER, BEFORE, COPIES, DevicePlan, Machine, device_plan
 from aleator.models import open_weights
 from aleator.models.exact import exact_bytes
 from aleator.models.hub.bundled import bundled_model
+from aleator.models.placement import EXACT, Place
 
 
 def plan_of(path: Path, name: str, n_ctx: int = 8, **changes: Any) -> DevicePlan:
@@ -25,7 +27,7 @@ def plan_of(path: Path, name: str, n_ctx: int = 8, **changes: Any) -> DevicePlan
 def test_each_step_reads_all_weights_once() -> None:
     weights = open_weights(bundled_model())
     plan = device_plan(weights, 100, "f16", "f16", (1, 16))
-    assert plan.weights == exact_bytes(weights)
+    assert plan.weights == exact_bytes(weights, [Place(Device("meta"), EXACT)] * 6)
     for step in plan.steps:
         assert sum(part.weights for part in step.parts.values()) == plan.weights  # the head is tied
         # 6 layers, 2 heads of 64, keys and values of 2 bytes.

@@ -52,7 +52,7 @@ class Block:
             self.latent = LatentHeads(parts.latent, parts.n_heads, eps, self.ops)
         self.head_norms = norm(kind, parts.q_norm, eps), norm(kind, parts.k_norm, eps)
         each = self.head_norms if parts.head_norm_kind != "all" else (as_it_is, as_it_is)
-        self.attending = Attending(
+        self.attending: Attending = Attending(
             layer=index,
             windowed=windowed,
             norms=(*each, norm("rms", parts.v_norm, eps)),

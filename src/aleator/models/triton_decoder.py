@@ -14,7 +14,6 @@ from aleator.models.decoder import Decoder, Progress
 from aleator.models.kernels.rotation import rotate, turn
 from aleator.models.native_decoder import NativeDecoder
 from aleator.models.placement import EXACT, Place
-from aleator.models.step import Step
 from aleator.models.torch_decoder import TorchDecoder
 from aleator.models.triton_ops import TritonEmbedding, TritonLinear, TritonWeights
 from aleator.models.triton_step import TritonStep
@@ -49,7 +48,7 @@ class TritonDecoder(TorchDecoder):
             self.front = copy.copy(self.front)
             self.front.rotation, self.front.window_rotation = self.rotation, self.window_rotation
 
-    def over(self, pool: Pool, fused: bool = True) -> Step:
+    def over(self, pool: Pool, fused: bool = True) -> TritonStep:
         return TritonStep(self, None if self.front is None else self.front.over(pool))
 
     def _shifted(self, layer: int, keys: Any, deltas: Any, *, windowed: bool) -> Any:

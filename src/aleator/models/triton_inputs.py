@@ -122,10 +122,9 @@ class StepInputs:
         self.bucket: Shape | None = None
         if self._still and self._wanted is None and len(inputs) <= ROWS[-1]:
             n = next(rows for rows in ROWS if rows >= len(inputs))
-            of = (
-                tuple(max(_SHORTEST, _power(each)) for each in sizes) for sizes in (longest, listed)
+            self.bucket = Shape(
+                n, inputs.ndim == 2, _room(longest), _room(listed), n if runs else 0
             )
-            self.bucket = Shape(n, inputs.ndim == 2, *of, n if runs else 0)
 
     @property
     def _still(self) -> bool:
@@ -177,8 +176,9 @@ class StepInputs:
         made.cell_ids, made.seen, made.backs = {}, {}, {}
         for (windowed, seen), longest in zip(self._sights.items(), shape.longest, strict=True):
             made.cell_ids[windowed] = on["cells", windowed]
-            parts = (on.get((name, windowed)) for name in ("seen", "listed", "rows", "at"))
-            made.seen[windowed] = SeenTensors(seen, *parts, longest=longest)
+            tokens, listed = on["seen", windowed], on["listed", windowed]
+            rest = on.get(("rows", windowed)), on.get(("at", windowed)), longest
+            made.seen[windowed] = SeenTensors(seen, tokens, listed, *rest)
             back = on.get(("back", windowed))
             made.backs[windowed] = None if back is None else _turn(self._rotaries[windowed], back)
         if self.states is not None:
@@ -213,6 +213,6 @@ def _longer(array: npt.NDArray[Any], n: int, value: int = 0) -> npt.NDArray[Any]
     return made
 
 
-def _power(n: int) -> int:
-    """The power of two that is at least n."""
-    return 1 << max(0, n - 1).bit_length()
+def _room(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """Powers of two that are large enough."""
+    return tuple(max(_SHORTEST, 1 << max(0, n - 1).bit_length()) for n in sizes)

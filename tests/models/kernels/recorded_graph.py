@@ -110,12 +110,12 @@ class RecordedGraph(TorchDispatchMode):  # type: ignore[no-untyped-call]
         try:
             for of, name, own in patched:
                 setattr(of, name, self._refusing(name, own))
-            KernelInterface.__getitem__ = chosen  # type: ignore[assignment, method-assign]
+            KernelInterface.__getitem__ = chosen
             self._on = True
             yield
         finally:
             self._on = False
-            KernelInterface.__getitem__ = before  # type: ignore[method-assign]
+            KernelInterface.__getitem__ = before
             for of, name, own in patched:
                 setattr(of, name, own)
 

@@ -15,6 +15,7 @@ if os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("runs in a process of its own", allow_module_level=True)
 
 import torch
+from make_models import SPECS
 from wide_models import SMALL, write_any
 
 from aleator.generate import Batch, Context
@@ -85,7 +86,7 @@ def test_replays_have_the_native_bits(
 
 
 def test_every_bucket(tmp_path: Path, graphs: list[RecordedGraph]) -> None:
-    path = write_any(tmp_path / "m.gguf", replace(SMALL["llama"], n_layers=1))
+    path = write_any(tmp_path / "m.gguf", replace(SPECS["llama"], n_layers=1))
     contexts, rng = both(path, n_ctx=256, n_seq_max=34), np.random.default_rng(5)
     for n in (1, 2, 3, 5, 9, 17, 33, 34):
         same(contexts, tokens_of(contexts, rng, list(range(n))))
@@ -109,7 +110,7 @@ def test_moved_keys_and_raw_keys_are_not_captured(
 
 
 def test_a_longer_text_has_another_graph(tmp_path: Path, graphs: list[RecordedGraph]) -> None:
-    contexts = both(write_any(tmp_path / "m.gguf", replace(SMALL["llama"], n_layers=1)), n_ctx=512)
+    contexts = both(write_any(tmp_path / "m.gguf", replace(SPECS["llama"], n_layers=1)), n_ctx=512)
     rng = np.random.default_rng(7)
     prompt = [int(i) for i in rng.integers(contexts[0].n_vocab, size=254)]
     same(contexts, Batch.one(prompt))
