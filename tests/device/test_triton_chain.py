@@ -290,7 +290,7 @@ def test_no_spills_elsewhere() -> None:
         built(triton_rows, "whole", 8, TEMPLATE, KINDS=kinds(TEMPLATE)),
         built(triton_rows, "accept", 1, MIROSTAT, KINDS=kinds(MIROSTAT, True)),
         built(triton_rows, "accept", 1, LOOKING, KINDS=kinds(LOOKING, True)),
-        built(triton_past, "look_back", 4, LOOKING, KINDS=(0, 1, 2, 3)),
+        built(triton_past, "look_back", 8, LOOKING, KINDS=(0, 1, 2, 3)),
     ):
         assert spills(code) == 0
     types = {

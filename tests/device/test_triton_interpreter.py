@@ -224,7 +224,7 @@ def past(random_: random.Random) -> list[Any]:
     some = range(6)
     words = [tuple(random_.choices(some, k=random_.randrange(1, 4))) for _ in range(5)]
     found = [
-        S.MinTokens(min_tokens=random_.randrange(6), end_tokens=random_.sample(some, 2)),
+        S.MinTokens(min_tokens=random_.randrange(6), end_tokens=tuple(random_.sample(some, 2))),
         S.BadWords(bad_words=words),
         S.NoRepeatNgram(no_repeat_ngram_size=random_.randrange(1, 5)),
         *(

@@ -178,7 +178,7 @@ class TritonChain:
             made = tuple(self._places[i] for i in self._past)
             past = tuple(PAST[self._kinds[i]].value for i in self._past)
             look_back[(batch,)](
-                self._past_places, made, history, sizes, KINDS=past, num_warps=4, **options
+                self._past_places, made, history, sizes, KINDS=past, num_warps=8, **options
             )
         if plan.table:
             triton_sparse.mark[(batch,)](
