@@ -47,6 +47,21 @@ def test_a_stretch_that_does_not_fit_is_left_out(
     assert "started" not in error["message"]
 
 
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        ({"temperature": 2}, "temperature=1.5 is not above the request's, 2"),
+        ({"numerics": "llama.cpp"}, "cannot change in llama.cpp's chain"),
+        ({"phases": {"answer": {}}}, "cannot change in the chains of phases"),
+    ],
+)
+def test_defaults_that_never_fit_each_other_are_refused_at_the_start(
+    make_client: MakeClient, own: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ParameterError, match=said):
+        make_client(defaults={"stop_loops": LOOPS, **own})
+
+
 def test_other_defaults_that_do_not_fit_are_left_out(make_client: MakeClient) -> None:
     budget = make_client(defaults={"reasoning_budget": 5})
     assert options(budget)["reasoning_budget"] == 5

@@ -67,6 +67,20 @@ def _checked(name: str, value: Any) -> Any:
     )
 
 
+def check_stretch(limits: Limits | None, temperature: float, numerics: str, phases: bool) -> None:
+    """See whether a request's temperature can rise as ``limits`` say."""
+    raised = limits[2] if limits is not None and len(limits) == 4 else None
+    why = ""
+    if raised is not None and raised <= temperature:
+        why = f"is not above the request's, {temperature:g}: give more"
+    elif raised is not None and numerics != "portable":
+        why = "cannot change in llama.cpp's chain: leave it out, or give numerics='portable'"
+    elif raised is not None and phases:
+        why = "cannot change in the chains of phases: leave it out, or phases"
+    if why:
+        raise ParameterError("stop_loops", f"stop_loops: temperature={raised:g} {why}")
+
+
 class LoopWatch:
     """Watches for loops as ``limits`` say: ends the text, or raises the chain's temperature for a stretch.
 
@@ -84,15 +98,7 @@ class LoopWatch:
         self._left = 0
         self._usual: list[tuple[int, Temperature | None]] = []
         """What stands at places of the chain that the stretch has changed; None: nothing does."""
-        why = ""
-        if self._raised is not None and self._raised <= temperature:
-            why = f"is not above the request's, {temperature:g}: give more"
-        elif self._raised is not None and chain.numerics != "portable":
-            why = "cannot change in llama.cpp's chain: leave it out, or give numerics='portable'"
-        elif self._raised is not None and chain.phase:
-            why = "cannot change in the chains of phases: leave it out, or phases"
-        if why:
-            raise ParameterError("stop_loops", f"stop_loops: temperature={self._raised:g} {why}")
+        check_stretch(limits, temperature, chain.numerics, bool(chain.phase))
 
     def push(self, token: int) -> bool:
         """Take in a token; returns whether the text ends with it."""

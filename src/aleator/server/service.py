@@ -33,6 +33,7 @@ from aleator.engine.prompts import (
     options_of,
 )
 from aleator.generate.generation import Generation
+from aleator.generate.loops import check_stretch
 from aleator.generate.options import GenerateOptions
 from aleator.generate.request_state import OnLogits
 from aleator.language_model import LanguageModel
@@ -85,6 +86,8 @@ class Service:
         keyed = {"draw": KEYED[0]} if self._defaults.get(KEY_FILE) is not None else {}
         model.check_options(**{**keyed, **self._defaults})
         self.watermark_key = WATERMARK_KEY_FILE.check(self._defaults.get(KEY_FILE))
+        own, of_texts = self.effective()
+        check_stretch(of_texts.stop_loops, own.temperature, own.numerics, bool(own.phases))
         if self.options.chat_template is not None:
             _ = self.chat_format  # so that a wrong one is refused now
         self._making = threading.Lock()
