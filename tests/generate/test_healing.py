@@ -192,6 +192,7 @@ def test_what_stands_behind_a_mark_is_healed(model: LanguageModel) -> None:
     made = model.generate("ROMEO:\nI th", phases=phases, heal=True, max_tokens=8, seed=3)
     made.wait()
     assert bytes_of(model, made.request.taken_back[1]) == b" th"
+    assert dict(made.request.params.phases)["start"] == "answer"  # as of the whole prompt
     assert (
         model.generate(
             "ROMEO:\nI", phases=phases, heal=True, max_tokens=1, seed=1

@@ -235,12 +235,12 @@ class RequestMaker:
         if options.echo and not isinstance(prompt, str):
             text = self._tokenizer.decode(tokens, skip_special=True)
         taken, phases = NOTHING, self._phases(params, options)
-        if options.heal and not drawn:
-            tokens, taken = take_back(tokens, self._tokenizer, phases)
         if phases:
             of = self._vocab.token_bytes if self._vocab.has_text else lambda token: b"."
             phases = with_start(phases, tokens[: len(tokens) - drawn], of)
             params = params.replace(phases=phases)
+        if options.heal and not drawn:
+            tokens, taken = take_back(tokens, self._tokenizer, phases)
         return Request(
             tokens=tokens,
             params=params,
