@@ -35,15 +35,16 @@ class Ahead {
 
 namespace aleator::ALEATOR_ISA {
 
-// Whatever type the panel is of: `add` is all_tokens of its form, which takes `at_once` tokens.
-static void product(Panel& panel, decltype(&all_tokens<PanelOf<BlockQ8_0>::Shared>) add,
-                    int64_t at_once, int64_t group, const Weights& w, int64_t begin, int64_t end,
-                    const Rounded& x, float* y, int64_t y_stride) {
+template <class B>
+static void many(const Weights& w, int64_t begin, int64_t end, const Rounded& x, float* y,
+                 int64_t y_stride) {
+  PanelOf<B> panel;
+  using F = typename PanelOf<B>::Shared;
   const int64_t bytes = panel_rows * w.row_bytes;
   alignas(64) float acc[near_tokens][panel_rows];
   for (int64_t first = 0; first < x.tokens; first += near_tokens) {
     const int64_t tokens = x.tokens - first < near_tokens ? x.tokens - first : near_tokens;
-    const int64_t passes = (tokens + at_once - 1) / at_once;
+    const int64_t passes = (tokens + tokens_at_once<F> - 1) / tokens_at_once<F>;
     for (int64_t row = begin; row < end; row += panel_rows) {
       const int64_t rows = end - row < panel_rows ? end - row : panel_rows;
       std::memset(acc, 0, size_t(tokens) * sizeof acc[0]);
@@ -51,8 +52,8 @@ static void product(Panel& panel, decltype(&all_tokens<PanelOf<BlockQ8_0>::Share
         const int64_t n = x.in - k < panel_chunk ? x.in - k : panel_chunk;
         panel.fill(w, row, rows, k, n);
         const uint8_t* next = w.data + row * w.row_bytes + bytes;
-        Ahead ahead(next + bytes * k / x.in, next + bytes * (k + n) / x.in, passes * n / group);
-        add(panel, n, x, first, tokens, k, acc, ahead);
+        Ahead ahead(next + bytes * k / x.in, next + bytes * (k + n) / x.in, passes * n / F::group);
+        all_tokens<F>(panel, n, x, first, tokens, k, acc, ahead);
       }
       for (int64_t t = 0; t < tokens; t++) {
         float* to = y + (first + t) * y_stride + row;
@@ -65,14 +66,6 @@ static void product(Panel& panel, decltype(&all_tokens<PanelOf<BlockQ8_0>::Share
       }
     }
   }
-}
-
-template <class B>
-[[gnu::noinline]] static void many(const Weights& w, int64_t begin, int64_t end, const Rounded& x,
-                                   float* y, int64_t y_stride) {
-  using F = typename PanelOf<B>::Shared;
-  PanelOf<B> panel;
-  product(panel, &all_tokens<F>, tokens_at_once<F>, F::group, w, begin, end, x, y, y_stride);
 }
 
 void block_many(const Weights& w, int64_t begin, int64_t end, const Rounded& x, float* y,

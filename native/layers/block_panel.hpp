@@ -112,10 +112,6 @@ static constexpr int group_of() {
 
 // What products with sixteen rows read, whatever type the rows were of.
 struct Panel {
-  explicit Panel(int zero_) : zero(zero_) {}
-  // Elements [k, k + n) of rows [row, row + rows); the other rows are as the last one.
-  virtual void fill(const Weights& w, int64_t row, int64_t rows, int64_t k, int64_t n) = 0;
-
   int zero;
   alignas(64) uint8_t u[panel_chunk / 4][panel_rows][4];
   alignas(64) float d[panel_chunk / 32][panel_rows], m[panel_chunk / 32][panel_rows];
@@ -135,16 +131,17 @@ struct Form {
 };
 
 template <class B>
-struct PanelOf final : Panel {
+struct PanelOf : Panel {
   static constexpr int64_t block = block_shape(B::type).elements;
   static constexpr int group = group_of<B>();
   // Of AVX2, bytes that would not fit (`wide`) are signed, and without zero.
   static constexpr bool is_signed = zero_of<B> != B::zero;
   using Shared = Form<block, group, large<B> && zero_of<B> ? -1 : zero_of<B>, has_least_of<B>(),
                       lanes == 8 && B::wide, lanes == 8 ? added_at_once<B>(group / 4) : 1>;
-  PanelOf() : Panel(zero_of<B>) {}
+  PanelOf() { zero = zero_of<B>; }
 
-  void fill(const Weights& w, int64_t row, int64_t rows, int64_t k, int64_t n) override {
+  // Elements [k, k + n) of rows [row, row + rows); the other rows are as the last one.
+  void fill(const Weights& w, int64_t row, int64_t rows, int64_t k, int64_t n) {
     for (int first = 0; first < panel_rows; first += lanes) {
       const uint8_t* p[lanes];
       for (int i = 0; i < lanes; i++)

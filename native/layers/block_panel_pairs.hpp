@@ -58,9 +58,8 @@ static inline __attribute__((always_inline)) void add_products(const uint8_t (*u
 
 // Tokens [t, t + T): acc [T][panel_rows] += the panel's n elements, which begin at element k.
 template <class F, int T>
-[[gnu::noinline]] static void panel_tokens(const Panel& panel, int64_t n, const Rounded& x,
-                                           int64_t t, int64_t k, float (*acc)[panel_rows],
-                                           Ahead& ahead) {
+static void panel_tokens(const Panel& panel, int64_t n, const Rounded& x, int64_t t, int64_t k,
+                         float (*acc)[panel_rows], Ahead& ahead) {
   constexpr int64_t block = F::block;
   constexpr int group = F::group;
   const int zero = F::zero < 0 ? panel.zero : F::zero;
@@ -119,6 +118,14 @@ template <class F, int T>
   }
 }
 
+// The same as a function of its own: among what takes large blocks apart, registers run short.
+template <class F, int T>
+[[gnu::noinline]] static void panel_tokens_apart(const Panel& panel, int64_t n, const Rounded& x,
+                                                 int64_t t, int64_t k, float (*acc)[panel_rows],
+                                                 Ahead& ahead) {
+  panel_tokens<F, T>(panel, n, x, t, k, acc, ahead);
+}
+
 // As many tokens at a time as registers hold.
 template <class F>
 constexpr int tokens_at_once = F::block == 32 && (F::wide || F::at_once == 8) ? 4 : 3;
@@ -129,7 +136,10 @@ static void all_tokens(const Panel& panel, int64_t n, const Rounded& x, int64_t 
   int64_t t = 0;
   const auto tiles = [&](auto count) {
     for (; t + count() <= tokens; t += count())
-      panel_tokens<F, count()>(panel, n, x, first + t, k, acc + t, ahead);
+      if constexpr (F::block == 256)
+        panel_tokens_apart<F, count()>(panel, n, x, first + t, k, acc + t, ahead);
+      else
+        panel_tokens<F, count()>(panel, n, x, first + t, k, acc + t, ahead);
   };
   if constexpr (tokens_at_once<F> == 4) tiles(std::integral_constant<int, 4>());
   tiles(std::integral_constant<int, 3>());

@@ -32,7 +32,6 @@ static inline void odd_scales(Parts& to, int j, uint32_t first, uint32_t second)
   to.scale[2 * j + 1] = int16_t(2 * second + 1);
 }
 
-// What it costs more to take apart than to multiply.
 struct OfGrid {
   static constexpr bool has_least = false, wide = false;
 };
@@ -167,7 +166,8 @@ struct BlockIQ1_M : OfGrid {
 static inline void ones(Parts& to) {
   for (int16_t& scale : to.scale) scale = 1;
 }
-struct BlockTQ1_0 : OfGrid {
+struct BlockTQ1_0 {
+  static constexpr bool has_least = false, wide = false;
   static constexpr Stored type = Stored::tq1_0;
   static constexpr int64_t d_at = 52;
   static constexpr int zero = 1, top = 3, group = 32;
