@@ -74,7 +74,7 @@ def compare_phases(kernels: str, steps: int) -> None:
 
 @pytest.mark.parametrize("kernels", KERNELS)
 def test_a_row_draws_with_its_phase(kernels: str) -> None:
-    compare_phases(kernels, steps=24)
+    compare_phases(kernels, steps=16)
 
 
 def test_own_histories_are_the_host_s() -> None:
