@@ -14,6 +14,7 @@ from aleator.device.cases import expected, rows_of
 from aleator.device.chain import DeviceChain
 from aleator.samplers import index as S
 from aleator.samplers.chain import SamplerChain
+from aleator.samplers.phases import Phases
 from tests.device.inside import inside
 from tests.device.templates import KERNELS, UNBOUNDED
 
@@ -73,7 +74,7 @@ def compare_phases(kernels: str, steps: int) -> None:
 
 @pytest.mark.parametrize("kernels", KERNELS)
 def test_a_row_draws_with_its_phase(kernels: str) -> None:
-    compare_phases(kernels, steps=24)
+    compare_phases(kernels, steps=16)
 
 
 def test_own_histories_are_the_host_s() -> None:
@@ -118,12 +119,13 @@ def test_a_phase_that_cannot_run_is_refused_before_it_begins() -> None:
 
 
 def test_memory_is_that_of_the_largest_phase() -> None:
-    given = params(1)
-    known = DeviceChain.bytes_for(given.chain(), 2, SIZE, kernels="torch")
-    assert known.tensors == DeviceChain(given.chain(), 2, SIZE, kernels="torch").nbytes
-    alone = [DeviceChain.bytes_for(each.chain(), 2, SIZE, kernels="torch").workspace
-             for each in given.by_phase().values()]  # fmt: skip
-    assert known.workspace >= max(alone)
+    chains = {"answer": [S.Dist()], "thinking": [S.TopP(top_p=0.5), S.Dist()]}
+    phases = Phases((("thinking", (("begin", 3), ("end", 5))),), chains)
+    known = DeviceChain.bytes_for([phases], 2, SIZE, kernels="torch", max_tokens=32)
+    made = DeviceChain([phases], 2, SIZE, kernels="torch", max_tokens=32)
+    assert known.tensors == made.nbytes
+    alone = DeviceChain.bytes_for(chains["thinking"], 2, SIZE, kernels="torch", max_tokens=32)
+    assert known.workspace >= alone.workspace > 0
 
 
 def test_samplers_of_the_host_follow_in_one_phase() -> None:
