@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from aleator.core.arrays import Floats
-from aleator.core.errors import DeviceOutOfMemory
 from aleator.core.records import dataclass
 from aleator.generate.bans import Bans
 from aleator.generate.context import Batch, Context, Prefixes, Tiers
@@ -152,12 +151,17 @@ class ModelRunner:
             state.arrivals.append(arrival)
         return held
 
-    def take_in(self, state: RequestState, seconds: float) -> None:
-        """Take in what has come of a request's prompts, for about so many seconds for each."""
-        guidance = state.guidance
+    def take_in(self, state: RequestState, seconds: float) -> float:
+        """Take in what has come of a request's prompts, for about so many seconds for each.
+
+        Returns the seconds for which other threads have read it.
+        """
+        guidance, read = state.guidance, 0.0
         for arrival in state.arrivals:
-            before = arrival.length
-            if not arrival.go_on(seconds):
+            before, read_before = arrival.length, arrival.read_seconds
+            changed = arrival.go_on(seconds)
+            read += arrival.read_seconds - read_before
+            if not changed:
                 continue
             state.stats.reused_tokens += arrival.length - before
             if guidance is not None and arrival.seq == guidance.seq:
@@ -165,6 +169,7 @@ class ModelRunner:
             else:
                 state.tokens += state.request.remaining[before : arrival.length]
         state.arrivals = [each for each in state.arrivals if not each.done]
+        return read
 
     def _stop_arrivals(self, state: RequestState) -> None:
         for arrival in state.arrivals:
@@ -191,9 +196,6 @@ class ModelRunner:
             rows: Requests with the tokens that each decodes: the one drawn last, and guesses of what follows
                 (:meth:`Proposer.propose`).
             chunks: Pieces of prompts.  After the last piece of a prompt its first token is sampled.
-
-        A device without memory for the batch ends the requests whose prompts take part, or if there are none,
-        all that take part.
         """
         batch = Batch()
         width = 0
@@ -208,14 +210,7 @@ class ModelRunner:
         n_rows = len(batch)
         ends = add_chunks(batch, chunks, n_rows)
         started = perf_counter()
-        try:
-            logits = self.logits(batch)
-        except DeviceOutOfMemory as error:
-            for state in [chunk.state for chunk in chunks] or [state for state, _ in rows]:
-                self.errors.fail(state, error)
-            if rows and chunks:
-                self.step(rows)
-            return
+        logits = self.logits(batch)
         if not rows and self._tiers is not None:
             self._tiers.computed(len(batch), perf_counter() - started)
         if not chunks:
