@@ -13,6 +13,7 @@ import numpy as np
 
 from aleator.cache.cache import Cache
 from aleator.cache.pools.attention import AttentionPool
+from aleator.core.errors import DeviceOutOfMemory
 from aleator.engine.job import Job
 from aleator.engine.scheduler import Scheduler
 from aleator.generate.model_runner import ModelRunner
@@ -121,10 +122,10 @@ class EngineCore:
             chunks.append(Chunk(self._states[job], n, [self._states[each] for each in followers]))
         if rows or chunks:
             if self._mixes or not (rows and chunks):
-                self.runner.step(rows, chunks)
+                self._make(rows, chunks)
             else:  # windows and states are rewound by what one batch advances
-                self.runner.step(rows)
-                self.runner.step([], chunks)
+                self._make(rows, [])
+                self._make([], chunks)
         took = perf_counter() - decided
         if rows or chunks:
             self.steps += 1
@@ -138,6 +139,16 @@ class EngineCore:
         # Also if all that write are still choosing their tokens: their share of the time is used up.
         self.scheduler.observe(plan, sum(len(tokens) for _, tokens in rows), took)
         return jobs
+
+    def _make(self, rows: Sequence[Proposal], chunks: Sequence[Chunk]) -> None:
+        """Make one batch; without memory for it the chunks' requests end, or if there are none all."""
+        try:
+            self.runner.step(rows, chunks)
+        except DeviceOutOfMemory as error:
+            for state in [chunk.state for chunk in chunks] or [state for state, _ in rows]:
+                self.runner.errors.fail(state, error)
+            if rows and chunks:
+                self._make(rows, [])
 
     def _rows(self, writing: Sequence[Job]) -> list[Proposal]:
         """The tokens that the writing jobs decode next."""

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from aleator.core.arrays import Floats
-from aleator.core.errors import DeviceOutOfMemory
 from aleator.generate.bans import Bans
 from aleator.generate.beginnings import Beginnings
 from aleator.generate.completion import OWN
@@ -121,9 +120,6 @@ class ModelRunner:
             rows: Requests with the tokens that each decodes: the one drawn last, and guesses of what follows
                 (:meth:`Proposer.propose`); at the end searches of beams, with the last token of each beam.
             chunks: Pieces of prompts.  After the last piece of a prompt its first token is sampled.
-
-        A device without memory for the batch ends the requests whose prompts take part, or if there are none,
-        all that take part.
         """
         batch = Batch()
         width, searches = 0, list[tuple[RequestState, range]]()
@@ -143,14 +139,7 @@ class ModelRunner:
         n_rows = len(batch)
         ends = add_chunks(batch, chunks, n_rows)
         started = perf_counter()
-        try:
-            logits = self.logits(batch)
-        except DeviceOutOfMemory as error:
-            for state in [chunk.state for chunk in chunks] or [state for state, _ in rows]:
-                self.errors.fail(state, error)
-            if rows and chunks:
-                self.step(rows)
-            return
+        logits = self.logits(batch)
         if not rows:
             self.beginnings.computed(len(batch), perf_counter() - started)
         if not chunks:
