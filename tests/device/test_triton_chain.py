@@ -113,7 +113,6 @@ def test_the_host_knows_the_path_of_a_row(samplers: Any, expected: Any) -> None:
 @pytest.mark.parametrize(
     ("template", "why"),
     [
-        ([S.TopK(top_k=9), *SAMPLERS["synthid"]], "dist has no Triton kernel"),
         ([S.Mirostat()], "mirostat needs a top_k of at most 1024 before it"),
         ([S.Temperature(temperature=0.5), *BANS, DIST], "min_tokens comes after a temperature"),
         ([S.TypicalP(typical_p=0.5), DIST], "typical_p needs a top_k of at most 1024 before it"),
