@@ -119,7 +119,7 @@ def test_a_phase_that_cannot_run_is_refused_before_it_begins() -> None:
 
 
 def test_memory_is_that_of_the_largest_phase() -> None:
-    chains = {"answer": [S.Dist()], "thinking": [S.TopP(top_p=0.5), S.Dist()]}
+    chains: dict[str, list[Any]] = {"answer": [S.Dist()], "thinking": [S.TopP(top_p=0.5), S.Dist()]}
     phases = Phases((("thinking", (("begin", 3), ("end", 5))),), chains)
     known = DeviceChain.bytes_for([phases], 2, SIZE, kernels="torch", max_tokens=32)
     made = DeviceChain([phases], 2, SIZE, kernels="torch", max_tokens=32)
