@@ -23,7 +23,7 @@ from aleator.generate.request_state import Proposal, RequestState
 TAKING_IN = 0.04
 """Of the time, what goes into prompts that a tier of the prompt cache had, while others write."""
 AT_ONCE = 0.05
-"""Seconds that are spent on them at once where nobody writes: who comes or goes waits no longer."""
+"""Seconds that go into them in one go where nobody writes; new and cancelled requests wait no longer."""
 
 
 class EngineCore:
@@ -91,7 +91,7 @@ class EngineCore:
         arriving = [job for job in self.scheduler.reading if job.arriving]
         if not arriving:
             return
-        now, busy = perf_counter(), self.scheduler.at_work
+        now, busy = perf_counter(), self.scheduler.writes
         if busy and now < self._next_block:
             return
         end, spent = now + (0.0 if busy else AT_ONCE), 0.0
@@ -101,7 +101,7 @@ class EngineCore:
             job.done, job.beside_done = len(state.tokens), state.beside
             if not state.arrivals:
                 self.scheduler.arrived(job)
-            if perf_counter() >= end:
+            if spent and perf_counter() >= end:  # who waits for a disk holds nobody up
                 break
         self._next_block = perf_counter() + spent / TAKING_IN
 
@@ -141,7 +141,7 @@ class EngineCore:
         return jobs
 
     def _make(self, rows: Sequence[Proposal], chunks: Sequence[Chunk]) -> None:
-        """Make one batch; without memory for it the chunks' requests end, or if there are none all."""
+        """Make one batch.  If there is no memory for it, the requests of the chunks end; without chunks, all end."""
         try:
             self.runner.step(rows, chunks)
         except DeviceOutOfMemory as error:

@@ -94,7 +94,12 @@ class Scheduler:
     @property
     def at_work(self) -> bool:
         """Whether there is something to compute."""
-        return bool(self._writing) or self._n_computed > 0
+        return self.writes or self._n_computed > 0
+
+    @property
+    def writes(self) -> bool:
+        """Whether somebody has begun to write."""
+        return bool(self._writing)
 
     @property
     def _n_computed(self) -> int:

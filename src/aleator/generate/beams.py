@@ -326,7 +326,7 @@ class BeamSearch:
     def _drawn(self, children: Iterator[Hypothesis]) -> bool:
         """Take those with the largest noisy log-probabilities, of the complete ones and the children."""
         n = self._options.num_beams
-        pool = [*self._finished, *(child for child, _ in zip(children, range(n), strict=False))]
+        pool = [*self._finished, *islice(children, n)]
         pool = sorted(pool, key=lambda each: -each.order)[:n]
         self._finished = [each for each in pool if each.done]
         self._running = [each for each in pool if not each.done]
