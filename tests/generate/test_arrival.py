@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import wait
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -167,7 +168,8 @@ def test_who_reads_waits_for_no_other_that_reads(
         second = engine.submit([*at_hand, 7], **GREEDY)
         second.wait()
         assert second.stats.reused_tokens >= 384
-        assert not (writer.done or first.done)
+        assert not writer.done
+        assert not first.done
         gate.open.set()
 
 
@@ -195,10 +197,10 @@ def test_the_next_block_is_read_before_its_turn(
 ) -> None:
     model = load(paths["llama"], **written(paths["llama"], tmp_path))
     monkeypatch.setattr(arrival, "AHEAD", 1)
-    prefixes, tiers, come = model.tiers_of(model.own_context()), model.prompt_tiers, threading.Event()
+    prefixes, tiers = model.tiers_of(model.own_context()), model.prompt_tiers
     assert prefixes is not None
     assert tiers is not None
-    asked, ask = [], tiers.ask
+    come, asked, ask = threading.Event(), [], tiers.ask
     tiers.ask = lambda entry, model: asked.append(entry) or ask(entry, model)  # type: ignore[method-assign, func-returns-value]
     looked = prefixes.look_up(PROMPT)
     assert looked is not None
@@ -221,11 +223,11 @@ def test_nothing_runs_while_a_visit_waits_for_who_reads(
     with load(paths["llama"], **below).engine(n_seq_max=1) as engine:
         text = engine.submit([*PROMPT, 7], **GREEDY)
         assert gate.asked.wait(60)
-        rounds, admit = [], EngineCore.admit
-        monkeypatch.setattr(EngineCore, "admit", lambda core: rounds.append(1) or admit(core))
+        rounds, admit = count(), EngineCore.admit
+        monkeypatch.setattr(EngineCore, "admit", lambda core: (next(rounds), admit(core))[1])
         visited = engine.visit(lambda context, _: None)
         wait([visited], 0.5)
-        assert len(rounds) < 50  # one for each POLL
+        assert next(rounds) < 50  # one for each POLL
         gate.open.set()
         visited.result(60)
         assert text.wait()

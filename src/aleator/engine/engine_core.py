@@ -141,7 +141,7 @@ class EngineCore:
         return jobs
 
     def _make(self, rows: Sequence[Proposal], chunks: Sequence[Chunk]) -> None:
-        """Make one batch.  If there is no memory for it, the requests of the chunks end; without chunks, all end."""
+        """Make one batch.  If memory lacks for it, the requests of the chunks end; without chunks, all end."""
         try:
             self.runner.step(rows, chunks)
         except DeviceOutOfMemory as error:
