@@ -216,6 +216,29 @@ def test_the_next_block_is_read_before_its_turn(
     coming.stop()
 
 
+def test_who_waits_for_a_beginning_that_is_read_waits_no_longer(
+    paths: dict[str, Path], tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    below = {"n_ctx": 8192, **written(paths["llama"], tmp_path)}
+    monkeypatch.setattr(engine_core, "TAKING_IN", 1e-9)
+    prompt = [*PROMPT[:120], 7, 8]
+    with load(paths["llama"], **below).engine(n_seq_max=4) as engine:
+        writer = engine.submit(ids(40, 6), max_tokens=6000, ignore_eos=True, seed=1)
+        next(iter(writer))
+        first = engine.submit([*PROMPT, 7], **GREEDY)
+        assert gate.asked.wait(60)
+        second = engine.submit(prompt, **GREEDY)
+        for _ in range(2):
+            engine.visit(lambda context, _: None).result(60)
+        assert engine.stats.waiting == 1
+        gate.open.set()  # one block comes while somebody writes
+        second.wait()
+        assert second.stats.reused_tokens == 120
+        assert not writer.done
+        assert not first.done
+    assert second.tokens == made(load(paths["llama"]), prompt)[0]
+
+
 def test_nothing_runs_while_a_visit_waits_for_who_reads(
     paths: dict[str, Path], tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:

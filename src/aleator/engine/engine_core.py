@@ -101,6 +101,8 @@ class EngineCore:
             job.done, job.beside_done = len(state.tokens), state.beside
             if not state.arrivals:
                 self.scheduler.arrived(job)
+            elif self.scheduler.advanced(job):  # the next to begin finds it
+                self.runner.beginnings.keep(state.seq, state.tokens, job.namespace)
             if spent and perf_counter() >= end:  # who waits for a disk holds nobody up
                 break
         self._next_block = perf_counter() + spent / TAKING_IN
