@@ -307,7 +307,10 @@ class Scheduler:
         self.advanced(job)
 
     def advanced(self, job: Job) -> bool:
-        """More of a job's prompt is there: it writes if that is all.  Returns whether who waited for it goes on."""
+        """More of a job's prompt is there: it writes if that is all, and who waited for it waits no longer.
+
+        Returns whether somebody waited.
+        """
         if job.left == 0 and job in self.reading:
             self._stop_reading(job)
             self._write(job)
