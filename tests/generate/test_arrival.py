@@ -239,6 +239,23 @@ def test_who_waits_for_a_beginning_that_is_read_waits_no_longer(
     assert second.tokens == made(load(paths["llama"]), prompt)[0]
 
 
+def test_who_has_waited_as_long_as_computing_takes_waits_for_no_turn(
+    paths: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_core, "TAKING_IN", 1e-9)
+    monkeypatch.setattr(Arrival, "_patience", lambda self, tokens: 0.0)
+    model = load(paths["llama"], n_ctx=8192, cache_ram=2**30)
+    with model.engine(n_seq_max=2) as engine:
+        engine.submit(PROMPT, **GREEDY).wait()
+        engine.visit(lambda context, _: context.cache.give_up("")).result(60)
+        writer = engine.submit(ids(40, 6), max_tokens=6000, ignore_eos=True, seed=1)
+        next(iter(writer))
+        reader = engine.submit([*PROMPT, 7], **GREEDY)
+        reader.wait()
+        assert reader.stats.reused_tokens >= 640
+        assert not writer.done
+
+
 def test_nothing_runs_while_a_visit_waits_for_who_reads(
     paths: dict[str, Path], tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:

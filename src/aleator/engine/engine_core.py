@@ -89,10 +89,10 @@ class EngineCore:
     def take_in(self) -> None:
         """Take in what has come of prompts that a tier of the prompt cache had."""
         arriving = [job for job in self.scheduler.reading if job.arriving]
-        if not arriving:
-            return
         now, busy = perf_counter(), self.scheduler.writes
         if busy and now < self._next_block:
+            arriving = [job for job in arriving if self._is_late(job)]
+        if not arriving:
             return
         end, spent = now + (0.0 if busy else AT_ONCE), 0.0
         for job in arriving:
@@ -106,6 +106,10 @@ class EngineCore:
             if spent and perf_counter() >= end:  # who waits for a disk holds nobody up
                 break
         self._next_block = perf_counter() + spent / TAKING_IN
+
+    def _is_late(self, job: Job) -> bool:
+        """Whether something has come for a job that has waited as long as computing would have taken."""
+        return any(each.ready and each.late for each in self._states[job].arrivals)
 
     def step(self) -> Sequence[Job]:
         """Make one step if there is something to make; returns the jobs that took part.

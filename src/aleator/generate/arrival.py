@@ -148,6 +148,11 @@ class Arrival:
         return not self.done and self._awaited.done()
 
     @property
+    def late(self) -> bool:
+        """Whether computing what is missing would have taken no longer than it has waited."""
+        return perf_counter() > self._latest
+
+    @property
     def _awaited(self) -> Future[Any]:
         """What comes next: a look at the index, or an entry, of which one is always asked for."""
         return self._look_up.found if self._goal is None else self._asked[0][1]
@@ -159,7 +164,7 @@ class Arrival:
             wait([future], max(0.0, self._latest - perf_counter()))
         if future.done():
             return True
-        if alone or perf_counter() > self._latest:
+        if alone or self.late:
             self._tiers.stores[-1].counts.add("given_up")
             self.stop()
         return False
