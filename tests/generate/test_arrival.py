@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import wait
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from aleator.cache.disk_store import DiskStore
 from aleator.cache.formats import pieces
 from aleator.core.errors import CacheFull
 from aleator.engine import engine_core
-from aleator.engine.engine_core import cells_held
+from aleator.engine.engine_core import EngineCore, cells_held
+from aleator.generate import arrival
+from aleator.generate.arrival import Arrival
 from aleator.generate.context import Batch
 from aleator.generate.prompt_tiers import Speed
 from tests.generate.test_prompt_tiers import GREEDY, ids, load, made
@@ -147,6 +150,127 @@ def test_blocks_come_slowly_while_others_write(
         assert writer.done
         assert (sum(beside), len(beside)) == (1, 5)
         assert reader.stats.reused_tokens >= 640
+
+
+def test_who_reads_waits_for_no_other_that_reads(
+    paths: dict[str, Path], tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Arrival, "_patience", lambda self, tokens: 60.0)
+    below = {"n_ctx": 8192, "cache_ram": 2**30, **written(paths["llama"], tmp_path)}
+    model, at_hand = load(paths["llama"], **below), ids(500, 9)
+    with model.engine(n_seq_max=3) as engine:
+        engine.submit(at_hand, **GREEDY).wait()
+        engine.visit(lambda context, _: context.cache.give_up("")).result(60)
+        writer = engine.submit(ids(40, 6), max_tokens=6000, ignore_eos=True, seed=1)
+        next(iter(writer))
+        first = engine.submit([*PROMPT, 7], **GREEDY)
+        assert gate.asked.wait(60)
+        second = engine.submit([*at_hand, 7], **GREEDY)
+        second.wait()
+        assert second.stats.reused_tokens >= 384
+        assert not writer.done
+        assert not first.done
+        gate.open.set()
+
+
+def test_blocks_come_at_once_while_others_only_compute_prompts(
+    paths: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    below = {"n_ctx": 8192, **written(paths["llama"], tmp_path)}
+    monkeypatch.setattr(engine_core, "TAKING_IN", 1e-9)
+    with load(paths["llama"], **below).engine(n_seq_max=2, token_budget=3) as engine:
+        other = engine.submit(ids(6000, 6), max_tokens=1, seed=1)
+        beside, put = [], pieces.read_cells
+
+        def read_cells(*given: Any) -> None:
+            beside.append(not other.done)
+            put(*given)
+
+        monkeypatch.setattr(pieces, "read_cells", read_cells)
+        reader = engine.submit([*PROMPT, 7], **GREEDY)
+        reader.wait()
+        assert beside == [True] * 5
+
+
+def test_the_next_block_is_read_before_its_turn(
+    paths: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = load(paths["llama"], **written(paths["llama"], tmp_path))
+    monkeypatch.setattr(arrival, "AHEAD", 1)
+    prefixes, tiers = model.tiers_of(model.own_context()), model.prompt_tiers
+    assert prefixes is not None
+    assert tiers is not None
+    come, asked, ask = threading.Event(), [], tiers.ask
+    tiers.ask = lambda entry, model: asked.append(entry) or ask(entry, model)  # type: ignore[method-assign, func-returns-value]
+    looked = prefixes.look_up(PROMPT)
+    assert looked is not None
+    assert wait([looked.found], 60).done
+    _, coming = prefixes.begin(0, PROMPT, wake=come.set, look_up=looked)
+    assert coming is not None
+    for n in range(1, 5):
+        assert len(asked) == n
+        while not coming.ready:
+            assert come.wait(60)
+            come.clear()
+        assert coming.go_on(0)
+    coming.stop()
+
+
+def test_who_waits_for_a_beginning_that_is_read_waits_no_longer(
+    paths: dict[str, Path], tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    below = {"n_ctx": 8192, **written(paths["llama"], tmp_path)}
+    monkeypatch.setattr(engine_core, "TAKING_IN", 1e-9)
+    prompt = [*PROMPT[:120], 7, 8]
+    with load(paths["llama"], **below).engine(n_seq_max=4) as engine:
+        writer = engine.submit(ids(40, 6), max_tokens=6000, ignore_eos=True, seed=1)
+        next(iter(writer))
+        first = engine.submit([*PROMPT, 7], **GREEDY)
+        assert gate.asked.wait(60)
+        second = engine.submit(prompt, **GREEDY)
+        for _ in range(2):
+            engine.visit(lambda context, _: None).result(60)
+        assert engine.stats.waiting == 1
+        gate.open.set()  # one block comes while somebody writes
+        second.wait()
+        assert second.stats.reused_tokens == 120
+        assert not writer.done
+        assert not first.done
+    assert second.tokens == made(load(paths["llama"]), prompt)[0]
+
+
+def test_who_has_waited_as_long_as_computing_takes_waits_for_no_turn(
+    paths: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_core, "TAKING_IN", 1e-9)
+    monkeypatch.setattr(Arrival, "_patience", lambda self, tokens: 0.0)
+    model = load(paths["llama"], n_ctx=8192, cache_ram=2**30)
+    with model.engine(n_seq_max=2) as engine:
+        engine.submit(PROMPT, **GREEDY).wait()
+        engine.visit(lambda context, _: context.cache.give_up("")).result(60)
+        writer = engine.submit(ids(40, 6), max_tokens=6000, ignore_eos=True, seed=1)
+        next(iter(writer))
+        reader = engine.submit([*PROMPT, 7], **GREEDY)
+        reader.wait()
+        assert reader.stats.reused_tokens >= 640
+        assert not writer.done
+
+
+def test_nothing_runs_while_a_visit_waits_for_who_reads(
+    paths: dict[str, Path], tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    below = written(paths["llama"], tmp_path)
+    with load(paths["llama"], **below).engine(n_seq_max=1) as engine:
+        text = engine.submit([*PROMPT, 7], **GREEDY)
+        assert gate.asked.wait(60)
+        rounds, admit = count(), EngineCore.admit
+        monkeypatch.setattr(EngineCore, "admit", lambda core: (next(rounds), admit(core))[1])
+        visited = engine.visit(lambda context, _: None)
+        wait([visited], 0.5)
+        assert next(rounds) < 50  # one for each POLL
+        gate.open.set()
+        visited.result(60)
+        assert text.wait()
 
 
 def test_an_engine_closes_while_reading(paths: dict[str, Path], tmp_path: Path, gate: Gate) -> None:

@@ -1,4 +1,4 @@
-"""What a context shift leaves behind when it is interrupted."""
+"""What a context shift leaves behind: when it is interrupted, and when nothing is to be left."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 import aleator
 from aleator.cache.cache import Cache
+from aleator.generate.completion import once
 
 
 @pytest.mark.parametrize("name", ["seq_rm", "seq_add"])
@@ -33,3 +34,15 @@ def test_an_interrupted_shift_leaves_no_wrong_prefix(
     alone = model.generate(text[:60], max_tokens=4, seed=2, logprobs=3)
     assert again.tokens == alone.tokens
     assert again.logprobs == alone.logprobs
+
+
+def test_a_request_that_is_to_leave_nothing_leaves_nothing_after_a_shift() -> None:
+    small = aleator.load(n_threads=1, n_ctx=64)
+    options: dict[str, Any] = {"max_tokens": 80, "ignore_eos": True, "context_shift": True}
+    for namespace, left in (("", True), (once(), False)):
+        with small.engine(n_seq_max=1) as engine:
+            text = engine.submit("ROMEO:", seed=1, namespace=namespace, **options)
+            text.wait()
+            assert text.stats.context_shifts
+            used = engine.visit(lambda context, _: vars(context.cache.pool)["cells"].used)
+            assert bool(used.result(60)) == left

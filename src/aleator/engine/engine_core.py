@@ -23,7 +23,7 @@ from aleator.generate.request_state import Proposal, RequestState
 TAKING_IN = 0.04
 """Of the time, what goes into prompts that a tier of the prompt cache had, while others write."""
 AT_ONCE = 0.05
-"""Seconds that are spent on them at once where nobody writes: who comes or goes waits no longer."""
+"""Seconds that go into them in one go where nobody writes; new and cancelled requests wait no longer."""
 
 
 class EngineCore:
@@ -89,10 +89,10 @@ class EngineCore:
     def take_in(self) -> None:
         """Take in what has come of prompts that a tier of the prompt cache had."""
         arriving = [job for job in self.scheduler.reading if job.arriving]
-        if not arriving:
-            return
-        now, busy = perf_counter(), self.scheduler.at_work
+        now, busy = perf_counter(), self.scheduler.writes
         if busy and now < self._next_block:
+            arriving = [job for job in arriving if self._is_late(job)]
+        if not arriving:
             return
         end, spent = now + (0.0 if busy else AT_ONCE), 0.0
         for job in arriving:
@@ -101,9 +101,15 @@ class EngineCore:
             job.done, job.beside_done = len(state.tokens), state.beside
             if not state.arrivals:
                 self.scheduler.arrived(job)
-            if perf_counter() >= end:
+            elif self.scheduler.advanced(job):  # the next to begin finds it
+                self.runner.beginnings.keep(state.seq, state.tokens, job.namespace)
+            if spent and perf_counter() >= end:  # who waits for a disk holds nobody up
                 break
         self._next_block = perf_counter() + spent / TAKING_IN
+
+    def _is_late(self, job: Job) -> bool:
+        """Whether something has come for a job that has waited as long as computing would have taken."""
+        return any(each.ready and each.late for each in self._states[job].arrivals)
 
     def step(self) -> Sequence[Job]:
         """Make one step if there is something to make; returns the jobs that took part.
@@ -141,7 +147,7 @@ class EngineCore:
         return jobs
 
     def _make(self, rows: Sequence[Proposal], chunks: Sequence[Chunk]) -> None:
-        """Make one batch; without memory for it the chunks' requests end, or if there are none all."""
+        """Make one batch.  If memory lacks for it, the requests of the chunks end; without chunks, all end."""
         try:
             self.runner.step(rows, chunks)
         except DeviceOutOfMemory as error:

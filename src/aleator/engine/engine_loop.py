@@ -262,7 +262,8 @@ class EngineLoop:
         If none is running, ``wait`` waits until one comes.
         """
         core = self._core
-        self._take_in(wait and not (core.at_work or self._calls))
+        can_call = self._calls and core.scheduler.free is not None
+        self._take_in(wait and not (core.at_work or can_call))
         self._end_expired()
         self._calls.run_all(core.scheduler.free)
         started = perf_counter()

@@ -94,7 +94,12 @@ class Scheduler:
     @property
     def at_work(self) -> bool:
         """Whether there is something to compute."""
-        return bool(self._writing) or self._n_computed > 0
+        return self.writes or self._n_computed > 0
+
+    @property
+    def writes(self) -> bool:
+        """Whether somebody has begun to write."""
+        return bool(self._writing)
 
     @property
     def _n_computed(self) -> int:
@@ -294,15 +299,18 @@ class Scheduler:
                 rows, tokens, depth, seconds, begun=begun, prompts=self._n_computed - begun
             )
         for job, _ in plan.chunks:
-            self._advanced(job)
+            self.advanced(job)
 
     def arrived(self, job: Job) -> None:
         """Nothing more of a job's prompt will be read: the rest is to be computed."""
         job.arriving = False
-        self._advanced(job)
+        self.advanced(job)
 
-    def _advanced(self, job: Job) -> None:
-        """More of a job's prompt is there: it writes if that is all, and who waited for it waits no longer."""
+    def advanced(self, job: Job) -> bool:
+        """More of a job's prompt is there: it writes if that is all, and who waited for it waits no longer.
+
+        Returns whether somebody waited.
+        """
         if job.left == 0 and job in self.reading:
             self._stop_reading(job)
             self._write(job)
@@ -310,9 +318,11 @@ class Scheduler:
                 if each.follows:
                     each.follows = False
                     self._write(each)
-        if job in self._awaited and (job.left == 0 or job.done >= self._awaited[job]):
+        enough = job in self._awaited and (job.left == 0 or job.done >= self._awaited[job])
+        if enough:
             del self._awaited[job]
             self._stuck = False
+        return enough
 
 
 def _turn(job: Job) -> tuple[int, int]:

@@ -127,7 +127,6 @@ class Arrival:
         before, end = self.length, perf_counter() + seconds
         try:
             while not self.done:
-                self._ask()
                 if not self._has_come():
                     break
                 if self._goal is None:
@@ -149,11 +148,14 @@ class Arrival:
         return not self.done and self._awaited.done()
 
     @property
+    def late(self) -> bool:
+        """Whether computing what is missing would have taken no longer than it has waited."""
+        return perf_counter() > self._latest
+
+    @property
     def _awaited(self) -> Future[Any]:
-        """What comes next: a look at the index, or an entry; done where nothing was asked for yet."""
-        if self._goal is None:
-            return self._look_up.found
-        return self._asked[0][1] if self._asked else nothing()
+        """What comes next: a look at the index, or an entry, of which one is always asked for."""
+        return self._look_up.found if self._goal is None else self._asked[0][1]
 
     def _has_come(self) -> bool:
         """Whether what comes next is there; waits no longer for it than computing would take."""
@@ -162,7 +164,7 @@ class Arrival:
             wait([future], max(0.0, self._latest - perf_counter()))
         if future.done():
             return True
-        if alone or perf_counter() > self._latest:
+        if alone or self.late:
             self._tiers.stores[-1].counts.add("given_up")
             self.stop()
         return False
@@ -236,10 +238,9 @@ class Arrival:
             future.add_done_callback(lambda _, wake=self._wake: wake())  # type: ignore[misc]
 
     def _take_next(self, goal: Candidate) -> None:
-        """Take in the next entry, which has come."""
-        if not self._asked:
-            return
+        """Take in the next entry, which has come; what follows is read meanwhile."""
         key, future = self._asked.popleft()
+        self._ask()
         found, entry = None if future.cancelled() else future.result(), self._found[key]
         if found is None:
             self._spoil(key)

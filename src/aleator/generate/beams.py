@@ -23,12 +23,12 @@ import numpy as np
 
 from aleator.cache.cache import Cache
 from aleator.core.arrays import Doubles, Int32s
-from aleator.core.errors import ContextFull, ParameterError
+from aleator.core.errors import ParameterError
 from aleator.core.records import dataclass
 from aleator.generate.beam_noise import follower, gumbel, with_maximum
 from aleator.generate.beam_options import BeamOptions
 from aleator.generate.complete_grammar import Work, finish
-from aleator.generate.completion import Completion, Request
+from aleator.generate.completion import Completion, Request, too_long
 from aleator.generate.context import Batch, Context, Prefixes
 from aleator.generate.generation import Generation, Stepper
 from aleator.generate.logprobs import log_softmax, top_logprobs
@@ -326,7 +326,7 @@ class BeamSearch:
     def _drawn(self, children: Iterator[Hypothesis]) -> bool:
         """Take those with the largest noisy log-probabilities, of the complete ones and the children."""
         n = self._options.num_beams
-        pool = [*self._finished, *(child for child, _ in zip(children, range(n), strict=False))]
+        pool = [*self._finished, *islice(children, n)]
         pool = sorted(pool, key=lambda each: -each.order)[:n]
         self._finished = [each for each in pool if each.done]
         self._running = [each for each in pool if not each.done]
@@ -430,10 +430,7 @@ def longest(request: Request, n_ctx: int) -> int:
     """Tokens that a beam has at most; the last one needs no position."""
     prompt, wanted = len(request.remaining), request.options.max_tokens
     if prompt > n_ctx:
-        raise ContextFull(
-            f"the prompt has {prompt} tokens and the context {n_ctx} positions: shorten the prompt, or load "
-            "the model with a larger n_ctx (command line: -c)"
-        )
+        raise too_long(prompt, n_ctx)
     if wanted == 0:
         raise ParameterError(
             "max_tokens", "max_tokens=0: beams have at least 1 token: give 1 or more"

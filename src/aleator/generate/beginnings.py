@@ -54,7 +54,7 @@ class Beginnings:
         return held
 
     def take_in(self, state: RequestState, seconds: float) -> float:
-        """Take in what has come of a request's prompts, for about so many seconds for each.
+        """Take in what has come of a request's prompts, for about so many seconds each.
 
         Returns the seconds that it has cost, those of threads that read among them.
         """

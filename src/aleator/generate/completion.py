@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import AnyStr, Literal, Protocol
 
 from aleator.core.arrays import Floats
-from aleator.core.errors import ParameterError
+from aleator.core.errors import ContextFull, ParameterError
 from aleator.core.records import dataclass
 from aleator.generate.healing import NOTHING, TakenBack
 from aleator.generate.logprobs import Logprobs, LogprobsOf, top_logprobs
@@ -87,6 +87,14 @@ def remaining(tokens: Sequence[int], forgotten: Forgotten) -> tuple[int, ...]:
     for at, n in forgotten:
         del left[at : at + n]
     return tuple(left)
+
+
+def too_long(tokens: int, n_ctx: int) -> ContextFull:
+    """The error of a prompt of so many tokens, which are more than ``n_ctx``."""
+    return ContextFull(
+        f"the prompt has {tokens} tokens and the context {n_ctx} positions: shorten the prompt, or load the "
+        "model with a larger n_ctx (command line: -c)"
+    )
 
 
 StopReason = Literal[

@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from aleator.core.arrays import Floats
-from aleator.core.errors import ContextFull, ParameterError, StateError
+from aleator.core.errors import ParameterError, StateError
 from aleator.generate.bans import Bans
 from aleator.generate.complete_grammar import GrammarCompleter
 from aleator.generate.completion import (
@@ -17,6 +17,7 @@ from aleator.generate.completion import (
     Stats,
     StopReason,
     TextStream,
+    too_long,
 )
 from aleator.generate.context import Context
 from aleator.generate.healing import Healing
@@ -169,10 +170,7 @@ class RequestState:
         # goes on with it does the same.
         more = int(shift and request.drawn > 0)
         if len(request.remaining) > n_ctx + more:
-            raise ContextFull(
-                f"the prompt has {len(request.remaining)} tokens and the context {n_ctx} positions: shorten "
-                "the prompt, or load the model with a larger n_ctx (command line: -c)"
-            )
+            raise too_long(len(request.remaining), n_ctx)
         if shift and not 0 <= request.n_keep <= n_ctx - 2:
             raise ParameterError(
                 "n_keep",
