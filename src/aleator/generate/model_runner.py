@@ -16,7 +16,7 @@ import numpy as np
 from aleator.core.arrays import Floats
 from aleator.generate.bans import Bans
 from aleator.generate.beginnings import Beginnings
-from aleator.generate.completion import OWN
+from aleator.generate.completion import ONCE, OWN
 from aleator.generate.context import Batch, Context, Prefixes
 from aleator.generate.logprobs import LogprobsOf, noted, top_logprobs
 from aleator.generate.prompt_chunks import Chunk, add_chunks
@@ -274,7 +274,8 @@ class ModelRunner:
         self.context.cache.seq_add(state.seq, keep + forget, used, -forget)
         state.tokens += left
         # Equal tokens after other shifts have other rows, so each has a namespace to itself.
-        state.completion.forget(keep, forget, f"{OWN}context shift {next(_shifts)}")
+        own = ONCE if state.request.where.startswith(ONCE) else OWN
+        state.completion.forget(keep, forget, f"{own}context shift {next(_shifts)}")
         state.stats.context_shifts += 1
         return True
 
