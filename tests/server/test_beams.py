@@ -162,7 +162,9 @@ def test_tokens_that_end_texts_by_the_server_s_options_end_beams(
     first = model.beams("ROMEO:", num_beams=2, max_tokens=8)[0].tokens[2]
     made = make_client(defaults={"stop_token_ids": [first]}).made(COMPLETIONS, **BEAMS)
     alone = make_client().made(COMPLETIONS, **BEAMS, stop_token_ids=[first])
-    assert made["choices"] == alone["choices"] != make_client().made(COMPLETIONS, **BEAMS)["choices"]
+    assert (
+        made["choices"] == alone["choices"] != make_client().made(COMPLETIONS, **BEAMS)["choices"]
+    )
 
 
 def test_a_search_that_is_cut_off_is_an_error(client: Client) -> None:
