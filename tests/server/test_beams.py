@@ -228,3 +228,8 @@ def test_texts_that_are_too_many_for_masks_are_told_so(client: Client) -> None:
     body = {**KEPT, "prompt": ["a"] * 2048, "n": 128, "max_tokens": 1}
     message = client.refused(COMPLETIONS, **body, logprobs=0)["message"]
     assert message.endswith("ask for fewer texts")
+
+
+def test_a_limit_is_named_as_it_was_written(client: Client) -> None:
+    body: dict[str, Any] = {"prompt": "a", "kept": True, "logprobs": 0, "n_predict": "many"}
+    assert client.refused(COMPLETIONS, **body)["param"] == "n_predict"

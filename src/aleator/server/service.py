@@ -291,7 +291,9 @@ class Service:
             raise ParameterError(
                 "kept", "kept=true: the masks come with the whole text: leave stream out"
             )
-        most = GENERATION["max_tokens"].check({**self._defaults, **body.options}.get("max_tokens"))
+        with body.spelling():
+            wanted = {**self._defaults, **body.options}.get("max_tokens")
+            most = GENERATION["max_tokens"].check(wanted)
         size = -(-len(self.model.vocab) // 8)
         allowed = MOST_KEPT // (n * size)
         if most is None or most > allowed:

@@ -256,7 +256,7 @@ class Slots:
     async def _cached(
         self, where: str, tokens: Sequence[int], forget: bool = False
     ) -> tuple[int, TieredPrefixes | None]:
-        """How many of some tokens the cells have, and the tiers below; ``forget``: the cells drop the namespace."""
+        """How many of some tokens the cells have, and the tiers below; ``forget``: cells drop the namespace."""
         model = self._service.model
 
         def look(context: Context, seq: int) -> tuple[int, TieredPrefixes | None]:
