@@ -45,7 +45,7 @@ def test_requests_of_all_kinds(aleator: Command, model: LanguageModel, tmp_path:
         {"custom_id": "text", "url": "/v1/completions", "body": {"prompt": "ROMEO:", "seed": 5, "logprobs": 1}},
         "JULIET:",
         {"prompt": list(model.prompt_tokens("NURSE:")), "max_tokens": 3, "top_k": 1},
-        {"custom_id": "bare", "messages": [{"role": "user", "content": "Hm?"}]},
+        {"custom_id": "bare", "messages": [{"role": "user", "content": "Hm?"}], "logprobs": True, "kept": True},
     )  # fmt: skip
     result = aleator("batch", asked, str(out), *SEED, "--parallel", "3")
     assert (result.code, result.out) == (0, "")
@@ -75,6 +75,7 @@ def test_requests_of_all_kinds(aleator: Command, model: LanguageModel, tmp_path:
         == model.generate("JULIET:", seed=3, max_tokens=8).text
     )
     assert made["line-5"]["body"]["usage"]["completion_tokens"] == 3
+    assert len(made["bare"]["body"]["choices"][0]["aleator_kept"]["masks"]) == 8
 
 
 def test_a_call_of_a_tool(aleator: Command, tmp_path: Path) -> None:

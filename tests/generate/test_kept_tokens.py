@@ -115,7 +115,7 @@ def test_ratios_of_texts_that_a_chain_cannot_draw() -> None:
 
 
 def test_what_cannot_be_asked(model: aleator.LanguageModel) -> None:
-    with pytest.raises(aleator.ParameterError, match="kept=True: give logprobs"):
+    with pytest.raises(aleator.ParameterError, match="kept=True: ask for logprobs"):
         model.generate("x", kept=True)
     with pytest.raises(aleator.ParameterError, match="numerics='portable'"):
         model.generate("x", kept=True, logprobs=0, numerics="llama.cpp")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from aleator.samplers.as_json import params_as_json, params_from_json
 from aleator.samplers.params import ALL
 from aleator.samplers.phases import tree
 
+KEY = Path(__file__).parents[1] / "golden" / "watermark_key.txt"
 TEXTS = [b"a", b"b", b"<t", b">", b"</", b"t>", b"t", b"x<t>y", b"<think>", b"</think>", b"`", b" "]
 SIZE = len(TEXTS)
 MARKS = {"begin": "<t>", "end": "</t>"}
@@ -231,6 +233,9 @@ def test_a_phase_by_the_name_of_a_preset() -> None:
     assert mirostat.by_phase()["answer"] == SamplingParams.preset("llama.cpp", mirostat=2)
     assert params_from_json(json.loads(json.dumps(params_as_json(given))), 5) == given
     assert given.replace(phases=given.phases) == given
+    marks = {"preset": "neutral", "draw": "watermark"}
+    keyed = SamplingParams(watermark_key_file=KEY, phases={"answer": marks})
+    assert keyed.by_phase()["answer"].watermark_key_file == keyed.watermark_key_file
 
 
 def test_parameters_as_json() -> None:
@@ -273,6 +278,7 @@ def test_parameters_as_json() -> None:
         ({"code": {"begin": "ab"}, "more": {"begin": "xaby"}}, "has begun by 'ab' already"),
         ({"code": {"begin": 3}, "more": {"begin": 3}}, "has begun by 3 already"),
         ({"answer": {}, "start": "code"}, "start='code'"),
+        ({"answer": {}, "start": ["answer"]}, r"start=\['answer'\]"),
         ({"answer": {}, "histories": "mine"}, "give shared or own"),
         ({"histories": "own"}, "has no phase"),
         ({"answer": {"mirostat": 1, "draw": "gumbel"}}, "in 'answer': draw="),

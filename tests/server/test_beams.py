@@ -102,6 +102,9 @@ def test_samplers_of_the_server_are_not_those_of_beams(
         (COMPLETIONS, {"aleator_replay": True}, "aleator_replay"),
         (COMPLETIONS, {"kept": True}, "kept"),
         (COMPLETIONS, {"thinking_token_budget": 5}, "thinking_token_budget"),
+        (COMPLETIONS, {"thinking_token_budget": 0}, "thinking_token_budget"),
+        (COMPLETIONS, {"thinking_token_budget": "x"}, "thinking_token_budget"),
+        (COMPLETIONS, {"banned_strings": ["x"]}, "banned_strings"),
         (COMPLETIONS, {"temperature": 0}, "temperature"),
         (COMPLETIONS, {"mirostat": 2}, "mirostat"),
         (COMPLETIONS, {"best_of": 5}, "best_of"),
@@ -138,6 +141,30 @@ def test_values_that_say_nothing_are_taken(client: Client, model: aleator.Langua
     off = {"use_beam_search": False, "length_penalty": 1, "early_stopping": False}
     made = client.made(COMPLETIONS, prompt="ROMEO:", max_tokens=6, seed=3, **off)
     assert made["choices"][0]["text"] == model.generate("ROMEO:", max_tokens=6, seed=3).text
+
+
+def test_options_that_ask_for_nothing_go_together_with_beams(client: Client) -> None:
+    nothing: dict[str, Any] = {
+        "reasoning_budget": -1,
+        "guidance_scale": 1,
+        "banned_strings": [],
+        "complete_grammar": False,
+    }
+    assert (
+        client.made(COMPLETIONS, **BEAMS, **nothing)["choices"]
+        == client.made(COMPLETIONS, **BEAMS)["choices"]
+    )
+
+
+def test_tokens_that_end_texts_by_the_server_s_options_end_beams(
+    make_client: MakeClient, model: aleator.LanguageModel
+) -> None:
+    first = model.beams("ROMEO:", num_beams=2, max_tokens=8)[0].tokens[2]
+    made = make_client(defaults={"stop_token_ids": [first]}).made(COMPLETIONS, **BEAMS)
+    alone = make_client().made(COMPLETIONS, **BEAMS, stop_token_ids=[first])
+    assert (
+        made["choices"] == alone["choices"] != make_client().made(COMPLETIONS, **BEAMS)["choices"]
+    )
 
 
 def test_a_search_that_is_cut_off_is_an_error(client: Client) -> None:
@@ -195,3 +222,14 @@ def test_masks_that_cannot_be_sent_are_refused(client: Client, more: dict[str, A
     body = {"prompt": "ROMEO:", **KEPT, "logprobs": 0, **more}
     error = client.refused(COMPLETIONS, **{k: v for k, v in body.items() if v is not None})
     assert "kept=" in error["message"]
+
+
+def test_texts_that_are_too_many_for_masks_are_told_so(client: Client) -> None:
+    body = {**KEPT, "prompt": ["a"] * 2048, "n": 128, "max_tokens": 1}
+    message = client.refused(COMPLETIONS, **body, logprobs=0)["message"]
+    assert message.endswith("ask for fewer texts")
+
+
+def test_a_limit_is_named_as_it_was_written(client: Client) -> None:
+    body: dict[str, Any] = {"prompt": "a", "kept": True, "logprobs": 0, "n_predict": "many"}
+    assert client.refused(COMPLETIONS, **body)["param"] == "n_predict"

@@ -78,6 +78,7 @@ def test_other_defaults_that_do_not_fit_are_left_out(make_client: MakeClient) ->
     ("defaults", "own", "param", "named"),
     [
         ({"reasoning_budget": 5}, {"banned_strings": ["x"]}, "banned_strings", "reasoning_budget"),
+        ({"banned_strings": ["x"]}, {"reasoning_budget": 5}, "banned_strings", "banned_strings"),
         ({"samplers": ["top_k"]}, {"min_p": 0.1}, "min_p", "samplers"),
         ({"mirostat": 2}, {"draw": "gumbel"}, "draw", "mirostat"),
         ({"numerics": "llama.cpp"}, {"phases": {"answer": {"top_k": 1}}}, "phases", "numerics"),

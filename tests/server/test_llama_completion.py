@@ -186,10 +186,16 @@ def test_without_the_prompt_cache_all_is_computed_and_nothing_is_kept(plain: Cli
     third = plain.made("/completion", cache_prompt=False, **body)
     assert first["content"] == second["content"] == third["content"]
     assert first["timings"]["cache_n"] == third["timings"]["cache_n"] == 0
-    cached = plain.service.engine.visit(
-        lambda context, seq: [t.namespace for t in context.cache.prefix or ()]
-    )
-    assert not [name for name in cached.result(30) if "once" in name]
+
+    def cached() -> list[str]:
+        engine = plain.service.engine
+        return engine.visit(lambda c, seq: [t.namespace for t in c.cache.prefix or ()]).result(30)
+
+    before = cached()
+    assert not [name for name in before if "once" in name]
+    moved = {"context_shift": True, "ignore_eos": True, "n_predict": plain.service.model.n_ctx}
+    plain.made("/completion", cache_prompt=False, **{**body, **moved})
+    assert cached() == before
 
 
 def test_a_line_indented_too_little_ends_the_text(plain: Client) -> None:

@@ -24,6 +24,7 @@ from aleator.server.openai_fields import (
     finite,
     force_chat,
     force_form,
+    kept_tokens,
     token_logprobs,
 )
 
@@ -142,7 +143,7 @@ def _response(
         "object": kind,
         "created": int(time.time()),
         "model": model,
-        "choices": [choice],
+        "choices": [choice | kept_tokens(made.logprobs)],
         "usage": {
             "prompt_tokens": prompt,
             "completion_tokens": completion,

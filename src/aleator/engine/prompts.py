@@ -224,7 +224,7 @@ class RequestMaker:
             )
         if options.kept and (options.logprobs is None or params.numerics != "portable"):
             raise ParameterError(
-                "kept=True: give logprobs=0 or more as well, and numerics='portable'"
+                "kept=True: ask for logprobs as well, and give numerics='portable'"
             )
         drawn, session = 0, Session((), 0)
         if isinstance(prompt, Session):

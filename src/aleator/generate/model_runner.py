@@ -273,11 +273,9 @@ class ModelRunner:
         self.context.cache.seq_rm(state.seq, keep, keep + forget)
         self.context.cache.seq_add(state.seq, keep + forget, used, -forget)
         state.tokens += left
-        where = state.request.options.namespace
-        if not where.startswith(ONCE):  # of which nothing is kept now either
-            # Equal tokens after other shifts have other rows, so each has a namespace to itself.
-            where = f"{OWN}context shift {next(_shifts)}"
-        state.completion.forget(keep, forget, where)
+        # Equal tokens after other shifts have other rows, so each has a namespace to itself.
+        own = ONCE if state.request.where.startswith(ONCE) else OWN
+        state.completion.forget(keep, forget, f"{own}context shift {next(_shifts)}")
         state.stats.context_shifts += 1
         return True
 

@@ -23,6 +23,8 @@ from aleator.samplers.token_arguments import check_ids
 if TYPE_CHECKING:
     import torch
 
+BANS = ("banned_strings", "banned_regex")
+"""Options that ban something."""
 MOST = 2**31 - 1
 
 THREADS_PER_CORE = 16
@@ -381,8 +383,8 @@ class GenerateOptions(Options):
 
     @property
     def bans(self) -> tuple[str, ...]:
-        """Which options ban something."""
-        return tuple(name for name in ("banned_strings", "banned_regex") if getattr(self, name))
+        """Which of them are given."""
+        return tuple(name for name in BANS if getattr(self, name))
 
     @property
     def warms(self) -> bool:

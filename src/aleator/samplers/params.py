@@ -255,7 +255,8 @@ class Methods:
                 if preset is None:
                     made[name] = self.replace(phases={}, **own)
                 else:
-                    made[name] = self.resolve({**of_texts, **own}, preset)
+                    key = {KEY_FILE: vars(self)[KEY_FILE]} if own.get("draw") in KEYED else {}
+                    made[name] = self.resolve({**of_texts, **key, **own}, preset)
             except ParameterError as error:
                 raise ParameterError("phases", f"phases: in {name!r}: {error}") from None
         return made

@@ -65,7 +65,7 @@ def checked_phases(
             made.append((name, _phase(name, own, check, known)))
     start = given.get("start")
     if start is not None:
-        phases = {ANSWER: None, **{name: None for name, _ in made if name not in OF_ALL}}
+        phases = list(dict.fromkeys([ANSWER, *(name for name, _ in made if name not in OF_ALL)]))
         if start not in phases:
             raise _wrong(
                 f"start={start!r:.40}: there is no such phase: {nearest_of(start, phases)}"

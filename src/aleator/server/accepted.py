@@ -43,10 +43,11 @@ OPENAI: Mapping[str, Accepted] = {
 }
 """Of OpenAI's completions and chats."""
 
+_BEAMS = "the server searches beams at /v1/completions and /v1/chat/completions alone"
 VLLM: Mapping[str, Accepted] = {
-    "use_beam_search": Accepted("completions and chats of OpenAI's search beams", (False,)),
-    "length_penalty": Accepted("completions and chats of OpenAI's search beams", (1, 1.0)),
-    "early_stopping": Accepted("completions and chats of OpenAI's search beams", (False,)),
+    "use_beam_search": Accepted(_BEAMS, (False,)),
+    "length_penalty": Accepted(_BEAMS, (1, 1.0)),
+    "early_stopping": Accepted(_BEAMS, (False,)),
     "skip_special_tokens": Accepted("give shown_tokens with the ids to show", (True,)),
     "spaces_between_special_tokens": Accepted("nothing is put between tokens", (True, False)),
     "include_stop_str_in_output": Accepted("the stop string is not part of the text", (False,)),

@@ -34,7 +34,7 @@ from aleator.engine.prompts import (
 )
 from aleator.generate.generation import Generation
 from aleator.generate.loops import check_stretch
-from aleator.generate.options import GenerateOptions
+from aleator.generate.options import BANS, GenerateOptions
 from aleator.generate.request_state import OnLogits
 from aleator.language_model import LanguageModel
 from aleator.models.decoder import ARITHMETIC_VERSION
@@ -223,12 +223,13 @@ class Service:
         server's.
         """
         left, defaults = dict(options), self._defaults.keys() - given.keys()
+        firm = {*CONSTRAINTS, *BANS, "draw"}
         while True:
             try:
                 return make(left)
             except ParameterError as error:
                 name, told = error.parameter, str(error)
-                if name in defaults & left.keys() - {*CONSTRAINTS, "draw"}:
+                if name in defaults & left.keys() - firm:
                     del left[name]
                     continue
                 named = [each for each in sorted(defaults) if re.search(rf"\b{each}\b", told)]
@@ -290,14 +291,17 @@ class Service:
             raise ParameterError(
                 "kept", "kept=true: the masks come with the whole text: leave stream out"
             )
-        most = GENERATION["max_tokens"].check({**self._defaults, **body.options}.get("max_tokens"))
+        with body.spelling():
+            wanted = {**self._defaults, **body.options}.get("max_tokens")
+            most = GENERATION["max_tokens"].check(wanted)
         size = -(-len(self.model.vocab) // 8)
         allowed = MOST_KEPT // (n * size)
         if most is None or most > allowed:
+            remedy = f"give max_tokens, up to {allowed}" if allowed else "ask for fewer texts"
             raise ParameterError(
                 "kept",
                 f"kept=true: masks have {size} bytes for each token, and {MOST_KEPT} in a response at most: "
-                f"give max_tokens, up to {allowed}",
+                f"{remedy}",
             )
 
     def watch(self, made: Iterable[Generation]) -> None:
@@ -344,7 +348,7 @@ class Service:
         """Options of a request with the defaults of the server, and a seed."""
         defaults = dict(self._defaults)
         if beams:  # the model's own probabilities, whatever samplers others have
-            known = (*BEAM_OPTIONS, *CONSTRAINTS, "seed")
+            known = (*BEAM_OPTIONS, *CONSTRAINTS, "seed", "stop_token_ids")
             defaults = {k: v for k, v in defaults.items() if k in known}
         if tools or constrained(given):
             defaults = {k: v for k, v in defaults.items() if k not in CONSTRAINTS}

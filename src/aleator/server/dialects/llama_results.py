@@ -11,7 +11,7 @@ import numpy as np
 from aleator.core.errors import ParameterError
 from aleator.generate.generation import Generation, writing_of
 from aleator.generate.logprobs import Logprobs, TokenLogprob
-from aleator.generate.options import GenerateOptions
+from aleator.generate.options import BANS, GenerateOptions
 from aleator.samplers import SamplingParams
 from aleator.samplers.candidates import Candidates
 from aleator.samplers.chain import SamplerChain
@@ -186,7 +186,7 @@ class PostSampling:
         if not own["post_sampling_probs"] or not own["n_probs"]:
             return None
         why = ""
-        if ban := next((n for n in ("banned_strings", "banned_regex") if options.get(n)), ""):
+        if ban := next((n for n in BANS if options.get(n)), ""):
             why = f"{ban} takes tokens back, and draws them anew"
         elif constrained(options) and options.get("numerics") == "llama.cpp":
             why = "llama.cpp's numbers draw again where the grammar refuses a token"

@@ -256,7 +256,7 @@ class Slots:
     async def _cached(
         self, where: str, tokens: Sequence[int], forget: bool = False
     ) -> tuple[int, TieredPrefixes | None]:
-        """How many of some tokens the cells have, which may forget them; and what is below the cells."""
+        """How many of some tokens the cells have, and the tiers below; ``forget``: cells drop the namespace."""
         model = self._service.model
 
         def look(context: Context, seq: int) -> tuple[int, TieredPrefixes | None]:

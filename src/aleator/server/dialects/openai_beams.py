@@ -7,6 +7,7 @@ from typing import Any
 
 from aleator.core.errors import ParameterError
 from aleator.core.options import Option, declarations
+from aleator.engine.prompts import GENERATION
 from aleator.generate.beam_options import BeamOptions
 from aleator.generate.beams import BeamGeneration
 from aleator.generate.generation import Generation
@@ -51,13 +52,20 @@ def search_of(body: Body) -> dict[str, Any] | None:
                 raise ParameterError(name, f"{name} needs {WANTED}=true: give it too")
         return None
     asked = [name for name, none in NOT_OF_BEAMS.items() if own.get(name, none) != none]
-    asked += [name for name, value in body.options.items() if value and name not in OF_SEARCH]
-    asked += [name for name in ("logprobs",) if body.options.get(name) is not None]
+    with body.spelling():
+        asked += [name for name, value in body.options.items() if _steers(name, value)]
     for name in asked:
         word = body.spelled.get(name, name)
         raise ParameterError(word, f"{word} and {WANTED} do not go together: give one")
     body.spelled |= zip(COUNTS, ("best_of" if own["best_of"] else "n", "n"), strict=True)
     return dict(zip(COUNTS, (own["best_of"] or own["n"], own["n"]), strict=True)) | given
+
+
+def _steers(name: str, value: Any) -> bool:
+    """Whether an option asks for something that a search does not do."""
+    if name in OF_SEARCH or value is False:
+        return False
+    return bool(GENERATION[name].check(value) != GENERATION[name].neutral)
 
 
 async def found_by(searches: Sequence[Generation]) -> list[tuple[Generation, dict[str, Any]]]:

@@ -292,6 +292,7 @@ async def _begin(
         options["logprobs"] = 0  # to choose by
     options |= {"echo": echo, "parse_special": parse_special}
     told = top if echo else None  # of the prompt
+    where = place_of(own)
     choices: list[Choice] = []
     try:
         for prompt in prompts:
@@ -305,7 +306,7 @@ async def _begin(
                 options,
                 n=best_of,
                 deadline=own["deadline"],
-                namespace=place_of(own),
+                namespace=where,
                 prompt_logprobs=told,
                 beams=beams,
             )
