@@ -184,11 +184,16 @@ class TiledRow : protected RowTiles {
       edited_.clear();
       top_ = maximum_(maxima_.data(), static_cast<int64_t>(maxima_.size()));
     } else {
-      retain(ids_, values_, [&](size_t i) {
-        const float z = values_[i] += 0.0f;
+      size_t count = 0;  // not by retain(), which would read and write each value twice
+      for (size_t i = 0; i < ids_.size(); ++i) {
+        const float z = values_[i] + 0.0f;
+        if (!(z > -infinity)) continue;
+        ids_[count] = ids_[i];
+        values_[count++] = z;
         top_ = std::max(top_, z);
-        return z > -infinity;
-      });
+      }
+      ids_.resize(count);
+      values_.resize(count);
     }
     if (top_ == -infinity) nothing_finite();
     if (top_ == infinity) keep_infinite();

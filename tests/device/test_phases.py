@@ -20,7 +20,7 @@ from tests.device.templates import KERNELS, UNBOUNDED
 
 SIZE = 24
 PHASES: dict[str, Any] = {
-    "thinking": {"begin": 3, "end": 5, "top_k": 9, "temperature": 1.5, "mirostat": 2},
+    "thinking": {"begin": 3, "end": 5, "top_k": 9, "temperature": 1.5},
     "code": {"begin": 7, "end": 3, "top_k": 3, "samplers": ["temperature", "top_k"]},
     "answer": {"top_k": 6, "repetition_penalty": 1.3, "penalty_last_n": 5},
 }
@@ -86,6 +86,22 @@ def test_own_histories_are_the_host_s() -> None:
     for step in range(12):
         z = logits(1, step)
         assert device.sample(torch.from_numpy(z)).tolist() == expected([chain], z)
+
+
+@pytest.mark.parametrize(
+    "adapts", [{"mirostat": 2, "mirostat_tau": 2.0, "mirostat_eta": 0.5}, {"adaptive_target": 0.3}]
+)
+def test_what_a_phase_has_learned_is_there_when_it_comes_again(adapts: dict[str, Any]) -> None:
+    """The kernels know what they have learned in one phase, and the host's copy of the chain does not."""
+    phases = {"thinking": {**PHASES["thinking"], **adapts}, "answer": {"top_k": 6}}
+    chain = SamplingParams(seed=1, phases=phases, dry_sequence_breakers=[]).chain()
+    device = DeviceChain(chain, 1, SIZE, kernels="torch")
+    assert device.plan().host == ("phases",)
+    for step in range(40):
+        z = rows_of("normal", 1, SIZE, step)
+        z[:, [3, 5]] += 9
+        assert device.sample(torch.from_numpy(z)).tolist() == expected([chain], z)
+    assert set(chain.phases) == {"answer", "thinking"}
 
 
 def test_the_plan_names_each_phase() -> None:

@@ -128,6 +128,9 @@ def test_a_device_draws_the_same(model: LanguageModel, caplog: pytest.LogCapture
     own = {**OPTIONS, "phases": {**PHASES, "histories": "own"}}
     with pytest.raises(ParameterError, match="histories of their own are the host's"):
         model.generate(PROMPT, sampling_device="device", **own)
+    adapting = {**OPTIONS, "mirostat": 2}
+    with pytest.raises(ParameterError, match="phases with a sampler that adapts"):
+        model.generate(PROMPT, sampling_device="device", **adapting)
     with caplog.at_level(logging.INFO, "aleator.generate"):
         model.generate(PROMPT, **own).wait()
     assert "on the host" in caplog.text

@@ -210,6 +210,8 @@ def why_not_on_device(state: RequestState) -> str:
         )
     if dict(request.params.phases).get("histories") == "own":
         return "phases with histories of their own are the host's"
+    if chain.phase and chain.adapts:
+        return "phases with a sampler that adapts to its draws are the host's"
     if chain.history != list(request.tokens):
         return "its chain has accepted another text than the prompt"
     return ""

@@ -6,7 +6,6 @@ Positions, counts and ends are kept in tensors on the device.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import field
 from functools import partial
 
@@ -15,6 +14,7 @@ import torch
 
 from aleator.cache.batches import Plan
 from aleator.cache.pools.hybrid import HybridPool
+from aleator.cache.storage.tensors import current
 from aleator.core.arrays import Int64s
 from aleator.core.errors import LogitsError, ParameterError
 from aleator.core.records import dataclass
@@ -249,30 +249,25 @@ class DecodeLoop:
         launches = self.chain.launches(self.chain.max_batch)
         key = self.cells.shape, launches
         if key not in self._graphs:
-            with self._current():
+            with current(self._token.device):
                 self._graphs[key] = self._captured()
         graph = self._graphs[key]
         self.chain.before_replays(counts, launches=launches)
-        with self._current():
+        with current(self._token.device):
             for _ in range(max(counts)):
                 graph.replay()
 
-    def _current(self) -> AbstractContextManager[object]:
-        """Makes the model's device the current one, on which graphs are captured."""
-        device = self._token.device
-        return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
-
     def _captured(self) -> torch.cuda.CUDAGraph:
         """A graph of one step."""
-        current = torch.cuda.current_stream(self._token.device)
+        stream = torch.cuda.current_stream(self._token.device)
         aside = torch.cuda.Stream(self._token.device)  # type: ignore[no-untyped-call]
-        aside.wait_stream(current)
+        aside.wait_stream(stream)
         with torch.cuda.stream(aside):  # libraries set themselves up; no row draws
             stopped = self._stopped.clone()
             self._stopped.fill_(True)
             self._step()
             self._stopped.copy_(stopped)
-        current.wait_stream(aside)
+        stream.wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             self._step()

@@ -223,7 +223,8 @@ def placement(
     if device is None or device == AUTO:
         found = n_gpu_layers != 0 and _has_cuda()
         if device == AUTO and not found:
-            log.info("device='auto': the CPU computes, as PyTorch finds no CUDA device")
+            if n_gpu_layers != 0:
+                log.info("device='auto': the CPU computes, as PyTorch finds no CUDA device")
             n_gpu_layers = 0
         device = "cuda" if found else "cpu"
     place = checked_device("device", device)

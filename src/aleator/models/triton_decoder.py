@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from aleator.cache.pools.pool import Pool
+from aleator.cache.storage.tensors import current
 from aleator.models.decoder import Decoder, Progress
 from aleator.models.kernels.rotation import rotate, turn
 from aleator.models.native_decoder import NativeDecoder
@@ -57,4 +58,5 @@ class TritonDecoder(TorchDecoder):
             return super()._shifted(layer, keys, deltas, windowed=windowed)
         rotation = self.window_rotation if windowed else self.rotation
         by = np.asarray(torch.as_tensor(deltas).cpu(), np.int32)
-        return rotate(keys, turn(rotation, by, 1.0, keys.device))
+        with current(keys.device):
+            return rotate(keys, turn(rotation, by, 1.0, keys.device))

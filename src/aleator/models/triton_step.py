@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 
 from aleator.cache.pools.recurrent_rows import RecurrentBatch
+from aleator.cache.storage.tensors import current
 from aleator.core.errors import DeviceOutOfMemory
 from aleator.models.step import Inputs, Step
 from aleator.models.torch_decoder import TensorStep, TorchDecoder, named_memory
@@ -45,7 +46,9 @@ class Eager:
 
 
 class CudaGraph:
-    """A CUDA graph.  The first step is made without it, which compiles and loads kernels.
+    """A CUDA graph on the current device.  The first step is made without it, which compiles and loads kernels.
+
+    Other threads may use CUDA while it is captured.
 
     ``pool``: what graphs of one step share the memory of, as no two of them run at a time.
     """
@@ -56,13 +59,12 @@ class CudaGraph:
     def first(self, step: Computed) -> torch.Tensor:
         given = step()
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.device(given.device), torch.cuda.graph(self._graph, self._pool):
+        with torch.cuda.graph(self._graph, self._pool, capture_error_mode="thread_local"):
             self._out = step()
         return given
 
     def replay(self) -> torch.Tensor:
-        with torch.cuda.device(self._out.device):
-            self._graph.replay()
+        self._graph.replay()
         return self._out
 
 
@@ -132,7 +134,7 @@ class TritonStep(TensorStep):
         given = StepInputs(decoder, inputs, positions, cells, wanted)
         self._follow(given.states)
         try:
-            with named_memory(decoder.where, n):
+            with current(decoder.where), named_memory(decoder.where, n):
                 if given.bucket is not None:
                     return self._bucket(given.bucket).run(given)[:n]
                 on = given.packed(given.shape).on(decoder.where)

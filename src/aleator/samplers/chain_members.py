@@ -192,10 +192,10 @@ class ChainMembers(Sequence[Any]):
         """The chain of each phase by its name, without a text.
 
         Nothing for a chain without phases, and where the history of all does not tell a phase's state: where
-        phases have histories of their own, or a sampler before them adapts to what is drawn.
+        phases have histories of their own, or a sampler before or in them adapts to what is drawn.
         """
         phases, before = self._phases, self._samplers[:-1]
-        if phases is None or phases.own or any(sampler.adapts for sampler in before):
+        if phases is None or phases.own or any(sampler.adapts for sampler in self._samplers):
             return {}
         rest = self.numerics, self._chain_seed, self.completion, self._grammar
         return {name: type(self)([*before, *own], *rest) for name, own in phases.chains.items()}

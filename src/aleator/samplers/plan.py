@@ -59,7 +59,10 @@ def why_not(sampler: Sampler) -> str:
         able = callable(getattr(sampler.user, "apply_device", None))
         return "" if able else f"{sampler.name} has no device form"
     if sampler.name == "phases":
-        return "phases with histories of their own, or after a sampler that adapts, have no device form"
+        return (
+            "phases with histories of their own, or a sampler that adapts, have no device form: the host "
+            "knows what they remember"
+        )
     if sampler.name not in NAMES and not isinstance(sampler, Dist):
         return f"{sampler.name} has no device form"
     return "" if sampler.neutral else _beyond_limits(sampler)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,9 @@ import torch
 from make_models import SPECS
 from wide_models import SMALL, write_any
 
+from aleator.cache.storage import tensors
 from aleator.generate import Batch, Context
-from aleator.models import build_decoder, open_weights
+from aleator.models import build_decoder, open_weights, triton_step
 from aleator.models.exact import SCRATCH
 from aleator.models.triton_step import Graphs
 from tests.models.kernels.recorded_graph import NotCapturableError, RecordedGraph
@@ -117,6 +119,26 @@ def test_a_longer_text_has_another_graph(tmp_path: Path, graphs: list[RecordedGr
     for _ in range(4):  # 255, 256, 257 and 258 cells
         same(contexts, tokens_of(contexts, rng, [0]))
     assert [each.replays for each in graphs] == [1, 1]
+
+
+def test_a_step_is_launched_on_the_decoder_s_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Triton launches on the current device: of ``cuda:1`` the kernels would read that of ``cuda:0``."""
+    launched: list[torch.device] = []
+
+    def current(device: torch.device) -> AbstractContextManager[object]:
+        launched.append(device)
+        return nullcontext()
+
+    monkeypatch.setattr(triton_step, "current", current)
+    path = write_any(tmp_path / "m.gguf", replace(SPECS["llama"], n_layers=1))
+    context = Context(build_decoder(open_weights(path), form="triton"), n_threads=1, n_ctx=64)
+    for logits in (None, True):
+        context.decode(Batch.one([1, 2, 3], logits=logits))
+        context.cache.seq_rm(0, 0, -1)
+    assert launched == [torch.device("cpu")] * 2
+    assert isinstance(tensors.current(torch.device("cuda:1")), torch.cuda.device)
 
 
 WAITING: list[tuple[str, Callable[[torch.Tensor], object]]] = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -31,6 +32,11 @@ _ELEMENTS = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 def torch_device(device: Device) -> torch.device:
     """Torch's object for a device."""
     return torch.device(str(device))
+
+
+def current(device: torch.device) -> AbstractContextManager[object]:
+    """Within, a CUDA device is the current one: Triton launches on that, whatever tensors it is given."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 class TensorLayer(LayerStorage[torch.Tensor]):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from aleator.cache.storage.tensors import current
 from aleator.core.records import dataclass
 from aleator.device.backends.backend import Launches
 from aleator.device.backends.torch.backend import TorchBackend, stale
@@ -63,8 +63,7 @@ class TritonBackend(TorchBackend):
 
     def sample(self, logits: Tensor, allowed: Tensor | None, live: Tensor | None) -> Tensor:
         """On the chain's device, since Triton launches on the current one."""
-        device = self.options.device
-        with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+        with current(self.options.device):
             return super().sample(logits, allowed, live)
 
     def _step(self, logits: Tensor, allowed: Tensor | None, live: Tensor | None) -> Tensor:
