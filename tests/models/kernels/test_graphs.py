@@ -142,7 +142,7 @@ def test_a_step_is_launched_on_the_decoder_s_device(
 
 
 WAITING: list[tuple[str, Callable[[torch.Tensor], object]]] = [
-    ("item", lambda x: x.sum().item()),
+    ("_local_scalar_dense", lambda x: x.sum().item()),
     ("__bool__", lambda x: bool(x.sum() > 0)),
     ("__float__", lambda x: float(x[0])),
     ("tolist", lambda x: x.tolist()),
