@@ -47,11 +47,13 @@ class Live:
         port: Of 127.0.0.1.
         engine: Its engine, where it is in this process.
         grammars: Its grammars, where they are in this process.
+        model: Its model, where it is in this process.
     """
 
     port: int
     engine: Engine | None = None
     grammars: Grammars | None = None
+    model: LanguageModel | None = None
 
     def connect(self) -> socket.socket:
         """A connection."""
@@ -123,7 +125,7 @@ def in_thread(model: LanguageModel, *, engine: dict[str, Any], **options: Any) -
         thread.start()
         assert listens.wait(PATIENCE)
         try:
-            yield Live(listening.getsockname()[1], made, service.grammars)
+            yield Live(listening.getsockname()[1], made, service.grammars, model)
         finally:
             server.should_exit = True
             thread.join(PATIENCE)

@@ -226,8 +226,8 @@ def test_two_servers_share_a_directory(tmp_path: Path) -> None:
     with ExitStack() as both:
         one, other = (both.enter_context(live(tmp_path)) for _ in range(2))
         assert cached(one, "key-a")[0] == 0
-        assert one.engine is not None
-        tiers = one.engine.model.prompt_tiers
+        assert one.model is not None
+        tiers = one.model.prompt_tiers
         assert tiers is not None
         for _ in range(100):  # it writes beside its answer
             assert tiers.flush(60)
