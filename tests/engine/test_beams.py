@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import weakref
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from make_models import SPECS, write_model
 import aleator
 from aleator.core.errors import ContextFull, ParameterError
 from aleator.generate import Context, beams
+from aleator.generate.beam_chain import distribution
 from tests.engine.engines import loop_of, wait_until_idle
 
 PROMPT = "ROMEO:\nWhat"
@@ -51,6 +53,40 @@ def test_they_are_those_of_the_model(model: aleator.LanguageModel, engine: aleat
     wait_until_idle(engine)
     assert is_empty(engine)
     assert engine.stats.finished == len(OPTIONS) + 2
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_the_ways_of_the_texts_are_noted(engine: aleator.Engine, options: dict[str, Any]) -> None:
+    search = engine.beams(PROMPT, max_tokens=9, noted=True, **options)
+    steps = search.steps
+    n = options["num_beams"]
+    for before, beams_left in itertools.pairwise(steps):
+        on = [each.done for each in before].count(False)
+        assert 0 < on <= n
+        assert {each.parent for each in beams_left} <= set(range(on))
+    for beam in search.beams:
+        place, logprobs = 0, []
+        for step, token in zip(steps, beam.tokens, strict=False):
+            ((place, last),) = [
+                (i, each)
+                for i, each in enumerate(step)
+                if (each.parent, each.token) == (place, token)
+            ]
+            logprobs.append(last.logprob)
+        assert tuple(logprobs) == beam.logprobs
+        assert last.done
+        assert last.order == beam.score
+
+
+def test_steps_come_as_they_are_made(model: aleator.LanguageModel) -> None:
+    async def read(engine: aleator.Engine) -> None:
+        search = engine.beams(PROMPT, num_beams=2, max_tokens=5, noted=True)
+        assert [step async for step in search.steps_async()] == search.steps
+        assert len(search.steps) == 5
+        assert engine.beams(PROMPT, num_beams=2, max_tokens=5).steps == []
+
+    with aleator.Engine(model, n_seq_max=2) as engine:
+        asyncio.run(read(engine))
 
 
 @pytest.mark.parametrize("name", ["gemma3", "mamba", "jamba"])
@@ -126,7 +162,7 @@ def test_ends_from_outside_leave_no_texts(
 def test_an_error_ends_its_search_alone(
     model: aleator.LanguageModel, engine: aleator.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls, distribution = [0], beams.distribution
+    calls = [0]
 
     def third_fails(chain: Any, row: Any) -> Any:
         calls[0] += 1

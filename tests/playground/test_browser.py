@@ -158,6 +158,61 @@ def test_a_text_is_constrained_and_a_fault_shown(page: Browser) -> None:
     page.shows("button", "Show line 2")
 
 
+def test_a_text_has_options(page: Browser, model: aleator.LanguageModel) -> None:
+    page.click(".options summary")
+    page.fill("input[aria-label='banned_strings']", "th\t")
+    page.fill("input[aria-label='stop_loops']", "1,4\t")
+    page.button("Write")
+    page.shows(".options .wrong", "repeats=1 is out of range")
+    page.click("[aria-label='stop_loops as the preset has it']")
+    write(page, 12)
+    wanted = model.generate(
+        "ROMEO:\n", preset="llama.cpp", seed=7, max_tokens=12, banned_strings="th"
+    )
+    shown = [model.vocab.token_bytes(t).decode().replace("\n", "↵") for t in wanted.tokens]
+    assert tokens(page) == shown
+    assert page.text(".options summary").endswith(": banned_strings")
+    page.open(page.script("return import('/playground/address.js').then((a) => a.link())"))
+    page.shows(".status", "12 tokens, ended by")
+    assert tokens(page) == shown
+    assert page.text(".options summary").endswith(": banned_strings")
+
+
+def test_beams_grow_step_by_step(page: Browser, model: aleator.LanguageModel) -> None:
+    page.view("beams")
+    page.fill("input[aria-label='num_return_sequences']", "2\t")
+    page.button("Search")
+    found = model.beams("ROMEO:\n", num_return_sequences=2, max_tokens=12)
+    page.shows("[role=status]", f"{len(found)} texts; ended by: {found[0].stop_reason}")
+    buttons = page.all(".found button")
+    scores = [f"{i}. score {each.score:.4f}" for i, each in enumerate(found, 1)]
+    assert [each.text for each in buttons] == scores
+    assert [each.get_attribute("aria-pressed") for each in buttons] == ["true", "false"]
+    rows = page.all(".stages tbody tr")
+    assert len(rows) >= len(found[1].tokens)
+    assert len(page.all(".stages td.way")) == len(found[0].tokens)
+    assert "given up" in page.text(".stages tbody")
+    buttons[1].send_keys(Keys.ENTER)
+    page.until(lambda: len(page.all(".stages td.way")) == len(found[1].tokens), "its way")
+    assert buttons[1].get_attribute("aria-pressed") == "true"
+    page.script("document.querySelector('input[aria-label=stochastic]').click()")
+    page.fill("input[aria-label='length_penalty']", "2\t")
+    page.button("Search")
+    page.shows(".parameter.wrong", "stochastic=True")
+    page.click("[aria-label='length_penalty as the preset has it']")
+    page.button("Search")
+    page.shows("[role=status]", "ended by")
+    drawn = [each.text for each in page.all(".found .text")]
+    wanted = model.beams("ROMEO:\n", num_return_sequences=2, max_tokens=12, stochastic=True, seed=7)
+    assert [each.score for each in wanted] == sorted((each.score for each in wanted), reverse=True)
+    shown = [each.text for each in page.all(".found button")]
+    assert shown == [f"{i}. score {each.score:.4f}" for i, each in enumerate(wanted, 1)]
+    again = page.script("return import('/playground/address.js').then((a) => a.link())")
+    page.open(again)
+    page.shows("[role=status]", "ended by")
+    assert [each.text for each in page.all(".found .text")] == drawn
+
+
 def test_another_model_begins_with_a_question(
     page: Browser, server: tuple[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

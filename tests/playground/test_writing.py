@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from aleator import LanguageModel
 from aleator.generate.session import Session
+from aleator.server.app import create_app
 from aleator.server.grammar_limits import Trials
+from aleator.server.service import Service
 from tests.playground.conftest import Client, MakeClient
 
 PROMPT = "ROMEO:\n"
@@ -26,6 +30,9 @@ CHAINS: list[dict[str, Any]] = [
         "dry_multiplier": 0.8,
         "repetition_penalty": 1.2,
     },
+    {"preset": "neutral", "p_less": "normalized"},
+    {"preset": "neutral", "top_h": 0.4, "min_k_tau": 3.0},
+    {"preset": "neutral", "phases": {"code": {"begin": "e", "end": "t", "top_k": 3}}},
     {"preset": "llama.cpp", "grammar": GRAMMAR},
 ]
 
@@ -75,6 +82,24 @@ def test_a_branch_goes_on_from_the_token_that_was_picked(
     assert picked["picked"]
     assert picked["draw"]["token"]["id"] == text.tokens[5]
     assert picked["token"] == pick
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"reasoning_budget": 3, "reasoning_budget_message": "So.", "reasoning_budget_grace": 2},
+        {"stop_loops": {"repeats": 2, "min_tokens": 4}, "temperature": 0},
+        {"banned_strings": ["th"], "banned_regex": [{"regex": "[aeiou]{2}", "probability": 0.5}]},
+        {"heal": True},
+    ],
+    ids=range(4),
+)
+def test_a_text_with_other_options_is_that_of_generate(
+    client: Client, options: dict[str, Any]
+) -> None:
+    asked: dict[str, Any] = {"seed": 11, "max_tokens": 24, **options}
+    prompt = "ROMEO: <think>\nWhat"
+    assert client.write(prompt=prompt, **asked).tokens == generated(client, prompt, **asked)
 
 
 def test_nothing_before_a_branch_is_computed_again(client: Client) -> None:
@@ -221,3 +246,22 @@ def test_branches_of_branches_have_a_bound(client: Client, monkeypatch: pytest.M
     for _ in range(2):
         name = client.write(parent=name, at=1, max_tokens=2).id
     assert client.refused("/texts", parent=name, at=1)["param"] == "parent"
+
+
+def test_a_text_is_marked_with_the_server_s_key(model: LanguageModel) -> None:
+    key = Path(__file__).parents[1] / "golden" / "watermark_key.txt"
+    asked: dict[str, Any] = {"seed": 5, "max_tokens": 12, "preset": "neutral", "draw": "watermark"}
+    with model.engine(n_seq_max=2) as engine:
+        service = Service(model, engine, defaults={"watermark_key_file": key})
+        client = Client(model, engine)
+        client.app = create_app(service)
+        text = client.write(prompt=PROMPT, **asked)
+        plain = client.write(prompt=PROMPT, **{**asked, "draw": "inverse"})
+        mark = client.post(f"/texts/{text.id}/step", step=5)["draw"]["mark"]
+        chain = {name: value for name, value in asked.items() if name != "max_tokens"}
+        other = client.post(f"/texts/{plain.id}/resample", **chain)
+    assert text.tokens == generated(client, PROMPT, **asked, watermark_key_file=key)
+    assert plain.tokens == generated(client, PROMPT, **{**asked, "draw": "inverse"})
+    assert mark.startswith("watermark")
+    assert other["changed"]
+    assert key.read_text().strip() not in str(text.start)
