@@ -240,7 +240,7 @@ class Engine:
             return self.start_beams(*self._model.request_maker.of_search(prompt, given), own)
 
     def start_beams(
-        self, request: Request, options: BeamOptions, own: SubmitOptions
+        self, request: Request, options: BeamOptions, own: SubmitOptions, begin: bool = True
     ) -> BeamGeneration:
         """Have beams searched; arguments and errors are as for :meth:`start`."""
         loop, n_ctx = self._open(), self._longest(request)
@@ -254,7 +254,8 @@ class Engine:
         self._check_room(job)
         handle = loop.make_handle(job, state, own.deadline)
         made = BeamGeneration(handle, state.completion, search)
-        self._submit(loop, handle, made)
+        if begin:
+            self._submit(loop, handle, made)
         return made
 
     def start(
@@ -264,6 +265,7 @@ class Engine:
         on_logits: OnLogits | None = None,
         drafter: Drafter | None = None,
         prompt_logprobs: int | None = None,
+        begin: bool = True,
     ) -> Generation:
         """Have a request made.
 
@@ -275,6 +277,7 @@ class Engine:
             prompt_logprobs: note what the model thinks of the prompt's tokens, and of so many of the most
                 probable ones at each place (:attr:`Generation.prompt_logprobs`); the whole prompt is computed
                 for that.  The request goes on with no other's text; with ``max_tokens=0`` it ends there.
+            begin: False: only see whether it can be made; what is returned never begins.
 
         Raises:
             QueueFull, EngineClosed, ParameterError, ContextFull: as for :meth:`submit`.
@@ -294,7 +297,8 @@ class Engine:
         self._check_room(job)
         handle = loop.make_handle(job, state, own.deadline)
         generation = Generation(handle, state.completion)
-        self._submit(loop, handle, generation)
+        if begin:
+            self._submit(loop, handle, generation)
         return generation
 
     @staticmethod

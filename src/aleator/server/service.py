@@ -130,6 +130,7 @@ class Service:
         on_logits: OnLogits | None = None,
         prompt_logprobs: int | None = None,
         beams: Mapping[str, Any] | None = None,
+        begin: bool = True,
     ) -> list[Generation]:
         """Begin ``n`` continuations of a prompt; every text that is made without messages begins here.
 
@@ -137,6 +138,7 @@ class Service:
         before each draw of any of them, in the engine's thread.  With ``prompt_logprobs`` the first one notes
         what the model thinks of the prompt's tokens, and of so many of the most probable ones at each place.
         With ``beams``, which has options of a search, one search begins in their place.
+        With ``begin=False`` none begins, and the request is only looked at.
         Errors are those of ``Engine.submit``; then none has begun.
         """
 
@@ -147,24 +149,27 @@ class Service:
 
                 def start(own: Mapping[str, Any]) -> list[Generation]:
                     if beams is not None:
-                        return [self._search(prompt, own, beams, deadline)]
-                    return self._start(prompt, own, n, deadline, on_logits, prompt_logprobs)
+                        return [self._search(prompt, own, beams, deadline, begin)]
+                    return self._start(prompt, own, n, deadline, on_logits, prompt_logprobs, begin)
 
                 with self._making:
                     return self._fitting(given, options, start)
 
         return await self.grammars.in_thread(given, work)
 
-    async def chat(self, request: ChatRequest) -> ChatAnswer:
-        """Answer messages; every answer of every dialect begins here, or none where it raises."""
+    async def chat(self, request: ChatRequest, begin: bool = True) -> ChatAnswer:
+        """Answer messages; every answer of every dialect begins here, or none where it raises.
+
+        With ``begin=False`` none begins, and the request is only looked at.
+        """
         forced = request.tool_choice not in (None, "auto", "none")
         if not forced and not constrained(request.options):
-            return await in_thread(lambda: self._answer(request, self._asked(request)))
+            return await in_thread(lambda: self._answer(request, self._asked(request), begin))
         # What a schema or a tool asks for becomes a grammar of the whole reply, which may be known.
         with readable():
             await self.grammars.tried(request.options)
         asked = await in_thread(self._asked, request)
-        return await self.grammars.in_thread(asked.options, partial(self._answer, request, asked))
+        return await self.grammars.in_thread(asked.options, partial(self._answer, request, asked, begin))
 
     async def chat_tokens(self, request: ChatRequest) -> list[int]:
         """The prompt that messages become; makes nothing."""
@@ -181,7 +186,7 @@ class Service:
         work = partial(self._embed, name, texts, pooling, normalize)
         return await anyio.to_thread.run_sync(work, limiter=self._scoring)
 
-    def _answer(self, request: ChatRequest, asked: PreparedChat) -> ChatAnswer:
+    def _answer(self, request: ChatRequest, asked: PreparedChat, begin: bool) -> ChatAnswer:
         with readable():
             options: Mapping[str, Any] = asked.options
             if constrained(options):
@@ -189,8 +194,8 @@ class Service:
 
             def start(own: Mapping[str, Any]) -> list[Generation]:
                 if request.beams is not None:
-                    return [self._search(asked.tokens, own, request.beams, request.deadline)]
-                return self._start(asked.tokens, own, request.n, request.deadline)
+                    return [self._search(asked.tokens, own, request.beams, request.deadline, begin)]
+                return self._start(asked.tokens, own, request.n, request.deadline, begin=begin)
 
             with self._making:
                 made = self._fitting(request.options, options, start)
@@ -246,6 +251,7 @@ class Service:
         deadline: float | None,
         on_logits: OnLogits | None = None,
         prompt_logprobs: int | None = None,
+        begin: bool = True,
     ) -> list[Generation]:
         given = options_of({"preset": None, "params": None, **options})
         requests = self.model.request_maker.requests([checked_prompt(prompt)], [given], n)
@@ -254,13 +260,18 @@ class Service:
         try:
             for request in requests:
                 wanted = None if made else prompt_logprobs
-                made.append(self.engine.start(request, own, on_logits, prompt_logprobs=wanted))
+                made.append(
+                    self.engine.start(
+                        request, own, on_logits, prompt_logprobs=wanted, begin=begin
+                    )
+                )
         except BaseException:
             for each in made:
                 each.cancel()
             raise
-        current_caller().begun.extend(made)
-        self.watch(made)
+        if begin:
+            current_caller().begun.extend(made)
+            self.watch(made)
         return made
 
     def _search(
@@ -269,12 +280,14 @@ class Service:
         options: Mapping[str, Any],
         beams: Mapping[str, Any],
         deadline: float | None,
+        begin: bool,
     ) -> Generation:
         """Begin a search; it is not drawn, so there is no record of it."""
         given = {name: value for name, value in options.items() if name in OF_SEARCH}
         request, search = self.model.request_maker.of_search(prompt, {**given, **beams})
-        made = self.engine.start_beams(request, search, self._submitted(deadline))
-        self.watch([made])
+        made = self.engine.start_beams(request, search, self._submitted(deadline), begin)
+        if begin:
+            self.watch([made])
         return made
 
     def _submitted(self, deadline: float | None) -> SubmitOptions:
