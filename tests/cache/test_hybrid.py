@@ -383,7 +383,7 @@ def test_a_state_that_is_read_keeps_aside_only_what_was_used(
     pools.decode({0: 6}, None, n_ubatch=8)
     state = pools.cache.state_write(0)
     pools.cache.state_read(state, 1)
-    pools.texts[1] = pools.texts[0]
+    pools.texts[1] = list(pools.texts[0])
     pools.agrees()
     assert aside == []
     pools.decode({0: 7, 2: 7}, None, n_ubatch=8)

@@ -66,14 +66,12 @@ def written(path: Path, folder: Path) -> dict[str, Any]:
 
 
 def writing(engine: Engine) -> Generation:
-    """A text that takes much longer than what a test does beside it; other threads have their turns meanwhile."""
+    """A text that takes much longer than what a test does beside it, and leaves time to others."""
 
     def rest(*given: object) -> None:
         time.sleep(0.002)
 
-    text = engine.submit(
-        ids(40, 6), max_tokens=6000, ignore_eos=True, seed=1, on_logits=rest
-    )
+    text = engine.submit(ids(40, 6), max_tokens=6000, ignore_eos=True, seed=1, on_logits=rest)
     next(text)
     return text
 

@@ -1,7 +1,8 @@
 """Two keys, and two salts of one key: what another has cached looks like what nobody has.
 
-Two servers share a directory; their model has memory and disk below its cells.  Cached tokens and the bytes of answers are compared; the
-times of a first answer, of one that another has cached and of one that is one's own are reported only.
+Two servers share a directory; their model has memory and disk below its cells.  Cached tokens and the bytes
+of answers are compared; the times of a first answer, of one that another has cached and of one that is one's
+own are reported only.
 """
 
 from __future__ import annotations

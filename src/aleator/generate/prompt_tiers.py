@@ -163,6 +163,10 @@ class PromptTiers:
         with self._changed:
             return key in self._waiting
 
+    def held(self, key: bytes) -> Sections | None:
+        """An entry's bytes in memory, to be put once more; None: they are not there."""
+        return None if self.memory is None else self.memory.held(key)
+
     def get(self, entry: Entry, model: str) -> Found | None:
         """An entry's bytes and the name of its tier; what comes from disk is in memory from then on."""
         for store in self.stores:
@@ -328,9 +332,7 @@ class PromptTiers:
                 for entry, sections in entries:
                     disk.put(entry, sections, model)
                     # Also what found no room: it is not put again before somebody has looked.
-                    self._see(
-                        entry.parent, {**self._seen.get(entry.parent, {}), entry.key: entry}
-                    )
+                    self._see(entry.parent, {**self._seen.get(entry.parent, {}), entry.key: entry})
                 disk.touch(chain)
             except Exception as error:  # whatever it is, it must not end the thread
                 disk.failed(error)

@@ -169,7 +169,9 @@ class Service:
         with readable():
             await self.grammars.tried(request.options)
         asked = await in_thread(self._asked, request)
-        return await self.grammars.in_thread(asked.options, partial(self._answer, request, asked, begin))
+        return await self.grammars.in_thread(
+            asked.options, partial(self._answer, request, asked, begin)
+        )
 
     async def chat_tokens(self, request: ChatRequest) -> list[int]:
         """The prompt that messages become; makes nothing."""
@@ -261,9 +263,7 @@ class Service:
             for request in requests:
                 wanted = None if made else prompt_logprobs
                 made.append(
-                    self.engine.start(
-                        request, own, on_logits, prompt_logprobs=wanted, begin=begin
-                    )
+                    self.engine.start(request, own, on_logits, prompt_logprobs=wanted, begin=begin)
                 )
         except BaseException:
             for each in made:

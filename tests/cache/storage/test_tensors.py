@@ -43,7 +43,14 @@ def test_blocks_of_a_prompt_have_the_same_bytes(kind: str, by_channel: bool) -> 
     shapes, options = [LayerShape(HEADS, DIM, DIM)] * 3, {"k_storage": "rotated", "hadamard": True}
     host, device = (
         Rows(
-            shapes, CELLS, [CPU] * 3, type_k=keys, type_v=kind, v_layout=layout, rotate=None, **options
+            shapes,
+            CELLS,
+            [CPU] * 3,
+            type_k=keys,
+            type_v=kind,
+            v_layout=layout,
+            rotate=None,
+            **options,
         )
         for _ in range(2)
     )
