@@ -197,7 +197,12 @@ def test_blocks_come_at_once_while_others_only_compute_prompts(
     below = {"n_ctx": 8192, **written(paths["llama"], tmp_path)}
     monkeypatch.setattr(engine_core, "TAKING_IN", 1e-9)
     step = EngineCore.step
-    monkeypatch.setattr(EngineCore, "step", lambda core: (time.sleep(0.001), step(core))[1])
+
+    def slowly(core: EngineCore) -> Any:
+        time.sleep(0.001)
+        return step(core)
+
+    monkeypatch.setattr(EngineCore, "step", slowly)
     with load(paths["llama"], **below).engine(n_seq_max=2, token_budget=3) as engine:
         reader = engine.submit([*PROMPT, 7], **GREEDY)
         assert gate.asked.wait(60)

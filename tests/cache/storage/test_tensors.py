@@ -40,7 +40,8 @@ def pair(kind: str, by_channel: bool) -> tuple[HostLayer, TensorLayer]:
 def test_blocks_of_a_prompt_have_the_same_bytes(kind: str, by_channel: bool) -> None:
     layout = "channel" if by_channel else "token"
     keys = "f16" if by_channel else kind
-    shapes, options = [LayerShape(HEADS, DIM, DIM)] * 3, {"k_storage": "rotated", "hadamard": True}
+    shapes = [LayerShape(HEADS, DIM, DIM)] * 3
+    options: dict[str, Any] = {"k_storage": "rotated", "hadamard": True}
     host, device = (
         Rows(
             shapes,
