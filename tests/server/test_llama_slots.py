@@ -136,17 +136,13 @@ REFUSED: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("why", [*REFUSED, "chat: no grammar", "chat: no search"])
+@pytest.mark.parametrize("why", [*REFUSED, "chat: no grammar"])
 def test_who_is_refused_erases_no_slot(why: str, saving: Client) -> None:
     complete(saving, FRANCE, 3)
     path, body = "/completion", REFUSED.get(why, {})
-    if why.startswith("chat"):
-        path, body = "/v1/chat/completions", {"messages": [{"role": "user", "content": GERMANY}]}
-        body |= (
-            {"grammar": "root ::= ("}
-            if "grammar" in why
-            else {"use_beam_search": True, "best_of": 5}
-        )
+    if not body:
+        messages = [{"role": "user", "content": GERMANY}]
+        path, body = "/v1/chat/completions", {"messages": messages, "grammar": "root ::= ("}
     saving.refused(path, **body, id_slot=3, cache_prompt=False)
     assert complete(saving, FRANCE, 3)["timings"]["prompt_n"] == 1
 

@@ -240,7 +240,7 @@ class Engine:
             return self.start_beams(*self._model.request_maker.of_search(prompt, given), own)
 
     def start_beams(
-        self, request: Request, options: BeamOptions, own: SubmitOptions, begin: bool = True
+        self, request: Request, options: BeamOptions, own: SubmitOptions
     ) -> BeamGeneration:
         """Have beams searched; arguments and errors are as for :meth:`start`."""
         loop, n_ctx = self._open(), self._longest(request)
@@ -254,8 +254,7 @@ class Engine:
         self._check_room(job)
         handle = loop.make_handle(job, state, own.deadline)
         made = BeamGeneration(handle, state.completion, search)
-        if begin:
-            self._submit(loop, handle, made)
+        self._submit(loop, handle, made)
         return made
 
     def start(

@@ -138,7 +138,7 @@ class Service:
         before each draw of any of them, in the engine's thread.  With ``prompt_logprobs`` the first one notes
         what the model thinks of the prompt's tokens, and of so many of the most probable ones at each place.
         With ``beams``, which has options of a search, one search begins in their place.
-        With ``begin=False`` none begins, and the request is only looked at.
+        With ``begin=False`` none begins, and the request, no search, is only looked at.
         Errors are those of ``Engine.submit``; then none has begun.
         """
 
@@ -149,7 +149,7 @@ class Service:
 
                 def start(own: Mapping[str, Any]) -> list[Generation]:
                     if beams is not None:
-                        return [self._search(prompt, own, beams, deadline, begin)]
+                        return [self._search(prompt, own, beams, deadline)]
                     return self._start(prompt, own, n, deadline, on_logits, prompt_logprobs, begin)
 
                 with self._making:
@@ -160,7 +160,7 @@ class Service:
     async def chat(self, request: ChatRequest, begin: bool = True) -> ChatAnswer:
         """Answer messages; every answer of every dialect begins here, or none where it raises.
 
-        With ``begin=False`` none begins, and the request is only looked at.
+        With ``begin=False`` none begins, and the request, no search, is only looked at.
         """
         forced = request.tool_choice not in (None, "auto", "none")
         if not forced and not constrained(request.options):
@@ -196,7 +196,7 @@ class Service:
 
             def start(own: Mapping[str, Any]) -> list[Generation]:
                 if request.beams is not None:
-                    return [self._search(asked.tokens, own, request.beams, request.deadline, begin)]
+                    return [self._search(asked.tokens, own, request.beams, request.deadline)]
                 return self._start(asked.tokens, own, request.n, request.deadline, begin=begin)
 
             with self._making:
@@ -280,14 +280,12 @@ class Service:
         options: Mapping[str, Any],
         beams: Mapping[str, Any],
         deadline: float | None,
-        begin: bool,
     ) -> Generation:
         """Begin a search; it is not drawn, so there is no record of it."""
         given = {name: value for name, value in options.items() if name in OF_SEARCH}
         request, search = self.model.request_maker.of_search(prompt, {**given, **beams})
-        made = self.engine.start_beams(request, search, self._submitted(deadline), begin)
-        if begin:
-            self.watch([made])
+        made = self.engine.start_beams(request, search, self._submitted(deadline))
+        self.watch([made])
         return made
 
     def _submitted(self, deadline: float | None) -> SubmitOptions:
