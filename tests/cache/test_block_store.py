@@ -162,6 +162,18 @@ def test_a_damaged_index_begins_anew(tmp_path: Path) -> None:
     assert cells(store.get(put(store, 2))) == bytes([2]) * 1000
 
 
+def test_an_index_of_another_format_begins_anew(tmp_path: Path) -> None:
+    store = DiskStore(tmp_path, 10**6)
+    key = put(store, 1)
+    store.close()
+    changed(tmp_path, f"PRAGMA user_version={disk_store.FORMAT + 1}")
+    store = DiskStore(tmp_path, 10**6)
+    assert store.usable
+    assert store.get(key) is None
+    assert files(tmp_path) == []
+    assert cells(store.get(put(store, 2))) == bytes([2]) * 1000
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_bits_flipped_in_the_index_raise_nothing(seed: int, tmp_path: Path) -> None:
     store, rng = DiskStore(tmp_path, 10**6), random.Random(seed)
@@ -275,12 +287,16 @@ def test_a_transaction_whose_end_fails_does_not_stay_open(
     assert cells(DiskStore(tmp_path, 10**6).get(put(store, 3))) == bytes([3]) * 1000
 
 
-def test_space_is_left_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_space_is_left_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     store = DiskStore(tmp_path, 10**6)
     monkeypatch.setattr(disk_store, "SPARED", 2**62)
     monkeypatch.setattr(disk_store, "SPARED_SHARE", 1.0)
-    put(store, 1)
-    assert store.counts["no_room"] == 1
+    for i in (1, 2):
+        put(store, i)
+    assert store.counts["no_room"] == 2
+    assert sum("no room" in each.message for each in caplog.records) == 1
     assert files(tmp_path) == []
 
 
@@ -436,10 +452,17 @@ def test_a_wrong_row_is_replaced_when_its_block_comes_again(change: str, tmp_pat
     assert not store.counts["errors"]
 
 
-def test_a_file_that_is_gone_is_written_again(tmp_path: Path) -> None:
+def test_a_file_that_is_gone_is_a_miss_and_written_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     store = DiskStore(tmp_path, 10**6)
-    key = put(store, 1)
-    files(tmp_path)[0].unlink()
+    for looked_for in (False, True):
+        key = put(store, 1)
+        files(tmp_path)[0].unlink()
+        assert not looked_for or store.get(key) is None
+    assert store.counts["missing"] == 1
+    assert "is gone" in caplog.text
     put(store, 1)
     assert cells(store.get(key)) == bytes([1]) * 1000
 

@@ -19,6 +19,7 @@ from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.pools.recurrent_rows import RecurrentShape
 from aleator.cache.pools.window import WindowPool
 from aleator.cache.prefix_index import PrefixConfig
+from aleator.cache.rows.rows import Rows
 from aleator.core.errors import CacheFull, CannotRewind, ParameterError
 from aleator.generate import Batch
 
@@ -350,3 +351,53 @@ def test_a_checkpoint_of_other_pools_is_refused(
     with pytest.raises(ParameterError, match="of a cache with other pools"):
         pools.cache.restore(0, replace(mark, **parts))
     assert pools.seen() == before
+
+
+@pytest.mark.parametrize("how", ["clear", "seq_rm", "seq_keep", "state_read"])
+def test_what_is_gone_is_not_incomplete(how: str) -> None:
+    pools = WindowPools()
+    pools.decode({1: 3}, None)
+    cache: Any = pools.cache
+    given = {"clear": (), "seq_rm": (-1,), "seq_keep": (1,), "state_read": (cache.state_write(),)}
+    cache.pool.begin(0)
+    getattr(cache, how)(*given[how])
+    assert not cache.pool.incomplete
+    cache.pool.begin(1)
+    cache.seq_keep(1)
+    assert cache.pool.incomplete == {1}
+
+
+@pytest.mark.parametrize("machine", [WindowPools, RingPools])
+def test_a_state_that_is_read_keeps_aside_only_what_was_used(
+    machine: type[Pools], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aside: list[int] = []
+    preserve = Rows.preserve
+
+    def counted(rows: Rows, journal: Any, cells: Any) -> None:
+        aside.extend(cells.tolist())
+        preserve(rows, journal, cells)
+
+    monkeypatch.setattr(Rows, "preserve", counted)
+    pools = machine()
+    pools.decode({0: 6}, None, n_ubatch=8)
+    state = pools.cache.state_write(0)
+    pools.cache.state_read(state, 1)
+    pools.texts[1] = list(pools.texts[0])
+    pools.agrees()
+    assert aside == []
+    pools.decode({0: 7, 2: 7}, None, n_ubatch=8)
+    before = pools.seen()
+
+    def fails() -> None:
+        for seq in range(3):
+            pools.cache.seq_rm(seq)
+        for seq in range(3):
+            pools.cache.state_read(state, seq)
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        pools.cache.journal.run(fails)
+    assert aside
+    assert pools.seen() == before
+    pools.agrees()

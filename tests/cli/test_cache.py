@@ -9,6 +9,7 @@ import pytest
 
 import aleator
 from aleator.cli import main
+from aleator.generate import prompt_tiers
 from aleator.generate.options import read_size
 
 PROMPT = "First Citizen:\nBefore we proceed any further, hear me speak.\n\n" * 40
@@ -19,7 +20,7 @@ def directory(tmp_path: Path) -> Path:
     model = aleator.load(cache_disk=2**30, cache_dir=str(tmp_path / "c"), n_threads=1)
     model.generate(PROMPT, max_tokens=1, seed=1).wait()
     assert model.prompt_tiers is not None
-    model.prompt_tiers.close()
+    model.prompt_tiers.close(60)
     return tmp_path / "c"
 
 
@@ -139,5 +140,6 @@ def test_a_command_goes_on_from_disk(tmp_path: Path, capsys: pytest.CaptureFixtu
     for _ in range(2):
         assert main(words) == 0
         texts.append(capsys.readouterr().out)
+        assert all(tiers.flush(60) for tiers in list(prompt_tiers._open))
     assert texts[0] == texts[1]
     assert list((tmp_path / "c" / "blocks").glob("*.block"))

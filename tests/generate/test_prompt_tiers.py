@@ -123,7 +123,7 @@ def test_batches_and_engines_use_the_tiers(paths: dict[str, Path], tmp_path: Pat
                 got = [engine.submit(each, **GREEDY) for each in prompts]
                 assert [g.wait() and g.tokens for g in got] == plain
             assert model.prompt_tiers is not None
-            model.prompt_tiers.close()
+            model.prompt_tiers.close(60)
             assert not model.prompt_tiers.counts
 
 
@@ -138,13 +138,15 @@ def test_an_engine_goes_on_where_a_dead_one_was(paths: dict[str, Path], tmp_path
             assert generation.stats.reused_tokens >= reused // 128 * 128
             assert bool(generation.stats.reused_tokens) == bool(reused)
         assert model.prompt_tiers is not None
-        model.prompt_tiers.close()
+        model.prompt_tiers.close(60)
         counts = model.prompt_tiers.tell()["disk"]
         assert counts["hits" if reused else "written"] >= 1
 
 
 SCRIPT = """
 import sys, aleator
+from aleator.generate.prompt_tiers import PromptTiers
+PromptTiers.close.__defaults__ = (60.0,)
 model = aleator.load(n_threads=1, cache_disk=2**28, cache_dir=sys.argv[1])
 g = model.generate(open(sys.argv[2]).read()[:1500], max_tokens=30, seed=4)
 print(list(g.tokens), g.stats.reused_tokens)
@@ -272,6 +274,64 @@ def test_a_queue_that_is_full_drops(
     assert made(model, ids(300)) == made(load(paths["llama"]), ids(300))
     assert model.prompt_tiers is not None
     assert model.prompt_tiers.counts["dropped"] >= 2
+
+
+def test_what_comes_from_disk_is_in_memory_from_then_on(
+    paths: dict[str, Path], tmp_path: Path
+) -> None:
+    below = {"cache_disk": 2**30, "cache_ram": 2**30, "cache_dir": str(tmp_path)}
+    made(load(paths["llama"], **below), ids(300))
+    model = load(paths["llama"], **below)
+    for tier, others in (("disk", "ram"), ("ram", "disk")):
+        assert model.prompt_tiers is not None
+        before = model.prompt_tiers.tell()[others].get("bytes_read", 0)
+        assert made(model, ids(300))[2] == 256
+        assert model.prompt_tiers.tell()[tier]["hits"] == 1
+        assert model.prompt_tiers.tell()[others].get("bytes_read", 0) == before
+        model.own_context().cache.give_up("")
+
+
+def test_what_was_dropped_is_written_when_it_is_kept_again(
+    paths: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    below = {"cache_disk": 2**30, "cache_ram": 2**30, "cache_dir": str(tmp_path)}
+    model = load(paths["llama"], **below)
+    with monkeypatch.context() as full:
+        full.setattr(prompt_tiers, "QUEUED", 10)
+        made(model, ids(300))
+    assert not list((tmp_path / "blocks").iterdir())
+    model.own_context().cache.give_up("")
+    wanted = made(load(paths["llama"]), ids(300))
+    with monkeypatch.context() as uncopied:
+        uncopied.setattr(pieces, "write_cells", None)
+        assert made(model, ids(300)) == (*wanted[:2], 256)  # from memory
+    assert len(list((tmp_path / "blocks").iterdir())) == 2
+    assert made(load(paths["llama"], **below), ids(300)) == (*wanted[:2], 256)
+
+
+def test_what_finds_no_room_is_copied_once_for_a_prompt(
+    paths: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not again with each piece of it that is computed; but for the next request."""
+    model = load(paths["llama"], cache_disk=2**30, cache_dir=str(tmp_path))
+    copied, write_cells, put = [], pieces.write_cells, prompt_tiers.PromptTiers.put
+
+    def counted(*given: Any) -> Any:
+        copied.append(given[2])
+        return write_cells(*given)
+
+    def put_and_wait(tiers: prompt_tiers.PromptTiers, *given: Any) -> None:
+        put(tiers, *given)
+        assert tiers.flush(30)
+
+    monkeypatch.setattr(pieces, "write_cells", counted)
+    monkeypatch.setattr(prompt_tiers.PromptTiers, "put", put_and_wait)
+    monkeypatch.setattr(DiskStore, "put", lambda *_: False)
+    for _ in range(2):
+        with model.engine(n_seq_max=1, token_budget=100) as engine:
+            engine.submit(ids(700), **GREEDY).wait()
+        assert copied == [0, 128, 256, 384, 512]
+        copied.clear()
 
 
 @pytest.mark.parametrize("kind", ["llama", "gemma3", "jamba"])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -125,6 +128,23 @@ def test_an_erased_slot_computes_all_anew(saving: Client) -> None:
     assert again["content"] == first["content"]
     complete(saving, FRANCE, 3, cache_prompt=False)
     assert act(saving, 3, "save", "kept.bin").json()["n_saved"] == first["tokens_cached"]
+
+
+REFUSED: dict[str, dict[str, Any]] = {
+    "no grammar": {"prompt": GERMANY, "grammar": "root ::= ("},
+    "one is too long": {"prompt": [GERMANY, [5] * 5000]},
+}
+
+
+@pytest.mark.parametrize("why", [*REFUSED, "chat: no grammar"])
+def test_who_is_refused_erases_no_slot(why: str, saving: Client) -> None:
+    complete(saving, FRANCE, 3)
+    path, body = "/completion", REFUSED.get(why, {})
+    if not body:
+        messages = [{"role": "user", "content": GERMANY}]
+        path, body = "/v1/chat/completions", {"messages": messages, "grammar": "root ::= ("}
+    saving.refused(path, **body, id_slot=3, cache_prompt=False)
+    assert complete(saving, FRANCE, 3)["timings"]["prompt_n"] == 1
 
 
 @pytest.mark.parametrize(
@@ -275,17 +295,29 @@ def test_slots_show_what_is_under_way_and_no_text(make_client: MakeClient) -> No
     idle = client.get("/slots").json()
     assert [each["id"] for each in idle] == [0, 1, 2, 3]
     assert not any(each["is_processing"] or "params" in each for each in idle)
-    engine = client.service.engine
+    engine, was_seen, together = client.service.engine, threading.Event(), itertools.count()
+
+    def wait_while_both_write(*given: object) -> None:
+        if engine.stats.running < 2:
+            time.sleep(0.01)
+        elif next(together) == 9:
+            assert was_seen.wait(60)
+
     with ThreadPoolExecutor(2) as pool:
-        made = pool.submit(complete, client, "A secret prompt", 2, n_predict=400, ignore_eos=True)
-        other = engine.submit("ROMEO:", max_tokens=400, ignore_eos=True)
+        made = pool.submit(complete, client, "A secret prompt", 2, n_predict=60, ignore_eos=True)
+        other = engine.submit(
+            "ROMEO:", max_tokens=800, ignore_eos=True, seed=1, on_logits=wait_while_both_write
+        )
         seen: list[list[dict[str, Any]]] = []
         while not made.done():
             seen.append(client.get("/slots").json())
-        assert made.result()["tokens_predicted"] == 400
+            if sum(each["is_processing"] for each in seen[-1]) == 2:
+                decoded = seen[-1][2].get("next_token", [{"n_decoded": 0}])[0]["n_decoded"]
+                was_seen.set() if decoded else None
+        assert made.result()["tokens_predicted"] == 60
         other.cancel()
     busy = next(s for s in seen if s[2]["is_processing"] and s[2]["next_token"][0]["n_decoded"])
-    assert busy[2]["params"]["n_predict"] == 400
+    assert busy[2]["params"]["n_predict"] == 60
     assert busy[2]["params"]["seed"] == 1
     assert "secret" not in str(seen)
     assert any(sum(each["is_processing"] for each in s) == 2 for s in seen)
@@ -296,12 +328,19 @@ def test_nobody_waits_for_a_slot_who_does_not_want_to(model: aleator.LanguageMod
     with model.engine(n_seq_max=1) as engine:
         client = Client(model, engine)
         assert client.get("/slots?fail_on_no_slot=1").status_code == 200
-        running = engine.submit("ROMEO:", max_tokens=900, ignore_eos=True)
-        next(running)
+        began, asked = threading.Event(), threading.Event()
+
+        def wait(*given: object) -> None:
+            began.set()
+            assert asked.wait(60)
+
+        running = engine.submit("ROMEO:", max_tokens=2, ignore_eos=True, seed=1, on_logits=wait)
+        assert began.wait(60)
         response = client.get("/slots?fail_on_no_slot=1")
+        asked.set()
         assert response.status_code == 503
         assert response.json()["error"]["type"] == "unavailable_error"
-        running.cancel()
+        running.wait()
 
 
 def test_a_salt_has_slots_and_files_of_its_own(saving: Client, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import aleator
 from aleator import Engine, LanguageModel, __version__
 from aleator.core.errors import ParameterError
 from aleator.engine.replay import Record, differences, make_again
+from aleator.generate.tiered_prefixes import TieredPrefixes
 from aleator.server.app import create_app, create_guarded
 from aleator.server.options import ServerOptions
 from aleator.server.service import Service
@@ -145,7 +146,10 @@ def test_figures(asking: Asking) -> None:
     assert {s.labels["route"] for s in more.samples} <= routes | {"other", "/metrics"}
 
 
-def test_a_restart_keeps_prompts_for_the_key_that_asked_them(tmp_path: Path) -> None:
+def test_a_restart_keeps_prompts_for_the_key_that_asked_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TieredPrefixes, "computed", lambda *_: None)  # reading is worth it
     pages = []
     for before in (False, True):
         model = aleator.load(
@@ -158,7 +162,7 @@ def test_a_restart_keeps_prompts_for_the_key_that_asked_them(tmp_path: Path) -> 
                 assert cached >= 256 if before else cached == 0
             pages.append(asking("GET", "/metrics", headers={"x-api-key": "one"}).text)
         assert model.prompt_tiers is not None
-        model.prompt_tiers.close()
+        model.prompt_tiers.close(60)
     figures = {f.name: f for f in text_string_to_metric_families(pages[1])}
     hits = {s.labels["tier"]: s.value for s in figures["aleator_prompt_cache_hits"].samples}
     assert hits["disk"] == 3

@@ -1,7 +1,8 @@
 """Two keys, and two salts of one key: what another has cached looks like what nobody has.
 
-The model has memory and disk below its cells.  Cached tokens and the bytes of answers are compared; the
-times of a first answer, of one that another has cached and of one that is one's own are reported only.
+Two servers share a directory; their model has memory and disk below its cells.  Cached tokens and the bytes
+of answers are compared; the times of a first answer, of one that another has cached and of one that is one's
+own are reported only.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import random
 import statistics
 import time
 from collections.abc import Generator
+from contextlib import ExitStack
 from typing import Any
 
 import aleator
-from attacks.world import World
+from aleator.generate.prompt_tiers import PromptTiers, Speed
+from attacks.world import PATIENCE, World
 
 KEYS = ("the-first-key", "the-second-key")
 PASSING = ("id", "created", "timings", "created_at", "total_duration", "load_duration",
@@ -42,17 +45,20 @@ def scene(world: World) -> Generator[None, None, None]:
     from tests.server.live import in_thread
 
     times: dict[str, list[float]] = {"first": [], "another's": [], "one's own": []}
-    options = {"n_seq_max": 2, "n_ctx": 4096}
-    tiers: dict[str, Any] = {"cache_ram": 2**22, "cache_disk": 2**26}
-    folder = str(world.folder / "prompts")
-    model = aleator.load(world.path, n_threads=1, cache_dir=folder, **tiers)
-    with in_thread(model, engine=options, api_key=KEYS) as live:
+    with ExitStack() as both:
+        servers = []
+        for _ in range(2):
+            model, tiers = with_tiers(world)
+            live = in_thread(model, engine={"n_seq_max": 2, "n_ctx": 4096}, api_key=KEYS)
+            servers.append((both.enter_context(live), tiers))
 
         def ask(path: str, body: Any, who: tuple[str, str], how: str) -> tuple[int, Any, Any]:
             head = {"authorization": f"Bearer {who[0]}"}
+            live, tiers = rng.choice(servers)
             began = time.perf_counter()
             status, headers, answer = live.post(path, {**body, "cache_salt": who[1]}, head)
             times[how].append(time.perf_counter() - began)
+            world.check(tiers.flush(PATIENCE), "all is written", how)  # the other one may read it
             kept = {k: v for k, v in headers.items() if k in ("content-type", "content-length")}
             made = json.loads(answer)
             world.check(status == 200, "answers", f"{status} {answer!r:.300}")
@@ -75,6 +81,26 @@ def scene(world: World) -> Generator[None, None, None]:
             told = [f"{how} {1000 * statistics.median(each):.1f} ms" for how, each in times.items()]
             world.figures["median time"] = ", ".join(told)
             yield
+
+
+def with_tiers(world: World) -> tuple[aleator.LanguageModel, PromptTiers]:
+    """The model as another process has it, for which reading is always worth it."""
+    below: dict[str, Any] = {"cache_ram": 2**22, "cache_disk": 2**26}
+    folder = str(world.folder / "prompts")
+    model = aleator.load(world.path, n_threads=1, cache_dir=folder, **below)
+    tiers = model.prompt_tiers
+    if tiers is None:
+        raise ValueError("the model has no tiers")
+    tiers.computing = Never()
+    return model, tiers
+
+
+class Never(Speed):
+    """The speed of what is never done in time."""
+
+    def seconds(self, amount: float) -> float:
+        """See :class:`Speed`."""
+        return PATIENCE
 
 
 def request(rng: random.Random) -> tuple[str, dict[str, Any]]:

@@ -94,6 +94,12 @@ class MemoryStore:
             self.counts.add("bytes_read", found[0].size)
             return found[1]
 
+    def held(self, key: bytes) -> Sections | None:
+        """What :meth:`get` would give, for whoever does not read it."""
+        with self._lock:
+            found = self._entries.get(key)
+            return None if found is None else found[1]
+
     def __contains__(self, key: bytes) -> bool:
         return key in self._entries
 

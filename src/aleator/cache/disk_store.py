@@ -122,7 +122,15 @@ class DiskStore:
     def failed(self, error: Exception) -> None:
         """Count an error of the directory, and log the first one of each kind."""
         self.counts.add("errors")
-        kind = f"{type(error).__name__}: {getattr(error, 'strerror', None) or error}"
+        self._warn(f"{type(error).__name__}: {getattr(error, 'strerror', None) or error}")
+
+    def _no_room(self) -> bool:
+        """Count an entry that is not stored, and log the first one; False."""
+        self.counts.add("no_room")
+        self._warn("no room: what is pinned, or other files on the disk, leave too little")
+        return False
+
+    def _warn(self, kind: str) -> None:
         if kind not in self._warned:
             self._warned.add(kind)
             log.warning(
@@ -231,6 +239,7 @@ class DiskStore:
                 data = data[: file.readinto(data)]
         except FileNotFoundError:
             self.counts.add("missing")
+            log.info("the prompt cache: %s is gone: it is computed again", self._path(key))
             self.drop(key)
             return None
         try:
@@ -282,8 +291,7 @@ class DiskStore:
         free = disk.f_bavail * disk.f_frsize
         spared = min(SPARED, int(SPARED_SHARE * disk.f_blocks * disk.f_frsize))
         if size > self.quota or free - size < spared:
-            self.counts.add("no_room")
-            return False
+            return self._no_room()
         partial = self._blocks / f".{os.urandom(16).hex()}.partial"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         stored = renamed = False
@@ -302,8 +310,7 @@ class DiskStore:
                         return False
                     with _Transaction(base):
                         if not self._evict(base, size):
-                            self.counts.add("no_room")
-                            return False
+                            return self._no_room()
                         base.execute(
                             "INSERT OR REPLACE INTO blocks VALUES (?1, ?2, ?3, ?4, "
                             "(SELECT COALESCE(MAX(used), 0) + 1 FROM blocks), ?5, ?6, "

@@ -269,6 +269,7 @@ class Engine:
         on_logits: OnLogits | None = None,
         drafter: Drafter | None = None,
         prompt_logprobs: int | None = None,
+        begin: bool = True,
     ) -> Generation:
         """Have a request made.
 
@@ -280,6 +281,7 @@ class Engine:
             prompt_logprobs: note what the model thinks of the prompt's tokens, and of so many of the most
                 probable ones at each place (:attr:`Generation.prompt_logprobs`); the whole prompt is computed
                 for that.  The request goes on with no other's text; with ``max_tokens=0`` it ends there.
+            begin: False: only see whether it can be made; what is returned never begins.
 
         Raises:
             QueueFull, EngineClosed, ParameterError, ContextFull: as for :meth:`submit`.
@@ -299,7 +301,8 @@ class Engine:
         self._check_room(job)
         handle = loop.make_handle(job, state, own.deadline)
         generation = Generation(handle, state.completion)
-        self._submit(loop, handle, generation)
+        if begin:
+            self._submit(loop, handle, generation)
         return generation
 
     @staticmethod

@@ -117,13 +117,14 @@ class PromptTiers:
 
     def find(self, parents: Sequence[bytes]) -> dict[bytes, Entry]:
         """By key the entries that follow directly after some digests; waits for the disk."""
-        found = {e.key: e for store in reversed(self.stores) for e in store.find(parents)}
+        on_disk = () if self.disk is None else self.disk.find(parents)
         after: dict[bytes, dict[bytes, Entry]] = {parent: {} for parent in parents}
-        for entry in found.values():
+        for entry in on_disk:
             after.setdefault(entry.parent, {})[entry.key] = entry
         for parent, entries in after.items():
             self._see(parent, entries)
-        return found
+        in_memory = () if self.memory is None else self.memory.find(parents)
+        return {entry.key: entry for entry in (*on_disk, *in_memory)}
 
     def look_up(self, parents: Sequence[bytes]) -> Future[Mapping[bytes, Entry]]:
         """Have a thread :meth:`find` entries; memory alone is looked at at once."""
@@ -134,7 +135,10 @@ class PromptTiers:
         return future
 
     def known(self, parents: Sequence[bytes]) -> Mapping[bytes, Entry]:
-        """What :meth:`find` would give, as it was seen last; waits for no disk."""
+        """What need not be put: what is on disk, as it was seen last; without a disk, in memory.
+
+        What is in memory alone may have been dropped on its way to the disk.  Waits for no disk.
+        """
         if self.disk is None or not self.disk.usable:
             return self.find(parents)
         return {k: entry for p in parents for k, entry in self._seen.get(p, {}).items()}
@@ -158,6 +162,10 @@ class PromptTiers:
             return False
         with self._changed:
             return key in self._waiting
+
+    def held(self, key: bytes) -> Sections | None:
+        """An entry's bytes in memory, to be put once more; None: they are not there."""
+        return None if self.memory is None else self.memory.held(key)
 
     def get(self, entry: Entry, model: str) -> Found | None:
         """An entry's bytes and the name of its tier; what comes from disk is in memory from then on."""
@@ -322,10 +330,9 @@ class PromptTiers:
                 self._writing = True
             try:
                 for entry, sections in entries:
-                    if disk.put(entry, sections, model):
-                        self._see(
-                            entry.parent, {**self._seen.get(entry.parent, {}), entry.key: entry}
-                        )
+                    disk.put(entry, sections, model)
+                    # Also what found no room: it is not put again before somebody has looked.
+                    self._see(entry.parent, {**self._seen.get(entry.parent, {}), entry.key: entry})
                 disk.touch(chain)
             except Exception as error:  # whatever it is, it must not end the thread
                 disk.failed(error)

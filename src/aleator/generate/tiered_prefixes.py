@@ -243,10 +243,13 @@ class TieredPrefixes:
             for at, key in enumerate(digests[1:]):
                 if self._has(found, key, digests[at], (at + 1) * BLOCK):
                     continue
-                cells = self._cells_of(seq, at * BLOCK, at * BLOCK + BLOCK)
-                if cells is None:
-                    return
-                entries.append(_entry(key, digests[at], (at + 1) * BLOCK, {"cells": cells}))
+                sections = self._tiers.held(key)
+                if sections is None:
+                    cells = self._cells_of(seq, at * BLOCK, at * BLOCK + BLOCK)
+                    if cells is None:
+                        return
+                    sections = {"cells": cells}
+                entries.append(_entry(key, digests[at], (at + 1) * BLOCK, sections))
         if self._uncut:
             entries += self._ends(seq, tokens, namespace, digests, found)
         if entries:
@@ -281,7 +284,11 @@ class TieredPrefixes:
             new = not self._has(found, key, digests[n], length)
             if not new or length - longest < max(LEAST, length // 8):
                 continue
-            sections = self._cache.journal.attempt(self._state_at, seq, tokens, namespace, length)
+            sections = self._tiers.held(key)
+            if sections is None:
+                sections = self._cache.journal.attempt(
+                    self._state_at, seq, tokens, namespace, length
+                )
             if sections is not None:
                 yield _entry(key, digests[n], length, sections)
 

@@ -132,6 +132,7 @@ class Service:
         on_logits: OnLogits | None = None,
         prompt_logprobs: int | None = None,
         beams: Mapping[str, Any] | None = None,
+        begin: bool = True,
     ) -> list[Generation]:
         """Begin ``n`` continuations of a prompt; every text that is made without messages begins here.
 
@@ -139,6 +140,7 @@ class Service:
         before each draw of any of them, in the engine's thread.  With ``prompt_logprobs`` the first one notes
         what the model thinks of the prompt's tokens, and of so many of the most probable ones at each place.
         With ``beams``, which has options of a search, one search begins in their place.
+        With ``begin=False`` none begins, and the request, no search, is only looked at.
         Errors are those of ``Engine.submit``; then none has begun.
         """
 
@@ -150,23 +152,28 @@ class Service:
                 def start(own: Mapping[str, Any]) -> list[Generation]:
                     if beams is not None:
                         return [self._search(prompt, own, beams, deadline)]
-                    return self._start(prompt, own, n, deadline, on_logits, prompt_logprobs)
+                    return self._start(prompt, own, n, deadline, on_logits, prompt_logprobs, begin)
 
                 with self._making:
                     return self._fitting(given, options, start)
 
         return await self.grammars.in_thread(given, work)
 
-    async def chat(self, request: ChatRequest) -> ChatAnswer:
-        """Answer messages; every answer of every dialect begins here, or none where it raises."""
+    async def chat(self, request: ChatRequest, begin: bool = True) -> ChatAnswer:
+        """Answer messages; every answer of every dialect begins here, or none where it raises.
+
+        With ``begin=False`` none begins, and the request, no search, is only looked at.
+        """
         forced = request.tool_choice not in (None, "auto", "none")
         if not forced and not constrained(request.options):
-            return await in_thread(lambda: self._answer(request, self._asked(request)))
+            return await in_thread(lambda: self._answer(request, self._asked(request), begin))
         # What a schema or a tool asks for becomes a grammar of the whole reply, which may be known.
         with readable():
             await self.grammars.tried(request.options)
         asked = await in_thread(self._asked, request)
-        return await self.grammars.in_thread(asked.options, partial(self._answer, request, asked))
+        return await self.grammars.in_thread(
+            asked.options, partial(self._answer, request, asked, begin)
+        )
 
     async def chat_tokens(self, request: ChatRequest) -> list[int]:
         """The prompt that messages become; makes nothing."""
@@ -183,7 +190,7 @@ class Service:
         work = partial(self._embed, name, texts, pooling, normalize)
         return await anyio.to_thread.run_sync(work, limiter=self._scoring)
 
-    def _answer(self, request: ChatRequest, asked: PreparedChat) -> ChatAnswer:
+    def _answer(self, request: ChatRequest, asked: PreparedChat, begin: bool) -> ChatAnswer:
         with readable():
             options: Mapping[str, Any] = asked.options
             if constrained(options):
@@ -192,7 +199,7 @@ class Service:
             def start(own: Mapping[str, Any]) -> list[Generation]:
                 if request.beams is not None:
                     return [self._search(asked.tokens, own, request.beams, request.deadline)]
-                return self._start(asked.tokens, own, request.n, request.deadline)
+                return self._start(asked.tokens, own, request.n, request.deadline, begin=begin)
 
             with self._making:
                 made = self._fitting(request.options, options, start)
@@ -248,6 +255,7 @@ class Service:
         deadline: float | None,
         on_logits: OnLogits | None = None,
         prompt_logprobs: int | None = None,
+        begin: bool = True,
     ) -> list[Generation]:
         given = options_of({"preset": None, "params": None, **options})
         requests = self.model.request_maker.requests([checked_prompt(prompt)], [given], n)
@@ -256,13 +264,16 @@ class Service:
         try:
             for request in requests:
                 wanted = None if made else prompt_logprobs
-                made.append(self.engine.start(request, own, on_logits, prompt_logprobs=wanted))
+                made.append(
+                    self.engine.start(request, own, on_logits, prompt_logprobs=wanted, begin=begin)
+                )
         except BaseException:
             for each in made:
                 each.cancel()
             raise
-        current_caller().begun.extend(made)
-        self.watch(made)
+        if begin:
+            current_caller().begun.extend(made)
+            self.watch(made)
         return made
 
     def _search(

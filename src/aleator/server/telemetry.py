@@ -285,6 +285,8 @@ TIERS = {
     "bytes_written": "bytes that went down to a tier",
     "evicted": "entries that made room for others",
     "damaged": "entries of a tier that were not sound",
+    "missing": "entries of a tier that were gone",
+    "no_room": "entries that a tier had no room for",
     "errors": "errors of a tier's directory",
     "computed_instead": "prompts that a tier had, and that took less time to compute",
     "given_up": "prompts of which a tier gave no more for as long as computing them takes",

@@ -93,13 +93,13 @@ def script(ctx: Context) -> Iterator[tuple[str, Floats]]:
 
 def snapshot(ctx: Context) -> list[Any]:
     cells = ctx.cache.cells
-    stored = ctx.cache.keys.layers + ctx.cache.values.layers
+    used = np.flatnonzero(cells.positions >= 0)
     return [
         cells.positions.tobytes(),
         cells.owners.tobytes(),
         (cells.head, cells.used, cells.top, cells.shifts.tobytes()),
-        [t.tobytes() for t in stored],
-        ctx.cache.key_positions[cells.positions >= 0].tobytes(),
+        [p.bytes_of(used).tobytes() for p in ctx.cache.keys.parts + ctx.cache.values.parts],
+        ctx.cache.key_positions[used].tobytes(),
     ]
 
 

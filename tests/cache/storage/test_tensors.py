@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from aleator.cache.devices import CPU
+from aleator.cache.rows.rows import LayerShape, Rows
 from aleator.cache.storage.layer import (
     TYPES,
     HostLayer,
@@ -33,6 +34,39 @@ def pair(kind: str, by_channel: bool) -> tuple[HostLayer, TensorLayer]:
     rotation = 64 if TYPES[kind].block > 1 else 0
     format = LayerFormat(TYPES[kind], HEADS, DIM, CELLS, by_channel, rotation)
     return HostLayer(format), TensorLayer.on(torch_device(CPU), format)
+
+
+@pytest.mark.parametrize(("kind", "by_channel"), KINDS)
+def test_blocks_of_a_prompt_have_the_same_bytes(kind: str, by_channel: bool) -> None:
+    layout = "channel" if by_channel else "token"
+    keys = "f16" if by_channel else kind
+    shapes = [LayerShape(HEADS, DIM, DIM)] * 3
+    options: dict[str, Any] = {"k_storage": "rotated", "hadamard": True}
+    host, device = (
+        Rows(
+            shapes,
+            CELLS,
+            [CPU] * 3,
+            type_k=keys,
+            type_v=kind,
+            v_layout=layout,
+            rotate=None,
+            **options,
+        )
+        for _ in range(2)
+    )
+    for side in (device.keys, device.values):
+        side.parts = [TensorLayer.on(torch_device(CPU), part.format) for part in side.parts]
+    assert device.row_bytes == host.row_bytes
+    rng, cells = np.random.default_rng(1), np.array([7, 2, 3, 9])
+    block = np.frombuffer(rng.bytes(len(cells) * host.row_bytes), np.uint8)
+    for rows in (host, device):
+        rows.put(cells, block)
+        assert bytes(rows.taken(cells)) == bytes(block)
+        rows.put(np.array([0, 1]), block, first=2)  # a part of it
+    some = np.array([0, 1, 3, 9, 4])
+    assert bytes(device.taken(some)) == bytes(host.taken(some))
+    assert bytes(host.taken(some[:2])) == bytes(host.taken(some[2:4]))
 
 
 @pytest.mark.parametrize(("kind", "by_channel"), KINDS)

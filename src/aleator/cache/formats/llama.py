@@ -212,6 +212,8 @@ def _read_memories(pool: Pool, source: Source, seq: int, partial: bool = False) 
     # llama.cpp's attention caches do nothing with the state of an empty sequence; its recurrent ones empty it.
     if not filled:
         return 0
+    if isinstance(pool, HybridPool):
+        pool.complete(seq)
     cells = [restore() for restore in restores]
     if partial and isinstance(pool, HybridPool):
         pool.rewind_to_followers(seq)
@@ -353,7 +355,7 @@ def restore_sections(pool: AttentionPool, sections: list[Section], seq: int) -> 
             continue
         pool.make_room(n)
         cells = pool.find(section.positions, section.owners, section.extras)
-        pool.rows.preserve(pool.journal, cells)
+        pool.keep_rows(cells)
         raw = pool.rows.k_storage == "raw"
         pool.rows.key_positions[cells] = section.positions
         for layer in range(len(pool.rows.shapes)):

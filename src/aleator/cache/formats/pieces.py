@@ -96,8 +96,6 @@ def read_state(pool: Pool, seq: int, length: int, state: Buffer) -> None:
         Corrupt, Incompatible: it is not what it should be.
         CacheFull: there is no room.
     """
-    if isinstance(pool, HybridPool):
-        pool.complete(seq)
     llama.read(pool, memoryview(state), seq, partial=cells_of(pool) is not None)
     if not pool.stands_for(seq, length):
         raise Corrupt(0, f"the pieces are not positions 0 to {length - 1}")

@@ -247,6 +247,7 @@ class HybridPool(Pool):
         self._all_or_none(change, source=src)
 
     def seq_keep(self, seq: int) -> None:
+        self.journal.set(self, "incomplete", self.incomplete & {seq})
         self._all_or_none(lambda: [pool.seq_keep(seq) for pool in self.leaves])
 
     def seq_add(self, seq: int, p0: int, p1: int, delta: int) -> None:
@@ -270,6 +271,7 @@ class HybridPool(Pool):
             pool.unshare(seq, p0, p1)
 
     def clear(self, data: bool) -> None:
+        self.complete(-1)
         for pool in self.leaves:
             pool.clear(data)
 

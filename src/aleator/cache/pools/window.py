@@ -28,7 +28,7 @@ _AHEAD = 64  # cells that are freed at once where prefixes are cached
 
 
 def window_capacity(window: int, n_ctx: int, n_seq_max: int, n_ubatch: int, sinks: int = 0) -> int:
-    """Int64s of a window pool, as many as llama.cpp gives it: a multiple of 256, at most ``n_ctx``.
+    """Cells of a window pool, as many as llama.cpp gives it: a multiple of 256, at most ``n_ctx``.
 
     A whole micro-batch is stored before it attends, next to every sequence's window.  More cells would save
     copies for failed decodes, but whole states would not have llama.cpp's bytes.
@@ -163,7 +163,7 @@ class WindowPool(AttentionPool):
                 "checkpoint", "checkpoint: it is of a cache of another shape or type"
             )
 
-    # Int64s that were freed still hold what they held, and are kept aside when they are filled
+    # Cells that were freed still hold what they held, and are kept aside when they are filled
 
     def place(
         self, positions: Int32s, seqs: Int32s, owners: UInt64s, causal: bool = True
@@ -227,7 +227,7 @@ class WindowPool(AttentionPool):
         owners = np.zeros((n, self.cells.words), np.uint64)
         owners[:, seq // 64] = np.uint64(1 << seq % 64)
         cell_ids = self.find(mark.positions, owners)
-        self.rows.preserve(self.journal, cell_ids)
+        self.keep_rows(cell_ids)
         self.rows.key_positions[cell_ids] = mark.key_positions
         for side, taken in ((self.rows.keys, mark.keys), (self.rows.values, mark.values)):
             for part, theirs in zip(side.parts, taken, strict=True):

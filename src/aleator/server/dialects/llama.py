@@ -257,25 +257,34 @@ async def _begin(
     if n_predict == 0:  # the prompt is computed, and what is drawn after it is not told
         options["max_tokens"] = 1
     after = PostSampling.asked_for(own, options, model.vocab)
-    where = await slots.place(own["id_slot"], own)
+
+    async def submitted(prompt: Prompt, where: str, begin: bool) -> list[Generation]:
+        tokens = await in_thread(tokens_of, model.tokenizer, prompt, own["parse_special"])
+        try:
+            return await service.submit(
+                tokens,
+                options,
+                n=own["n_cmpl"],
+                deadline=own["deadline"],
+                namespace=where,
+                on_logits=after,
+                begin=begin,
+            )
+        except ContextFull as error:
+            n_ctx = slots.n_ctx if n_predict is None else model.n_ctx
+            raise TooLong(
+                f"the prompt exceeds the available context size: {error}", len(tokens), n_ctx
+            ) from None
+
+    async def look(where: str) -> None:
+        for prompt in prompts:
+            await submitted(prompt, where, begin=False)
+
+    where = await slots.place(own["id_slot"], own, look)
     made: list[Reading] = []
     try:
         for prompt in prompts:
-            tokens = await in_thread(tokens_of, model.tokenizer, prompt, own["parse_special"])
-            try:
-                begun = await service.submit(
-                    tokens,
-                    options,
-                    n=own["n_cmpl"],
-                    deadline=own["deadline"],
-                    namespace=where,
-                    on_logits=after,
-                )
-            except ContextFull as error:
-                n_ctx = slots.n_ctx if n_predict is None else model.n_ctx
-                raise TooLong(
-                    f"the prompt exceeds the available context size: {error}", len(tokens), n_ctx
-                ) from None
+            begun = await submitted(prompt, where, begin=True)
             made += [
                 Reading(service, len(made) + i, each, own, after) for i, each in enumerate(begun)
             ]

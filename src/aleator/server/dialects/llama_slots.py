@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -112,17 +112,22 @@ class Slots:
         self.check(number)
         return f"{namespace}/slot {number}"
 
-    async def place(self, number: int, own: Mapping[str, Any]) -> str:
+    async def place(
+        self, number: int, own: Mapping[str, Any], look: Callable[[str], Awaitable[object]]
+    ) -> str:
         """Where the prompt cache has what a request may go on from: of a slot, or of all requests without one.
 
         A slot is erased for a request with ``cache_prompt=false``, and is then as after any other request.
+        ``look`` is called with its place first, and raises if the request cannot be made there.
         """
         if number < 0:
             return place_of(own)
         namespace = own_namespace(own["cache_salt"])
+        where = self.namespace(number, namespace)
         if not own["cache_prompt"]:
+            await look(where)
             await self.erase(number, namespace)
-        return self.namespace(number, namespace)
+        return where
 
     def check(self, number: int) -> None:
         """See that there is a slot."""

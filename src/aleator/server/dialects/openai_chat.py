@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from json.encoder import encode_basestring
 from typing import Any
 
@@ -178,9 +179,12 @@ async def chat_completions(request: Request) -> Response:
     slot, caller = own["id_slot"], own_namespace(own["cache_salt"])
     asked = chat_request(body)
     service.check_kept(body, asked.n)
-    asked = replace(asked, namespace=await slots.place(slot, own))
-    with body.spelling():
-        answer = await service.chat(asked)
+
+    async def answered(where: str, begin: bool = True) -> ChatAnswer:
+        with body.spelling():
+            return await service.chat(replace(asked, namespace=where), begin)
+
+    answer = await answered(await slots.place(slot, own, partial(answered, begin=False)))
 
     def over() -> None:
         for made in answer.generations if slot >= 0 else ():
