@@ -61,7 +61,7 @@ def test_refused(aleator: Command, tmp_path: Path) -> None:
 def test_imatrix(aleator: Command, tmp_path: Path) -> None:
     out = str(tmp_path / "i.gguf")
     result = aleator("imatrix", "-f", TEXT, "-o", out, "-c", "64", "--chunks", "3")
-    assert result.out == f"{out}: 42 tensors, 3 chunks of 64 tokens\n"
+    assert result.out == f"{out}: 42 tensors from 3 chunks of 64 tokens\n"
     found = read_imatrix(out)
     assert (found.datasets, found.chunks) == ((TEXT,), 3)
     assert found.means["blk.5.ffn_down.weight"].shape == (704,)

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import gguf
 import numpy as np
 import pytest
-from make_models import SPECS, Spec, write_model
+from make_models import SPECS, Spec, random_tensors, write_model
 
 from aleator import load
 from aleator.core.errors import FileFormatError, ModelNotFound, ParameterError
@@ -21,7 +21,7 @@ from aleator.models.files.gguf import GGUFFile
 from aleator.models.files.imatrix import ImportanceMatrix, read_imatrix, write_imatrix
 from aleator.models.hub.bundled import bundled_model
 from aleator.models.quantise import Quantisation
-from tests.models.builders import model_tensors, write_gguf
+from tests.models.builders import model_metadata, model_tensors, write_gguf
 
 SMALL = Spec(n_embd=256, n_ff=512, head_dim=64, n_layers=2, seed=3)
 
@@ -68,22 +68,15 @@ def test_a_split_model_becomes_one_file(small: Path, tmp_path: Path) -> None:
     half = len(tensors) // 2
     names = list(tensors)
     for number, part in enumerate((names[:half], names[half:])):
-        metadata = GGUF_SPLIT(number, len(tensors), first=number == 0)
-        write_gguf(
-            tmp_path / f"m-{number + 1:05}-of-00002.gguf", metadata, {n: tensors[n] for n in part}
-        )
+        split = {"split.no": number, "split.count": 2, "split.tensors.count": len(tensors)}
+        metadata = {**(split if number else model_metadata()), **split}
+        path = tmp_path / f"m-{number + 1:05}-of-00002.gguf"
+        write_gguf(path, metadata, {name: tensors[name] for name in part})
     out = tmp_path / "out.gguf"
     Quantisation(tmp_path / "m-00001-of-00002.gguf", "Q8_0").write(out, 1)
     made = GGUFFile(out)
     assert made.tensors.keys() == tensors.keys()
     assert not any(key.startswith("split.") for key in made.metadata)
-
-
-def GGUF_SPLIT(number: int, total: int, first: bool) -> dict[str, object]:  # noqa: N802
-    from tests.models.builders import model_metadata
-
-    split = {"split.no": number, "split.count": 2, "split.tensors.count": total}
-    return {**(model_metadata() if first else {}), **split}
 
 
 def test_what_is_quantised_already_is_widened_and_told(small: Path, tmp_path: Path) -> None:
@@ -170,14 +163,14 @@ def weighed_other(directory: Path, name: str, columns: int) -> ImportanceMatrix:
     [
         (np.nan, "Q8_0", "NaN or an infinity at or after element 0"),
         (1e9, "Q4_0", "too large for Q4_0"),
-        (1e9, "Q4_K_M", "too large for Q6_K"),
+        (1e9, "Q4_K_M", "too large for Q4_K"),
     ],
 )
 def test_numbers_that_cannot_be_stored(
     value: float, kind: str, message: str, tmp_path: Path
 ) -> None:
-    tensors = {n: t.copy() for n, t in write_tensors().items()}
-    tensors["token_embd.weight"][0, 0] = value
+    tensors = random_tensors(SMALL)
+    tensors["blk.0.attn_q.weight"][0, 0] = value
     source, out = tmp_path / "m.gguf", tmp_path / "out.gguf"
     write_model(source, SMALL, tensors)
     out.write_bytes(b"before")
@@ -185,14 +178,6 @@ def test_numbers_that_cannot_be_stored(
         Quantisation(source, kind).write(out, 1)
     assert out.read_bytes() == b"before"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m.gguf", "out.gguf"]
-
-
-def write_tensors() -> dict[str, np.ndarray]:
-    from make_models import random_tensors
-
-    tensors = random_tensors(SMALL)
-    tensors.pop("output.weight")
-    return tensors
 
 
 KILLED = """

@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
             f"aleator: warning: the text did not reach every expert of {len(partial)} tensors, such as "
             f"{partial[0]}: give a longer one"
         )
-    write(f"{arguments.output}: {len(found)} tensors, {done} chunks of {n_ctx} tokens\n")
+    write(f"{arguments.output}: {len(found)} tensors from {done} chunks of {n_ctx} tokens\n")
     if interrupted:
         note("aleator: error: interrupted: the file is of the chunks read so far")
     return 130 if interrupted else 0
