@@ -30,7 +30,7 @@ def test_a_file(aleator: Command, tmp_path: Path) -> None:
     assert "tensors are stored in Q4_K already" in again.err
     fields = json.loads(again.out)
     assert fields["tensors"]["blk.0.attn_q.weight"] == ["Q4_K", "Q8_0"]
-    assert fields["bits"] == pytest.approx(8.5, abs=0.01)
+    assert fields["bits"] == pytest.approx(8.5, abs=0.05)
 
 
 def test_dry_run(aleator: Command, tmp_path: Path) -> None:

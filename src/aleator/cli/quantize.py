@@ -11,12 +11,12 @@ from aleator.cli.declared import add_declared, given
 from aleator.cli.terminal import ProgressBar, note, write
 from aleator.core.errors import ParameterError
 from aleator.core.options import declarations
-from aleator.generate.options import ModelOptions
+from aleator.generate.options import ContextOptions
 from aleator.models.file_types import FILE_TYPES
 from aleator.models.files.imatrix import read_imatrix
 from aleator.models.quantise import Quantisation
 
-THREADS = [declarations(ModelOptions)["n_threads"]]
+THREADS = [declarations(ContextOptions)["n_threads"]]
 
 EXAMPLES = """\
 Reads SOURCE, a GGUF file in F32, F16 or BF16, and writes OUT with the bytes that

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import aleator._native as _native
-from aleator.cache.batches import Batch
-from aleator.generate.context import Context
+from aleator.generate.context import Batch, Context
 from aleator.models.weights import Weights
 
 Sums = tuple[NDArray[np.float64], NDArray[np.int64]]

@@ -116,7 +116,8 @@ def whole_file(path: Path, size: int) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
             if nameless is not None:
-                os.link(f"/proc/self/fd/{nameless}", beside, follow_symlinks=True)
+                # Only with a directory does Python have the link followed.
+                os.link(f"/proc/self/fd/{nameless}", beside, src_dir_fd=nameless)
         os.replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)
