@@ -68,7 +68,7 @@ def main() -> None:
     library = ctypes.CDLL(sys.argv[1], mode=os.RTLD_LAZY)  # only some of it may be there
     x, weights, none = rows(), importances(), ctypes.c_void_p(0)
     library.ggml_quantize_chunk.restype = ctypes.c_size_t
-    found = {}
+    found: dict[str, list[list[int]]] = {}
     for name in TYPES:
         kind = TENSOR_TYPES[name]
         found[name] = []

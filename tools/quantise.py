@@ -1,7 +1,7 @@
 """Quantises matrices to every type that aleator reads: for tests and benchmarks.
 
-Q2_K to Q6_K are aleator's own, others gguf's.  Those with codebooks, which neither has, take the scale of a group
-from its extremes and round to nearest: good enough for random weights, not for a model that is to be used.
+Q2_K to Q6_K are aleator's own, others gguf's.  Those with codebooks, which neither has, take the scale of a
+group from its extremes and round to nearest: good enough for random weights, not for a model to be used.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from typing import Any
 import gguf
 import numpy as np
 import numpy.typing as npt
+from decoder_numerics.blocks import IQ4
+from quantise_grids import GRIDS
+
 import aleator._native as _native
 from aleator.core.threads import pool
 from aleator.models.files.tensor_types import TENSOR_TYPES
-from decoder_numerics.blocks import IQ4
-from quantise_grids import GRIDS
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]

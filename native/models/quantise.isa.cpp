@@ -263,8 +263,8 @@ struct Blocks256 {
       }
       sums[g] = vf{};
       for (int i = 0; i < size; i++) sums[g] += w[i];
-      scales[g] = least_scale(group, w, size, top, weighed ? of_importance : plain, q + g * size,
-                              below[g]);
+      scales[g] =
+          least_scale(group, w, size, top, weighed ? of_importance : plain, q + g * size, below[g]);
     }
     if (weighed) {
       d = half(positive_scale(scales, sums, groups, highest, scale_levels));
@@ -279,8 +279,8 @@ struct Blocks256 {
     }
   }
 
-  // Q3_K and Q6_K: groups of 16 with levels -levels to levels - 1, whose scales are stored as levels
-  // -highest to highest - 1 of d.
+  // Q3_K and Q6_K: groups of 16 with levels -levels to levels - 1, whose scales are stored as
+  // levels -highest to highest - 1 of d.
   void without_least(int levels, int highest, bool weighed) {
     vf sums[16];
     const vf spread = 2.0f * squares(0, most) / float(most);
@@ -290,8 +290,7 @@ struct Blocks256 {
       if (weighed && levels == 4)
         weigh(g * 16, 16, spread, w);
       else
-        for (int i = 0; i < 16; i++)
-          w[i] = weighed ? importance[g * 16 + i] : group[i] * group[i];
+        for (int i = 0; i < 16; i++) w[i] = weighed ? importance[g * 16 + i] : group[i] * group[i];
       sums[g] = vf{};
       for (int i = 0; i < 16; i++) sums[g] += w[i];
       scales[g] = weighed || levels != 4 ? signed_scale(group, w, 16, levels, q + g * 16)
@@ -407,12 +406,18 @@ static void put_small(Stored type, const uint8_t* q, float d, float least, uint8
 
 static void quantise_some(Stored type, bool weighed, Blocks256& b, const vf& spread) {
   switch (type) {
-    case Stored::q2_k: return b.with_least(16, 3, 15, {-0.5f, 0.1f, 15, true}, weighed);
-    case Stored::q4_k: return b.with_least(32, 15, 63, {-1.0f, 0.1f, 20}, weighed);
-    case Stored::q5_k: return b.with_least(32, 31, 63, {-0.5f, 0.1f, 15}, weighed);
-    case Stored::q3_k: return b.without_least(4, 32, weighed);
-    case Stored::q6_k: return b.without_least(32, 128, weighed);
-    default: break;
+    case Stored::q2_k:
+      return b.with_least(16, 3, 15, {-0.5f, 0.1f, 15, true}, weighed);
+    case Stored::q4_k:
+      return b.with_least(32, 15, 63, {-1.0f, 0.1f, 20}, weighed);
+    case Stored::q5_k:
+      return b.with_least(32, 31, 63, {-0.5f, 0.1f, 15}, weighed);
+    case Stored::q3_k:
+      return b.without_least(4, 32, weighed);
+    case Stored::q6_k:
+      return b.without_least(32, 128, weighed);
+    default:
+      break;
   }
   vf w[32];  // a block of 32, with importances
   b.weigh(0, 32, spread, w);

@@ -52,9 +52,7 @@ def test_q4_k_m(wide: Path) -> None:
         ("F16", ["F16"] * 16, ["F16"] * 16, "F16"),
     ],
 )
-def test_others(
-    wide: Path, kind: str, values: list[str], downs: list[str], output: str
-) -> None:
+def test_others(wide: Path, kind: str, values: list[str], downs: list[str], output: str) -> None:
     found = types(wide, kind)
     assert layers(found, "attn_v") == values
     assert layers(found, "ffn_down") == downs

@@ -38,14 +38,16 @@ def test_the_form_is_llama_cpps(path: Path) -> None:
     assert reader.fields["imatrix.chunk_size"].contents() == 512
     shapes = {t.name: t.shape.tolist() for t in reader.tensors}
     assert list(shapes.items()) == [
-        ("blk.0.attn_q.weight.in_sum2", [2, 1]),
-        ("blk.0.attn_q.weight.counts", [1, 1]),
+        ("blk.0.attn_q.weight.in_sum2", [2]),
+        ("blk.0.attn_q.weight.counts", [1]),
         ("blk.1.ffn_up_exps.weight.in_sum2", [2, 3]),
         ("blk.1.ffn_up_exps.weight.counts", [1, 3]),
     ]
 
 
-def old(name: bytes = b"blk.0.attn_q.weight", calls: int = 4, values: tuple = (8.0, 2.0)) -> bytes:
+def old(
+    name: bytes = b"blk.0.attn_q.weight", calls: int = 4, values: tuple[float, ...] = (8.0, 2.0)
+) -> bytes:
     entry = struct.pack("<i", len(name)) + name + struct.pack("<ii", calls, len(values))
     return struct.pack("<i", 1) + entry + struct.pack(f"<{len(values)}f", *values)
 

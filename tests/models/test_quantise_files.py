@@ -106,7 +106,8 @@ def test_importances_lessen_the_error_where_they_are_large(small: Path, tmp_path
     found = weighed(tmp_path / "i.gguf", {name: importance, "token_embd.weight": importance[:, :9]})
     out = tmp_path / "out.gguf"
     plan = Quantisation(small, "Q3_K_S", found)
-    assert name not in plan.unweighed and "blk.1.attn_q.weight" in plan.unweighed
+    assert name not in plan.unweighed
+    assert "blk.1.attn_q.weight" in plan.unweighed
     plan.write(out, 1)
     made = GGUFFile(out)
     assert made.get("quantize.imatrix.chunks_count", 0) == 3
@@ -124,7 +125,9 @@ def test_each_expert_has_its_own_importances(tmp_path: Path) -> None:
     importance[1, ::3] = 100
     found = weighed(tmp_path / "i.gguf", {name: importance})
     plain, out = tmp_path / "plain.gguf", tmp_path / "out.gguf"
-    Quantisation(source, "Q4_0", weighed(tmp_path / "j.gguf", {name: np.ones((3, 256))})).write(plain)
+    Quantisation(source, "Q4_0", weighed(tmp_path / "j.gguf", {name: np.ones((3, 256))})).write(
+        plain
+    )
     Quantisation(source, "Q4_0", found).write(out)
     one, other = (GGUFFile(path).stored(name).floats() for path in (plain, out))
     assert [np.array_equal(one[i], other[i]) for i in range(3)] == [True, False, True]

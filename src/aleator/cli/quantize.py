@@ -59,7 +59,8 @@ def run(arguments: argparse.Namespace) -> int:
         missing = getattr(arguments, name) is None and not (name == "out" and arguments.dry_run)
         if missing:
             raise ParameterError(
-                name, f"no {name} is given: aleator quantize SOURCE OUT --type {arguments.type or 'Q4_K_M'}"
+                name,
+                f"no {name} is given: aleator quantize SOURCE OUT --type {arguments.type or 'Q4_K_M'}",
             )
     threads = given(arguments, THREADS).get("n_threads")
     imatrix = None if arguments.imatrix is None else read_imatrix(arguments.imatrix)
@@ -103,6 +104,7 @@ def report(plan: Quantisation, arguments: argparse.Namespace) -> str:
             lines.append(f"{each.new.name:<{width}}  {becomes}")
     counted = ", ".join(f"{count} {kind}" for kind, count in types.items())
     lines.append(
-        f"{plan.kind}: {before / 1e6:,.1f} MB -> {after / 1e6:,.1f} MB, {bits:.2f} bits a weight; tensors: {counted}"
+        f"{plan.kind}: {before / 1e6:,.1f} MB -> {after / 1e6:,.1f} MB, {bits:.2f} bits a weight; "
+        f"tensors: {counted}"
     )
     return "\n".join(lines) + "\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,7 @@ class InputSums:
 
     def read(
         self, context: Context, tokens: Sequence[int], n_ctx: int, n_chunks: int, bos: int | None
-    ) -> Iterator[int]:
+    ) -> Generator[int]:
         """Read a text chunk by chunk, each with an empty cache; gives how many have been read after each.
 
         ``bos`` replaces the first token of each; None: nothing does.

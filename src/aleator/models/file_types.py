@@ -128,7 +128,9 @@ class Rules:
         value = self._gguf.metadata.get(key, 0)
         value = value[0] if isinstance(value, list) and value else value
         if not isinstance(value, int) or value < 0:
-            raise self._gguf.fields.error(key, f"{key} is {value!r:.60}; it must be a number of heads")
+            raise self._gguf.fields.error(
+                key, f"{key} is {value!r:.60}; it must be a number of heads"
+            )
         return value
 
     def types(self) -> Iterator[tuple[TensorInfo, str | None]]:

@@ -86,7 +86,8 @@ class Quantisation:
         if imatrix is not None:
             if not self._gguf.tensors.keys() & imatrix.means.keys():
                 raise FileFormatError(
-                    imatrix.path, f"has no matrix of {self._gguf.path}: it was made of another model"
+                    imatrix.path,
+                    f"has no matrix of {self._gguf.path}: it was made of another model",
                 )
             self.unweighed = [e.new.name for e in changed if self._importance(e.new) is None]
 
@@ -134,7 +135,9 @@ class Quantisation:
             nonlocal done
             stored = self._gguf.stored(new.name)
             log.info("%s %s: %s -> %s", new.name, list(new.shape), before[new.name], new.type)
-            made = self._copied(stored) if new.type == stored.type else self._stored(new, stored, team)
+            made = (
+                self._copied(stored) if new.type == stored.type else self._stored(new, stored, team)
+            )
             for share, piece in made:
                 yield piece
                 done += share
@@ -163,11 +166,10 @@ class Quantisation:
 
     def _importance(self, new: NewTensor) -> Floats | None:
         """What errors count, float32 [matrices, columns]; None: not known."""
-        assert self._imatrix is not None
-        means = self._imatrix.means.get(new.name)
-        matrices = int(np.prod(new.shape[:-2], dtype=np.int64))
-        if means is None:
+        means = None if self._imatrix is None else self._imatrix.means.get(new.name)
+        if self._imatrix is None or means is None:
             return None
+        matrices = int(np.prod(new.shape[:-2], dtype=np.int64))
         if means.size == matrices * new.shape[-1]:
             return means.reshape(matrices, -1)
         if category(new.name) == "embedding":  # that of the product with the output
@@ -192,9 +194,11 @@ class Quantisation:
         index, _ = stored.first_nonfinite()
         if index is not None:
             raise FileFormatError(
-                self._gguf.path, f"holds a NaN or an infinity at or after element {index}", field=new.name
+                self._gguf.path,
+                f"holds a NaN or an infinity at or after element {index}",
+                field=new.name,
             )
-        weights = None if self._imatrix is None else self._importance(new)
+        weights = self._importance(new)
         columns, kind = new.shape[-1], TENSOR_TYPES[new.type]
         height = new.shape[-2]
         row_bytes = columns // kind.block * kind.size
@@ -208,7 +212,10 @@ class Quantisation:
                 weight = None if weights is None else weights[first // height]
                 made = np.empty((count, row_bytes), np.uint8)
                 _native.quantise_rows(team, new.type, part, weight, made)
-                if StoredTensor(new.type, part.shape, made.reshape(-1)).first_nonfinite()[0] is not None:
+                if (
+                    StoredTensor(new.type, part.shape, made.reshape(-1)).first_nonfinite()[0]
+                    is not None
+                ):
                     raise FileFormatError(
                         self._gguf.path, f"its numbers are too large for {new.type}", field=new.name
                     )

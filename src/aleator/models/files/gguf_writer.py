@@ -85,9 +85,9 @@ def write_gguf(
     with whole_file(path, size) as file:
         file.write(start)
         for each in tensors:
-            written = sum(file.write(piece.data) for piece in pieces(each))
-            assert written == each.nbytes, each.name
-            file.write(bytes(-written % alignment))
+            for piece in pieces(each):
+                file.write(piece.data)
+            file.write(bytes(-each.nbytes % alignment))
     return size
 
 
@@ -104,7 +104,8 @@ def whole_file(path: Path, size: int) -> Iterator[BinaryIO]:
     if size > free:
         raise ParameterError(
             "out",
-            f"{path} will have {size:,} bytes, and {free:,} are free on its disk: free some, or write elsewhere",
+            f"{path} will have {size:,} bytes, and {free:,} are free on its disk: free some, or write "
+            "elsewhere",
         )
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     nameless = None

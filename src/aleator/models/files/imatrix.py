@@ -53,9 +53,7 @@ def read_imatrix(path: str | os.PathLike[str]) -> ImportanceMatrix:
     found = read(path)
     for name, means in found.means.items():
         if not (np.isfinite(means) & (means >= 0)).all():
-            raise FileFormatError(
-                path, "a mean of squares is negative or not finite", field=name
-            )
+            raise FileFormatError(path, "a mean of squares is negative or not finite", field=name)
     if not found.means:
         raise FileFormatError(path, "has no entries")
     return found
@@ -100,17 +98,17 @@ def _read_old(path: Path) -> ImportanceMatrix:
         value: int = struct.unpack("<i", take(4, what))[0]
         return value
 
-    means = {}
+    means: dict[str, Floats] = {}
     for index in range(number("entries")):
         name = take(number("name"), f"name {index}").decode(errors="replace")
         calls, n = number(name), number(name)
-        values = np.frombuffer(take(4 * n, name), "<f4")
-        means[name] = values / np.float32(calls) if calls > 0 else values
-    chunks, datasets = 0, ()
+        values = np.frombuffer(take(4 * n, name), np.float32)
+        means[name] = values / np.float32(max(1, calls))
+    chunks, datasets = 0, []
     if at < len(data):
         chunks = max(0, number("chunks"))
-        datasets = (take(number("dataset"), "dataset").decode(errors="replace"),)
-    return ImportanceMatrix(path, means, datasets, chunks)
+        datasets.append(take(number("dataset"), "dataset").decode(errors="replace"))
+    return ImportanceMatrix(path, means, tuple(datasets), chunks)
 
 
 def write_imatrix(
@@ -139,7 +137,8 @@ def write_imatrix(
     for name in sorted(sums):
         total, rows = sums[name]
         for what, array in (("in_sum2", total), ("counts", rows.reshape(-1, 1))):
-            made = NewTensor(f"{name}.{what}", "F32", array.shape)
+            shape = array.shape if len(rows) > 1 else array.shape[1:]
+            made = NewTensor(f"{name}.{what}", "F32", shape)
             tensors.append(made)
             values[made.name] = array.astype("<f4")
     write_gguf(path, fields, tensors, lambda each: [values[each.name]])
