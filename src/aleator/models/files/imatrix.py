@@ -50,7 +50,8 @@ def read_imatrix(path: str | os.PathLike[str]) -> ImportanceMatrix:
     """
     path = Path(path)
     read = _read_gguf if bytes(map_file(path)[:4]) == b"GGUF" else _read_old
-    found = read(path)
+    with np.errstate(all="ignore"):  # of numbers that are refused below
+        found = read(path)
     for name, means in found.means.items():
         if not (np.isfinite(means) & (means >= 0)).all():
             raise FileFormatError(path, "a mean of squares is negative or not finite", field=name)
