@@ -34,6 +34,7 @@ EXECUTED = (
     "tutorial",
     "tutorial-cache",
     "tutorial-constrain",
+    "tutorial-quantise",
     "tutorial-reproduce",
     "tutorial-sampler",
     "tutorial-serve",

@@ -238,8 +238,8 @@ void DecoderStep::gate(int thread, const DecoderLayer& l, const Input& x, int64_
                 rows = gated ? std::min(own, rows_per_unit(l.up, tokens)) : own, ff = l.gate.out;
   products_.pool().split(thread, (ff + rows - 1) / rows, [&](int64_t unit) {
     const int64_t begin = unit * rows, end = std::min(ff, begin + rows), n = end - begin;
-    linear_rows_(l.gate, begin, end, x, gate_.data(), l.gate.out);
-    if (gated) linear_rows_(l.up, begin, end, x, up_.data(), l.up.out);
+    product_rows(l.gate, begin, end, x, gate_.data(), l.gate.out);
+    if (gated) product_rows(l.up, begin, end, x, up_.data(), l.up.out);
     for (int64_t t = 0; t < tokens; t++)
       apply_gate(shape_.gate, &gate_[t * ff + begin], gated ? &up_[t * ff + begin] : ones_.data(),
                  n);

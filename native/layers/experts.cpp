@@ -100,7 +100,8 @@ void Experts::gather(int thread, Pool& pool, const Mixture& m, const Input& x) {
   pool.split(thread, tokens_ * m.routing.n_used, [&](int64_t slot) {
     const int64_t choice = token_[slot], t = choice / m.routing.n_used;
     float* row = &gathered_[slot * n_embd_];
-    if (forms.floats || m.weighs_input) std::copy_n(x.x + t * x.stride, n_embd_, row);
+    if (forms.floats || m.weighs_input || InputSquares::active)
+      std::copy_n(x.x + t * x.stride, n_embd_, row);
     if (m.weighs_input) {
       for (int64_t i = 0; i < n_embd_; i++) row[i] *= weights_[choice];
       if (forms.small) small_.round(slot, row);
@@ -130,8 +131,8 @@ void Experts::activate(int thread, Pool& pool, const Mixture& m, const Input& x)
     const int64_t begin = (unit - g.units) * rows, end = std::min(ff, begin + rows);
     float* gate = &(shared ? shared_gate_ : gate_)[g.first * ff];
     float* up = &(shared ? shared_up_ : up_)[g.first * ff];
-    linear_rows_(e.gate, begin, end, in, gate, e.gate.out);
-    linear_rows_(e.up, begin, end, in, up, e.up.out);
+    product_rows(e.gate, begin, end, in, gate, e.gate.out);
+    product_rows(e.up, begin, end, in, up, e.up.out);
     for (int64_t t = 0; t < g.tokens; t++)
       apply_gate(m.gate, gate + t * ff + begin, up + t * ff + begin, end - begin);
   });
@@ -167,7 +168,7 @@ void Experts::give_back(int thread, Pool& pool, const Mixture& m) {
     const int64_t rows = rows_per_unit(down, g.tokens);
     const int64_t begin = (unit - g.units_down) * rows, end = std::min(down.out, begin + rows);
     std::vector<float>& to = g.expert == &m.shared ? shared_down_ : down_;
-    linear_rows_(down, begin, end, hidden(m, g), &to[g.first * n_embd_], down.out);
+    product_rows(down, begin, end, hidden(m, g), &to[g.first * n_embd_], down.out);
   });
   pool.barrier();
   constexpr int64_t at_once = 512;

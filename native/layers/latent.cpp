@@ -97,7 +97,7 @@ void LatentHeads::each_head(int thread, Pool& pool, const std::vector<Weights>& 
     const int64_t begin = unit % per_head * rows, end = std::min(w.out, begin + rows);
     Input x{.x = from + h * from_dim, .stride = heads * from_dim, .tokens = tokens_};
     if (block > 1) x.small = x.large = rounded_.view(h * tokens_, tokens_);
-    linear_rows_(w, begin, end, x, to + h * to_dim, heads * to_dim);
+    product_rows(w, begin, end, x, to + h * to_dim, heads * to_dim);
   });
   pool.barrier();
 }

@@ -6,7 +6,7 @@
 #include <initializer_list>
 #include <vector>
 
-#include "layers/linear.hpp"
+#include "layers/input_squares.hpp"
 #include "threads/pool.hpp"
 
 namespace aleator {
@@ -52,7 +52,7 @@ class Products {
       const Weights& w = *p->weights;
       const int64_t rows = rows_per_unit(w, x.tokens), begin = unit * rows;
       const int64_t end = begin + rows < w.out ? begin + rows : w.out;
-      linear_rows_(w, begin, end, x, p->out, w.out);
+      product_rows(w, begin, end, x, p->out, w.out);
       after(p - list.begin(), begin, end);
     });
   }

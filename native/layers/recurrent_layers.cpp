@@ -64,7 +64,7 @@ void RecurrentLayers::run_layer(int thread, Products& products, const SSMLayer& 
   pool.split(thread, (s.inner + channels_together - 1) / channels_together, [&](int64_t unit) {
     const int64_t begin = unit * channels_together,
                   end = std::min(s.inner, begin + channels_together);
-    linear_rows_(l.time_step, begin, end, steps, dt_.data(), l.time_step.out);
+    product_rows(l.time_step, begin, end, steps, dt_.data(), l.time_step.out);
     scan_(s, runs, tokens, begin, end, convolved_.data(), dt_.data(), selected_.data(),
           projected_.data(), y_.data());
   });

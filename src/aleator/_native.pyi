@@ -516,6 +516,22 @@ def codebook(type: str) -> Annotated[NDArray[numpy.uint8], dict(shape=(None, Non
     A codebook of ggml's IQ types, uint8 [entries, elements]: magnitudes; of IQ1_S and IQ1_M 8 * v + 9 of the values v -1, 0 and 1.
     """
 
+class InputSquares:
+    """Sums of squares of what matrices are multiplied with."""
+
+    def __init__(self) -> None: ...
+
+    def watch(self, data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], sums: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')]) -> None:
+        """
+        data: uint8, the bytes of n stacked matrices where a decoder reads them.  From start() to stop() the squares of their inputs are added to sums float64 [n, in], and the number of inputs to rows int64 [n].  ValueError when sizes disagree.
+        """
+
+    def start(self) -> None:
+        """ValueError while another one collects; no step may be running."""
+
+    def stop(self) -> None:
+        """No step may be running."""
+
 class Journal:
     """
     One undo log for everything that a cache can change.
@@ -819,6 +835,11 @@ def store_rows(pool: ThreadPool, type: str, rotation: int, x: Annotated[NDArray[
 def load_rows(pool: ThreadPool, type: str, rotation: int, data: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], cells: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]) -> None:
     """
     The other way: y[i] float32 [n, width] = row cells[i] of data, rotated back.
+    """
+
+def quantise_rows(pool: ThreadPool, type: str, x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], importance: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, data: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu')]) -> None:
+    """
+    data uint8 [rows, row bytes] = x float32 [rows, n], finite, stored as type 'F32', 'F16', 'BF16', 'Q8_0', 'Q4_0', 'Q4_1', 'Q5_0', 'Q5_1', 'Q2_K' to 'Q6_K' or 'MXFP4', with the bytes of llama.cpp's quantiser; importance float32 [n]: what an error in each column counts, or None.  ValueError, with nothing changed, when sizes disagree.
     """
 
 class StateSpace:

@@ -39,6 +39,8 @@ COMMANDS = {
     "model-info": "what is in a model file",
     "plan": "what a model would take and launch on a GPU, found without one",
     "bench": "measure prefill and decode speed",
+    "quantize": "store a model in fewer bits, with llama-quantize's bytes",
+    "imatrix": "which columns of a model's matrices matter for a text, for quantize",
     "perplexity": "measure how well a model predicts a text",
     "eval": "quality against diversity of samplers on a model",
     "models": "the models that are on this machine; fetch and remove those of the hub",

@@ -57,12 +57,13 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class _Entry:
-    """Where a metadata value lies: ``count`` elements of type ``kind`` at ``offset``."""
+    """Where a metadata value lies: ``count`` elements of type ``kind`` at ``offset``, up to ``end``."""
 
     kind: int
     count: int
     offset: int
     is_array: bool
+    end: int
 
 
 class _Cursor:
@@ -126,6 +127,12 @@ class Metadata(Mapping[str, Any]):
         entry = self._entries[key]
         values = self._decode(key, entry)
         return values if entry.is_array else values[0]
+
+    def stored(self, key: str) -> bytes:
+        """The entry as the file has it, its key included."""
+        entry, name = self._entries[key], key.encode()
+        start = entry.offset - 4 - 12 * entry.is_array - len(name) - 8
+        return bytes(self._cursor.view[start : entry.end])
 
     def array(self, key: str) -> _Entry | None:
         """Where the array ``key`` lies; None where the file has none."""
@@ -299,11 +306,11 @@ def _walk_value(cursor: _Cursor, key: str) -> _Entry:
         done, cursor.offset = _native.gguf_skip_strings(cursor.data, start, count)
         if done < count:
             raise cursor.error(key, f"string {done} of {count} reaches past the end of the file")
-        return _Entry(kind, count, start, is_array)
+        return _Entry(kind, count, start, is_array, cursor.offset)
     if kind not in _SCALARS:
         raise cursor.error(key, f"unknown value type {kind}", kind_offset)
     start = cursor.take(count * struct.calcsize(_SCALARS[kind]), key)
-    return _Entry(kind, count, start, is_array)
+    return _Entry(kind, count, start, is_array, cursor.offset)
 
 
 def _read_tensors(cursor: _Cursor, count: int, alignment: int) -> dict[str, TensorInfo]:

@@ -1,0 +1,499 @@
+#include "models/quantise.hpp"
+
+#include <cmath>
+
+#include "layers/exponential.hpp"
+
+// The searches are llama.cpp's (ggml-quants.c: make_qx_quants, make_q3_quants, make_qkx2_quants,
+// make_qkx3_quants, make_qp_quants): which scales they try, and in which order they round and add,
+// decides the bytes.  Here each lane has a block of its own, so that sums keep that order.
+namespace aleator::ALEATOR_ISA {
+
+constexpr float nothing = 1e-15f;  // a group whose magnitudes are below is all zeros
+constexpr int most = 256;          // elements of a block
+
+static inline vi select(vi condition, vi yes, vi no) {
+  return (yes & condition) | (no & ~condition);
+}
+static inline bool any(vi condition) {
+  int32_t found = 0;
+  for (int i = 0; i < lanes; i++) found |= condition[i];
+  return found;
+}
+static inline vf absolute(vf x) { return reinterpret<vf>(reinterpret<vi>(x) & INT32_MAX); }
+static inline vf root(vf x) {
+  for (int i = 0; i < lanes; i++) x[i] = std::sqrt(x[i]);
+  return x;
+}
+static inline vf number(vi q) { return __builtin_convertvector(q, vf); }
+// Ties to even; beyond 2^22 what the sum's bits say.
+static inline vi nearest(vf x) {
+  return (reinterpret<vi>(x + 12582912.0f) & 0x007fffff) - 0x00400000;
+}
+static inline vi limited(vi q, int low, int high) {
+  const vi l = low - vi{}, h = high - vi{};
+  q = select(q > l, q, l);
+  return select(q < h, q, h);
+}
+static inline vf half(vf x) {
+  for (int i = 0; i < lanes; i++) x[i] = f32_of_f16(f16_of_f32(x[i]));
+  return x;
+}
+
+// The element of the largest magnitude, the first of several, and that magnitude.
+static inline vf extreme(const vf* x, int n, vf& magnitude) {
+  vf found = {};
+  magnitude = vf{};
+  for (int i = 0; i < n; i++) {
+    const vf a = absolute(x[i]);
+    const vi more = a > magnitude;
+    magnitude = where(more, a, magnitude), found = where(more, x[i], found);
+  }
+  return found;
+}
+
+// Sums from which the best scale of given levels follows.
+struct Fit {
+  vf product = {}, square = {};
+  void add(vf weighed, vf weight, vi level) {
+    const vf l = number(level);
+    product += weighed * l, square += weight * l * l;
+  }
+  vf scale() const { return where(square > 0.0f, product / square, vf{}); }
+};
+
+// Levels -levels to levels - 1, of which q gets `levels` more: twenty scales are tried.
+static vf signed_scale(const vf* x, const vf* w, int n, int levels, vi* q) {
+  vf magnitude, weighed[32];
+  const vf top = extreme(x, n, magnitude);
+  const vi zero = magnitude < nothing;
+  vi level[32];
+  const auto fit = [&](vf inverse) {
+    Fit f;
+    for (int i = 0; i < n; i++) {
+      level[i] = limited(nearest(inverse * x[i]), -levels, levels - 1);
+      f.add(weighed[i], w[i], level[i]);
+    }
+    return f;
+  };
+  for (int i = 0; i < n; i++) weighed[i] = w[i] * x[i];
+  Fit f = fit(float(-levels) / top);
+  for (int i = 0; i < n; i++) q[i] = (level[i] + levels) & ~zero;
+  vf scale = where(f.square != 0.0f, f.product / f.square, vf{}), best = scale * f.product;
+  for (int step = -9; step <= 9; step++) {
+    if (step == 0) continue;
+    f = fit(-(levels + 0.1f * step) / top);
+    const vi better = (f.square > 0.0f) & (f.product * f.product > best * f.square) & ~zero;
+    if (!any(better)) continue;
+    for (int i = 0; i < n; i++) q[i] = select(better, level[i] + levels, q[i]);
+    const vf now = f.product / f.square;
+    scale = where(better, now, scale), best = where(better, now * f.product, best);
+  }
+  return where(zero, vf{}, scale);
+}
+
+// Moves one level after the other where that lessens the error, five times at most.
+template <class Level>
+static void descend(const vf* x, const vf* w, int n, bool positive, Fit& f, vi* q, Level&& level) {
+  for (int round = 0; round < 5; round++) {
+    bool moved = false;
+    for (int i = 0; i < n; i++) {
+      const vf weighed = w[i] * x[i], l = number(q[i]);
+      vf product = f.product - weighed * l, square = f.square - w[i] * l * l;
+      vi better = product > 0.0f;
+      if (positive) better &= square > 0.0f;
+      const vi now = level(nearest(x[i] * square / product));
+      better &= now != q[i];
+      product += weighed * number(now), square += w[i] * number(now) * number(now);
+      if (!positive) better &= square > 0.0f;
+      better &= product * product * f.square > f.product * f.product * square;
+      if (!any(better)) continue;
+      moved = true;
+      q[i] = select(better, now, q[i]);
+      f.product = where(better, product, f.product), f.square = where(better, square, f.square);
+    }
+    if (!moved) break;
+  }
+}
+
+// Q3_K's levels -4 to 3, of which q gets 4 more, without importances.
+static vf descended_scale(const vf* x, const vf* w, int n, vi* q) {
+  vf magnitude;
+  const vf inverse = -4.0f / extreme(x, n, magnitude);
+  const vi zero = magnitude < nothing;
+  const auto level = [](vi l) { return limited(l, -4, 3); };
+  Fit f;
+  for (int i = 0; i < n; i++) {
+    q[i] = level(nearest(inverse * x[i]));
+    f.add(w[i] * x[i], w[i], q[i]);
+  }
+  descend(x, w, n, false, f, q, level);
+  for (int i = 0; i < n; i++) q[i] = (q[i] + 4) & ~zero;
+  return where(zero, vf{}, f.scale());
+}
+
+// How many scales a search with a least value tries, and by what error.
+struct Tries {
+  float first, step;
+  int count;
+  bool magnitudes = false;  // instead of squares
+};
+constexpr Tries of_importance = {-0.9f, 0.05f, 36};
+
+// Levels 0 to `top` above a least value, which is 0 or less; `below` becomes its magnitude.
+static vf least_scale(const vf* x, const vf* w, int n, int top, Tries tries, vi* q, vf& below) {
+  vf least = x[0], high = x[0], weights = w[0], sum = w[0] * x[0];
+  for (int i = 1; i < n; i++) {
+    least = where(x[i] < least, x[i], least), high = where(x[i] > high, x[i], high);
+    weights += w[i], sum += w[i] * x[i];
+  }
+  least = where(least > 0.0f, vf{}, least);
+  const vi flat = high <= least;
+  const auto error = [&](const vi* level, vf scale, vf bottom) {
+    vf total = {};
+    for (int i = 0; i < n; i++) {
+      const vf off = scale * number(level[i]) + bottom - x[i];
+      total += w[i] * (tries.magnitudes ? absolute(off) : off * off);
+    }
+    return total;
+  };
+  vf inverse = float(top) / (high - least), scale = 1.0f / inverse;
+  for (int i = 0; i < n; i++) q[i] = limited(nearest(inverse * (x[i] - least)), 0, top) & ~flat;
+  vf best = error(q, scale, least);
+  vi level[32];
+  for (int step = 0; step <= tries.count; step++) {
+    inverse = (tries.first + tries.step * step + top) / (high - least);
+    vf levels = {}, squares = {}, products = {};
+    for (int i = 0; i < n; i++) {
+      level[i] = limited(nearest(inverse * (x[i] - least)), 0, top);
+      const vf l = number(level[i]), weighed = w[i] * l;
+      levels += weighed, squares += weighed * l, products += weighed * x[i];
+    }
+    const vf spread = weights * squares - levels * levels;
+    vf now = (weights * products - sum * levels) / spread;
+    vf bottom = (squares * sum - levels * products) / spread;
+    const vi above = bottom > 0.0f;
+    bottom = where(above, vf{}, bottom), now = where(above, products / squares, now);
+    const vf off = error(level, now, bottom);
+    const vi better = (spread > 0.0f) & (off < best) & ~flat;
+    if (!any(better)) continue;
+    for (int i = 0; i < n; i++) q[i] = select(better, level[i], q[i]);
+    best = where(better, off, best), scale = where(better, now, scale);
+    least = where(better, bottom, least);
+  }
+  below = -least;
+  return where(flat, vf{}, scale);
+}
+
+// Scales or least values of a block's groups as levels 0 to `top` (make_qp_quants).
+static vf positive_scale(const vf* x, const vf* w, int n, int top, vi* q) {
+  vf high = {};
+  for (int i = 0; i < n; i++) high = where(high > x[i], high, x[i]);
+  const vi zero = high < nothing;
+  vf inverse = float(top) / high, best = {};
+  const auto error = [&](vf over) {
+    const vf scale = 1.0f / over;
+    vf total = {};
+    for (int i = 0; i < n; i++) {
+      const vf off = x[i] - scale * number(limited(nearest(over * x[i]), INT32_MIN, top));
+      total += w[i] * off * off;
+    }
+    return total;
+  };
+  best = error(inverse);
+  for (int step = -4; step <= 4; step++) {
+    if (step == 0) continue;
+    const vf over = (0.1f * step + top) / high, off = error(over);
+    const vi better = off < best;
+    best = where(better, off, best), inverse = where(better, over, inverse);
+  }
+  const auto level = [&](vi l) { return limited(l, INT32_MIN, top); };
+  Fit f;
+  for (int i = 0; i < n; i++) {
+    q[i] = level(nearest(inverse * x[i]));
+    f.add(w[i] * x[i], w[i], q[i]);
+  }
+  descend(x, w, n, true, f, q, level);
+  for (int i = 0; i < n; i++) q[i] &= ~zero;
+  return where(zero, vf{}, f.scale());
+}
+
+// The same without importances: the largest becomes the highest level.
+static vf largest_scale(const vf* x, int n, int top, vi* q) {
+  vf high = {};
+  for (int i = 0; i < n; i++) high = where(x[i] > high, x[i], high);
+  const vf inverse = where(high > 0.0f, float(top) / high, vf{});
+  for (int i = 0; i < n; i++) q[i] = limited(nearest(inverse * x[i]), 0, top);
+  return high / float(top);
+}
+
+// As many blocks as there are lanes: their elements and levels one after the other, a block a lane.
+struct Blocks256 {
+  vf x[most], importance[most];
+  vi q[most];
+  vf scales[16], below[16];
+  vi scale_levels[16] = {}, least_levels[16] = {};
+  vf d = {}, dmin = {};
+
+  // A group's elements count by the squares of values about as large as those of its block.
+  void weigh(int first, int n, vf spread, vf* w) const {
+    for (int i = 0; i < n; i++)
+      w[i] = importance[first + i] * root(spread + x[first + i] * x[first + i]);
+  }
+  vf squares(int first, int n) const {
+    vf total = {};
+    for (int i = 0; i < n; i++) total += x[first + i] * x[first + i];
+    return total;
+  }
+
+  // Q2_K, Q4_K and Q5_K: groups of `size` with levels 0 to `top` above a least value, which are
+  // stored as levels 0 to `highest` of d and dmin.
+  void with_least(int size, int top, int highest, Tries plain, bool weighed) {
+    const int groups = most / size;
+    const vf spread = (size == 16 ? 1.0f : 2.0f) * squares(0, most) / float(most);
+    vf sums[16];
+    for (int g = 0; g < groups; g++) {
+      const vf* group = x + g * size;
+      vf w[32];
+      if (weighed) {
+        weigh(g * size, size, spread, w);
+      } else {
+        const vf mean = size == 16 ? vf{} : root(squares(g * size, size) / float(size));
+        for (int i = 0; i < size; i++) w[i] = mean + absolute(group[i]);
+      }
+      sums[g] = vf{};
+      for (int i = 0; i < size; i++) sums[g] += w[i];
+      scales[g] =
+          least_scale(group, w, size, top, weighed ? of_importance : plain, q + g * size, below[g]);
+    }
+    if (weighed) {
+      d = half(positive_scale(scales, sums, groups, highest, scale_levels));
+      dmin = half(positive_scale(below, sums, groups, highest, least_levels));
+    } else {
+      d = half(largest_scale(scales, groups, highest, scale_levels));
+      dmin = half(largest_scale(below, groups, highest, least_levels));
+    }
+    for (int g = 0; g < groups; g++) {
+      const vf scale = d * number(scale_levels[g]), shift = dmin * number(least_levels[g]);
+      requantise(g * size, size, scale, shift, 0, top);
+    }
+  }
+
+  // Q3_K and Q6_K: groups of 16 with levels -levels to levels - 1, whose scales are stored as
+  // levels -highest to highest - 1 of d.
+  void without_least(int levels, int highest, bool weighed) {
+    vf sums[16];
+    const vf spread = 2.0f * squares(0, most) / float(most);
+    for (int g = 0; g < 16; g++) {
+      const vf* group = x + g * 16;
+      vf w[16];
+      if (weighed && levels == 4)
+        weigh(g * 16, 16, spread, w);
+      else
+        for (int i = 0; i < 16; i++) w[i] = weighed ? importance[g * 16 + i] : group[i] * group[i];
+      sums[g] = vf{};
+      for (int i = 0; i < 16; i++) sums[g] += w[i];
+      scales[g] = weighed || levels != 4 ? signed_scale(group, w, 16, levels, q + g * 16)
+                                         : descended_scale(group, w, 16, q + g * 16);
+    }
+    if (weighed && levels == 4) {
+      d = half(signed_scale(scales, sums, 16, highest, scale_levels));
+    } else {
+      vf magnitude;
+      const vf top = extreme(scales, 16, magnitude), inverse = float(-highest) / top;
+      const vi zero = magnitude < (levels == 4 ? 0x1p-149f : nothing);
+      d = half(where(zero, vf{}, 1.0f / inverse));
+      // Of a block of zeros all bytes are 0; Q6_K keeps scales as they are, Q3_K adds 32.
+      const vi none = (levels == 4 ? 0 : highest) - vi{};
+      for (int g = 0; g < 16; g++) {
+        const vi level = limited(nearest(inverse * scales[g]), -highest, highest - 1) + highest;
+        scale_levels[g] = select(zero, none, level);
+      }
+      if (levels != 4)
+        for (int i = 0; i < most; i++) q[i] &= ~zero;
+    }
+    for (int g = 0; g < 16; g++)
+      requantise(g * 16, 16, d * number(scale_levels[g] - highest), vf{}, levels, 2 * levels - 1);
+  }
+
+  // The levels that are nearest with the scales as they are stored; where a scale is 0 they stay.
+  void requantise(int first, int n, vf scale, vf shift, int zero, int top) {
+    const vi used = scale != 0.0f;
+    for (int i = first; i < first + n; i++)
+      q[i] = select(used, limited(nearest((x[i] + shift) / scale), -zero, top - zero) + zero, q[i]);
+  }
+};
+
+// --- one block's levels as bytes ---
+
+static void put_half(float d, uint8_t* p) {
+  const uint16_t h = f16_of_f32(d);
+  std::memcpy(p, &h, 2);
+}
+// Of each `part` levels the lower four bits of the first half low, of the second half high.
+static void put_nibbles(const uint8_t* q, int n, int part, uint8_t* p) {
+  for (int j = 0; j < n; j += part)
+    for (int l = 0; l < part / 2; l++)
+      *p++ = uint8_t((q[j + l] & 15) | (q[j + l + part / 2] & 15) << 4);
+}
+// Two bits of each, from bit `shift` on: bits 2 k of byte 32 h + l are element 128 h + 32 k + l.
+static void put_pairs(const uint8_t* q, int shift, uint8_t* p) {
+  for (int i = 0; i < most; i++) {
+    uint8_t& to = p[i / 128 * 32 + i % 32];
+    const int k = i % 128 / 32;
+    to = uint8_t((k ? to : 0) | (q[i] >> shift & 3) << 2 * k);
+  }
+}
+// Bit `shift` of each: bit k of byte l is element 32 k + l.
+static void put_bits(const uint8_t* q, int n, int shift, uint8_t* p) {
+  for (int i = 0; i < n; i++)
+    p[i % 32] = uint8_t((i < 32 ? 0 : p[i % 32]) | (q[i] >> shift & 1) << i / 32);
+}
+// Eight scales and eight least values of six bits.
+static void put_six_bits(const uint8_t* scale, const uint8_t* least, uint8_t* p) {
+  for (int i = 0; i < 4; i++) {
+    p[i] = uint8_t(scale[i] | scale[i + 4] >> 4 << 6);
+    p[i + 4] = uint8_t(least[i] | least[i + 4] >> 4 << 6);
+    p[i + 8] = uint8_t((scale[i + 4] & 15) | (least[i + 4] & 15) << 4);
+  }
+}
+
+static void put_block(Stored type, const uint8_t* q, const uint8_t* scale, const uint8_t* least,
+                      float d, float dmin, uint8_t* p) {
+  switch (type) {
+    case Stored::q2_k:
+      for (int g = 0; g < 16; g++) p[g] = uint8_t(scale[g] | least[g] << 4);
+      put_pairs(q, 0, p + 16);
+      put_half(d, p + 80), put_half(dmin, p + 82);
+      break;
+    case Stored::q3_k:
+      put_bits(q, most, 2, p);
+      put_pairs(q, 0, p + 32);
+      for (int g = 0; g < 8; g++) p[96 + g] = uint8_t((scale[g] & 15) | (scale[g + 8] & 15) << 4);
+      for (int g = 0; g < 4; g++)
+        p[104 + g] = uint8_t(scale[g] >> 4 | scale[g + 4] >> 4 << 2 | scale[g + 8] >> 4 << 4 |
+                             scale[g + 12] >> 4 << 6);
+      put_half(d, p + 108);
+      break;
+    case Stored::q6_k:
+      put_nibbles(q, most, 128, p);
+      put_pairs(q, 4, p + 128);
+      for (int g = 0; g < 16; g++) p[192 + g] = uint8_t(scale[g] - 128);
+      put_half(d, p + 208);
+      break;
+    default:  // q4_k, q5_k
+      put_half(d, p), put_half(dmin, p + 2);
+      put_six_bits(scale, least, p + 4);
+      if (type == Stored::q5_k) put_bits(q, most, 4, p + 16);
+      put_nibbles(q, most, 64, p + (type == Stored::q5_k ? 48 : 16));
+  }
+}
+
+// A block of 32 of which `least` is the least value, if its type keeps one.
+static void put_small(Stored type, const uint8_t* q, float d, float least, uint8_t* p) {
+  const bool fifth = type == Stored::q5_0 || type == Stored::q5_1;
+  put_half(d, p), p += 2;
+  if (type == Stored::q4_1 || type == Stored::q5_1) put_half(least, p), p += 2;
+  if (fifth) {
+    uint32_t bits = 0;
+    for (int i = 0; i < 32; i++) bits |= uint32_t(q[i] >> 4) << i;
+    std::memcpy(p, &bits, 4), p += 4;
+  }
+  put_nibbles(q, 32, 32, p);
+}
+
+// --- rows ---
+
+static void quantise_some(Stored type, bool weighed, Blocks256& b, const vf& spread) {
+  switch (type) {
+    case Stored::q2_k:
+      return b.with_least(16, 3, 15, {-0.5f, 0.1f, 15, true}, weighed);
+    case Stored::q4_k:
+      return b.with_least(32, 15, 63, {-1.0f, 0.1f, 20}, weighed);
+    case Stored::q5_k:
+      return b.with_least(32, 31, 63, {-0.5f, 0.1f, 15}, weighed);
+    case Stored::q3_k:
+      return b.without_least(4, 32, weighed);
+    case Stored::q6_k:
+      return b.without_least(32, 128, weighed);
+    default:
+      break;
+  }
+  vf w[32];  // a block of 32, with importances
+  b.weigh(0, 32, spread, w);
+  if (type == Stored::q4_0 || type == Stored::q5_0) {
+    b.d = signed_scale(b.x, w, 32, type == Stored::q4_0 ? 8 : 16, b.q);
+  } else {
+    b.d = least_scale(b.x, w, 32, type == Stored::q4_1 ? 15 : 31, of_importance, b.q, b.dmin);
+    b.dmin = -b.dmin;
+  }
+}
+
+void quantise_searched(const float* x, int64_t rows, int64_t n, Stored type,
+                       const float* importance, uint8_t* out) {
+  const int size = int(block_shape(type).elements), bytes = int(block_shape(type).bytes);
+  const int64_t per_row = n / size, blocks = rows * per_row;
+  Blocks256 b;
+  for (int64_t first = 0; first < blocks; first += lanes) {
+    const int count = int(blocks - first < lanes ? blocks - first : lanes);
+    vf spread = {};  // of blocks of 32: their row's mean square
+    for (int lane = 0; lane < lanes; lane++) {
+      const int64_t at = first + (lane < count ? lane : 0);  // the rest repeats the first
+      const float* from = x + at * size;
+      for (int i = 0; i < size; i++) b.x[i][lane] = from[i];
+      if (!importance) continue;
+      const float* weight = importance + at % per_row * size;
+      for (int i = 0; i < size; i++) b.importance[i][lane] = weight[i];
+      if (size == most) continue;
+      if (lane > 0 && at % per_row) {
+        spread[lane] = spread[lane - 1];
+        continue;
+      }
+      float total = 0;
+      const float* row = x + at / per_row * n;
+      for (int64_t i = 0; i < n; i++) total += row[i] * row[i];
+      spread[lane] = total / float(n);
+    }
+    quantise_some(type, importance, b, spread);
+    for (int lane = 0; lane < count; lane++) {
+      uint8_t q[most], scale[16], least[16];
+      for (int i = 0; i < size; i++) q[i] = uint8_t(b.q[i][lane]);
+      for (int g = 0; g < 16; g++)
+        scale[g] = uint8_t(b.scale_levels[g][lane]), least[g] = uint8_t(b.least_levels[g][lane]);
+      uint8_t* to = out + (first + lane) * bytes;
+      if (size == most)
+        put_block(type, q, scale, least, b.d[lane], b.dmin[lane], to);
+      else
+        put_small(type, q, b.d[lane], b.dmin[lane], to);
+    }
+  }
+}
+
+// The scale is a power of 2: the largest magnitude's, less two.
+void quantise_mxfp4(const float* x, int64_t n, uint8_t* out) {
+  constexpr int parts = block_elements / lanes;
+  for (int64_t at = 0; at < n; at += block_elements, out += 17) {
+    float largest = 0;
+    for (int i = 0; i < block_elements; i++) largest = std::fmax(largest, std::fabs(x[at + i]));
+    // llama.cpp takes the logarithm as float32, which rounds up just below a power of 2.
+    const float power = std::floor(float(std::log2(double(largest))));
+    const int e = largest > 0 && power > -125 ? int(power) + 125 : 0;
+    const float d = std::ldexp(1.0f, e - 128);
+    uint8_t q[block_elements];
+    for (int k = 0; k < parts; k++) {
+      const vf v = load(x + at + k * lanes);
+      vf best = absolute(mxfp4_values[0] * d - v);
+      vi code = {};
+      for (int c = 1; c < 16; c++) {
+        const vf off = absolute(mxfp4_values[c] * d - v);
+        const vi better = off < best;
+        best = where(better, off, best), code = select(better, c - vi{}, code);
+      }
+      for (int i = 0; i < lanes; i++) q[k * lanes + i] = uint8_t(code[i]);
+    }
+    *out = uint8_t(e);
+    put_nibbles(q, block_elements, block_elements, out + 1);
+  }
+}
+
+}  // namespace aleator::ALEATOR_ISA

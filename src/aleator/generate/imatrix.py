@@ -1,0 +1,55 @@
+"""What the matrices of a model are multiplied with while it reads a text: an importance matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+import aleator._native as _native
+from aleator.generate.context import Batch, Context
+from aleator.models.weights import Weights
+
+Sums = tuple[NDArray[np.float64], NDArray[np.int64]]
+
+
+class InputSums:
+    """Sums of squares of the inputs of every matrix of a model's layers."""
+
+    def __init__(self, weights: Weights) -> None:
+        self._squares = _native.InputSquares()
+        self._sums: dict[str, Sums] = {}
+        source = weights if weights.gguf is None else weights.gguf
+        names = weights.names() if weights.gguf is None else list(weights.gguf.tensors)
+        for name in names:
+            stored = source.stored(name)
+            if not name.startswith("blk.") or len(stored.shape) < 2:
+                continue
+            matrices = int(np.prod(stored.shape[:-2], dtype=np.int64))
+            sums = np.zeros((matrices, stored.shape[-1])), np.zeros(matrices, np.int64)
+            self._squares.watch(stored.data, *sums)
+            self._sums[name] = sums
+
+    def read(
+        self, context: Context, tokens: Sequence[int], n_ctx: int, n_chunks: int, bos: int | None
+    ) -> Generator[int]:
+        """Read a text chunk by chunk, each with an empty cache; gives how many have been read after each.
+
+        ``bos`` replaces the first token of each; None: nothing does.
+        """
+        self._squares.start()
+        try:
+            for chunk in range(n_chunks):
+                part = list(tokens[chunk * n_ctx : (chunk + 1) * n_ctx])
+                if bos is not None:
+                    part[0] = bos
+                context.cache.clear()
+                context.decode(Batch.one(part, 0))
+                yield chunk + 1
+        finally:
+            self._squares.stop()
+
+    def found(self) -> dict[str, Sums]:
+        """By names, sums [matrices, columns] and numbers of inputs [matrices], where there were any."""
+        return {name: sums for name, sums in self._sums.items() if sums[1].any()}

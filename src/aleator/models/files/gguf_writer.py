@@ -1,0 +1,124 @@
+"""Writes GGUF files, version 3: a file is there when it is whole, or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aleator.core.errors import ParameterError
+from aleator.core.records import dataclass
+from aleator.models.files.tensor_types import TENSOR_TYPES
+
+_U32, _STRING, _ARRAY = 4, 8, 9
+
+
+@dataclass(frozen=True)
+class NewTensor:
+    """A tensor that is to be written: its type's name, its shape with rows first."""
+
+    name: str
+    type: str
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes."""
+        kind = TENSOR_TYPES[self.type]
+        return int(np.prod(self.shape, dtype=np.int64)) // kind.block * kind.size
+
+
+def field(key: str, value: int | str | Sequence[str]) -> bytes:
+    """An entry of the metadata: an unsigned number of 32 bits, a string, or a list of strings."""
+    if isinstance(value, int):
+        return _text(key) + struct.pack("<II", _U32, value)
+    if isinstance(value, str):
+        return _text(key) + struct.pack("<I", _STRING) + _text(value)
+    head = struct.pack("<IIQ", _ARRAY, _STRING, len(value))
+    return _text(key) + head + b"".join(map(_text, value))
+
+
+def _text(value: str) -> bytes:
+    data = value.encode()
+    return struct.pack("<Q", len(data)) + data
+
+
+def write_gguf(
+    path: Path,
+    fields: Sequence[bytes],
+    tensors: Sequence[NewTensor],
+    pieces: Callable[[NewTensor], Iterable[NDArray[np.generic]]],
+    alignment: int = 32,
+) -> int:
+    """Write a file; another one of that name is replaced once this one is whole.
+
+    Args:
+        path: of the file.
+        fields: entries of the metadata, as :func:`field` makes them.
+        tensors: what it holds, in this order.
+        pieces: gives a tensor's bytes, which are asked for one tensor after the other.
+        alignment: of the tensors' data; other than 32 only with a field that says so.
+
+    Returns:
+        The bytes written.
+
+    Raises:
+        ParameterError: it would not fit, or there is something at ``path`` that is no file.
+    """
+    head = [b"GGUF", struct.pack("<IQQ", 3, len(tensors), len(fields)), *fields]
+    offset = 0
+    for each in tensors:
+        dims = each.shape[::-1]
+        head.append(_text(each.name) + struct.pack(f"<I{len(dims)}Q", len(dims), *dims))
+        head.append(struct.pack("<IQ", TENSOR_TYPES[each.type].id, offset))
+        offset += each.nbytes + -each.nbytes % alignment
+    start = b"".join(head)
+    start += bytes(-len(start) % alignment)
+    size = len(start) + offset
+    with whole_file(path, size) as file:
+        file.write(start)
+        for each in tensors:
+            for piece in pieces(each):
+                file.write(piece.data)
+            file.write(bytes(-each.nbytes % alignment))
+    return size
+
+
+@contextmanager
+def whole_file(path: Path, size: int) -> Iterator[BinaryIO]:
+    """A file of ``size`` bytes that gets its name at the end of the block, if no error ends it.
+
+    Where the system has files without a name (Linux), nothing is left even if the process is killed.
+    """
+    path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file():
+        raise ParameterError("out", f"{path} is no file, and is not replaced: give another name")
+    free = shutil.disk_usage(path.parent).free
+    if size > free:
+        raise ParameterError(
+            "out",
+            f"{path} will have {size:,} bytes, and {free:,} are free on its disk: free some, or write "
+            "elsewhere",
+        )
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    nameless = None
+    with suppress(AttributeError, OSError):
+        nameless = os.open(path.parent, os.O_TMPFILE | os.O_RDWR, 0o666)
+    try:
+        with open(beside, "xb") if nameless is None else os.fdopen(nameless, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+            if nameless is not None:
+                # Only with a directory does Python have the link followed.
+                os.link(f"/proc/self/fd/{nameless}", beside, src_dir_fd=nameless)
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)

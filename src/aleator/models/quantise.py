@@ -1,0 +1,228 @@
+"""Quantises GGUF files: the same bytes as ``llama-quantize``, with importance matrices or without."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+import aleator._native as _native
+from aleator.core.errors import FileFormatError, ParameterError
+from aleator.core.records import dataclass
+from aleator.core.threads import pool
+from aleator.models.file_types import FILE_TYPES, Rules, category, file_type
+from aleator.models.files.gguf import open_parts
+from aleator.models.files.gguf_writer import NewTensor, field, write_gguf
+from aleator.models.files.imatrix import Floats, ImportanceMatrix
+from aleator.models.files.tensor_types import TENSOR_TYPES, StoredTensor
+
+log = logging.getLogger(__name__)
+Progress = Callable[[int, int], None]
+
+_FLOATS = ("F32", "F16", "BF16")
+_AT_ONCE = 1 << 24
+"""Bytes of a piece of a tensor that is copied."""
+_VERSION = 2
+"""Of the blocks' layouts (GGML_QNT_VERSION)."""
+_OWN_FIELDS = (
+    "general.quantization_version", "general.file_type", "split.no", "split.count", "split.tensors.count",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Change:
+    """A tensor, and the type that it is stored in so far."""
+
+    new: NewTensor
+    before: str
+
+    @property
+    def changes(self) -> bool:
+        """Whether it gets another type."""
+        return self.new.type != self.before
+
+
+class Quantisation:
+    """What quantising a file will do; :meth:`write` does it.
+
+    Attributes:
+        kind: the file type, as :data:`~aleator.models.file_types.FILE_TYPES` has it.
+        changes: the tensors in the order of the new file.
+        widened: how many tensors are stored in types that have lost something already, by type.
+        unweighed: matrices that the importance matrix lacks.
+    """
+
+    def __init__(
+        self, source: str | os.PathLike[str], kind: str, imatrix: ImportanceMatrix | None = None
+    ) -> None:
+        """Plan it.
+
+        Args:
+            source: a GGUF file; of a split model the first.
+            kind: the name of a file type, such as "Q4_K_M".
+            imatrix: what errors count.
+
+        Raises:
+            ParameterError: no such file type.
+            ModelNotFound, FileFormatError: the file is not there or damaged, or the importance matrix is
+                another model's.
+            UnsupportedModel: an architecture or a tensor type that is not supported.
+        """
+        self.kind, self._imatrix = file_type(kind), imatrix
+        self._gguf = open_parts(Path(source))
+        rules = Rules(self._gguf, self.kind, imatrix is not None)
+        self.changes = []
+        for info, chosen in rules.types():
+            before = self._gguf.stored(info.name).type
+            self.changes.append(Change(NewTensor(info.name, chosen or before, info.shape), before))
+        changed = [each for each in self.changes if each.changes]
+        self.widened = Counter(each.before for each in changed if each.before not in _FLOATS)
+        self.unweighed: list[str] = []
+        if imatrix is not None:
+            if not self._gguf.tensors.keys() & imatrix.means.keys():
+                raise FileFormatError(
+                    imatrix.path,
+                    f"has no matrix of {self._gguf.path}: it was made of another model",
+                )
+            self.unweighed = [e.new.name for e in changed if self._importance(e.new) is None]
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Bytes of all tensors before and after."""
+        before = sum(self._gguf.stored(each.new.name).data.size for each in self.changes)
+        return before, sum(each.new.nbytes for each in self.changes)
+
+    @property
+    def n_elements(self) -> int:
+        """Numbers in all tensors."""
+        return sum(self._gguf.stored(each.new.name).n_elements for each in self.changes)
+
+    def write(
+        self,
+        out: str | os.PathLike[str],
+        n_threads: int | None = None,
+        progress: Progress | None = None,
+    ) -> int:
+        """Write the new file, which is there when it is whole, or not at all.
+
+        Args:
+            out: where to; another file of that name is replaced.
+            n_threads: threads; None: as many as decoding has.
+            progress: called with bytes read so far and in all.
+
+        Returns:
+            The bytes written.
+
+        Raises:
+            ParameterError: it is the file that is read, or would not fit on the disk.
+            FileFormatError: a tensor with a NaN or an infinity, or too large for the type.
+        """
+        out, team = Path(out), pool(n_threads)
+        for part in self._gguf.parts:
+            if out.exists() and out.samefile(part.path):
+                raise ParameterError(
+                    "out", f"{out} is the file that is read: give the new one another name"
+                )
+        total, done = self.size[0], 0
+        before = {each.new.name: each.before for each in self.changes}
+
+        def pieces(new: NewTensor) -> Iterator[NDArray[np.generic]]:
+            nonlocal done
+            stored = self._gguf.stored(new.name)
+            log.info("%s %s: %s -> %s", new.name, list(new.shape), before[new.name], new.type)
+            made = (
+                self._copied(stored) if new.type == stored.type else self._stored(new, stored, team)
+            )
+            for share, piece in made:
+                yield piece
+                done += share
+                if progress is not None:
+                    progress(done, total)
+
+        tensors = [each.new for each in self.changes]
+        return write_gguf(out, self._fields(), tensors, pieces, self._gguf.alignment)
+
+    def _fields(self) -> list[bytes]:
+        """The metadata, of which only what is about the types and the file changes."""
+        new: dict[str, int | str] = {
+            "general.quantization_version": _VERSION,
+            "general.file_type": FILE_TYPES[self.kind].number,
+        }
+        if self._imatrix is not None:
+            new["quantize.imatrix.file"] = _shortened(str(self._imatrix.path))
+            if self._imatrix.datasets:
+                new["quantize.imatrix.dataset"] = _shortened(self._imatrix.datasets[0])
+            new["quantize.imatrix.entries_count"] = len(self._imatrix.means)
+            if self._imatrix.chunks:
+                new["quantize.imatrix.chunks_count"] = self._imatrix.chunks
+        metadata = self._gguf.metadata
+        kept = [key for key in metadata if key not in new and key not in _OWN_FIELDS]
+        return [*map(metadata.stored, kept), *(field(key, value) for key, value in new.items())]
+
+    def _importance(self, new: NewTensor) -> Floats | None:
+        """What errors count, float32 [matrices, columns]; None: not known."""
+        means = None if self._imatrix is None else self._imatrix.means.get(new.name)
+        if self._imatrix is None or means is None:
+            return None
+        matrices = int(np.prod(new.shape[:-2], dtype=np.int64))
+        if means.size == matrices * new.shape[-1]:
+            return means.reshape(matrices, -1)
+        if category(new.name) == "embedding":  # that of the product with the output
+            return None
+        raise FileFormatError(
+            self._imatrix.path,
+            f"{means.size} numbers for {matrices} matrices of {new.shape[-1]} columns: it was made of another "
+            "model",
+            field=new.name,
+        )
+
+    @staticmethod
+    def _copied(stored: StoredTensor) -> Iterator[tuple[int, NDArray[np.generic]]]:
+        for first in range(0, stored.data.size, _AT_ONCE):
+            part = stored.data[first : first + _AT_ONCE]
+            yield part.size, part
+
+    def _stored(
+        self, new: NewTensor, stored: StoredTensor, team: _native.ThreadPool
+    ) -> Iterator[tuple[int, NDArray[np.generic]]]:
+        """A tensor in its new type, with the bytes that each piece was before."""
+        index, _ = stored.first_nonfinite()
+        if index is not None:
+            raise FileFormatError(
+                self._gguf.path,
+                f"holds a NaN or an infinity at or after element {index}",
+                field=new.name,
+            )
+        weights = self._importance(new)
+        columns, kind = new.shape[-1], TENSOR_TYPES[new.type]
+        height = new.shape[-2]
+        row_bytes = columns // kind.block * kind.size
+        share = stored.data.size * columns // stored.n_elements
+        for first, rows in stored.pieces():
+            while len(rows):
+                count = len(rows)
+                if weights is not None:  # rows of one matrix, which has its own importances
+                    count = min(count, height - first % height)
+                part, rows = rows[:count], rows[count:]
+                weight = None if weights is None else weights[first // height]
+                made = np.empty((count, row_bytes), np.uint8)
+                _native.quantise_rows(team, new.type, part, weight, made)
+                if (
+                    StoredTensor(new.type, part.shape, made.reshape(-1)).first_nonfinite()[0]
+                    is not None
+                ):
+                    raise FileFormatError(
+                        self._gguf.path, f"its numbers are too large for {new.type}", field=new.name
+                    )
+                yield count * share, made
+                first += count
+
+
+def _shortened(text: str) -> str:
+    """The beginning that llama.cpp keeps of a name."""
+    return text.encode()[:127].decode(errors="ignore")
