@@ -26,10 +26,25 @@ static inline void pause_briefly() {
 #endif
 }
 
-// Waiting alone for some 3 us, then offering the core to others; without a job for about 1 ms,
-// because a token follows soon, then asleep.
+// Waiting alone for some 3 us, then offering the core to others, then asleep.  Without a job that
+// is after about 1 ms, because a token follows soon.  Within one it is after some 100 us: whoever
+// is so late has lost its core to another program, and the system moves it to this one once that
+// idles.
 static constexpr int spins = 60;
 static constexpr int idle_yields = 3000;
+static constexpr int late_yields = 200;
+
+template <class T>
+static void wait_while(const std::atomic<T>& value, T seen, int yields) {
+  for (int i = 0; value.load(std::memory_order_acquire) == seen; i++) {
+    if (i < spins)
+      pause_briefly();
+    else if (i < spins + yields)
+      sched_yield();
+    else
+      value.wait(seen, std::memory_order_acquire);
+  }
+}
 
 // What a fork leaves behind: thrown away whole, because its threads are gone and its locks may be
 // held.
@@ -81,17 +96,11 @@ void Pool::start(Team* team) {
     for (int t = 1; t < size_; t++)
       team->threads.emplace_back([this, team, t, first] {
         for (uint32_t seen = first;; seen++) {
-          for (int i = 0; team->job.load(std::memory_order_acquire) == seen; i++) {
-            if (i < spins)
-              pause_briefly();
-            else if (i < spins + idle_yields)
-              sched_yield();
-            else
-              team->job.wait(seen, std::memory_order_acquire);
-          }
+          wait_while(team->job, seen, idle_yields);
           if (team->stop) return;
           perform(*team, team->body, team->data, t);
           team->ended.fetch_add(1, std::memory_order_release);
+          team->ended.notify_one();
         }
       });
   } catch (...) {
@@ -127,12 +136,8 @@ void Pool::run_job(void (*body)(void*, int), void* data, Watch* watch) {
     team->job.notify_all();
   }
   perform(*team, body, data, 0);
-  for (int i = 0; team->ended.load(std::memory_order_acquire) < size_ - 1; i++) {
-    if (i < spins)
-      pause_briefly();
-    else
-      sched_yield();
-  }
+  for (int ended; (ended = team->ended.load(std::memory_order_acquire)) < size_ - 1;)
+    wait_while(team->ended, ended, late_yields);
   team->ended.store(0, std::memory_order_relaxed);
   reset_cursors();
   if (!team->failed.load(std::memory_order_relaxed)) return;
@@ -151,6 +156,8 @@ void Pool::perform(Team& team, void (*body)(void*, int), void* data, int thread)
     if (team.failing.exchange(true)) return;
     team.error = std::current_exception();
     team.failed.store(true, std::memory_order_release);
+    team.generation.fetch_add(1, std::memory_order_release);  // after it: who waits looks at it
+    team.generation.notify_all();
   }
 }
 
@@ -166,15 +173,12 @@ void Pool::barrier() {
     team->arrived.store(0, std::memory_order_relaxed);
     reset_cursors();
     team->generation.store(generation + 1, std::memory_order_release);
+    team->generation.notify_all();
     return;
   }
-  for (int i = 0; team->generation.load(std::memory_order_acquire) == generation; i++) {
-    if (team->failed.load(std::memory_order_relaxed)) throw Stopped{};
-    if (i < spins)
-      pause_briefly();
-    else
-      sched_yield();  // more threads than free cores: let the others get here
-  }
+  if (!team->failed.load(std::memory_order_relaxed))
+    wait_while(team->generation, generation, late_yields);
+  if (team->failed.load(std::memory_order_relaxed)) throw Stopped{};
 }
 
 }  // namespace aleator

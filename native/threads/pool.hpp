@@ -5,8 +5,8 @@
 //       pool.barrier();                                           // before the next split
 //     });
 //
-// Idle threads spin for some microseconds and then sleep.  A forked child has none of its parent's
-// threads: the pool notices and starts its own there.
+// Threads that wait spin for some microseconds, offer their cores, and then sleep.  A forked child
+// has none of its parent's threads: the pool notices and starts its own there.
 #pragma once
 
 #include <atomic>
