@@ -11,7 +11,6 @@ import numpy.typing as npt
 import pytest
 import tokenizers
 from golden_pretokenizers import OUT, VOCABULARY, distinct, named, strings
-
 from tokenizers import pre_tokenizers
 
 from aleator.core.errors import UnsupportedModel

@@ -106,8 +106,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _hurry() -> None:
     """Spare a process of a command a tenth of the time to its first token.
 
-    Imports leave no cycles, so nobody looks for them until the command runs.  NumPy puts together the docstrings
-    of its native functions when it is imported; no command shows them, and what stands for these modules is empty.
+    Imports leave no cycles, so nobody looks for them until the command runs.  NumPy puts together the
+    docstrings of its native functions when it is imported; no command shows them, so the modules that do it are
+    empty here.
     """
     gc.disable()
     for name in ("_add_newdocs", "_add_newdocs_scalars"):

@@ -1,4 +1,4 @@
-"""The teams of threads that native kernels share: one per size, the last few sizes kept; and a thread for one call."""
+"""The teams of threads that native kernels share, one per size, the last few sizes kept; threads for one call."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _core(processor: int) -> str:
 
 
 class Beside(Generic[T]):
-    """A call in a thread of its own while a ``with`` block runs, for native code that works without Python's lock.
+    """A call in a thread of its own while a ``with`` block runs, for what works without Python's lock.
 
     The block ends when both have ended; an error of the call is raised then, in place of one of the block.
 

@@ -3,8 +3,9 @@
 The expressions are those published with the models (OpenAI's encoder.py of GPT-2; tokenizer.json of the
 others), the default is llama.cpp's.  Letters and digits are Oniguruma's, of Unicode 16; llama.cpp 0.5 takes the
 80 digits that came with Unicode 16 for symbols.  ``tokenizers`` (Oniguruma) runs them, as they need Unicode
-classes and lookahead; merging is native, because its BPE model was the slowest part before a first token.  Short
-texts in ASCII, where a class of Unicode is a few characters, need no ``tokenizers``: `re` cuts them the same.
+classes and lookahead; merging is native, because its BPE model was the slowest part before a first token.
+Short texts in ASCII, where a class of Unicode is a few characters, need no ``tokenizers``: `re` cuts them the
+same.
 """
 
 from __future__ import annotations
