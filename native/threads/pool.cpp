@@ -58,8 +58,7 @@ static thread_local const Pool* leads = nullptr;
 // How many threads take part in jobs that adapt.  Where the caller has waited for so long in some
 // jobs that one thread less would have been no slower, there is one less for a while; then all are
 // tried again.
-class Helpers {
- public:
+struct Helpers {
   int together(int size) {
     if (left_ == 0) return size;
     left_--;
@@ -78,7 +77,6 @@ class Helpers {
 
   Nanoseconds waited{};  // by the caller, in this job
 
- private:
   static constexpr int patience = 3, shortest = 16, longest = 1024, calm = 64;  // jobs
   int late_ = 0, good_ = 0, fewer_ = 1, left_ = 0, pause_ = shortest;
 };

@@ -1,4 +1,4 @@
-"""The teams of threads that native kernels share, one per size, the last few sizes kept; threads for one call."""
+"""Teams of threads that native kernels share: one per size, the last few sizes kept; threads for one call."""
 
 from __future__ import annotations
 
