@@ -1,6 +1,7 @@
 """What HTTP costs: the same requests over HTTP and from the same engine without it, in one process, in turns.
 
     python benchmarks/http_overhead.py -m MODEL.gguf [--threads 2] [--rounds 9]
+    python benchmarks/http_overhead.py -m MODEL.gguf --streams 16    what it takes of a processor
     python benchmarks/http_overhead.py --loop [--mib 92]    an event loop that does nothing but write
 
 One client at a time asks for streams of 64 tokens at ``/v1/completions``.  In between the engine of the same
@@ -13,6 +14,11 @@ woken by each event, as a real one is.  The other one reads whole answers (SO_RC
 wake it before the end, so what is left is the server's own.
 
 While other programs run, the differences are noise.
+
+With ``--streams`` so many clients ask at once, and what counts is processor time, which other programs hardly
+change: that of the event loop's thread, and that of the engine's thread from when a step is over until its
+tokens are sent.  A difference of whole processes would not do: a decoder takes milliseconds of a processor for
+a token, and its threads wait for each other with their cores held, for longer where something else runs.
 """
 
 from __future__ import annotations
@@ -33,6 +39,7 @@ from typing import Any
 import numpy as np
 
 import aleator
+from aleator.engine import engine_loop, request_handle
 from aleator.server.app import create_guarded
 from aleator.server.options import ServerOptions
 from aleator.server.run import Server, bound
@@ -79,9 +86,11 @@ class Served:
         self.thread.join()
 
 
-def over_http(port: int, bodies: list[dict[str, Any]], blocks: bool) -> tuple[float, float]:
+def over_http(
+    port: int, bodies: list[dict[str, Any]], blocks: bool, clients: int = 1
+) -> tuple[float, float]:
     """Seconds per token of requests over HTTP, and those that the client took of a processor."""
-    order = {"port": port, "path": "/v1/completions", "clients": 1, "bodies": bodies}
+    order = {"port": port, "path": "/v1/completions", "clients": clients, "bodies": bodies}
     made = subprocess.run(
         [sys.executable, str(HERE / "server_client.py")],
         input=json.dumps({**order, "blocks": blocks}).encode(),
@@ -105,10 +114,10 @@ def without(engine: aleator.Engine, bodies: list[dict[str, Any]]) -> float:
     return (time.perf_counter() - began) / tokens
 
 
-def requests(round: int) -> list[dict[str, Any]]:
+def requests(round: int, n: int = REQUESTS) -> list[dict[str, Any]]:
     """The bodies of a round: others in every round."""
     rng = random.Random(round)
-    prompts = [" ".join(rng.choices(WORDS, k=50)) for _ in range(REQUESTS)]
+    prompts = [" ".join(rng.choices(WORDS, k=50)) for _ in range(n)]
     more = {"stream": True, "stream_options": {"include_usage": True}, "temperature": 0.8}
     forced = {"seed": round, "max_tokens": ANSWER, "ignore_eos": True}
     return [{"prompt": prompt, **more, **forced} for prompt in prompts]
@@ -148,6 +157,71 @@ def measure(model: str, threads: int, rounds: int) -> dict[str, float]:
         finally:
             served.end()
     return {name: statistics.median(values) for name, values in seen.items()}
+
+
+class Telling:
+    """Counts what the engine's thread takes of a processor to tell readers of tokens, and to write to them.
+
+    Attributes:
+        seconds: So far.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        for of, name in ((request_handle.RequestHandle, "notify"), (engine_loop, "wake")):
+            setattr(of, name, self._timed(getattr(of, name)))
+
+    def _timed(self, call: Any) -> Any:
+        def timed(*args: Any) -> None:
+            began = time.thread_time()
+            call(*args)
+            self.seconds += time.thread_time() - began
+
+        return timed
+
+
+def processor(model: str, threads: int, rounds: int, streams: int) -> dict[str, float]:
+    """Microseconds of a processor per token that streams over HTTP take; medians over rounds.
+
+    Args:
+        model: A file.
+        threads: Of the decoder.
+        rounds: How many; the first one does not count.
+        streams: How many clients ask at once, for two answers each.
+    """
+    telling = Telling()
+    seen: dict[str, list[float]] = {"loop": [], "engine": [], "alone": [], "client": []}
+    language_model = aleator.load(model, n_threads=threads, n_ctx=1536)
+    with language_model.engine(n_seq_max=streams) as engine:
+        served = Served(Service(language_model, engine, ServerOptions(port=0)))
+        try:
+            for number in range(rounds):
+                bodies = requests(number, 2 * streams)
+                n = sum(body["max_tokens"] for body in bodies)
+                before = telling.seconds
+                made = [
+                    engine.submit(f"One {b['prompt']}", **{name: b[name] for name in NAMES})
+                    for b in bodies
+                ]
+                for each in made:
+                    each.wait()
+                alone, before = telling.seconds - before, telling.seconds
+                loop = served.processor_seconds()
+                own = [{**b, "prompt": f"Two {b['prompt']}"} for b in bodies]
+                _, client = over_http(served.port, own, False, streams)
+                took = {"loop": served.processor_seconds() - loop}
+                took |= {"engine": telling.seconds - before, "alone": alone, "client": client * n}
+                for name, value in took.items() if number else ():
+                    seen[name].append(1e6 * value / n)
+        finally:
+            served.end()
+    seen["all"] = [
+        a + b - c for a, b, c in zip(seen["loop"], seen["engine"], seen["alone"], strict=True)
+    ]
+    return {name: statistics.median(v) for name, v in seen.items()} | {
+        "least": min(seen["all"]),
+        "most": max(seen["all"]),
+    }
 
 
 CHUNK = b"x" * 300
@@ -223,11 +297,21 @@ def main() -> None:
     what.add_argument("--loop", action="store_true", help="an event loop, and no server")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--streams", type=int, help="so many clients, and processor time")
     parser.add_argument("--mib", type=float, default=92, help="memory that a token reads (--loop)")
     args = parser.parse_args()
     if args.loop:
         us = 1e6 * asyncio.run(bare_loop(args.mib, 200))
         print(f"{us:.0f} us of the event loop's thread, {args.mib:g} MiB read in between")
+        return
+    if args.streams:
+        found = processor(args.model, args.threads, args.rounds, args.streams)
+        print(
+            f"{args.streams} streams: HTTP takes {found['all']:.0f} us of a processor a token "
+            f"({found['least']:.0f} to {found['most']:.0f}): the event loop {found['loop']:.0f}, the "
+            f"engine's thread {found['engine']:.0f} in place of {found['alone']:.0f}; the client "
+            f"{found['client']:.0f}"
+        )
         return
     print("\n".join(report(measure(args.model, args.threads, args.rounds))))
 

@@ -20,6 +20,7 @@ UNNEEDED = {
     "asyncio",
     "difflib",
     "sqlite3",
+    "tokenizers",
     "email",
     "fractions",
     "hashlib",
@@ -48,3 +49,21 @@ def test_a_text_is_written_without_what_it_does_not_need() -> None:
     assert "aleator.language_model" in imported
     found = imported & UNNEEDED
     assert not found
+
+
+COMMAND = """
+import gc, sys
+from aleator.cli import main
+sys.argv[1:] = ["generate", "-p", "ROMEO:", "-n", "1", "-t", "1", "--log-disable"]
+code = main()
+docs = sys.modules["numpy._core._add_newdocs"]
+print(gc.isenabled(), gc.get_freeze_count() > 0, hasattr(docs, "__file__"), file=sys.stderr)
+sys.exit(code)
+"""
+
+
+def test_a_command_looks_for_garbage_once_it_runs_and_leaves_out_docstrings_of_numpy() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", COMMAND], capture_output=True, text=True, check=True
+    )
+    assert done.stderr.split() == ["True", "True", "False"]

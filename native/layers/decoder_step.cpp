@@ -12,7 +12,7 @@ void DecoderStep::run(Pool& pool, const MicroBatch& batch, Watch* watch) {
   std::lock_guard lock(turn_);
   const FloatRules rules;
   prepare(pool, batch);
-  pool.run(
+  pool.run_adapting(
       [&](int thread) {
         if (per_layer_.any()) per_layer_.project(thread, products_, batch.ids, shape_.eps);
         for (const DecoderLayer& l : layers_) {

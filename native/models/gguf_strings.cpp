@@ -64,7 +64,7 @@ ALEATOR_BIND(gguf_strings) {
             return self.find({bytes, size_t(length)});
           },
           "text"_a, "Number of the last string that is `text`; -1 if none is.")
-      .def("first_twice", &StringArray::first_twice,
+      .def("first_twice", &StringArray::first_twice, nb::call_guard<nb::gil_scoped_release>(),
            "Numbers of the first string that occurs again, and of its last occurrence; None: all "
            "differ.");
 }

@@ -309,8 +309,8 @@ ALEATOR_BIND(merging) {
       "is a token is not merged.")
       .def(nb::init<const aleator::StringArray&, const aleator::StringArray&,
                     const std::vector<std::string>&, bool, bool>(),
-           nb::keep_alive<1, 2>(), "tokens"_a, "merges"_a, "byte_texts"_a, "whole_words"_a,
-           "characters"_a = false)
+           nb::keep_alive<1, 2>(), nb::call_guard<nb::gil_scoped_release>(), "tokens"_a, "merges"_a,
+           "byte_texts"_a, "whole_words"_a, "characters"_a = false)
       .def_prop_ro("bad_merge", &BytePairEncoder::bad_merge,
                    "Number of the first merge that is not two tokens with a space between whose "
                    "join is a token; -1: all are.")

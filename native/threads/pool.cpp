@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <exception>
 #include <mutex>
 #include <stdexcept>
@@ -15,6 +16,9 @@
 
 namespace aleator {
 
+using Clock = std::chrono::steady_clock;
+using Nanoseconds = std::chrono::nanoseconds;
+
 // Thrown by a barrier when another thread has failed.
 struct Stopped {};
 
@@ -26,10 +30,56 @@ static inline void pause_briefly() {
 #endif
 }
 
-// Waiting alone for some 3 us, then offering the core to others; without a job for about 1 ms,
-// because a token follows soon, then asleep.
+// Waiting alone for some 3 us, then offering the core to others, then asleep.  Without a job that
+// is after about 1 ms, because a token follows soon.  Within one it is after some 100 us: whoever
+// is so late has lost its core to another program, and the system moves it to this one once that
+// idles.
 static constexpr int spins = 60;
 static constexpr int idle_yields = 3000;
+static constexpr int late_yields = 200;
+
+// Adds what takes longer than spinning to `waited`.
+template <class T>
+static void wait_while(const std::atomic<T>& value, T seen, int yields,
+                       Nanoseconds* waited = nullptr) {
+  for (int i = 0; i < spins; i++) {
+    if (value.load(std::memory_order_acquire) != seen) return;
+    pause_briefly();
+  }
+  const Clock::time_point began = waited ? Clock::now() : Clock::time_point();
+  for (int i = 0; value.load(std::memory_order_acquire) == seen; i++)
+    i < yields ? void(sched_yield()) : value.wait(seen, std::memory_order_acquire);
+  if (waited) *waited += Clock::now() - began;
+}
+
+// Whether the jobs of this pool's caller are what the thread is in.
+static thread_local const Pool* leads = nullptr;
+
+// How many threads take part in jobs that adapt.  Where the caller has waited for so long in some
+// jobs that one thread less would have been no slower, there is one less for a while; then all are
+// tried again.
+struct Helpers {
+  int together(int size) {
+    if (left_ == 0) return size;
+    left_--;
+    return fewer_;
+  }
+
+  void observe(int together, int size, Nanoseconds took) {
+    late_ = waited * together > took ? late_ + 1 : 0;
+    if (late_ == 0 && together == size && ++good_ == calm) pause_ = shortest;
+    if (late_ < patience) return;
+    late_ = good_ = 0;
+    fewer_ = together - 1;
+    left_ = pause_;
+    if (together == size) pause_ = std::min(2 * pause_, longest);
+  }
+
+  Nanoseconds waited{};  // by the caller, in this job
+
+  static constexpr int patience = 3, shortest = 16, longest = 1024, calm = 64;  // jobs
+  int late_ = 0, good_ = 0, fewer_ = 1, left_ = 0, pause_ = shortest;
+};
 
 // What a fork leaves behind: thrown away whole, because its threads are gone and its locks may be
 // held.
@@ -39,11 +89,14 @@ struct Pool::Team {
   std::vector<std::thread> threads;
   void (*body)(void*, int) = nullptr;
   void* data = nullptr;
+  int together = 1;  // of the pool's threads those in the job, the first ones
+  Helpers helpers;
   bool stop = false;
   bool begun = false;        // a job has begun here; before, cursors are what a parent left
   std::exception_ptr error;  // of the thread that set `failing`
   std::atomic<bool> failing{false};
-  alignas(64) std::atomic<uint32_t> job{0};
+  static constexpr uint32_t numbered = 512;  // what a job's number is multiplied by
+  alignas(64) std::atomic<uint32_t> job{0};  // its number, and how many threads are in it
   alignas(64) std::atomic<int> arrived{0};
   alignas(64) std::atomic<int> ended{0};  // threads, but thread 0, that are through with the job
   alignas(64) std::atomic<uint32_t> generation{0};
@@ -80,18 +133,15 @@ void Pool::start(Team* team) {
   try {
     for (int t = 1; t < size_; t++)
       team->threads.emplace_back([this, team, t, first] {
-        for (uint32_t seen = first;; seen++) {
-          for (int i = 0; team->job.load(std::memory_order_acquire) == seen; i++) {
-            if (i < spins)
-              pause_briefly();
-            else if (i < spins + idle_yields)
-              sched_yield();
-            else
-              team->job.wait(seen, std::memory_order_acquire);
-          }
+        for (uint32_t seen = first;;) {
+          wait_while(team->job, seen, idle_yields);
           if (team->stop) return;
+          seen = team->job.load(std::memory_order_acquire);
+          if (t >= int(seen % Team::numbered))
+            continue;  // nobody waits for it, or lets it see more
           perform(*team, team->body, team->data, t);
           team->ended.fetch_add(1, std::memory_order_release);
+          team->ended.notify_one();
         }
       });
   } catch (...) {
@@ -107,6 +157,24 @@ void Pool::refuse_while_looking() {
 
 void Pool::run_job(void (*body)(void*, int), void* data, Watch* watch) {
   refuse_while_looking();
+  Team* team = own_team();
+  std::lock_guard lock(team->turn);
+  team->together = size_;
+  work(team, body, data, watch);
+}
+
+void Pool::run_adapting_job(void (*body)(void*, int), void* data, Watch* watch) {
+  refuse_while_looking();
+  Team* team = own_team();
+  std::lock_guard lock(team->turn);
+  team->together = team->helpers.together(size_);
+  const Clock::time_point began = Clock::now();
+  team->helpers.waited = {};
+  work(team, body, data, watch);
+  if (team->together > 1) team->helpers.observe(team->together, size_, Clock::now() - began);
+}
+
+Pool::Team* Pool::own_team() {
   Team* team = team_;
   if (team->owner != getpid()) {
     auto* fresh = new Team;
@@ -115,24 +183,28 @@ void Pool::run_job(void (*body)(void*, int), void* data, Watch* watch) {
     else
       delete fresh;
   }
-  std::lock_guard lock(team->turn);
+  return team;
+}
+
+// Does a job on team->together threads.
+void Pool::work(Team* team, void (*body)(void*, int), void* data, Watch* watch) {
   if (!team->begun) reset_cursors();
   team->begun = true;
   watch_ = watch;
-  if (size_ > 1) {
+  const int others = team->together - 1;
+  if (others > 0) {
     if (team->threads.empty()) start(team);
     team->body = body;
     team->data = data;
-    team->job.fetch_add(1, std::memory_order_release);
+    const uint32_t number = team->job.load(std::memory_order_relaxed) / Team::numbered + 1;
+    team->job.store(number * Team::numbered + uint32_t(team->together), std::memory_order_release);
     team->job.notify_all();
   }
+  leads = this;
   perform(*team, body, data, 0);
-  for (int i = 0; team->ended.load(std::memory_order_acquire) < size_ - 1; i++) {
-    if (i < spins)
-      pause_briefly();
-    else
-      sched_yield();
-  }
+  leads = nullptr;
+  for (int ended; (ended = team->ended.load(std::memory_order_acquire)) < others;)
+    wait_while(team->ended, ended, late_yields, &team->helpers.waited);
   team->ended.store(0, std::memory_order_relaxed);
   reset_cursors();
   if (!team->failed.load(std::memory_order_relaxed)) return;
@@ -151,6 +223,8 @@ void Pool::perform(Team& team, void (*body)(void*, int), void* data, int thread)
     if (team.failing.exchange(true)) return;
     team.error = std::current_exception();
     team.failed.store(true, std::memory_order_release);
+    team.generation.fetch_add(1, std::memory_order_release);  // after it: who waits looks at it
+    team.generation.notify_all();
   }
 }
 
@@ -160,21 +234,19 @@ void Pool::reset_cursors() {
 
 void Pool::barrier() {
   Team* team = team_.load(std::memory_order_relaxed);
-  if (size_ == 1) return reset_cursors();
+  if (team->together == 1) return reset_cursors();
   const uint32_t generation = team->generation.load(std::memory_order_acquire);
-  if (team->arrived.fetch_add(1, std::memory_order_acq_rel) == size_ - 1) {
+  if (team->arrived.fetch_add(1, std::memory_order_acq_rel) == team->together - 1) {
     team->arrived.store(0, std::memory_order_relaxed);
     reset_cursors();
     team->generation.store(generation + 1, std::memory_order_release);
+    team->generation.notify_all();
     return;
   }
-  for (int i = 0; team->generation.load(std::memory_order_acquire) == generation; i++) {
-    if (team->failed.load(std::memory_order_relaxed)) throw Stopped{};
-    if (i < spins)
-      pause_briefly();
-    else
-      sched_yield();  // more threads than free cores: let the others get here
-  }
+  if (!team->failed.load(std::memory_order_relaxed))
+    wait_while(team->generation, generation, late_yields,
+               leads == this ? &team->helpers.waited : nullptr);
+  if (team->failed.load(std::memory_order_relaxed)) throw Stopped{};
 }
 
 }  // namespace aleator

@@ -5,8 +5,8 @@
 //       pool.barrier();                                           // before the next split
 //     });
 //
-// Idle threads spin for some microseconds and then sleep.  A forked child has none of its parent's
-// threads: the pool notices and starts its own there.
+// Threads that wait spin for some microseconds, offer their cores, and then sleep.  A forked child
+// has none of its parent's threads: the pool notices and starts its own there.
 #pragma once
 
 #include <atomic>
@@ -64,6 +64,14 @@ class Pool {
     run_job([](void* data, int thread) { (*static_cast<Body*>(data))(thread); },
             const_cast<void*>(static_cast<const void*>(&f)), watch);
   }
+  // The same, but perhaps on the first threads alone, while other programs keep the others from
+  // working.  So all work must be in `split`, or thread 0's.
+  template <class F>
+  void run_adapting(F&& f, Watch* watch = nullptr) {
+    using Body = std::remove_reference_t<F>;
+    run_adapting_job([](void* data, int thread) { (*static_cast<Body*>(data))(thread); },
+                     const_cast<void*>(static_cast<const void*>(&f)), watch);
+  }
   // std::runtime_error where this thread is in the check of a watch, and would wait for itself.
   static void refuse_while_looking();
 
@@ -92,6 +100,9 @@ class Pool {
     std::atomic<int64_t> taken{0};
   };
   void run_job(void (*body)(void*, int), void* data, Watch* watch);
+  void run_adapting_job(void (*body)(void*, int), void* data, Watch* watch);
+  Team* own_team();
+  void work(Team* team, void (*body)(void*, int), void* data, Watch* watch);
   void perform(Team& team, void (*body)(void*, int), void* data, int thread);
   void start(Team* team);
   void reset_cursors();

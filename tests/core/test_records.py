@@ -94,6 +94,36 @@ def test_missing_and_unknown_arguments_are_refused() -> None:
             paper(**given)
 
 
+GIVEN: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+    ((3,), {}),
+    ((), {"sheets": 3, "colour": "red", "weight": 1.0}),
+    ((3, "red", [1]), {}),
+    ((3,), {"sheets": 4}),
+    ((3,), {"area": 4}),
+    ((), {"colour": "red"}),
+    (tuple(range(9)), {}),
+]
+
+
+def outcome(cls: Any, args: tuple[Any, ...], given: dict[str, Any]) -> object:
+    """The fields of a new instance, or what its error says of the arguments."""
+    try:
+        return dataclasses.asdict(cls(*args, **given))
+    except TypeError as error:
+        return str(error).partition("__init__")[2]
+
+
+@pytest.mark.parametrize("settings", FORMS)
+@pytest.mark.parametrize(("args", "given"), GIVEN)
+def test_first_instances_are_as_later_ones(
+    settings: dict[str, Any], args: tuple[Any, ...], given: dict[str, Any]
+) -> None:
+    for theirs, ours in zip(*both(**settings), strict=True):
+        for _ in range(4):
+            expected, found = outcome(theirs, args, given), outcome(ours, args, given)
+            assert found == expected
+
+
 def test_what_a_class_defines_stays() -> None:
     @records.dataclass(frozen=True)
     class Own:
@@ -137,7 +167,10 @@ def test_with_slots_there_is_nothing_else() -> None:
 def test_nothing_is_made_before_it_is_used() -> None:
     made = both(frozen=True)[1][1]
     late = {"__init__", "__match_args__", "__dataclass_fields__"}
-    assert {type(vars(made)[name]).__name__ for name in late} == {"_OnDemand"}
+    assert {type(vars(made)[name]).__name__ for name in late} == {"_OnDemand", "_Init"}
+    made(sheets=3)
+    made(sheets=3)
+    assert not inspect.isfunction(vars(made)["__init__"])
     made(sheets=3)
     assert inspect.isfunction(vars(made)["__init__"])
     assert isinstance(vars(made)["__dataclass_fields__"], dict)

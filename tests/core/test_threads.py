@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 
 from aleator.core.errors import ParameterError
-from aleator.core.threads import default_threads, pool
+from aleator.core.threads import Beside, default_threads, pool
 
 SCRIPT = "from aleator.core.threads import pool; print(pool().threads)"
 
@@ -42,3 +43,18 @@ def test_pools_are_shared_and_their_size_has_limits() -> None:
     for bad in (0, -1, 257):
         with pytest.raises(ParameterError, match=f"n_threads={bad} is out of range: give 1 to 256"):
             pool(bad)
+
+
+def test_a_call_beside_a_block_gives_what_it_makes_at_the_blocks_end() -> None:
+    caller = threading.current_thread()
+    with Beside(threading.current_thread) as beside:
+        pass
+    assert beside.made is not caller
+    assert not beside.made.is_alive()
+
+
+def test_an_error_of_the_call_comes_before_one_of_the_block() -> None:
+    with pytest.raises(ZeroDivisionError), Beside(lambda: 1 // 0):
+        raise KeyError("block")
+    with pytest.raises(KeyError), Beside(lambda: 1):
+        raise KeyError("block")

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import lzma
+import random
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+import tokenizers
 from golden_pretokenizers import OUT, VOCABULARY, distinct, named, strings
+from tokenizers import pre_tokenizers
 
 from aleator.core.errors import UnsupportedModel
-from aleator.text.pretokenizers import ADDS_BOS, PRE_TOKENIZERS, WHOLE_WORDS, expressions
+from aleator.text.pretokenizers import (
+    ADDS_BOS,
+    PRE_TOKENIZERS,
+    WHOLE_WORDS,
+    ascii_cuts,
+    ascii_words,
+    expressions,
+)
 from aleator.text.tokenizer import Tokenizer
 from aleator.text.vocabulary import Vocabulary
 
@@ -45,3 +55,32 @@ def test_names_that_need_a_rule_have_one() -> None:
     assert set(PRE_TOKENIZERS) >= WHOLE_WORDS
     with pytest.raises(UnsupportedModel, match=r"kimi-k2.*supported are .*tekken"):
         expressions("kimi-k2")
+
+
+PIECES = [
+    *map(chr, range(128)),
+    "  ",
+    "\r\n",
+    "\n\n",
+    "I'll",
+    "we'RE",
+    " the",
+    "Ab",
+    "1234",
+    "-->",
+    "\t x",
+]
+
+
+@pytest.mark.parametrize("name", distinct())
+def test_text_in_ascii_is_cut_without_tokenizers_and_alike(name: str) -> None:
+    cuts = expressions(name)
+    own = ascii_cuts(cuts)
+    assert bool(own) == (name != "deepseek-llm")  # "$" means another thing to `re`
+    theirs = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(tokenizers.Regex(cut), "isolated") for cut in cuts]
+    )
+    rng = random.Random(7)
+    for _ in range(200 if own else 0):
+        text = "".join(rng.choices(PIECES, k=rng.randrange(1, 60)))
+        assert ascii_words(own, text) == [word for word, _ in theirs.pre_tokenize_str(text)], text

@@ -222,7 +222,7 @@ def test_panics_of_the_backend_are_refusals(monkeypatch: pytest.MonkeyPatch) -> 
     encoder = tok._encode_body.__self__  # type: ignore[attr-defined]
     monkeypatch.setattr(encoder.pieces.__self__, "words", Backend())
     with pytest.raises(TokenizerError, match="cannot be encoded: retry limit over"):
-        tok.encode("x")
+        tok.encode("xé")
 
 
 def test_a_character_without_a_token_is_refused_unless_sentencepiece_has_an_unknown_token() -> None:

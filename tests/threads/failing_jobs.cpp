@@ -1,15 +1,43 @@
-// Jobs that throw on some thread, before, between and after barriers, what the next job does, and
-// what threads see of each other behind a barrier.
+// Jobs that throw on some thread, before, between and after barriers, what the next job does, what
+// threads see of each other behind a barrier, and who is left out of jobs that adapt.
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "threads/pool.hpp"
 
+// How many threads do a job whose second thread comes so late; -1: it was not done once.
+static int adapting(aleator::Pool& pool, int late_ms) {
+  std::atomic<int> threads{0}, units{0};
+  pool.run_adapting([&](int thread) {
+    threads++;
+    if (thread == 1) std::this_thread::sleep_for(std::chrono::milliseconds(late_ms));
+    pool.barrier();
+    pool.split(thread, 1000, [&](int64_t) { units++; });
+  });
+  return units == 1000 ? threads.load() : -1;
+}
+
+static bool leaves_out_who_is_late() {
+  aleator::Pool pool(2);
+  int jobs = 0;
+  while (adapting(pool, 5) == 2)
+    if (++jobs == 300) return false;
+  for (int alone = 1; alone < 16; alone++)
+    if (adapting(pool, 0) != 1) return false;
+  return adapting(pool, 0) == 2;
+}
+
 int main() {
+  if (!leaves_out_who_is_late()) {
+    std::printf("jobs do not adapt\n");
+    return 1;
+  }
   for (int size = 1; size <= 4; size++) {
     aleator::Pool pool(size);
     for (int round = 0; round < 400; round++) {
@@ -18,7 +46,10 @@ int main() {
       try {
         pool.run([&](int thread) {
           for (int part = 0; part < 3; part++) {
-            if (thread == bad && part == where) throw std::runtime_error("part");
+            if (thread == bad && part == where) {
+              if (round % 40 < size) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+              throw std::runtime_error("part");  // the others may sleep
+            }
             pool.split(thread, 100, [](int64_t) {});
             pool.barrier();
           }

@@ -1,8 +1,9 @@
 """``dataclass`` that compiles nothing until a class is used, for the hundred and more that a process makes.
 
 The standard library's decorator compiles six functions for a frozen class, each on its own; that was a third of
-the time of ``import aleator``.  This one compiles ``__init__`` alone, when the first instance is made; the
-fields are worked out when somebody asks for them; the other methods are closures.  The fields are those of the
+the time of ``import aleator``.  This one compiles ``__init__`` alone, when the third instance is made: most
+classes of a process have one or two, whose attributes are set one by one.  The fields are worked out when
+somebody asks for them; the other methods are closures.  The fields are those of the
 standard library, so that ``dataclasses.field``, ``fields``, ``replace`` and ``asdict`` work, and classes may
 inherit from one another whichever decorator made them.  What the standard library refuses when a class is
 defined, such as a list as a default, is refused when its first instance is made.
@@ -13,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, FrozenInstanceError
+from functools import partial
 from inspect import get_annotations
 from reprlib import recursive_repr
 from threading import RLock
@@ -52,7 +54,7 @@ def _made(cls: type, frozen: bool, eq: bool, repr: bool, kw_only: bool, slots: b
     settings: Any = cls
     settings.__dataclass_params__ = _PARAMETERS[frozen]
     methods: dict[str, Any] = {
-        "__init__": _OnDemand(cls, "__init__", lambda: _init(cls, _fields(cls), frozen))
+        "__init__": _Init(cls, "__init__", lambda: _init(cls, _fields(cls), frozen))
     }
     if repr:
         methods["__repr__"] = _repr(_names(cls, lambda each: each.repr))
@@ -94,7 +96,7 @@ def _set_defaults(cls: type, defaults: dict[str, Any]) -> None:
 class _OnDemand:
     """An attribute of a class that is made, and takes this one's place, when it is first read."""
 
-    def __init__(self, cls: type, name: str, make: Callable[[], Any]) -> None:
+    def __init__(self, cls: Any, name: str, make: Callable[[], Any]) -> None:
         self._cls, self._name, self._make = cls, name, make
 
     def __get__(self, instance: object, owner: type) -> Any:
@@ -103,6 +105,41 @@ class _OnDemand:
                 setattr(self._cls, self._name, self._make())
         made = vars(self._cls)[self._name]
         return made.__get__(instance, owner) if callable(made) else made
+
+
+class _Init(_OnDemand):
+    """An ``__init__`` that is compiled once the first instances were made without."""
+
+    left = 2
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        if instance is None or not self.left:
+            return super().__get__(instance, owner)
+        self.left -= 1
+        return partial(self._set, instance)
+
+    def _set(self, instance: Any, /, *args: Any, **given: Any) -> None:
+        fields = _fields(self._cls)
+        taken = [each.name for each in fields if each.init and not each.kw_only]
+        told = dict(zip(taken, args, strict=False))
+        known = {each.name: each for each in fields if each.init}
+        needed = {
+            name for name, each in known.items() if each.default is each.default_factory
+        }  # both are MISSING
+        whole = needed <= told.keys() | given.keys() <= known.keys()
+        if len(args) > len(taken) or told.keys() & given.keys() or not whole:
+            super().__get__(instance, self._cls)(*args, **given)  # which says what is wrong
+        told |= given
+        put = object.__setattr__ if self._cls.__dataclass_params__.frozen else setattr
+        for each in fields:
+            if each.name in told:
+                put(instance, each.name, told[each.name])
+            elif each.default_factory is not MISSING:
+                put(instance, each.name, each.default_factory())
+            elif each.init:
+                put(instance, each.name, each.default)
+        if hasattr(instance, "__post_init__"):
+            instance.__post_init__()
 
 
 def _fields(cls: Any) -> tuple[_Field, ...]:

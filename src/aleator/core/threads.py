@@ -1,13 +1,18 @@
-"""The teams of threads that native kernels share: one per size, the last few sizes kept."""
+"""Teams of threads that native kernels share: one per size, the last few sizes kept; threads for one call."""
 
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Callable
 from functools import cache, lru_cache
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from aleator.core import host
 from aleator.core.errors import ParameterError
+
+T = TypeVar("T")
 
 MAX_THREADS = 256
 """Threads of the largest team."""
@@ -51,3 +56,36 @@ def _core(processor: int) -> str:
         return path.read_text()
     except OSError:
         return str(processor)
+
+
+class Beside(Generic[T]):
+    """A call in a thread of its own while a ``with`` block runs, for what works without Python's lock.
+
+    The block ends when both have ended; an error of the call is raised then, in place of one of the block.
+
+    Attributes:
+        made: what the call returned, once the block has ended.
+    """
+
+    made: T
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="aleator-beside")
+
+    def _run(self) -> None:
+        try:
+            self.made = self._make()
+        except BaseException as error:
+            self._error = error
+
+    def __enter__(self) -> Beside[T]:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._thread.join()
+        error, self._error = self._error, None
+        if error is not None:
+            raise error

@@ -140,6 +140,7 @@ class RequestHandle:
         # leave with the lock taken.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
+        self._blocked = 0  # threads that wait for a change
         self._waiters: list[Waiter] = []
 
     def make(self, until: Until, timeout: float | None = None) -> None:
@@ -151,7 +152,11 @@ class RequestHandle:
                 "the engine's own thread waits for a request that it makes: read it in another thread"
             )
         with self._lock:
-            self._changed.wait_for(lambda: self._settled or self._ready(until), timeout)
+            self._blocked += 1
+            try:
+                self._changed.wait_for(lambda: self._settled or self._ready(until), timeout)
+            finally:
+                self._blocked -= 1
 
     async def make_async(self, until: Until) -> None:
         """See :class:`aleator.generate.generation.Stepper`."""
@@ -198,7 +203,8 @@ class RequestHandle:
         """
         ready: list[Waiter] = [] if due is None else due
         with self._lock:
-            self._changed.notify_all()
+            if self._blocked:
+                self._changed.notify_all()
             if self._waiters:
                 left: list[Waiter] = []
                 for each in self._waiters:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from aleator.core.errors import ParameterError
 from aleator.core.records import dataclass
@@ -29,8 +29,7 @@ class Stepper(Protocol):
         """Notice that a completion was cancelled; may be called from a signal handler."""
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """A piece of a text under way; ``end`` tokens had been drawn when it was given out."""
 
     text: str

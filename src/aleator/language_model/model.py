@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from aleator.cache.devices import CPU
 from aleator.core.errors import ParameterError
 from aleator.core.options import declarations, renamed, takes
+from aleator.core.threads import Beside
 from aleator.engine.job import cells_needed, sequences_needed
 from aleator.engine.options import EngineOptions
 from aleator.engine.prompts import (
@@ -97,8 +98,9 @@ def load(
         places, form = _placed(
             weights, placement(CPU, chosen.dtype), chosen.n_ctx, ContextOptions.of(given)
         )
-    tokenizer = Tokenizer(load_vocabulary(weights))
-    decoder = build_decoder(weights, progress=progress, places=places, form=form)
+    with Beside(lambda: Tokenizer(load_vocabulary(weights))) as text:
+        decoder = build_decoder(weights, progress=progress, places=places, form=form)
+    tokenizer = text.made
     draft: LanguageModel | None = None
     if chosen.model_draft is not None:
         draft = load(chosen.model_draft, device=str(decoder.device), dtype=chosen.dtype, **given)

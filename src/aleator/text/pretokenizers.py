@@ -4,9 +4,13 @@ The expressions are those published with the models (OpenAI's encoder.py of GPT-
 others), the default is llama.cpp's.  Letters and digits are Oniguruma's, of Unicode 16; llama.cpp 0.5 takes the
 80 digits that came with Unicode 16 for symbols.  ``tokenizers`` (Oniguruma) runs them, as they need Unicode
 classes and lookahead; merging is native, because its BPE model was the slowest part before a first token.
+Short texts in ASCII, where a class of Unicode is a few characters, need no ``tokenizers``: `re` cuts them the
+same.
 """
 
 from __future__ import annotations
+
+import re
 
 from aleator.core.errors import UnsupportedModel
 
@@ -122,3 +126,44 @@ def expressions(name: str) -> tuple[str, ...]:
             f"{', '.join(sorted(PRE_TOKENIZERS))}"
         )
     return PRE_TOKENIZERS[name]
+
+
+_IN_ASCII = {
+    r"\p{L}": "A-Za-z",
+    r"\p{N}": "0-9",
+    r"\p{M}": "",
+    r"\p{P}": re.escape("!\"#%&'()*,-./:;?@[\\]_{}"),
+    r"\p{S}": re.escape("$+<=>^`|~"),
+}
+"""The classes of Unicode that the expressions name, as what a class of `re` has of ASCII."""
+_PARTS = re.compile(r"\\p\{.\}|\\.|.", re.DOTALL)
+
+
+def ascii_cuts(cuts: tuple[str, ...]) -> list[re.Pattern[str]]:
+    """Expressions for `re` that cut ASCII text like these; [] where one asks for the end of a line."""
+    if any(cut.endswith("$") for cut in cuts):
+        return []
+    made = []
+    for cut in cuts:
+        told, inside = "", False
+        for part in _PARTS.findall(cut):
+            inside = part == "[" or (inside and part != "]")
+            known = _IN_ASCII.get(part)
+            told += part if known is None else known if inside else f"[{known}]"
+        made.append(re.compile(told, re.ASCII))
+    return made
+
+
+def ascii_words(cuts: list[re.Pattern[str]], text: str) -> list[str]:
+    """The words of a text in ASCII: of each expression the matches, and what lies between them."""
+    words = [text]
+    for cut in cuts:
+        made: list[str] = []
+        for word in words:
+            end = 0
+            for found in cut.finditer(word):
+                made += (word[end : found.start()], found[0])
+                end = found.end()
+            made.append(word[end:])
+        words = [word for word in made if word]
+    return words

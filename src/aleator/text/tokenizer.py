@@ -20,7 +20,7 @@ import numpy as np
 import aleator._native as _native
 from aleator.core.errors import FileFormatError, TokenizerError
 from aleator.text.gguf_vocabulary import native_texts
-from aleator.text.pretokenizers import WHOLE_WORDS, expressions
+from aleator.text.pretokenizers import WHOLE_WORDS, ascii_cuts, ascii_words, expressions
 from aleator.text.special_tokens import TokenAttribute
 from aleator.text.vocabulary import BYTE_CHARACTERS, SPACE, Vocabulary
 
@@ -312,7 +312,7 @@ def cut(text: str, parsed: Sequence[tuple[str, int]]) -> Iterator[str | int]:
 
 
 class _ByteLevel:
-    """Byte-level BPE: `tokenizers` cuts a text into words, native code merges each word's bytes."""
+    """Byte-level BPE: a text is cut into words, and native code merges each word's bytes."""
 
     def __init__(self, vocab: Vocabulary) -> None:
         self.cuts = expressions(vocab.pre)
@@ -328,7 +328,14 @@ class _ByteLevel:
             [pre_tokenizers.Split(tokenizers.Regex(cut), "isolated") for cut in self.cuts]
         )
 
+    @cached_property
+    def ascii_cuts(self) -> list[re.Pattern[str]]:
+        """What cuts text in ASCII; [] where that is left to :attr:`words`."""
+        return ascii_cuts(self.cuts)
+
     def encode(self, text: str) -> list[int]:
+        if len(text) < _LONG and text.isascii() and self.ascii_cuts:
+            return self.native.encode(ascii_words(self.ascii_cuts, text))
         with _refusals():
             words = self.words.pre_tokenize_str(text)
         return self.native.encode([word for word, _ in words])

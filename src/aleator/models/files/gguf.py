@@ -93,8 +93,11 @@ class _Cursor:
         return start
 
     def number(self, code: str, field: str) -> Any:
-        start = self.take(struct.calcsize(code), field)
-        return struct.unpack_from("<" + code, self.view, start)[0]
+        return self.numbers(code, field)[0]
+
+    def numbers(self, codes: str, field: str) -> tuple[Any, ...]:
+        codes = "<" + codes
+        return struct.unpack_from(codes, self.view, self.take(struct.calcsize(codes), field))
 
     def name(self, field: str) -> str:
         length = self.number("Q", field)
@@ -315,26 +318,28 @@ def _walk_value(cursor: _Cursor, key: str) -> _Entry:
 
 def _read_tensors(cursor: _Cursor, count: int, alignment: int) -> dict[str, TensorInfo]:
     tensors: dict[str, TensorInfo] = {}
+    listed: list[tuple[int, int, str]] = []  # where data begin, counted from the first, and bytes
     for index in range(count):
         name = cursor.name(f"tensor name {index}")
         if name in tensors:
             raise cursor.error(name, "the tensor is listed twice")
-        tensors[name] = _read_tensor(cursor, name, alignment)
+        tensors[name] = info = _read_tensor(cursor, name, alignment)
+        listed.append((info.offset, _tensor_bytes(info), name))
     start = -(-cursor.offset // alignment) * alignment
     size, end, before = len(cursor.data), start, ""
-    for info in sorted(tensors.values(), key=lambda info: info.offset):
-        offset = start + info.offset
+    for offset, n_bytes, name in sorted(listed, key=lambda each: each[0]):
+        offset += start
         if offset < end:
-            raise cursor.error(info.name, f"its data overlaps that of {before!r}", offset)
-        end, before = offset + _tensor_bytes(info), info.name
+            raise cursor.error(name, f"its data overlaps that of {before!r}", offset)
+        end, before = offset + n_bytes, name
         if end > size:
             raise cursor.error(
-                info.name,
-                f"the file is cut short: the tensor ends at {end}, the file at {size}",
-                size,
+                name, f"the file is cut short: the tensor ends at {end}, the file at {size}", size
             )
-        tensors[info.name] = TensorInfo(info.name, info.type_id, info.shape, offset)
-    return tensors
+    return {
+        name: TensorInfo(name, info.type_id, info.shape, start + info.offset)
+        for name, info in tensors.items()
+    }
 
 
 def _read_tensor(cursor: _Cursor, name: str, alignment: int) -> TensorInfo:
@@ -343,21 +348,19 @@ def _read_tensor(cursor: _Cursor, name: str, alignment: int) -> TensorInfo:
     n_dims = cursor.number("I", name)
     if not 1 <= n_dims <= 4:
         raise cursor.error(name, f"has {n_dims} dimensions; 1 to 4 are allowed", start)
-    dims = [int(cursor.number("Q", name)) for _ in range(n_dims)]
+    start = cursor.offset
+    *dims, type_id, offset = cursor.numbers(f"{n_dims}QIQ", name)
     if not 0 < math.prod(dims) < 1 << 62:
         raise cursor.error(name, f"its dimensions {dims} are zero or too large", start)
-    start = cursor.offset
-    type_id = cursor.number("I", name)
+    start += 8 * n_dims
     kind = BY_ID.get(type_id)
     if kind and dims[0] % kind.block:
         raise cursor.error(
             name, f"rows of {dims[0]} are not whole {kind.name} blocks of {kind.block}", start
         )
-    start = cursor.offset
-    offset = cursor.number("Q", name)
     if offset % alignment:
         raise cursor.error(
-            name, f"its data offset {offset} is not a multiple of {alignment}", start
+            name, f"its data offset {offset} is not a multiple of {alignment}", start + 4
         )
     return TensorInfo(name, type_id, tuple(reversed(dims)), offset)
 

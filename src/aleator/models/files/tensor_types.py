@@ -5,6 +5,7 @@ Sizes and layouts are those of ggml's ``block_*`` structures (ggml-common.h).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -107,7 +108,7 @@ class StoredTensor:
     @property
     def n_elements(self) -> int:
         """How many numbers the tensor holds."""
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
 
     def first_nonfinite(self, first: int = 0, most: int | None = None) -> tuple[int | None, int]:
         """Find the first block with a NaN or an infinity in about ``most`` bytes, from a block's first on.
