@@ -294,13 +294,13 @@ class Context(Uncopyable):
         threads = self.n_threads if len(plan) == 1 else self.n_threads_batch
         if threads is not None:
             threads = min(threads, MAX_THREADS)
-        whole = draw if len(plan) == 1 and plan.rows is None else None
         rows: list[Any] = []
         pool.prepare(plan)
         for part in pool.carried_out(plan):
             if self.abort_callback is not None and self.abort_callback():
                 raise Aborted(len(rows))
             given = inputs[part.tokens]
+            whole = draw if len(part.wanted) == len(plan) and plan.rows is None else None
             rows.append(self._step.run(given, part.positions, part, part.wanted, threads, whole))
         out = self._step.joined(rows, plan.rows, self.device)
         if isinstance(out, np.ndarray):
