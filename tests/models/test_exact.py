@@ -162,7 +162,12 @@ def test_steps_ahead_need_layers_that_can_be_rewound(tmp_path: Path) -> None:
     from aleator.generate import Context
     from aleator.generate.multi_step import check_model
 
-    for name, what in (("qwen3moe", ""), ("gpt2", ""), ("gemma3", "windows"), ("qwen2vl", "token ids")):
+    for name, what in (
+        ("qwen3moe", ""),
+        ("gpt2", ""),
+        ("gemma3", "windows"),
+        ("qwen2vl", "token ids"),
+    ):
         weights = open_weights(write_wide(tmp_path / "m.gguf", MODELS[name], "F32"))
         places = [Place(Device("meta"), "exact")] * weights.config.n_layers
         context = Context(build_decoder(weights, places=places), n_ctx=8)

@@ -75,7 +75,7 @@ class DeviceTokenSampler:
         return state.completer is None and not state.chain.constraints and not on_host
 
     def draw(self, rows: Sequence[Proposal]) -> ChainDraw | None:
-        """See :class:`~aleator.generate.token_sampler.TokenSampler`: of single tokens, which the host need not see."""
+        """See :class:`~aleator.generate.token_sampler.TokenSampler`; None where the host must see tokens."""
         alone = all(
             len(tokens) == 1 and state.search is None and self.runs_on_device(state)
             for state, tokens in rows
@@ -171,9 +171,11 @@ class ChainDraw(Draw):
 
     @property
     def key(self) -> Hashable:
+        """The chain, and what its kernels are."""
         return self.chain, self._launches
 
     def arrays(self, n: int) -> dict[str, npt.NDArray[Any]]:
+        """The rows of logits of the chain's rows, which of these draw, and where the step's ids are."""
         order, ids = np.zeros(len(self._last), np.int64), np.arange(n) + len(self._last)
         order[self._rows] = np.arange(len(self._rows))
         if self._fed:
@@ -181,15 +183,18 @@ class ChainDraw(Draw):
         return {"order": order, "live": np.array(self._counts, np.int32), "ids": ids}
 
     def inputs(self, ids: torch.Tensor, arrays: Mapping[Any, torch.Tensor]) -> torch.Tensor:
+        """The rows' last tokens, or ``ids``."""
         return torch.cat((self._last, ids)).index_select(0, arrays["ids"])
 
     def compute(self, logits: torch.Tensor, arrays: Mapping[Any, torch.Tensor]) -> torch.Tensor:
+        """Tokens int64 [max_batch], -1 in rows that draw none."""
         own = logits[:, : self.chain.n_vocab].index_select(0, arrays["order"])
         drawn = self.chain.step(own, arrays["live"] > 0)
         torch.clamp(drawn, min=0, out=self._last)  # nothing is decoded after a row without a token
         return drawn
 
     def begin(self) -> None:
+        """The chain counts, and sees that there is room."""
         self.chain.before_replays(self._counts, launches=self._launches)
 
 

@@ -24,8 +24,8 @@ from aleator.generate.device_token_sampler import DeviceTokenSampler
 from aleator.generate.feeds import Drawn, Feed
 from aleator.generate.model_runner import ModelRunner
 from aleator.generate.prompt_chunks import Chunk
-from aleator.generate.request_state import Proposal, RequestState
 from aleator.generate.replayed_steps import ReplayLoop
+from aleator.generate.request_state import Proposal, RequestState
 from aleator.generate.reserved_cells import ReservedCells
 from aleator.generate.token_sampler import TokenSampler
 from aleator.models.layers.passes import Pass
@@ -341,9 +341,7 @@ class MultiStepRunner(ModelRunner):
             check_model(context)
             self._loop = ReplayLoop(context, sampler, multi_step, ends)
         else:
-            self._loop = DecodeLoop(
-                context, sampler.chain, multi_step, n_vocab=n_tokens, ends=ends
-            )
+            self._loop = DecodeLoop(context, sampler.chain, multi_step, n_vocab=n_tokens, ends=ends)
 
     def step(self, rows: Sequence[Proposal], chunks: Sequence[Chunk] = ()) -> None:
         """Sample several tokens of each request before the host looks at any of them.

@@ -67,8 +67,8 @@ class ReplayLoop:
             if draw.made is None:
                 raise ParameterError(
                     "multi_step",
-                    f"multi_step={self._multi_step} needs the {len(going)} sequences in one micro-batch, on the "
-                    "model's device: give a larger n_ubatch, or multi_step=1",
+                    f"multi_step={self._multi_step} needs the {len(going)} sequences in one micro-batch, on "
+                    "the model's device: give a larger n_ubatch, or multi_step=1",
                 )
             drawn = [draw.made, *(reports if len(report.logprobs) else [])]
             made.append([each.clone() for each in drawn])

@@ -155,9 +155,7 @@ class LatentHeads:
         self._key_up, self._value_up = ops.each_head(parts.key_up), ops.each_head(parts.value_up)
         self.values_in_keys = parts.config.rank if parts.config.compressed else 0
 
-    def heads(
-        self, x: torch.Tensor, norm: Norm
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def heads(self, x: torch.Tensor, norm: Norm) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Queries [T, H, D], keys [T, G, D] and values [T, G, Dv] of x [T, n_embd], not rotated yet."""
         parts, config, t = self._parts, self._parts.config, x.shape[0]
         q, low = self._ops.products([parts.query, parts.compress], x, norm)
@@ -170,7 +168,9 @@ class LatentHeads:
             taken = self._key_up(q[:, :, :plain])
             key = torch.cat((self._norm(compressed), rotated), -1)[:, None]
             return torch.cat((taken, q[:, :, plain:]), -1), key, key[:, :, :0]
-        both = self._ops.product(parts.expand, compressed, self._norm).view(t, self._n_heads, plain + config.head_dim_v)
+        both = self._ops.product(parts.expand, compressed, self._norm).view(
+            t, self._n_heads, plain + config.head_dim_v
+        )
         shared = rotated[:, None].expand(t, self._n_heads, parts.rotated)
         return q, torch.cat((both[:, :, :plain], shared), -1), both[:, :, plain:]
 

@@ -279,9 +279,7 @@ class TritonOps(TorchOps):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         return routing.route(logits, config, choice_bias, scales)[:2]
 
-    def mixture(
-        self, parts: Mixture[Linear, torch.Tensor], gate_up: Chosen, down: Chosen
-    ) -> Mixed:
+    def mixture(self, parts: Mixture[Linear, torch.Tensor], gate_up: Chosen, down: Chosen) -> Mixed:
         """See :class:`TorchOps`; of few rows in two launches, without a norm of what is added."""
         plain, first, shared = super().mixture(parts, gate_up, down), parts.experts[0], parts.shared
         made = [gate_up, down] if shared is None else [gate_up, down, shared.gate_up, shared.down]
@@ -299,9 +297,7 @@ class TritonOps(TorchOps):
             how: Any = {"chosen": routed.chosen, "times": times}
             inner = product_of_few(before, x, _row_norm(norm), first.gate, first.gated, **how)
             residual, scale = (onto.residual, onto.scale) if alone else (None, 1.0)
-            y = mixed_products(
-                after, inner, routed.chosen, weights, routed.shared, residual, scale
-            )
+            y = mixed_products(after, inner, routed.chosen, weights, routed.shared, residual, scale)
             return y if alone else self.add(y, onto)
 
         return mixed

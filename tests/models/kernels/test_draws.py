@@ -34,11 +34,13 @@ from tests.models.kernels.recorded_graph import RecordedGraph
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
-PROMPTS = [[3, 5, 7, 9], [4, 4], [8, 1, 6]]
+PROMPTS = [[3, 5, 7, 9], [4, 4]]
 OPTIONS: dict[str, Any] = {
-    "seed": 7, "max_tokens": 5, "temperature": 1.3, "top_k": 12, "repetition_penalty": 1.4,
+    "seed": 7, "max_tokens": 4, "temperature": 1.3, "top_k": 12, "repetition_penalty": 1.4,
     "presence_penalty": 0.3, "ignore_eos": True,
 }  # fmt: skip
+EVERY = bool(os.environ.get("ALEATOR_ALL"))
+"""Whether what is slow under the interpreter runs too."""
 
 
 @pytest.fixture
@@ -73,34 +75,42 @@ def made(model: LanguageModel, **options: Any) -> list[tuple[list[int], str, lis
     return [(each.tokens, each.stop_reason, each.chain.history) for each in texts]
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen3moe", "gemma3-pattern-2", "jamba"])
+@pytest.mark.parametrize(
+    "name", ["jamba", *(["llama", "qwen3moe", "gemma3-pattern-2"] if EVERY else [])]
+)
 def test_a_step_draws(
     name: str, tmp_path: Path, graphs: list[RecordedGraph], draws: list[ChainDraw]
 ) -> None:
     spec = replace(SMALL[name], n_layers=2)
     plain, ours = both(write_any(tmp_path / "m.gguf", spec))
     assert made(ours, sampling_device="device") == made(plain)
-    assert len(draws) == 4  # the first tokens come after the prompts
+    assert len(draws) == 3  # the first tokens come after the prompts
     assert all(each.made is not None for each in draws)
-    assert [each.replays for each in graphs] == [3]
+    assert max(each.replays for each in graphs) == 2
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen3moe"])
+@pytest.mark.parametrize("name", ["qwen3moe", *(["llama"] if EVERY else [])])
 def test_several_steps_need_no_host(
     name: str, tmp_path: Path, graphs: list[RecordedGraph], draws: list[ChainDraw]
 ) -> None:
     plain, ours = both(write_any(tmp_path / "m.gguf", replace(SMALL[name], n_layers=1)))
-    several = {"sampling_device": "device", "multi_step": 3}
+    several: dict[str, Any] = {"sampling_device": "device", "multi_step": 2}
     assert made(ours, **several) == made(plain)
-    assert [each._fed for each in draws] == [False, True, True, False]
-    assert [each.replays for each in graphs] == [3]
-    options = {**OPTIONS, "logprobs": 1, "max_tokens": 3}
-    right, theirs = (
-        model.generate(PROMPTS[0], **options, **how) for model, how in ((plain, {}), (ours, several))
-    )
+    assert [each._fed for each in draws] == [False, True, False]
+    assert [each.replays for each in graphs] == [2]
+
+
+def test_reports_of_several_steps(
+    tmp_path: Path, graphs: list[RecordedGraph], draws: list[ChainDraw]
+) -> None:
+    plain, ours = both(write_any(tmp_path / "m.gguf", replace(SPECS["llama"], n_layers=1)))
+    options: dict[str, Any] = {"seed": 3, "top_k": 3, "logprobs": 1, "max_tokens": 3}
+    right = plain.generate(PROMPTS[0], **options)
+    theirs = ours.generate(PROMPTS[0], **options, sampling_device="device", multi_step=2)
     assert theirs.tokens == right.tokens
     for mine, its in zip(right.logprobs or [], theirs.logprobs or [], strict=True):
         assert its.chosen.logprob == pytest.approx(mine.chosen.logprob, abs=1e-9)
+    assert len(draws) == 2
 
 
 def test_rows_end_where_they_end(tmp_path: Path, graphs: list[RecordedGraph]) -> None:
@@ -113,7 +123,7 @@ def test_rows_end_where_they_end(tmp_path: Path, graphs: list[RecordedGraph]) ->
     chains = [SamplerChain(SAMPLERS, seed=row) for row in range(3)]
     device = DeviceChain(SAMPLERS, 3, n_vocab, kernels="triton", max_tokens=64)
     feeds = []
-    for row, prompt in enumerate(PROMPTS):
+    for row, prompt in enumerate([*PROMPTS, [8, 1, 6]]):
         for token in prompt:
             chains[row].accept(token)
         device.set_row(row, chains[row])
@@ -128,24 +138,26 @@ def test_rows_end_where_they_end(tmp_path: Path, graphs: list[RecordedGraph]) ->
     with pytest.raises(CacheFull):
         ReplayLoop(contexts[1], sampler, 30).run([replace(feed, limit=30) for feed in feeds])
     assert (cache.state_write(), lengths.tolist()) == before
-    loop, steps = ReplayLoop(contexts[1], sampler, 5, ends), Stepwise(contexts[0], chains, ends)
+    loop, steps = ReplayLoop(contexts[1], sampler, 4, ends), Stepwise(contexts[0], chains, ends)
     cut = 0
     for _ in range(2):
-        found, expected = loop.run(feeds), steps.run(feeds, 5)
+        found, expected = loop.run(feeds), steps.run(feeds, 4)
         assert [each.tokens for each in found] == [each.tokens for each in expected]
         assert cache.state_write() == contexts[0].cache.state_write()
         assert lengths.tolist() == [len(chain.history) for chain in chains]
-        cut += sum(len(each.tokens) < 5 for each in found[::2])
+        cut += sum(len(each.tokens) < 4 for each in found[::2])
         feeds = [
             replace(feed, token=each.tokens[-1], pos=feed.pos + len(each.tokens))
             for feed, each in zip(feeds, found, strict=True)
         ]
     assert cut
-    assert sum(each.replays for each in graphs) > 8
+    assert sum(each.replays for each in graphs) > 4
 
 
 def test_sequences_in_several_micro_batches_are_refused(tmp_path: Path) -> None:
     path = write_any(tmp_path / "m.gguf", replace(SPECS["llama"], n_layers=1))
-    _, ours = both(path, n_ubatch=2)
-    with pytest.raises(ParameterError, match="multi_step=3 needs the 3 sequences in one micro-batch"):
+    _, ours = both(path, n_ubatch=1)
+    with pytest.raises(
+        ParameterError, match="multi_step=3 needs the 2 sequences in one micro-batch"
+    ):
         made(ours, sampling_device="device", multi_step=3)

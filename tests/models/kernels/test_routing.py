@@ -115,9 +115,7 @@ def test_routes_of_columns_and_of_no_tokens() -> None:
     wide = np.random.default_rng(3).standard_normal((5, 40)).astype(np.float32)
     made = config(24, 6)
     of_shared = torch.from_numpy(wide)[:, 33]
-    chosen, weights, shared = routing.route(
-        torch.from_numpy(wide)[:, 8:32], made, shared=of_shared
-    )
+    chosen, weights, shared = routing.route(torch.from_numpy(wide)[:, 8:32], made, shared=of_shared)
     assert shared is not None
     assert same(shared, sigmoid(wide[:, 33]))
     theirs = native(np.ascontiguousarray(wide[:, 8:32]), made)

@@ -69,9 +69,7 @@ def product_of_few(
     if chosen is not None:
         slots[0] = chosen.shape[1]
     each = list(zip(columns, slots, strict=True))
-    out = torch.empty(
-        (n, sum(wide * k for wide, k in each)), dtype=torch.float32, device=x.device
-    )
+    out = torch.empty((n, sum(wide * k for wide, k in each)), dtype=torch.float32, device=x.device)
     if not out.numel():
         return out
     x = x if x.stride(1) == 1 else x.contiguous()
@@ -242,9 +240,9 @@ def fused_product(
 ):  # fmt: skip
     """Every program takes one of the matrices, see ``_of_matrix``.
 
-    ``parts``: of each what :func:`planes_of` gives, column of the output, first program, number of programs, and
-    how often there are so many: of a stack once for each that is chosen.  ``room`` and ``float_room`` are the
-    same memory, ``size`` words to a program; after ``ints`` of them come floats.
+    ``parts``: of each what :func:`planes_of` gives, column of the output, first program, number of programs,
+    and how often there are so many: of a stack once for each that is chosen.  ``room`` and ``float_room`` are
+    the same memory, ``size`` words to a program; after ``ints`` of them come floats.
     """
     number = tl.program_id(1)
     mine = (number.to(tl.int64) * tl.num_programs(0) + tl.program_id(0)) * size

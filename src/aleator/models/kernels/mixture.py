@@ -1,7 +1,7 @@
 """The end of a mixture of experts for a few tokens in one launch: their last products, weighed and added.
 
-What comes before is in :mod:`aleator.models.kernels.fused` (norm, gate, up and activation of the chosen experts)
-and in :mod:`aleator.models.kernels.routing`.
+What comes before is in :mod:`aleator.models.kernels.fused` (norm, gate, up and activation of the chosen
+experts) and in :mod:`aleator.models.kernels.routing`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def mixed_products(
     residual: torch.Tensor | None = None,
     scale: float = 1.0,
 ) -> torch.Tensor:
-    """The products of the chosen experts, best first, then the shared one's, added by fused multiply-adds from 0.
+    """The products of the chosen experts, best first, then the shared one's, added by fused multiply-adds.
 
     Args:
         matrices: a stack of one for each expert, and the shared expert's if there is one.
@@ -64,7 +64,8 @@ def mixed_products(
     room = torch.empty((n * programs, ints + sums), dtype=torch.int32, device=x.device)
     _mixed_products[(n, programs)](
         tuple(listed), x, chosen, weights, shared_weight, residual, out, room, room.view(torch.float32),
-        used, x.stride(0), out.stride(0), 0 if residual is None else residual.stride(0), scale, ints + sums, ints,
+        used, x.stride(0), out.stride(0), 0 if residual is None else residual.stride(0), scale,
+        ints + sums, ints,
         FORMS=tuple(tuple(form_of(m).values()) for m in matrices),
         NATIVE=has_dp4a(x), R=width, G=length, maxnreg=REGISTERS, **EXACT,
     )  # fmt: skip
@@ -126,8 +127,8 @@ def _mixed_products(
 ):  # fmt: skip
     """Every so many tiles of R columns of one token.
 
-    ``parts``: of each what :func:`planes_of` gives, n_in, column of the input, and where in a program's memory its
-    rounded inputs are.  ``room`` and ``float_room`` are the same memory, ``size`` words to a program.
+    ``parts``: of each what :func:`planes_of` gives, n_in, column of the input, and where in a program's memory
+    its rounded inputs are.  ``room`` and ``float_room`` are the same memory, ``size`` words to a program.
     """
     number, programs = tl.program_id(1), tl.num_programs(1)
     token = tl.program_id(0).to(tl.int64)
@@ -163,4 +164,6 @@ def _mixed_products(
                 weight = tl.load(shared_weight + token + one)[:, None]
             total = tl.fma(weight, y, total)
         there = (tile * R + c < n_out)[None, :]
-        finish(total, out, out_stride, residual, residual_stride, factor, None, token + one, row, there)
+        finish(
+            total, out, out_stride, residual, residual_stride, factor, None, token + one, row, there
+        )

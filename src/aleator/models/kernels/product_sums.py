@@ -225,8 +225,8 @@ def float_sums(
     w, x, row, t, x_stride, n_in, chunks, weight, shift, mean, factor, times,
     NORM: tl.constexpr, T: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
-    """Rows ``t`` [T] of x, normalised first (see :func:`~aleator.models.kernels.norms.scaled`) and multiplied by
-    what is at ``times``, if there is anything, times rows ``row`` [R] of a matrix of floats, both int64;
+    """Rows ``t`` [T] of x, normalised first (see :func:`~aleator.models.kernels.norms.scaled`), multiplied by
+    what is at ``times``, if anything is, then times rows ``row`` [R] of a matrix of floats, both int64;
     float32 [T, R].
     """
     lane = tl.arange(0, 16)[None, :]

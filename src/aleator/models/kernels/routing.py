@@ -172,7 +172,9 @@ def route(
     n_rows, n = logits.shape
     chosen = torch.empty(n_rows, config.n_used, dtype=torch.int32, device=logits.device)
     weights = torch.empty(n_rows, config.n_used, dtype=torch.float32, device=logits.device)
-    shared_weight = None if shared is None else torch.empty(n_rows, dtype=torch.float32, device=logits.device)
+    shared_weight = (
+        None if shared is None else torch.empty(n_rows, dtype=torch.float32, device=logits.device)
+    )
     if n_rows == 0:
         return chosen, weights, shared_weight
     size = max(triton.next_power_of_2(n), 16)

@@ -323,10 +323,8 @@ class TorchOps:
         chosen, weights = route(logits.float(), config, choice_bias)
         return chosen, weights if scales is None else weights * scales[chosen]
 
-    def mixture(
-        self, parts: Mixture[Linear, torch.Tensor], gate_up: Chosen, down: Chosen
-    ) -> Mixed:
-        """What computes the experts of a mixture, ``gate_up`` and ``down`` the matrices of all, and adds them."""
+    def mixture(self, parts: Mixture[Linear, torch.Tensor], gate_up: Chosen, down: Chosen) -> Mixed:
+        """What computes a mixture's experts, ``gate_up`` and ``down`` the matrices of all, and adds them."""
         first, shared = parts.experts[0], parts.shared  # all are made alike
 
         def mixed(x: torch.Tensor, norm: Norm, routed: Routed, onto: Onto) -> torch.Tensor:

@@ -30,7 +30,9 @@ LOGITS, PADDED, PROBABILITIES = (tl.constexpr(i) for i in range(3))
 
 VALUE_STEPS = tl.constexpr(16)  # of a bisection: two bits of a key's value each
 KEY_STEPS = tl.constexpr(27)  # the same, then the bits of its token
-GATHERED = tl.constexpr(32)  # tiles that are gathered at once: where one step puts its keys follows from the last
+GATHERED = tl.constexpr(
+    32
+)  # tiles that are gathered at once: where one step puts its keys follows from the last
 
 
 @triton.jit
