@@ -282,7 +282,9 @@ class TritonOps(TorchOps):
     def mixture(self, parts: Mixture[Linear, torch.Tensor], gate_up: Chosen, down: Chosen) -> Mixed:
         """See :class:`TorchOps`; of few rows in two launches, without a norm of what is added."""
         plain, first, shared = super().mixture(parts, gate_up, down), parts.experts[0], parts.shared
-        made = [gate_up, down] if shared is None else [gate_up, down, shared.gate_up, shared.down]
+        made: list[object] = [gate_up, down]
+        if shared is not None:
+            made += [shared.gate_up, shared.down]
         listed = [each.parts for each in made if isinstance(each, Stacked | TritonLinear)]
         if len(listed) < len(made) or any(len(each) > 1 for each in listed):
             return plain  # matrices of one part have types of their own

@@ -30,9 +30,6 @@ LOGITS, PADDED, PROBABILITIES = (tl.constexpr(i) for i in range(3))
 
 VALUE_STEPS = tl.constexpr(16)  # of a bisection: two bits of a key's value each
 KEY_STEPS = tl.constexpr(27)  # the same, then the bits of its token
-GATHERED = tl.constexpr(
-    32
-)  # tiles that are gathered at once: where one step puts its keys follows from the last
 
 
 @triton.jit
@@ -86,34 +83,31 @@ def measure(z, top, c, KIND: tl.constexpr):
 
 
 @triton.jit
-def steps_of(n_selected, H: tl.constexpr, TILES: tl.constexpr = STEP):
-    """The end of a loop over blocks in steps of TILES: the selected tiles, then the table."""
-    end = (n_selected + TILES - 1) // TILES * TILES
+def steps_of(n_selected, H: tl.constexpr):
+    """The end of a loop over blocks in steps of STEP: the selected tiles, then the table."""
+    end = (n_selected + STEP - 1) // STEP * STEP
     if H > 0:
-        end += (H + TILES * TILE - 1) // (TILES * TILE) * TILES
+        end += (H + WIDTH - 1) // WIDTH * STEP
     return end
 
 
 @triton.jit
-def block_of(
-    source, first, n_selected, KIND: tl.constexpr, H: tl.constexpr, TILES: tl.constexpr = STEP
-):
+def block_of(source, first, n_selected, KIND: tl.constexpr, H: tl.constexpr):
     """Canonical values and tokens of a block, in order of id but for the table; and which are there.
 
     ``H``: slots of the table, 0 without one.
     """
-    SIZE: tl.constexpr = TILES * TILE
-    slot = first + tl.arange(0, TILES)
+    slot = first + tl.arange(0, STEP)
     tile = tl.load(source.tiles + slot, mask=slot < n_selected, other=0)
     token = tile[:, None] * TILE + tl.arange(0, TILE)[None, :]
-    there = tl.reshape((slot < n_selected)[:, None] & (token < source.n_vocab), [SIZE])
-    token = tl.reshape(token, [SIZE])
+    there = tl.reshape((slot < n_selected)[:, None] & (token < source.n_vocab), [WIDTH])
+    token = tl.reshape(token, [WIDTH])
     x = tl.load(source.logits + token, mask=there, other=float("-inf")).to(tl.float32)
     z = canonical(x, source.infinite, KIND != PROBABILITIES)
     if H > 0:
         z = tl.where(bit_of(source.words, token, there), z, float("-inf"))
-        tiled = (n_selected + TILES - 1) // TILES * TILES
-        at = (first - tiled) * TILE + tl.arange(0, SIZE)
+        tiled = (n_selected + STEP - 1) // STEP * STEP
+        at = (first - tiled) * TILE + tl.arange(0, WIDTH)
         own = (at >= 0) & (at < H)
         z = tl.where(own, tl.load(source.table_logits + at, mask=own, other=float("-inf")), z)
         token = tl.where(own, tl.load(source.table_ids + at, mask=own, other=0), token)
@@ -127,8 +121,8 @@ def gather(source, n_selected, floor, out, capacity, KIND: tl.constexpr, H: tl.c
     """Lists the keys of at least ``floor``, as far as they fit, by block; returns their count."""
     count = tl.zeros([], tl.int32)
     tl.debug_barrier()
-    for first in range(0, steps_of(n_selected, H, GATHERED), GATHERED):
-        z, token, there = block_of(source, first, n_selected, KIND, H, GATHERED)
+    for first in range(0, steps_of(n_selected, H), STEP):
+        z, token, there = block_of(source, first, n_selected, KIND, H)
         keys = order_key(z, token)
         keep = there & (keys >= floor)
         place = count + tl.cumsum(keep.to(tl.int32), axis=0) - 1
