@@ -54,6 +54,26 @@ def test_launches_follow_the_layers(tmp_path: Path) -> None:
     assert per_layer <= 6
 
 
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [("mixtral", 8), ("qwen3moe", 8), ("qwen2moe", 8), ("gpt-oss", 8), ("granitemoe", 8), ("llama4", 9)],
+)  # fmt: skip
+def test_mixtures_are_few_launches(name: str, most: int, tmp_path: Path) -> None:
+    for step in plan_of(tmp_path / "m.gguf", name).steps:
+        for kind, part in step.parts.items():
+            if "experts" in kind:
+                assert part.launches <= most * part.layers, (kind, step.sequences)
+
+
+@pytest.mark.parametrize(
+    ("name", "most"), [("deepseek2", 17), ("minicpm3", 10), ("mamba2", 6), ("qwen3next", 12)]
+)
+def test_other_layers_are_few_launches(name: str, most: int, tmp_path: Path) -> None:
+    parts = plan_of(tmp_path / "m.gguf", name).steps[0].parts
+    counts = {k: p.launches / p.layers for k, p in parts.items() if p.layers}
+    assert max(counts.values()) <= most, counts
+
+
 def test_only_the_experts_in_use_are_read(tmp_path: Path) -> None:
     spec = MODELS["qwen3moe"]
     assert isinstance(spec, Spec)

@@ -16,7 +16,8 @@ import aleator
 from aleator.core.errors import CacheFull, ParameterError
 from aleator.device.chain import DeviceChain
 from aleator.generate import Batch, Context
-from aleator.generate.multi_step import DecodeLoop, Drawn, Feed
+from aleator.generate.feeds import Drawn, Feed
+from aleator.generate.multi_step import DecodeLoop
 from aleator.samplers import SamplerChain
 from aleator.samplers import index as S
 from tests.conftest import MakeDecoder

@@ -69,7 +69,7 @@ def test_routes_are_the_reference(scores: Scores, facts: dict[str, Any], biased:
 @pytest.mark.parametrize("biased", [False, True])
 def test_routes_in_torch(scores: Scores, biased: bool) -> None:
     torch = pytest.importorskip("torch")
-    from aleator.models.layers.ops import route
+    from aleator.models.layers.routing import route
 
     rng = np.random.default_rng(1)
     logits = (3 * rng.standard_normal((20, 24))).astype(np.float32)

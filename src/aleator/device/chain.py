@@ -274,6 +274,10 @@ class DeviceChain:
         self._check_width(logits)
         return self._backend.sample(logits.detach(), allowed, live)
 
+    def step(self, logits: Tensor, live: Tensor) -> Tensor:
+        """What :meth:`sample` gives after :meth:`before_replays`: the host counts and checks nothing here."""
+        return self._backend.step(logits, None, live)
+
     def _check_width(self, logits: Tensor) -> None:
         if logits.shape[1] != self.n_vocab:
             raise LogitsError(

@@ -29,6 +29,7 @@ from aleator.core.options import declarations, takes
 from aleator.core.threads import MAX_THREADS
 from aleator.generate.options import ContextOptions
 from aleator.models.decoder import Decoder
+from aleator.models.step import Draw
 
 if TYPE_CHECKING:
     from aleator.generate.arrival import Arrival, LookUp, Wake  # loads SQLite
@@ -258,13 +259,13 @@ class Context(Uncopyable):
         self._step = computed.over(self.cache.pool, self.flash_attn)
         self.cache.journal.lock_timeout = chosen.lock_timeout
         self._process = os.getpid()
-        # The last decode's logits and their tokens' batch indices.
-        self._last: tuple[Any, list[int]] = (None, [])
+        self._last: tuple[Any, list[int]] = (None, [])  # logits, and their tokens' batch indices
 
-    def decode(self, batch: Batch) -> Any:
+    def decode(self, batch: Batch, draw: Draw | None = None) -> Any:
         """Run a batch of any length and store its tokens in the cache.
 
-        Whatever is raised, KeyboardInterrupt included, leaves the cache exactly as it was.
+        Whatever is raised, KeyboardInterrupt included, leaves the cache exactly as it was.  ``draw`` is made of
+        the logits where all tokens want theirs, and one micro-batch has them in order.
 
         Returns:
             Logits of the tokens that wanted them, float32 [rows, n_vocab], in batch order; with
@@ -281,9 +282,9 @@ class Context(Uncopyable):
         """
         if not isinstance(batch, Batch):
             raise InvalidBatch(-1, f"decode takes a Batch, not {batch!r}")
-        return self.cache.journal.run(self._decode, batch)
+        return self.cache.journal.run(self._decode, batch, draw)
 
-    def _decode(self, batch: Batch) -> Any:
+    def _decode(self, batch: Batch, draw: Draw | None) -> Any:
         pool, config, check = self.cache.pool, self.decoder.config, self.decoder.weights.check
         check.raise_found()
         pool.defrag_if_asked()
@@ -299,7 +300,8 @@ class Context(Uncopyable):
             if self.abort_callback is not None and self.abort_callback():
                 raise Aborted(len(rows))
             given = inputs[part.tokens]
-            rows.append(self._step.run(given, part.positions, part, part.wanted, threads))
+            whole = draw if len(part.wanted) == len(plan) and plan.rows is None else None
+            rows.append(self._step.run(given, part.positions, part, part.wanted, threads, whole))
         out = self._step.joined(rows, plan.rows, self.device)
         if isinstance(out, np.ndarray):
             check.raise_found(out)

@@ -259,15 +259,18 @@ class Launches(TorchDispatchMode):  # type: ignore[no-untyped-call]
         part.launches += 1
         part.kernels += 1
         named = dict(zip(kernel.arg_names, args, strict=False)) | constants
+        # Of several matrices only the first is one of experts.
+        first = _tensors(named["parts"][0]) if "parts" in named else _tensors(list(named.values()))
         for tensor in _tensors(list(named.values())):
             if _memory(tensor) in self._weights:
-                part.weights += _read(named, tensor)
+                stacked = any(tensor is each for each in first)
+                part.weights += _read(named, tensor, stacked)
 
 
-def _read(named: dict[str, Any], tensor: torch.Tensor) -> int:
-    """Bytes of a tensor of weights that a launch reads."""
-    expert, ids = named.get("expert"), named.get("ids")
-    if expert is not None:  # no two tokens share an expert, as far as there are enough
+def _read(named: dict[str, Any], tensor: torch.Tensor, stacked: bool) -> int:
+    """Bytes of a tensor of weights that a launch reads; ``stacked``: it may be one of experts."""
+    expert, ids = named.get("expert", named.get("chosen")), named.get("ids")
+    if expert is not None and stacked:  # no two tokens share an expert, as far as there are enough
         n = len(tensor)
         return int(tensor.nbytes // n * min(n, expert.numel()))
     if ids is not None:  # rows of an embedding

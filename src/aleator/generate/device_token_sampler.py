@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from aleator.cache.devices import Device
@@ -23,8 +25,9 @@ from aleator.generate.logprobs import (
     reported_logprobs,
     top_logprobs,
 )
-from aleator.generate.request_state import RequestState
+from aleator.generate.request_state import Proposal, RequestState
 from aleator.generate.token_sampler import Logits, SampledToken, SampleTask, host_rows
+from aleator.models.step import Draw
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +57,8 @@ class DeviceTokenSampler:
             kernels="torch" if device.type == "cpu" else "auto",
             logprobs=max(asked) if asked else None,
         )
+        self._draw: ChainDraw | None = None
+        self._last = torch.zeros(len(states), dtype=torch.int64, device=self.chain.device)
         self._rows = {state: row for row, state in enumerate(states)}
         for state, row in self._rows.items():
             self.chain.set_row(row, state.chain)
@@ -63,6 +68,27 @@ class DeviceTokenSampler:
     def row_of(self, state: RequestState) -> int:
         """The row of the chain that samples for a request."""
         return self._rows[state]
+
+    def runs_on_device(self, state: RequestState) -> bool:
+        """Whether the host need not look at its tokens: no constraint, and all samplers run on the device."""
+        on_host = self.chain.runs_on_host(self._rows[state])
+        return state.completer is None and not state.chain.constraints and not on_host
+
+    def draw(self, rows: Sequence[Proposal]) -> ChainDraw | None:
+        """See :class:`~aleator.generate.token_sampler.TokenSampler`; None where the host must see tokens."""
+        alone = all(
+            len(tokens) == 1 and state.search is None and self.runs_on_device(state)
+            for state, tokens in rows
+        )
+        self._draw = self.draws([self._rows[state] for state, _ in rows]) if alone else None
+        return self._draw
+
+    def draws(self, rows: Sequence[int], fed: bool = False) -> ChainDraw:
+        """What draws for rows of the chain, in the step of a token each.
+
+        ``fed``: the step decodes what the rows have drawn last, which the host has not seen.
+        """
+        return ChainDraw(self.chain, self._last, rows, fed)
 
     def sample(self, tasks: Sequence[SampleTask], logits: Logits) -> list[SampledToken]:
         """See :class:`~aleator.generate.token_sampler.TokenSampler`."""
@@ -107,6 +133,10 @@ class DeviceTokenSampler:
 
     def _sample(self, tasks: Sequence[SampleTask], rows: Logits) -> list[int]:
         """Tokens by row of the chain; -1 in rows without a task."""
+        draw, self._draw = self._draw, None
+        if draw is not None and draw.made is not None:
+            made: list[int] = draw.made.tolist()
+            return made
         logits = torch.from_numpy(rows) if isinstance(rows, np.ndarray) else rows
         batch = self.chain.max_batch
         order = [0] * batch
@@ -120,6 +150,52 @@ class DeviceTokenSampler:
             logits = logits.index_select(0, torch.tensor(order).to(logits.device))
         tokens: list[int] = self.chain.sample(logits, live=live).tolist()
         return tokens
+
+
+class ChainDraw(Draw):
+    """Draws a token for some rows of a chain, in the graph of the step that gives their logits.
+
+    Args:
+        last: int64 [max_batch], where the rows' tokens are kept for the next step.
+        rows: of the chain; row i of the logits is that of ``rows[i]``.
+        fed: the step decodes those tokens.
+    """
+
+    def __init__(
+        self, chain: DeviceChain, last: torch.Tensor, rows: Sequence[int], fed: bool
+    ) -> None:
+        self.chain, self.device, self._last = chain, chain.device, last
+        self._rows, self._fed = list(rows), fed
+        self._counts = [int(row in rows) for row in range(len(last))]
+        self._launches = chain.launches(len(last))
+
+    @property
+    def key(self) -> Hashable:
+        """The chain, and what its kernels are."""
+        return self.chain, self._launches
+
+    def arrays(self, n: int) -> dict[str, npt.NDArray[Any]]:
+        """The rows of logits of the chain's rows, which of these draw, and where the step's ids are."""
+        order, ids = np.zeros(len(self._last), np.int64), np.arange(n) + len(self._last)
+        order[self._rows] = np.arange(len(self._rows))
+        if self._fed:
+            ids[: len(self._rows)] = self._rows
+        return {"order": order, "live": np.array(self._counts, np.int32), "ids": ids}
+
+    def inputs(self, ids: torch.Tensor, arrays: Mapping[Any, torch.Tensor]) -> torch.Tensor:
+        """The rows' last tokens, or ``ids``."""
+        return torch.cat((self._last, ids)).index_select(0, arrays["ids"])
+
+    def compute(self, logits: torch.Tensor, arrays: Mapping[Any, torch.Tensor]) -> torch.Tensor:
+        """Tokens int64 [max_batch], -1 in rows that draw none."""
+        own = logits[:, : self.chain.n_vocab].index_select(0, arrays["order"])
+        drawn = self.chain.step(own, arrays["live"] > 0)
+        torch.clamp(drawn, min=0, out=self._last)  # nothing is decoded after a row without a token
+        return drawn
+
+    def begin(self) -> None:
+        """The chain counts, and sees that there is room."""
+        self.chain.before_replays(self._counts, launches=self._launches)
 
 
 def _of_row(logits: Logits, row: int, token: int, top: int, token_bytes: TokenBytes) -> Logprobs:

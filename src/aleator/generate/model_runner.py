@@ -30,6 +30,7 @@ from aleator.generate.token_sampler import (
     TokenSampler,
     host_rows,
 )
+from aleator.models.step import Draw
 
 if TYPE_CHECKING:
     from aleator.generate.arrival import Wake  # loads SQLite
@@ -108,9 +109,9 @@ class ModelRunner:
             state.guidance.computed = 0
         self._cut(state)
 
-    def logits(self, batch: Batch) -> Logits:
+    def logits(self, batch: Batch, draw: Draw | None = None) -> Logits:
         """Logits [n, V] of the wanted tokens, without rows of the output matrix that stand for no token."""
-        rows: Logits = self.context.decode(batch)[:, : self._n_tokens]
+        rows: Logits = self.context.decode(batch, draw)[:, : self._n_tokens]
         return rows
 
     def step(self, rows: Sequence[Proposal], chunks: Sequence[Chunk] = ()) -> None:
@@ -139,7 +140,7 @@ class ModelRunner:
         n_rows = len(batch)
         ends = add_chunks(batch, chunks, n_rows)
         started = perf_counter()
-        logits = self.logits(batch)
+        logits = self.logits(batch, None if chunks else self.sampler.draw(rows))
         if not rows:
             self.beginnings.computed(len(batch), perf_counter() - started)
         if not chunks:

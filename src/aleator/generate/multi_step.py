@@ -6,8 +6,6 @@ Positions, counts and ends are kept in tensors on the device.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import field
-from functools import partial
 
 import numpy as np
 import torch
@@ -17,16 +15,16 @@ from aleator.cache.pools.hybrid import HybridPool
 from aleator.cache.storage.tensors import current
 from aleator.core.arrays import Int64s
 from aleator.core.errors import LogitsError, ParameterError
-from aleator.core.records import dataclass
 from aleator.device.backends.backend import Launches
 from aleator.device.chain import DeviceChain
 from aleator.device.selection import captures_graphs
 from aleator.generate.completion import Detokenizer
 from aleator.generate.context import Batch, Context, Prefixes
 from aleator.generate.device_token_sampler import DeviceTokenSampler
-from aleator.generate.logprobs import Logprobs, LogprobsOf, TokenBytes, reported_logprobs
+from aleator.generate.feeds import Drawn, Feed
 from aleator.generate.model_runner import ModelRunner
 from aleator.generate.prompt_chunks import Chunk
+from aleator.generate.replayed_steps import ReplayLoop
 from aleator.generate.request_state import Proposal, RequestState
 from aleator.generate.reserved_cells import ReservedCells
 from aleator.generate.token_sampler import TokenSampler
@@ -36,50 +34,6 @@ from aleator.models.torch_decoder import in_torch
 
 MOST_STEPS = 4096
 """Steps of a run at most."""
-
-
-def _no_logprobs(token: int, top: int, token_bytes: TokenBytes) -> Logprobs:
-    raise ParameterError("logprobs", "the device chain was made without logprobs")
-
-
-@dataclass(frozen=True)
-class Feed:
-    """Where one sequence stands.
-
-    Attributes:
-        seq: of the cache, which holds positions 0 to ``pos`` - 1.
-        token: the token drawn last, not decoded yet.
-        limit: tokens to draw at most, 1 or more.
-        heeds_ends: an end-of-generation token ends it.
-    """
-
-    row: int
-    seq: int
-    token: int
-    pos: int
-    limit: int
-    heeds_ends: bool = True
-
-
-@dataclass
-class Drawn:
-    """What came of a feed: the tokens drawn, each with what the chain's report says of it, if there is one.
-
-    All but the last are in the cache, and so is the feed's own.  ``failed``: after the last of them there was
-    no token that may be drawn.
-    """
-
-    tokens: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    top_ids: list[list[int]] = field(default_factory=list)
-    top_logprobs: list[list[float]] = field(default_factory=list)
-    failed: bool = False
-
-    def logprobs_of(self, i: int) -> LogprobsOf:
-        """Those of token ``i``, where the chain reports them."""
-        if not self.logprobs:
-            return _no_logprobs
-        return partial(reported_logprobs, self.logprobs[i], self.top_ids[i], self.top_logprobs[i])
 
 
 class DecodeLoop:
@@ -322,12 +276,15 @@ class DecodeLoop:
 def check_model(context: Context) -> None:
     """Refuse a model whose steps cannot be made ahead."""
     cache, decoder = context.cache, context.decoder
+    exact = decoder.dtype == EXACT  # the host knows all of a step but its tokens
     what = "recurrent states" if decoder.recurrent_shapes else ""
     if not what and isinstance(cache.pool, HybridPool):
         what = "sliding windows or recurrent states in some of its layers"
-    if not what and decoder.uses_positions:
+    if not what and decoder.uses_positions and not exact:
         what = "positions besides rotation"
-    if decoder.config.experts is not None:
+    if not what and exact and getattr(cache.pool, "n_pos_per_embd", 1) > 1:
+        what = "cells that keep token ids"
+    if decoder.config.experts is not None and not exact:
         raise ParameterError(
             "multi_step",
             f"multi_step records a step's operations on the device, and which experts of "
@@ -339,12 +296,6 @@ def check_model(context: Context) -> None:
             f"multi_step needs a model whose layers all have attention over the whole text, and whose "
             f"positions only rotate; this one ({decoder.config.architecture}) has {what}: give "
             "multi_step=1",
-        )
-    if decoder.dtype == EXACT:
-        raise ParameterError(
-            "multi_step",
-            "multi_step records the steps of PyTorch's form, and dtype='exact' captures each of its own in a "
-            "graph: give multi_step=1, or load the model with another dtype",
         )
     if len(set(decoder.places)) > 1:
         raise ParameterError(
@@ -384,13 +335,13 @@ class MultiStepRunner(ModelRunner):
                 "sampling_device='device'",
             )
         self._states, self._on_device = states, sampler
-        self._loop = DecodeLoop(
-            context,
-            sampler.chain,
-            multi_step,
-            n_vocab=n_tokens,
-            ends=(token for token in detokenizer.eog if token < n_tokens),
-        )
+        ends = [token for token in detokenizer.eog if token < n_tokens]
+        self._loop: DecodeLoop | ReplayLoop
+        if context.decoder.dtype == EXACT:
+            check_model(context)
+            self._loop = ReplayLoop(context, sampler, multi_step, ends)
+        else:
+            self._loop = DecodeLoop(context, sampler.chain, multi_step, n_vocab=n_tokens, ends=ends)
 
     def step(self, rows: Sequence[Proposal], chunks: Sequence[Chunk] = ()) -> None:
         """Sample several tokens of each request before the host looks at any of them.
@@ -398,7 +349,7 @@ class MultiStepRunner(ModelRunner):
         With prompts to compute, or if the host must look at the tokens of some request, do what
         :meth:`ModelRunner.step` does.
         """
-        if chunks or not all(map(self._runs_on_device, self._states)):
+        if chunks or not all(map(self._on_device.runs_on_device, self._states)):
             super().step(rows, chunks)
             return
         states = [state for state, _ in rows]
@@ -414,7 +365,7 @@ class MultiStepRunner(ModelRunner):
         for state, feed, drawn in zip(states, feeds, found, strict=True):
             for i, token in enumerate(drawn.tokens):
                 if state.completion.done:  # by a stop string
-                    self._loop.chain.rollback(feed.row, len(drawn.tokens) - i)
+                    self._on_device.chain.rollback(feed.row, len(drawn.tokens) - i)
                     self.context.cache.seq_rm(state.seq, len(state.tokens), -1)
                     break
                 state.tokens.append(state.drawn)
@@ -426,8 +377,3 @@ class MultiStepRunner(ModelRunner):
                 raise LogitsError(
                     f"sequence {state.seq}: no token that may be drawn has a finite logit"
                 )
-
-    def _runs_on_device(self, state: RequestState) -> bool:
-        """Whether the host need not look at its tokens: no constraint, and all samplers run on the device."""
-        on_host = self._on_device.chain.runs_on_host(self._on_device.row_of(state))
-        return state.completer is None and not state.chain.constraints and not on_host

@@ -17,7 +17,8 @@ from aleator.core.errors import LogitsError
 from aleator.core.records import dataclass
 from aleator.generate.complete_grammar import Work
 from aleator.generate.logprobs import LogprobsOf, top_logprobs, with_kept
-from aleator.generate.request_state import RequestState
+from aleator.generate.request_state import Proposal, RequestState
+from aleator.models.step import Draw
 from aleator.samplers import sample_batch
 from aleator.samplers.kept_tokens import KeptRow
 
@@ -96,6 +97,10 @@ def _told(row: Floats, kept: KeptRow | None) -> LogprobsOf:
 class TokenSampler(Protocol):
     """Draws tokens for requests, from logits [n, V]."""
 
+    def draw(self, rows: Sequence[Proposal]) -> Draw | None:
+        """What draws in the step that decodes ``rows`` and nothing else; None: it has to give logits."""
+        ...
+
     def sample(self, tasks: Sequence[SampleTask], logits: Logits) -> list[SampledToken]:
         """Sample one token for each task; a request has one task at most."""
         ...
@@ -106,6 +111,9 @@ class HostTokenSampler:
 
     def __init__(self, n_threads: int | None = 0) -> None:
         self._n_threads = n_threads
+
+    def draw(self, rows: Sequence[Proposal]) -> None:
+        """See :class:`TokenSampler`: the host sees logits first."""
 
     def sample_together(self, tasks: Sequence[SampleTask], rows: Floats) -> Sequence[SampleTask]:
         """Sample in one native call where nothing but the chain decides; returns all tasks, those with tokens.

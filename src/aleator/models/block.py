@@ -12,7 +12,7 @@ import torch
 from aleator.models.layers.feed_forward import feed_forward
 from aleator.models.layers.layer import LayerWeights
 from aleator.models.layers.linear import Linear
-from aleator.models.layers.norms import as_it_is
+from aleator.models.layers.norms import Norm, as_it_is
 from aleator.models.layers.ops import Attending, Onto, TorchOps
 from aleator.models.layers.parts import Attention, Latent
 from aleator.models.layers.passes import Pass
@@ -84,7 +84,7 @@ class Block:
         q = self.ops.finish(q, k, v, self.attending, batch)
         mixed = None
         if self.beside is not None:
-            mixed = self.beside.mixed(self.attn_norm(x), batch, rows)
+            mixed = self.beside.mixed(x, self.attn_norm, batch, rows)
         if rows is not None and len(rows) == 0:
             return x[:0]
         attended = self.ops.attend(q, self.attending, batch).to(x)
@@ -97,7 +97,7 @@ class Block:
         taken, scale = x, self.config.residual_scale
         x = self.ops.product(self.parts.output, attended, onto=Onto(x, scale, self.post_norms[0]))
         if mixed is not None:
-            x = x + mixed * scale
+            x = self.ops.add(mixed, Onto(x, scale))
         if self.ffn is None:
             return x
         onto = Onto(x, scale, self.post_norms[1])
@@ -112,7 +112,7 @@ class Block:
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """Queries [T, H, D], keys [T, G, D], values [T, G, Dv], and gates [T, H * D] if there are any."""
         if self.latent is not None:
-            return *self.latent.heads(self.attn_norm(x)), None
+            return *self.latent.heads(x, self.attn_norm), None
         parts, clamp = self.parts, self.config.qkv_clamp
         if parts.qkv is None:
             raise TypeError("a layer without queries")
@@ -149,27 +149,28 @@ class LatentHeads:
     def __init__(
         self, parts: Latent[Linear, torch.Tensor], n_heads: int, eps: float, ops: TorchOps
     ) -> None:
-        self._parts, self._n_heads = parts, n_heads
+        self._parts, self._n_heads, self._ops = parts, n_heads, ops
         self._query_norm = ops.norm("rms", parts.query_norm, eps)
         self._norm = ops.norm("rms", parts.norm, eps)
         self._key_up, self._value_up = ops.each_head(parts.key_up), ops.each_head(parts.value_up)
         self.values_in_keys = parts.config.rank if parts.config.compressed else 0
 
-    def heads(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def heads(self, x: torch.Tensor, norm: Norm) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Queries [T, H, D], keys [T, G, D] and values [T, G, Dv] of x [T, n_embd], not rotated yet."""
         parts, config, t = self._parts, self._parts.config, x.shape[0]
-        q = parts.query(x)
+        q, low = self._ops.products([parts.query, parts.compress], x, norm)
         if parts.query_up is not None:
-            q = parts.query_up(self._query_norm(q))
+            q = self._ops.product(parts.query_up, q, self._query_norm)
         q = q.view(t, self._n_heads, config.head_dim)
-        low = parts.compress(x)
-        compressed, rotated = self._norm(low[:, : config.rank]), low[:, config.rank :]
+        compressed, rotated = low[:, : config.rank], low[:, config.rank :]
         plain = config.head_dim - parts.rotated
         if parts.expand is None:
             taken = self._key_up(q[:, :, :plain])
-            key = torch.cat((compressed, rotated), -1)[:, None]
+            key = torch.cat((self._norm(compressed), rotated), -1)[:, None]
             return torch.cat((taken, q[:, :, plain:]), -1), key, key[:, :, :0]
-        both = parts.expand(compressed).view(t, self._n_heads, plain + config.head_dim_v)
+        both = self._ops.product(parts.expand, compressed, self._norm).view(
+            t, self._n_heads, plain + config.head_dim_v
+        )
         shared = rotated[:, None].expand(t, self._n_heads, parts.rotated)
         return q, torch.cat((both[:, :, :plain], shared), -1), both[:, :, plain:]
 

@@ -33,7 +33,7 @@ from aleator.models.layers.parts import TABLE, Attention, LayerEmbedding, LayerE
 from aleator.models.layers.recurrent_parts import FeedForwardAlone, Stateful
 from aleator.models.layers.stored import Floats, StoredLayer, StoredWeight, stored_weight
 from aleator.models.placement import ON_CPU
-from aleator.models.step import Inputs, Step
+from aleator.models.step import Draw, Inputs, Step
 
 if TYPE_CHECKING:
     from aleator.cache.rows.batch import MicroBatch
@@ -204,6 +204,7 @@ class NativeStep(Step):
         cells: MicroBatch | HybridBatch | RecurrentBatch,
         wanted: npt.NDArray[np.int64],
         n_threads: int | None = None,
+        draw: Draw | None = None,
     ) -> npt.NDArray[np.float32]:
         self._decoder.check_positions(positions)
         logits = np.empty((len(wanted), self.n_vocab), np.float32)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,39 @@ from aleator.cache.devices import Device
 
 Inputs = npt.NDArray[np.int64] | npt.NDArray[np.float32]
 """Token ids [T], or input vectors [T, n_embd]."""
+
+
+class Draw(ABC):
+    """What is made of a step's logits on their device, in the step's graph: the next tokens.
+
+    Attributes:
+        device: where it is made, as PyTorch names it; a step elsewhere gives logits alone.
+        made: what came of it; None: there are logits alone.
+    """
+
+    device: Any
+    made: Any = None
+
+    @property
+    @abstractmethod
+    def key(self) -> Hashable:
+        """Its operations: a graph holds as long as this is equal."""
+
+    @abstractmethod
+    def arrays(self, n: int) -> dict[str, npt.NDArray[Any]]:
+        """What it reads of the host in a step of ``n`` tokens, always of the same sizes."""
+
+    @abstractmethod
+    def inputs(self, ids: Any, arrays: Mapping[Any, Any]) -> Any:
+        """The ids of the step's tokens, on the device; ``ids``: what the host takes them for."""
+
+    @abstractmethod
+    def compute(self, logits: Any, arrays: Mapping[Any, Any]) -> Any:
+        """What it makes of logits [n, n_vocab], without waiting for the device."""
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Take note on the host that it will be made, by :meth:`compute` or by a replay of its graph."""
 
 
 class Step(ABC):
@@ -26,6 +59,7 @@ class Step(ABC):
         cells: Any,
         wanted: npt.NDArray[np.int64],
         n_threads: int | None = None,
+        draw: Draw | None = None,
     ) -> Any:
         """Compute one micro-batch of T tokens.
 
@@ -35,6 +69,8 @@ class Step(ABC):
             cells: what the cache gave the micro-batch: where tokens are stored and what they attend to.
             wanted: ascending indices of the tokens whose logits are computed.
             n_threads: threads to use, 1 to 256; None: as many as there are cores.
+            draw: what is made of the logits of a step in which all tokens want theirs.  Where steps are not
+                captured nothing is made.
 
         Returns:
             Logits, float32 [len(wanted), n_vocab], as :meth:`joined` takes them.

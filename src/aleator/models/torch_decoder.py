@@ -35,7 +35,7 @@ from aleator.models.layers.recurrent import (
 )
 from aleator.models.layers.rotary import Rotary
 from aleator.models.placement import Place
-from aleator.models.step import Inputs, Step
+from aleator.models.step import Draw, Inputs, Step
 
 if TYPE_CHECKING:
     from aleator.models.weights import Weights
@@ -255,6 +255,7 @@ class TensorStep(Step):
         cells: Any,
         wanted: npt.NDArray[np.int64],
         n_threads: int | None = None,
+        draw: Draw | None = None,
     ) -> torch.Tensor:
         """See :class:`Step`; None leaves PyTorch's own number of threads."""
         if n_threads is not None and n_threads != torch.get_num_threads():

@@ -18,7 +18,7 @@ from aleator.models.kernels.runs import Runs, numbers_of
 from aleator.models.kernels.seen import SeenTensors, sight
 from aleator.models.layers.passes import Pass
 from aleator.models.layers.rotary import Rotary
-from aleator.models.step import Inputs
+from aleator.models.step import Draw, Inputs
 
 if TYPE_CHECKING:
     from aleator.models.torch_decoder import TorchDecoder
@@ -136,8 +136,8 @@ class StepInputs:
             for seen, part in zip(self._sights.values(), self._kinds.values(), strict=True)
         )
 
-    def packed(self, shape: Shape) -> Packed[Any]:
-        """The arrays, made as large as ``shape`` says."""
+    def packed(self, shape: Shape, draw: Draw | None = None) -> Packed[Any]:
+        """The arrays, made as large as ``shape`` says, and those of ``draw``."""
         decoder, n, positions = self._decoder, shape.tokens, _longer(self._positions, shape.tokens)
         arrays: dict[Any, npt.NDArray[Any]] = {"inputs": _longer(self._inputs, n)}
         if decoder.n_positions is not None:
@@ -161,6 +161,8 @@ class StepInputs:
                 arrays["at", windowed] = _longer(seen.positions, listed)
             if back is not None and seen.rows is not None:
                 arrays["rows", windowed], arrays["back", windowed] = seen.rows, back
+        if draw is not None:
+            arrays.update(draw.arrays(n))
         return Packed(arrays)
 
     def given(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -14,6 +14,7 @@ from aleator.models.kernels.attention import attend
 from aleator.models.kernels.cells import side, store
 from aleator.models.kernels.fused import product_of_few
 from aleator.models.kernels.heads import Heads, finish
+from aleator.models.kernels.mixture import mixed_products
 from aleator.models.kernels.norms import RowNorm
 from aleator.models.kernels.planes import Planes, joined, planes, stack
 from aleator.models.kernels.product import (
@@ -28,7 +29,17 @@ from aleator.models.layers.expert_tensors import ExpertMatrix, expert_tensors, m
 from aleator.models.layers.layer import LayerWeights
 from aleator.models.layers.linear import Linear
 from aleator.models.layers.norms import Norm, as_it_is
-from aleator.models.layers.ops import Attending, Chosen, Deltas, Onto, Scanned, TorchOps
+from aleator.models.layers.ops import (
+    Attending,
+    Chosen,
+    Deltas,
+    Mixed,
+    Onto,
+    Routed,
+    Router,
+    Scanned,
+    TorchOps,
+)
 from aleator.models.layers.passes import Pass
 from aleator.models.layers.recurrent_parts import HeadSpace
 from aleator.models.layers.rotary import Rotary
@@ -37,6 +48,7 @@ from aleator.models.triton_inputs import TritonPass
 if TYPE_CHECKING:
     from aleator.models.experts import ExpertsConfig
     from aleator.models.layers.ops import Spaces
+    from aleator.models.layers.parts import Mixture
     from aleator.models.layers.recurrent_parts import DeltaNet, Stateful
 
 
@@ -68,6 +80,25 @@ class TritonLinear:
             if part.block not in rounded:
                 rounded[part.block] = round_rows(x, part.block)
             product(part, rounded[part.block], to, residual, scale)
+
+
+class Stacked:
+    """Matrices of one shape and type, of which every token goes through those that are chosen for it.
+
+    ``listed``: of each matrix its parts, which are taken out.
+    """
+
+    def __init__(self, listed: Sequence[list[Planes]]) -> None:
+        self.parts = [stack(column) for column in zip(*listed, strict=True)]
+        for each in listed:  # they are in the stack
+            each.clear()
+
+    def __call__(self, x: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+        """See :data:`~aleator.models.layers.ops.Chosen`."""
+        rows, flat = x.reshape(-1, x.shape[-1]), numbers.reshape(-1).to(torch.int32)
+        made = [product(part, rows, expert=flat) for part in self.parts]
+        given = made[0] if len(made) == 1 else torch.cat(made, -1)
+        return given.view(*numbers.shape, -1)
 
 
 class TritonEmbedding:
@@ -108,8 +139,7 @@ class TritonOps(TorchOps):
         few = len(x) <= FEW
         within = few and (single or not gated)  # whether the product's launch activates too
         if few:
-            own = norm if isinstance(norm, RowNorm) else None
-            made = gate if within else ""
+            made, own = gate if within else "", _row_norm(norm)
             y = product_of_few(matrix.parts, x, own, made, gated and within, residual, scale)
         elif after is not None:
             y = torch.empty_like(after.residual)
@@ -119,6 +149,20 @@ class TritonOps(TorchOps):
         if gate and not within:
             y = self.activated(y, gate, gated)
         return y if onto is None or after is not None else self.add(y, onto)
+
+    def products(
+        self, matrices: Sequence[Linear], x: torch.Tensor, norm: Norm
+    ) -> list[torch.Tensor]:
+        """See :class:`TorchOps`; of few rows one launch for every two, if each is of one type."""
+        stored = [each for each in matrices if isinstance(each, TritonLinear)]
+        if len(x) > FEW or len(stored) < len(matrices):
+            return super().products(matrices, x, norm)
+        made: list[torch.Tensor] = []
+        for i in range(0, len(stored), 2):
+            pair = stored[i : i + 2]
+            y = product_of_few([part for each in pair for part in each.parts], x, _row_norm(norm))
+            made += torch.split(y, [sum(part.n_out for part in each.parts) for each in pair], -1)
+        return made
 
     def add(self, y: torch.Tensor, onto: Onto) -> torch.Tensor:
         if isinstance(onto.norm, RowNorm) and onto.norm.kind == "rms":
@@ -194,27 +238,37 @@ class TritonOps(TorchOps):
         if not matrices:
             return super().each_head(matrices)
         chosen = self.chosen(matrices)
+        device = chosen.parts[0].low.device
+        of_few = torch.arange(len(matrices), dtype=torch.int32, device=device).repeat(FEW, 1)
 
         def products(x: torch.Tensor) -> torch.Tensor:
-            heads = torch.arange(len(matrices), device=x.device).expand(len(x), -1)
-            return chosen(x, heads)
+            few = len(x) <= FEW
+            return chosen(x, of_few[: len(x)] if few else of_few[:1].expand(len(x), -1))
 
         return products
 
-    def chosen(self, matrices: Sequence[Linear]) -> Chosen:
+    def chosen(self, matrices: Sequence[Linear]) -> Stacked:
         """See :class:`TorchOps`; nothing waits for the device."""
-        listed = [each.parts for each in matrices if isinstance(each, TritonLinear)]
-        parts = [stack(column) for column in zip(*listed, strict=True)]
-        for each in listed:  # they are in the stack
-            each.clear()
+        return Stacked([each.parts for each in matrices if isinstance(each, TritonLinear)])
 
-        def products(x: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
-            rows, flat = x.reshape(-1, x.shape[-1]), numbers.reshape(-1).to(torch.int32)
-            made = [product(part, rows, expert=flat) for part in parts]
-            given = made[0] if len(made) == 1 else torch.cat(made, -1)
-            return given.view(*numbers.shape, -1)
+    def router(self, parts: Mixture[Linear, torch.Tensor]) -> Router:
+        """See :class:`TorchOps`; of few rows in two launches."""
+        plain, matrix, vector = super().router(parts), parts.router, parts.shared_router
+        if not isinstance(matrix, TritonLinear):
+            return plain
+        n, matrices = parts.config.n_experts, [*matrix.parts]
+        if vector is not None:  # its product comes after the logits
+            matrices.append(planes(vector.view(torch.uint8), "F32", 1, len(vector)))
 
-        return products
+        def routed(x: torch.Tensor, norm: Norm) -> Routed:
+            if len(x) > FEW:
+                return plain(x, norm)
+            logits = product_of_few(matrices, x, _row_norm(norm))
+            shared = None if vector is None else logits[:, n]
+            rest = parts.config, parts.choice_bias, parts.scales, shared
+            return Routed(*routing.route(logits[:, :n], *rest))
+
+        return routed
 
     def route(
         self,
@@ -223,7 +277,32 @@ class TritonOps(TorchOps):
         choice_bias: torch.Tensor | None,
         scales: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        return routing.route(logits, config, choice_bias, scales)
+        return routing.route(logits, config, choice_bias, scales)[:2]
+
+    def mixture(self, parts: Mixture[Linear, torch.Tensor], gate_up: Chosen, down: Chosen) -> Mixed:
+        """See :class:`TorchOps`; of few rows in two launches, without a norm of what is added."""
+        plain, first, shared = super().mixture(parts, gate_up, down), parts.experts[0], parts.shared
+        made: list[object] = [gate_up, down]
+        if shared is not None:
+            made += [shared.gate_up, shared.down]
+        listed = [each.parts for each in made if isinstance(each, Stacked | TritonLinear)]
+        if len(listed) < len(made) or any(len(each) > 1 for each in listed):
+            return plain  # matrices of one part have types of their own
+        before, after = ([of[0] for of in listed[i::2]] for i in (0, 1))
+        weighs_input = parts.config.weighs_input
+
+        def mixed(x: torch.Tensor, norm: Norm, routed: Routed, onto: Onto) -> torch.Tensor:
+            if len(x) > FEW:
+                return plain(x, norm, routed, onto)
+            alone = onto.norm is as_it_is
+            times, weights = (routed.weights, None) if weighs_input else (None, routed.weights)
+            how: Any = {"chosen": routed.chosen, "times": times}
+            inner = product_of_few(before, x, _row_norm(norm), first.gate, first.gated, **how)
+            residual, scale = (onto.residual, onto.scale) if alone else (None, 1.0)
+            y = mixed_products(after, inner, routed.chosen, weights, routed.shared, residual, scale)
+            return y if alone else self.add(y, onto)
+
+        return mixed
 
     def combine(
         self,
@@ -277,6 +356,11 @@ def _side_by_side(heads: torch.Tensor) -> torch.Tensor:
     """Heads [T, heads, dim], those of a token side by side."""
     dim = heads.shape[2]
     return heads if heads.stride()[1:] == (dim, 1) else heads.contiguous()
+
+
+def _row_norm(norm: Norm) -> RowNorm | None:
+    """A norm for kernels; None: there is none."""
+    return norm if isinstance(norm, RowNorm) else None
 
 
 def _own(batch: Pass) -> TritonPass:

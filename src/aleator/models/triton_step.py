@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,24 +12,26 @@ import torch
 from aleator.cache.pools.recurrent_rows import RecurrentBatch
 from aleator.cache.storage.tensors import current
 from aleator.core.errors import DeviceOutOfMemory
-from aleator.models.step import Inputs, Step
+from aleator.models.step import Draw, Inputs, Step
 from aleator.models.torch_decoder import TensorStep, TorchDecoder, named_memory
 from aleator.models.triton_inputs import Shape, StepInputs
 
 MOST_GRAPHS = 64
 """Graphs that are kept; when there are more, all are captured anew."""
-Computed = Callable[[], torch.Tensor]
+Made = tuple[torch.Tensor, Any]
+"""Logits, and what a draw has made of them."""
+Computed = Callable[[], Made]
 """A step on tensors that stay where they are."""
 
 
 class Graph(Protocol):
     """A step that is made again on the same tensors, by nothing but :meth:`replay`."""
 
-    def first(self, step: Computed) -> torch.Tensor:
+    def first(self, step: Computed) -> Made:
         """Make the step and keep its operations."""
         ...
 
-    def replay(self) -> torch.Tensor:
+    def replay(self) -> Made:
         """Make it again; the result is overwritten by the next."""
         ...
 
@@ -37,11 +39,11 @@ class Graph(Protocol):
 class Eager:
     """No graph: every step asks for its operations one by one."""
 
-    def first(self, step: Computed) -> torch.Tensor:
+    def first(self, step: Computed) -> Made:
         self._step = step
         return step()
 
-    def replay(self) -> torch.Tensor:
+    def replay(self) -> Made:
         return self._step()
 
 
@@ -56,14 +58,14 @@ class CudaGraph:
     def __init__(self, pool: Any) -> None:
         self._pool = pool
 
-    def first(self, step: Computed) -> torch.Tensor:
+    def first(self, step: Computed) -> Made:
         given = step()
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph, self._pool, capture_error_mode="thread_local"):
             self._out = step()
         return given
 
-    def replay(self) -> torch.Tensor:
+    def replay(self) -> Made:
         self._graph.replay()
         return self._out
 
@@ -80,6 +82,25 @@ class Graphs:
         return CudaGraph(self._pool) if self._captures else Eager()
 
 
+def _computed(
+    decoder: TorchDecoder,
+    given: StepInputs,
+    on: Mapping[Any, torch.Tensor],
+    shape: Shape,
+    draw: Draw | None,
+) -> Computed:
+    """What computes a step whose arrays are on the device."""
+    ids, batch, rows = given.given(on, shape)
+
+    def step() -> Made:
+        if draw is None:
+            return decoder.compute(ids, batch, rows), None
+        logits = decoder.compute(ids if shape.vectors else draw.inputs(ids, on), batch, rows)
+        return logits, draw.compute(logits, on)
+
+    return step
+
+
 class _Bucket:
     """The steps of one shape: what they read of the host lies in one block of memory, always the same."""
 
@@ -87,24 +108,27 @@ class _Bucket:
         self._decoder, self._shape, self._graph = decoder, shape, graph
         self._block: torch.Tensor | None = None
 
-    def run(self, inputs: StepInputs) -> torch.Tensor:
-        """The logits of a micro-batch, as many rows as the bucket has."""
-        where, shape, packed = self._decoder.where, self._shape, inputs.packed(self._shape)
-        if self._block is not None:
-            packed.on(where, self._block)
-            return self._graph.replay().clone()
-        block = torch.empty(packed.size, dtype=torch.uint8, device=where)
-        ids, batch, rows = inputs.given(packed.on(where, block), shape)
-        made = self._graph.first(lambda: self._decoder.compute(ids, batch, rows))
-        self._block = block
-        return made
+    def run(self, inputs: StepInputs, draw: Draw | None) -> Made:
+        """The logits of a micro-batch, as many rows as the bucket has, and what is drawn."""
+        where, packed = self._decoder.where, inputs.packed(self._shape, draw)
+        if self._block is None:
+            block = torch.empty(packed.size, dtype=torch.uint8, device=where)
+            on = packed.on(where, block)
+            made = self._graph.first(_computed(self._decoder, inputs, on, self._shape, draw))
+            self._block = block
+            return made
+        packed.on(where, self._block)
+        logits, drawn = self._graph.replay()
+        # Who draws reads no logits, and tokens before the next step.
+        return logits if draw is not None else logits.clone(), drawn
 
 
 class TritonStep(TensorStep):
     """A decoder in Triton over one pool; ``front`` computes the layers before its own.
 
     Steps of up to 64 tokens that all want logits are made to the size of a bucket: their memory is taken at the
-    bucket's first step, inputs are copied to their places before each, and nothing waits for the device.
+    bucket's first step, inputs are copied to their places before each, and nothing waits for the device.  The
+    draw of a step is in its graph.
     """
 
     def __init__(self, decoder: TorchDecoder, front: Step | None) -> None:
@@ -115,7 +139,7 @@ class TritonStep(TensorStep):
 
     def _forget(self) -> None:
         """Begin without graphs."""
-        self._buckets: dict[Shape, _Bucket] = {}
+        self._buckets: dict[Hashable, _Bucket] = {}
         self._graphs = Graphs(self._decoder.where)
 
     @torch.inference_mode()
@@ -126,29 +150,39 @@ class TritonStep(TensorStep):
         cells: Any,
         wanted: npt.NDArray[np.int64],
         n_threads: int | None = None,
+        draw: Draw | None = None,
     ) -> torch.Tensor:
         decoder, n = self._decoder, len(inputs)
+        if draw is not None and draw.device.type != decoder.at[-1][0].type:
+            draw = None
         decoder.check_positions(positions)
         if self._front is not None:
             inputs = self._front.run(inputs, positions, cells, np.arange(n), n_threads)
         given = StepInputs(decoder, inputs, positions, cells, wanted)
         self._follow(given.states)
+        if draw is not None:
+            draw.begin()
         try:
             with current(decoder.where), named_memory(decoder.where, n):
                 if given.bucket is not None:
-                    return self._bucket(given.bucket).run(given)[:n]
-                on = given.packed(given.shape).on(decoder.where)
-                return decoder.compute(*given.given(on, given.shape))
+                    logits, drawn = self._bucket(given.bucket, draw).run(given, draw)
+                else:
+                    on = given.packed(given.shape, draw).on(decoder.where)
+                    logits, drawn = _computed(decoder, given, on, given.shape, draw)()
         except DeviceOutOfMemory:
             self._forget()
             raise
+        if draw is not None:
+            draw.made = drawn
+        return logits[: len(wanted)]
 
-    def _bucket(self, shape: Shape) -> _Bucket:
-        if shape not in self._buckets:
+    def _bucket(self, shape: Shape, draw: Draw | None) -> _Bucket:
+        key = shape, None if draw is None else draw.key
+        if key not in self._buckets:
             if len(self._buckets) == MOST_GRAPHS:
                 self._forget()
-            self._buckets[shape] = _Bucket(self._decoder, shape, self._graphs.new())
-        return self._buckets[shape]
+            self._buckets[key] = _Bucket(self._decoder, shape, self._graphs.new())
+        return self._buckets[key]
 
     def _follow(self, states: RecurrentBatch | None) -> None:
         """Forget graphs of other rows of states: the cache gets new ones where it needs more."""

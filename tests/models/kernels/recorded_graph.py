@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 from triton.runtime.jit import KernelInterface
 
 from aleator.cache.storage.tensors import TensorLayer
@@ -57,12 +57,12 @@ class RecordedGraph(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._calls: list[Callable[[], object]] = []
         self._on = False
 
-    def first(self, step: Callable[[], torch.Tensor]) -> torch.Tensor:
+    def first(self, step: Callable[[], Any]) -> Any:
         with self._recording(), self:
             self._out = step()
-        return self._out.clone()
+        return tree_map_only(torch.Tensor, torch.clone, self._out)
 
-    def replay(self) -> torch.Tensor:
+    def replay(self) -> Any:
         self.replays += 1
         for call in self._calls:
             call()

@@ -86,7 +86,7 @@ def test_activations_and_residuals(kind: str, activation: str) -> None:
 def test_tiles_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiles are as small as on a GPU, programs take several of them, and the last ones are not full."""
     monkeypatch.setattr(fused, "slow", lambda x: False)
-    monkeypatch.setattr(fused, "_PROGRAMS", 4)
+    monkeypatch.setattr(fused, "PROGRAMS", 4)
     listed = [matrix("Q4_K", 22, 512, False), matrix("Q6_K", 18, 512, True)]
     x = torch.from_numpy(activations(6, 512))
     norm = RowNorm("rms", vector(512, 7), None, 1e-6)

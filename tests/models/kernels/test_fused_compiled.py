@@ -18,7 +18,7 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia import compiler as nvidia
 from triton.compiler import ASTSource
 
-from aleator.models.kernels import fused, heads
+from aleator.models.kernels import fused, heads, mixture
 from aleator.models.kernels.floats import EXACT
 from aleator.models.kernels.norms import REGISTERS, groups_at_once
 from aleator.models.kernels.planes import FORMS
@@ -73,9 +73,8 @@ def check(
     assert "STACK:0" in usage, usage
 
 
-def products(
-    capability: int, kinds: list[str], rows: int, width: int, norm: str, activation: str = ""
-) -> None:
+def parts_of(kinds: list[str], numbers: int) -> tuple[list[Any], list[Any]]:
+    """The types and forms of matrices, each with so many numbers behind its bias."""
     parts, forms = [], []
     for kind in kinds:
         if kind in FORMS:
@@ -91,8 +90,18 @@ def products(
         else:
             planes = ["*bf16", None, None, None, None, None]
             forms.append((0, 0, 0, "", 256, 0, 1.0, 1))
-        parts.append((*planes, None if kind == "Q6_K" else "*fp32", *["i32"] * 5))
+        parts.append((*planes, None if kind == "Q6_K" else "*fp32", *["i32"] * numbers))
+    return parts, forms
+
+
+def products(
+    capability: int, kinds: list[str], rows: int, width: int, norm: str, activation: str = "",
+    weighs: str = "",
+) -> None:  # fmt: skip
+    """``weighs``: the first matrix is a stack; "input": its weights multiply what it takes."""
+    parts, forms = parts_of(kinds, 6)
     types = {
+        "chosen": "*i32" if weighs else None, "times": "*fp32" if weighs == "input" else None,
         "parts": tuple(parts), "x": "*fp32", "weight": "*fp32" if norm else None,
         "shift": "*fp32" if norm == "layer" else None,
         "table": "*fp16" if activation == "gelu_rounded" else None,
@@ -120,6 +129,23 @@ def test_products(
     capability: int, kinds: list[str], rows: int, width: int, norm: str, activation: str
 ) -> None:
     products(capability, kinds, rows, width, norm, activation)
+
+
+@pytest.mark.parametrize(
+    ("capability", "kinds", "weighs"),
+    [(90, ["Q4_K", "Q6_K"], "input"), (120, ["MXFP4"], "output")],
+)
+def test_mixtures(capability: int, kinds: list[str], weighs: str) -> None:
+    products(capability, kinds, 1, 8, "rms", "silu", weighs)
+    parts, forms = parts_of(kinds, 5)
+    types = {
+        "parts": tuple(parts), "x": "*fp32", "chosen": "*i32",
+        "weights": "*fp32" if weighs == "output" else None,
+        "shared_weight": "*fp32" if len(kinds) > 1 else None, "residual": "*fp32", "out": "*fp32",
+        "room": "*i32", "float_room": "*fp32", "factor": "fp32",
+    }  # fmt: skip
+    fixed = {"FORMS": tuple(forms), "NATIVE": True, "R": 8, "G": 64}
+    check(mixture._mixed_products, capability, types, fixed, maxnreg=REGISTERS)
 
 
 @pytest.mark.parametrize(

@@ -23,23 +23,9 @@ from aleator.cache.storage import tensors
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights, triton_step
 from aleator.models.exact import SCRATCH
-from aleator.models.triton_step import Graphs
 from tests.models.kernels.recorded_graph import NotCapturableError, RecordedGraph
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
-
-
-@pytest.fixture
-def graphs(monkeypatch: pytest.MonkeyPatch) -> list[RecordedGraph]:
-    """The graphs that steps are recorded in."""
-    made: list[RecordedGraph] = []
-
-    def new(_: Graphs) -> RecordedGraph:
-        made.append(RecordedGraph())
-        return made[-1]
-
-    monkeypatch.setattr(Graphs, "new", new)
-    return made
 
 
 def both(path: Path, **options: Any) -> list[Context]:
@@ -159,10 +145,10 @@ WAITING: list[tuple[str, Callable[[torch.Tensor], object]]] = [
 def test_what_no_graph_can_hold_is_refused(
     what: str, waits: Callable[[torch.Tensor], object]
 ) -> None:
-    def step() -> torch.Tensor:
+    def step() -> tuple[torch.Tensor, None]:
         x = torch.arange(4.0)
         waits(x)
-        return x
+        return x, None
 
     with pytest.raises(NotCapturableError, match=what):
         RecordedGraph().first(step)
@@ -171,7 +157,9 @@ def test_what_no_graph_can_hold_is_refused(
 
 def test_a_replay_reads_what_is_there_then() -> None:
     graph, x = RecordedGraph(), torch.arange(4.0)
-    assert graph.first(lambda: (x * 2).add_(1).cumsum(0)).tolist() == [1, 4, 9, 16]
+    first, drawn = graph.first(lambda: ((x * 2).add_(1).cumsum(0), None))
+    assert first.tolist() == [1, 4, 9, 16]
     x.copy_(torch.tensor([1.0, 0.0, 0.0, 0.0]))
-    assert graph.replay().tolist() == [3, 4, 5, 6]
+    assert graph.replay()[0].tolist() == [3, 4, 5, 6]
+    assert drawn is None
     assert graph.taken == 32

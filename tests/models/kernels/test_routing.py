@@ -62,7 +62,7 @@ def compare(
     logits: Floats, made: ExpertsConfig, bias: Floats | None = None, scales: Floats | None = None
 ) -> None:
     """Every row of the device's with native code's, and one with the reference's."""
-    chosen, weights = routing.route(torch.from_numpy(logits), made, tensor(bias), tensor(scales))
+    chosen, weights, _ = routing.route(torch.from_numpy(logits), made, tensor(bias), tensor(scales))
     theirs = native(logits, made, bias, scales)
     assert chosen.dtype == torch.int32
     assert chosen.tolist() == theirs[0].tolist()
@@ -114,7 +114,10 @@ def test_models_sizes(n: int, used: int, facts: dict[str, Any], scores: Scores) 
 def test_routes_of_columns_and_of_no_tokens() -> None:
     wide = np.random.default_rng(3).standard_normal((5, 40)).astype(np.float32)
     made = config(24, 6)
-    chosen, weights = routing.route(torch.from_numpy(wide)[:, 8:32], made)
+    of_shared = torch.from_numpy(wide)[:, 33]
+    chosen, weights, shared = routing.route(torch.from_numpy(wide)[:, 8:32], made, shared=of_shared)
+    assert shared is not None
+    assert same(shared, sigmoid(wide[:, 33]))
     theirs = native(np.ascontiguousarray(wide[:, 8:32]), made)
     assert chosen.tolist() == theirs[0].tolist()
     assert same(weights, theirs[1])

@@ -55,6 +55,10 @@ class Backend(Protocol):
         ParameterError: a row has no room.
         """
 
+    def step(self, logits: Tensor, allowed: Tensor | None, live: Tensor | None) -> Tensor:
+        """The part of :meth:`sample` that a graph holds: all of it for rows without a part on the host."""
+        return self.sample(logits, allowed, live)
+
     def runs_on_host(self, row: int) -> bool:
         """Whether a row needs the host at every step."""
 

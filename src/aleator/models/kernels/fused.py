@@ -7,6 +7,7 @@ rows again, into memory of its own; programs are few, and take several tiles of 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import triton
@@ -29,7 +30,8 @@ from aleator.models.kernels.product_sums import few_sums, finish, float_sums, ro
 _TYPES = 2  # matrices to a launch: more of them would not fit into registers
 _TILE = 4  # rows of activations to a program
 _WIDE = 8192  # rows of a matrix from which on programs are many enough
-_PROGRAMS = 512  # about as many at most: each has memory of its own, which the L2 cache should hold
+PROGRAMS = 512
+"""About as many to a launch at most: each has memory of its own, which the L2 cache should hold."""
 
 
 def product_of_few(
@@ -40,6 +42,8 @@ def product_of_few(
     gated: bool = False,
     residual: torch.Tensor | None = None,
     scale: float = 1.0,
+    chosen: torch.Tensor | None = None,
+    times: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """What :func:`~aleator.models.kernels.product.product` gives for 1 to 16 rows, and more, in one launch.
 
@@ -51,21 +55,27 @@ def product_of_few(
         gated: a single matrix gives gate and up side by side, and the result is f(gate) * up.
         residual: float32 [T, n_out], whose rows are contiguous: the result is ``residual + scale * y``.
         scale: see there.
+        chosen: int32 [T, n_used]: the first matrix is a stack, of which each row goes through so many.
+        times: float32 [T, n_used], what the normalised row is multiplied by for each of them; None: 1.
 
     Returns:
-        float32 [T, n_out], of gated ones half as wide.
+        float32 [T, n_out], of gated ones half as wide, of a stack n_used times as wide.
     """
     if len(matrices) > _TYPES:
         pairs = [matrices[i : i + _TYPES] for i in range(0, len(matrices), _TYPES)]
         return torch.cat([product_of_few(pair, x, norm, activation) for pair in pairs], -1)
     n, sides = len(x), 2 if gated else 1
-    columns = [m.n_out // sides for m in matrices]
-    out = torch.empty((n, sum(columns)), dtype=torch.float32, device=x.device)
+    columns, slots = [m.n_out // sides for m in matrices], [1] * len(matrices)
+    if chosen is not None:
+        slots[0] = chosen.shape[1]
+    each = list(zip(columns, slots, strict=True))
+    out = torch.empty((n, sum(wide * k for wide, k in each)), dtype=torch.float32, device=x.device)
     if not out.numel():
         return out
     x = x if x.stride(1) == 1 else x.contiguous()
     floats = all(m.block == 1 for m in matrices)
-    rows = min(triton.next_power_of_2(n), FEW if slow(x) or (floats and norm is None) else _TILE)
+    most = FEW if slow(x) or (floats and norm is None) else _TILE
+    rows = min(triton.next_power_of_2(n), most) if chosen is None else 1
     widest = max(m.n_out for m in matrices)
     width = 16 if floats or widest > _WIDE else 8
     if slow(x):
@@ -74,16 +84,13 @@ def product_of_few(
     n_in = matrices[0].n_in
     length = 8 if floats else max(min(triton.next_power_of_2(n_in // 32), 512 // width), 8)
     tiles, tall = [triton.cdiv(c * sides, width) for c in columns], triton.cdiv(n, rows)
-    repeat = triton.cdiv(sum(tiles) * tall, _PROGRAMS)
+    at_all = sum(count * k for count, k in zip(tiles, slots, strict=True))
+    repeat = triton.cdiv(at_all * tall, PROGRAMS)
     programs = [triton.cdiv(count, repeat) for count in tiles]
     listed, column, first = [], 0, 0
-    for m, wide, own in zip(matrices, columns, programs, strict=True):
-        planes = (words(m.low), words(m.high)) if m.block > 1 else (m.low, None)
-        chunks = m.low.shape[-2]
-        listed.append(
-            (*planes, m.d, m.m, m.scale, m.least, m.bias, m.n_out, chunks, column, first, own)
-        )
-        column, first = column + wide, first + own
+    for m, own, (wide, k) in zip(matrices, programs, each, strict=True):
+        listed.append((*planes_of(m), column, first, own, k))
+        column, first = column + wide * k, first + own * k
     # A program's own memory: rounded rows, and sums of blocks.
     blocks = [m.n_in // m.block for m in matrices if m.block > 1]
     least = any(m.block > 1 and FORMS[m.type].least for m in matrices)
@@ -94,7 +101,7 @@ def product_of_few(
     )
     fused_product[(tall, first)](
         tuple(listed), x, None if norm is None else norm.weight, None if norm is None else norm.bias,
-        gelu_table(x.device) if activation == "gelu_rounded" else None, residual, out,
+        gelu_table(x.device) if activation == "gelu_rounded" else None, residual, chosen, times, out,
         room, room.view(torch.float32),
         n, n_in, x.stride(0), out.stride(0), 0 if residual is None else residual.stride(0), scale,
         0.0 if norm is None else norm.eps, ints + sums, ints,
@@ -106,9 +113,15 @@ def product_of_few(
     return out
 
 
+def planes_of(m: Planes) -> tuple[Any, ...]:
+    """What a kernel takes of a matrix: its planes, low and high as int32, bias, n_out and chunks."""
+    planes = (words(m.low), words(m.high)) if m.block > 1 else (m.low, None)
+    return (*planes, m.d, m.m, m.scale, m.least, m.bias, m.n_out, m.low.shape[-2])
+
+
 @triton.jit
-def _prepared(
-    x, weight, shift, mean, factor, q, d, sums, t, x_stride, runs,
+def prepared(
+    x, weight, shift, mean, factor, times, q, d, sums, t, x_stride, runs,
     NORM: tl.constexpr, BLOCK: tl.constexpr, T: tl.constexpr,
 ):  # fmt: skip
     """Rows ``t`` [T] of x in int8: words ``q`` [T, 8, runs], ``d`` [T, blocks] and ``sums`` [T, 2, runs]."""
@@ -125,6 +138,8 @@ def _prepared(
         value = tl.load(x + t[:, None] * x_stride + column, mask=there, other=0.0)
         if NORM != "":
             value = scaled(value, weight, shift, mean, factor, column, there, NORM)
+        if times is not None:
+            value = value * tl.load(times)
         whole, by, sixteens = rounded(tl.reshape(value, (T * N, BLOCK)), T * N, BLOCK)
         tl.store(d + i * blocks + b[None, :], tl.reshape(by, (T, N)), mask=inside)
         place = tl.arange(0, 4)[None, None, :] * 8
@@ -140,19 +155,36 @@ def _prepared(
 
 @triton.jit
 def _of_matrix(
-    part, x, weight, shift, table, residual, out, room, float_room,
+    part, x, weight, shift, table, residual, chosen, times, out, room, float_room,
     n_tokens, n_in, x_stride, out_stride, residual_stride, factor, eps, ints,
     FORM: tl.constexpr, N_IN: tl.constexpr, NORM: tl.constexpr, ACTIVATION: tl.constexpr,
     GATED: tl.constexpr, NATIVE: tl.constexpr, T: tl.constexpr, R: tl.constexpr, G: tl.constexpr,
     AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """T rows of x times every so many tiles of R rows of a matrix; of gated ones half of them are gates."""
-    low, high, d, m, scale, least, bias, n_out, chunks, column, first, programs = part
+    """T rows of x times every so many tiles of R rows of a matrix; of gated ones half of them are gates.
+
+    With ``chosen`` T is 1, and the matrix one of a stack.
+    """
+    low, high, d, m, scale, least, bias, n_out, chunks, column, first, programs, slots = part
     BLOCK: tl.constexpr = FORM[7]
     SIDES: tl.constexpr = 2 if GATED else 1
     WIDE: tl.constexpr = R // SIDES
+    width = n_out // SIDES
     t_ = tl.program_id(0) * T + tl.arange(0, T)
     t = tl.minimum(t_, n_tokens - 1).to(tl.int64)
+    begin, e = tl.program_id(1) - first, 0
+    if chosen is not None:
+        slot = begin // programs
+        begin %= programs
+        column += slot * width
+        at = tl.program_id(0) * slots + slot
+        e = tl.load(chosen + at)
+        if times is not None:
+            times += at
+        if bias is not None:
+            bias += e.to(tl.int64) * n_out
+        if BLOCK == 1:
+            low += e.to(tl.int64) * n_out * chunks * 128
     mean, by = 0.0, 1.0
     if NORM != "":
         rows = x + t[:, None] * x_stride
@@ -164,24 +196,23 @@ def _of_matrix(
         q, xs = room, room + T * 8 * runs
         xd = float_room + ints
         block_sums = xd + T * blocks
-        _prepared(x, weight, shift, mean, by, q, xd, xs, t, x_stride, runs, NORM, BLOCK, T)
+        prepared(x, weight, shift, mean, by, times, q, xd, xs, t, x_stride, runs, NORM, BLOCK, T)
         i = tl.arange(0, T)
         room_at = i.to(tl.int64)[:, None] * blocks * R + tl.arange(0, R)[None, :]
         own = (i[:, None] + tl.arange(0, R)[None, :]) >= 0
-    width = n_out // SIDES
     r = tl.arange(0, R)
-    for tile in range(tl.program_id(1) - first, tl.cdiv(width, WIDE), programs):
+    for tile in range(begin, tl.cdiv(width, WIDE), programs):
         row = tl.minimum(tile * WIDE + r % WIDE, width - 1) + r // WIDE * width
         if BLOCK > 1:
             tl.debug_barrier()
             y = few_sums(
                 low, high, d, m, scale, least, q, xd, xs, block_sums, row, i, own, room_at, R, T * blocks * R,
-                n_out, runs, FORM[0], FORM[1], FORM[2], FORM[3], FORM[4], FORM[5], FORM[6], BLOCK,
-                NATIVE, T, R, G,
+                n_out, runs, e, chosen is not None, FORM[0], FORM[1], FORM[2], FORM[3], FORM[4],
+                FORM[5], FORM[6], BLOCK, NATIVE, T, R, G,
             )  # fmt: skip
         else:
             y = float_sums(
-                low, x, row.to(tl.int64), t, x_stride, n_in, chunks, weight, shift, mean, by, NORM, T, R
+                low, x, row.to(tl.int64), t, x_stride, n_in, chunks, weight, shift, mean, by, times, NORM, T, R
             )  # fmt: skip
         c = tile * WIDE + tl.arange(0, WIDE)
         there = (t_ < n_tokens)[:, None] & (c < width)[None, :]
@@ -201,7 +232,7 @@ def _of_matrix(
 
 @triton.jit(do_not_specialize=["n_tokens", "factor", "eps"])
 def fused_product(
-    parts, x, weight, shift, table, residual, out, room, float_room,
+    parts, x, weight, shift, table, residual, chosen, times, out, room, float_room,
     n_tokens, n_in, x_stride, out_stride, residual_stride, factor, eps, size, ints,
     FORMS: tl.constexpr, N_IN: tl.constexpr, NORM: tl.constexpr, ACTIVATION: tl.constexpr,
     GATED: tl.constexpr, NATIVE: tl.constexpr, T: tl.constexpr, R: tl.constexpr, G: tl.constexpr,
@@ -209,17 +240,18 @@ def fused_product(
 ):  # fmt: skip
     """Every program takes one of the matrices, see ``_of_matrix``.
 
-    ``parts``: of each its planes, low and high as int32, bias, n_out, chunks, column of the output, first
-    program and number of programs.  ``room`` and ``float_room`` are the same memory, ``size`` words to a
-    program; after ``ints`` of them come floats.
+    ``parts``: of each what :func:`planes_of` gives, column of the output, first program, number of programs,
+    and how often there are so many: of a stack once for each that is chosen.  ``room`` and ``float_room`` are
+    the same memory, ``size`` words to a program; after ``ints`` of them come floats.
     """
     number = tl.program_id(1)
     mine = (number.to(tl.int64) * tl.num_programs(0) + tl.program_id(0)) * size
     for p in tl.static_range(len(parts)):
-        first, programs = parts[p][10], parts[p][11]
+        first, programs = parts[p][10], parts[p][11] * parts[p][12]
         if (number >= first) & (number < first + programs):
             _of_matrix(
-                parts[p], x, weight, shift, table, residual, out, room + mine, float_room + mine,
+                parts[p], x, weight, shift, table, residual, chosen if p == 0 else None,
+                times if p == 0 else None, out, room + mine, float_room + mine,
                 n_tokens, n_in, x_stride, out_stride, residual_stride, factor, eps, ints,
                 FORMS[p], N_IN, NORM, ACTIVATION, GATED, NATIVE, T, R, G, AHEAD,
             )  # fmt: skip

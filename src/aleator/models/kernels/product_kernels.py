@@ -59,26 +59,17 @@ def few_rows(
     row, t = tl.minimum(row_, n_out - 1), tl.minimum(t_, n_tokens - 1)
     blocks = runs // (BLOCK // 32)
     wide = tl.cast(n_out, tl.int64)
-    half = wide * runs
+    e = 0
     if expert is not None:
-        e = tl.load(expert + tl.program_id(0)).to(tl.int64)
-        low += e * half * LOW
-        d += e * n_out * blocks
-        if HIGH:
-            high += e * half * HIGH
-        if m is not None:
-            m += e * n_out * blocks
-        if GROUP < 256:
-            scale += e * half * (32 // GROUP)
-        if LEAST == 8:
-            least += e * half
+        e = tl.load(expert + tl.program_id(0))
         if bias is not None:
-            bias += e * n_out
+            bias += e.to(tl.int64) * n_out
     there = (t_ < n_tokens)[:, None] & (row_ < n_out)[None, :]
     at = t.to(tl.int64)[:, None] * blocks * n_out + row[None, :]
     y = few_sums(
         low, high, d, m, scale, least, xq, xd, xs, room, row, t, there, at, wide, wide * n_tokens * blocks,
-        n_out, runs, LOW, HIGH, OFFSET, TABLE, GROUP, LEAST, D_FACTOR, BLOCK, NATIVE, T, R, G,
+        n_out, runs, e, expert is not None,
+        LOW, HIGH, OFFSET, TABLE, GROUP, LEAST, D_FACTOR, BLOCK, NATIVE, T, R, G,
     )  # fmt: skip
     finish(y, out, out_stride, residual, residual_stride, factor, bias, t, row, there)
 
@@ -205,7 +196,7 @@ def float_rows(
         w += e * n_out * chunks * 128
         if bias is not None:
             bias += e * n_out
-    y = float_sums(w, x, row_in, t_in, n_in, n_in, chunks, None, None, 0.0, 1.0, "", T, R)
+    y = float_sums(w, x, row_in, t_in, n_in, n_in, chunks, None, None, 0.0, 1.0, None, "", T, R)
     finish(y, out, out_stride, residual, residual_stride, factor, bias, t, row, there)
 
 

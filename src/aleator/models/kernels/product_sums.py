@@ -91,12 +91,14 @@ def finish(y, out, out_stride, residual, residual_stride, factor, bias, t, row, 
 @triton.jit
 def few_sums(
     low, high, d, m, scale, least, xq, xd, xs, room, row, t, there, room_at, room_block, room_half,
-    n_out, runs,
+    n_out, runs, e, STACKED: tl.constexpr,
     LOW: tl.constexpr, HIGH: tl.constexpr, OFFSET: tl.constexpr, TABLE: tl.constexpr,
     GROUP: tl.constexpr, LEAST: tl.constexpr, D_FACTOR: tl.constexpr, BLOCK: tl.constexpr,
     NATIVE: tl.constexpr, T: tl.constexpr, R: tl.constexpr, G: tl.constexpr,
 ):  # fmt: skip
     """Rows ``t`` [T] of rounded activations times rows ``row`` [R] of a matrix, float32 [T, R].
+
+    The matrix is number ``e`` of a stack, or with not STACKED the only one.
 
     First sums of blocks, G runs at a time, each thread those of its own runs; they go to ``room``, at
     ``room_at`` [T, R] and ``room_block`` further for each block, those of least values ``room_half`` further.
@@ -107,6 +109,18 @@ def few_sums(
     blocks = runs // RUNS
     wide = tl.cast(n_out, tl.int64)
     half = wide * runs
+    if STACKED:
+        e = e.to(tl.int64)
+        low += e * half * LOW
+        d += e * wide * blocks
+        if HIGH:
+            high += e * half * HIGH
+        if m is not None:
+            m += e * wide * blocks
+        if GROUP < 256:
+            scale += e * half * (32 // GROUP)
+        if LEAST == 8:
+            least += e * half
     # Every load has the shape [T or 1, R, G] and so, compiled, the same threads for the same runs.
     at_row = row.to(tl.int64)[None, :, None] * runs
     x_row = t.to(tl.int64)[:, None, None] * runs + (row * 0)[None, :, None]
@@ -208,11 +222,12 @@ def few_sums(
 
 @triton.jit
 def float_sums(
-    w, x, row, t, x_stride, n_in, chunks, weight, shift, mean, factor,
+    w, x, row, t, x_stride, n_in, chunks, weight, shift, mean, factor, times,
     NORM: tl.constexpr, T: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
-    """Rows ``t`` [T] of x, normalised first (see :func:`~aleator.models.kernels.norms.scaled`), times rows
-    ``row`` [R] of a matrix of floats, both int64; float32 [T, R].
+    """Rows ``t`` [T] of x, normalised first (see :func:`~aleator.models.kernels.norms.scaled`), multiplied by
+    what is at ``times``, if anything is, then times rows ``row`` [R] of a matrix of floats, both int64;
+    float32 [T, R].
     """
     lane = tl.arange(0, 16)[None, :]
     k = tl.arange(0, 8)[None, None, :]
@@ -231,6 +246,8 @@ def float_sums(
             value = tl.load(x + t[:, None] * x_stride + i, mask=i < n_in, other=0.0)
             if NORM != "":
                 value = scaled(value, weight, shift, mean, factor, i, i < n_in, NORM)
+            if times is not None:
+                value = value * tl.load(times)
             value = tl.where(i < n_in, value, behind)
             part = parts[2 * (g % 4) + g // 4].to(tl.float32)
             lanes = tl.fma(part[None, :, :], value[:, None, :], lanes)

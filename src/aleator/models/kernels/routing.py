@@ -93,12 +93,14 @@ def _in_best_groups(
 
 @triton.jit(do_not_specialize=["n_rows", "scale"])
 def _route(
-    LOGITS, BIAS, SCALES, CHOSEN, WEIGHTS, n_rows, stride, scale,
+    LOGITS, BIAS, SCALES, SHARED, CHOSEN, WEIGHTS, SHARED_WEIGHT, n_rows, stride, scale,
     N: tl.constexpr, N_USED: tl.constexpr, SIZE: tl.constexpr, USED_SIZE: tl.constexpr, ROWS: tl.constexpr,
     N_GROUPS: tl.constexpr, GROUPS_SIZE: tl.constexpr, N_BEST: tl.constexpr, N_GROUPS_USED: tl.constexpr,
     SCORES: tl.constexpr, NORMALISED: tl.constexpr, BIASED: tl.constexpr, SCALED: tl.constexpr,
 ):  # fmt: skip
-    """The N_USED experts of each row of logits, best first, and their weights."""
+    """The N_USED experts of each row of logits, best first, and their weights; of SHARED, as far apart, the
+    sigmoid.
+    """
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     there = row < n_rows
     number = tl.arange(0, SIZE)[None, :]
@@ -141,6 +143,9 @@ def _route(
     at = row * N_USED + place
     tl.store(CHOSEN + at, chosen, mask=there & used)
     tl.store(WEIGHTS + at, weights, mask=there & used)
+    if SHARED is not None:
+        of_shared = sigmoid(tl.load(SHARED + row * stride, mask=there, other=0.0))
+        tl.store(SHARED_WEIGHT + row, of_shared, mask=there)
 
 
 def route(
@@ -148,7 +153,8 @@ def route(
     config: ExpertsConfig,
     choice_bias: torch.Tensor | None = None,
     scales: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, torch.Tensor]:
+    shared: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
     """Which experts tokens go through, and with what weights.
 
     Args:
@@ -156,21 +162,26 @@ def route(
         config: how experts are chosen.
         choice_bias: float32 [experts], added to the scores for the choice alone.
         scales: float32 [experts] that weights are multiplied by.
+        shared: the products of rows with the shared expert's vector, float32 [T], rows as far apart as those of
+            ``logits``; None: there are none.
 
     Returns:
         Experts int32 [T, n_used], best first, of equal ones the first, NaN as -inf; their weights,
-        float32 [T, n_used].
+        float32 [T, n_used]; the sigmoids of ``shared``, float32 [T].
     """
     n_rows, n = logits.shape
     chosen = torch.empty(n_rows, config.n_used, dtype=torch.int32, device=logits.device)
     weights = torch.empty(n_rows, config.n_used, dtype=torch.float32, device=logits.device)
+    shared_weight = (
+        None if shared is None else torch.empty(n_rows, dtype=torch.float32, device=logits.device)
+    )
     if n_rows == 0:
-        return chosen, weights
+        return chosen, weights, shared_weight
     size = max(triton.next_power_of_2(n), 16)
     at_once = rows_at_once(logits, n_rows, 1)
     _route[(triton.cdiv(n_rows, at_once),)](
         logits, logits if choice_bias is None else choice_bias, logits if scales is None else scales,
-        chosen, weights, n_rows, logits.stride(0), config.scale,
+        shared, chosen, weights, shared_weight, n_rows, logits.stride(0), config.scale,
         N=n, N_USED=config.n_used, SIZE=size, ROWS=at_once,
         USED_SIZE=max(triton.next_power_of_2(config.n_used), 16),
         N_GROUPS=config.n_groups, GROUPS_SIZE=triton.next_power_of_2(config.n_groups),
@@ -179,7 +190,7 @@ def route(
         BIASED=choice_bias is not None, SCALED=scales is not None,
         num_warps=max(1, size // 512), **EXACT,
     )  # fmt: skip
-    return chosen, weights
+    return chosen, weights, shared_weight
 
 
 @triton.jit(do_not_specialize=["n_rows"])

@@ -48,37 +48,21 @@ class Dense:
 
 
 class Experts:
-    """A router, its experts, and the one that every token goes through, if there is one."""
+    """A router, its experts, and the one that every token goes through, if there is one.
+
+    Attributes:
+        route: the router, see :data:`~aleator.models.layers.ops.Router`.
+        mixed: the others, see :data:`~aleator.models.layers.ops.Mixed`.
+    """
 
     def __init__(self, parts: Mixture[Linear, torch.Tensor], ops: TorchOps) -> None:
-        self.parts, self.ops = parts, ops
-        self.first = parts.experts[0]  # all are made alike
-        self.gate_up = ops.chosen([expert.gate_up for expert in parts.experts])
-        self.down = ops.chosen([expert.down for expert in parts.experts])
-        self.shared = None if parts.shared is None else Dense(parts.shared, ops)
+        gate_up = ops.chosen([expert.gate_up for expert in parts.experts])
+        down = ops.chosen([expert.down for expert in parts.experts])
+        self.route, self.mixed = ops.router(parts), ops.mixture(parts, gate_up, down)
 
     def __call__(self, x: torch.Tensor, norm: Norm, onto: Onto) -> torch.Tensor:
         """See :data:`Part`."""
-        normed = norm(x)
-        return self.ops.add(self.mixed(normed, self.parts.router(normed)), onto)
-
-    def mixed(self, x: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
-        """What the experts give for ``x`` [T, n_embd], chosen by ``logits`` [T, experts]."""
-        parts, ops = self.parts, self.ops
-        chosen, weights = ops.route(logits, parts.config, parts.choice_bias, parts.scales)
-        weights = weights.to(x)
-        taken = x[:, None].expand(-1, chosen.shape[1], -1)
-        if parts.config.weighs_input:
-            taken = taken * weights[:, :, None]
-        both = self.gate_up(taken, chosen)
-        given = self.down(ops.activated(both, self.first.gate, self.first.gated), chosen)
-        shared = weight = None
-        if self.shared is not None:
-            shared = self.shared(x)
-            if parts.shared_router is not None:
-                weight = ops.weighed(x, parts.shared_router)
-        own = None if parts.config.weighs_input else weights
-        return ops.combine(given, own, shared, weight)
+        return self.mixed(x, norm, self.route(x, norm), onto)
 
 
 class DenseAndExperts:
@@ -102,9 +86,9 @@ class DenseAndExperts:
         """See :data:`Part`; the norm is the dense part's."""
         ops = self.ops
         dense = self.dense_post_norm(self.dense(x, norm))
-        logits = ops.product(self.experts.parts.router, x, self.router_norm)
-        given = self.experts.mixed(self.expert_norm(x), logits)
-        return ops.add(ops.add(given, Onto(dense, norm=self.expert_post_norm)), onto)
+        routed = self.experts.route(x, self.router_norm)
+        beside = Onto(dense, norm=self.expert_post_norm)
+        return ops.add(self.experts.mixed(x, self.expert_norm, routed, beside), onto)
 
 
 class Following:

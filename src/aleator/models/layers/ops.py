@@ -17,65 +17,36 @@ from aleator.models.layers.attention import attend
 from aleator.models.layers.norms import Norm, as_it_is, norm
 from aleator.models.layers.recurrent_parts import HeadSpace
 from aleator.models.layers.rotary import Rotary
+from aleator.models.layers.routing import route
 
 if TYPE_CHECKING:
     from aleator.models.experts import ExpertsConfig
     from aleator.models.layers.linear import Linear
+    from aleator.models.layers.parts import Mixture
     from aleator.models.layers.passes import Pass
     from aleator.models.layers.recurrent_parts import DeltaNet, Stateful, StateSpace
 
     Spaces = StateSpace[Linear, torch.Tensor] | HeadSpace[Linear, torch.Tensor]
-
-LEAST_SUM = 2.0**-14
-"""Weights are divided by no smaller sum, as in llama.cpp."""
-
-
-def route(
-    logits: torch.Tensor, config: ExpertsConfig, choice_bias: torch.Tensor | None
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Which experts tokens go through, and with what weights.
-
-    Args:
-        logits: of the router, float32 [T, experts].
-        config: how experts are chosen.
-        choice_bias: [experts], added to the scores for the choice alone.
-
-    Returns:
-        Experts int64 [T, n_used], best first, of equal ones the first; their weights, float32 [T, n_used].
-    """
-    scores = logits
-    if config.scores == "softmax":
-        scores = logits.softmax(-1)
-    elif config.scores == "sigmoid":
-        scores = logits.sigmoid()
-    keys = scores if choice_bias is None else scores + choice_bias
-    if config.n_groups > 1:
-        groups = keys.view(len(keys), config.n_groups, -1)
-        sums = groups.topk(config.n_group_best, -1).values.sum(-1)
-        best = _first_best(sums, config.n_groups_used)
-        kept = torch.zeros_like(sums, dtype=torch.bool).scatter_(1, best, True)
-        keys = groups.masked_fill(~kept[:, :, None], -torch.inf).view_as(keys)
-    chosen = _first_best(keys, config.n_used)
-    weights = scores.gather(1, chosen)
-    if config.scores == "chosen softmax":
-        weights = weights.softmax(-1)
-    elif config.scores == "chosen sigmoid":
-        weights = weights.sigmoid()
-    if config.normalised:
-        weights = weights / weights.sum(-1, keepdim=True).clamp(min=LEAST_SUM)
-    return chosen, weights * config.scale
-
-
-def _first_best(keys: torch.Tensor, n: int) -> torch.Tensor:
-    """Places of the n largest of each row, largest first, of equal ones the first."""
-    return torch.sort(keys, dim=-1, descending=True, stable=True).indices[:, :n]
-
 
 CLAMPED_LIMIT = 7.0
 CLAMPED_SLOPE = 1.702
 
 Chosen = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """What takes x [T, n, n_in] and numbers of matrices [T, n] to the products [T, n, n_out]."""
+
+
+class Routed(NamedTuple):
+    """Where a mixture's tokens go.
+
+    Attributes:
+        chosen: numbers of experts [T, n_used], best first.
+        weights: float32 [T, n_used].
+        shared: weights of the shared expert, float32 [T]; None: 1, or there is none.
+    """
+
+    chosen: torch.Tensor
+    weights: torch.Tensor
+    shared: torch.Tensor | None
 
 
 class Onto(NamedTuple):
@@ -160,6 +131,12 @@ class Deltas(NamedTuple):
     decay: torch.Tensor
 
 
+Router = Callable[[torch.Tensor, Norm], Routed]
+"""What takes x [T, n_embd], which is normalised first, to its experts."""
+Mixed = Callable[[torch.Tensor, Norm, Routed, Onto], torch.Tensor]
+"""What takes x [T, n_embd], which is normalised first, through its experts, and adds the result."""
+
+
 class TorchOps:
     """The operations; T is the number of tokens."""
 
@@ -180,6 +157,13 @@ class TorchOps:
         if gate:
             y = self.activated(y, gate, gated)
         return y if onto is None else self.add(y, onto)
+
+    def products(
+        self, matrices: Sequence[Linear], x: torch.Tensor, norm: Norm
+    ) -> list[torch.Tensor]:
+        """``x`` [T, n_in], normalised, times each of some matrices."""
+        x = norm(x)
+        return [matrix(x) for matrix in matrices]
 
     def activated(self, y: torch.Tensor, gate: str, gated: bool) -> torch.Tensor:
         """f(y) [..., n], or of gate and up side by side f(gate) * up [..., n / 2]."""
@@ -309,6 +293,22 @@ class TorchOps:
 
         return product
 
+    def router(self, parts: Mixture[Linear, torch.Tensor]) -> Router:
+        """What chooses the experts of a mixture, see :func:`route`, and weighs the shared one.
+
+        ``parts.scales`` [experts] multiply the weights.
+        """
+
+        def routed(x: torch.Tensor, norm: Norm) -> Routed:
+            x = norm(x)
+            chosen, weights = self.route(
+                parts.router(x), parts.config, parts.choice_bias, parts.scales
+            )
+            vector = parts.shared_router
+            return Routed(chosen, weights, None if vector is None else self.weighed(x, vector))
+
+        return routed
+
     def route(
         self,
         logits: torch.Tensor,
@@ -322,6 +322,26 @@ class TorchOps:
         """
         chosen, weights = route(logits.float(), config, choice_bias)
         return chosen, weights if scales is None else weights * scales[chosen]
+
+    def mixture(self, parts: Mixture[Linear, torch.Tensor], gate_up: Chosen, down: Chosen) -> Mixed:
+        """What computes a mixture's experts, ``gate_up`` and ``down`` the matrices of all, and adds them."""
+        first, shared = parts.experts[0], parts.shared  # all are made alike
+
+        def mixed(x: torch.Tensor, norm: Norm, routed: Routed, onto: Onto) -> torch.Tensor:
+            x, chosen, weights = norm(x), routed.chosen, routed.weights.to(x)
+            taken, of_shared, own = x[:, None].expand(-1, chosen.shape[1], -1), None, None
+            if parts.config.weighs_input:
+                taken = taken * weights[:, :, None]
+            else:
+                own = weights
+            both = gate_up(taken, chosen)
+            given = down(self.activated(both, first.gate, first.gated), chosen)
+            if shared is not None:
+                inner = self.product(shared.gate_up, x, gate=shared.gate, gated=shared.gated)
+                of_shared = self.product(shared.down, inner)
+            return self.add(self.combine(given, own, of_shared, routed.shared), onto)
+
+        return mixed
 
     def combine(
         self,

@@ -9,6 +9,7 @@ import torch
 
 from aleator.models.layers.feed_forward import Following
 from aleator.models.layers.layer import LayerWeights
+from aleator.models.layers.norms import Norm
 from aleator.models.layers.ops import Deltas, Onto, Scanned
 from aleator.models.layers.passes import Pass
 from aleator.models.layers.recurrent_parts import (
@@ -74,16 +75,22 @@ class HeadSpaceLayer:
 
     def __call__(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
         """Compute a micro-batch, see :class:`Layer`; leaves the states of all T tokens."""
-        given = self.mixed(self.norm(x), batch, rows)
-        if rows is not None:
-            x = x.index_select(0, rows)
-        return self.following(x + given * self.residual_scale)
+        taken = x if rows is None else x.index_select(0, rows)
+        onto = Onto(taken, self.residual_scale)
+        return self.following(self.mixed(x, self.norm, batch, rows, onto))
 
-    def mixed(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
-        """What is added to the running sum for ``x``, normalised, [T, n_embd]."""
+    def mixed(
+        self,
+        x: torch.Tensor,
+        norm: Norm,
+        batch: Pass,
+        rows: torch.Tensor | None,
+        onto: Onto | None = None,
+    ) -> torch.Tensor:
+        """What comes of ``x``, [T, n_embd], normalised; added, or to be added to the running sum."""
         ssm, parts, ops = self.ssm, self.parts, self.ops
         inner, n = ssm.d_inner, ssm.groups * ssm.d_state
-        projected = parts.project(x).float()
+        projected = ops.product(parts.project, x, norm).float()
         gate, values, steps = torch.split(projected, [inner, ssm.conv_channels, ssm.heads], dim=1)
         values = ops.convolve(values, parts, batch)
         u, b, c = torch.split(values, [inner, n, n], dim=1)
@@ -92,7 +99,7 @@ class HeadSpaceLayer:
             y = y.index_select(0, rows)
         if parts.gated_norm is not None:
             y = ops.grouped_norm(y, parts.norm_groups, parts.gated_norm, self.eps)
-        return parts.output(y.to(x))
+        return ops.product(parts.output, y.to(x), onto=onto)
 
 
 class ShortConvolutionLayer:
@@ -129,15 +136,15 @@ class DeltaNetLayer:
     def __call__(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
         """Compute a micro-batch, see :class:`Layer`; leaves the states of all T tokens."""
         parts, net, t, ops = self.parts, self.parts.net, x.shape[0], self.ops
-        taken = self.norm(x)
-        qkv = ops.convolve(parts.qkv(taken).float(), parts, batch)
+        matrices = [parts.qkv, parts.gate, parts.beta, parts.decay]
+        qkv, gate, beta, decay = ops.products(matrices, x, self.norm)
+        qkv = ops.convolve(qkv.float(), parts, batch)
         qk, v = torch.split(qkv, [2 * net.keys, net.values], dim=1)
         qk = ops.unit_length(qk, net.head_dim, net.unit_eps, net.n_key_heads)
         q, k = qk.view(t, 2, net.n_key_heads, net.head_dim).unbind(1)
         v = v.view(t, net.n_heads, net.head_dim_v)
-        beta, decay = parts.beta(taken).float(), parts.decay(taken).float()
-        y = ops.delta_scan(Deltas(q, k, v, beta, decay), parts, batch)
-        y = ops.gated_norm(y.flatten(1), parts.head_norm, parts.gate(taken), self.eps)
+        y = ops.delta_scan(Deltas(q, k, v, beta.float(), decay.float()), parts, batch)
+        y = ops.gated_norm(y.flatten(1), parts.head_norm, gate, self.eps)
         if rows is not None:
             x, y = x.index_select(0, rows), y.index_select(0, rows)
         return self.following(ops.product(parts.output, y.to(x), onto=Onto(x)))

@@ -226,7 +226,7 @@ class TorchBackend(Backend):
         self.require_room([1] * batch, live)
         heads = {i: row.head for i, row in enumerate(self.rows[:batch]) if row.head is not None}
         masked = mask_of(heads, allowed, logits) if heads else allowed
-        tokens = self._step(logits, masked, live)
+        tokens = self.step(logits, masked, live)
         told = [i for i, row in enumerate(self.rows[:batch]) if row.told]
         for i, token in zip(told, tokens[told].tolist() if told else [], strict=True):
             for each in self.rows[i].told if token != NOTHING else []:
@@ -236,7 +236,7 @@ class TorchBackend(Backend):
             self._follow(row)
         return tokens
 
-    def _step(self, logits: Tensor, allowed: Tensor | None, live: Tensor | None) -> Tensor:
+    def step(self, logits: Tensor, allowed: Tensor | None, live: Tensor | None) -> Tensor:
         batch = len(logits)
         self._launched[batch], places = self.launches(batch), self.active(batch)
         data = self.apply(logits, allowed, places)

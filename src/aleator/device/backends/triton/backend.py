@@ -66,7 +66,7 @@ class TritonBackend(TorchBackend):
         with current(self.options.device):
             return super().sample(logits, allowed, live)
 
-    def _step(self, logits: Tensor, allowed: Tensor | None, live: Tensor | None) -> Tensor:
+    def step(self, logits: Tensor, allowed: Tensor | None, live: Tensor | None) -> Tensor:
         batch, fused = len(logits), self._fused
         plan = fused.plan(batch, allowed is not None)
         self._launched[batch] = self._launches(plan, batch)

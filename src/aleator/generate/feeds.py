@@ -1,0 +1,54 @@
+"""Where sequences stand before several steps are made for them, and what came of it."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from functools import partial
+
+from aleator.core.errors import ParameterError
+from aleator.core.records import dataclass
+from aleator.generate.logprobs import Logprobs, LogprobsOf, TokenBytes, reported_logprobs
+
+
+def _no_logprobs(token: int, top: int, token_bytes: TokenBytes) -> Logprobs:
+    raise ParameterError("logprobs", "the device chain was made without logprobs")
+
+
+@dataclass(frozen=True)
+class Feed:
+    """Where one sequence stands.
+
+    Attributes:
+        seq: of the cache, which holds positions 0 to ``pos`` - 1.
+        token: the token drawn last, not decoded yet.
+        limit: tokens to draw at most, 1 or more.
+        heeds_ends: an end-of-generation token ends it.
+    """
+
+    row: int
+    seq: int
+    token: int
+    pos: int
+    limit: int
+    heeds_ends: bool = True
+
+
+@dataclass
+class Drawn:
+    """What came of a feed: the tokens drawn, each with what the chain's report says of it, if there is one.
+
+    All but the last are in the cache, and so is the feed's own.  ``failed``: after the last of them there was
+    no token that may be drawn.
+    """
+
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    top_ids: list[list[int]] = field(default_factory=list)
+    top_logprobs: list[list[float]] = field(default_factory=list)
+    failed: bool = False
+
+    def logprobs_of(self, i: int) -> LogprobsOf:
+        """Those of token ``i``, where the chain reports them."""
+        if not self.logprobs:
+            return _no_logprobs
+        return partial(reported_logprobs, self.logprobs[i], self.top_ids[i], self.top_logprobs[i])

@@ -1,0 +1,97 @@
+"""Several steps of a decoder that captures its steps itself, before the host looks at any token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+from aleator.core.errors import ParameterError
+from aleator.device.candidates import NOTHING
+from aleator.generate.context import Batch, Context
+from aleator.generate.device_token_sampler import DeviceTokenSampler
+from aleator.generate.feeds import Drawn, Feed
+
+
+class ReplayLoop:
+    """Decodes and draws up to ``multi_step`` tokens per sequence before the host sees any.
+
+    The host plans one step after the other, and waits for none: what a step decodes is what the one before has
+    drawn, on the device.  A row that ends goes on to the last step of the run; what it wrote after its end is
+    taken back.  Logits and tokens are those of single steps.
+
+    Args:
+        context: of a model with ``dtype="exact"`` whose layers have attention over everything, all on a device.
+        sampler: its rows run on the device, and have accepted the texts.
+        multi_step: steps of a run at most.
+        ends: end-of-generation tokens.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        sampler: DeviceTokenSampler,
+        multi_step: int,
+        ends: Iterable[int] = (),
+    ) -> None:
+        self._context, self._sampler, self._multi_step = context, sampler, multi_step
+        self._ends = set(ends)
+
+    def run(self, feeds: Sequence[Feed]) -> list[Drawn]:
+        """Decode the feeds' tokens and draw up to ``multi_step`` more each.
+
+        Raises:
+            CacheFull: not enough cells; cache and chain are as they were, whatever is raised.
+        """
+        chain = self._sampler.chain
+        mark = chain.mark()
+        try:
+            found: list[Drawn] = self._context.cache.journal.run(self._decode, feeds)
+        except BaseException:
+            chain.back(mark)
+            raise
+        return found
+
+    def _decode(self, feeds: Sequence[Feed]) -> list[Drawn]:
+        steps = [min(self._multi_step, feed.limit) for feed in feeds]
+        report, made = self._sampler.chain.report, list[list[torch.Tensor]]()
+        reports = [report.logprobs, report.top_ids, report.top_logprobs]
+        for step in range(max(steps, default=0)):
+            going = [feed for feed, n in zip(feeds, steps, strict=True) if step < n]
+            batch = Batch()
+            for feed in going:  # later tokens are the device's
+                batch.add(feed.token, feed.pos + step, [feed.seq], logits=True)
+            draw = self._sampler.draws([feed.row for feed in going], fed=step > 0)
+            self._context.decode(batch, draw)
+            if draw.made is None:
+                raise ParameterError(
+                    "multi_step",
+                    f"multi_step={self._multi_step} needs the {len(going)} sequences in one micro-batch, on "
+                    "the model's device: give a larger n_ubatch, or multi_step=1",
+                )
+            drawn = [draw.made, *(reports if len(report.logprobs) else [])]
+            made.append([each.clone() for each in drawn])
+        # The one time that something comes from the device.
+        read = [torch.stack(each).tolist() for each in zip(*made, strict=True)]
+        return [self._found(feed, n, read) for feed, n in zip(feeds, steps, strict=True)]
+
+    def _found(self, feed: Feed, n: int, read: Sequence[list[Any]]) -> Drawn:
+        """What came of a row in ``n`` steps, up to its end; the rest is taken back."""
+        tokens, *logged = ([step[feed.row] for step in each[:n]] for each in read)
+        found = Drawn()
+        for token in tokens:
+            if found.failed or (feed.heeds_ends and self._ends.intersection(found.tokens[-1:])):
+                break
+            if token == NOTHING:
+                found.failed = True
+            else:
+                found.tokens.append(token)
+        made = len(found.tokens)
+        if logged:
+            found.logprobs, found.top_ids, found.top_logprobs = (each[:made] for each in logged)
+        surplus = sum(token != NOTHING for token in tokens) - made
+        if surplus:
+            self._sampler.chain.rollback(feed.row, surplus)
+        self._context.cache.seq_rm(feed.seq, feed.pos + made, -1)
+        return found

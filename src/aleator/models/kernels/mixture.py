@@ -1,0 +1,169 @@
+"""The end of a mixture of experts for a few tokens in one launch: their last products, weighed and added.
+
+What comes before is in :mod:`aleator.models.kernels.fused` (norm, gate, up and activation of the chosen
+experts) and in :mod:`aleator.models.kernels.routing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import triton
+import triton.language as tl
+
+from aleator.models.kernels.floats import EXACT
+from aleator.models.kernels.fused import PROGRAMS, planes_of, prepared
+from aleator.models.kernels.norms import REGISTERS
+from aleator.models.kernels.planes import FORMS, Planes
+from aleator.models.kernels.product import form_of, has_dp4a, slow
+from aleator.models.kernels.product_sums import few_sums, finish, float_sums
+
+
+def mixed_products(
+    matrices: Sequence[Planes],
+    x: torch.Tensor,
+    chosen: torch.Tensor,
+    weights: torch.Tensor | None,
+    shared_weight: torch.Tensor | None = None,
+    residual: torch.Tensor | None = None,
+    scale: float = 1.0,
+) -> torch.Tensor:
+    """The products of the chosen experts, best first, then the shared one's, added by fused multiply-adds.
+
+    Args:
+        matrices: a stack of one for each expert, and the shared expert's if there is one.
+        x: their inputs side by side, float32 [T, n_used * n_in], or [T, n_used * n_in + n_shared].
+        chosen: int32 [T, n_used], contiguous.
+        weights: float32 [T, n_used], contiguous; None: 1.
+        shared_weight: float32 [T], the shared expert's; None: 1.
+        residual: float32 [T, n_out], whose rows are contiguous: the result is ``residual + scale * y``.
+        scale: see there.
+
+    Returns:
+        float32 [T, n_out].
+    """
+    n, n_out, used = len(x), matrices[0].n_out, chosen.shape[1]
+    out = torch.empty((n, n_out), dtype=torch.float32, device=x.device)
+    if not out.numel():
+        return out
+    floats = all(m.block == 1 for m in matrices)
+    width = min(triton.next_power_of_2(n_out), 512) if slow(x) else 16 if floats else 8
+    runs = max(m.n_in // 32 for m in matrices)
+    length = 8 if floats else max(min(triton.next_power_of_2(runs), 512 // width), 8)
+    tiles = triton.cdiv(n_out, width)
+    programs = triton.cdiv(tiles, triton.cdiv(tiles * n, PROGRAMS))
+    # A program's own memory: rounded rows, and sums of blocks.
+    listed, column, ints, sums = [], 0, 0, 0
+    for m, rows in zip(matrices, (used, 1), strict=False):
+        blocks = m.n_in // m.block if m.block > 1 else 0
+        listed.append((*planes_of(m), m.n_in, column, ints))
+        column += rows * m.n_in
+        ints += rows * (m.n_in // 32 * 10 + blocks) if blocks else 0
+        sums = max(sums, blocks * width * (2 if blocks and FORMS[m.type].least else 1))
+    room = torch.empty((n * programs, ints + sums), dtype=torch.int32, device=x.device)
+    _mixed_products[(n, programs)](
+        tuple(listed), x, chosen, weights, shared_weight, residual, out, room, room.view(torch.float32),
+        used, x.stride(0), out.stride(0), 0 if residual is None else residual.stride(0), scale,
+        ints + sums, ints,
+        FORMS=tuple(tuple(form_of(m).values()) for m in matrices),
+        NATIVE=has_dp4a(x), R=width, G=length, maxnreg=REGISTERS, **EXACT,
+    )  # fmt: skip
+    return out
+
+
+@triton.jit
+def _rounded(part, x, room, float_room, t, rows, FORM: tl.constexpr):
+    """The inputs of a part, ``rows`` of them, in int8, if its matrices are in blocks."""
+    BLOCK: tl.constexpr = FORM[7]
+    n_in, column, begin = part[9], part[10], part[11]
+    if BLOCK > 1:
+        runs, blocks = n_in // 32, n_in // BLOCK
+        for k in range(0, rows):
+            at = begin + k * (runs * 10 + blocks)
+            prepared(
+                x + column + k * n_in, None, None, 0.0, 1.0, None, room + at, float_room + at + runs * 10,
+                room + at + runs * 8, t, 0, runs, "", BLOCK, 1,
+            )  # fmt: skip
+
+
+@triton.jit
+def _product(
+    part, x, room, float_room, sums, e, k, t, row,
+    STACKED: tl.constexpr, FORM: tl.constexpr, NATIVE: tl.constexpr, R: tl.constexpr, G: tl.constexpr,
+):  # fmt: skip
+    """Input ``k`` of a part times rows ``row`` [R] of its matrix ``e``; float32 [1, R]."""
+    low, high, d, m, scale, least, bias, n_out, chunks, n_in, column, begin = part
+    BLOCK: tl.constexpr = FORM[7]
+    if BLOCK > 1:
+        runs, blocks = n_in // 32, n_in // BLOCK
+        at = begin + k * (runs * 10 + blocks)
+        room_at = tl.arange(0, R)[None, :]
+        tl.debug_barrier()
+        y = few_sums(
+            low, high, d, m, scale, least, room + at, float_room + at + runs * 10, room + at + runs * 8, sums,
+            row, t, room_at >= 0, room_at, R, blocks * R, n_out, runs, e, STACKED, FORM[0], FORM[1], FORM[2],
+            FORM[3], FORM[4], FORM[5], FORM[6], BLOCK, NATIVE, 1, R, G,
+        )  # fmt: skip
+    else:
+        if STACKED:
+            low += e.to(tl.int64) * n_out * chunks * 128
+        y = float_sums(
+            low, x + column + k * n_in, row.to(tl.int64), t.to(tl.int64), 0, n_in, chunks, None, None, 0.0, 1.0,
+            None, "", 1, R,
+        )  # fmt: skip
+    if bias is not None:
+        if STACKED:
+            bias += e.to(tl.int64) * n_out
+        y += tl.load(bias + row)[None, :]
+    return y
+
+
+@triton.jit(do_not_specialize=["factor"])
+def _mixed_products(
+    parts, x, chosen, weights, shared_weight, residual, out, room, float_room,
+    used, x_stride, out_stride, residual_stride, factor, size, ints,
+    FORMS: tl.constexpr, NATIVE: tl.constexpr, R: tl.constexpr, G: tl.constexpr,
+):  # fmt: skip
+    """Every so many tiles of R columns of one token.
+
+    ``parts``: of each what :func:`planes_of` gives, n_in, column of the input, and where in a program's memory
+    its rounded inputs are.  ``room`` and ``float_room`` are the same memory, ``size`` words to a program.
+    """
+    number, programs = tl.program_id(1), tl.num_programs(1)
+    token = tl.program_id(0).to(tl.int64)
+    mine = (token * programs + number) * size
+    room += mine
+    float_room += mine
+    sums = float_room + ints
+    x += token * x_stride
+    one = tl.arange(0, 1)
+    _rounded(parts[0], x, room, float_room, one, used, FORMS[0])
+    if len(parts) == 2:
+        _rounded(parts[1], x, room, float_room, one, 1, FORMS[1])
+    n_out = parts[0][7]
+    c = tl.arange(0, R)
+    for tile in range(number, tl.cdiv(n_out, R), programs):
+        row = tl.minimum(tile * R + c, n_out - 1)
+        total = tl.zeros([1, R], tl.float32)
+        weight = tl.full([1, 1], 1.0, tl.float32)
+        for k in range(0, used):
+            e = tl.load(chosen + token * used + k)
+            y = _product(
+                parts[0], x, room, float_room, sums, e, k, one, row, True, FORMS[0], NATIVE, R, G
+            )
+            if weights is not None:
+                weight = tl.load(weights + token * used + k + one)[:, None]
+            total = tl.fma(weight, y, total)
+        if len(parts) == 2:
+            y = _product(
+                parts[1], x, room, float_room, sums, 0, 0, one, row, False, FORMS[1], NATIVE, R, G
+            )
+            weight = tl.full([1, 1], 1.0, tl.float32)
+            if shared_weight is not None:
+                weight = tl.load(shared_weight + token + one)[:, None]
+            total = tl.fma(weight, y, total)
+        there = (tile * R + c < n_out)[None, :]
+        finish(
+            total, out, out_stride, residual, residual_stride, factor, None, token + one, row, there
+        )

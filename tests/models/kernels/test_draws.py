@@ -1,0 +1,163 @@
+"""Tokens that are drawn in the graph of their step are those of the host, and several steps need no host."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+if os.environ.get("TRITON_INTERPRET") != "1":
+    pytest.skip("runs in a process of its own", allow_module_level=True)
+
+import torch
+from make_models import SPECS
+from wide_models import SMALL, write_any
+
+import aleator
+from aleator.core.errors import CacheFull, ParameterError
+from aleator.device.chain import DeviceChain
+from aleator.generate import Batch, Context, device_token_sampler
+from aleator.generate.device_token_sampler import ChainDraw
+from aleator.generate.feeds import Feed
+from aleator.generate.replayed_steps import ReplayLoop
+from aleator.language_model import LanguageModel
+from aleator.models import build_decoder, open_weights
+from aleator.samplers.chain import SamplerChain
+from tests.device.inside import inside
+from tests.generate.test_multi_step import SAMPLERS, Stepwise
+from tests.models.kernels.recorded_graph import RecordedGraph
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+PROMPTS = [[3, 5, 7, 9], [4, 4]]
+OPTIONS: dict[str, Any] = {
+    "seed": 7, "max_tokens": 4, "temperature": 1.3, "top_k": 12, "repetition_penalty": 1.4,
+    "presence_penalty": 0.3, "ignore_eos": True,
+}  # fmt: skip
+EVERY = bool(os.environ.get("ALEATOR_ALL"))
+"""Whether what is slow under the interpreter runs too."""
+
+
+@pytest.fixture
+def draws(monkeypatch: pytest.MonkeyPatch) -> list[ChainDraw]:
+    """What has drawn; chains are Triton's."""
+    made: list[ChainDraw] = []
+    begin = ChainDraw.begin
+
+    def noted(self: ChainDraw) -> None:
+        made.append(self)
+        begin(self)
+
+    monkeypatch.setattr(ChainDraw, "begin", noted)
+
+    def chain(*args: Any, **options: Any) -> DeviceChain:
+        return DeviceChain(*args, **{**options, "kernels": "triton"})
+
+    monkeypatch.setattr(device_token_sampler, "DeviceChain", chain)
+    return made
+
+
+def both(path: Path, **options: Any) -> list[LanguageModel]:
+    """A model in native code and in Triton."""
+    plain = aleator.load(path, **{"n_threads": 1, "n_ctx": 64, "prompt_cache": False, **options})
+    decoder = build_decoder(plain.weights, "cpu", form="triton")
+    return [plain, LanguageModel(plain.weights, decoder, plain.tokenizer, options=plain.options)]
+
+
+def made(model: LanguageModel, **options: Any) -> list[tuple[list[int], str, list[int]]]:
+    """Tokens, why they end, and the chain's history, of each text."""
+    texts = model.generate_batch(PROMPTS, **{**OPTIONS, **options})
+    return [(each.tokens, each.stop_reason, each.chain.history) for each in texts]
+
+
+@pytest.mark.parametrize(
+    "name", ["jamba", *(["llama", "qwen3moe", "gemma3-pattern-2"] if EVERY else [])]
+)
+def test_a_step_draws(
+    name: str, tmp_path: Path, graphs: list[RecordedGraph], draws: list[ChainDraw]
+) -> None:
+    spec = replace(SMALL[name], n_layers=2)
+    plain, ours = both(write_any(tmp_path / "m.gguf", spec))
+    assert made(ours, sampling_device="device") == made(plain)
+    assert len(draws) == 3  # the first tokens come after the prompts
+    assert all(each.made is not None for each in draws)
+    assert max(each.replays for each in graphs) == 2
+
+
+@pytest.mark.parametrize("name", ["qwen3moe", *(["llama"] if EVERY else [])])
+def test_several_steps_need_no_host(
+    name: str, tmp_path: Path, graphs: list[RecordedGraph], draws: list[ChainDraw]
+) -> None:
+    plain, ours = both(write_any(tmp_path / "m.gguf", replace(SMALL[name], n_layers=1)))
+    several: dict[str, Any] = {"sampling_device": "device", "multi_step": 2}
+    assert made(ours, **several) == made(plain)
+    assert [each._fed for each in draws] == [False, True, False]
+    assert [each.replays for each in graphs] == [2]
+
+
+def test_reports_of_several_steps(
+    tmp_path: Path, graphs: list[RecordedGraph], draws: list[ChainDraw]
+) -> None:
+    plain, ours = both(write_any(tmp_path / "m.gguf", replace(SPECS["llama"], n_layers=1)))
+    options: dict[str, Any] = {"seed": 3, "top_k": 3, "logprobs": 1, "max_tokens": 3}
+    right = plain.generate(PROMPTS[0], **options)
+    theirs = ours.generate(PROMPTS[0], **options, sampling_device="device", multi_step=2)
+    assert theirs.tokens == right.tokens
+    for mine, its in zip(right.logprobs or [], theirs.logprobs or [], strict=True):
+        assert its.chosen.logprob == pytest.approx(mine.chosen.logprob, abs=1e-9)
+    assert len(draws) == 2
+
+
+def test_rows_end_where_they_end(tmp_path: Path, graphs: list[RecordedGraph]) -> None:
+    path = write_any(tmp_path / "m.gguf", replace(SPECS["llama"], n_layers=1))
+    contexts = [
+        Context(build_decoder(open_weights(path), form=form), n_ctx=48, n_seq_max=3, n_threads=1)
+        for form in ("native", "triton")
+    ]
+    n_vocab, ends = contexts[0].n_vocab, range(0, 64, 3)
+    chains = [SamplerChain(SAMPLERS, seed=row) for row in range(3)]
+    device = DeviceChain(SAMPLERS, 3, n_vocab, kernels="triton", max_tokens=64)
+    feeds = []
+    for row, prompt in enumerate([*PROMPTS, [8, 1, 6]]):
+        for token in prompt:
+            chains[row].accept(token)
+        device.set_row(row, chains[row])
+        for context in contexts:
+            context.decode(Batch.one(prompt[:-1], 0, row))
+        feeds.append(Feed(row, row, prompt[-1], len(prompt) - 1, (9, 2, 9)[row], row != 2))
+    sampler: Any = SimpleNamespace(
+        chain=device, draws=partial(ChainDraw, device, torch.zeros(3, dtype=torch.int64))
+    )
+    cache, lengths = contexts[1].cache, inside(device).histories.length
+    before = cache.state_write(), lengths.tolist()
+    with pytest.raises(CacheFull):
+        ReplayLoop(contexts[1], sampler, 30).run([replace(feed, limit=30) for feed in feeds])
+    assert (cache.state_write(), lengths.tolist()) == before
+    loop, steps = ReplayLoop(contexts[1], sampler, 4, ends), Stepwise(contexts[0], chains, ends)
+    cut = 0
+    for _ in range(2):
+        found, expected = loop.run(feeds), steps.run(feeds, 4)
+        assert [each.tokens for each in found] == [each.tokens for each in expected]
+        assert cache.state_write() == contexts[0].cache.state_write()
+        assert lengths.tolist() == [len(chain.history) for chain in chains]
+        cut += sum(len(each.tokens) < 4 for each in found[::2])
+        feeds = [
+            replace(feed, token=each.tokens[-1], pos=feed.pos + len(each.tokens))
+            for feed, each in zip(feeds, found, strict=True)
+        ]
+    assert cut
+    assert sum(each.replays for each in graphs) > 4
+
+
+def test_sequences_in_several_micro_batches_are_refused(tmp_path: Path) -> None:
+    path = write_any(tmp_path / "m.gguf", replace(SPECS["llama"], n_layers=1))
+    _, ours = both(path, n_ubatch=1)
+    with pytest.raises(
+        ParameterError, match="multi_step=3 needs the 2 sequences in one micro-batch"
+    ):
+        made(ours, sampling_device="device", multi_step=3)

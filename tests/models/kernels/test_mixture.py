@@ -1,0 +1,95 @@
+"""Mixtures of few rows in two launches: the bits of the launches one by one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+if os.environ.get("TRITON_INTERPRET") != "1":
+    pytest.skip("runs in a process of its own", allow_module_level=True)
+
+import torch
+
+from aleator.models.kernels import fused, mixture, norms, routing
+from aleator.models.kernels.fused import product_of_few
+from aleator.models.kernels.mixture import mixed_products
+from aleator.models.kernels.norms import RowNorm
+from aleator.models.kernels.planes import Planes, stack
+from aleator.models.kernels.product import product
+from tests.models.kernels.test_fused import matrix, vector
+from tests.models.kernels.test_product import activations, same
+
+EXPERTS, USED, WIDE, N_FF, SHARED = 4, 2, 256, 256, 256
+KINDS = [("Q4_K", ""), ("MXFP4", "BF16"), ("F32", "Q5_0")]
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    with np.errstate(all="ignore"):  # NumPy's, of NaN and of shifts
+        yield
+
+
+def experts(kind: str, n_out: int, n_in: int) -> Planes:
+    return stack([matrix(kind, n_out, n_in, True, seed) for seed in range(EXPERTS)])
+
+
+def choice(n: int) -> torch.Tensor:
+    rng = np.random.default_rng(n)
+    rows = [rng.permutation(EXPERTS)[:USED] for _ in range(n)]
+    return torch.from_numpy(np.stack(rows).astype(np.int32))
+
+
+def compare_gates(n: int, kind: str, of_shared: str, weighs: bool) -> None:
+    """Gate, up and activation; the experts are few columns wide."""
+    wide = 11
+    x, chosen = torch.from_numpy(activations(n, WIDE)), choice(n)
+    norm = RowNorm("rms", vector(WIDE, 7), None, 1e-6)
+    times = vector(n * USED, 3).view(n, USED) if weighs else None
+    matrices, normed = [experts(kind, 2 * wide, WIDE)], norm(x)
+    taken = normed[:, None].expand(-1, USED, -1)
+    taken = taken if times is None else taken * times[:, :, None]
+    y = product(matrices[0], taken.reshape(-1, WIDE), expert=chosen.flatten())
+    expected = [norms.activate("silu", y[:, :wide], y[:, wide:]).view(n, -1)]
+    if of_shared:
+        matrices.append(matrix(of_shared, 2 * wide + 6, WIDE, False))
+        y = product(matrices[1], normed)
+        expected.append(norms.activate("silu", y[:, : wide + 3], y[:, wide + 3 :]))
+    own = product_of_few(matrices, x, norm, "silu", True, chosen=chosen, times=times)
+    assert same(own, torch.cat(expected, -1).numpy())
+
+
+def compare_sums(n: int, kind: str, of_shared: str, weighs: bool) -> None:
+    """The last products, weighed and added; of a matrix with fewer rows than a tile has."""
+    n_out, chosen = 19, choice(n)
+    matrices = [experts(kind, n_out, N_FF)]
+    inner = [torch.from_numpy(activations(n * USED, N_FF)).view(n, -1)]
+    weights = None if weighs else vector(n * USED, 3).view(n, USED)
+    given = product(matrices[0], inner[0].view(-1, N_FF), expert=chosen.flatten())
+    shared = shared_weight = None
+    if of_shared:
+        matrices.append(matrix(of_shared, n_out, SHARED, False))
+        inner.append(torch.from_numpy(activations(n, SHARED, 2)))
+        shared, shared_weight = product(matrices[1], inner[1]), None if weighs else vector(n, 4)
+    y = routing.combine(given.view(n, USED, -1), weights, shared, shared_weight)
+    x = torch.cat(inner, -1)
+    residual = torch.from_numpy(activations(n, n_out, 5))
+    own = mixed_products(matrices, x, chosen, weights, shared_weight, residual, 0.25)
+    assert same(own, (residual + y * 0.25).numpy())
+
+
+@pytest.mark.parametrize(("kind", "of_shared"), KINDS)
+def test_a_mixture(kind: str, of_shared: str) -> None:
+    compare_gates(2, kind, of_shared, kind == "F32")
+    compare_sums(2, kind, of_shared, kind == "F32")
+
+
+def test_tiles_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles are as small as on a GPU, and programs take several of them."""
+    for module in (fused, mixture):
+        monkeypatch.setattr(module, "slow", lambda x: False)
+        monkeypatch.setattr(module, "PROGRAMS", 6)
+    compare_gates(1, "Q8_0", "", True)
+    compare_sums(1, "Q8_0", "Q4_K", False)
