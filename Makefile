@@ -94,7 +94,7 @@ $(VENV)/.built: $(VENV)/.tools $(NATIVE)
 	SKBUILD_CMAKE_DEFINE=ALEATOR_HERE=ON $(PIP) install --quiet --no-compile --no-build-isolation --editable ".[cli]"
 	@touch $@
 
-# What tests and checks need besides. The module is there: nothing is compiled again.
+# What tests and checks need besides, and the instruction sets that a user's module has not.
 $(VENV)/.dev: requirements/constraints.txt pyproject.toml | $(VENV)/.built
 	$(PIP) install --quiet --constraint requirements/constraints.txt torch
 	$(PIP) install --quiet --constraint requirements/constraints.txt --no-build-isolation --editable ".[dev]"
