@@ -47,8 +47,11 @@ def test_what_packages_and_docs_offered_before_modules_moved_is_still_there(line
     module, names = line.split(":")
     try:
         found = import_module(module)
-    except ImportError as error:
-        assert "is not installed" in str(error) or "torch" in str(error)
+    except ModuleNotFoundError as error:  # torch
+        if (error.name or "").startswith("aleator"):
+            raise
+        pytest.skip(str(error))
+    except ImportError as error:  # an adapter says which package it needs
         pytest.skip(str(error))
     for name in names.split():
         assert getattr(found, name, None) is not None or import_module(f"{module}.{name}")
