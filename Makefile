@@ -89,12 +89,15 @@ $(VENV)/.tools:
 	$(PIP) install --quiet --no-compile scikit-build-core nanobind cmake ninja
 	@touch $@
 
-# What a user needs, for the processor that is here.
+# What a user needs, for the processor that is here: packages come while the compiler works.
+CLI := import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+       print(*p["dependencies"], *p["optional-dependencies"]["cli"], sep="\n")
 $(VENV)/.built: $(VENV)/.tools $(NATIVE)
-	SKBUILD_CMAKE_DEFINE=ALEATOR_HERE=ON $(PIP) install --quiet --no-compile --no-build-isolation --editable ".[cli]"
+	$(BIN)/python -c '$(CLI)' | $(PIP) install --quiet --no-compile --requirement /dev/stdin & packages=$$!; \
+	SKBUILD_CMAKE_DEFINE=ALEATOR_HERE=ON $(PIP) install --quiet --no-compile --no-build-isolation --no-deps --editable . && wait $$packages
 	@touch $@
 
-# What tests and checks need besides. The module is there: nothing is compiled again.
+# What tests and checks need besides, and the instruction sets that a user's module has not.
 $(VENV)/.dev: requirements/constraints.txt pyproject.toml | $(VENV)/.built
 	$(PIP) install --quiet --constraint requirements/constraints.txt torch
 	$(PIP) install --quiet --constraint requirements/constraints.txt --no-build-isolation --editable ".[dev]"

@@ -28,6 +28,9 @@ static void translate(const std::exception_ptr& p, void*) {
 }
 
 NB_MODULE(_native, m) {
+  if (!aleator::isa_compiled())
+    throw nb::import_error(
+        "aleator's native module was compiled for another processor: run pip install -e . here");
   m.doc() =
       "Native code of aleator: samplers, cache bookkeeping, layers. Import it through the package.";
   // Objects that live in a module's globals are still there at exit, which is not worth a warning

@@ -15,21 +15,20 @@ namespace aleator {
 static Isa detect() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  Isa best = Isa::base;
   // Clang before 17 does not know the "x86-64-vN" names, so the features are asked for one by one.
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-      __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("f16c"))
-    best = Isa::v3;
-  if (best == Isa::v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni") &&
-      isa_v4::round_row)  // compiled
-    best = Isa::v4;
-  if (const char* asked = std::getenv("ALEATOR_ISA")) {
-    if (!std::strcmp(asked, "base")) return Isa::base;
-    if (!std::strcmp(asked, "v3") && best == Isa::v4) return Isa::v3;
-  }
-  return best;
+  const bool has_v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                      __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("f16c");
+  const bool has_v4 = has_v3 && __builtin_cpu_supports("avx512f") &&
+                      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
+                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+                      __builtin_cpu_supports("avx512vnni");
+  // A set that was not compiled (CMakeLists.txt, ALEATOR_HERE) has null for its functions.
+  const bool base = isa_base::round_row;
+  const bool v3 = has_v3 && isa_v3::round_row, v4 = has_v4 && isa_v4::round_row;
+  const char* asked = std::getenv("ALEATOR_ISA");
+  if (asked && base && !std::strcmp(asked, "base")) return Isa::base;
+  if (asked && v3 && !std::strcmp(asked, "v3")) return Isa::v3;
+  return v4 ? Isa::v4 : v3 ? Isa::v3 : Isa::base;
 #elif defined(__aarch64__)
   const char* asked = std::getenv("ALEATOR_ISA");
   if (asked && !std::strcmp(asked, "base")) return Isa::base;
@@ -49,5 +48,7 @@ Isa isa() {
   static const Isa chosen = detect();
   return chosen;
 }
+
+bool isa_compiled() { return round_row_; }
 
 }  // namespace aleator

@@ -18,6 +18,9 @@ enum class Isa { base = 0, dotprod = 1, v3 = 3, v4 = 4 };
 Isa isa();  // the best the processor has, or what ALEATOR_ISA asks for if that is lower; decided
             // once
 
+bool isa_compiled();  // false: the module was made for another processor (CMakeLists.txt,
+                      // ALEATOR_HERE)
+
 inline const char* isa_name(Isa i) {
   return i == Isa::v4 ? "v4" : i == Isa::v3 ? "v3" : i == Isa::dotprod ? "dotprod" : "base";
 }

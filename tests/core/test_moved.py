@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -35,3 +36,31 @@ def test_what_was_renamed_in_a_moved_module_has_both_names() -> None:
         found.update(vars(module))
     for old, new in RENAMED.items():
         assert found[old] is found[new]
+
+
+NAMES = (Path(__file__).parents[1] / "data" / "public_names.txt").read_text().replace("\n    ", " ")
+
+
+@pytest.mark.parametrize("line", NAMES.splitlines())
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_what_packages_and_docs_offered_before_modules_moved_is_still_there(line: str) -> None:
+    module, names = line.split(":")
+    try:
+        found = import_module(module)
+    except ModuleNotFoundError as error:  # torch
+        if (error.name or "").startswith("aleator"):
+            raise
+        pytest.skip(str(error))
+    except ImportError as error:  # an adapter says which package it needs
+        pytest.skip(str(error))
+    for name in names.split():
+        assert getattr(found, name, None) is not None or import_module(f"{module}.{name}")
+
+
+def test_a_name_that_left_a_package_warns() -> None:
+    from aleator.cache import storage
+
+    with pytest.warns(DeprecationWarning, match=r"storage\.make_storage is in .*\.storage now"):
+        assert storage.make_storage.__name__ == "Storage"
+    with pytest.raises(AttributeError, match="has no attribute 'never'"):
+        _ = storage.never

@@ -54,6 +54,7 @@ MOVED = {
     "aleator.chat.families.kimi": "aleator.chat.families.apart",
     "aleator.chat.families.llama3": "aleator.chat.families.wrapped",
     "aleator.chat.families.mistral": "aleator.chat.families.wrapped",
+    "aleator.chat.forced": "aleator.chat.reply_grammar",
     "aleator.chat.format": "aleator.chat.prompt",
     "aleator.chat.messages": "aleator.chat.message",
     "aleator.chat.openai": "aleator.cli.batch_bodies",
@@ -65,14 +66,19 @@ MOVED = {
     "aleator.core.pictures": "aleator.core.packages",
     "aleator.device.backends.torch.forms": "aleator.device.backends.torch.program",
     "aleator.device.backends.triton.shapes": "aleator.device.backends.triton.places",
+    "aleator.device.forms": "aleator.device.backends.torch.program",
+    "aleator.device.program": "aleator.device.backends.torch.program",
     "aleator.device.sharded_candidates": "aleator.device.sharding",
     "aleator.engine.admission": "aleator.engine.job",
     "aleator.engine.context_calls": "aleator.engine.request_handle",
     "aleator.engine.core": "aleator.engine.engine_core",
+    "aleator.engine.frames": "aleator.engine.error_frames",
     "aleator.engine.owner": "aleator.engine.engine_loop",
     "aleator.engine.queue": "aleator.engine.job",
+    "aleator.engine.room": "aleator.engine.job",
     "aleator.engine.slots": "aleator.engine.request_states",
     "aleator.engine.ticket": "aleator.engine.request_handle",
+    "aleator.engine.visits": "aleator.engine.request_handle",
     "aleator.engine.waiters": "aleator.engine.request_handle",
     "aleator.generate.advance": "aleator.generate.model_runner",
     "aleator.generate.banned_strings": "aleator.generate.bans",
@@ -116,10 +122,21 @@ MOVED = {
     "aleator.models.files.gguf_parts": "aleator.models.files.gguf",
     "aleator.models.fused": "aleator.models.weights",
     "aleator.models.layers.alibi": "aleator.models.decoder",
+    "aleator.models.layers.dense_and_experts": "aleator.models.layers.feed_forward",
     "aleator.models.layers.frequencies": "aleator.models.layers.rotation",
+    "aleator.models.layers.head_parts": "aleator.models.layers.recurrent_parts",
+    "aleator.models.layers.head_space": "aleator.models.layers.recurrent",
     "aleator.models.layers.latent": "aleator.models.block",
+    "aleator.models.layers.layer_norm": "aleator.models.layers.norms",
+    "aleator.models.layers.mamba": "aleator.models.layers.recurrent",
+    "aleator.models.layers.native_step": "aleator.models.native_decoder",
+    "aleator.models.layers.parameters": "aleator.models.layers.linear",
+    "aleator.models.layers.per_layer_parts": "aleator.models.layers.parts",
+    "aleator.models.layers.rms_norm": "aleator.models.layers.norms",
     "aleator.models.layers.routing": "aleator.models.layers.ops",
     "aleator.models.layers.selective_scan": "aleator.models.layers.scans",
+    "aleator.models.layers.short_convolution": "aleator.models.layers.recurrent",
+    "aleator.models.layers.stored_linear": "aleator.models.layers.linear",
     "aleator.prompts": "aleator.engine.prompts",
     "aleator.replay": "aleator.engine.replay",
     "aleator.replay.again": "aleator.engine.replay",
@@ -131,20 +148,33 @@ MOVED = {
     "aleator.samplers.mirostat_state": "aleator.samplers.mirostat",
     "aleator.samplers.probable": "aleator.samplers.epsilon_cutoff",
     "aleator.samplers.seeded": "aleator.samplers.base",
+    "aleator.samplers.spelled": "aleator.samplers.token_arguments",
     "aleator.saving": "aleator.language_model.base",
     "aleator.scoring": "aleator.language_model.scoring",
     "aleator.server.caller": "aleator.server.auth",
     "aleator.server.chatting": "aleator.server.chat",
+    "aleator.server.dialects.anthropic_output": "aleator.server.dialects.anthropic",
+    "aleator.server.dialects.call_input": "aleator.server.dialects.nested",
+    "aleator.server.dialects.llama_probs": "aleator.server.dialects.llama_results",
     "aleator.server.dialects.not_built": "aleator.server.dialects.operation",
+    "aleator.server.dialects.ollama_models": "aleator.server.dialects.ollama",
     "aleator.server.dialects.ollama_output": "aleator.server.dialects.ollama",
+    "aleator.server.dialects.responses_output": "aleator.server.dialects.openai_responses",
+    "aleator.server.dialects.timings": "aleator.server.dialects.openai_forms",
     "aleator.server.fair_semaphore": "aleator.server.grammars",
     "aleator.server.guards": "aleator.server.app",
+    "aleator.server.infilling": "aleator.server.dialects.llama_infill",
     "aleator.server.kept_grammars": "aleator.server.grammar_limits",
+    "aleator.server.key_ring": "aleator.server.auth",
     "aleator.server.limits": "aleator.server.auth",
     "aleator.server.logs": "aleator.server.telemetry",
     "aleator.server.metrics": "aleator.server.telemetry",
+    "aleator.server.playground.branching": "aleator.server.playground.recording",
     "aleator.server.playground.declared": "aleator.server.playground.as_json",
+    "aleator.server.playground.memory": "aleator.server.playground.recording",
+    "aleator.server.playground.pages": "aleator.server.playground.routes",
     "aleator.server.playground.replay": "aleator.server.playground.recording",
+    "aleator.server.playground.spelled": "aleator.server.playground.as_json",
     "aleator.server.playground.step_json": "aleator.server.playground.as_json",
     "aleator.server.playground.told": "aleator.server.playground.as_json",
     "aleator.server.records": "aleator.server.dialects.openai_forms",
@@ -193,7 +223,10 @@ RENAMED = {
     "Telling": "StepFormatter",
     "Ticket": "RequestHandle",
     "Turn": "SampleTask",
+    "Visits": "ContextCalls",
+    "make_storage": "Storage",
     "prepared": "prepare_chat",
+    "require_config": "kept_texts",
 }
 """Old names of what moved modules hold, and new ones."""
 
@@ -232,6 +265,22 @@ class MovedModules:
         of_new = vars(import_module(new))
         vars(module).update({k: v for k, v in of_new.items() if not k.startswith("__")})
         vars(module).update({old: of_new[now] for old, now in RENAMED.items() if now in of_new})
+
+
+def moved_name(package: str, name: str, moved: Mapping[str, str]) -> object:
+    """What a package itself had under this name, from the module of it that ``moved`` names."""
+    if name not in moved:
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+    import warnings
+    from importlib import import_module
+
+    new = f"{package}.{moved[name]}"
+    warnings.warn(
+        f"{package}.{name} is in {new} now; the old place goes with the next release",
+        DeprecationWarning,
+        stacklevel=3,
+    )
+    return getattr(import_module(new), RENAMED.get(name, name))
 
 
 def install_moved() -> None:
