@@ -77,27 +77,17 @@ class Beam:
 
 @dataclass(frozen=True, eq=False)
 class Hypothesis:
-    """A text under way or complete.
+    """A text under way or complete."""
 
-    Attributes:
-        tokens: Those after the prompt.
-        logprobs: Theirs.
-        logprob: Their sum.
-        order: What it is compared by: as ``Beam.score`` once it is complete, until then without the penalty.
-        chain: Has accepted the tokens.
-        seq: The sequence that holds all but the last token; of a new one, its parent's.
-        key: 64 bits of the seed and the tokens, which key the draws of what may follow.
-        done: Whether it is complete.
-    """
-
-    tokens: tuple[int, ...]
-    logprobs: tuple[float, ...]
-    logprob: float
+    tokens: tuple[int, ...]  # Those after the prompt
+    logprobs: tuple[float, ...]  # Theirs
+    logprob: float  # Their sum
+    # What it is compared by: as ``Beam.score`` once it is complete, until then without the penalty
     order: float
-    chain: SamplerChain
-    seq: int
-    key: int
-    done: bool = False
+    chain: SamplerChain  # Has accepted the tokens
+    seq: int  # The sequence that holds all but the last token; of a new one, its parent's
+    key: int  # 64 bits of the seed and the tokens, which key the draws of what may follow
+    done: bool = False  # Whether it is complete
 
 
 Way = tuple[float, Hypothesis, int, float]

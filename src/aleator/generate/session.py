@@ -28,22 +28,14 @@ from aleator.samplers.chain import SamplerChain
 
 @dataclass(frozen=True)
 class Rows:
-    """What a cache keeps of a text.
+    """What a cache keeps of a text."""
 
-    Attributes:
-        held: tokens whose keys and values these are, from the first on.
-        rows: their cells, in llama.cpp's layout.
-        turned: what their keys are rotated to, where that differs from their positions.
-        states: earlier states of recurrent layers.
-        rotation: tells what rotated their keys, see
-            :attr:`~aleator.models.decoder.Decoder.rotation_identity`.
-    """
-
-    held: int
-    rows: bytes = field(repr=False)
+    held: int  # tokens whose keys and values these are, from the first on
+    rows: bytes = field(repr=False)  # their cells, in llama.cpp's layout
+    # What their keys are rotated to, where that differs from their positions
     turned: bytes = field(repr=False)
-    states: bytes = field(repr=False)
-    rotation: str = ""
+    states: bytes = field(repr=False)  # earlier states of recurrent layers
+    rotation: str = ""  # tells what rotated their keys, see rotation_identity
 
 
 def rows_of(context: Context, tokens: Sequence[int], namespace: str = "", seq: int = 0) -> Rows:

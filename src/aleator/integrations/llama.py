@@ -139,17 +139,11 @@ class AleatorSampler:
 
 @dataclass
 class Taken:
-    """A text that came out of a ``Llama``.
+    """A text that came out of a ``Llama``."""
 
-    Attributes:
-        model: of the same file.
-        context: holds the text as sequence 0.
-        tokens: the text.
-    """
-
-    model: LanguageModel
-    context: Context
-    tokens: list[int]
+    model: LanguageModel  # of the same file
+    context: Context  # holds the text as sequence 0
+    tokens: list[int]  # the text
 
     def decode(self, tokens: Sequence[int] = ()) -> npt.NDArray[np.float32]:
         """Go on with the text.

@@ -43,15 +43,10 @@ _PART = re.compile(r"\s*([^=\s]+)=(\d{1,9}):(\d{1,9})\s*")
 
 @dataclass(frozen=True)
 class Place:
-    """Where a layer computes.
+    """Where a layer computes."""
 
-    Attributes:
-        device: there its weights and what it stores in the cache are.
-        dtype: type of weights and activations there; "exact": see :data:`EXACT`.
-    """
-
-    device: Device
-    dtype: str
+    device: Device  # there its weights and what it stores in the cache are
+    dtype: str  # type of weights and activations there; "exact": see EXACT
 
 
 ON_CPU = Place(CPU, "float32")
@@ -60,13 +55,10 @@ ON_CPU = Place(CPU, "float32")
 
 @dataclass(frozen=True)
 class DeviceMap:
-    """Which layers each device has.
+    """Which layers each device has."""
 
-    Attributes:
-        parts: a device, the first of its layers and the one after its last, in the order of the layers; none is
-            left out.
-    """
-
+    # A device, the first of its layers and the one after its last, in the order of the layers; none is left
+    # out
     parts: tuple[tuple[Device, int, int], ...]
 
     def __str__(self) -> str:
@@ -154,19 +146,13 @@ def _refused(value: object, why: str) -> ParameterError:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a model computes, before its number of layers is known.
+    """Where a model computes, before its number of layers is known."""
 
-    Attributes:
-        device: of the last ``n_gpu_layers`` layers, or of all of them.
-        dtype: a type for all layers, or "exact"; None: float32 on the CPU, bfloat16 on CUDA.
-        n_gpu_layers: how many; None: all.
-        device_map: what holds instead of these; None: nothing.
-    """
-
-    device: Device
+    device: Device  # of the last ``n_gpu_layers`` layers, or of all of them
+    # A type for all layers, or "exact"; None: float32 on the CPU, bfloat16 on CUDA
     dtype: str | None = None
-    n_gpu_layers: int | None = None
-    device_map: DeviceMap | None = None
+    n_gpu_layers: int | None = None  # how many; None: all
+    device_map: DeviceMap | None = None  # what holds instead of these; None: nothing
 
     def places(self, n_layers: int) -> list[Place]:
         """Where each of so many layers computes.

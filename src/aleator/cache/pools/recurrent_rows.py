@@ -22,18 +22,13 @@ History = tuple[tuple[int, int], ...]
 
 @dataclass
 class Run:
-    """Tokens of one micro-batch that continue one state, one after the other.
+    """Tokens of one micro-batch that continue one state, one after the other."""
 
-    Attributes:
-        source: the row to start from, or -1 for the state of nothing.
-        tokens: indices in the micro-batch, ascending.
-        stores: (index in ``tokens``, row): after which tokens the state is kept, and where.
-    """
-
-    source: int
+    source: int  # the row to start from, or -1 for the state of nothing
     owners: tuple[int, ...]
-    tokens: list[int]
+    tokens: list[int]  # indices in the micro-batch, ascending
     positions: list[int]
+    # (index in ``tokens``, row): after which tokens the state is kept, and where
     stores: list[tuple[int, int]]
 
 

@@ -25,24 +25,17 @@ from aleator.core.threads import pool
 
 @dataclass(frozen=True)
 class StorageType:
-    """How elements become bytes.
+    """How elements become bytes."""
 
-    Attributes:
-        name: as users write it.
-        ggml: its number in ggml's files.
-        block: elements that are stored together.
-        block_bytes: bytes of so many elements.
-        element: NumPy's type of one stored element, of bf16 its bits; None where a block has no such elements.
-        scales: where a block's floating-point numbers are, counted in bytes from its beginning.
-        exponent: the bits of their exponents, which are all set in NaN and infinity.
-    """
-
-    name: str
-    ggml: int
-    block: int
-    block_bytes: int
+    name: str  # as users write it
+    ggml: int  # its number in ggml's files
+    block: int  # elements that are stored together
+    block_bytes: int  # bytes of so many elements
+    # NumPy's type of one stored element, of bf16 its bits; None where a block has no such elements
     element: type[np.generic] | None = None
+    # Where a block's floating-point numbers are, counted in bytes from its beginning
     scales: tuple[int, ...] = (0,)
+    # The bits of their exponents, which are all set in NaN and infinity
     exponent: int = 0x7C00  # of float16, as in all blocks
 
     @property
