@@ -35,7 +35,6 @@ from aleator.models.layers.rotary import Rotary
 from aleator.models.triton_inputs import TritonPass
 
 if TYPE_CHECKING:
-    from aleator.models.experts import ExpertsConfig
     from aleator.models.layers.ops import Spaces
     from aleator.models.layers.recurrent_parts import DeltaNet, Stateful
 
@@ -84,6 +83,13 @@ class TritonEmbedding:
 class TritonOps(TorchOps):
     """The operations by Triton's kernels, on float32 tensors."""
 
+    activate = staticmethod(norms.activate)
+    weighed = staticmethod(routing.sigmoid_of_dot)
+    route = staticmethod(routing.route)
+    combine = staticmethod(routing.combine)
+    unit_length = staticmethod(recurrent_parts.unit_length)
+    gated_norm = staticmethod(recurrent_parts.gated_norm)
+
     def norm(self, kind: str, weight: torch.Tensor | None, eps: float) -> Norm:
         if weight is None:
             return super().norm(kind, None, eps)
@@ -125,11 +131,6 @@ class TritonOps(TorchOps):
             return norms.normalised(y, onto.norm, onto.residual.contiguous(), onto.scale)
         return super().add(y, onto)
 
-    def activate(
-        self, kind: str, gate: torch.Tensor, up: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        return norms.activate(kind, gate, up)
-
     def sigmoid(self, x: torch.Tensor) -> torch.Tensor:
         return norms.activate("sigmoid", x)
 
@@ -138,9 +139,6 @@ class TritonOps(TorchOps):
 
     def soften(self, x: torch.Tensor, cap: float) -> torch.Tensor:
         return norms.activate("soften", x, out=x, cap=cap)
-
-    def weighed(self, x: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
-        return routing.sigmoid_of_dot(x, vector)
 
     def finish(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, how: Attending, batch: Pass
@@ -216,24 +214,6 @@ class TritonOps(TorchOps):
 
         return products
 
-    def route(
-        self,
-        logits: torch.Tensor,
-        config: ExpertsConfig,
-        choice_bias: torch.Tensor | None,
-        scales: torch.Tensor | None,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        return routing.route(logits, config, choice_bias, scales)
-
-    def combine(
-        self,
-        given: torch.Tensor,
-        weights: torch.Tensor | None,
-        shared: torch.Tensor | None,
-        shared_weight: torch.Tensor | None,
-    ) -> torch.Tensor:
-        return routing.combine(given, weights, shared, shared_weight)
-
     def convolve(
         self,
         x: torch.Tensor,
@@ -263,14 +243,6 @@ class TritonOps(TorchOps):
         self, y: torch.Tensor, groups: int, weight: torch.Tensor, eps: float
     ) -> torch.Tensor:
         return recurrent_parts.group_norm(y, weight, groups, eps)
-
-    def unit_length(self, x: torch.Tensor, size: int, eps: float, queries: int) -> torch.Tensor:
-        return recurrent_parts.unit_length(x, size, eps, queries)
-
-    def gated_norm(
-        self, y: torch.Tensor, weight: torch.Tensor, gate: torch.Tensor, eps: float
-    ) -> torch.Tensor:
-        return recurrent_parts.gated_norm(y, weight, gate, eps)
 
 
 def _side_by_side(heads: torch.Tensor) -> torch.Tensor:

@@ -126,15 +126,15 @@ def attend(
             )  # fmt: skip
             return out.view(t, -1)
         kernels.score[pairs, triton.cdiv(seen.longest, b.cells), groups](
-            q, q.stride(0), keys.data, keys.halves, room, seen.tokens, cells, index, positions, leans,
+            q, q.stride(0), keys.data, keys.halves, room, seen.tokens, cells, index, positions, leans, 0,
             *shared, *keys.strides, scale, softcap, **scored, num_warps=b.warps, **EXACT,
         )  # fmt: skip
-        kernels.weigh[pairs, groups](
+        kernels.weigh[pairs, 1, groups](
             room, factors, seen.tokens, sunk, *shared, **shape,
             SINKS=sinks is not None, PAIRS=b.pairs, num_warps=4, **EXACT,
         )  # fmt: skip
         kernels.mix[pairs, triton.cdiv(values.dim, b.channels), groups](
-            room, factors, values.data, values.halves, out, seen.tokens, seen.cells,
+            room, factors, values.data, values.halves, out, seen.tokens, seen.cells, 0,
             *shared, *values.strides, **shape, DIM=values.dim, KIND=values.kind, BYTES=values.block_bytes,
             PAIRS=b.pairs, CHANNELS=b.channels, num_warps=1, **EXACT,
         )  # fmt: skip
