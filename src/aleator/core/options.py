@@ -173,7 +173,7 @@ def resolved(
                 f"there is no option {word!r}: {nearest(word, [*known, *aliases, *sorted(also)])}",
             )
         if name in made:
-            raise ParameterError(name, f"{name} is given twice, once as {word}")
+            raise ParameterError(f"{name} is given twice, once as {word}")
         made[name] = value
     return made
 
@@ -194,7 +194,7 @@ def renamed(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def _former(word: str, name: str) -> ParameterError:
-    return ParameterError(word, f"{word} is called {name} now: write {name}=")
+    return ParameterError(f"{word} is called {name} now: write {name}=")
 
 
 def takes(*declared: Iterable[Parameter]) -> Callable[[Taker], Taker]:

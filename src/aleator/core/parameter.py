@@ -269,7 +269,7 @@ def read_number(name: str, kind: type, text: str) -> float:
         number: float = kind(text)
     except ValueError:
         wanted = "a whole number" if kind is int else "a number"
-        raise ParameterError(name, f"{name}={text!r} is not {wanted}") from None
+        raise ParameterError(f"{name}={text!r} is not {wanted}") from None
     return number
 
 
@@ -330,13 +330,13 @@ def check_seed(seed: int | None) -> int | None:
     if seed is None:
         return None
     if isinstance(seed, (bool, np.bool_)) or not isinstance(seed, (int, np.integer)):
-        raise ParameterError("seed", f"seed={seed!r} must be an integer, -1 or None")
+        raise ParameterError(f"seed={seed!r} must be an integer, -1 or None")
     seed = int(seed)
     if seed == -1:
         return None
     if not 0 <= seed < 2**64:
         raise ParameterError(
-            "seed", f"seed={seed} is out of range: give 0 to 18446744073709551615, or -1 for random"
+            f"seed={seed} is out of range: give 0 to 18446744073709551615, or -1 for random"
         )
     return seed
 

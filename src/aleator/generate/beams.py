@@ -98,9 +98,8 @@ def check_chain(chain: SamplerChain, temperature: float) -> None:
     """Refuse a chain with samplers that draw, and what leaves beams nothing to choose from."""
     if chain.numerics != "portable":
         raise ParameterError(
-            "numerics",
             f"numerics={chain.numerics!r} draws whenever it is applied, and beams need probabilities: give "
-            "'portable'",
+            "'portable'"
         )
     for sampler in chain.members:
         if sampler.name in DRAWING and not sampler.neutral:
@@ -111,9 +110,8 @@ def check_chain(chain: SamplerChain, temperature: float) -> None:
             )
     if temperature <= COLDEST:
         raise ParameterError(
-            "temperature",
             f"temperature={temperature:g} leaves one token, and beams nothing to choose from: leave it out, or "
-            f"give more than {COLDEST:g} (default: 1)",
+            f"give more than {COLDEST:g} (default: 1)"
         )
 
 
@@ -176,9 +174,8 @@ class BeamSearch:
         n = options.num_beams
         if n > n_seq_max:
             raise ParameterError(
-                "num_beams",
                 f"num_beams={n}: the context has {n_seq_max} sequences: give at most so many, or a context "
-                "(engine, server) with a larger n_seq_max",
+                "(engine, server) with a larger n_seq_max"
             )
         self._most = longest(request, n_ctx)
         self._prompt, self._options = request.remaining, options
@@ -200,9 +197,8 @@ class BeamSearch:
         used = next((seq for seq in range(n) if cache.seq_pos_max(seq) >= 0), None)
         if used is not None:
             raise ParameterError(
-                "context",
                 f"context: sequence {used} holds tokens, and beams need 0 to {n - 1} empty: remove them, or "
-                "give a context of its own",
+                "give a context of its own"
             )
         self.begin(cache, range(n))
         try:
@@ -422,8 +418,6 @@ def longest(request: Request, n_ctx: int) -> int:
     if prompt > n_ctx:
         raise too_long(prompt, n_ctx)
     if wanted == 0:
-        raise ParameterError(
-            "max_tokens", "max_tokens=0: beams have at least 1 token: give 1 or more"
-        )
+        raise ParameterError("max_tokens=0: beams have at least 1 token: give 1 or more")
     room = n_ctx - prompt + 1
     return room if wanted is None else min(wanted, room)

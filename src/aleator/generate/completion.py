@@ -367,9 +367,7 @@ class StopMatcher:
         self.stops = tuple(dict.fromkeys(stops))
         for stop in self.stops:
             if not isinstance(stop, str) or not stop:
-                raise ParameterError(
-                    "stop", f"stop={stop!r}: a stop string has at least one character"
-                )
+                raise ParameterError(f"stop={stop!r}: a stop string has at least one character")
         self._longest = max(map(len, self.stops), default=0)
         self.matched: str | None = None
         self._held = ""

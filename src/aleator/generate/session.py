@@ -248,10 +248,9 @@ def state_of(chain: SamplerChain, tokens: Sequence[int], drawn_here: int) -> byt
     history = chain.history
     if drawn_here and not chain.n_sampled and chain.adapts:
         raise ParameterError(
-            "sampling_device",
             f"sampling_device='device' drew this text, and what {chain.adapts} learned from it is gone with "
             "the row of the device: a session of it could not go on as the text would have; generate with "
-            "sampling_device='host' to save it",
+            "sampling_device='host' to save it"
         )
     if history[: len(tokens)] != list(tokens):
         return b""

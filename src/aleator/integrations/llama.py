@@ -241,25 +241,22 @@ def _require_the_files_model(llama: Llama) -> None:
         value = getattr(params, name)
         if value not in neutral:
             raise ParameterError(
-                name,
                 f"{name}={value:g} of the Llama changes what the file's model computes, and ours would not: "
-                "make it without",
+                "make it without"
             )
     for name in ("lora_path", "kv_overrides"):
         value = getattr(llama, name)
         if value:
             raise ParameterError(
-                name,
-                f"{name}={value!r:.60} of the Llama changes the file's model, but not ours: make it without",
+                f"{name}={value!r:.60} of the Llama changes the file's model, but not ours: make it without"
             )
 
 
 def _type(parameter: str, number: int) -> str:
     if number not in _TYPES:
         raise ParameterError(
-            parameter,
             f"{parameter}={number} of the Llama is not among {', '.join(_TYPES.values())}: make it with one "
-            "of these",
+            "of these"
         )
     return _TYPES[number]
 

@@ -56,9 +56,7 @@ def mapped(name: str, given: object) -> dict[str, Any]:
     if given is None:
         return {}
     if not isinstance(given, Mapping):
-        raise ParameterError(
-            name, f"{name}={given!r:.80}: give a mapping of options and their values"
-        )
+        raise ParameterError(f"{name}={given!r:.80}: give a mapping of options and their values")
     return dict(given)
 
 

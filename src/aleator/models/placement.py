@@ -141,7 +141,7 @@ def _span(first: int, end: int) -> str:
 
 def _refused(value: object, why: str) -> ParameterError:
     shown = f"{str(value) if isinstance(value, DeviceMap) else value!r:.80}"
-    return ParameterError("device_map", f"device_map={shown}: {why}")
+    return ParameterError(f"device_map={shown}: {why}")
 
 
 @dataclass(frozen=True)
@@ -220,9 +220,7 @@ def placement(
             if n_gpu_layers == 0
             else "give 0, or device='cuda' where there is one"
         )
-        raise ParameterError(
-            "n_gpu_layers", f"n_gpu_layers={n_gpu_layers} with device={str(place)!r}: {remedy}"
-        )
+        raise ParameterError(f"n_gpu_layers={n_gpu_layers} with device={str(place)!r}: {remedy}")
     return Placement(place, checked_dtype(dtype), n_gpu_layers)
 
 
@@ -232,7 +230,7 @@ def checked_dtype(dtype: object) -> str | None:
         return None
     name = str(dtype).removeprefix("torch.")
     if name not in (*DTYPES, EXACT):
-        raise ParameterError("dtype", f"dtype={dtype!r}: give {', '.join(DTYPES)} or {EXACT}")
+        raise ParameterError(f"dtype={dtype!r}: give {', '.join(DTYPES)} or {EXACT}")
     return name
 
 

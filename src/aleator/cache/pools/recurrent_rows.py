@@ -61,9 +61,8 @@ def relabelled(
     newest = history[-1][1]
     if not 0 <= move(newest) < END:
         raise ParameterError(
-            name,
             f"{name}: position {newest} of sequence {seq} would become {move(newest)}; it must lie "
-            "in [0, 2^31 - 1)",
+            "in [0, 2^31 - 1)"
         )
     moved: list[tuple[int, int]] = []
     for row, position in reversed(history):
@@ -153,7 +152,7 @@ class StateRows:
         """Raise ParameterError unless a checkpoint is of layers like these."""
         pairs = zip(self.tensors, mark.conv + mark.ssm, strict=True)
         if any(ours.shape[1:] != theirs.shape for ours, theirs in pairs):
-            raise ParameterError("checkpoint", "checkpoint: it is of a model of another shape")
+            raise ParameterError("checkpoint: it is of a model of another shape")
 
     def put(self, row: int, values: Sequence[Any]) -> None:
         """Store a state: a row of each of :attr:`tensors`."""

@@ -77,9 +77,7 @@ TYPES: dict[str, StorageType] = {
 def storage_type(parameter: str, name: str) -> StorageType:
     """The type of this name; ParameterError, naming ``parameter``, if there is none."""
     if not isinstance(name, str) or name not in TYPES:
-        raise ParameterError(
-            parameter, f"{parameter} must be one of {', '.join(TYPES)}, not {name!r}"
-        )
+        raise ParameterError(f"{parameter} must be one of {', '.join(TYPES)}, not {name!r}")
     return TYPES[name]
 
 

@@ -29,9 +29,8 @@ class HubName:
         match = _HUB.fullmatch(text.removeprefix(HUB))
         if match is None:
             raise ParameterError(
-                "model",
                 f"model={text!r}: a model of the hub is written hf:ORG/NAME, hf:ORG/NAME:Q4_K_M or "
-                "hf:ORG/NAME/FILE.gguf, with @REVISION after NAME for another than main",
+                "hf:ORG/NAME/FILE.gguf, with @REVISION after NAME for another than main"
             )
         return cls(
             match["repo"], match["quant"] or "", match["file"] or "", match["revision"] or "main"
