@@ -35,7 +35,8 @@ class BoundDecoderStep {
     given.keep(keys.data);
     if (values) given.keep(values->data);
     if (given.has("latent")) {
-      step_.add_layer(set_latent(layer, at, given, values), layer);
+      const LatentLayer latent = set_latent(layer, at, given, values);
+      step_.add_layer(latent, layer);
     } else {
       require(bool(values), at, "no memory for values");
       set_attention(layer, at, given, values->side);
