@@ -47,6 +47,12 @@ STACKED = {
 }
 """Of experts that are stored together; names end there, without ".weight"."""
 
+
+def shared_mlp(part: str) -> dict[str, str]:
+    """Names of an expert that every token goes through."""
+    return under(part, GATED, "_shexp")
+
+
 OUTER = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 """Hugging Face's usual names of the tensors outside the layers -> GGUF's."""
 

@@ -10,14 +10,7 @@ import math
 from dataclasses import replace
 
 from aleator.models import gguf_config, latent
-from aleator.models.architecture import (
-    EXPERTS,
-    GATED,
-    TRANSFORMER,
-    Architecture,
-    HuggingFace,
-    under,
-)
+from aleator.models.architecture import EXPERTS, TRANSFORMER, Architecture, HuggingFace, shared_mlp
 from aleator.models.config import MAX_LAYERS, MAX_LENGTH, ModelConfig, QueryGrowth, unsupported
 from aleator.models.experts import MAX_EXPERTS, MAX_WIDTH, ExpertsConfig, Scores, in_gguf
 from aleator.models.files.fields import Fields
@@ -131,7 +124,7 @@ DEEPSEEK2 = Architecture(
         | latent.LAYER
         | {
             "mlp.gate": "ffn_gate_inp",
-            **under("mlp.shared_experts", GATED, "_shexp"),
+            **shared_mlp("mlp.shared_experts"),
         },
         bare={"mlp.gate.e_score_correction_bias": "exp_probs_b.bias"},
         expert=EXPERTS,

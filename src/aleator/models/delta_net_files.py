@@ -15,12 +15,12 @@ import numpy as np
 from aleator.models import delta_net, gguf_config, json_config
 from aleator.models.architecture import (
     EXPERTS,
-    GATED,
     HEAD_NORMS,
     STACKED,
     TRANSFORMER,
     Architecture,
     HuggingFace,
+    shared_mlp,
     under,
 )
 from aleator.models.config import MAX_LAYERS, ModelConfig, unsupported
@@ -49,7 +49,7 @@ BARE = {"linear_attn.A_log": "ssm_a", "linear_attn.dt_bias": "ssm_dt.bias"}
 
 MIXTURE = {
     "mlp.gate": "ffn_gate_inp",
-    **under("mlp.shared_expert", GATED, "_shexp"),
+    **shared_mlp("mlp.shared_expert"),
     "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
 }
 """Like :data:`LAYER`, of mixtures of experts."""

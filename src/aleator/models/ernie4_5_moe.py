@@ -8,14 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aleator.models import gguf_config
-from aleator.models.architecture import (
-    EXPERTS,
-    GATED,
-    TRANSFORMER,
-    Architecture,
-    HuggingFace,
-    under,
-)
+from aleator.models.architecture import EXPERTS, TRANSFORMER, Architecture, HuggingFace, shared_mlp
 from aleator.models.config import MAX_LAYERS, ModelConfig, refuse
 from aleator.models.experts import MAX_EXPERTS, MAX_WIDTH, ExpertsConfig, in_gguf
 from aleator.models.files.fields import Fields
@@ -76,7 +69,7 @@ ERNIE4_5_MOE = Architecture(
         layer=TRANSFORMER
         | {
             "mlp.gate": "ffn_gate_inp",
-            **under("mlp.shared_experts", GATED, "_shexp"),
+            **shared_mlp("mlp.shared_experts"),
         },
         bare={"mlp.moe_statics.e_score_correction_bias": "exp_probs_b.bias"},
         expert=EXPERTS,

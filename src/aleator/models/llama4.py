@@ -20,6 +20,7 @@ from aleator.models.architecture import (
     WITHOUT_MLP,
     Architecture,
     HuggingFace,
+    shared_mlp,
     under,
 )
 from aleator.models.config import (
@@ -162,7 +163,7 @@ LLAMA4 = Architecture(
         rope_style="norm",
         layer=WITHOUT_MLP
         | under("feed_forward", GATED | {"router": "ffn_gate_inp"})
-        | under("feed_forward.shared_expert", GATED, "_shexp"),
+        | shared_mlp("feed_forward.shared_expert"),
         bare=under("feed_forward", STACKED),
         ours=in_text_model,
         convert=as_gguf,

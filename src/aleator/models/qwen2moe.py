@@ -9,14 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aleator.models import gguf_config, json_config
-from aleator.models.architecture import (
-    EXPERTS,
-    GATED,
-    TRANSFORMER,
-    Architecture,
-    HuggingFace,
-    under,
-)
+from aleator.models.architecture import EXPERTS, TRANSFORMER, Architecture, HuggingFace, shared_mlp
 from aleator.models.config import MAX_LENGTH, ModelConfig, unsupported
 from aleator.models.conversions import router_as_vector
 from aleator.models.experts import MAX_WIDTH, in_gguf, in_json, sparse_layers
@@ -64,7 +57,7 @@ QWEN2MOE = Architecture(
         layer=TRANSFORMER
         | {
             "mlp.gate": "ffn_gate_inp",
-            **under("mlp.shared_expert", GATED, "_shexp"),
+            **shared_mlp("mlp.shared_expert"),
             "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
         },
         expert=EXPERTS,

@@ -16,13 +16,7 @@ from aleator.models.kernels.fused import product_of_few
 from aleator.models.kernels.heads import Heads, finish
 from aleator.models.kernels.norms import RowNorm
 from aleator.models.kernels.planes import Planes, joined, planes, stack
-from aleator.models.kernels.product import (
-    FEW,
-    Rounded,
-    product,
-    read_rows,
-    round_rows,
-)
+from aleator.models.kernels.product import FEW, Rounded, product, read_rows, round_rows
 from aleator.models.kernels.rotation import rotate
 from aleator.models.layers.expert_tensors import ExpertMatrix, expert_tensors, matrix_of, stacked
 from aleator.models.layers.layer import LayerWeights

@@ -15,13 +15,7 @@ import triton
 from aleator.models.kernels import attention_kernels as kernels
 from aleator.models.kernels.cells import Side, gathered
 from aleator.models.kernels.floats import EXACT
-from aleator.models.kernels.rotation import (
-    INTERPRETED,
-    Turn,
-    hadamard,
-    hadamard_scale,
-    rotate,
-)
+from aleator.models.kernels.rotation import INTERPRETED, Turn, hadamard, hadamard_scale, rotate
 from aleator.models.kernels.seen import SeenTensors
 
 FEW, SHORT = 16, 1024
