@@ -17,13 +17,10 @@ from aleator.models.delta_net import DeltaNetConfig
 from aleator.models.experts import ExpertsConfig
 from aleator.models.files.fields import Fields
 
-# Limits against hostile files; no known model comes near them.
-MAX_LAYERS = 4096
-MAX_WIDTH = 1 << 24
+# Limits against hostile files, as in files/fields.py.
 MAX_HEAD_DIM = 1 << 16
 MAX_CONV = 64
 MAX_STATE = 1 << 12
-MAX_LENGTH = (1 << 31) - 1
 MAX_THETA = 1e30
 
 

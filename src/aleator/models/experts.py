@@ -10,10 +10,9 @@ from typing import Any, Literal
 
 from aleator.core.errors import UnsupportedModel
 from aleator.core.records import dataclass
-from aleator.models.files.fields import Fields
+from aleator.models.files.fields import MAX_WIDTH, Fields
 
 MAX_EXPERTS = 4096
-MAX_WIDTH = 1 << 24
 
 Scores = Literal["softmax", "sigmoid", "chosen softmax", "chosen sigmoid"]
 """What makes weights of a router's logits.  "chosen": experts are chosen by their logits, and the function is
@@ -102,7 +101,7 @@ def in_gguf(
         layers=layers,
         n_groups=n_groups,
         n_groups_used=n_groups_used,
-        n_ff_shared=0 if shared is None else fields.integer(wide, 0, MAX_WIDTH, 0) or shared,
+        n_ff_shared=0 if shared is None else fields.width(wide, 0, low=0) or shared,
         scale=factor or 1.0,
         **facts,
     )
