@@ -12,8 +12,8 @@ from aleator import _native
 
 def weight(matrix: Any, bias: Any = None) -> SimpleNamespace:
     """A matrix float32 [out, in] as StoredWeight has it."""
-    data = np.ascontiguousarray(matrix).view(np.uint8).reshape(-1)
-    return SimpleNamespace(matrix=_native.StoredMatrix(data, "F32", *matrix.shape, bias))
+    data, (n_out, n_in) = np.ascontiguousarray(matrix).view(np.uint8).reshape(-1), matrix.shape
+    return SimpleNamespace(matrix=_native.StoredMatrix(data, "F32", n_out, n_in, bias))
 
 
 def decoder_step(
