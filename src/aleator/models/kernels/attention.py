@@ -128,7 +128,7 @@ def attend(
             SINKS=sinks is not None, PAIRS=b.pairs, num_warps=4, **EXACT,
         )  # fmt: skip
         kernels.mix[pairs, triton.cdiv(values.dim, b.channels), groups](
-            room, factors, values.data, values.halves, out, seen.tokens, seen.cells, 0,
+            room, factors, values.data, values.halves, out, seen.tokens, seen.cells,
             *shared, *values.strides, **shape, DIM=values.dim, KIND=values.kind, BYTES=values.block_bytes,
             PAIRS=b.pairs, CHANNELS=b.channels, num_warps=1, **EXACT,
         )  # fmt: skip

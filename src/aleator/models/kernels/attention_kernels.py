@@ -151,14 +151,29 @@ def _rows_at(j, start, sinks, first, n, head, cells, cell_stride, head_stride):
 
 @triton.jit(do_not_specialize=_SIZES)
 def mix(
+    weights, factors, data, halves, out, tokens, cells,
+    begin, n_tokens, all, longest, cell_stride, head_stride, stride,
+    HEADS: tl.constexpr, GROUP: tl.constexpr, PADDED: tl.constexpr, QUERIES: tl.constexpr,
+    DIM: tl.constexpr, KIND: tl.constexpr, BYTES: tl.constexpr, PAIRS: tl.constexpr,
+    CHANNELS: tl.constexpr,
+):  # fmt: skip
+    """CHANNELS channels, see ``_mix_channels``."""
+    _mix_channels(
+        weights, factors, data, halves, out, tokens, cells, tl.program_id(1) * CHANNELS,
+        begin, n_tokens, all, longest, cell_stride, head_stride, stride,
+        HEADS, GROUP, PADDED, QUERIES, DIM, KIND, BYTES, PAIRS, CHANNELS,
+    )  # fmt: skip
+
+
+@triton.jit
+def _mix_channels(
     weights, factors, data, halves, out, tokens, cells, from_,
     begin, n_tokens, all, longest, cell_stride, head_stride, stride,
     HEADS: tl.constexpr, GROUP: tl.constexpr, PADDED: tl.constexpr, QUERIES: tl.constexpr,
     DIM: tl.constexpr, KIND: tl.constexpr, BYTES: tl.constexpr, PAIRS: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):  # fmt: skip
-    """CHANNELS of outputs [T, H, DIM]: sums of weight * value over the cells in order, times the factor."""
-    from_ += tl.program_id(1) * CHANNELS
+    """Outputs [T, H, DIM]: the sum of weight * value over the cells in order, times the factor."""
     pair = tl.program_id(0) * PAIRS + tl.arange(0, PAIRS)
     alive = pair < HEADS * n_tokens
     head = pair // n_tokens
@@ -240,7 +255,7 @@ def attend(
     )  # fmt: skip
     tl.debug_barrier()
     for from_ in range(0, VALUES, CHANNELS):
-        mix(
+        _mix_channels(
             scores, factors, values, value_halves, out, tokens, cells, from_,
             begin, n_tokens, all, longest, value_cell, value_head, value_channel,
             HEADS, GROUP, PADDED, QUERIES, VALUES, VALUE_KIND, VALUE_BYTES, PAIRS, CHANNELS,
