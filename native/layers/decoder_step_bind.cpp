@@ -80,7 +80,7 @@ void BoundDecoderStep::run(Pool& pool, std::optional<Indices> ids, std::optional
     b.n_groups = 2;
   }
   for (int64_t g = 0; g < b.n_groups; g++) b.groups[g] = checked(pools[g], b.tokens, n_cells_[g]);
-  require(bool(seen_positions) == bool(slopes_) &&
+  require(bool(seen_positions) == (n_slopes_ > 0) &&
               (!seen_positions || (!window && seen_positions->size() == seen.size())),
           "seen_positions are for slopes, one of each listed cell");
   if (seen_positions)
@@ -106,91 +106,44 @@ void BoundDecoderStep::run(Pool& pool, std::optional<Indices> ids, std::optional
 ALEATOR_BIND(decoder_step) {
   nb::class_<BoundDecoderStep>(m, "DecoderStep",
                                "A decoder, run for a micro-batch at a time on the processor.")
-      .def(
-          nb::init<const StoredMatrix&, std::optional<StoredMatrix>, std::optional<Floats>, float,
-                   float, Array<const double, 1>, double, bool, float, const std::string&,
-                   std::optional<Array<const double, 1>>, double, bool, bool, const std::string&,
-                   float, float, float, bool, std::optional<Floats>, std::optional<Floats>,
-                   std::optional<StoredMatrix>, int64_t>(),
-          "embedding"_a, "output"_a.none(), "output_norm"_a.none(), "eps"_a, "attention_scale"_a,
-          "frequencies"_a, "magnitude"_a, "interleaved"_a, "embedding_scale"_a = 1.0f,
-          "gate"_a = "silu", "window_frequencies"_a.none() = nb::none(), "window_magnitude"_a = 1.0,
-          "raw_keys"_a = false, "layer_norm"_a = false, "head_norm"_a = "",
-          "residual_scale"_a = 1.0f, "softcap"_a = 0.0f, "clamp"_a = 0.0f, "parallel"_a = false,
-          "embedding_norm"_a.none() = nb::none(), "slopes"_a.none() = nb::none(),
-          "position_embedding"_a.none() = nb::none(), "rotated_from"_a = 0,
-          "See DecoderShape (native/layers/decoder_step.hpp). output: None: hidden states after "
-          "the last norm in place of logits, and without that norm what the next layer takes; "
-          "frequencies: float64; gate: 'silu', 'silu_clamped', "
-          "'gelu', 'gelu_exact', 'relu_squared', or 'gelu_rounded' as llama.cpp does; layer_norm: "
-          "norms are layer norms, their weights followed by as many biases; head_norm: '', 'head', "
-          "'rotated head', 'each' or 'all'; rotated_from: the first rotated channel of a head.")
-      .def(
-          "add_layer", &BoundDecoderStep::add_layer, "q"_a, "k"_a.none(), "v"_a.none(), "o"_a,
-          "gate"_a.none(), "up"_a.none(), "down"_a.none(), "attention_norm"_a.none(),
-          "ffn_norm"_a.none(), "q_norm"_a.none(), "k_norm"_a.none(), "keys"_a, "values"_a,
-          "attention_post_norm"_a.none() = nb::none(), "ffn_post_norm"_a.none() = nb::none(),
-          "window"_a = false, "rotated"_a = true, "sinks"_a.none() = nb::none(), "gated"_a = false,
-          "scaled"_a = true, "v_norm"_a.none() = nb::none(), "output_scale"_a = 1.0f,
-          "Appends a layer, see DecoderLayer; ValueError, naming the tensor, when shapes disagree. "
-          "gate, up and down are None where add_mixture follows.")
-      .def("add_latent_layer", &BoundDecoderStep::add_latent_layer, "query"_a, "query_up"_a.none(),
-           "compress"_a, "expand"_a.none(), "key_up"_a, "value_up"_a, "query_norm"_a.none(),
-           "norm"_a, "heads"_a, "plain"_a, "dim_v"_a, "o"_a, "gate"_a.none(), "up"_a.none(),
-           "down"_a.none(), "attention_norm"_a, "ffn_norm"_a, "keys"_a, "values"_a.none(),
-           "Appends a layer, see LatentLayer (native/layers/latent.hpp). Without expand the cache "
-           "holds "
-           "the compressed keys and no values. The rest as for add_layer.")
-      .def("add_stateful", &BoundDecoderStep::add_convolution<SSMMemory>, "layer"_a,
-           "feed_forward"_a.none(),
-           "Appends a layer that keeps a state. feed_forward: gate, up, down and norm, the first "
-           "three "
-           "None where add_mixture follows. ValueError, naming the tensor, when shapes disagree.")
-      .def("add_stateful", &BoundDecoderStep::add_convolution<HeadMemory>, "layer"_a,
-           "feed_forward"_a.none())
-      .def("add_stateful", &BoundDecoderStep::add_convolution<DeltaNetMemory>, "layer"_a,
-           "feed_forward"_a.none())
-      .def("add_stateful", &BoundDecoderStep::add_convolution<ShortMemory>, "layer"_a,
-           "feed_forward"_a.none())
-      .def("add_space_beside", &BoundDecoderStep::add_space_beside, "space"_a,
-           "The last layer's attention has this beside it; what both give is added.")
-      .def("add_feed_forward", &BoundDecoderStep::add_feed_forward, "feed_forward"_a,
-           "Appends a layer of nothing but a feed-forward part: gate, up, down and norm, the first "
-           "three None where add_mixture follows.")
-      .def(
-          "add_mixture", &BoundDecoderStep::add_mixture, "router"_a, "experts"_a, "shared"_a.none(),
-          "bias"_a.none(), "shared_router"_a.none(), "n_used"_a, "scores"_a, "normalised"_a,
-          "scale"_a, "n_groups"_a, "n_groups_used"_a, "n_group_best"_a, "weighs_input"_a, "gate"_a,
-          "scales"_a.none() = nb::none(), "beside"_a = nb::list(),
-          "The feed-forward part of the last layer, see Mixture and Routing "
-          "(native/layers/experts.hpp, "
-          "routing.hpp): experts, each gate, up and down; shared: one more, which takes every "
-          "token. "
-          "scores: 'softmax', 'sigmoid', 'chosen softmax' or 'chosen sigmoid'; beside: norms of "
-          "what "
-          "the router takes, of what experts take, of what the dense part beside them gives and of "
-          "what experts give. ValueError, naming the tensor, when shapes disagree.")
-      .def("set_per_layer", &BoundDecoderStep::set_per_layer, "embedding"_a, "projection"_a,
-           "norm"_a,
-           "Tokens have embeddings for each layer: rows of embedding [n_vocab, layers * width], "
-           "and projection [layers * width, n_embd] of the usual ones, normalised by norm [width].")
-      .def("add_per_layer", &BoundDecoderStep::add_per_layer, "projection"_a, "output"_a, "norm"_a,
-           "The last layer adds the norm of output [n_embd, width] times its embeddings, which the "
-           "gate of projection [width, n_embd] multiplies.")
+      .def(nb::init<nb::object>(), "decoder"_a,
+           "See DecoderShape (native/layers/decoder_step.hpp), whose fields are attributes of "
+           "decoder; matrices are lists of StoredWeight. output None: hidden states after the last "
+           "norm in place of logits, and without that norm what the next layer takes. gate: "
+           "'silu', 'silu_clamped', 'gelu', 'gelu_exact', 'relu_squared', or 'gelu_rounded' as "
+           "llama.cpp does; layer_norm: norms are layer norms, their weights followed by as many "
+           "biases; head_norm: '', 'head', 'rotated head', 'each' or 'all'. Here and below: "
+           "ValueError, naming the tensor, when shapes disagree.")
+      .def("add_attention", &BoundDecoderStep::add_attention, "layer"_a, "keys"_a,
+           "values"_a.none(),
+           "Appends a layer with attention, see Attention (models/layers/parts.py). values: None "
+           "where the cache holds compressed keys.")
+      .def("add_state", &BoundDecoderStep::add_state, "kind"_a, "layer"_a, "conv"_a.noconvert(),
+           "state"_a.noconvert(), "beside"_a,
+           "Appends a layer that keeps a state, see models/layers/recurrent_parts.py; beside: the "
+           "last layer's attention has this beside it, and what both give is added. kind: "
+           "'state space', 'heads', 'short convolution' or 'delta net'. Rows of the cache: float32 "
+           "[rows, channels, width - 1] of the convolution, [rows, channels, numbers] of the "
+           "state.")
+      .def("add_feed_forward", &BoundDecoderStep::add_feed_forward, "layer"_a,
+           "Appends a layer of nothing but a feed-forward part, see FeedForwardAlone "
+           "(models/layers/recurrent_parts.py).")
+      .def("set_per_layer", &BoundDecoderStep::set_per_layer, "table"_a, "embeddings"_a,
+           "Tokens have embeddings for each layer: rows of table [n_vocab, layers * width], see "
+           "LayerEmbeddings (models/layers/parts.py).")
+      .def("add_per_layer", &BoundDecoderStep::add_per_layer, "part"_a,
+           "The last layer adds its part of them, see LayerEmbedding (models/layers/parts.py).")
       .def("run", &BoundDecoderStep::run, "pool"_a, "ids"_a.none(), "embeddings"_a.none(),
            "positions"_a, "cells"_a, "seen"_a, "list_start"_a, "seen_list"_a, "seen_count"_a,
            "seen_deltas"_a.none(), "out_rows"_a, "logits"_a.noconvert(),
            "window"_a.none() = nb::none(), "recurrent"_a.none() = nb::none(),
            "seen_positions"_a.none() = nb::none(), "query_scales"_a.none() = nb::none(),
            "T tokens: see MicroBatch (native/layers/decoder_step.hpp), Seen (attention_step.hpp) "
-           "and "
-           "Runs (convolution.hpp). ids int64, or embeddings and all other numbers float32; "
-           "positions, "
-           "lists of cells, seen_list and seen_deltas int32; the rest int64. window: for window "
-           "layers "
-           "cells to seen_deltas, seen_first, and seen_sinks or None. recurrent: starts, sources, "
-           "order "
-           "and stores. ValueError, with nothing changed, for an index out of range.");
+           "and Runs (convolution.hpp). ids int64, or embeddings and all other numbers float32; "
+           "positions, lists of cells, seen_list and seen_deltas int32; the rest int64. window: "
+           "for window layers cells to seen_deltas, seen_first, and seen_sinks or None. "
+           "recurrent: starts, sources, order and stores. ValueError, with nothing changed, for "
+           "an index out of range.");
 }
 
 }  // namespace aleator

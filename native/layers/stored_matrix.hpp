@@ -24,12 +24,6 @@ class StoredMatrix {
   std::optional<Floats> bias_;
 };
 
-// std::invalid_argument, naming the tensor, unless the matrix is [out, in].
-inline void require_size(const StoredMatrix& m, int64_t out, int64_t in, const std::string& name) {
-  require(m.weights.out == out && m.weights.in == in, name, ".weight is [", m.weights.out, ", ",
-          m.weights.in, "], not [", out, ", ", in, "]");
-}
-
 // The value of that name: names in the order of the values.
 template <class Value, size_t n>
 Value value_named(const char* parameter, const char* const (&names)[n], const std::string& name) {
@@ -39,10 +33,6 @@ Value value_named(const char* parameter, const char* const (&names)[n], const st
     known += std::string(known.empty() ? "" : i + 1 < n ? ", " : " or ") + names[i];
   }
   refuse(parameter, " must be ", known, ", not ", name);
-}
-
-inline Weights weights_of(const std::optional<StoredMatrix>& m) {
-  return m ? m->weights : Weights{};
 }
 
 // The numbers of a vector, or none.

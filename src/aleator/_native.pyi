@@ -3,7 +3,7 @@ Native code of aleator: samplers, cache bookkeeping, layers. Import it through t
 """
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Self, overload
+from typing import Annotated, Any, Self
 
 import numpy
 from numpy.typing import NDArray
@@ -392,59 +392,34 @@ class Constraint:
 class DecoderStep:
     """A decoder, run for a micro-batch at a time on the processor."""
 
-    def __init__(self, embedding: StoredMatrix, output: StoredMatrix | None, output_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, eps: float, attention_scale: float, frequencies: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], magnitude: float, interleaved: bool, embedding_scale: float = 1.0, gate: str = 'silu', window_frequencies: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, window_magnitude: float = 1.0, raw_keys: bool = False, layer_norm: bool = False, head_norm: str = '', residual_scale: float = 1.0, softcap: float = 0.0, clamp: float = 0.0, parallel: bool = False, embedding_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, slopes: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, position_embedding: StoredMatrix | None = None, rotated_from: int = 0) -> None:
+    def __init__(self, decoder: object) -> None:
         """
-        See DecoderShape (native/layers/decoder_step.hpp). output: None: hidden states after the last norm in place of logits, and without that norm what the next layer takes; frequencies: float64; gate: 'silu', 'silu_clamped', 'gelu', 'gelu_exact', 'relu_squared', or 'gelu_rounded' as llama.cpp does; layer_norm: norms are layer norms, their weights followed by as many biases; head_norm: '', 'head', 'rotated head', 'each' or 'all'; rotated_from: the first rotated channel of a head.
-        """
-
-    def add_layer(self, q: StoredMatrix, k: StoredMatrix | None, v: StoredMatrix | None, o: StoredMatrix, gate: StoredMatrix | None, up: StoredMatrix | None, down: StoredMatrix | None, attention_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, ffn_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, q_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, k_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, keys: CacheMemory, values: CacheMemory, attention_post_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, ffn_post_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, window: bool = False, rotated: bool = True, sinks: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, gated: bool = False, scaled: bool = True, v_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, output_scale: float = 1.0) -> None:
-        """
-        Appends a layer, see DecoderLayer; ValueError, naming the tensor, when shapes disagree. gate, up and down are None where add_mixture follows.
+        See DecoderShape (native/layers/decoder_step.hpp), whose fields are attributes of decoder; matrices are lists of StoredWeight. output None: hidden states after the last norm in place of logits, and without that norm what the next layer takes. gate: 'silu', 'silu_clamped', 'gelu', 'gelu_exact', 'relu_squared', or 'gelu_rounded' as llama.cpp does; layer_norm: norms are layer norms, their weights followed by as many biases; head_norm: '', 'head', 'rotated head', 'each' or 'all'. Here and below: ValueError, naming the tensor, when shapes disagree.
         """
 
-    def add_latent_layer(self, query: StoredMatrix, query_up: StoredMatrix | None, compress: StoredMatrix, expand: StoredMatrix | None, key_up: Sequence[StoredMatrix], value_up: Sequence[StoredMatrix], query_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], heads: int, plain: int, dim_v: int, o: StoredMatrix, gate: StoredMatrix | None, up: StoredMatrix | None, down: StoredMatrix | None, attention_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], ffn_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], keys: CacheMemory, values: CacheMemory | None) -> None:
+    def add_attention(self, layer: object, keys: CacheMemory, values: CacheMemory | None) -> None:
         """
-        Appends a layer, see LatentLayer (native/layers/latent.hpp). Without expand the cache holds the compressed keys and no values. The rest as for add_layer.
-        """
-
-    @overload
-    def add_stateful(self, layer: StateSpace, feed_forward: tuple | None) -> None:
-        """
-        Appends a layer that keeps a state. feed_forward: gate, up, down and norm, the first three None where add_mixture follows. ValueError, naming the tensor, when shapes disagree.
+        Appends a layer with attention, see Attention (models/layers/parts.py). values: None where the cache holds compressed keys.
         """
 
-    @overload
-    def add_stateful(self, layer: HeadSpace, feed_forward: tuple | None) -> None: ...
-
-    @overload
-    def add_stateful(self, layer: DeltaNet, feed_forward: tuple | None) -> None: ...
-
-    @overload
-    def add_stateful(self, layer: ShortConvolution, feed_forward: tuple | None) -> None: ...
-
-    def add_space_beside(self, space: HeadSpace) -> None:
+    def add_state(self, kind: str, layer: object, conv: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')], state: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')], beside: bool) -> None:
         """
-        The last layer's attention has this beside it; what both give is added.
+        Appends a layer that keeps a state, see models/layers/recurrent_parts.py; beside: the last layer's attention has this beside it, and what both give is added. kind: 'state space', 'heads', 'short convolution' or 'delta net'. Rows of the cache: float32 [rows, channels, width - 1] of the convolution, [rows, channels, numbers] of the state.
         """
 
-    def add_feed_forward(self, feed_forward: tuple) -> None:
+    def add_feed_forward(self, layer: object) -> None:
         """
-        Appends a layer of nothing but a feed-forward part: gate, up, down and norm, the first three None where add_mixture follows.
-        """
-
-    def add_mixture(self, router: StoredMatrix, experts: list, shared: tuple | None, bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, shared_router: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, n_used: int, scores: str, normalised: bool, scale: float, n_groups: int, n_groups_used: int, n_group_best: int, weighs_input: bool, gate: str, scales: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, beside: Sequence[Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]] = []) -> None:
-        """
-        The feed-forward part of the last layer, see Mixture and Routing (native/layers/experts.hpp, routing.hpp): experts, each gate, up and down; shared: one more, which takes every token. scores: 'softmax', 'sigmoid', 'chosen softmax' or 'chosen sigmoid'; beside: norms of what the router takes, of what experts take, of what the dense part beside them gives and of what experts give. ValueError, naming the tensor, when shapes disagree.
+        Appends a layer of nothing but a feed-forward part, see FeedForwardAlone (models/layers/recurrent_parts.py).
         """
 
-    def set_per_layer(self, embedding: StoredMatrix, projection: StoredMatrix, norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
+    def set_per_layer(self, table: StoredMatrix, embeddings: object) -> None:
         """
-        Tokens have embeddings for each layer: rows of embedding [n_vocab, layers * width], and projection [layers * width, n_embd] of the usual ones, normalised by norm [width].
+        Tokens have embeddings for each layer: rows of table [n_vocab, layers * width], see LayerEmbeddings (models/layers/parts.py).
         """
 
-    def add_per_layer(self, projection: StoredMatrix, output: StoredMatrix, norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
+    def add_per_layer(self, part: object) -> None:
         """
-        The last layer adds the norm of output [n_embd, width] times its embeddings, which the gate of projection [width, n_embd] multiplies.
+        The last layer adds its part of them, see LayerEmbedding (models/layers/parts.py).
         """
 
     def run(self, pool: ThreadPool, ids: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, embeddings: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], cells: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], seen: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], list_start: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], seen_list: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], seen_count: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], seen_deltas: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, out_rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], logits: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], window: tuple | None = None, recurrent: tuple | None = None, seen_positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, query_scales: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> None:
@@ -841,38 +816,6 @@ def quantise_rows(pool: ThreadPool, type: str, x: Annotated[NDArray[numpy.float3
     """
     data uint8 [rows, row bytes] = x float32 [rows, n], finite, stored as type 'F32', 'F16', 'BF16', 'Q8_0', 'Q4_0', 'Q4_1', 'Q5_0', 'Q5_1', 'Q2_K' to 'Q6_K' or 'MXFP4', with the bytes of llama.cpp's quantiser; importance float32 [n]: what an error in each column counts, or None.  ValueError, with nothing changed, when sizes disagree.
     """
-
-class StateSpace:
-    """A layer with a selective state space."""
-
-    def __init__(self, projection: StoredMatrix, select: StoredMatrix, time_step: StoredMatrix, output: StoredMatrix, norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], conv: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], conv_bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], a: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], d: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], conv_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')], state_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')], state_norms: Sequence[Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]], norm_eps: float | None) -> None:
-        """
-        conv [width, channels]; a [channels, state]; rows of the cache: float32 [rows, channels, width - 1] and [rows, channels, state]. state_norms: weights of the RMS norms of time step, B and C, whose eps is norm_eps or that of the decoder; without weights they are normalised where there is a norm_eps. ValueError, naming the tensor, when shapes disagree.
-        """
-
-class HeadSpace:
-    """A layer with a state space whose heads have one decay each."""
-
-    def __init__(self, projection: StoredMatrix, output: StoredMatrix, norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, conv: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], conv_bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], time_bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], a: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], d: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], groups: int, least_step: float, gated_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, norm_groups: int, conv_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')], state_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')]) -> None:
-        """
-        projection: gate, channels of the convolution (values, then B and C of every group) and time steps; norm: None beside attention; conv [width, channels]; time_bias, a and d [heads]; least_step: no time step is shorter; gated_norm [inner]: of what the scan gives, in norm_groups parts; rows of the cache: float32 [rows, channels, width - 1] and [rows, inner, state]. ValueError, naming the tensor, when shapes disagree.
-        """
-
-class ShortConvolution:
-    """A layer that keeps a short convolution's inputs alone."""
-
-    def __init__(self, projection: StoredMatrix, output: StoredMatrix, norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], conv: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], conv_bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], conv_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')]) -> None:
-        """
-        projection: B, C and x, each [channels]; the layer gives output (C * conv(B * x)). conv [width, channels]; rows of the cache: float32 [rows, channels, width - 1]. ValueError, naming the tensor, when shapes disagree.
-        """
-
-class DeltaNet:
-    """A layer with a gated delta net."""
-
-    def __init__(self, qkv: StoredMatrix, gate: StoredMatrix, beta: StoredMatrix, decay: StoredMatrix, output: StoredMatrix, norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], conv: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], conv_bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], a: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], time_bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], head_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], key_heads: int, tiled: bool, eps: float, conv_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')], state_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')]) -> None:
-        """
-        conv [width, channels], the channels being queries, keys and values; a and time_bias [heads]; head_norm [dim_v]. tiled: head h of values goes with head h % key_heads of keys, else neighbours share one; eps is added to a key's sum of squares. Rows of the cache: float32 [rows, channels, width - 1] and [rows, heads * dim_v, dim]. ValueError, naming the tensor, when shapes disagree.
-        """
 
 def philox4x32(counter: Sequence[int], key: int) -> list[int]:
     """

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from hybrid_models import HYBRID, write_hybrid
 from aleator import _native
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
+from tests.models.native_parts import decoder_step
 
 NAMES = ["mamba2", "granitehybrid-experts", "nemotron_h", "falcon-h1-norm", "lfm2"]
 TOKENS = [int(t) for t in np.random.default_rng(4).integers(0, 64, 25)]
@@ -175,40 +177,37 @@ def test_logits_are_equal_on_every_instruction_set() -> None:
 def test_shapes_are_checked(tmp_path: Path) -> None:
     decoder = native("mamba2", tmp_path)
     layer = decoder.recurrent[0]
-    (project,), (output,) = layer.project, layer.output
     ssm = layer.ssm
-    good: dict[str, Any] = {
-        "projection": project.matrix,
-        "output": output.matrix,
-        "norm": layer.norm,
-        "conv": np.ascontiguousarray(layer.conv_weight.T),
-        "conv_bias": layer.conv_bias,
-        "time_bias": layer.time_bias,
-        "a": layer.a,
-        "d": layer.d,
-        "groups": ssm.groups,
-        "least_step": 0.0,
-        "gated_norm": layer.gated_norm,
-        "norm_groups": ssm.groups,
-        "conv_rows": np.zeros((2, ssm.conv_channels, ssm.d_conv - 1), np.float32),
-        "state_rows": np.zeros((2, ssm.d_inner, ssm.d_state), np.float32),
-    }
-    _native.HeadSpace(**good)
+    conv = np.zeros((2, ssm.conv_channels, ssm.d_conv - 1), np.float32)
+    state = np.zeros((2, ssm.d_inner, ssm.d_state), np.float32)
+
+    def add(state: Floats = state, **changes: Any) -> None:
+        step = decoder_step(
+            np.zeros(0),
+            False,
+            embedding=[decoder.embedding],
+            output_norm=decoder.output_norm,
+            eps=1e-5,
+            attention_scale=1.0,
+        )
+        step.add_state("heads", SimpleNamespace(**vars(layer) | changes), conv, state, False)
+
+    add()
     for name, value, message in (
-        ("projection", output.matrix, "ssm_in"),
-        ("output", project.matrix, "ssm_"),
+        ("project", layer.output, "ssm_in"),
+        ("output", layer.project, "ssm_"),
         ("norm", layer.norm[:-1].copy(), "attn_norm"),
         ("conv_bias", layer.conv_bias[:-1].copy(), "ssm_conv1d"),
         ("time_bias", layer.a[:-1].copy(), "ssm_dt"),
         ("d", layer.a[:-1].copy(), "ssm_d"),
         ("a", layer.a[:-1].copy(), "ssm_a"),
-        ("groups", 3, "groups"),
+        ("ssm", replace(ssm, groups=3), "groups"),
         ("gated_norm", layer.norm, "ssm_norm"),
         ("norm_groups", 7, "ssm_norm"),
-        ("state_rows", good["state_rows"][:1].copy(), "rows of states"),
+        ("state", state[:1].copy(), "rows of states"),
     ):
         with pytest.raises(ValueError, match=message):
-            _native.HeadSpace(**good | {name: value})
+            add(**{name: value})
 
 
 if __name__ == "__main__":

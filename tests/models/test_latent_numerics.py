@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from decoder_numerics.latent import LatentTensors, latent_attention
 
 from aleator import _native
 from aleator.core.threads import pool as thread_pool
+from tests.models.native_parts import attention, decoder_step, weight
 
 T, E, HEADS, PLAIN, PAIRS, DIM_V, RANK, Q_RANK, EPS = 21, 40, 3, 13, 4, 11, 26, 18, 1e-5
 
@@ -39,11 +41,6 @@ def tensors(compressed: bool, low: bool) -> LatentTensors:
     )
 
 
-def stored(m: Floats) -> _native.StoredMatrix:
-    data = np.ascontiguousarray(m).view(np.uint8).reshape(-1)
-    return _native.StoredMatrix(data, "F32", m.shape[0], m.shape[1], None)
-
-
 def memory(heads: int, dim: int) -> _native.CacheMemory:
     return _native.CacheMemory(np.zeros(T * heads * dim * 4, np.uint8), "F32", T, heads, dim)
 
@@ -66,38 +63,32 @@ def test_against_the_reference(compressed: bool, low: bool) -> None:
     dim = offset + 2 * PAIRS
     results = []
     for sizes, threads in (([T], 1), ([T], 3), ([1, 5, T - 6], 2)):
-        step = _native.DecoderStep(
-            stored(x),
-            None,
-            last,
-            EPS,
-            (PLAIN + 2 * PAIRS) ** -0.5,
+        step = decoder_step(
             frequencies,
-            1.0,
             True,
-            rotated_from=offset,
+            offset,
+            embedding=[weight(x)],
+            output_norm=last,
+            eps=EPS,
+            attention_scale=(PLAIN + 2 * PAIRS) ** -0.5,
         )
-        step.add_latent_layer(
-            stored(t.query),
-            None if t.query_up is None else stored(t.query_up),
-            stored(t.compress),
-            None if t.expand is None else stored(t.expand),
-            [] if t.key_up is None else [stored(m) for m in t.key_up],
-            [] if t.value_up is None else [stored(m) for m in t.value_up],
-            t.query_norm,
-            t.norm,
-            HEADS,
-            PLAIN,
-            DIM_V,
-            stored(t.output),
-            None,
-            None,
-            None,
-            norm,
-            norm,
-            memory(1 if compressed else HEADS, dim),
-            None if compressed else memory(HEADS, DIM_V),
+        latent = SimpleNamespace(
+            config=SimpleNamespace(rank=RANK, head_dim=PLAIN + 2 * PAIRS, head_dim_v=DIM_V),
+            rotated=2 * PAIRS,
+            query=[weight(t.query)],
+            query_norm=t.query_norm,
+            query_up=None if t.query_up is None else [weight(t.query_up)],
+            compress=[weight(t.compress)],
+            norm=t.norm,
+            expand=None if t.expand is None else [weight(t.expand)],
+            key_up=[] if t.key_up is None else [[weight(m)] for m in t.key_up],
+            value_up=[] if t.value_up is None else [[weight(m)] for m in t.value_up],
         )
+        block = attention(
+            n_heads=HEADS, latent=latent, output=[weight(t.output)], attn_norm=norm, ffn_norm=norm
+        )
+        values = None if compressed else memory(HEADS, DIM_V)
+        step.add_attention(block, memory(1 if compressed else HEADS, dim), values)
         made, at = np.empty((T, E), np.float32), 0
         for n in sizes:
             to = np.arange(at, at + n)

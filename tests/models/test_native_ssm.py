@@ -200,18 +200,17 @@ def test_a_step_whose_making_was_interrupted_is_not_used(
         def run(self, *arguments: object) -> None:
             ran.append(self.layers)
 
-    def add_state(step: Step, *arguments: object, **options: object) -> None:
-        step.layers += 1
-        if interrupting and step.layers == 2:
-            interrupting.clear()
-            raise KeyboardInterrupt
+        def add_state(self, *arguments: object) -> None:
+            self.layers += 1
+            if interrupting and self.layers == 2:
+                interrupting.clear()
+                raise KeyboardInterrupt
 
     ran: list[int] = []
     interrupting: list[bool] = []
     decoder: Any = decoder_of(tmp_path, replace(MAMBA, n_layers=4))
     context: Any = Context(decoder)
     monkeypatch.setattr(native_decoder, "_native", SimpleNamespace(DecoderStep=Step))
-    monkeypatch.setattr(native_decoder, "add_state", add_state)
     few, more = ([np.zeros(n)] * 4 for n in (1, 2))
 
     def run(rows: list[npt.NDArray[np.float64]]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from aleator import _native
 from aleator.core.threads import pool as thread_pool
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
+from tests.models.native_parts import attention, decoder_step, weight
 
 Doubles = npt.NDArray[np.float64]
 Floats = npt.NDArray[np.float32]
@@ -123,37 +125,34 @@ class Model:
         self.step = self._native()
 
     def _native(self) -> Any:
-        def stored(m: Floats, bias: Floats | None = None) -> Any:
-            out, n = m.shape
-            return _native.StoredMatrix(m.view(np.uint8).reshape(-1), "F32", out, n, bias)
-
         def memory(cells: npt.NDArray[Any]) -> Any:
             data = cells.reshape(-1).view(np.uint8)
             return _native.CacheMemory(data, self.s.cache, *cells.shape)
 
-        step: Any = _native.DecoderStep(
-            stored(self.embedding),
-            stored(self.output),
-            self.output_norm,
-            EPS,
-            self.scale,
+        step = decoder_step(
             self.frequencies,
-            1.0,
             self.s.interleaved,
+            embedding=[weight(self.embedding)],
+            output=[weight(self.output)],
+            output_norm=self.output_norm,
+            eps=EPS,
+            attention_scale=self.scale,
             head_norm="head" if self.layers[0]["q_norm"] is not None else "",
         )
         for i, layer in enumerate(self.layers):
-            matrices = [stored(layer[name], layer.get(name + "_bias")) for name in NUMBERS]
-            if self.s.keys_as_values:
-                matrices[2] = None
-            step.add_layer(
-                *matrices,
-                *(layer[name + "_norm"] for name in ("attn", "ffn", "q", "k")),
-                memory(self.keys[i]),
-                memory(self.values[i]),
-                v_norm=np.ones(self.s.dim_v, np.float32) if self.s.normalised_values else None,
-                output_scale=self.s.output_scale,
+            matrices = {name: weight(layer[name], layer.get(name + "_bias")) for name in NUMBERS}
+            ffn = SimpleNamespace(
+                gate_up=[matrices["gate"], matrices["up"]], down=[matrices["down"]], gated=True
             )
+            block = attention(
+                qkv=[matrices[name] for name in ("qk" if self.s.keys_as_values else "qkv")],
+                output=[matrices["o"]],
+                ffn=ffn,
+                **{f"{name}_norm": layer[name + "_norm"] for name in ("attn", "ffn", "q", "k")},
+                v_norm=np.ones(self.s.dim_v, np.float32) if self.s.normalised_values else None,
+                output_scale=np.array([self.s.output_scale], np.float32),
+            )
+            step.add_attention(block, memory(self.keys[i]), memory(self.values[i]))
         return step
 
     def run(self, ids: Any, positions: Any, cells: Any, visible: Any, threads: int = 1) -> Floats:

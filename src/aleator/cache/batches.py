@@ -242,18 +242,16 @@ def split(
         keep_tail: see :class:`Cuts`; less than ``n_ubatch``.
     """
     if n_ubatch < 1:
-        raise ParameterError("n_ubatch", f"n_ubatch must be 1 or more, not {n_ubatch}")
+        raise ParameterError(f"n_ubatch must be 1 or more, not {n_ubatch}")
     if rule == "simple":
         n = len(sequences)
         return [list(range(i, min(i + n_ubatch, n))) for i in range(0, n, n_ubatch)]
     if rule == "sequence":
         return _by_sequence(sequences, n_ubatch)
     if rule != "equal":
-        raise ParameterError("rule", f"rule must be one of {', '.join(RULES)}, not {rule!r}")
+        raise ParameterError(f"rule must be one of {', '.join(RULES)}, not {rule!r}")
     if not 0 <= keep_tail < n_ubatch:
-        raise ParameterError(
-            "keep_tail", f"keep_tail must lie in [0, n_ubatch = {n_ubatch}), not {keep_tail}"
-        )
+        raise ParameterError(f"keep_tail must lie in [0, n_ubatch = {n_ubatch}), not {keep_tail}")
     if sequential and any(len(set(s)) > 1 for s in sequences):
         raise ParameterError(
             "sequential", "a token of several sequences cannot be split by sequence"

@@ -19,19 +19,12 @@ Sections = Mapping[str, Buffer]
 
 @dataclass(frozen=True)
 class Entry:
-    """What the store has of an entry beside its bytes.
+    """What the store has of an entry beside its bytes."""
 
-    Attributes:
-        key: its name, a keyed digest of everything that it depends on.
-        parent: the digest of the whole blocks before it.
-        length: tokens of the text up to its end.
-        size: its bytes.
-    """
-
-    key: bytes
-    parent: bytes
-    length: int
-    size: int
+    key: bytes  # its name, a keyed digest of everything that it depends on
+    parent: bytes  # the digest of the whole blocks before it
+    length: int  # tokens of the text up to its end
+    size: int  # its bytes
 
 
 class Counts(Counter[str]):

@@ -55,9 +55,9 @@ def named_device(name: str, device: object) -> Device:
     """The device that a name stands for, whether it is here or not; a number of the CPU is kept."""
     found = _NAME.fullmatch(str(device))
     if found is None:
-        raise ParameterError(name, f"{name}={device!r}: give cpu, cuda or cuda:N")
+        raise ParameterError(f"{name}={device!r}: give cpu, cuda or cuda:N")
     if found[1] not in ("cpu", "cuda"):
-        raise ParameterError(name, f"{name}={device!r} is not supported: give cpu, cuda or cuda:N")
+        raise ParameterError(f"{name}={device!r} is not supported: give cpu, cuda or cuda:N")
     return Device(found[1], None if found[2] is None else int(found[2]))
 
 
@@ -68,7 +68,7 @@ def require_device(name: str, device: Device) -> None:
     count = cuda_devices(f"{name}={str(device)!r}")
     if (device.index or 0) >= count:
         raise ParameterError(
-            name, f"{name}={str(device)!r}: torch finds {count} CUDA devices here; give cpu"
+            f"{name}={str(device)!r}: torch finds {count} CUDA devices here; give cpu"
         )
 
 

@@ -185,9 +185,7 @@ def build_cache(
     """The cache of a decoder's layers; ``n_ctx`` and ``n_ubatch`` are those of ``options``, resolved."""
     n_kept = kept_texts(prefix)
     if options.swa_sinks and model.window is None:
-        raise ParameterError(
-            "swa_sinks", f"swa_sinks={options.swa_sinks}: this model has no windows"
-        )
+        raise ParameterError(f"swa_sinks={options.swa_sinks}: this model has no windows")
     shapes, states = model.shapes, model.states
     of_states: dict[str, Any] = {
         "n_seq_max": options.n_seq_max,
@@ -200,9 +198,8 @@ def build_cache(
         return RecurrentCache(states, prefix=prefix, **of_states)
     if options.k_storage == "raw" and model.shift is None:
         raise ParameterError(
-            "k_storage",
             f"k_storage='raw' rotates keys as they are read, which {model.architecture!r} does not "
-            "allow; use 'rotated'",
+            "allow; use 'rotated'"
         )
     by_token = options.flash_attn or storage_type("type_v", options.type_v).block > 1
     common: dict[str, Any] = {

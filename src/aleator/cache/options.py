@@ -90,14 +90,12 @@ def check_sequence(name: str, seq: object, n_seq_max: int) -> None:
     number = exact(seq)
     if number is None:
         raise ParameterError(
-            name,
-            f"{name} must be an integer in [0, {n_seq_max}), not {seq!r}: it is a sequence's id",
+            f"{name} must be an integer in [0, {n_seq_max}), not {seq!r}: it is a sequence's id"
         )
     if not 0 <= number < n_seq_max:
         raise ParameterError(
-            name,
             f"{name} must lie in [0, {n_seq_max}), not {number}: create the context "
-            "with a larger n_seq_max for more sequences",
+            "with a larger n_seq_max for more sequences"
         )
 
 

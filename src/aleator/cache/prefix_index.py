@@ -56,7 +56,7 @@ class PrefixConfig:
 def kept_texts(prefix: PrefixConfig | None) -> int:
     """How many sequences hold cached prefixes; ParameterError unless ``prefix`` is a PrefixConfig, or None."""
     if not (prefix is None or isinstance(prefix, PrefixConfig)):
-        raise ParameterError("prefix", f"prefix must be a PrefixConfig or None, not {prefix!r}")
+        raise ParameterError(f"prefix must be a PrefixConfig or None, not {prefix!r}")
     return 0 if prefix is None else prefix.texts
 
 
@@ -367,7 +367,7 @@ class PrefixIndex:
 def checked_text(tokens: Sequence[int] | Int32s, namespace: object) -> Int32s:
     """Return a text's tokens, int32 [n]; ParameterError unless they are ids, and the namespace a str."""
     if not isinstance(namespace, str):
-        raise ParameterError("namespace", f"namespace must be a str, not {namespace!r}")
+        raise ParameterError(f"namespace must be a str, not {namespace!r}")
     return token_ids(tokens)
 
 

@@ -287,7 +287,7 @@ class Sequence(Uncopyable):
         first = self._cells.seq_runs(self.id, start, stop)[:1]
         if first and first[0][0] + delta < 0:
             raise ParameterError(
-                "delta", f"delta {delta} moves position {first[0][0]} below 0: drop() it first"
+                f"delta {delta} moves position {first[0][0]} below 0: drop() it first"
             )
         self.cache.unshare(self.id, start, stop)
         self.cache.seq_add(self.id, start, stop, delta)

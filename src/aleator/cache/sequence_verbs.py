@@ -376,7 +376,7 @@ class SequenceVerbs(CellVerbs):
 
     def _check_state(self, seq: int, format: str, partial: bool = False) -> None:
         if format != "llama":
-            raise ParameterError("format", f"format must be llama, not {format!r}")
+            raise ParameterError(f"format must be llama, not {format!r}")
         if partial:
             self._check("seq", seq)
         check_sequence_or_all("seq", seq, self.n_seq_max)

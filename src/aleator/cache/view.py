@@ -138,7 +138,7 @@ COLOURS = (
 def plot_frames(frames: Sequence[Frame], path: str | PathLike[str]) -> None:
     """Draw frames of one cache, oldest first, as PNG: the cells of each, and the last one's positions."""
     if not frames or len({len(f.owners) for f in frames}) != 1:
-        raise ParameterError("frames", "frames must be one or more of the same cache")
+        raise ParameterError("frames must be one or more of the same cache")
     _, figure_class = require_matplotlib()
     from matplotlib.colors import to_rgb
     from matplotlib.patches import Patch

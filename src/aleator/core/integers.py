@@ -39,7 +39,7 @@ def integer(name: str, value: object) -> int:
     """Return ``value`` as an int; ParameterError if it is none."""
     number = exact(value)
     if number is None:
-        raise ParameterError(name, f"{name} must be an integer, not {value!r}")
+        raise ParameterError(f"{name} must be an integer, not {value!r}")
     return number
 
 
@@ -49,7 +49,7 @@ def integer_in(name: str, value: object, low: int, high: int, remedy: str = "") 
     if number is None or not low <= number <= high:
         hint = f": {remedy}" if remedy and number is not None else ""
         raise ParameterError(
-            name, f"{name} must {_allowed(low, high, number is None)}, not {value!r}{hint}"
+            f"{name} must {_allowed(low, high, number is None)}, not {value!r}{hint}"
         )
     return number
 
@@ -82,7 +82,7 @@ def token_ids(tokens: Iterable[Any], name: str = "tokens") -> npt.NDArray[np.int
     except (ValueError, TypeError, OverflowError, RuntimeError):
         array = np.empty(())
     if array.ndim != 1 or (len(array) and array.dtype.kind not in "iu"):
-        raise ParameterError(name, f"{name} must be a list of token ids, which are integers")
+        raise ParameterError(f"{name} must be a list of token ids, which are integers")
     if len(array) and not (array.min() >= 0 and array.max() < 2**31):
-        raise ParameterError(name, f"{name}: token ids must lie in [0, 2^31)")
+        raise ParameterError(f"{name}: token ids must lie in [0, 2^31)")
     return array.astype(np.int32)

@@ -39,23 +39,15 @@ Taker = TypeVar("Taker", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Option(Parameter):
-    """The declaration of an option; :class:`Parameter` says what its fields mean.
+    """The declaration of an option; :class:`Parameter` says what its fields mean."""
 
-    Attributes:
-        shown: what stands for the default in help, where the value itself says little.
-        former: names that it had; they are refused with the present one.
-        off_flags: command-line flags that turn a switch off.
-        off_help: help of these.
-        valued: on the command line a switch is followed by on or off.
-        portable: it says something of a text, not of this process or machine, so a request that comes
-            over a network may set it.
-    """
-
-    shown: str = ""
-    former: tuple[str, ...] = ()
-    off_flags: tuple[str, ...] = ()
-    off_help: str = ""
-    valued: bool = False
+    shown: str = ""  # what stands for the default in help, where the value itself says little
+    former: tuple[str, ...] = ()  # names that it had; they are refused with the present one
+    off_flags: tuple[str, ...] = ()  # command-line flags that turn a switch off
+    off_help: str = ""  # help of these
+    valued: bool = False  # on the command line a switch is followed by on or off
+    # It says something of a text, not of this process or machine, so a request that comes over a network may
+    # set it
     portable: bool = True
 
     @property
@@ -183,7 +175,7 @@ def resolved(
                 f"there is no option {word!r}: {nearest(word, [*known, *aliases, *sorted(also)])}",
             )
         if name in made:
-            raise ParameterError(name, f"{name} is given twice, once as {word}")
+            raise ParameterError(f"{name} is given twice, once as {word}")
         made[name] = value
     return made
 
@@ -204,7 +196,7 @@ def renamed(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def _former(word: str, name: str) -> ParameterError:
-    return ParameterError(word, f"{word} is called {name} now: write {name}=")
+    return ParameterError(f"{word} is called {name} now: write {name}=")
 
 
 def takes(*declared: Iterable[Parameter]) -> Callable[[Taker], Taker]:

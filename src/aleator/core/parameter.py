@@ -38,72 +38,50 @@ class Off:
     """Numbers that other engines take for "off", and that are out of range here or mean something else.
 
     :func:`spoken` takes them.
-
-    Attributes:
-        where: "below" or "above" the range, or the only number.
-        engines: which of :data:`ENGINES` take them so.
-        value: the number in the range that does the same.
-        effect: what it does, as a warning says it.
     """
 
-    where: Literal["below", "above"] | float
-    engines: tuple[str, ...]
-    value: float
-    effect: str
+    where: Literal["below", "above"] | float  # "below" or "above" the range, or the only number
+    engines: tuple[str, ...]  # which of ENGINES take them so
+    value: float  # the number in the range that does the same
+    effect: str  # what it does, as a warning says it
 
 
 @dataclass(frozen=True)
 class Parameter:
-    r"""The declaration of one parameter.
+    """The declaration of one parameter."""
 
-    Attributes:
-        name: the word that Python, JSON and documentation use.
-        type: ``int``, ``float``, ``bool`` or ``str``; anything else is checked by ``checker``, or by its
-            sampler.
-        neutral: the default: of a sampling parameter the value that does nothing.
-        help: one sentence for ``--help`` and the documentation.
-        choices: for text: the words that are allowed.
-        most: of a list: entries at most.
-        low: lower bound of a number, inclusive unless ``open_low``; None: unbounded.
-        high: upper bound of a number, inclusive unless ``open_high``; None: unbounded.
-        open_low: the lower bound itself is not allowed.
-        open_high: the upper bound itself is not allowed.
-        beyond: one number outside these bounds that is allowed too: everywhere it means "off".
-        off: what other engines take for "off" and is refused here, but where their dialect is spoken.
-        aliases: other spellings that keyword arguments accept.
-        flags: command-line flags, the first one shown in help.
-        metadata: key under ``general.sampling.`` in a GGUF file, if it has one.
-        optional: None is a value too.
-        checker: turns a value that has the declared type into the one that is kept, or raises ParameterError.
-        reader: turns a word of the command line into a value, or where ``type`` is ``tuple`` a list of words;
-            None: by ``type``.
-        escapes: on the command line ``\n``, ``\t`` and ``\r`` stand for a line break, a tab and a return.
-        annotation: the types that are accepted, as signatures show them; "": made from ``type``.
-        metavar: what stands for the value in ``--help``; "": made from ``type``.
-        schema: JSON schema of the value; None: made from ``type``, ``choices`` and bounds.
-    """
-
-    name: str
+    name: str  # the word that Python, JSON and documentation use
+    # ``int``, ``float``, ``bool`` or ``str``; anything else is checked by ``checker``, or by its sampler
     type: type
-    neutral: Any
-    help: str
-    choices: tuple[str, ...] = ()
-    most: int | None = None
+    neutral: Any  # the default: of a sampling parameter the value that does nothing
+    help: str  # one sentence for ``--help`` and the documentation
+    choices: tuple[str, ...] = ()  # for text: the words that are allowed
+    most: int | None = None  # of a list: entries at most
+    # Lower bound of a number, inclusive unless ``open_low``; None: unbounded
     low: float | None = None
+    # Upper bound of a number, inclusive unless ``open_high``; None: unbounded
     high: float | None = None
-    open_low: bool = False
-    open_high: bool = False
+    open_low: bool = False  # the lower bound itself is not allowed
+    open_high: bool = False  # the upper bound itself is not allowed
+    # One number outside these bounds that is allowed too: everywhere it means "off"
     beyond: float | None = None
+    # What other engines take for "off" and is refused here, but where their dialect is spoken
     off: tuple[Off, ...] = ()
-    aliases: tuple[str, ...] = ()
-    flags: tuple[str, ...] = ()
-    metadata: str | None = None
-    optional: bool = False
+    aliases: tuple[str, ...] = ()  # other spellings that keyword arguments accept
+    flags: tuple[str, ...] = ()  # command-line flags, the first one shown in help
+    metadata: str | None = None  # key under ``general.sampling.`` in a GGUF file, if it has one
+    optional: bool = False  # None is a value too
+    # Turns a value that has the declared type into the one that is kept, or raises ParameterError
     checker: Callable[[Any], Any] | None = None
+    # Turns a word of the command line into a value, or where ``type`` is ``tuple`` a list of words; None: by
+    # ``type``
     reader: Callable[[Any], Any] | None = None
+    # On the command line ``\n``, ``\t`` and ``\r`` stand for a line break, a tab and a return
     escapes: bool = False
+    # The types that are accepted, as signatures show them; "": made from ``type``
     annotation: str = ""
-    metavar: str = ""
+    metavar: str = ""  # what stands for the value in ``--help``; "": made from ``type``
+    # JSON schema of the value; None: made from ``type``, ``choices`` and bounds
     schema: Mapping[str, Any] | None = None
 
     @property
@@ -299,7 +277,7 @@ def read_number(name: str, kind: type, text: str) -> float:
         number: float = kind(text)
     except ValueError:
         wanted = "a whole number" if kind is int else "a number"
-        raise ParameterError(name, f"{name}={text!r} is not {wanted}") from None
+        raise ParameterError(f"{name}={text!r} is not {wanted}") from None
     return number
 
 
@@ -360,13 +338,13 @@ def check_seed(seed: int | None) -> int | None:
     if seed is None:
         return None
     if isinstance(seed, (bool, np.bool_)) or not isinstance(seed, (int, np.integer)):
-        raise ParameterError("seed", f"seed={seed!r} must be an integer, -1 or None")
+        raise ParameterError(f"seed={seed!r} must be an integer, -1 or None")
     seed = int(seed)
     if seed == -1:
         return None
     if not 0 <= seed < 2**64:
         raise ParameterError(
-            "seed", f"seed={seed} is out of range: give 0 to 18446744073709551615, or -1 for random"
+            f"seed={seed} is out of range: give 0 to 18446744073709551615, or -1 for random"
         )
     return seed
 

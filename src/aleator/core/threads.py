@@ -29,7 +29,7 @@ def pool(n_threads: int | None = None) -> host.ThreadPool:
     """The team of 1 to 256 threads; None: of :func:`default_threads`."""
     threads = default_threads() if n_threads is None else n_threads
     if not 1 <= threads <= MAX_THREADS:
-        raise ParameterError("n_threads", f"n_threads={n_threads} is out of range: give 1 to 256")
+        raise ParameterError(f"n_threads={n_threads} is out of range: give 1 to 256")
     return _pool(threads)
 
 

@@ -38,13 +38,11 @@ class ChainOptions:
         ):
             _check_in(name, value, low, high)
         if not isinstance(self.kept, bool):
-            raise ParameterError("kept", f"kept={self.kept!r}: give True or False")
+            raise ParameterError(f"kept={self.kept!r}: give True or False")
         if self.kernels not in KERNELS:
-            raise ParameterError(
-                "kernels", f"kernels={self.kernels!r}: choose auto, triton, torch or host"
-            )
+            raise ParameterError(f"kernels={self.kernels!r}: choose auto, triton, torch or host")
         if self.kernels == "host" and self.device.type != "cpu":
-            raise ParameterError("kernels", f"kernels='host' is for the CPU, not {self.device}")
+            raise ParameterError(f"kernels='host' is for the CPU, not {self.device}")
 
     def check_row(self, row: int) -> None:
         """Refuse a row that there is not."""
@@ -61,7 +59,7 @@ def _check_in(
     """Refuse what is no integer in [low, high]."""
     whole = isinstance(value, kinds) and not isinstance(value, bool)
     if not whole or not low <= value <= high:  # type: ignore[operator]
-        raise ParameterError(name, f"{name}={value!r} is out of range: give {low} to {high}")
+        raise ParameterError(f"{name}={value!r} is out of range: give {low} to {high}")
 
 
 def device_of(device: torch.device | str) -> torch.device:
@@ -70,7 +68,7 @@ def device_of(device: torch.device | str) -> torch.device:
         return torch.device(device)
     except (RuntimeError, TypeError):
         raise ParameterError(
-            "device", f"device={device!r}: give a device of torch, such as 'cuda:0'"
+            f"device={device!r}: give a device of torch, such as 'cuda:0'"
         ) from None
 
 
@@ -79,7 +77,7 @@ def present(device: torch.device) -> torch.device:
     if device.type != "cuda":
         return device
     if not torch.cuda.is_available():
-        raise ParameterError("device", f"device='{device}': torch finds no CUDA device")
+        raise ParameterError(f"device='{device}': torch finds no CUDA device")
     return device if device.index is not None else torch.device("cuda", torch.cuda.current_device())
 
 
@@ -90,7 +88,7 @@ def chain_of(template: SamplerChain | Iterable[object]) -> SamplerChain:
             template = SamplerChain(template, seed=0)
         except TypeError:
             raise ParameterError(
-                "template", f"template={template!r}: give a SamplerChain, or samplers"
+                f"template={template!r}: give a SamplerChain, or samplers"
             ) from None
     return portable(template)
 

@@ -144,7 +144,7 @@ class DeviceChain:
             ParameterError: as for the chain; a dtype that logits cannot have.
         """
         if dtype not in FLOATS:
-            raise ParameterError("dtype", f"dtype={dtype}: logits are float32, float16 or bfloat16")
+            raise ParameterError(f"dtype={dtype}: logits are float32, float16 or bfloat16")
         at = device_of(device)
         ChainOptions(max_batch, n_vocab, at, max_tokens, kernels, logprobs, kept)  # checks
         chosen, first = kernels_for(at) if kernels == "auto" else kernels, chain_of(template)
@@ -196,7 +196,7 @@ class DeviceChain:
         """
         self._options.check_row(row)
         if chain is not None and not isinstance(chain, SamplerChain):
-            raise ParameterError("chain", f"chain={chain!r}: give a SamplerChain, or None")
+            raise ParameterError(f"chain={chain!r}: give a SamplerChain, or None")
         try:
             given = portable(self._template if chain is None else chain)
             for token in given.history:
@@ -246,7 +246,7 @@ class DeviceChain:
         whole = all(isinstance(row, (int, np.integer)) for row in rows)
         if not whole or sorted(rows) != list(range(self.max_batch)):
             raise ParameterError(
-                "rows", f"rows must name each of 0 to {self.max_batch - 1} once, not {list(rows)}"
+                f"rows must name each of 0 to {self.max_batch - 1} once, not {list(rows)}"
             )
         self._backend.permute(rows)
 
@@ -309,7 +309,7 @@ class DeviceChain:
                 were given chains since the capture that need other operations than those captured.
         """
         if not 0 <= batch <= self.max_batch:
-            raise ParameterError("batch", f"batch={batch}: this chain has {self.max_batch} rows")
+            raise ParameterError(f"batch={batch}: this chain has {self.max_batch} rows")
         self.before_replays([1] * batch)
 
     def before_replays(self, counts: Sequence[int], *, launches: Launches = None) -> None:
@@ -349,6 +349,6 @@ def _on_device(
         from aleator.device.backends.triton.backend import TritonBackend
     except ImportError:
         raise ParameterError(
-            "kernels", "kernels='triton' needs Triton: pip install triton, or choose 'torch'"
+            "kernels='triton' needs Triton: pip install triton, or choose 'torch'"
         ) from None
     return TritonBackend(options, template, chains, report)

@@ -12,12 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from aleator.core.contract import (
-    EXP2_LIMIT,
-    PHILOX_KEY_STEPS,
-    PHILOX_MULTIPLIERS,
-    PHILOX_ROUNDS,
-)
+from aleator.core.contract import EXP2_LIMIT, PHILOX_KEY_STEPS, PHILOX_MULTIPLIERS, PHILOX_ROUNDS
 from aleator.core.numerics import ROOTS_OF_TWO
 
 MASK32 = 0xFFFFFFFF

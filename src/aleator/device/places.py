@@ -25,17 +25,11 @@ S = TypeVar("S", bound=Sampler)
 
 
 class Field(NamedTuple):
-    """A tensor that a device sampler has for every row.
+    """A tensor that a device sampler has for every row."""
 
-    Attributes:
-        dtype: its type.
-        neutral: the value in rows that do not have the sampler.
-        shape: of one row, or :data:`BITS`.
-    """
-
-    dtype: torch.dtype
-    neutral: float
-    shape: tuple[int, ...] = ()
+    dtype: torch.dtype  # its type
+    neutral: float  # the value in rows that do not have the sampler
+    shape: tuple[int, ...] = ()  # of one row, or BITS
 
 
 BITS = (-1,)

@@ -234,11 +234,9 @@ class ShardedChain(DeviceChain):
         max_tokens: int = 4096,
     ) -> None:
         if not 0 <= first <= n_vocab:
-            raise ParameterError("first", f"first={first} is out of range: give 0 to {n_vocab}")
+            raise ParameterError(f"first={first} is out of range: give 0 to {n_vocab}")
         if not 1 <= max_top_k <= n_vocab:
-            raise ParameterError(
-                "max_top_k", f"max_top_k={max_top_k} is out of range: give 1 to {n_vocab}"
-            )
+            raise ParameterError(f"max_top_k={max_top_k} is out of range: give 1 to {n_vocab}")
         self.first, self.max_top_k, self.group = first, max_top_k, group
         self._width = 0  # of this rank's part, once the ranks have agreed on their parts
         made = chain_of(template)

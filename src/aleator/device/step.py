@@ -13,44 +13,26 @@ from aleator.device.fixed import philox
 
 @dataclass
 class DeviceStep:
-    """What samplers see besides the candidates.
+    """What samplers see besides the candidates."""
 
-    Attributes:
-        batch: how many of the rows are in use, B.
-        position: int64 [B], tokens generated and accepted since the reset.
-        history: int32 [B, L], the accepted tokens.
-        generated: bool [B, L], which of them were generated.
-        length: int64 [B], how many there are.
-    """
-
-    batch: int
-    position: Tensor
-    history: Tensor
-    generated: Tensor
-    length: Tensor
+    batch: int  # how many of the rows are in use, B
+    position: Tensor  # int64 [B], tokens generated and accepted since the reset
+    history: Tensor  # int32 [B, L], the accepted tokens
+    generated: Tensor  # bool [B, L], which of them were generated
+    length: Tensor  # int64 [B], how many there are
 
 
 @dataclass(eq=False)
 class OwnRows:
-    """A user's sampler's own tensors and keys for the B rows of a step, as ``data.own``.
+    """A user's sampler's own tensors and keys for the B rows of a step, as ``data.own``."""
 
-    Attributes:
-        active: bool [B], which rows have the sampler; what is done to others is undone.
-        parameters: by name, [B, ...].
-        state: by name, [B, ...], as the accepted tokens left it.
-        coming: by name, [B, ...], what :meth:`propose` writes.
-        seed: int64 [B], the rows' seeds, unsigned.
-        stream: int64 [B], what keeps the sampler's random numbers apart from those of others.
-        step: the rows' histories.
-    """
-
-    active: Tensor
-    parameters: Mapping[str, Tensor]
-    state: Mapping[str, Tensor]
-    coming: Mapping[str, Tensor]
-    seed: Tensor
-    stream: Tensor
-    step: DeviceStep
+    active: Tensor  # bool [B], which rows have the sampler; what is done to others is undone
+    parameters: Mapping[str, Tensor]  # by name, [B, ...]
+    state: Mapping[str, Tensor]  # by name, [B, ...], as the accepted tokens left it
+    coming: Mapping[str, Tensor]  # by name, [B, ...], what propose() writes
+    seed: Tensor  # int64 [B], the rows' seeds, unsigned
+    stream: Tensor  # int64 [B], what keeps the sampler's random numbers apart from those of others
+    step: DeviceStep  # the rows' histories
 
     @property
     def position(self) -> Tensor:

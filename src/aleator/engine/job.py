@@ -265,7 +265,6 @@ def check_rollback(state: RequestState, context: Context) -> None:
     if state.banned is not None and state.banned.longest > max(1, context.rewindable(1)):
         name = state.request.options.bans[-1]
         raise ParameterError(
-            name,
             f"{name}: the longest match has {state.banned.longest} bytes, and this model's states can be taken "
-            f"back by {context.rewindable(1)} tokens: load the model with a larger n_rollback",
+            f"back by {context.rewindable(1)} tokens: load the model with a larger n_rollback"
         )

@@ -117,11 +117,10 @@ def options_of_each(given: Mapping[str, Any], n_prompts: int) -> list[dict[str, 
                 mine[name] = value
             continue
         if name in OF_A_RUN:
-            raise ParameterError(name, f"{name}={value!r:.80}: give one value for all prompts")
+            raise ParameterError(f"{name}={value!r:.80}: give one value for all prompts")
         if len(value) != n_prompts:
             raise ParameterError(
-                name,
-                f"{name} has {len(value)} values for {n_prompts} prompts: give one for each, or one",
+                f"{name} has {len(value)} values for {n_prompts} prompts: give one for each, or one"
             )
         for mine, own in zip(each, value, strict=True):
             mine[name] = own
@@ -261,8 +260,7 @@ class RequestMaker:
             return table
         if options.multi_step != 1:
             raise ParameterError(
-                "multi_step",
-                f"multi_step={options.multi_step} with phases: marks are looked for in every step; give 1",
+                f"multi_step={options.multi_step} with phases: marks are looked for in every step; give 1"
             )
         known = {THINKING: options.reasoning_marks if self._vocab.has_text else None}
         return with_marks(table, known, "the options of a text")
@@ -293,9 +291,8 @@ class RequestMaker:
                 )
         if not tokens:
             raise ParameterError(
-                of,
                 f"{of} is empty, and this model's tokenizer puts no token before a text: give at least one "
-                "character",
+                "character"
             )
         return tuple(tokens)
 

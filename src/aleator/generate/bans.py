@@ -37,15 +37,10 @@ class Held:
 
 
 class Ban(Protocol):
-    """Something banned.
+    """Something banned."""
 
-    Attributes:
-        longest: Bytes of the longest match, with what follows if that matters.
-        probability: With which a match is banned.
-    """
-
-    longest: int
-    probability: float
+    longest: int  # Bytes of the longest match, with what follows if that matters
+    probability: float  # With which a match is banned
 
     def matches(self, text: bytes, at: int, since: int, over: bool) -> Iterator[tuple[int, int]]:
         """Where matches begin and end, from ``at`` on, that the text before ``since`` does not decide.

@@ -16,8 +16,7 @@ def when_to_stop(value: Any) -> bool | str:
         made: bool | str = value
         return made
     raise ParameterError(
-        "early_stopping",
-        f"early_stopping={value!r:.80}: give True, False or 'never' (default: False)",
+        f"early_stopping={value!r:.80}: give True, False or 'never' (default: False)"
     )
 
 
@@ -59,16 +58,14 @@ class BeamOptions(Options):
         super().__post_init__()
         if self.num_return_sequences > self.num_beams:
             raise ParameterError(
-                "num_return_sequences",
                 f"num_return_sequences={self.num_return_sequences} with num_beams={self.num_beams}: give at "
-                "most num_beams, or more beams",
+                "most num_beams, or more beams"
             )
         for name in ("length_penalty", "early_stopping") if self.stochastic else ():
             if getattr(self, name) != declarations(BeamOptions)[name].neutral:
                 raise ParameterError(
-                    name,
                     f"{name}={getattr(self, name)!r} means nothing with stochastic=True, where every text is "
-                    "drawn to its end: leave one out",
+                    "drawn to its end: leave one out"
                 )
 
 

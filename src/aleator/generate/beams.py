@@ -64,46 +64,28 @@ class Beam:
 
 @dataclass(frozen=True, eq=False)
 class Hypothesis:
-    """A text under way or complete.
+    """A text under way or complete."""
 
-    Attributes:
-        tokens: Those after the prompt.
-        logprobs: Theirs.
-        logprob: Their sum.
-        order: What it is compared by: as ``Beam.score`` once it is complete, until then without the penalty.
-        chain: Has accepted the tokens.
-        seq: The sequence that holds all but the last token; of a new one, its parent's.
-        key: 64 bits of the seed and the tokens, which key the draws of what may follow.
-        done: Whether it is complete.
-    """
-
-    tokens: tuple[int, ...]
-    logprobs: tuple[float, ...]
-    logprob: float
+    tokens: tuple[int, ...]  # Those after the prompt
+    logprobs: tuple[float, ...]  # Theirs
+    logprob: float  # Their sum
+    # What it is compared by: as ``Beam.score`` once it is complete, until then without the penalty
     order: float
-    chain: SamplerChain
-    seq: int
-    key: int
-    done: bool = False
+    chain: SamplerChain  # Has accepted the tokens
+    seq: int  # The sequence that holds all but the last token; of a new one, its parent's
+    key: int  # 64 bits of the seed and the tokens, which key the draws of what may follow
+    done: bool = False  # Whether it is complete
 
 
 @dataclass(frozen=True)
 class Grown:
-    """A beam that a step left; those that go on come first.
+    """A beam that a step left; those that go on come first."""
 
-    Attributes:
-        parent: Place of the beam that it goes on from, among those of the step before.
-        token: Its last token.
-        logprob: That token's natural-log probability.
-        order: As ``Hypothesis.order``.
-        done: Whether it is complete.
-    """
-
-    parent: int
+    parent: int  # Place of the beam that it goes on from, among those of the step before
     token: int
-    logprob: float
-    order: float
-    done: bool
+    logprob: float  # That token's natural-log probability
+    order: float  # As ``Hypothesis.order``
+    done: bool  # Whether it is complete
 
 
 Way = tuple[float, Hypothesis, int, float]
@@ -151,9 +133,8 @@ class BeamSearch:
         n = options.num_beams
         if n > n_seq_max:
             raise ParameterError(
-                "num_beams",
                 f"num_beams={n}: the context has {n_seq_max} sequences: give at most so many, or a context "
-                "(engine, server) with a larger n_seq_max",
+                "(engine, server) with a larger n_seq_max"
             )
         self._most = longest(request, n_ctx)
         self._prompt, self._options = request.remaining, options
@@ -177,9 +158,8 @@ class BeamSearch:
         used = next((seq for seq in range(n) if cache.seq_pos_max(seq) >= 0), None)
         if used is not None:
             raise ParameterError(
-                "context",
                 f"context: sequence {used} holds tokens, and beams need 0 to {n - 1} empty: remove them, or "
-                "give a context of its own",
+                "give a context of its own"
             )
         self.begin(cache, range(n))
         try:
@@ -388,8 +368,6 @@ def longest(request: Request, n_ctx: int) -> int:
     if prompt > n_ctx:
         raise too_long(prompt, n_ctx)
     if wanted == 0:
-        raise ParameterError(
-            "max_tokens", "max_tokens=0: beams have at least 1 token: give 1 or more"
-        )
+        raise ParameterError("max_tokens=0: beams have at least 1 token: give 1 or more")
     room = n_ctx - prompt + 1
     return room if wanted is None else min(wanted, room)

@@ -37,31 +37,25 @@ class Request:
     """One completion to make.
 
     :class:`~aleator.generate.request_state.RequestState` has the state while it is made.
-
-    Attributes:
-        tokens: the prompt, at least one token, those in the cache included.
-        params: sampling parameters, with a seed.
-        options: everything else that was asked for.
-        completion: index among the completions of one prompt, which have random streams of their own.
-        drawn: how many of the prompt's last tokens were drawn by an earlier generation, which goes on here.
-        chain_state: state of the chain that drew them; b"" if it is not known.
-        forgotten: what context shifts of the earlier generation removed; the model sees ``remaining`` only.
-        namespace: namespace of the prompt cache that has what those context shifts left; "" without them.
-        n_keep: positions at the beginning that a context shift never forgets.
-        echo: text to give before the generated text.
-        taken_back: tokens of the prompt that are not among ``tokens``, since ``heal`` writes them anew.
     """
 
-    tokens: tuple[int, ...]
-    params: SamplingParams
+    tokens: tuple[int, ...]  # the prompt, at least one token, those in the cache included
+    params: SamplingParams  # sampling parameters, with a seed
+    # Everything else that was asked for
     options: GenerateOptions = field(default_factory=GenerateOptions)
+    # Index among the completions of one prompt, which have random streams of their own
     completion: int = 0
+    # How many of the prompt's last tokens were drawn by an earlier generation, which goes on here
     drawn: int = 0
+    # State of the chain that drew them; b"" if it is not known
     chain_state: bytes = field(default=b"", repr=False)
+    # What context shifts of the earlier generation removed; the model sees ``remaining`` only
     forgotten: Forgotten = ()
+    # Namespace of the prompt cache that has what those context shifts left; "" without them
     namespace: str = ""
-    n_keep: int = 0
-    echo: str = ""
+    n_keep: int = 0  # positions at the beginning that a context shift never forgets
+    echo: str = ""  # text to give before the generated text
+    # Tokens of the prompt that are not among ``tokens``, since ``heal`` writes them anew
     taken_back: TakenBack = NOTHING
 
     @property
@@ -373,9 +367,7 @@ class StopMatcher:
         self.stops = tuple(dict.fromkeys(stops))
         for stop in self.stops:
             if not isinstance(stop, str) or not stop:
-                raise ParameterError(
-                    "stop", f"stop={stop!r}: a stop string has at least one character"
-                )
+                raise ParameterError(f"stop={stop!r}: a stop string has at least one character")
         self._longest = max(map(len, self.stops), default=0)
         self.matched: str | None = None
         self._held = ""

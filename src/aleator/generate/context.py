@@ -228,7 +228,7 @@ class Context(Uncopyable):
         chosen = ContextOptions.of(options)
         decoder = model.decoder if isinstance(model, HasDecoder) else model
         if not isinstance(decoder, Decoder):
-            raise ParameterError("model", f"model must be a Decoder or have one, not {model!r}")
+            raise ParameterError(f"model must be a Decoder or have one, not {model!r}")
         trained = decoder.config.context_length
         n_ctx, n_seq_max = chosen.n_ctx or trained, chosen.n_seq_max
         self.decoder = decoder = decoder.in_context(n_ctx)
@@ -242,9 +242,7 @@ class Context(Uncopyable):
         self.policy = chosen.policy
         if not self.causal_attn and (decoder.recurrent_shapes or decoder.config.window is not None):
             why = "a state knows" if decoder.recurrent_shapes else "windows know"
-            raise ParameterError(
-                "causal_attn", f"causal_attn=False: {why} no later tokens; use causal_attn=True"
-            )
+            raise ParameterError(f"causal_attn=False: {why} no later tokens; use causal_attn=True")
         self.n_vocab = decoder.config.n_vocab
         self.n_threads, batch = chosen.n_threads, chosen.n_threads_batch
         self.n_threads_batch = self.n_threads if batch is None else batch

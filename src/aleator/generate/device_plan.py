@@ -38,15 +38,10 @@ _NO_WORK = {"empty", "empty_strided", "empty_like", "new_empty", "new_empty_stri
 
 @dataclass(frozen=True)
 class Machine:
-    """A GPU as the estimate sees it.
+    """A GPU as the estimate sees it."""
 
-    Attributes:
-        bandwidth: bytes a second that it reads.
-        launch: seconds that one launch takes.
-    """
-
-    bandwidth: float = 3.35e12
-    launch: float = 1.5e-6
+    bandwidth: float = 3.35e12  # bytes a second that it reads
+    launch: float = 1.5e-6  # seconds that one launch takes
 
     def seconds(self, n_bytes: float, launches: float) -> float:
         """Of a step: what it reads, and what it launches, one after the other."""
@@ -79,17 +74,11 @@ class Part:
 
 @dataclass(frozen=True)
 class StepPlan:
-    """One step, which makes a token for each of some sequences.
+    """One step, which makes a token for each of some sequences."""
 
-    Attributes:
-        sequences: how many.
-        parts: by kind of layers, in the order of the layers.
-        cache: bytes of the cache.
-    """
-
-    sequences: int
-    parts: dict[str, Part]
-    cache: int
+    sequences: int  # how many
+    parts: dict[str, Part]  # by kind of layers, in the order of the layers
+    cache: int  # bytes of the cache
 
     @property
     def launches(self) -> int:
@@ -104,19 +93,12 @@ class StepPlan:
 
 @dataclass(frozen=True)
 class DevicePlan:
-    """What a model takes on a GPU.
+    """What a model takes on a GPU."""
 
-    Attributes:
-        weights: bytes of the weights.
-        scratch: bytes that a step takes besides, at most.
-        n_ctx: positions of each sequence.
-        steps: for several numbers of sequences.
-    """
-
-    weights: int
-    scratch: int
-    n_ctx: int
-    steps: list[StepPlan]
+    weights: int  # bytes of the weights
+    scratch: int  # bytes that a step takes besides, at most
+    n_ctx: int  # positions of each sequence
+    steps: list[StepPlan]  # for several numbers of sequences
 
 
 def device_plan(

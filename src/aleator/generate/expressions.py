@@ -206,7 +206,7 @@ def _re2() -> ModuleType:
         import re2  # optional
     except ImportError:
         raise ParameterError(
-            NAME, f"{NAME} needs the package google-re2: pip install 'aleator[regex]'"
+            f"{NAME} needs the package google-re2: pip install 'aleator[regex]'"
         ) from None
     module: ModuleType = re2
     return module
@@ -289,16 +289,14 @@ def _with_probability(given: Any) -> tuple[str, float]:
     number = isinstance(probability, int | float) and not isinstance(probability, bool)
     if not (number and 0 < probability <= 1):
         raise ParameterError(
-            NAME,
             f"{NAME}: probability={probability!r:.40} is out of range: give a number above 0, up to 1 "
-            "(default: 1)",
+            "(default: 1)"
         )
     return source, float(probability)
 
 
 def _wrong(value: Any) -> ParameterError:
     return ParameterError(
-        NAME,
         f'{NAME}={value!r:.80}: give a regular expression, {{"regex": ..., "probability": 0.5}}, or a list of '
         "these",
     )
@@ -397,8 +395,7 @@ def searchers(expressions: Expressions) -> tuple[Searcher, ...]:
     """
     if len(expressions) > MOST:
         raise ParameterError(
-            NAME,
-            f"{NAME} has {len(expressions)} expressions: give at most {MOST}, or join some by |",
+            f"{NAME} has {len(expressions)} expressions: give at most {MOST}, or join some by |"
         )
     groups: dict[float, list[Part]] = {}
     left = MOST_SIZE
@@ -410,7 +407,7 @@ def searchers(expressions: Expressions) -> tuple[Searcher, ...]:
         groups.setdefault(probability, []).append(part)
     if len(groups.keys() - {1.0}) > MOST_PROBABILITIES:
         raise ParameterError(
-            NAME, f"{NAME} has more than {MOST_PROBABILITIES} probabilities below 1: give fewer"
+            f"{NAME} has more than {MOST_PROBABILITIES} probabilities below 1: give fewer"
         )
     try:
         return tuple(Searcher(parts, probability) for probability, parts in groups.items())
@@ -420,7 +417,6 @@ def searchers(expressions: Expressions) -> tuple[Searcher, ...]:
 
 def _too_large() -> ParameterError:
     return ParameterError(
-        NAME,
         f"{NAME}: together the expressions are larger than {MOST_SIZE} of RE2's instructions: give fewer, or "
-        "repeat less",
+        "repeat less"
     )

@@ -434,7 +434,5 @@ def checked_timeout(timeout: float | None) -> float | None:
     """Seconds to wait; ParameterError if they are below 0, or no number."""
     number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
     if timeout is not None and not (number and timeout >= 0):
-        raise ParameterError(
-            "timeout", f"timeout={timeout!r}: give seconds, 0 or more, or None for no limit"
-        )
+        raise ParameterError(f"timeout={timeout!r}: give seconds, 0 or more, or None for no limit")
     return timeout

@@ -83,7 +83,7 @@ def take_back(
     """
     if tokenizer is None or not tokenizer.vocab.has_text:
         raise ParameterError(
-            "heal", "heal=True looks at the bytes of tokens, and this model has none: leave it out"
+            "heal=True looks at the bytes of tokens, and this model has none: leave it out"
         )
     known, (start, end) = token_prefixes(tokenizer), _healable(tokens, tokenizer.vocab.special)
     marks = [mark for _, *pair in marks_of(phases) for mark in pair if mark is not None]

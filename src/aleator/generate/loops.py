@@ -45,9 +45,8 @@ def loop_limits(value: Any) -> Limits:
         numbers = list(given) if isinstance(given, Iterable) else []
     if len(numbers) not in (2, 4):
         raise ParameterError(
-            "stop_loops",
             f"stop_loops={value!r:.80}: give repeats and min_tokens, as in {USUAL} (command line: 4,64), and "
-            "to go on at another temperature also temperature and for (4,64,1.5,32)",
+            "to go on at another temperature also temperature and for (4,64,1.5,32)"
         )
     made = [_checked(*pair) for pair in zip(RANGES, numbers, strict=False)]
     return made[0], made[1], *made[2:]
@@ -61,9 +60,8 @@ def _checked(name: str, value: Any) -> Any:
     if isinstance(number, kinds) and not isinstance(value, bool) and low <= number <= high:
         return number if whole else float(number)
     raise ParameterError(
-        "stop_loops",
         f"stop_loops: {name}={value!r:.40} is out of range: give {'an integer' if whole else 'a number'}, "
-        f"{low:g} to {high:g}{f' (default: {USUAL[name]})' if name in USUAL else ''}",
+        f"{low:g} to {high:g}{f' (default: {USUAL[name]})' if name in USUAL else ''}"
     )
 
 
@@ -78,7 +76,7 @@ def check_stretch(limits: Limits | None, temperature: float, numerics: str, phas
     elif raised is not None and phases:
         why = "cannot change in the chains of phases: leave it out, or phases"
     if why:
-        raise ParameterError("stop_loops", f"stop_loops: temperature={raised:g} {why}")
+        raise ParameterError(f"stop_loops: temperature={raised:g} {why}")
 
 
 class LoopWatch:

@@ -39,9 +39,8 @@ def check_threads(name: str, value: int) -> int:
     cores = os.cpu_count() or 1
     if value > THREADS_PER_CORE * cores:
         raise ParameterError(
-            name,
             f"{name}={value}: give at most {THREADS_PER_CORE * cores}, {THREADS_PER_CORE} for each of the "
-            f"{cores} cores of this machine",
+            f"{cores} cores of this machine"
         )
     return value
 
@@ -96,7 +95,7 @@ def read_size(name: str, text: str) -> int:
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?(?:([KMGT])(?:i?B)?)?", text, re.IGNORECASE | re.ASCII)
     if found is None:
         raise ParameterError(
-            name, f"{name}={text!r:.40}: give MiB, or a size such as 500M or 8G; 0: none"
+            f"{name}={text!r:.40}: give MiB, or a size such as 500M or 8G; 0: none"
         )
     return int(float(found[1]) * UNITS[(found[2] or "M").upper()])
 
@@ -105,9 +104,8 @@ def not_divided(value: str | None) -> None:
     """Nothing; ParameterError for anything that divides layers by parts."""
     if value is not None:
         raise ParameterError(
-            "tensor_split",
             f"tensor_split={value!r}: layers are not divided by parts: leave it out, and name the layers of "
-            "each device, as device_map='cuda:0=0:20,cuda:1=20:32' does",
+            "each device, as device_map='cuda:0=0:20,cuda:1=20:32' does"
         )
 
 
@@ -221,9 +219,9 @@ def texts(name: str, value: Any) -> tuple[str, ...]:
         given = (None,)
     made = tuple(given)
     if not all(isinstance(text, str) for text in made):
-        raise ParameterError(name, f"{name}={value!r:.80}: give a text or a list of texts")
+        raise ParameterError(f"{name}={value!r:.80}: give a text or a list of texts")
     if "" in made:
-        raise ParameterError(name, f"{name}={value!r:.80}: each has at least one character")
+        raise ParameterError(f"{name}={value!r:.80}: each has at least one character")
     return tuple(check_unicode(name, text) for text in made)
 
 
@@ -245,9 +243,7 @@ def text_or_ids(value: Any) -> str | tuple[int, ...]:
     items = list(value) if isinstance(value, Iterable) and not isinstance(value, bytes) else [None]
     ids = [number for item in items if (number := exact(item)) is not None]
     if len(ids) < len(items):
-        raise ParameterError(
-            "negative_prompt", f"negative_prompt={value!r:.80}: give a text or a list of token ids"
-        )
+        raise ParameterError(f"negative_prompt={value!r:.80}: give a text or a list of token ids")
     return tuple(ids)
 
 
@@ -256,8 +252,7 @@ def two_texts(value: Any) -> tuple[str, str]:
     made = texts("reasoning_marks", value)
     if isinstance(value, str) or len(made) != 2:
         raise ParameterError(
-            "reasoning_marks",
-            f"reasoning_marks={value!r:.80}: give two texts, such as those of <think>",
+            f"reasoning_marks={value!r:.80}: give two texts, such as those of <think>"
         )
     return made[0], made[1]
 

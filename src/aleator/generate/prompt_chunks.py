@@ -11,15 +11,11 @@ from aleator.generate.request_state import RequestState
 
 @dataclass(frozen=True)
 class Chunk:
-    """A piece of a prompt.
-
-    Attributes:
-        n: How many tokens to compute; those of a second prompt come first.
-        followers: Requests with the same prompt and empty sequences, which share its cells at the end.
-    """
+    """A piece of a prompt."""
 
     state: RequestState
-    n: int
+    n: int  # How many tokens to compute; those of a second prompt come first
+    # Requests with the same prompt and empty sequences, which share its cells at the end
     followers: Sequence[RequestState] = ()
 
 

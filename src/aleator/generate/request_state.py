@@ -173,8 +173,7 @@ class RequestState:
             raise too_long(len(request.remaining), n_ctx)
         if shift and not 0 <= request.n_keep <= n_ctx - 2:
             raise ParameterError(
-                "n_keep",
-                f"n_keep={request.n_keep}: a context shift in {n_ctx} positions can keep 0 to {n_ctx - 2}",
+                f"n_keep={request.n_keep}: a context shift in {n_ctx} positions can keep 0 to {n_ctx - 2}"
             )
         self.seq, self.n_ctx, self.stats = seq, n_ctx, stats
         self.completion.n_ctx = n_ctx

@@ -184,8 +184,7 @@ def check_fixed(chain: SamplerChain) -> None:
     found = next((s.name for s in chain.members if s.name in ADAPTIVE), None)
     if found is not None:
         raise ParameterError(
-            found,
-            f"{found} adapts to what it draws itself: a text that is given has no probability under it",
+            f"{found} adapts to what it draws itself: a text that is given has no probability under it"
         )
 
 
@@ -312,11 +311,9 @@ class Perplexity:
 def chunks_of(tokens: Sequence[int], n_ctx: int, chunks: int | None) -> int:
     """How many chunks of a text are to be read: all whole ones, or ``chunks`` at most."""
     if (exact(n_ctx) or 0) < LEAST_CONTEXT:
-        raise ParameterError(
-            "n_ctx", f"n_ctx={n_ctx!r}: a chunk has at least {LEAST_CONTEXT} tokens"
-        )
+        raise ParameterError(f"n_ctx={n_ctx!r}: a chunk has at least {LEAST_CONTEXT} tokens")
     if chunks is not None and (exact(chunks) or 0) < 1:
-        raise ParameterError("chunks", f"chunks={chunks!r}: read at least 1, or None for all")
+        raise ParameterError(f"chunks={chunks!r}: read at least 1, or None for all")
     whole = len(tokens) // n_ctx
     if whole == 0:
         raise ParameterError(

@@ -28,22 +28,14 @@ from aleator.samplers.chain import SamplerChain
 
 @dataclass(frozen=True)
 class Rows:
-    """What a cache keeps of a text.
+    """What a cache keeps of a text."""
 
-    Attributes:
-        held: tokens whose keys and values these are, from the first on.
-        rows: their cells, in llama.cpp's layout.
-        turned: what their keys are rotated to, where that differs from their positions.
-        states: earlier states of recurrent layers.
-        rotation: tells what rotated their keys, see
-            :attr:`~aleator.models.decoder.Decoder.rotation_identity`.
-    """
-
-    held: int
-    rows: bytes = field(repr=False)
+    held: int  # tokens whose keys and values these are, from the first on
+    rows: bytes = field(repr=False)  # their cells, in llama.cpp's layout
+    # What their keys are rotated to, where that differs from their positions
     turned: bytes = field(repr=False)
-    states: bytes = field(repr=False)
-    rotation: str = ""
+    states: bytes = field(repr=False)  # earlier states of recurrent layers
+    rotation: str = ""  # tells what rotated their keys, see rotation_identity
 
 
 def rows_of(context: Context, tokens: Sequence[int], namespace: str = "", seq: int = 0) -> Rows:
@@ -256,10 +248,9 @@ def state_of(chain: SamplerChain, tokens: Sequence[int], drawn_here: int) -> byt
     history = chain.history
     if drawn_here and not chain.n_sampled and chain.adapts:
         raise ParameterError(
-            "sampling_device",
             f"sampling_device='device' drew this text, and what {chain.adapts} learned from it is gone with "
             "the row of the device: a session of it could not go on as the text would have; generate with "
-            "sampling_device='host' to save it",
+            "sampling_device='host' to save it"
         )
     if history[: len(tokens)] != list(tokens):
         return b""

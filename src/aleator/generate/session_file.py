@@ -143,7 +143,7 @@ class SessionFile:
                     each.unlink()
 
     def _cannot(self, why: str) -> ParameterError:
-        return ParameterError("session", f"session={self.given}: {why}; choose another file")
+        return ParameterError(f"session={self.given}: {why}; choose another file")
 
 
 def _read(path: Path) -> tuple[tuple[int, ...], int] | None:

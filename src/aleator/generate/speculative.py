@@ -88,18 +88,13 @@ class DraftModel:
 
 @dataclass
 class Draft:
-    """At most ``n`` guesses, 1 or more, that are asked of a draft model.
-
-    Attributes:
-        tokens: The prompt and all that was drawn.
-        error: Of the chain, which ends the guessing for this text alone.
-    """
+    """At most ``n`` guesses, 1 or more, that are asked of a draft model."""
 
     model: DraftModel
-    tokens: Sequence[int]
+    tokens: Sequence[int]  # The prompt and all that was drawn
     n: int
     found: list[int] = field(default_factory=list)
-    error: Exception | None = None
+    error: Exception | None = None  # Of the chain, which ends the guessing for this text alone
 
 
 def draft_together(drafts: Sequence[Draft]) -> None:

@@ -44,41 +44,28 @@ def host_rows(logits: Logits) -> Floats:
 
 @dataclass(frozen=True)
 class SampleTask:
-    """A token to sample.
+    """A token to sample."""
 
-    Attributes:
-        state: The request whose chain samples.
-        row: Index of its row of logits.
-        left: How many tokens may still come, this one included; None: any number.
-        beside: Row after the request's second prompt; -1: that is :attr:`Guidance.first`, or there is none.
-        sampled: The token, where the request's chain has drawn it already.
-    """
-
-    state: RequestState
-    row: int
-    left: int | None
-    beside: int = -1
-    sampled: int | None = None
+    state: RequestState  # The request whose chain samples
+    row: int  # Index of its row of logits
+    left: int | None  # How many tokens may still come, this one included; None: any number
+    beside: int = -1  # Row after the request's second prompt; -1: that is first, or there is none
+    sampled: int | None = None  # The token, where the request's chain has drawn it already
 
 
 @dataclass(frozen=True)
 class SampledToken:
-    """The result of a :class:`SampleTask`.
+    """The result of a :class:`SampleTask`."""
 
-    Attributes:
-        token: The token, which the request's chain has accepted.  None: the text is complete without one, or
-            ``pending`` finds it.
-        logprobs: Gives the model's log-probabilities of tokens.
-        row: The logits [V] that the token was drawn from, where the host has them.
-        pending: Work that gives the token and may take long; None: nothing is left to do.
-        kept: What the chain keeps of the row, if the request asked for it.
-    """
-
+    # The token, which the request's chain has accepted.  None: the text is complete without one, or
+    # ``pending`` finds it.
     token: int | None
-    logprobs: LogprobsOf
+    logprobs: LogprobsOf  # Gives the model's log-probabilities of tokens
+    # The logits [V] that the token was drawn from, where the host has them
     row: Floats | None = None
+    # Work that gives the token and may take long; None: nothing is left to do
     pending: Work[int | None] | None = None
-    kept: KeptRow | None = None
+    kept: KeptRow | None = None  # What the chain keeps of the row, if the request asked for it
 
     def with_own_row(self) -> SampledToken:
         """Copy the token with its row, since the next batch may overwrite the row."""

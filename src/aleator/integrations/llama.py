@@ -139,17 +139,11 @@ class AleatorSampler:
 
 @dataclass
 class Taken:
-    """A text that came out of a ``Llama``.
+    """A text that came out of a ``Llama``."""
 
-    Attributes:
-        model: of the same file.
-        context: holds the text as sequence 0.
-        tokens: the text.
-    """
-
-    model: LanguageModel
-    context: Context
-    tokens: list[int]
+    model: LanguageModel  # of the same file
+    context: Context  # holds the text as sequence 0
+    tokens: list[int]  # the text
 
     def decode(self, tokens: Sequence[int] = ()) -> npt.NDArray[np.float32]:
         """Go on with the text.
@@ -247,25 +241,22 @@ def _require_the_files_model(llama: Llama) -> None:
         value = getattr(params, name)
         if value not in neutral:
             raise ParameterError(
-                name,
                 f"{name}={value:g} of the Llama changes what the file's model computes, and ours would not: "
-                "make it without",
+                "make it without"
             )
     for name in ("lora_path", "kv_overrides"):
         value = getattr(llama, name)
         if value:
             raise ParameterError(
-                name,
-                f"{name}={value!r:.60} of the Llama changes the file's model, but not ours: make it without",
+                f"{name}={value!r:.60} of the Llama changes the file's model, but not ours: make it without"
             )
 
 
 def _type(parameter: str, number: int) -> str:
     if number not in _TYPES:
         raise ParameterError(
-            parameter,
             f"{parameter}={number} of the Llama is not among {', '.join(_TYPES.values())}: make it with one "
-            "of these",
+            "of these"
         )
     return _TYPES[number]
 

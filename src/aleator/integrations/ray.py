@@ -58,18 +58,12 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Written:
-    """What :func:`write` did.
+    """What :func:`write` did."""
 
-    Attributes:
-        rows: Results that were written.
-        before: Results that were there.
-        errors: Written results that are errors.
-        workers: Memory of each worker when it made its last row.
-    """
-
-    rows: int
-    before: int
-    errors: int
+    rows: int  # Results that were written
+    before: int  # Results that were there
+    errors: int  # Written results that are errors
+    # Memory of each worker when it made its last row
     workers: list[WorkerMemory] = field(default_factory=list)
 
 

@@ -56,9 +56,7 @@ def mapped(name: str, given: object) -> dict[str, Any]:
     if given is None:
         return {}
     if not isinstance(given, Mapping):
-        raise ParameterError(
-            name, f"{name}={given!r:.80}: give a mapping of options and their values"
-        )
+        raise ParameterError(f"{name}={given!r:.80}: give a mapping of options and their values")
     return dict(given)
 
 
@@ -89,19 +87,13 @@ def seed_of(seed: int, key: object) -> int:
 
 @dataclass(frozen=True)
 class WorkerMemory:
-    """Memory of a worker, in MiB.
+    """Memory of a worker, in MiB."""
 
-    Attributes:
-        worker: Its node and process.
-        rss: What is resident, shared parts included.
-        shared: Resident pages that it shares with others, such as weights in the file's memory map.
-        private: Resident pages of its own.
-    """
-
-    worker: str
-    rss: float
+    worker: str  # Its node and process
+    rss: float  # What is resident, shared parts included
+    # Resident pages that it shares with others, such as weights in the file's memory map
     shared: float
-    private: float
+    private: float  # Resident pages of its own
 
     @classmethod
     def now(cls) -> WorkerMemory:

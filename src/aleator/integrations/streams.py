@@ -87,9 +87,7 @@ class TextStream(Iterator[str]):
             )
         for name in ("n", "best_of"):
             if body.get(name, 1) != 1:
-                raise ParameterError(
-                    name, f"{name}={body[name]!r}: a stream has one text: leave it out"
-                )
+                raise ParameterError(f"{name}={body[name]!r}: a stream has one text: leave it out")
         if attempts < 1:
             raise ParameterError(f"attempts={attempts}: give 1 or more")
         given = body.get("seed")

@@ -375,7 +375,7 @@ def use_in(manager: Any, vocab: Any = None) -> None:
         value = getattr(config, option)
         if any(value) if isinstance(value, tuple) else value:
             raise ParameterError(
-                option, f"{option}={value}: chains need each token before the next step; use False"
+                f"{option}={value}: chains need each token before the next step; use False"
             )
     CLASSIC_TO_CB_PROCESSORS_MAP[_Asks] = AleatorContinuousBatching
     manager.logit_processor = ContinuousBatchingLogitsProcessorList(

@@ -44,9 +44,8 @@ def checked(params: Any) -> AleatorParams | None:
         value = getattr(params, name, allowed[0])
         if value not in allowed:
             raise ParameterError(
-                name,
                 f"{name}={value} of vLLM would work against the chain: leave it at {allowed[0]}, and give it "
-                f"in extra_args[{NAME!r}]",
+                f"in extra_args[{NAME!r}]"
             )
     settings = sampling_params(given, "vLLM")
     seed, its = settings.values()["seed"], params.seed

@@ -28,12 +28,7 @@ from aleator.generate.beams import Beam, cells_of_beams
 from aleator.generate.completion import Request
 from aleator.generate.context import LentPrefixes, Prefixes
 from aleator.generate.generation import Generation
-from aleator.generate.options import (
-    LOADED,
-    ContextOptions,
-    ModelOptions,
-    of_loading,
-)
+from aleator.generate.options import LOADED, ContextOptions, ModelOptions, of_loading
 from aleator.generate.request_state import OnLogits
 from aleator.generate.session import Session
 from aleator.generate.speculative import Drafter

@@ -47,6 +47,12 @@ STACKED = {
 }
 """Of experts that are stored together; names end there, without ".weight"."""
 
+
+def shared_mlp(part: str) -> dict[str, str]:
+    """Names of an expert that every token goes through."""
+    return under(part, GATED, "_shexp")
+
+
 OUTER = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 """Hugging Face's usual names of the tensors outside the layers -> GGUF's."""
 
@@ -61,36 +67,31 @@ class HuggingFace:
     """An architecture as Hugging Face's directories have it.
 
     Names of tensors are without ".weight" and ".bias".
-
-    Attributes:
-        model_types: what ``model_type`` of config.json may be.
-        read: reads config.json; None: :func:`aleator.models.json_config.full_attention` does.
-        stack: what comes before ".layers." in the names of tensors.
-        layers: what stands there in place of "layers".
-        outer: their names outside the layers -> GGUF's.
-        layer: their names within a layer -> GGUF's.
-        bare: like ``layer``, for tensors whose names end there, without ".weight".
-        expert: names within a layer of the tensors of one expert, "{}" being its number -> GGUF's.
-        ours: the name of a tensor as ``outer`` and ``layer`` have it; "" for one of another part of the model,
-            such as one for pictures, which is left out.
-        convert: the tensor as GGUF files hold it: ``convert(GGUF's name, tensor)``.
-        convert_heads: the same, where it depends on the number of heads.
-        convert_fields: the same, where it depends on config.json.
-        rope_style: which channels are rotated together in these files' order of rows.
     """
 
-    model_types: tuple[str, ...]
+    model_types: tuple[str, ...]  # what ``model_type`` of config.json may be
+    # Reads config.json; None: json_config.full_attention() does
     read: Callable[[Fields, Architecture], ModelConfig] | None = None
-    stack: str = "model"
-    layers: str = "layers"
+    stack: str = "model"  # what comes before ".layers." in the names of tensors
+    layers: str = "layers"  # what stands there in place of "layers"
+    # Their names outside the layers -> GGUF's
     outer: Mapping[str, str] = field(default_factory=lambda: OUTER)
+    # Their names within a layer -> GGUF's
     layer: Mapping[str, str] = field(default_factory=lambda: TRANSFORMER)
+    # Like ``layer``, for tensors whose names end there, without ".weight"
     bare: Mapping[str, str] = field(default_factory=dict)
+    # Names within a layer of the tensors of one expert, "{}" being its number -> GGUF's
     expert: Mapping[str, str] = field(default_factory=dict)
+    # The name of a tensor as ``outer`` and ``layer`` have it; "" for one of another part of the model, such
+    # as one for pictures, which is left out
     ours: Callable[[str], str] = str
+    # The tensor as GGUF files hold it: ``convert(GGUF's name, tensor)``
     convert: Callable[[str, StoredTensor], StoredTensor] = unchanged
+    # The same, where it depends on the number of heads
     convert_heads: Callable[[str, StoredTensor, int], StoredTensor] | None = None
+    # The same, where it depends on config.json
     convert_fields: Callable[[str, StoredTensor, Fields, ModelConfig], StoredTensor] | None = None
+    # Which channels are rotated together in these files' order of rows
     rope_style: Literal["norm", "neox", "none"] = "neox"
 
     def names(self, n_layers: int, n_experts: int = 0) -> dict[str, str]:
@@ -113,69 +114,50 @@ class HuggingFace:
 
 @dataclass(frozen=True)
 class Architecture:
-    """How one architecture differs from the plain pre-norm transformer with rotary and SwiGLU.
+    """How one architecture differs from the plain pre-norm transformer with rotary and SwiGLU."""
 
-    Attributes:
-        name: as in ``general.architecture`` of a GGUF file, where it is the prefix of the fields too.
-        rope_style: how a GGUF file pairs the channels that are rotated together, see
-            :class:`~aleator.models.config.RopeConfig`; "none": queries and keys are not rotated.
-        read_gguf: reads a GGUF file's metadata; None: :func:`aleator.models.gguf_config.transformer` does.
-        hugging_face: the same model in Hugging Face's files; None: it is read from GGUF only.
-        qkv_bias: query, key and value projections have a bias.
-        norm: how rows are normalised: by their root mean square, or less their mean by their deviation.
-        pre_norm: what attention and feed-forward take is normalised.
-        post_norm: what attention and feed-forward give is normalised before it is added.
-        ffn_norm: GGUF's name of the norm before feed-forward.
-        output_norm: its name of the one before the output matrix.
-        head_norm: queries and keys are normalised; otherwise they are where a file has the weights.
-        head_norm_kind: what of them: every head with the same weights, before the rotation or after it; each
-            head with weights of its own; or all heads together.
-        parallel: feed-forward takes what attention takes, not what it gives.
-        gated: the feed-forward part has a gate.
-        activation: of the gate, or of what there is without one.  "gelu" is its approximation by tanh;
-            "gelu_exact" is GELU itself in Hugging Face's files and that approximation in GGUF files, as in
-            llama.cpp.
-        fused_gate: ``ffn_up`` holds the gate's rows and then its own.
-        attention_gate: ``attn_q`` gives each head's query and then as many numbers, whose sigmoids multiply
-            what the head gives.
-        sinks: attention has a learned score for each head that no value goes with.
-        scaled_embedding: embeddings of tokens are multiplied by sqrt(n_embd).
-        embedding_norm: embeddings of tokens are normalised.
-        output_scale: what a layer gives is multiplied by a number of its own where the file has one.
-        shifts: keys can be rotated to other positions.
-        position_axes: how many positions a token has; more than one for models that see pictures (M-RoPE).
-        position_embedding: a table has a vector for every position, added to the embeddings of tokens.
-        recurrent: the kind of the layers that keep a state; None: there are none.  "state space": every channel
-            has decays of its own; "heads": each head has one; "short convolution": only a convolution's inputs
-            are kept; "delta net": a gated delta net.
-        state_norm: time step, B and C of such layers are RMS-normalised, with weights.
-        single_parts: a layer is attention, a state or a feed-forward part alone.
-    """
-
+    # As in ``general.architecture`` of a GGUF file, where it is the prefix of the fields too
     name: str
+    # How a GGUF file pairs the channels that are rotated together, see RopeConfig; "none": queries and keys
+    # are not rotated
     rope_style: Literal["norm", "neox", "none"] = "neox"
+    # Reads a GGUF file's metadata; None: gguf_config.transformer() does
     read_gguf: Callable[[GGUFFile, Architecture], ModelConfig] | None = None
+    # The same model in Hugging Face's files; None: it is read from GGUF only
     hugging_face: HuggingFace | None = None
-    qkv_bias: bool = False
+    qkv_bias: bool = False  # query, key and value projections have a bias
+    # How rows are normalised: by their root mean square, or less their mean by their deviation
     norm: Literal["rms", "layer"] = "rms"
-    pre_norm: bool = True
-    post_norm: bool = False
-    ffn_norm: str = "ffn_norm"
-    output_norm: str = "output_norm"
+    pre_norm: bool = True  # what attention and feed-forward take is normalised
+    post_norm: bool = False  # what attention and feed-forward give is normalised before it is added
+    ffn_norm: str = "ffn_norm"  # GGUF's name of the norm before feed-forward
+    output_norm: str = "output_norm"  # its name of the one before the output matrix
+    # Queries and keys are normalised; otherwise they are where a file has the weights
     head_norm: bool = False
+    # What of them: every head with the same weights, before the rotation or after it; each head with weights
+    # of its own; or all heads together
     head_norm_kind: Literal["head", "rotated head", "each", "all"] = "head"
-    parallel: bool = False
-    gated: bool = True
+    parallel: bool = False  # feed-forward takes what attention takes, not what it gives
+    gated: bool = True  # the feed-forward part has a gate
+    # Of the gate, or of what there is without one.  "gelu" is its approximation by tanh; "gelu_exact" is GELU
+    # itself in Hugging Face's files and that approximation in GGUF files, as in llama.cpp.
     activation: Literal["silu", "silu_clamped", "gelu", "gelu_exact", "relu_squared"] = "silu"
-    fused_gate: bool = False
+    fused_gate: bool = False  # ``ffn_up`` holds the gate's rows and then its own
+    # ``attn_q`` gives each head's query and then as many numbers, whose sigmoids multiply what the head gives
     attention_gate: bool = False
-    sinks: bool = False
-    scaled_embedding: bool = False
-    embedding_norm: bool = False
+    sinks: bool = False  # attention has a learned score for each head that no value goes with
+    scaled_embedding: bool = False  # embeddings of tokens are multiplied by sqrt(n_embd)
+    embedding_norm: bool = False  # embeddings of tokens are normalised
+    # A table has a vector for every position, added to the embeddings of tokens
     position_embedding: bool = False
+    # What a layer gives is multiplied by a number of its own where the file has one
     output_scale: bool = False
-    shifts: bool = True
+    shifts: bool = True  # keys can be rotated to other positions
+    # How many positions a token has; more than one for models that see pictures (M-RoPE)
     position_axes: Literal[1, 4] = 1
+    # The kind of the layers that keep a state; None: there are none.  "state space": every channel has decays
+    # of its own; "heads": each head has one; "short convolution": only a convolution's inputs are kept;
+    # "delta net": a gated delta net.
     recurrent: Literal["state space", "heads", "short convolution", "delta net"] | None = None
-    state_norm: bool = False
-    single_parts: bool = False
+    state_norm: bool = False  # time step, B and C of such layers are RMS-normalised, with weights
+    single_parts: bool = False  # a layer is attention, a state or a feed-forward part alone

@@ -8,7 +8,7 @@ import numpy as np
 
 from aleator.models import gguf_config
 from aleator.models.architecture import Architecture, HuggingFace
-from aleator.models.config import MAX_LAYERS, MAX_LENGTH, MAX_WIDTH, ModelConfig, refuse
+from aleator.models.config import ModelConfig, refuse
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.files.tensor_types import StoredTensor
@@ -28,16 +28,16 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     layers_key = "n_layer" if "n_layer" in fields else "num_hidden_layers"
     heads_key = "n_head" if "n_head" in fields else "num_attention_heads"
     width_key = "hidden_size" if "hidden_size" in fields else "n_embed"
-    n_layers = fields.integer(layers_key, 1, MAX_LAYERS)
-    n_embd = fields.integer(width_key, 1, MAX_WIDTH)
-    heads = fields.integer(heads_key, 1, MAX_WIDTH)
+    n_layers = fields.layers(layers_key)
+    n_embd = fields.width(width_key)
+    heads = fields.width(heads_key)
     return unrotated_transformer(
         fields,
         architecture,
         (n_layers, n_embd, heads),
         4 * n_embd,
         ("seq_length", CONTEXT),
-        n_vocab=fields.integer("vocab_size", 1, MAX_LENGTH),
+        n_vocab=fields.length("vocab_size"),
         alibi=ALIBI,
     )
 

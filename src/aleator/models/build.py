@@ -47,24 +47,23 @@ def build_decoder(
         ImportError: PyTorch is needed and not installed; says what to install.
     """
     if form not in FORMS:
-        raise ParameterError("form", f"form={form!r} must be one of {', '.join(FORMS)}")
+        raise ParameterError(f"form={form!r} must be one of {', '.join(FORMS)}")
     if places is None:
         dtype = EXACT if form == "triton" and dtype is None else dtype
         places = placement(device, dtype).places(weights.config.n_layers)
     if form == "auto" and EXACT in (dtype, places[-1].dtype):
         form = exact_form(weights, places)
     if form == "torch" and EXACT in (dtype, places[-1].dtype):
-        raise ParameterError("dtype", "dtype='exact' with form='torch': give form='triton'")
+        raise ParameterError("dtype='exact' with form='torch': give form='triton'")
     others = [place for place in places if place != ON_CPU]
     can = not others
     if form == "native" and others:
         raise ParameterError(
-            "form",
-            f"form='native' computes on the CPU in float32, not on {others[0].device} in {others[0].dtype}",
+            f"form='native' computes on the CPU in float32, not on {others[0].device} in {others[0].dtype}"
         )
     why = why_not_native(weights)
     if form == "native" and why:
-        raise ParameterError("form", f"form='native' does not compute {why}: use form='torch'")
+        raise ParameterError(f"form='native' does not compute {why}: use form='torch'")
     if can and not why and form in ("auto", "native"):
         return _told(NativeDecoder(weights, progress))
     if form == "triton":
@@ -81,9 +80,8 @@ def _in_triton(weights: Weights, places: Sequence[Place], progress: Progress | N
     for place in places:
         if place.dtype not in ("float32", EXACT):
             raise ParameterError(
-                "dtype",
                 f"dtype={place.dtype!r}: form='triton' keeps weights as they are stored and computes in "
-                "float32: give dtype='exact', or leave it out",
+                "float32: give dtype='exact', or leave it out"
             )
     if places[-1].dtype != EXACT:
         places = [Place(place.device, EXACT) for place in places]

@@ -17,83 +17,57 @@ from aleator.models.delta_net import DeltaNetConfig
 from aleator.models.experts import ExpertsConfig
 from aleator.models.files.fields import Fields
 
-# Limits against hostile files; no known model comes near them.
-MAX_LAYERS = 4096
-MAX_WIDTH = 1 << 24
+# Limits against hostile files, as in files/fields.py.
 MAX_HEAD_DIM = 1 << 16
 MAX_CONV = 64
 MAX_STATE = 1 << 12
-MAX_LENGTH = (1 << 31) - 1
 MAX_THETA = 1e30
 
 
 @dataclass(frozen=True)
 class RopeConfig:
-    """Rotary position embedding.
+    """Rotary position embedding."""
 
-    Attributes:
-        theta: base of the frequencies theta^(-2i/dim), i < dim/2.
-        dim: rotated channels of a head, even.
-        style: which channels form pair i: "norm" 2i and 2i + 1, "neox" i and i + dim/2; "none": nothing is
-            rotated.
-        scaling: how the context is stretched.  "none"; "linear": positions are divided by ``factor``; "yarn"
-            (Peng et al. 2023, arXiv:2309.00071): a ramp from unscaled to divided between ``beta_fast`` and
-            ``beta_slow`` rotations over ``original_context``, and cos and sin multiplied by another
-            1 + 0.1 ln(factor); "llama3": low frequencies are divided by ``factor``, those between the two
-            ``*_freq_factor`` partly; "longrope" (Ding et al. 2024, arXiv:2402.13753): divided by one of two
-            tables, the second in contexts longer than ``original_context``; "dynamic": the base grows with a
-            context that is longer than ``original_context``; "proportional": only the first pairs rotate, by
-            the file's divisors or as ``n_rotated`` says, and positions are divided by ``factor``.
-        factor: see ``scaling``.
-        original_context: positions that the model was trained with before the context was stretched.
-        attn_factor: cos and sin are multiplied by it.
-        beta_fast: see ``scaling``.
-        beta_slow: see ``scaling``.
-        low_freq_factor: see ``scaling``.
-        high_freq_factor: see ``scaling``.
-        truncate: the ends of YaRN's ramp are whole pairs.
-        short_factors: longrope's table of contexts up to ``original_context``, one number per pair; empty: a
-            tensor of the file.
-        long_factors: that of longer ones.
-        offset: channels of a head that come before the rotated ones.
-        n_rotated: pairs that rotate where ``scaling`` is "proportional".
-    """
-
-    theta: float = 10000.0
-    dim: int = 0
+    theta: float = 10000.0  # base of the frequencies theta^(-2i/dim), i < dim/2
+    dim: int = 0  # rotated channels of a head, even
+    # Which channels form pair i: "norm" 2i and 2i + 1, "neox" i and i + dim/2; "none": nothing is rotated
     style: str = "norm"
+    # How the context is stretched.  "none"; "linear": positions are divided by ``factor``; "yarn" (Peng et
+    # al. 2023, arXiv:2309.00071): a ramp from unscaled to divided between ``beta_fast`` and ``beta_slow``
+    # rotations over ``original_context``, and cos and sin multiplied by another 1 + 0.1 ln(factor); "llama3":
+    # low frequencies are divided by ``factor``, those between the two ``*_freq_factor`` partly; "longrope"
+    # (Ding et al. 2024, arXiv:2402.13753): divided by one of two tables, the second in contexts longer than
+    # ``original_context``; "dynamic": the base grows with a context that is longer than ``original_context``;
+    # "proportional": only the first pairs rotate, by the file's divisors or as ``n_rotated`` says, and
+    # positions are divided by ``factor``.
     scaling: str = "none"
-    factor: float = 1.0
+    factor: float = 1.0  # see ``scaling``
+    # Positions that the model was trained with before the context was stretched
     original_context: int = 0
-    attn_factor: float = 1.0
-    beta_fast: float = 32.0
-    beta_slow: float = 1.0
-    low_freq_factor: float = 1.0
-    high_freq_factor: float = 4.0
-    truncate: bool = True
+    attn_factor: float = 1.0  # cos and sin are multiplied by it
+    beta_fast: float = 32.0  # see ``scaling``
+    beta_slow: float = 1.0  # see ``scaling``
+    low_freq_factor: float = 1.0  # see ``scaling``
+    high_freq_factor: float = 4.0  # see ``scaling``
+    truncate: bool = True  # the ends of YaRN's ramp are whole pairs
+    # Longrope's table of contexts up to ``original_context``, one number per pair; empty: a tensor of the
+    # file
     short_factors: tuple[float, ...] = ()
-    long_factors: tuple[float, ...] = ()
-    offset: int = 0
-    n_rotated: int = 0
+    long_factors: tuple[float, ...] = ()  # that of longer ones
+    offset: int = 0  # channels of a head that come before the rotated ones
+    n_rotated: int = 0  # pairs that rotate where ``scaling`` is "proportional"
 
 
 @dataclass(frozen=True)
 class WindowConfig:
-    """Layers whose tokens see only the latest positions.
+    """Layers whose tokens see only the latest positions."""
 
-    Attributes:
-        size: how many positions, the token's own included; of chunks the length.
-        layers: whether a layer is one of them, one entry per layer.
-        rope: their rotary embedding.
-        chunked: the text is in chunks of ``size`` positions, and a token sees those of its own chunk.
-        head_dim: size of their heads; 0: that of the other layers.
-    """
-
-    size: int
-    layers: tuple[bool, ...]
-    rope: RopeConfig
+    size: int  # how many positions, the token's own included; of chunks the length
+    layers: tuple[bool, ...]  # whether a layer is one of them, one entry per layer
+    rope: RopeConfig  # their rotary embedding
+    # The text is in chunks of ``size`` positions, and a token sees those of its own chunk
     chunked: bool = False
-    head_dim: int = 0
+    head_dim: int = 0  # size of their heads; 0: that of the other layers
 
 
 @dataclass(frozen=True)
@@ -101,18 +75,12 @@ class QueryGrowth:
     """Queries that are longer the later they stand.
 
     Those at position p are multiplied by 1 + rate * ln(1 + floor((p + ahead) / context)), after the rotation.
-
-    Attributes:
-        rate: see above.
-        context: see above.
-        ahead: see above.
-        unrotated: of layers alone that do not rotate queries and keys.
     """
 
-    rate: float
-    context: int
-    ahead: int = 0
-    unrotated: bool = False
+    rate: float  # see above
+    context: int  # see above
+    ahead: int = 0  # see above
+    unrotated: bool = False  # of layers alone that do not rotate queries and keys
 
 
 @dataclass(frozen=True)
@@ -121,26 +89,17 @@ class SSMConfig:
 
     A selective state space (Gu and Dao 2023, arXiv:2312.00752), one whose heads have one decay each (Dao and Gu
     2024, arXiv:2405.21060), or the inputs of a short convolution alone.
-
-    Attributes:
-        d_inner: channels that have a state; of a short convolution its channels.
-        d_conv: latest values that the convolution of a channel reads.
-        d_state: numbers in the state of a channel.
-        dt_rank: numbers that the time step is computed from; with heads there is none.
-        norm_eps: time step, B and C are RMS-normalised with it, without weights; None: they are not.
-        heads: heads with one decay each; 0: every channel has decays of its own.
-        groups: groups of heads with the same B and C.
-        least_step: no time step is shorter.
     """
 
-    d_inner: int
-    d_conv: int
-    d_state: int
-    dt_rank: int = 0
+    d_inner: int  # channels that have a state; of a short convolution its channels
+    d_conv: int  # latest values that the convolution of a channel reads
+    d_state: int  # numbers in the state of a channel
+    dt_rank: int = 0  # numbers that the time step is computed from; with heads there is none
+    # Time step, B and C are RMS-normalised with it, without weights; None: they are not
     norm_eps: float | None = None
-    heads: int = 0
-    groups: int = 1
-    least_step: float = 0.0
+    heads: int = 0  # heads with one decay each; 0: every channel has decays of its own
+    groups: int = 1  # groups of heads with the same B and C
+    least_step: float = 0.0  # no time step is shorter
 
     @property
     def conv_channels(self) -> int:
@@ -150,36 +109,25 @@ class SSMConfig:
 
 @dataclass(frozen=True)
 class LatentConfig:
-    """Attention whose keys and values are computed from a few numbers a token (arXiv:2405.04434).
+    """Attention whose keys and values are computed from a few numbers a token (arXiv:2405.04434)."""
 
-    Attributes:
-        q_rank: numbers that a token's queries are computed from; 0: from what the layer takes.
-        rank: numbers that keys and values of all heads are computed from.
-        head_dim: size of a query and key head; its last ``ModelConfig.rope.dim`` channels are rotated, and are
-            the same in the keys of all heads.
-        head_dim_v: size of a value head.
-        compressed: the cache holds those numbers and the rotated channels, one key for all heads and no values.
-            Otherwise it holds every head's key and value.
-    """
-
-    q_rank: int
-    rank: int
+    q_rank: int  # numbers that a token's queries are computed from; 0: from what the layer takes
+    rank: int  # numbers that keys and values of all heads are computed from
+    # Size of a query and key head; its last ``ModelConfig.rope.dim`` channels are rotated, and are the same
+    # in the keys of all heads
     head_dim: int
-    head_dim_v: int
+    head_dim_v: int  # size of a value head
+    # The cache holds those numbers and the rotated channels, one key for all heads and no values. Otherwise
+    # it holds every head's key and value.
     compressed: bool
 
 
 @dataclass(frozen=True)
 class PerLayerConfig:
-    """Embeddings of tokens for each layer.
+    """Embeddings of tokens for each layer."""
 
-    Attributes:
-        width: numbers that a token has for a layer.
-        n_vocab: tokens that have them.
-    """
-
-    width: int
-    n_vocab: int
+    width: int  # numbers that a token has for a layer
+    n_vocab: int  # tokens that have them
 
 
 @dataclass(frozen=True)
@@ -187,83 +135,57 @@ class ModelConfig:
     """A model's dimensions.
 
     Tuples have one entry per layer; in a model without attention they are empty.
-
-    Attributes:
-        architecture: name of the :class:`~aleator.models.architecture.Architecture`.
-        name: what the file calls the model, or "".
-        n_vocab: token ids that the model has logits for.
-        n_layers: layers.
-        n_embd: width of a layer's input and output.
-        n_heads: query heads.
-        n_kv_heads: key-value heads; 0 in layers that keep a state.
-        n_ff: width of the feed-forward part.
-        head_dim: size of a key head as the cache holds it, and of a query head; layers with a window may have
-            another, see :meth:`head_dims`.
-        head_dim_v: size of a value head; with compressed keys the first channels of those are the values.
-        rms_eps: what normalisation adds to the mean square, or to the variance.
-        context_length: positions that the model was trained with.
-        tied: the token embedding is the output matrix too; there is no ``output.weight``.
-        rope: rotary embedding of the layers without a window.
-        window: layers with a window, if there are any.
-        attention_scale: what scores are multiplied by; None: 1 / sqrt(head_dim).
-        attention_softcap: scores are c tanh(scores / c) with this c; 0: as they are.
-        logit_softcap: logits are c tanh(logits / c) with this c; 0: as they are.
-        embedding_scale: embeddings of tokens are multiplied by it.
-        residual_scale: what attention and feed-forward give is multiplied by it before it is added.
-        logit_scale: logits are multiplied by it.
-        unrotated: whether a layer's queries and keys are not rotated, one entry per layer; empty: all are.
-        alibi: the largest slope's exponent in ALiBi (Press et al. 2022, arXiv:2108.12409); 0: scores do not
-            depend on distances.
-        qkv_clamp: queries, keys and values are kept within it; 0: as they are.
-        query_growth: how queries grow with their position; None: they do not.
-        normalised_heads: query and key heads of layers that rotate them are RMS-normalised without weights.
-        normalised_values: value heads are RMS-normalised without weights.
-        keys_as_values: whether a layer's values are its keys before their norm, one entry per layer; empty:
-            none are.
-        key_layers: the layer whose keys and values a layer attends to, one entry per layer; empty: its own.
-        per_layer: embeddings of tokens for each layer, if there are any.
-        ssm: layers that keep a state, if there are any.
-        delta: layers with a gated delta net, if there are any.
-        stateful: whether a layer keeps a state, one entry per layer; empty: those without KV heads do.
-        experts: mixtures of experts, if there are any.
-        latent: how keys and values are compressed, if they are.
     """
 
-    architecture: str
-    name: str
-    n_vocab: int
-    n_layers: int
-    n_embd: int
-    n_heads: tuple[int, ...]
-    n_kv_heads: tuple[int, ...]
-    n_ff: tuple[int, ...]
+    architecture: str  # name of the Architecture
+    name: str  # what the file calls the model, or ""
+    n_vocab: int  # token ids that the model has logits for
+    n_layers: int  # layers
+    n_embd: int  # width of a layer's input and output
+    n_heads: tuple[int, ...]  # query heads
+    n_kv_heads: tuple[int, ...]  # key-value heads; 0 in layers that keep a state
+    n_ff: tuple[int, ...]  # width of the feed-forward part
+    # Size of a key head as the cache holds it, and of a query head; layers with a window may have another,
+    # see head_dims()
     head_dim: int
+    # Size of a value head; with compressed keys the first channels of those are the values
     head_dim_v: int
-    rms_eps: float
-    context_length: int
+    rms_eps: float  # what normalisation adds to the mean square, or to the variance
+    context_length: int  # positions that the model was trained with
+    # The token embedding is the output matrix too; there is no ``output.weight``
     tied: bool = False
+    # Rotary embedding of the layers without a window
     rope: RopeConfig = field(default_factory=RopeConfig)
-    window: WindowConfig | None = None
-    attention_scale: float | None = None
-    attention_softcap: float = 0.0
-    logit_softcap: float = 0.0
-    embedding_scale: float = 1.0
+    window: WindowConfig | None = None  # layers with a window, if there are any
+    attention_scale: float | None = None  # what scores are multiplied by; None: 1 / sqrt(head_dim)
+    attention_softcap: float = 0.0  # scores are c tanh(scores / c) with this c; 0: as they are
+    logit_softcap: float = 0.0  # logits are c tanh(logits / c) with this c; 0: as they are
+    embedding_scale: float = 1.0  # embeddings of tokens are multiplied by it
+    # What attention and feed-forward give is multiplied by it before it is added
     residual_scale: float = 1.0
-    logit_scale: float = 1.0
+    logit_scale: float = 1.0  # logits are multiplied by it
+    # Whether a layer's queries and keys are not rotated, one entry per layer; empty: all are
     unrotated: tuple[bool, ...] = ()
+    # The largest slope's exponent in ALiBi (Press et al. 2022, arXiv:2108.12409); 0: scores do not depend on
+    # distances.
     alibi: float = 0.0
-    qkv_clamp: float = 0.0
+    qkv_clamp: float = 0.0  # queries, keys and values are kept within it; 0: as they are
+    # How queries grow with their position; None: they do not
     query_growth: QueryGrowth | None = None
+    # Query and key heads of layers that rotate them are RMS-normalised without weights
     normalised_heads: bool = False
-    normalised_values: bool = False
+    normalised_values: bool = False  # value heads are RMS-normalised without weights
+    # Whether a layer's values are its keys before their norm, one entry per layer; empty: none are
     keys_as_values: tuple[bool, ...] = ()
+    # The layer whose keys and values a layer attends to, one entry per layer; empty: its own
     key_layers: tuple[int, ...] = ()
-    per_layer: PerLayerConfig | None = None
-    ssm: SSMConfig | None = None
-    delta: DeltaNetConfig | None = None
+    per_layer: PerLayerConfig | None = None  # embeddings of tokens for each layer, if there are any
+    ssm: SSMConfig | None = None  # layers that keep a state, if there are any
+    delta: DeltaNetConfig | None = None  # layers with a gated delta net, if there are any
+    # Whether a layer keeps a state, one entry per layer; empty: those without KV heads do
     stateful: tuple[bool, ...] = ()
-    experts: ExpertsConfig | None = None
-    latent: LatentConfig | None = None
+    experts: ExpertsConfig | None = None  # mixtures of experts, if there are any
+    latent: LatentConfig | None = None  # how keys and values are compressed, if they are
 
     def head_dims(self, layer: int) -> tuple[int, int]:
         """Sizes of a layer's key and value heads."""

@@ -10,16 +10,9 @@ import math
 from dataclasses import replace
 
 from aleator.models import gguf_config, latent
-from aleator.models.architecture import (
-    EXPERTS,
-    GATED,
-    TRANSFORMER,
-    Architecture,
-    HuggingFace,
-    under,
-)
-from aleator.models.config import MAX_LAYERS, MAX_LENGTH, ModelConfig, QueryGrowth, unsupported
-from aleator.models.experts import MAX_EXPERTS, MAX_WIDTH, ExpertsConfig, Scores, in_gguf
+from aleator.models.architecture import EXPERTS, TRANSFORMER, Architecture, HuggingFace, shared_mlp
+from aleator.models.config import ModelConfig, QueryGrowth, unsupported
+from aleator.models.experts import MAX_EXPERTS, ExpertsConfig, Scores, in_gguf
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.json_config import refuse_features
@@ -36,9 +29,9 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     config = _stretched(latent.in_gguf(config.beginning(n), fields), fields)
     rate = fields.number(f"{name}.attention.temperature_scale", 0.0, 1e6, 0.0)
     if rate:
-        length = fields.integer(f"{name}.attention.temperature_length", 1, MAX_LENGTH)
+        length = fields.length(f"{name}.attention.temperature_length")
         config = replace(config, query_growth=QueryGrowth(rate, length))
-    first = fields.integer(f"{name}.leading_dense_block_count", 0, MAX_LAYERS, 0)
+    first = fields.layers(f"{name}.leading_dense_block_count", 0, low=0)
     # Without a gating function it is the softmax, but for GLM-4.7-Flash, as llama.cpp has it.
     glm = n in (47, 48) and config.n_vocab == 154880
     key = f"{name}.expert_gating_func"
@@ -95,8 +88,8 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
         raise fields.error("n_group", f"{n_experts} experts do not divide into {groups} groups")
     used_groups = fields.integer("topk_group", 1, groups, 4 if newer else None) if grouped else 1
     most = n_experts // groups * used_groups
-    width = fields.integer("moe_intermediate_size", 1, MAX_WIDTH, 2048 if newer else 1407)
-    first = fields.integer("first_k_dense_replace", 0, MAX_LAYERS, 3 if newer else 0)
+    width = fields.width("moe_intermediate_size", 2048 if newer else 1407)
+    first = fields.layers("first_k_dense_replace", 3 if newer else 0, low=0)
     mixtures = ExpertsConfig(
         n_experts=n_experts,
         n_used=fields.integer("num_experts_per_tok", 1, most, 8 if newer else None),
@@ -131,7 +124,7 @@ DEEPSEEK2 = Architecture(
         | latent.LAYER
         | {
             "mlp.gate": "ffn_gate_inp",
-            **under("mlp.shared_experts", GATED, "_shexp"),
+            **shared_mlp("mlp.shared_experts"),
         },
         bare={"mlp.gate.e_score_correction_bias": "exp_probs_b.bias"},
         expert=EXPERTS,

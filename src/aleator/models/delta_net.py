@@ -22,24 +22,16 @@ UNIT_EPS = 1e-6
 
 @dataclass(frozen=True)
 class DeltaNetConfig:
-    """The gated delta nets of a model.
+    """The gated delta nets of a model."""
 
-    Attributes:
-        n_key_heads: heads of queries and keys.
-        n_heads: heads of values, a multiple of it.
-        head_dim: size of a query and key head.
-        head_dim_v: size of a value head.
-        d_conv: latest values that the convolution of a channel reads.
-        unit_eps: what is added to the sum of squares of a query or key before it is divided by its root.
-        tiled: value head h goes with key head h modulo ``n_key_heads``; otherwise neighbours share one.
-    """
-
-    n_key_heads: int
-    n_heads: int
-    head_dim: int
-    head_dim_v: int
-    d_conv: int
+    n_key_heads: int  # heads of queries and keys
+    n_heads: int  # heads of values, a multiple of it
+    head_dim: int  # size of a query and key head
+    head_dim_v: int  # size of a value head
+    d_conv: int  # latest values that the convolution of a channel reads
+    # What is added to the sum of squares of a query or key before it is divided by its root
     unit_eps: float
+    # Value head h goes with key head h modulo ``n_key_heads``; otherwise neighbours share one
     tiled: bool = False
 
     @property

@@ -15,17 +15,17 @@ import numpy as np
 from aleator.models import delta_net, gguf_config, json_config
 from aleator.models.architecture import (
     EXPERTS,
-    GATED,
     HEAD_NORMS,
     STACKED,
     TRANSFORMER,
     Architecture,
     HuggingFace,
+    shared_mlp,
     under,
 )
-from aleator.models.config import MAX_LAYERS, ModelConfig, unsupported
+from aleator.models.config import ModelConfig, unsupported
 from aleator.models.conversions import in_text_model, router_as_vector, text_part
-from aleator.models.experts import MAX_WIDTH, in_gguf, in_json, sparse_layers
+from aleator.models.experts import in_gguf, in_json, sparse_layers
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.files.tensor_types import StoredTensor
@@ -49,7 +49,7 @@ BARE = {"linear_attn.A_log": "ssm_a", "linear_attn.dt_bias": "ssm_dt.bias"}
 
 MIXTURE = {
     "mlp.gate": "ffn_gate_inp",
-    **under("mlp.shared_expert", GATED, "_shexp"),
+    **shared_mlp("mlp.shared_expert"),
     "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
 }
 """Like :data:`LAYER`, of mixtures of experts."""
@@ -68,7 +68,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture, *, tiled: bool) -> Mod
     mixed = bool(fields.get(f"{name}.expert_count", 0))
     config = gguf_config.transformer(gguf, architecture, least_kv_heads=0, experts=mixed)
     blocks = config.n_layers
-    further = fields.integer(f"{name}.nextn_predict_layers", 0, MAX_LAYERS, 0)
+    further = fields.layers(f"{name}.nextn_predict_layers", 0, low=0)
     if further >= blocks:
         raise fields.error(
             f"{name}.nextn_predict_layers", f"{further} of {blocks} layers predict further tokens"
@@ -110,10 +110,10 @@ def read_json(fields: Fields, architecture: Architecture, *, experts: bool) -> M
         mixtures = in_json(
             fields,
             sparse_layers(fields, config.n_layers),
-            fields.integer("moe_intermediate_size", 1, MAX_WIDTH, 512),
+            fields.width("moe_intermediate_size", 512),
             (512, 10),
             normalised=fields.get("norm_topk_prob", True),
-            n_ff_shared=fields.integer("shared_expert_intermediate_size", 1, MAX_WIDTH, 512),
+            n_ff_shared=fields.width("shared_expert_intermediate_size", 512),
             shared_router=True,
         )
         config = replace(config, experts=mixtures)
@@ -137,7 +137,7 @@ def _states_in_gguf(fields: Fields, name: str, n_layers: int) -> tuple[bool, ...
 
 
 def _all_but_every(fields: Fields, key: str, n_layers: int) -> tuple[bool, ...]:
-    step = fields.integer(key, 1, MAX_LAYERS, 4)
+    step = fields.layers(key, 4)
     return tuple((layer + 1) % step != 0 for layer in range(n_layers))
 
 

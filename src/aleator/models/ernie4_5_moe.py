@@ -8,16 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aleator.models import gguf_config
-from aleator.models.architecture import (
-    EXPERTS,
-    GATED,
-    TRANSFORMER,
-    Architecture,
-    HuggingFace,
-    under,
-)
-from aleator.models.config import MAX_LAYERS, ModelConfig, refuse
-from aleator.models.experts import MAX_EXPERTS, MAX_WIDTH, ExpertsConfig, in_gguf
+from aleator.models.architecture import EXPERTS, TRANSFORMER, Architecture, HuggingFace, shared_mlp
+from aleator.models.config import ModelConfig, refuse
+from aleator.models.experts import MAX_EXPERTS, ExpertsConfig, in_gguf
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.files.tensor_types import StoredTensor
@@ -27,8 +20,8 @@ from aleator.models.json_config import full_attention
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     config, fields = gguf_config.transformer(gguf, architecture, experts=True), gguf.fields
     name = architecture.name
-    step = fields.integer(f"{name}.interleave_moe_layer_step", 1, MAX_LAYERS)
-    first = fields.integer(f"{name}.leading_dense_block_count", 0, MAX_LAYERS, 0)
+    step = fields.layers(f"{name}.interleave_moe_layer_step")
+    first = fields.layers(f"{name}.leading_dense_block_count", 0, low=0)
     sparse = tuple(layer >= first and (layer + 1) % step == 0 for layer in range(config.n_layers))
     biased = any(f"blk.{n}.exp_probs_b.bias" in gguf.tensors for n in range(config.n_layers))
     mixtures = in_gguf(fields, name, sparse, normalised=True, shared=0, choice_bias=biased)
@@ -39,11 +32,11 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     config = full_attention(fields, architecture, experts=True, tied=True)
     refuse(fields, "biases of the projections", "use_bias")
     n_layers, n_experts = config.n_layers, fields.integer("moe_num_experts", 1, MAX_EXPERTS, 64)
-    first = fields.integer("moe_layer_start_index", 0, MAX_LAYERS, 1)
-    last = fields.integer("moe_layer_end_index", -1, MAX_LAYERS, -1)
-    step = fields.integer("moe_layer_interval", 1, MAX_LAYERS, 1)
+    first = fields.layers("moe_layer_start_index", 1, low=0)
+    last = fields.layers("moe_layer_end_index", -1, low=-1)
+    step = fields.layers("moe_layer_interval", 1)
     last = n_layers - 1 if last < 0 else last
-    width = fields.integer("moe_intermediate_size", 1, MAX_WIDTH, 1536)
+    width = fields.width("moe_intermediate_size", 1536)
     mixtures = ExpertsConfig(
         n_experts=n_experts,
         n_used=fields.integer("moe_k", 1, n_experts, 6),
@@ -76,7 +69,7 @@ ERNIE4_5_MOE = Architecture(
         layer=TRANSFORMER
         | {
             "mlp.gate": "ffn_gate_inp",
-            **under("mlp.shared_experts", GATED, "_shexp"),
+            **shared_mlp("mlp.shared_experts"),
         },
         bare={"mlp.moe_statics.e_score_correction_bias": "exp_probs_b.bias"},
         expert=EXPERTS,

@@ -39,9 +39,7 @@ def exact_form(weights: Weights, places: Sequence[Place]) -> str:
     if first < n:
         check_device(places[-1].device)
     if first and (why := why_not_native(weights)):
-        raise ParameterError(
-            "dtype", f"dtype='exact' does not compute {why} on the CPU: leave dtype out"
-        )
+        raise ParameterError(f"dtype='exact' does not compute {why} on the CPU: leave dtype out")
     if 0 < first < n:
         _check_division(weights.config, first)
     return "triton" if first < n else "native"
@@ -59,8 +57,7 @@ def _check_division(config: ModelConfig, first: int) -> None:
         return
     few = "" if most == n else f"{most} or more, "
     raise ParameterError(
-        "n_gpu_layers",
-        f"n_gpu_layers={n - first} with dtype='exact': in {config.architecture} {why}: give {few}{n} or 0",
+        f"n_gpu_layers={n - first} with dtype='exact': in {config.architecture} {why}: give {few}{n} or 0"
     )
 
 
@@ -77,9 +74,8 @@ def check_device(device: Device) -> None:
     found = torch.cuda.get_device_capability(str(device))
     if tuple(found) < LEAST:
         raise ParameterError(
-            "dtype",
             f"dtype='exact' needs a GPU of compute capability {_dotted(LEAST)} or above, and {device} has "
-            f"{_dotted(found)}: give device='cpu', or dtype='float16'",
+            f"{_dotted(found)}: give device='cpu', or dtype='float16'"
         )
 
 

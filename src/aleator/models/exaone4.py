@@ -16,7 +16,7 @@ from aleator.models.architecture import (
     Architecture,
     HuggingFace,
 )
-from aleator.models.config import MAX_LAYERS, ModelConfig, WindowConfig
+from aleator.models.config import ModelConfig, WindowConfig
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 
@@ -43,7 +43,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     if isinstance(fields.values.get("sliding_window_pattern"), str):  # "LLLG"
         every = len(fields.require("sliding_window_pattern", str)) or EVERY
     else:
-        every = fields.integer("sliding_window_pattern", 1, MAX_LAYERS, EVERY)
+        every = fields.layers("sliding_window_pattern", EVERY)
     layers = [(layer + 1) % every != 0 for layer in range(config.n_layers)]
     return _with_windows(config, json_config.read_windows(fields, config, layers, size=WINDOW))
 

@@ -10,10 +10,9 @@ from typing import Any, Literal
 
 from aleator.core.errors import UnsupportedModel
 from aleator.core.records import dataclass
-from aleator.models.files.fields import Fields
+from aleator.models.files.fields import MAX_WIDTH, Fields
 
 MAX_EXPERTS = 4096
-MAX_WIDTH = 1 << 24
 
 Scores = Literal["softmax", "sigmoid", "chosen softmax", "chosen sigmoid"]
 """What makes weights of a router's logits.  "chosen": experts are chosen by their logits, and the function is
@@ -26,42 +25,29 @@ class ExpertsConfig:
 
     A token goes through the ``n_used`` experts with the largest scores, of equal ones the first; what they give
     is added up with their scores as weights (docs/numerics.md, part 2).
-
-    Attributes:
-        n_experts: experts of a layer.
-        n_used: experts that a token goes through.
-        n_ff: width of an expert.
-        layers: whether a layer's feed-forward part is a mixture, one entry per layer.
-        scores: what makes weights of the router's logits.
-        normalised: the weights of a token's experts are divided by their sum.
-        scale: weights are multiplied by it.
-        n_groups: groups of neighbouring experts; those of a token are chosen from the ``n_groups_used`` whose
-            ``n_group_best`` best scores have the largest sums.
-        n_groups_used: see ``n_groups``.
-        n_group_best: 2, or 1 where groups are ranked by their best expert alone (DeepSeek-V2).
-        choice_bias: a tensor is added to the scores for the choice alone.
-        biases: router and experts have biases.
-        n_ff_shared: width of an expert that every token goes through; 0: there is none.
-        shared_router: that expert's weight is the sigmoid of a product; otherwise it is 1.
-        weighs_input: weights multiply what experts take, not what they give.
-        beside: experts stand beside a dense part; both and the router have norms of their own.
     """
 
-    n_experts: int
-    n_used: int
-    n_ff: int
+    n_experts: int  # experts of a layer
+    n_used: int  # experts that a token goes through
+    n_ff: int  # width of an expert
+    # Whether a layer's feed-forward part is a mixture, one entry per layer
     layers: tuple[bool, ...]
-    scores: Scores = "softmax"
-    normalised: bool = False
-    scale: float = 1.0
+    scores: Scores = "softmax"  # what makes weights of the router's logits
+    normalised: bool = False  # the weights of a token's experts are divided by their sum
+    scale: float = 1.0  # weights are multiplied by it
+    # Groups of neighbouring experts; those of a token are chosen from the ``n_groups_used`` whose
+    # ``n_group_best`` best scores have the largest sums
     n_groups: int = 1
-    n_groups_used: int = 1
+    n_groups_used: int = 1  # see ``n_groups``
+    # 2, or 1 where groups are ranked by their best expert alone (DeepSeek-V2)
     n_group_best: int = 2
-    choice_bias: bool = False
-    biases: bool = False
-    n_ff_shared: int = 0
+    choice_bias: bool = False  # a tensor is added to the scores for the choice alone
+    biases: bool = False  # router and experts have biases
+    n_ff_shared: int = 0  # width of an expert that every token goes through; 0: there is none
+    # That expert's weight is the sigmoid of a product; otherwise it is 1
     shared_router: bool = False
-    weighs_input: bool = False
+    weighs_input: bool = False  # weights multiply what experts take, not what they give
+    # Experts stand beside a dense part; both and the router have norms of their own
     beside: bool = False
 
 
@@ -115,7 +101,7 @@ def in_gguf(
         layers=layers,
         n_groups=n_groups,
         n_groups_used=n_groups_used,
-        n_ff_shared=0 if shared is None else fields.integer(wide, 0, MAX_WIDTH, 0) or shared,
+        n_ff_shared=0 if shared is None else fields.width(wide, 0, low=0) or shared,
         scale=factor or 1.0,
         **facts,
     )

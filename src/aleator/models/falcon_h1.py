@@ -12,7 +12,7 @@ import numpy as np
 
 from aleator.models import gguf_config, json_config
 from aleator.models.architecture import ATTENTION, GATED, Architecture, HuggingFace, under
-from aleator.models.config import MAX_WIDTH, ModelConfig, refuse, unsupported
+from aleator.models.config import ModelConfig, refuse, unsupported
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.files.tensor_types import StoredTensor
@@ -35,7 +35,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     refuse(fields, "biases of the projections", "mamba_proj_bias", "projectors_bias")
     if fields.get("mamba_rms_norm", False) and fields.get("mamba_norm_before_gate", True):
         raise unsupported(fields.path, "a norm before the gate (mamba_norm_before_gate)")
-    inner = fields.integer("mamba_d_ssm", 1, MAX_WIDTH, 1024)
+    inner = fields.width("mamba_d_ssm", 1024)
     return replace(
         config,
         embedding_scale=fields.number("embedding_multiplier", 0.0, 1e6, 1.0),

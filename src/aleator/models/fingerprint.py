@@ -31,17 +31,11 @@ Part = tuple[str, npt.NDArray[np.uint8]]
 
 @dataclass(frozen=True)
 class ModelIdentity:
-    """Which model something was made with.
+    """Which model something was made with."""
 
-    Attributes:
-        fingerprint: see the module.
-        name: what the model's file calls it; "" if nothing.
-        path: where it was.
-    """
-
-    fingerprint: str
-    name: str
-    path: str
+    fingerprint: str  # see the module
+    name: str  # what the model's file calls it; "" if nothing
+    path: str  # where it was
 
     def __str__(self) -> str:
         return f"{self.name} ({self.path})" if self.name else self.path

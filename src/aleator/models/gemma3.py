@@ -19,17 +19,9 @@ from aleator.models.architecture import (
     Architecture,
     HuggingFace,
 )
-from aleator.models.config import (
-    MAX_LAYERS,
-    MAX_LENGTH,
-    ModelConfig,
-    RopeConfig,
-    WindowConfig,
-    refuse,
-    unsupported,
-)
+from aleator.models.config import ModelConfig, RopeConfig, WindowConfig, refuse, unsupported
 from aleator.models.conversions import in_text_model, text_part, whole_norms
-from aleator.models.files.fields import Fields
+from aleator.models.files.fields import MAX_LENGTH, Fields
 from aleator.models.files.gguf import GGUFFile
 
 # What transformers' Gemma3TextConfig has where config.json says nothing.
@@ -81,7 +73,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     refuse(fields, "attention to later tokens", "use_bidirectional_attention")
     layers = json_config.listed_windows(fields, config.n_layers)
     if layers is None:
-        every = fields.integer("sliding_window_pattern", 1, MAX_LAYERS, PATTERN)
+        every = fields.layers("sliding_window_pattern", PATTERN)
         layers = tuple((layer + 1) % every != 0 for layer in range(config.n_layers))
     sliding = _rope_fields(fields, "sliding")
     local = json_config.read_rope(sliding, config.head_dim, config.context_length, architecture)

@@ -24,8 +24,6 @@ from aleator.models.architecture import (
 )
 from aleator.models.config import (
     MAX_HEAD_DIM,
-    MAX_LENGTH,
-    MAX_WIDTH,
     ModelConfig,
     PerLayerConfig,
     RopeConfig,
@@ -106,7 +104,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     taken = tuple(n - shared - (2 if windows[i] else 1) for i in range(n - shared, n))
     if shared and key_layers[n - shared :] != taken:
         raise unsupported(fields.path, f"shared keys of other than the two layers before ({key})")
-    width = fields.integer(f"{at}embedding_length_per_layer_input", 0, MAX_WIDTH, 0)
+    width = fields.width(f"{at}embedding_length_per_layer_input", 0, low=0)
     sparse = tuple(f"blk.{i}.ffn_gate_inp.weight" in gguf.tensors for i in range(n))
     mixtures = None
     if fields.get(f"{at}expert_count", 0) and any(sparse):
@@ -137,7 +135,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     layers = _windowed(fields, config.n_layers)
     window_dim, head_dim, n_kv_heads = _heads(fields, config, layers)
     check_groups(fields, "num_key_value_heads", config.n_heads, n_kv_heads)
-    size = fields.integer("sliding_window", 1, MAX_LENGTH)
+    size = fields.length("sliding_window")
     if config.rope.scaling != "none":
         raise unsupported(fields.path, "rotary scaling in window layers (rope_parameters)")
     window = WindowConfig(size, layers, config.rope, head_dim=window_dim)
@@ -197,10 +195,10 @@ def _key_layers(
 
 def _per_layer(fields: Fields, n_vocab: int) -> PerLayerConfig | None:
     """The embeddings of each layer.  Vectors in place of tokens have token 0's, as in llama.cpp."""
-    width = fields.integer("hidden_size_per_layer_input", 0, MAX_WIDTH)
+    width = fields.width("hidden_size_per_layer_input", low=0)
     if width == 0:
         return None
-    rows = fields.integer("vocab_size_per_layer_input", n_vocab, MAX_LENGTH, 262144)
+    rows = fields.length("vocab_size_per_layer_input", 262144, low=n_vocab)
     return PerLayerConfig(width, rows)
 
 
@@ -212,7 +210,7 @@ def _experts(fields: Fields, n_layers: int) -> ExpertsConfig | None:
     return ExpertsConfig(
         n_experts=n_experts,
         n_used=fields.integer("top_k_experts", 1, n_experts),
-        n_ff=fields.integer("moe_intermediate_size", 1, MAX_WIDTH),
+        n_ff=fields.width("moe_intermediate_size"),
         layers=(True,) * n_layers,
         normalised=True,
         beside=True,
@@ -240,7 +238,7 @@ def _heads(
     if overrides is None:
         own = {"head_dim": fields.integer("global_head_dim", 1, MAX_HEAD_DIM, GLOBAL_HEAD_DIM)}
         if fields.get("attention_k_eq_v", False) and "num_global_key_value_heads" in fields:
-            own["num_key_value_heads"] = fields.integer("num_global_key_value_heads", 1, MAX_WIDTH)
+            own["num_key_value_heads"] = fields.width("num_global_key_value_heads")
         overrides = {str(i): own for i, window in enumerate(layers) if not window}
     for i in range(config.n_layers):
         values = overrides.get(str(i), {})
@@ -250,7 +248,7 @@ def _heads(
             )
         each = Fields(fields.path, values)
         dims[i] = each.integer("head_dim", 1, MAX_HEAD_DIM, dims[i])
-        n_kv[i] = each.integer("num_key_value_heads", 1, MAX_WIDTH, n_kv[i])
+        n_kv[i] = each.width("num_key_value_heads", n_kv[i])
     pairs = list(zip(dims, layers, strict=True))
     sizes = [{dim for dim, window in pairs if window == kind} for kind in (True, False)]
     if len(sizes[0]) > 1 or len(sizes[1]) > 1:

@@ -12,11 +12,8 @@ from dataclasses import replace
 from aleator.models.architecture import Architecture
 from aleator.models.config import (
     MAX_CONV,
-    MAX_LAYERS,
-    MAX_LENGTH,
     MAX_STATE,
     MAX_THETA,
-    MAX_WIDTH,
     ModelConfig,
     RopeConfig,
     SSMConfig,
@@ -29,7 +26,7 @@ from aleator.models.config import (
     unsupported,
     without_attention,
 )
-from aleator.models.files.fields import Fields
+from aleator.models.files.fields import MAX_WIDTH, Fields
 from aleator.models.files.gguf import GGUFFile
 
 
@@ -64,7 +61,7 @@ def transformer(
     check_groups(fields, f"{heads_key}_kv", n_heads, n_kv_heads)
     head_dim = read_head_dim(fields, f"{name}.attention.key_length", n_embd, max(n_heads))
     head_dim_v = read_head_dim(fields, f"{name}.attention.value_length", n_embd, max(n_heads))
-    context_length = fields.integer(f"{name}.context_length", 1, MAX_LENGTH)
+    context_length = fields.length(f"{name}.context_length")
     eps_key = f"{name}.attention.layer_norm{'_rms' if architecture.norm == 'rms' else ''}_epsilon"
     return ModelConfig(
         architecture=name,
@@ -96,7 +93,7 @@ def states_alone(gguf: GGUFFile, architecture: Architecture, ssm: SSMConfig) -> 
         n_layers=n_layers,
         n_embd=n_embd,
         rms_eps=fields.number(f"{name}.attention.layer_norm_rms_epsilon", 0.0, 1.0),
-        context_length=fields.integer(f"{name}.context_length", 1, MAX_LENGTH),
+        context_length=fields.length(f"{name}.context_length"),
         tied="output.weight" not in gguf.tensors,
         ssm=ssm,
     )
@@ -116,7 +113,7 @@ def read_windows(
     (0: none does), and ``rope`` is that of the other layers.
     """
     name, n = config.architecture, config.n_layers
-    found = fields.integer(f"{name}.attention.sliding_window", 0, MAX_LENGTH, size or 0)
+    found = fields.length(f"{name}.attention.sliding_window", size or 0, low=0)
     key = f"{name}.attention.sliding_window_pattern"
     pattern = fields.values.get(key)
     if isinstance(pattern, list):
@@ -124,7 +121,7 @@ def read_windows(
             raise fields.error(key, f"{key} must be a number or {n} booleans")
         layers = tuple(pattern)
     else:
-        step = fields.integer(key, 0, MAX_LAYERS, every)
+        step = fields.layers(key, every, low=0)
         layers = tuple(step == 0 or layer % step < step - 1 for layer in range(n))
     if found == 0 or not any(layers):
         return None
@@ -144,8 +141,8 @@ def refuse_features(fields: Fields, name: str, experts: bool = False) -> None:
 def read_size(fields: Fields, name: str) -> tuple[int, int]:
     """The number of layers, and their width."""
     return (
-        fields.integer(f"{name}.block_count", 1, MAX_LAYERS),
-        fields.integer(f"{name}.embedding_length", 1, MAX_WIDTH),
+        fields.layers(f"{name}.block_count"),
+        fields.width(f"{name}.embedding_length"),
     )
 
 
@@ -160,7 +157,7 @@ def read_n_vocab(gguf: GGUFFile, name: str) -> int:
                 key, f"the tokenizer has {tokens} tokens and token_embd.weight {rows} rows"
             )
         return rows
-    return gguf.fields.integer(f"{name}.vocab_size", 1, MAX_LENGTH, gguf.array_length(key))
+    return gguf.fields.length(f"{name}.vocab_size", gguf.array_length(key))
 
 
 def read_state_space(fields: Fields, name: str) -> SSMConfig:
@@ -181,7 +178,7 @@ def read_heads(fields: Fields, name: str) -> SSMConfig:
     """The sizes of layers that keep a state with one decay for each head."""
     ssm = read_state_space(fields, name)
     group_key = f"{name}.ssm.group_count"
-    groups = fields.integer(group_key, 1, MAX_WIDTH)
+    groups = fields.width(group_key)
     return checked_heads(
         fields, group_key, replace(ssm, heads=ssm.dt_rank, dt_rank=0, groups=groups)
     )
@@ -224,9 +221,7 @@ def _read_rope(
         style=architecture.rope_style,
         scaling=scaling,
         factor=factor if scaling != "none" else 1.0,
-        original_context=fields.integer(
-            f"{prefix}.scaling.original_context_length", 1, MAX_LENGTH, context_length
-        ),
+        original_context=fields.length(f"{prefix}.scaling.original_context_length", context_length),
         attn_factor=attn_factor,
         beta_fast=fields.number(f"{prefix}.scaling.yarn_beta_fast", 0.0, 1e6, 32.0),
         beta_slow=fields.number(f"{prefix}.scaling.yarn_beta_slow", 0.0, 1e6, 1.0),
@@ -237,7 +232,7 @@ def _read_rope(
 def _per_layer(fields: Fields, key: str, n_layers: int, low: int = 1) -> tuple[int, ...]:
     """A field that is one number for all layers, or a list with one for each."""
     if not isinstance(fields.get(key), list):
-        return (fields.integer(key, low, MAX_WIDTH),) * n_layers
+        return (fields.width(key, low=low),) * n_layers
     values = fields.require(key, list)
     if len(values) != n_layers:
         raise fields.error(key, f"{key} has {len(values)} entries for {n_layers} layers")

@@ -7,7 +7,7 @@ as they were computed, as in llama.cpp.
 from __future__ import annotations
 
 from aleator.models.architecture import Architecture, HuggingFace
-from aleator.models.config import MAX_LAYERS, MAX_LENGTH, MAX_WIDTH, ModelConfig, refuse
+from aleator.models.config import ModelConfig, refuse
 from aleator.models.files.fields import Fields
 from aleator.models.files.tensor_types import StoredTensor
 from aleator.models.json_config import refuse_features, unrotated_transformer
@@ -20,16 +20,16 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     refuse_features(fields, "activation_function", name if name in TANH_GELU else TANH_GELU[0])
     kinds = ("scale_attn_by_inverse_layer_idx", "add_cross_attention")
     refuse(fields, "attention of another kind", *kinds)
-    n_layers = fields.integer("n_layer", 1, MAX_LAYERS, 12)
-    n_embd = fields.integer("n_embd", 1, MAX_WIDTH, 768)
-    heads = fields.integer("n_head", 1, MAX_WIDTH, 12)
+    n_layers = fields.layers("n_layer", 12)
+    n_embd = fields.width("n_embd", 768)
+    heads = fields.width("n_head", 12)
     return unrotated_transformer(
         fields,
         architecture,
         (n_layers, n_embd, heads),
-        fields.integer("n_inner", 1, MAX_WIDTH, 4 * n_embd),
+        fields.width("n_inner", 4 * n_embd),
         ("n_positions", 1024),
-        n_vocab=fields.integer("vocab_size", 1, MAX_LENGTH, 50257),
+        n_vocab=fields.length("vocab_size", 50257),
         attention_scale=None if fields.get("scale_attn_weights", True) else 1.0,
     )
 

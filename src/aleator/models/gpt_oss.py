@@ -13,7 +13,7 @@ import numpy as np
 
 from aleator.models import gguf_config, json_config
 from aleator.models.architecture import WITHOUT_MLP, Architecture, HuggingFace
-from aleator.models.config import MAX_LENGTH, ModelConfig, unsupported
+from aleator.models.config import ModelConfig, unsupported
 from aleator.models.experts import in_gguf, in_json
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
@@ -38,7 +38,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     """The dimensions in a GGUF file; both kinds of layers have the same rotary embedding but for its base."""
     config, fields = gguf_config.transformer(gguf, architecture, experts=True), gguf.fields
     name = architecture.name
-    fields.integer(f"{name}.attention.sliding_window", 1, MAX_LENGTH)
+    fields.length(f"{name}.attention.sliding_window")
     return replace(
         config,
         window=gguf_config.read_windows(fields, config, every=PATTERN),

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from aleator.models import gguf_config, granite_factors, json_config
 from aleator.models.architecture import WITHOUT_MLP, Architecture, HuggingFace, under
-from aleator.models.config import MAX_WIDTH, ModelConfig, refuse
+from aleator.models.config import ModelConfig, refuse
 from aleator.models.experts import MAX_EXPERTS, in_gguf, in_json
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
@@ -35,7 +35,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     json_config.refuse_features(fields, experts=True)
     config = json_config.transformer(fields, architecture)
     refuse(fields, "biases of the projections", "mamba_proj_bias")
-    n, wide = config.n_layers, fields.integer("shared_intermediate_size", 1, MAX_WIDTH, 1024)
+    n, wide = config.n_layers, fields.width("shared_intermediate_size", 1024)
     key = "layer_types" if "layer_types" in fields else "layers_block_type"
     states = json_config.listed_kinds(fields, n, STATES, ATTENDS, key) or (True,) * n
     n_experts = fields.integer("num_local_experts", 0, MAX_EXPERTS, 8)
@@ -43,7 +43,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     if n_experts:
         width, scores = config.n_ff[0], "chosen softmax"
         mixtures = in_json(fields, n, width, (n_experts, 2), scores=scores, n_ff_shared=wide)
-    inner = fields.integer("mamba_expand", 1, MAX_WIDTH, 2) * config.n_embd
+    inner = fields.width("mamba_expand", 2) * config.n_embd
     rotated = fields.get("position_embedding_type") == "rope"
     return granite_factors.in_json(
         replace(

@@ -11,7 +11,7 @@ from dataclasses import replace
 from aleator.models import gguf_config, granite_factors
 from aleator.models.architecture import WITHOUT_MLP, Architecture, HuggingFace
 from aleator.models.config import ModelConfig
-from aleator.models.experts import MAX_WIDTH, in_gguf, in_json
+from aleator.models.experts import in_gguf, in_json
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.json_config import full_attention
@@ -28,7 +28,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     config = full_attention(fields, architecture, experts=True)
     n, scores = config.n_layers, "chosen softmax"
-    shared = fields.integer("shared_intermediate_size", 0, MAX_WIDTH, 0)
+    shared = fields.width("shared_intermediate_size", 0, low=0)
     mixtures = in_json(fields, n, config.n_ff[0], (8, 2), scores=scores, n_ff_shared=shared)
     return granite_factors.in_json(replace(config, experts=mixtures), fields)
 

@@ -8,14 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aleator.models import gguf_config
-from aleator.models.architecture import (
-    EXPERTS,
-    GATED,
-    TRANSFORMER,
-    Architecture,
-    HuggingFace,
-    under,
-)
+from aleator.models.architecture import EXPERTS, TRANSFORMER, Architecture, HuggingFace, shared_mlp
 from aleator.models.config import ModelConfig, unsupported
 from aleator.models.experts import in_gguf, in_json
 from aleator.models.files.fields import Fields
@@ -52,7 +45,7 @@ HUNYUAN_MOE = Architecture(
             "self_attn.query_layernorm": "attn_q_norm",
             "self_attn.key_layernorm": "attn_k_norm",
             "mlp.gate.wg": "ffn_gate_inp",
-            **under("mlp.shared_mlp", GATED, "_shexp"),
+            **shared_mlp("mlp.shared_mlp"),
         },
         expert=EXPERTS,
     ),

@@ -10,15 +10,7 @@ from dataclasses import replace
 
 from aleator.models import json_config
 from aleator.models.architecture import ATTENTION, GATED, Architecture, HuggingFace, under
-from aleator.models.config import (
-    MAX_CONV,
-    MAX_LAYERS,
-    MAX_STATE,
-    MAX_WIDTH,
-    ModelConfig,
-    SSMConfig,
-    refuse,
-)
+from aleator.models.config import MAX_CONV, MAX_STATE, ModelConfig, SSMConfig, refuse
 from aleator.models.experts import MAX_EXPERTS, ExpertsConfig, in_gguf
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
@@ -46,14 +38,14 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     refuse(fields, "biases of the projections", "mamba_proj_bias")
 
     def every(kind: str, period: int, offset: int) -> tuple[bool, ...]:
-        step = fields.integer(f"{kind}_layer_period", 1, MAX_LAYERS, period)
-        first = fields.integer(f"{kind}_layer_offset", 0, MAX_LAYERS, offset)
+        step = fields.layers(f"{kind}_layer_period", period)
+        first = fields.layers(f"{kind}_layer_offset", offset, low=0)
         return tuple(layer % step == first for layer in range(config.n_layers))
 
     attends, sparse = every("attn", 8, 4), every("expert", 2, 1)
     rank = -(-config.n_embd // 16)
     if fields.get("mamba_dt_rank") not in (None, "auto"):
-        rank = fields.integer("mamba_dt_rank", 1, MAX_WIDTH)
+        rank = fields.width("mamba_dt_rank")
     n_experts = fields.integer("num_experts", 1, MAX_EXPERTS, 16)
     mixtures = ExpertsConfig(
         n_experts=n_experts,
@@ -66,7 +58,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
         n_kv_heads=config.kv_heads_beside(not each for each in attends),
         rope=replace(config.rope, style="none"),
         ssm=SSMConfig(
-            d_inner=fields.integer("mamba_expand", 1, MAX_WIDTH, 2) * config.n_embd,
+            d_inner=fields.width("mamba_expand", 2) * config.n_embd,
             d_conv=fields.integer("mamba_d_conv", 2, MAX_CONV, 4),
             d_state=fields.integer("mamba_d_state", 1, MAX_STATE, 16),
             dt_rank=rank,

@@ -14,10 +14,7 @@ from typing import Any
 from aleator.models import refused
 from aleator.models.architecture import Architecture
 from aleator.models.config import (
-    MAX_LAYERS,
-    MAX_LENGTH,
     MAX_THETA,
-    MAX_WIDTH,
     ModelConfig,
     RopeConfig,
     WindowConfig,
@@ -56,7 +53,7 @@ def full_attention(
     config = transformer(fields, architecture, head_dim=head_dim, tied=tied)
     layers, size = [windows] * config.n_layers, None
     if max_window_layers is not None and fields.get("use_sliding_window", False):
-        first = fields.integer("max_window_layers", 0, MAX_LENGTH, max_window_layers)
+        first = fields.length("max_window_layers", max_window_layers, low=0)
         layers = [layer >= first for layer in range(config.n_layers)]
         size = None if "sliding_window" in fields else WINDOW
     return replace(config, window=read_windows(fields, config, layers, size=size))
@@ -86,7 +83,7 @@ def read_windows(
         if listed is not None:
             raise unsupported(fields.path, "windows of no size (layer_types)")
         return None
-    found = fields.integer("sliding_window", 1, MAX_LENGTH, size)
+    found = fields.length("sliding_window", size)
     return WindowConfig(found, tuple(layers), rope or config.rope)
 
 
@@ -119,7 +116,7 @@ def unrotated_layers(fields: Fields, n_layers: int, every: int) -> tuple[bool, .
     """Which layers do not rotate, by ``no_rope_layers``, or every so many by ``no_rope_layer_interval``."""
     listed = fields.get("no_rope_layers", kind=list)
     if listed is None:
-        step = fields.integer("no_rope_layer_interval", 1, MAX_LAYERS, every)
+        step = fields.layers("no_rope_layer_interval", every)
         return tuple((layer + 1) % step == 0 for layer in range(n_layers))
     if len(listed) != n_layers:
         raise fields.error(
@@ -150,22 +147,20 @@ def transformer(
         eps: the field of what normalisation adds.
     """
     n_layers, n_embd = read_size(fields)
-    n_heads = (fields.integer("num_attention_heads", 1, MAX_WIDTH),) * n_layers
-    n_kv_heads = (
-        fields.integer("num_key_value_heads", 1, MAX_WIDTH, default=n_heads[0]),
-    ) * n_layers
+    n_heads = (fields.width("num_attention_heads"),) * n_layers
+    n_kv_heads = (fields.width("num_key_value_heads", default=n_heads[0]),) * n_layers
     check_groups(fields, "num_key_value_heads", n_heads, n_kv_heads)
     head_dim = read_head_dim(fields, "head_dim", n_embd, n_heads[0], head_dim)
-    context_length = fields.integer("max_position_embeddings", 1, MAX_LENGTH)
+    context_length = fields.length("max_position_embeddings")
     return ModelConfig(
         architecture=architecture.name,
         name=fields.get("_name_or_path", ""),
-        n_vocab=fields.integer("vocab_size", 1, MAX_LENGTH),
+        n_vocab=fields.length("vocab_size"),
         n_layers=n_layers,
         n_embd=n_embd,
         n_heads=n_heads,
         n_kv_heads=n_kv_heads,
-        n_ff=(fields.integer("intermediate_size", 1, MAX_WIDTH),) * n_layers,
+        n_ff=(fields.width("intermediate_size"),) * n_layers,
         head_dim=head_dim,
         head_dim_v=head_dim,
         rms_eps=fields.number(eps, 0.0, 1.0),
@@ -204,7 +199,7 @@ def unrotated_transformer(
         head_dim=head_dim,
         head_dim_v=head_dim,
         rms_eps=fields.number("layer_norm_epsilon", 0.0, 1.0, 1e-5),
-        context_length=fields.integer(key, 1, MAX_LENGTH, length),
+        context_length=fields.length(key, length),
         tied=fields.get("tie_word_embeddings", True),
         rope=RopeConfig(dim=head_dim // 2 * 2, style="none"),
         **facts,
@@ -231,8 +226,8 @@ def refuse_features(
 def read_size(fields: Fields) -> tuple[int, int]:
     """The number of layers, and their width."""
     return (
-        fields.integer("num_hidden_layers", 1, MAX_LAYERS),
-        fields.integer("hidden_size", 1, MAX_WIDTH),
+        fields.layers("num_hidden_layers"),
+        fields.width("hidden_size"),
     )
 
 
@@ -273,9 +268,9 @@ def read_rope(
             raise unsupported(fields.path, "partial_rotary_factor together with rotary scaling")
         share = 1.0
     scaled, llama3 = scaling != "default", scaling == "llama3"
-    original = rope.integer("original_max_position_embeddings", 1, MAX_LENGTH, context_length)
+    original = rope.length("original_max_position_embeddings", context_length)
     if scaling == "longrope" and "original_max_position_embeddings" not in rope:
-        original = fields.integer("original_max_position_embeddings", 1, MAX_LENGTH, context_length)
+        original = fields.length("original_max_position_embeddings", context_length)
     if scaling == "dynamic":
         original = context_length
     own = rope.get("factor") is None and scaling in ("yarn", "longrope")

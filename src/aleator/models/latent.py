@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from aleator.models.config import MAX_HEAD_DIM, MAX_WIDTH, LatentConfig, ModelConfig
+from aleator.models.config import MAX_HEAD_DIM, LatentConfig, ModelConfig
 from aleator.models.files.fields import Fields
 from aleator.models.json_config import transformer
 
@@ -31,8 +31,8 @@ def in_gguf(config: ModelConfig, fields: Fields) -> ModelConfig:
     cache's (``attention.key_length_mla``), and else every head's keys and values.
     """
     at, rotated = f"{config.architecture}.attention", config.rope.dim
-    rank = fields.integer(f"{at}.kv_lora_rank", 1, MAX_WIDTH)
-    q_rank = fields.integer(f"{at}.q_lora_rank", 0, MAX_WIDTH, 0)
+    rank = fields.width(f"{at}.kv_lora_rank")
+    q_rank = fields.width(f"{at}.q_lora_rank", 0, low=0)
     compressed = fields.get(f"{at}.key_length_mla", 0) > 0
     head_dim, head_dim_v = config.head_dim, config.head_dim_v
     if compressed:
@@ -62,8 +62,8 @@ def in_json(fields: Fields, architecture: Architecture, tied: bool = False) -> M
     """The dimensions in a config.json; the cache holds the compressed keys."""
     rotated = fields.integer("qk_rope_head_dim", 2, MAX_HEAD_DIM)
     plain = fields.integer("qk_nope_head_dim", 1, MAX_HEAD_DIM)
-    rank = fields.integer("kv_lora_rank", 1, MAX_WIDTH)
-    q_rank = 0 if fields.get("q_lora_rank") is None else fields.integer("q_lora_rank", 1, MAX_WIDTH)
+    rank = fields.width("kv_lora_rank")
+    q_rank = 0 if fields.get("q_lora_rank") is None else fields.width("q_lora_rank")
     values = {key: value for key, value in fields.values.items() if key != "num_key_value_heads"}
     config = transformer(
         Fields(fields.path, values | {"head_dim": rotated}), architecture, tied=tied

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from aleator.models import short_convolutions
 from aleator.models.architecture import MIXTRAL_EXPERT, Architecture, HuggingFace, under
-from aleator.models.config import MAX_LAYERS, MAX_WIDTH, ModelConfig, unsupported
+from aleator.models.config import ModelConfig, unsupported
 from aleator.models.experts import MAX_EXPERTS, in_gguf, in_json
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
@@ -20,7 +20,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     config = short_convolutions.read_gguf(gguf, architecture, experts=True)
     if fields.integer(f"{name}.expert_gating_func", 0, MAX_EXPERTS) != SIGMOID:
         raise unsupported(fields.path, f"scores that are no sigmoid ({name}.expert_gating_func)")
-    dense = fields.integer(f"{name}.leading_dense_block_count", 0, MAX_LAYERS, 0)
+    dense = fields.layers(f"{name}.leading_dense_block_count", 0, low=0)
     layers = tuple(layer >= dense for layer in range(config.n_layers))
     mixtures = in_gguf(
         fields, name, layers, scores="sigmoid", normalised=True, choice_bias=True, scaled=True
@@ -30,11 +30,11 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     config = short_convolutions.read_json(fields, architecture, experts=True)
-    dense = fields.integer("num_dense_layers", 0, MAX_LAYERS, 2)
+    dense = fields.layers("num_dense_layers", 2, low=0)
     mixtures = in_json(
         fields,
         tuple(layer >= dense for layer in range(config.n_layers)),
-        fields.integer("moe_intermediate_size", 1, MAX_WIDTH, 1792),
+        fields.width("moe_intermediate_size", 1792),
         (32, 4),
         scores="sigmoid",
         normalised=fields.get("norm_topk_prob", True),

@@ -20,17 +20,10 @@ from aleator.models.architecture import (
     WITHOUT_MLP,
     Architecture,
     HuggingFace,
+    shared_mlp,
     under,
 )
-from aleator.models.config import (
-    MAX_LAYERS,
-    MAX_LENGTH,
-    MAX_WIDTH,
-    ModelConfig,
-    QueryGrowth,
-    WindowConfig,
-    unsupported,
-)
+from aleator.models.config import ModelConfig, QueryGrowth, WindowConfig, unsupported
 from aleator.models.conversions import in_text_model, text_part
 from aleator.models.experts import in_gguf, in_json
 from aleator.models.files.fields import Fields
@@ -49,12 +42,12 @@ THETA = 500000.0
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     config, fields = gguf_config.transformer(gguf, architecture, experts=True), gguf.fields
     name, n = architecture.name, config.n_layers
-    if fields.integer(f"{name}.attention.sliding_window", 0, MAX_LENGTH, CHUNK) == 0:
+    if fields.length(f"{name}.attention.sliding_window", CHUNK, low=0) == 0:
         raise unsupported(fields.path, f"layers without chunks ({name}.attention.sliding_window)")
     window = gguf_config.read_windows(fields, config, size=CHUNK, every=EVERY)
     if window is not None:  # llama.cpp reads another size and does not use it
         window = replace(window, size=CHUNK, chunked=True)
-    step = fields.integer(f"{name}.interleave_moe_layer_step", 0, MAX_LAYERS)
+    step = fields.layers(f"{name}.interleave_moe_layer_step", low=0)
     sparse = tuple(step > 0 and (layer + 1) % step == 0 for layer in range(n))
     mixtures = in_gguf(fields, name, sparse, scores="chosen sigmoid", weighs_input=True)
     growth = QueryGrowth(float(np.float32(RATE)), CHUNK, ahead=1, unrotated=True)
@@ -76,8 +69,8 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     if fields.get("model_type") == "llama4":
         fields = text_part(fields, "llama4_text", ["llama4_text"])
     json_config.refuse_features(fields, experts=True)
-    width = fields.integer("intermediate_size", 1, MAX_WIDTH)
-    dense = fields.integer("intermediate_size_mlp", 1, MAX_WIDTH, 16384)
+    width = fields.width("intermediate_size")
+    dense = fields.width("intermediate_size_mlp", 16384)
     given = {key: value for key, value in fields.values.items() if value not in (None, [])}
     given = {"rope_theta": THETA} | given | {"intermediate_size": dense}
     sizes = Fields(fields.path, given)
@@ -86,7 +79,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     unrotated = json_config.unrotated_layers(sizes, n, EVERY)
     growth = None
     if fields.get("attn_temperature_tuning") not in (False, 0):
-        length = fields.integer("floor_scale", 1, MAX_LENGTH, CHUNK)
+        length = fields.length("floor_scale", CHUNK)
         growth = QueryGrowth(fields.number("attn_scale", 0.0, 1e6, RATE), length, 1, True)
     mixtures = in_json(
         fields,
@@ -122,7 +115,7 @@ def _chunks(
         return None
     if "attention_chunk_size" in fields and fields.get("attention_chunk_size") is None:
         raise unsupported(fields.path, "chunks of no size (attention_chunk_size)")
-    size = fields.integer("attention_chunk_size", 1, MAX_LENGTH, CHUNK)
+    size = fields.length("attention_chunk_size", CHUNK)
     return WindowConfig(size, layers, config.rope, chunked=True)
 
 
@@ -130,7 +123,7 @@ def _sparse(fields: Fields, n: int) -> tuple[bool, ...]:
     """Which layers have experts."""
     listed = fields.get("moe_layers", kind=list)
     if listed is None:
-        step = fields.integer("interleave_moe_layer_step", 1, MAX_LAYERS, 1)
+        step = fields.layers("interleave_moe_layer_step", 1)
         return tuple((layer + 1) % step == 0 for layer in range(n))
     return tuple(layer in listed for layer in range(n))
 
@@ -162,7 +155,7 @@ LLAMA4 = Architecture(
         rope_style="norm",
         layer=WITHOUT_MLP
         | under("feed_forward", GATED | {"router": "ffn_gate_inp"})
-        | under("feed_forward.shared_expert", GATED, "_shexp"),
+        | shared_mlp("feed_forward.shared_expert"),
         bare=under("feed_forward", STACKED),
         ours=in_text_model,
         convert=as_gguf,

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from aleator.models import gguf_config
 from aleator.models.architecture import Architecture, HuggingFace
-from aleator.models.config import MAX_CONV, MAX_STATE, MAX_WIDTH, ModelConfig, SSMConfig
+from aleator.models.config import MAX_CONV, MAX_STATE, ModelConfig, SSMConfig
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.state_space import OUTER, as_gguf, checked_inner, states_alone
@@ -25,13 +25,13 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    n_embd = fields.integer("hidden_size", 1, MAX_WIDTH)
+    n_embd = fields.width("hidden_size")
     rank = -(-n_embd // 16)
     if fields.get("time_step_rank") not in (None, "auto"):
-        rank = fields.integer("time_step_rank", 1, MAX_WIDTH)
+        rank = fields.width("time_step_rank")
     inner = int(fields.number("expand", 0.0, 1e3, 2.0) * n_embd)
     if fields.get("intermediate_size") is not None:  # then transformers does not look at expand
-        inner = fields.integer("intermediate_size", 1, MAX_WIDTH)
+        inner = fields.width("intermediate_size")
     norm_eps = None
     if fields.get("model_type") == "falcon_mamba":
         norm_eps = fields.number("mixer_rms_eps", 0.0, 1.0, 1e-6)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aleator.models import gguf_config
 from aleator.models.architecture import Architecture, HuggingFace, under
-from aleator.models.config import MAX_WIDTH, ModelConfig
+from aleator.models.config import ModelConfig
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.state_space import (
@@ -24,7 +24,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    n_embd = fields.integer("hidden_size", 1, MAX_WIDTH)
+    n_embd = fields.width("hidden_size")
     inner = int(fields.number("expand", 0.0, 1e3, 2.0) * n_embd)
     ssm = read_heads(
         fields,

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from aleator.models import gguf_config
 from aleator.models.architecture import Architecture, HuggingFace
-from aleator.models.config import MAX_LAYERS, MAX_LENGTH, MAX_WIDTH, ModelConfig, unsupported
+from aleator.models.config import ModelConfig, unsupported
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.json_config import refuse_features, unrotated_transformer
@@ -38,9 +38,9 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     for key in ("qk_ln", "prefix_lm"):
         if own.get(key, False):
             raise unsupported(fields.path, f"attention of another kind (attn_config.{key})")
-    n_layers = fields.integer("n_layers", 1, MAX_LAYERS, 24)
-    n_embd = fields.integer("d_model", 1, MAX_WIDTH, 2048)
-    heads = fields.integer("n_heads", 1, MAX_WIDTH, 16)
+    n_layers = fields.layers("n_layers", 24)
+    n_embd = fields.width("d_model", 2048)
+    heads = fields.width("n_heads", 16)
     scale = own.get("softmax_scale", kind=float)
     clip = own.get("clip_qkv", kind=float)
     return unrotated_transformer(
@@ -49,7 +49,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
         (n_layers, n_embd, heads),
         4 * n_embd,
         ("max_seq_len", 2048),
-        n_vocab=fields.integer("vocab_size", 1, MAX_LENGTH, 50368),
+        n_vocab=fields.length("vocab_size", 50368),
         attention_scale=None if scale is None else own.number("softmax_scale", 1e-9, 1e6),
         alibi=ALIBI,
         qkv_clamp=0.0 if clip is None else own.number("clip_qkv", 0.0, 1e6),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,13 +23,7 @@ from aleator.cache.pools.recurrent_rows import RecurrentBatch
 from aleator.core.threads import pool as thread_pool
 from aleator.models.decoder import Decoder, Progress
 from aleator.models.layers.expert_tensors import mixed_experts
-from aleator.models.layers.native_layers import (
-    Stored,
-    add_attention,
-    add_feed_forward,
-    add_state,
-    stateful,
-)
+from aleator.models.layers.native_layers import Stored, add_attention, stateful
 from aleator.models.layers.parts import TABLE, Attention, LayerEmbedding, LayerEmbeddings, gate_of
 from aleator.models.layers.recurrent_parts import FeedForwardAlone, Stateful
 from aleator.models.layers.stored import Floats, StoredLayer, StoredWeight, stored_weight
@@ -144,55 +139,52 @@ class NativeStep(Step):
 
     def _build(self) -> None:
         decoder, pool = self._decoder, self._pool
-        config, rotation = decoder.config, decoder.rotation
+        config = decoder.config
         first = None if isinstance(pool, RecurrentPool) else first_of(pool)
         windows, states = first, pool if isinstance(pool, RecurrentPool) else None
         if isinstance(pool, HybridPool):
             windows, states = pool.window or first, pool.recurrent
         step = _native.DecoderStep(
-            decoder.embedding.matrix,
-            decoder.head.matrix if decoder.head is not None else None,
-            decoder.output_norm,
-            config.rms_eps,
-            decoder.blocks[0].scale if decoder.blocks else 1.0,
-            rotation.frequencies,
-            rotation.magnitude,
-            rotation.interleaved,
-            decoder.embedding_scale,
-            decoder.gate,
-            decoder.window_rotation.frequencies,
-            decoder.window_rotation.magnitude,
-            first is not None and first.rows.k_storage == "raw",
-            layer_norm=decoder.architecture.norm == "layer",
-            head_norm=max((each.head_norm_kind for each in decoder.blocks), default=""),  # "": none
-            residual_scale=config.residual_scale,
-            softcap=config.attention_softcap,
-            clamp=config.qkv_clamp,
-            parallel=decoder.architecture.parallel,
-            embedding_norm=decoder.embedding_norm,
-            slopes=decoder.slopes,
-            position_embedding=None if decoder.positions is None else decoder.positions.matrix,
-            rotated_from=rotation.offset,
+            SimpleNamespace(
+                embedding=[decoder.embedding],
+                output=None if decoder.head is None else [decoder.head],
+                output_norm=decoder.output_norm,
+                rotation=decoder.rotation,
+                window_rotation=decoder.window_rotation,
+                eps=config.rms_eps,
+                attention_scale=decoder.blocks[0].scale if decoder.blocks else 1.0,
+                embedding_scale=decoder.embedding_scale,
+                gate=decoder.gate,
+                raw_keys=first is not None and first.rows.k_storage == "raw",
+                layer_norm=decoder.architecture.norm == "layer",
+                head_norm=max((each.head_norm_kind for each in decoder.blocks), default=""),
+                residual_scale=config.residual_scale,
+                softcap=config.attention_softcap,
+                clamp=config.qkv_clamp,
+                parallel=decoder.architecture.parallel,
+                embedding_norm=decoder.embedding_norm,
+                slopes=decoder.slopes,
+                position_embedding=None if decoder.positions is None else [decoder.positions],
+            )
         )
         if decoder.layer_embeddings is not None and decoder.embedding_table is not None:
-            (projection,) = decoder.layer_embeddings.projection
-            step.set_per_layer(
-                decoder.embedding_table.matrix, projection.matrix, decoder.layer_embeddings.norm
-            )
+            step.set_per_layer(decoder.embedding_table.matrix, decoder.layer_embeddings)
         blocks, spaces = iter(decoder.blocks), iter(decoder.recurrent)
-        feeding = iter(decoder.feeding)
+        feeding, kind = iter(decoder.feeding), decoder.architecture.recurrent
         for layer in range(decoder.n_layers):
-            if first is not None and windows is not None and config.attends(layer):
+            attends = config.attends(layer)
+            if first is not None and windows is not None and attends:
                 block = next(blocks)
                 add_attention(step, block, (windows if block.windowed else first).rows)
             if decoder.embedding_parts:
-                part = decoder.embedding_parts[layer]
-                (project,), (output,) = part.project, part.output
-                step.add_per_layer(project.matrix, output.matrix, part.norm)
-            if states is not None and decoder.keeps_state(layer):
-                add_state(step, next(spaces), states, beside=config.attends(layer))
-            elif not config.attends(layer):
-                add_feed_forward(step, next(feeding))
+                step.add_per_layer(decoder.embedding_parts[layer])
+            if states is not None and kind is not None and decoder.keeps_state(layer):
+                space = next(spaces)
+                step.add_state(
+                    kind, space, states.conv[space.index], states.ssm[space.index], attends
+                )
+            elif not attends:
+                step.add_feed_forward(next(feeding))
         # Together, and last: what interrupts leaves the step before, or none that is believed.
         self._rows: tuple[Floats, Floats] | None = None
         self._step, self._rows = step, None if states is None else (states.conv[0], states.ssm[0])

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from aleator.models import gguf_config, json_config
 from aleator.models.architecture import Architecture, HuggingFace, under
-from aleator.models.config import MAX_WIDTH, ModelConfig, refuse, unsupported
+from aleator.models.config import ModelConfig, refuse, unsupported
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.state_space import BARE, MIXER, as_gguf, read_heads
@@ -38,9 +38,9 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     refuse(fields, "biases of the projections", "mamba_proj_bias", "use_bias")
     if fields.get("mlp_hidden_act", "relu2") != "relu2":
         raise unsupported(fields.path, f"the activation {fields.get('mlp_hidden_act')!r}")
-    heads = fields.integer("mamba_num_heads", 1, MAX_WIDTH, 128)
+    heads = fields.width("mamba_num_heads", 128)
     # One that is narrower than heads times their size would be another model.
-    inner = heads * fields.integer("mamba_head_dim", 1, MAX_WIDTH, 64)
+    inner = heads * fields.width("mamba_head_dim", 64)
     ssm = read_heads(
         fields,
         inner,

@@ -43,15 +43,10 @@ _PART = re.compile(r"\s*([^=\s]+)=(\d{1,9}):(\d{1,9})\s*")
 
 @dataclass(frozen=True)
 class Place:
-    """Where a layer computes.
+    """Where a layer computes."""
 
-    Attributes:
-        device: there its weights and what it stores in the cache are.
-        dtype: type of weights and activations there; "exact": see :data:`EXACT`.
-    """
-
-    device: Device
-    dtype: str
+    device: Device  # there its weights and what it stores in the cache are
+    dtype: str  # type of weights and activations there; "exact": see EXACT
 
 
 ON_CPU = Place(CPU, "float32")
@@ -60,13 +55,10 @@ ON_CPU = Place(CPU, "float32")
 
 @dataclass(frozen=True)
 class DeviceMap:
-    """Which layers each device has.
+    """Which layers each device has."""
 
-    Attributes:
-        parts: a device, the first of its layers and the one after its last, in the order of the layers; none is
-            left out.
-    """
-
+    # A device, the first of its layers and the one after its last, in the order of the layers; none is left
+    # out
     parts: tuple[tuple[Device, int, int], ...]
 
     def __str__(self) -> str:
@@ -149,24 +141,18 @@ def _span(first: int, end: int) -> str:
 
 def _refused(value: object, why: str) -> ParameterError:
     shown = f"{str(value) if isinstance(value, DeviceMap) else value!r:.80}"
-    return ParameterError("device_map", f"device_map={shown}: {why}")
+    return ParameterError(f"device_map={shown}: {why}")
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a model computes, before its number of layers is known.
+    """Where a model computes, before its number of layers is known."""
 
-    Attributes:
-        device: of the last ``n_gpu_layers`` layers, or of all of them.
-        dtype: a type for all layers, or "exact"; None: float32 on the CPU, bfloat16 on CUDA.
-        n_gpu_layers: how many; None: all.
-        device_map: what holds instead of these; None: nothing.
-    """
-
-    device: Device
+    device: Device  # of the last ``n_gpu_layers`` layers, or of all of them
+    # A type for all layers, or "exact"; None: float32 on the CPU, bfloat16 on CUDA
     dtype: str | None = None
-    n_gpu_layers: int | None = None
-    device_map: DeviceMap | None = None
+    n_gpu_layers: int | None = None  # how many; None: all
+    device_map: DeviceMap | None = None  # what holds instead of these; None: nothing
 
     def places(self, n_layers: int) -> list[Place]:
         """Where each of so many layers computes.
@@ -234,9 +220,7 @@ def placement(
             if n_gpu_layers == 0
             else "give 0, or device='cuda' where there is one"
         )
-        raise ParameterError(
-            "n_gpu_layers", f"n_gpu_layers={n_gpu_layers} with device={str(place)!r}: {remedy}"
-        )
+        raise ParameterError(f"n_gpu_layers={n_gpu_layers} with device={str(place)!r}: {remedy}")
     return Placement(place, checked_dtype(dtype), n_gpu_layers)
 
 
@@ -246,7 +230,7 @@ def checked_dtype(dtype: object) -> str | None:
         return None
     name = str(dtype).removeprefix("torch.")
     if name not in (*DTYPES, EXACT):
-        raise ParameterError("dtype", f"dtype={dtype!r}: give {', '.join(DTYPES)} or {EXACT}")
+        raise ParameterError(f"dtype={dtype!r}: give {', '.join(DTYPES)} or {EXACT}")
     return name
 
 

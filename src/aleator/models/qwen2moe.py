@@ -9,17 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aleator.models import gguf_config, json_config
-from aleator.models.architecture import (
-    EXPERTS,
-    GATED,
-    TRANSFORMER,
-    Architecture,
-    HuggingFace,
-    under,
-)
-from aleator.models.config import MAX_LENGTH, ModelConfig, unsupported
+from aleator.models.architecture import EXPERTS, TRANSFORMER, Architecture, HuggingFace, shared_mlp
+from aleator.models.config import ModelConfig, unsupported
 from aleator.models.conversions import router_as_vector
-from aleator.models.experts import MAX_WIDTH, in_gguf, in_json, sparse_layers
+from aleator.models.experts import in_gguf, in_json, sparse_layers
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 
@@ -37,7 +30,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     """The dimensions in config.json; by default every other one of the first layers has a window, if any do."""
     config = json_config.full_attention(fields, architecture, experts=True)
     if fields.get("use_sliding_window", False):
-        first = fields.integer("max_window_layers", 0, MAX_LENGTH, 28)
+        first = fields.length("max_window_layers", 28, low=0)
         layers = [layer % 2 == 0 and layer < first for layer in range(config.n_layers)]
         config = replace(config, window=json_config.read_windows(fields, config, layers))
     if not fields.get("qkv_bias", True):
@@ -45,10 +38,10 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     mixtures = in_json(
         fields,
         sparse_layers(fields, config.n_layers),
-        fields.integer("moe_intermediate_size", 1, MAX_WIDTH, 1408),
+        fields.width("moe_intermediate_size", 1408),
         (60, 4),
         normalised=fields.get("norm_topk_prob", False),
-        n_ff_shared=fields.integer("shared_expert_intermediate_size", 1, MAX_WIDTH, 5632),
+        n_ff_shared=fields.width("shared_expert_intermediate_size", 5632),
         shared_router=True,
     )
     return replace(config, experts=mixtures)
@@ -64,7 +57,7 @@ QWEN2MOE = Architecture(
         layer=TRANSFORMER
         | {
             "mlp.gate": "ffn_gate_inp",
-            **under("mlp.shared_expert", GATED, "_shexp"),
+            **shared_mlp("mlp.shared_expert"),
             "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
         },
         expert=EXPERTS,

@@ -10,7 +10,7 @@ from dataclasses import replace
 from aleator.models import gguf_config, json_config
 from aleator.models.architecture import EXPERTS, HEAD_NORMS, TRANSFORMER, Architecture, HuggingFace
 from aleator.models.config import ModelConfig
-from aleator.models.experts import MAX_WIDTH, in_gguf, in_json, sparse_layers
+from aleator.models.experts import in_gguf, in_json, sparse_layers
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 
@@ -31,7 +31,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     config = json_config.full_attention(
         fields, architecture, head_dim=HEAD_DIM, max_window_layers=0, experts=True
     )
-    width = fields.integer("moe_intermediate_size", 1, MAX_WIDTH, 768)
+    width = fields.width("moe_intermediate_size", 768)
     sparse = sparse_layers(fields, config.n_layers)
     mixtures = in_json(
         fields, sparse, width, (128, 8), normalised=fields.get("norm_topk_prob", False)

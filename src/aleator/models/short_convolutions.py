@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from aleator.models import gguf_config, json_config
 from aleator.models.architecture import Architecture, HuggingFace
-from aleator.models.config import MAX_CONV, MAX_WIDTH, ModelConfig, SSMConfig, unsupported
+from aleator.models.config import MAX_CONV, ModelConfig, SSMConfig, unsupported
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 
@@ -42,7 +42,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture, *, experts: bool = Fal
     if not fields.get(f"{name}.attention.causal", True):
         raise unsupported(fields.path, f"tokens that see later ones ({name}.attention.causal)")
     # Of a mixture of experts llama.cpp does not read the window.
-    if not experts and fields.integer(f"{name}.attention.sliding_window", 0, MAX_WIDTH, 0):
+    if not experts and fields.width(f"{name}.attention.sliding_window", 0, low=0):
         raise unsupported(
             fields.path, f"windows beside convolutions ({name}.attention.sliding_window)"
         )
@@ -54,7 +54,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture, *, experts: bool = Fal
 def read_json(fields: Fields, architecture: Architecture, *, experts: bool = False) -> ModelConfig:
     """The dimensions in config.json, which has the width of feed-forward before it is rounded."""
     json_config.refuse_features(fields, experts=experts)
-    wide = fields.integer("intermediate_size", 1, MAX_WIDTH, fields.get("block_ff_dim"))
+    wide = fields.width("intermediate_size", fields.get("block_ff_dim"))
     values = {**fields.values, "intermediate_size": wide}
     if "tie_embedding" in fields:
         values |= {"tie_word_embeddings": fields.get("tie_embedding", True)}
@@ -65,7 +65,7 @@ def read_json(fields: Fields, architecture: Architecture, *, experts: bool = Fal
         wide = int(2 * wide / 3)
         if fields.get("block_ffn_dim_multiplier", 1.0) is not None:
             wide = int(fields.number("block_ffn_dim_multiplier", 0.0, 1e3, 1.0) * wide)
-            step = fields.integer("block_multiple_of", 1, MAX_WIDTH, 256)
+            step = fields.width("block_multiple_of", 256)
             wide = -(-wide // step) * step
     attends = fields.get("full_attn_idxs", kind=list)
     states = json_config.listed_kinds(fields, config.n_layers, ("conv",), ("full_attention",))

@@ -11,9 +11,7 @@ from aleator.models import json_config
 from aleator.models.architecture import Architecture
 from aleator.models.config import (
     MAX_CONV,
-    MAX_LENGTH,
     MAX_STATE,
-    MAX_WIDTH,
     ModelConfig,
     SSMConfig,
     checked_heads,
@@ -21,7 +19,7 @@ from aleator.models.config import (
     unsupported,
     without_attention,
 )
-from aleator.models.files.fields import Fields
+from aleator.models.files.fields import MAX_WIDTH, Fields
 from aleator.models.files.tensor_types import StoredTensor
 
 # What GGUF files of models without attention say; the state itself has no length.
@@ -63,9 +61,9 @@ def read_heads(
     channel's state, the groups that share B and C, the width of the convolution.  ``least_step``:
     ``time_step_min`` holds.
     """
-    n = fields.integer(heads, 1, MAX_WIDTH)
+    n = fields.width(heads)
     size = fields.values.get(head_dim)
-    if size not in (None, "auto") and n * fields.integer(head_dim, 1, MAX_WIDTH) != inner:
+    if size not in (None, "auto") and n * fields.width(head_dim) != inner:
         raise fields.error(head_dim, f"{n} heads of {size} are not {inner} channels")
     limit = fields.get("time_step_limit", kind=list)
     # transformers writes infinity as {"__float__": "Infinity"}.
@@ -80,7 +78,7 @@ def read_heads(
             d_conv=fields.integer(conv, 2, MAX_CONV, 4),
             d_state=fields.integer(state, 1, MAX_STATE),
             heads=n,
-            groups=fields.integer(groups, 1, MAX_WIDTH),
+            groups=fields.width(groups),
             least_step=fields.number("time_step_min", 0.0, 1e6, 0.001) if least_step else 0.0,
         ),
     )
@@ -114,11 +112,11 @@ def states_alone(
     return without_attention(
         architecture.name,
         name=fields.get("_name_or_path", ""),
-        n_vocab=fields.integer("vocab_size", 1, MAX_LENGTH),
+        n_vocab=fields.length("vocab_size"),
         n_layers=n_layers,
         n_embd=n_embd,
         rms_eps=fields.number("layer_norm_epsilon", 0.0, 1.0, 1e-5),
-        context_length=fields.integer("max_position_embeddings", 1, MAX_LENGTH, CONTEXT_LENGTH),
+        context_length=fields.length("max_position_embeddings", CONTEXT_LENGTH),
         tied=fields.get("tie_word_embeddings", tied),
         ssm=ssm,
     )

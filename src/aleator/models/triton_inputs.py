@@ -29,39 +29,26 @@ _SHORTEST = 256  # cells that a token of such a step may see, at least
 
 
 class Shape(NamedTuple):
-    """Sizes that a step's kernels are launched for.
+    """Sizes that a step's kernels are launched for."""
 
-    Attributes:
-        tokens: how many; those beyond the micro-batch's store nothing, and what is computed for them is void.
-        vectors: vectors are given in place of tokens.
-        longest: cells that a token sees at most, of each kind of layers that attend.
-        listed: cells in the lists of what is seen, of each kind.
-        runs: of layers that keep a state.
-    """
-
+    # How many; those beyond the micro-batch's store nothing, and what is computed for them is void
     tokens: int
-    vectors: bool
-    longest: tuple[int, ...]
-    listed: tuple[int, ...]
-    runs: int
+    vectors: bool  # vectors are given in place of tokens
+    longest: tuple[int, ...]  # cells that a token sees at most, of each kind of layers that attend
+    listed: tuple[int, ...]  # cells in the lists of what is seen, of each kind
+    runs: int  # of layers that keep a state
 
 
 class TritonPass(Pass):
-    """What layers share while one micro-batch goes through them: all of it is on the device before the first.
+    """What layers share while one micro-batch goes through them: all is on the device before the first."""
 
-    Attributes:
-        turns: the rotation of the tokens' positions.
-        cell_ids: where each token is stored, int64 [T], by whether layers have a window; -1: nowhere.
-        seen: what tokens see, by the same.
-        backs: what rotates queries back by how far keys are behind their cells, or raw keys to their positions.
-        runs: those of layers that keep a state.
-    """
-
-    turns: dict[Rotary, Turn]
+    turns: dict[Rotary, Turn]  # the rotation of the tokens' positions
+    # Where each token is stored, int64 [T], by whether layers have a window; -1: nowhere
     cell_ids: dict[bool, torch.Tensor]
-    seen: dict[bool, SeenTensors]
+    seen: dict[bool, SeenTensors]  # what tokens see, by the same
+    # What rotates queries back by how far keys are behind their cells, or raw keys to their positions
     backs: dict[bool, Turn | None]
-    runs: Runs
+    runs: Runs  # those of layers that keep a state
 
     def stored(self, windowed: bool) -> MicroBatch:
         """The cells of one kind of layers, on the host."""

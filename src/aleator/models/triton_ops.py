@@ -17,13 +17,7 @@ from aleator.models.kernels.heads import Heads, finish
 from aleator.models.kernels.mixture import mixed_products
 from aleator.models.kernels.norms import RowNorm
 from aleator.models.kernels.planes import Planes, joined, planes, stack
-from aleator.models.kernels.product import (
-    FEW,
-    Rounded,
-    product,
-    read_rows,
-    round_rows,
-)
+from aleator.models.kernels.product import FEW, Rounded, product, read_rows, round_rows
 from aleator.models.kernels.rotation import rotate
 from aleator.models.layers.expert_tensors import ExpertMatrix, expert_tensors, matrix_of, stacked
 from aleator.models.layers.layer import LayerWeights
@@ -115,6 +109,12 @@ class TritonEmbedding:
 class TritonOps(TorchOps):
     """The operations by Triton's kernels, on float32 tensors."""
 
+    activate = staticmethod(norms.activate)
+    weighed = staticmethod(routing.sigmoid_of_dot)
+    combine = staticmethod(routing.combine)
+    unit_length = staticmethod(recurrent_parts.unit_length)
+    gated_norm = staticmethod(recurrent_parts.gated_norm)
+
     def norm(self, kind: str, weight: torch.Tensor | None, eps: float) -> Norm:
         if weight is None:
             return super().norm(kind, None, eps)
@@ -169,11 +169,6 @@ class TritonOps(TorchOps):
             return norms.normalised(y, onto.norm, onto.residual.contiguous(), onto.scale)
         return super().add(y, onto)
 
-    def activate(
-        self, kind: str, gate: torch.Tensor, up: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        return norms.activate(kind, gate, up)
-
     def sigmoid(self, x: torch.Tensor) -> torch.Tensor:
         return norms.activate("sigmoid", x)
 
@@ -182,9 +177,6 @@ class TritonOps(TorchOps):
 
     def soften(self, x: torch.Tensor, cap: float) -> torch.Tensor:
         return norms.activate("soften", x, out=x, cap=cap)
-
-    def weighed(self, x: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
-        return routing.sigmoid_of_dot(x, vector)
 
     def finish(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, how: Attending, batch: Pass
@@ -304,15 +296,6 @@ class TritonOps(TorchOps):
 
         return mixed
 
-    def combine(
-        self,
-        given: torch.Tensor,
-        weights: torch.Tensor | None,
-        shared: torch.Tensor | None,
-        shared_weight: torch.Tensor | None,
-    ) -> torch.Tensor:
-        return routing.combine(given, weights, shared, shared_weight)
-
     def convolve(
         self,
         x: torch.Tensor,
@@ -342,14 +325,6 @@ class TritonOps(TorchOps):
         self, y: torch.Tensor, groups: int, weight: torch.Tensor, eps: float
     ) -> torch.Tensor:
         return recurrent_parts.group_norm(y, weight, groups, eps)
-
-    def unit_length(self, x: torch.Tensor, size: int, eps: float, queries: int) -> torch.Tensor:
-        return recurrent_parts.unit_length(x, size, eps, queries)
-
-    def gated_norm(
-        self, y: torch.Tensor, weight: torch.Tensor, gate: torch.Tensor, eps: float
-    ) -> torch.Tensor:
-        return recurrent_parts.gated_norm(y, weight, gate, eps)
 
 
 def _side_by_side(heads: torch.Tensor) -> torch.Tensor:

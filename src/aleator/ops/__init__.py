@@ -5,12 +5,7 @@ NumPy arrays and CPU tensors take the native kernel, CUDA tensors the Triton ker
 """
 
 from aleator.ops.arguments import Sampled
-from aleator.ops.sample import (
-    paths,
-    top_k_top_p_draw,
-    top_k_top_p_sample,
-    top_k_top_p_sample_wide,
-)
+from aleator.ops.sample import paths, top_k_top_p_draw, top_k_top_p_sample, top_k_top_p_sample_wide
 
 __all__ = [
     "Sampled",

@@ -69,7 +69,7 @@ def column(values: Any) -> Any:
 
 def refuse(name: str, given: str, allowed: str) -> ParameterError:
     """The error to raise: what was given, and what to give instead."""
-    return ParameterError(name, f"{name} {given}: {allowed}")
+    return ParameterError(f"{name} {given}: {allowed}")
 
 
 def dtype_name(array: Any) -> str:

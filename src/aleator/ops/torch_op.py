@@ -80,8 +80,8 @@ def _(*given: Any) -> Four:
         from aleator.device.backends.triton import top_k_top_p_sample as device
     except ImportError:
         raise ParameterError(
-            "logits", f"logits are on {call.logits.device}, which needs Triton: pip install triton, or move "
-            "logits to the CPU",
+            f"logits are on {call.logits.device}, which needs Triton: pip install triton, or move "
+            "logits to the CPU"
         ) from None  # fmt: skip
     with torch.cuda.device(call.logits.device):
         device.run(call, _asked(outputs))
@@ -99,9 +99,7 @@ def sample(call: Call) -> Sampled:
     """Call the op; what is no tensor, and a device that has no kernel, is refused by name."""
     device = call.logits.device
     if device.type not in ("cpu", "cuda", "meta"):
-        raise ParameterError(
-            "logits", f"logits are on {device}: move them to the CPU or a CUDA device"
-        )
+        raise ParameterError(f"logits are on {device}: move them to the CPU or a CUDA device")
     for name in ("top_k", "top_p", "q", "min_p", "seeds", "positions"):
         given = getattr(call, name)
         if not isinstance(given, Tensor) and (given is not None or name in ("top_k", "top_p")):

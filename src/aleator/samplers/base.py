@@ -399,7 +399,6 @@ def check_llama_seed(seed: int) -> int:
 def only_portable(parameter: str, value: str | int, allowed: str | int) -> ParameterError:
     """The error for a value that llama.cpp has no counterpart of."""
     return ParameterError(
-        parameter,
         f"{parameter}={value!r} has no counterpart in llama.cpp: give {allowed!r}, or choose "
-        "numerics='portable'",
+        "numerics='portable'"
     )

@@ -182,9 +182,8 @@ class Methods:
         elif not any(own.get("draw") in KEYED for own in params_of(values["phases"]).values()):
             if checked.get(KEY_FILE) is not None:
                 raise ParameterError(
-                    KEY_FILE,
                     f"{KEY_FILE} would have no effect: draw={values['draw']!r} uses no key: give draw as "
-                    f"{' or '.join(KEYED)}, or leave the key out",
+                    f"{' or '.join(KEYED)}, or leave the key out"
                 )
             values[KEY_FILE] = None
         constraints = [name for name in CONSTRAINTS if values[name] is not None]
@@ -193,9 +192,8 @@ class Methods:
             raise ParameterError(constraints[1], f"{both} are both given: choose one")
         if values["phases"] and values["numerics"] != "portable":
             raise ParameterError(
-                "phases",
                 f"phases and numerics={values['numerics']!r} are both given, and draws go on from one chain to "
-                "another with portable numbers only: choose numerics='portable', or leave phases out",
+                "another with portable numbers only: choose numerics='portable', or leave phases out"
             )
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -258,7 +256,7 @@ class Methods:
                     key = {KEY_FILE: vars(self)[KEY_FILE]} if own.get("draw") in KEYED else {}
                     made[name] = self.resolve({**of_texts, **key, **own}, preset)
             except ParameterError as error:
-                raise ParameterError("phases", f"phases: in {name!r}: {error}") from None
+                raise ParameterError(f"phases: in {name!r}: {error}") from None
         return made
 
     @property
@@ -321,7 +319,7 @@ class Methods:
 def _ends(parameter: str, vocab: Any) -> tuple[int, ...]:
     """The tokens that end a generation."""
     if vocab is None:
-        raise ParameterError(parameter, f"{parameter} needs the vocabulary: chain(vocab=...)")
+        raise ParameterError(f"{parameter} needs the vocabulary: chain(vocab=...)")
     return tuple(sorted(getattr(vocab, "vocab", vocab).eog))
 
 
@@ -329,7 +327,7 @@ def _check_inside(parameter: str, ids: Sequence[int], n_vocab: int) -> None:
     """Raise ParameterError if the vocabulary has not all of the tokens, which are in order."""
     if ids[-1] >= n_vocab:
         raise ParameterError(
-            parameter, f"{parameter} names token {ids[-1]}: the vocabulary has 0 to {n_vocab - 1}"
+            f"{parameter} names token {ids[-1]}: the vocabulary has 0 to {n_vocab - 1}"
         )
 
 
@@ -345,7 +343,7 @@ def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
         if name not in _NEUTRAL:
             raise _unknown(spelling)
         if name in checked:
-            raise ParameterError(name, f"{name} is given twice, once as {spelling}")
+            raise ParameterError(f"{name} is given twice, once as {spelling}")
         checked[name] = ALL[name].check(value)
     return checked
 
@@ -376,9 +374,8 @@ def _without_effect(
     ]
     asking = (needed or own)[0].name
     return ParameterError(
-        asking,
         f"{asking}={checked[asking]!r} would have no effect: samplers={';'.join(order)!r} leaves {name} out; "
-        f"name it there, or leave {asking} out",
+        f"name it there, or leave {asking} out"
     )
 
 

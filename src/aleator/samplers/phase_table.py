@@ -265,4 +265,4 @@ def _value(phase: str, name: str, text: str, known: Mapping[str, Parameter]) -> 
 
 
 def _wrong(why: str) -> ParameterError:
-    return ParameterError("phases", f"phases: {why}")
+    return ParameterError(f"phases: {why}")

@@ -65,12 +65,12 @@ class Phases(Sampler):
         table = with_marks(self.table, {}, "phases")
         marks = [mark for _, *pair in marks_of(table) for mark in pair if mark is not None]
         if self.vocabulary is None and not all(isinstance(mark, int) for mark in marks):
-            raise ParameterError("phases", "phases needs the vocabulary: chain(vocab=...)")
+            raise ParameterError("phases needs the vocabulary: chain(vocab=...)")
         size = None if self.vocabulary is None else len(_vocab(self.vocabulary))
         for mark in marks:
             if isinstance(mark, int) and size is not None and mark >= size:
                 raise ParameterError(
-                    "phases", f"phases: mark {mark} is no token: the vocabulary has 0 to {size - 1}"
+                    f"phases: mark {mark} is no token: the vocabulary has 0 to {size - 1}"
                 )
         names, own = tuple(self.chains), dict(table)
         chains = {name: tuple(each) for name, each in self.chains.items()}

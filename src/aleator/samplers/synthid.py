@@ -153,9 +153,7 @@ def detector(draw: str) -> Callable[..., WatermarkTest]:
     """The test that looks for a draw."""
     detectors = dict(zip(KEYED, (detect_watermark, detect_synthid), strict=True))
     if draw not in detectors:
-        raise ParameterError(
-            "draw", f"draw={draw!r:.60} leaves no watermark: give {' or '.join(KEYED)}"
-        )
+        raise ParameterError(f"draw={draw!r:.60} leaves no watermark: give {' or '.join(KEYED)}")
     return detectors[draw]
 
 

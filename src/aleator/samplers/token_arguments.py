@@ -26,9 +26,8 @@ def require_tokenizer(parameter: str, tokenizer: Tokenizer | None) -> Tokenizer:
     """Return the tokenizer, or raise an error that says what to give instead."""
     if tokenizer is None:
         raise ParameterError(
-            parameter,
             f"{parameter} given as text needs a tokenizer: give tokenizer=model.tokenizer, or token ids; "
-            "model.generate knows its own",
+            "model.generate knows its own"
         )
     return tokenizer
 
@@ -38,12 +37,12 @@ def check_ids(parameter: str, value: Any) -> tuple[int, ...]:
     ids = ids_of(value)
     if ids is None:
         raise ParameterError(
-            parameter, f"{parameter}={value!r:.80} must be a sequence of token ids, as in [13, 198]"
+            f"{parameter}={value!r:.80} must be a sequence of token ids, as in [13, 198]"
         )
     for token in ids:
         if not 0 <= token <= MAX_TOKEN:
             raise ParameterError(
-                parameter, f"{parameter} names token {token}: ids run from 0 to {MAX_TOKEN:,}"
+                f"{parameter} names token {token}: ids run from 0 to {MAX_TOKEN:,}"
             )
     return tuple(sorted(set(ids)))
 
@@ -65,8 +64,7 @@ def check_sequences(
     """Return texts, which may be blank if so said, and sequences of token ids, none of them empty."""
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise ParameterError(
-            parameter,
-            f"{parameter}={value!r:.80} must be a sequence of texts or of token sequences",
+            f"{parameter}={value!r:.80} must be a sequence of texts or of token sequences"
         )
     checked: list[str | tuple[int, ...]] = []
     for item in value:
@@ -77,7 +75,7 @@ def check_sequences(
         if not tokens or min(tokens) < 0 or max(tokens) > MAX_TOKEN:
             empty = tokens == () or item == ""
             what = "is empty" if empty else "is neither text nor a sequence of token ids"
-            raise ParameterError(parameter, f"{parameter}: {item!r:.80} {what}")
+            raise ParameterError(f"{parameter}: {item!r:.80} {what}")
         checked.append(tokens)
     return tuple(checked)
 
@@ -90,7 +88,7 @@ def number_of(name: str, value: Any, what: str) -> int:
         return operator.index(value)
     except TypeError:
         raise ParameterError(
-            name, f"{name}={value!r:.60} is not a number of {what}: give an integer"
+            f"{name}={value!r:.60} is not a number of {what}: give an integer"
         ) from None
 
 

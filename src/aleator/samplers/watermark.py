@@ -73,7 +73,7 @@ class WatermarkKey(str):
         secret = secret.rstrip(b"\r\n")
         if not LEAST_BYTES <= len(secret) <= MOST_BYTES:
             n = len(secret) if len(secret) <= MOST_BYTES else f"more than {MOST_BYTES:,}"
-            raise ParameterError(where, f"{where}: the key has {n} bytes: {_REMEDY}")
+            raise ParameterError(f"{where}: the key has {n} bytes: {_REMEDY}")
         made = super().__new__(cls, FINGERPRINT + _digest(secret, b"aleator name").hex())
         made.seed = int.from_bytes(_digest(secret, b"aleator draw"), "little")
         made.numbers = _numbers(secret, where)
@@ -88,8 +88,7 @@ class WatermarkKey(str):
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or "not a path"
             raise ParameterError(
-                KEY_FILE,
-                f"{KEY_FILE}: the file cannot be read ({why}): give the path of the key's file",
+                f"{KEY_FILE}: the file cannot be read ({why}): give the path of the key's file"
             ) from None
         return cls._made(secret, KEY_FILE)
 
@@ -112,9 +111,8 @@ class WatermarkKey(str):
             found = own if own == fingerprint else None
         if found is None:
             raise ParameterError(
-                KEY_FILE,
                 f"{KEY_FILE}={fingerprint[:40]!r}: this process has no such key: give its file, or set "
-                f"{VARIABLE}",
+                f"{VARIABLE}"
             )
         return found
 
@@ -131,9 +129,8 @@ class WatermarkKey(str):
         if isinstance(value, str) and value.startswith(FINGERPRINT):
             return cls.of_fingerprint(value)
         raise ParameterError(
-            KEY_FILE,
             f"{KEY_FILE}: give the key's file as a pathlib.Path, or the fingerprint of a key that this "
-            f"process has ({FINGERPRINT}...)",
+            f"process has ({FINGERPRINT}...)"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -251,7 +248,7 @@ def checked(
     if ids.ndim != 1 or (
         ids.size and (ids.dtype.kind not in "iu" or ids.min() < 0 or ids.max() > MAX_TOKEN)
     ):
-        raise ParameterError("tokens", f"tokens must be a sequence of token ids, 0 to {MAX_TOKEN}")
+        raise ParameterError(f"tokens must be a sequence of token ids, 0 to {MAX_TOKEN}")
     return ids.astype(np.uint64), own, n
 
 
@@ -297,9 +294,8 @@ def _numbers(secret: bytes, where: str) -> tuple[int, ...]:
         type(each) is int and 0 <= each < 2**63 for each in given
     ):
         raise ParameterError(
-            where,
             f"{where}: a key that is a list has SynthID's keys as JSON: give 1 to {MOST_NUMBERS} whole "
-            "numbers, each 0 to 2^63 - 1",
+            "numbers, each 0 to 2^63 - 1"
         )
     return tuple(each & 0xFFFF for each in given)
 

@@ -301,9 +301,7 @@ class Service:
         if not body.options.get("kept"):
             return
         if body.own["stream"]:
-            raise ParameterError(
-                "kept", "kept=true: the masks come with the whole text: leave stream out"
-            )
+            raise ParameterError("kept=true: the masks come with the whole text: leave stream out")
         with body.spelling():
             wanted = {**self._defaults, **body.options}.get("max_tokens")
             most = GENERATION["max_tokens"].check(wanted)
@@ -312,7 +310,6 @@ class Service:
         if most is None or most > allowed:
             remedy = f"give max_tokens, up to {allowed}" if allowed else "ask for fewer texts"
             raise ParameterError(
-                "kept",
                 f"kept=true: masks have {size} bytes for each token, and {MOST_KEPT} in a response at most: "
                 f"{remedy}",
             )

@@ -21,7 +21,7 @@ import torch
 from aleator import _native
 from aleator.cache.storage.layer import TYPES, HostLayer, LayerFormat
 from aleator.core.threads import pool as thread_pool
-from aleator.models.kernels import cells
+from aleator.models.kernels import attention, cells
 from aleator.models.kernels.attention import attend
 from aleator.models.kernels.rotation import Turn
 from aleator.models.kernels.seen import SeenTensors, Sight, listed
@@ -229,6 +229,19 @@ def test_many_cells_and_odd_numbers_of_tokens() -> None:
         count = [333 - 5 * t for t in range(tokens)]
         seen: tuple[Any, ...] = [(0, 333)], [0] * tokens, [7 * t for t in range(tokens)], count, []
         assert same(layer.kernels(q, *seen), layer.native(q, *seen))
+
+
+@pytest.mark.parametrize("room", [None, 3000])
+def test_queries_of_a_head_are_in_several_programs(
+    room: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU, where a program takes at most eight: in one launch, and in three."""
+    whole = attention._blocks
+    monkeypatch.setattr(attention, "_blocks", lambda *sizes: whole(*sizes)._replace(group=8))
+    case = Case(heads=16, kv_heads=1, dim=16, dim_v=16)
+    layer, q = Layer(case), queries(case, 3)
+    seen: tuple[Any, ...] = [(0, 60)], [0] * 3, [0] * 3, [58, 59, 60], []
+    assert same(layer.kernels(q, *seen, room=room), layer.native(q, *seen))
 
 
 def test_attention_is_the_reference() -> None:

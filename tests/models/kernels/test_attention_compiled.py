@@ -27,7 +27,7 @@ def pointers(kind: str) -> dict[str, str]:
     halves = data if kind in DATA else "*fp16"
     floats = "q", "x", "scores", "weights", "factors", "slopes", "sink_scores", "out", "angles"
     integers = "tokens", "cells", "index", "positions", "rows"
-    sizes = ("begin", "n_tokens", "all", "longest", "n", "heads", "t_stride", "h_stride", "offset",
+    sizes = ("begin", "from_", "n_tokens", "all", "longest", "n", "heads", "t_stride", "h_stride", "offset",
              "every", "q_stride")  # fmt: skip
     return (
         {"data": data, "halves": halves, "scale": "fp32", "softcap": "fp32"}

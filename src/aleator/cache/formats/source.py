@@ -17,7 +17,7 @@ class Source:
         try:
             self._data = memoryview(data).cast("B")
         except TypeError:
-            raise ParameterError("blob", f"blob must be bytes, not {type(data).__name__}") from None
+            raise ParameterError(f"blob must be bytes, not {type(data).__name__}") from None
         self.offset = 0
 
     @property

@@ -133,11 +133,9 @@ class CellPool(Pool):
         checked("policy", self.policy)
         checked("compat", self.compat)
         if k_storage == "raw" and not rotates:
-            raise ParameterError(
-                "k_storage", "k_storage='raw' needs a model whose keys can be rotated"
-            )
+            raise ParameterError("k_storage='raw' needs a model whose keys can be rotated")
         if self.policy == "streams" and (keeps or self.compat is not None):
-            raise ParameterError("policy", "policy='streams' has neither prefix nor compat")
+            raise ParameterError("policy='streams' has neither prefix nor compat")
         if self.policy == "streams" and n_cells % self.n_seq_max:
             raise ParameterError(
                 "n_ctx",
@@ -145,13 +143,9 @@ class CellPool(Pool):
                 f"not {n_cells}",
             )
         if self.n_pos_per_embd not in (1, 4):
-            raise ParameterError(
-                "n_pos_per_embd", f"n_pos_per_embd must be 1 or 4, not {self.n_pos_per_embd}"
-            )
+            raise ParameterError(f"n_pos_per_embd must be 1 or 4, not {self.n_pos_per_embd}")
         if self.n_pos_per_embd == 4 and (keeps or rotates):
-            raise ParameterError(
-                "n_pos_per_embd", "n_pos_per_embd=4 has neither prefix nor rotate: its cells stay"
-            )
+            raise ParameterError("n_pos_per_embd=4 has neither prefix nor rotate: its cells stay")
         if pad is not None:
             integer_in("pad", pad, 1, 2**20)
 

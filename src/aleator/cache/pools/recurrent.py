@@ -114,7 +114,7 @@ class RecurrentPool(Pool):
     def plan(self, batch: Tokens, cuts: Cuts) -> RecurrentPlan:
         """Only the order of the batch matters: a micro-batch may hold any tokens, and no cut harms a rewind."""
         if not cuts.causal:
-            raise ParameterError("causal_attn", "causal_attn=False: a state knows no later tokens")
+            raise ParameterError("causal_attn=False: a state knows no later tokens")
         n = len(batch.positions)
         if n == 0:
             raise InvalidBatch(-1, "the batch is empty: add at least one token")

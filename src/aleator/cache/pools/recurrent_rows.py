@@ -22,18 +22,13 @@ History = tuple[tuple[int, int], ...]
 
 @dataclass
 class Run:
-    """Tokens of one micro-batch that continue one state, one after the other.
+    """Tokens of one micro-batch that continue one state, one after the other."""
 
-    Attributes:
-        source: the row to start from, or -1 for the state of nothing.
-        tokens: indices in the micro-batch, ascending.
-        stores: (index in ``tokens``, row): after which tokens the state is kept, and where.
-    """
-
-    source: int
+    source: int  # the row to start from, or -1 for the state of nothing
     owners: tuple[int, ...]
-    tokens: list[int]
+    tokens: list[int]  # indices in the micro-batch, ascending
     positions: list[int]
+    # (index in ``tokens``, row): after which tokens the state is kept, and where
     stores: list[tuple[int, int]]
 
 
@@ -66,9 +61,8 @@ def relabelled(
     newest = history[-1][1]
     if not 0 <= move(newest) < END:
         raise ParameterError(
-            name,
             f"{name}: position {newest} of sequence {seq} would become {move(newest)}; it must lie "
-            "in [0, 2^31 - 1)",
+            "in [0, 2^31 - 1)"
         )
     moved: list[tuple[int, int]] = []
     for row, position in reversed(history):
@@ -158,7 +152,7 @@ class StateRows:
         """Raise ParameterError unless a checkpoint is of layers like these."""
         pairs = zip(self.tensors, mark.conv + mark.ssm, strict=True)
         if any(ours.shape[1:] != theirs.shape for ours, theirs in pairs):
-            raise ParameterError("checkpoint", "checkpoint: it is of a model of another shape")
+            raise ParameterError("checkpoint: it is of a model of another shape")
 
     def put(self, row: int, values: Sequence[Any]) -> None:
         """Store a state: a row of each of :attr:`tensors`."""

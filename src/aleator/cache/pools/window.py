@@ -159,9 +159,7 @@ class WindowPool(AttentionPool):
                 like = part.taken_shape(len(checkpoint.positions))
                 fits = fits and list(theirs.shape) == like and theirs.dtype == part.data.dtype
         if not fits:
-            raise ParameterError(
-                "checkpoint", "checkpoint: it is of a cache of another shape or type"
-            )
+            raise ParameterError("checkpoint: it is of a cache of another shape or type")
 
     # Cells that were freed still hold what they held, and are kept aside when they are filled
 
@@ -170,7 +168,7 @@ class WindowPool(AttentionPool):
     ) -> WindowBatch:
         """Give T tokens cells, of which those that the windows have left are freed for them."""
         if not causal:
-            raise ParameterError("causal_attn", "causal_attn=False: windows are of earlier tokens")
+            raise ParameterError("causal_attn=False: windows are of earlier tokens")
         cell_ids = self.find(positions, owners)
         self.keep_rows(cell_ids)
         return WindowBatch(

@@ -25,24 +25,17 @@ from aleator.core.threads import pool
 
 @dataclass(frozen=True)
 class StorageType:
-    """How elements become bytes.
+    """How elements become bytes."""
 
-    Attributes:
-        name: as users write it.
-        ggml: its number in ggml's files.
-        block: elements that are stored together.
-        block_bytes: bytes of so many elements.
-        element: NumPy's type of one stored element, of bf16 its bits; None where a block has no such elements.
-        scales: where a block's floating-point numbers are, counted in bytes from its beginning.
-        exponent: the bits of their exponents, which are all set in NaN and infinity.
-    """
-
-    name: str
-    ggml: int
-    block: int
-    block_bytes: int
+    name: str  # as users write it
+    ggml: int  # its number in ggml's files
+    block: int  # elements that are stored together
+    block_bytes: int  # bytes of so many elements
+    # NumPy's type of one stored element, of bf16 its bits; None where a block has no such elements
     element: type[np.generic] | None = None
+    # Where a block's floating-point numbers are, counted in bytes from its beginning
     scales: tuple[int, ...] = (0,)
+    # The bits of their exponents, which are all set in NaN and infinity
     exponent: int = 0x7C00  # of float16, as in all blocks
 
     @property
@@ -84,9 +77,7 @@ TYPES: dict[str, StorageType] = {
 def storage_type(parameter: str, name: str) -> StorageType:
     """The type of this name; ParameterError, naming ``parameter``, if there is none."""
     if not isinstance(name, str) or name not in TYPES:
-        raise ParameterError(
-            parameter, f"{parameter} must be one of {', '.join(TYPES)}, not {name!r}"
-        )
+        raise ParameterError(f"{parameter} must be one of {', '.join(TYPES)}, not {name!r}")
     return TYPES[name]
 
 

@@ -40,14 +40,13 @@ class Storage:
         side_bytes(parameter, type_name, shapes, n_cells)
         self.type, self.shapes, self.n_cells = TYPES[type_name], list(shapes), n_cells
         if layout not in ("token", "channel"):
-            raise ParameterError("v_layout", f"v_layout must be token or channel, not {layout!r}")
+            raise ParameterError(f"v_layout must be token or channel, not {layout!r}")
         self.by_channel, self.rotation = layout == "channel", 0
         if self.type.block > 1:
             if self.by_channel:
                 raise ParameterError(
-                    "v_layout",
                     f"v_layout='channel' cannot hold {parameter}={type_name}, whose blocks lie along a "
-                    "token's channels: use v_layout='token', or f32, f16 or bf16",
+                    "token's channels: use v_layout='token', or f32, f16 or bf16"
                 )
             self.rotation = hadamard_block(shapes, keys) if hadamard else 0
         self.parts: list[LayerStorage[Any]] = []
@@ -112,9 +111,8 @@ def side_bytes(
     for layer, (_, dim) in enumerate(shapes):
         if dim % type_.block:
             raise ParameterError(
-                parameter,
                 f"{parameter}={type_.name} stores blocks of {type_.block} elements, and layer "
-                f"{layer} has {dim} per head, not a multiple: use f32, f16 or bf16",
+                f"{layer} has {dim} per head, not a multiple: use f32, f16 or bf16"
             )
     return sum(type_.bytes(heads * dim) for heads, dim in shapes) * n_cells
 

@@ -93,7 +93,7 @@ class HostBackend(Backend):
 
     def mark(self) -> Mark:
         """Refused: rows are on the host."""
-        raise ParameterError("kernels", "kernels='host' has no marks: roll back row by row")
+        raise ParameterError("kernels='host' has no marks: roll back row by row")
 
     def back(self, mark: Mark) -> None:
         """Refused, as :meth:`mark`."""

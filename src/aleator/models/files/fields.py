@@ -10,6 +10,10 @@ from typing import Any, TypeVar, overload
 from aleator.core.errors import FileFormatError
 from aleator.models.files.mapping import map_file
 
+# Limits against hostile files; no known model comes near them.
+MAX_LAYERS = 4096
+MAX_WIDTH = 1 << 24
+MAX_LENGTH = (1 << 31) - 1
 _MAX_JSON = 1 << 26  # bytes; the index of a model with 10,000 tensors has one million
 
 
@@ -89,6 +93,18 @@ class Fields:
         if not low <= value <= high:
             raise self.error(key, f"{key} is {value}; it must be between {low} and {high}")
         return value
+
+    def layers(self, key: str, default: int | None = None, low: int = 1) -> int:
+        """A number of layers, or of one of them."""
+        return self.integer(key, low, MAX_LAYERS, default)
+
+    def width(self, key: str, default: int | None = None, low: int = 1) -> int:
+        """A number of channels, heads, or what else lies side by side."""
+        return self.integer(key, low, MAX_WIDTH, default)
+
+    def length(self, key: str, default: int | None = None, low: int = 1) -> int:
+        """A number of tokens or positions."""
+        return self.integer(key, low, MAX_LENGTH, default)
 
     def number(self, key: str, low: float, high: float, default: float | None = None) -> float:
         """A finite number in ``[low, high]``; required where there is no default."""

@@ -40,19 +40,12 @@ _FOREIGN = {
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """An entry of the file's list of tensors.
+    """An entry of the file's list of tensors."""
 
-    Attributes:
-        name: unique in the file.
-        type_id: number of its ggml type.
-        shape: in PyTorch's order, the reverse of the file's.
-        offset: of its data, from the start of the file.
-    """
-
-    name: str
-    type_id: int
-    shape: tuple[int, ...]
-    offset: int
+    name: str  # unique in the file
+    type_id: int  # number of its ggml type
+    shape: tuple[int, ...]  # in PyTorch's order, the reverse of the file's
+    offset: int  # of its data, from the start of the file
 
 
 @dataclass(frozen=True)

@@ -19,26 +19,16 @@ from aleator.core.threads import pool
 
 @dataclass(frozen=True)
 class TensorType:
-    """A storage type.
+    """A storage type."""
 
-    Attributes:
-        name: ggml's.
-        id: number of the ggml type.
-        block: numbers that are stored together.
-        size: bytes that they take.
-        exponents: offsets in a block of its floating-point words: the numbers are finite if and only if these
-            words are.
-        width: bytes of such a word.
-        mask: its exponent bits.
-    """
-
-    name: str
-    id: int
-    block: int
-    size: int
+    name: str  # ggml's
+    id: int  # number of the ggml type
+    block: int  # numbers that are stored together
+    size: int  # bytes that they take
+    # Offsets in a block of its floating-point words: the numbers are finite if and only if these words are
     exponents: tuple[int, ...] = (0,)
-    width: int = 2
-    mask: int = 0x7C00
+    width: int = 2  # bytes of such a word
+    mask: int = 0x7C00  # its exponent bits
 
 
 TENSOR_TYPES: dict[str, TensorType] = {
@@ -86,16 +76,11 @@ _OTHER_TYPES = {
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor as its file stores it.
+    """A tensor as its file stores it."""
 
-    Attributes:
-        type: name of its storage type.
-        shape: in PyTorch's order, rows first.
-        data: uint8 ``[number of bytes]``, rows one after the other; read-only, mostly a memory map.
-    """
-
-    type: str
-    shape: tuple[int, ...]
+    type: str  # name of its storage type
+    shape: tuple[int, ...]  # in PyTorch's order, rows first
+    # uint8 ``[number of bytes]``, rows one after the other; read-only, mostly a memory map
     data: NDArray[np.uint8]
 
     @classmethod

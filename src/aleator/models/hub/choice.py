@@ -31,19 +31,13 @@ _TYPE = re.compile(r"[-.]([A-Z0-9_]+)$", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class GGUFName:
-    """What the name of a GGUF file says.
+    """What the name of a GGUF file says."""
 
-    Attributes:
-        prefix: the path without the number of the part and the suffix; equal for all parts of a model.
-        type: the type of its tensors, such as "Q4_K_M"; "" where the name has none.
-        index: which part it is, from 1.
-        count: how many parts the model has.
-    """
-
+    # The path without the number of the part and the suffix; equal for all parts of a model
     prefix: str
-    type: str
-    index: int = 1
-    count: int = 1
+    type: str  # the type of its tensors, such as "Q4_K_M"; "" where the name has none
+    index: int = 1  # which part it is, from 1
+    count: int = 1  # how many parts the model has
 
     @classmethod
     def of(cls, path: str) -> GGUFName:

@@ -162,7 +162,7 @@ def one_line(hub: ModuleType, name: HubName) -> Iterator[None]:
     try:
         yield
     except errors.HFValidationError as error:
-        raise ParameterError("model", f"model={str(name)!r}: {_first_line(error)}") from None
+        raise ParameterError(f"model={str(name)!r}: {_first_line(error)}") from None
     except errors.GatedRepoError:
         page = f"{hub.constants.ENDPOINT}/{name.repo}"
         raise HubError(

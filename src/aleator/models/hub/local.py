@@ -26,18 +26,12 @@ from aleator.models.hub.names import HUB, HubName
 
 @dataclass(frozen=True)
 class LocalModel:
-    """A model on this machine.
+    """A model on this machine."""
 
-    Attributes:
-        name: what ``-m`` and ``aleator.load`` take.
-        size: bytes of its files.
-        path: its first file, or its directory.
-        files: the files as the cache has them, and the bytes that they point to; none where it is a package's.
-    """
-
-    name: str
-    size: int
-    path: Path
+    name: str  # what ``-m`` and ``aleator.load`` take
+    size: int  # bytes of its files
+    path: Path  # its first file, or its directory
+    # The files as the cache has them, and the bytes that they point to; none where it is a package's
     files: tuple[tuple[Path, Path], ...] = ()
 
 

@@ -16,19 +16,12 @@ _HUB = re.compile(
 
 @dataclass(frozen=True)
 class HubName:
-    """A model of the hub: ``hf:ORG/NAME``, ``hf:ORG/NAME:Q4_K_M``, ``hf:ORG/NAME/file.gguf``.
+    """A model of the hub: ``hf:ORG/NAME``, ``hf:ORG/NAME:Q4_K_M``, ``hf:ORG/NAME/file.gguf``."""
 
-    Attributes:
-        repo: ``ORG/NAME``.
-        quant: the type of the tensors; "": llama.cpp's choice.
-        file: a GGUF file of the repository; "": chosen by ``quant``.
-        revision: a branch, tag or commit, written ``@REVISION`` after the repository.
-    """
-
-    repo: str
-    quant: str = ""
-    file: str = ""
-    revision: str = "main"
+    repo: str  # ``ORG/NAME``
+    quant: str = ""  # the type of the tensors; "": llama.cpp's choice
+    file: str = ""  # a GGUF file of the repository; "": chosen by ``quant``
+    revision: str = "main"  # a branch, tag or commit, written ``@REVISION`` after the repository
 
     @classmethod
     def read(cls, text: str) -> HubName:
@@ -36,9 +29,8 @@ class HubName:
         match = _HUB.fullmatch(text.removeprefix(HUB))
         if match is None:
             raise ParameterError(
-                "model",
                 f"model={text!r}: a model of the hub is written hf:ORG/NAME, hf:ORG/NAME:Q4_K_M or "
-                "hf:ORG/NAME/FILE.gguf, with @REVISION after NAME for another than main",
+                "hf:ORG/NAME/FILE.gguf, with @REVISION after NAME for another than main"
             )
         return cls(
             match["repo"], match["quant"] or "", match["file"] or "", match["revision"] or "main"

@@ -15,13 +15,7 @@ import triton
 from aleator.models.kernels import attention_kernels as kernels
 from aleator.models.kernels.cells import Side, gathered
 from aleator.models.kernels.floats import EXACT
-from aleator.models.kernels.rotation import (
-    INTERPRETED,
-    Turn,
-    hadamard,
-    hadamard_scale,
-    rotate,
-)
+from aleator.models.kernels.rotation import INTERPRETED, Turn, hadamard, hadamard_scale, rotate
 from aleator.models.kernels.seen import SeenTensors
 
 FEW, SHORT = 16, 1024
@@ -126,10 +120,10 @@ def attend(
             )  # fmt: skip
             return out.view(t, -1)
         kernels.score[pairs, triton.cdiv(seen.longest, b.cells), groups](
-            q, q.stride(0), keys.data, keys.halves, room, seen.tokens, cells, index, positions, leans,
+            q, q.stride(0), keys.data, keys.halves, room, seen.tokens, cells, index, positions, leans, 0,
             *shared, *keys.strides, scale, softcap, **scored, num_warps=b.warps, **EXACT,
         )  # fmt: skip
-        kernels.weigh[pairs, groups](
+        kernels.weigh[pairs, 1, groups](
             room, factors, seen.tokens, sunk, *shared, **shape,
             SINKS=sinks is not None, PAIRS=b.pairs, num_warps=4, **EXACT,
         )  # fmt: skip

@@ -9,7 +9,7 @@ from aleator.models.kernels.cells import meant, taken, widened
 from aleator.models.kernels.floats import exponential, softened, tree
 from aleator.models.kernels.rotation import turn_heads
 
-_SIZES = ["begin", "n_tokens", "all", "longest"]
+_SIZES = ["from_", "begin", "n_tokens", "all", "longest"]
 """These change from step to step, and no kernel is compiled anew for them."""
 
 
@@ -31,29 +31,14 @@ def _place(i, start, sinks, first):
 
 @triton.jit(do_not_specialize=_SIZES)
 def score(
-    q, q_stride, data, halves, scores, tokens, cells, index, positions, slopes,
-    begin, n_tokens, all, longest, cell_stride, head_stride, stride, scale, softcap,
-    HEADS: tl.constexpr, GROUP: tl.constexpr, PADDED: tl.constexpr, QUERIES: tl.constexpr,
-    DIM: tl.constexpr, KIND: tl.constexpr, BYTES: tl.constexpr, VARIANTS: tl.constexpr,
-    CAPPED: tl.constexpr, LEANS: tl.constexpr, PAIRS: tl.constexpr, CELLS: tl.constexpr,
-):  # fmt: skip
-    """Scores of CELLS cells, see ``_score_cells``."""
-    _score_cells(
-        q, q_stride, data, halves, scores, tokens, cells, index, positions, slopes, tl.program_id(1) * CELLS,
-        begin, n_tokens, all, longest, cell_stride, head_stride, stride, scale, softcap,
-        HEADS, GROUP, PADDED, QUERIES, DIM, KIND, BYTES, VARIANTS, CAPPED, LEANS, PAIRS, CELLS,
-    )  # fmt: skip
-
-
-@triton.jit
-def _score_cells(
     q, q_stride, data, halves, scores, tokens, cells, index, positions, slopes, from_,
     begin, n_tokens, all, longest, cell_stride, head_stride, stride, scale, softcap,
     HEADS: tl.constexpr, GROUP: tl.constexpr, PADDED: tl.constexpr, QUERIES: tl.constexpr,
     DIM: tl.constexpr, KIND: tl.constexpr, BYTES: tl.constexpr, VARIANTS: tl.constexpr,
     CAPPED: tl.constexpr, LEANS: tl.constexpr, PAIRS: tl.constexpr, CELLS: tl.constexpr,
 ):  # fmt: skip
-    """Scores [pairs, longest, PADDED] of the cells from number ``from_`` on: q . key * scale, and so on."""
+    """Scores [pairs, longest, PADDED] of CELLS cells, counted from ``from_``: q . key * scale, and so on."""
+    from_ += tl.program_id(1) * CELLS
     pair = tl.program_id(0) * PAIRS + tl.arange(0, PAIRS)
     alive = pair < HEADS * n_tokens
     head = pair // n_tokens
@@ -112,19 +97,6 @@ def weigh(
     HEADS: tl.constexpr, GROUP: tl.constexpr, PADDED: tl.constexpr, QUERIES: tl.constexpr,
     SINKS: tl.constexpr, PAIRS: tl.constexpr,
 ):  # fmt: skip
-    """See ``_weigh_cells``."""
-    _weigh_cells(
-        scores, factors, tokens, sink_scores, begin, n_tokens, all, longest,
-        HEADS, GROUP, PADDED, QUERIES, SINKS, PAIRS,
-    )  # fmt: skip
-
-
-@triton.jit
-def _weigh_cells(
-    scores, factors, tokens, sink_scores, begin, n_tokens, all, longest,
-    HEADS: tl.constexpr, GROUP: tl.constexpr, PADDED: tl.constexpr, QUERIES: tl.constexpr,
-    SINKS: tl.constexpr, PAIRS: tl.constexpr,
-):  # fmt: skip
     """Scores become e^(score - highest); factors [pairs, PADDED] = 1 / their sum, 0 where nothing is seen."""
     pair = tl.program_id(0) * PAIRS + tl.arange(0, PAIRS)
     alive = pair < HEADS * n_tokens
@@ -132,7 +104,7 @@ def _weigh_cells(
     t = begin + pair - head * n_tokens
     n = tl.load(tokens + 3 * all + t, mask=alive, other=0)
     most = tl.max(n, 0)
-    member = tl.program_id(1) * QUERIES + tl.arange(0, QUERIES)
+    member = tl.program_id(2) * QUERIES + tl.arange(0, QUERIES)
     cell = tl.arange(0, 128)
     at = scores + (pair[:, None, None].to(tl.int64) * longest + cell[None, :, None]) * PADDED
     at += member[None, None, :]
@@ -255,7 +227,7 @@ def attend(
     SINKS: tl.constexpr, VALUES: tl.constexpr, VALUE_KIND: tl.constexpr, VALUE_BYTES: tl.constexpr,
     CHANNELS: tl.constexpr, TURN: tl.constexpr, TURN_BACK: tl.constexpr,
 ):  # fmt: skip
-    """Scores, weights and values of some pairs, one after the other.
+    """Scores, weights and values of some pairs, one after the other; the grid's second axis is 1 long.
 
     ``TURN`` and ``TURN_BACK`` rotate queries and outputs: block, its logarithm and factor; block 0: not at all.
     """
@@ -271,13 +243,13 @@ def attend(
         at = tl.reshape(t[:, None] * q_stride + query * DIM, (PAIRS * QUERIES, 1))
         turn_heads(q + at, real, DIM, PAIRS * QUERIES, TURN[0], TURN[1], TURN[2])
     for from_ in range(0, longest, CELLS):
-        _score_cells(
+        score(
             q, q_stride, keys, key_halves, scores, tokens, key_cells, index, positions, slopes, from_,
             begin, n_tokens, all, longest, key_cell, key_head, key_channel, scale, softcap,
             HEADS, GROUP, PADDED, QUERIES, DIM, KIND, BYTES, VARIANTS, CAPPED, LEANS, PAIRS, CELLS,
         )  # fmt: skip
     tl.debug_barrier()
-    _weigh_cells(
+    weigh(
         scores, factors, tokens, sink_scores, begin, n_tokens, all, longest,
         HEADS, GROUP, PADDED, QUERIES, SINKS, PAIRS,
     )  # fmt: skip

@@ -21,27 +21,18 @@ _LOW, _HIGH = (
 
 
 class Side(NamedTuple):
-    """Where kernels find the keys or values of one layer.
+    """Where kernels find the keys or values of one layer."""
 
-    Attributes:
-        data: float32, float16, of bf16 the bits as int16, of blocks uint8; flat.
-        halves: the same memory as float16, of blocks; else ``data``.
-        kind: the name of the type.
-        heads: of each cell.
-        dim: channels of a head that are read.
-        strides: elements, of blocks bytes, from a cell to the next, from a head, and from a channel.
-        rotation: heads are stored rotated by a Hadamard matrix in blocks of so many; 0: as they are.
-        block_bytes: bytes of a block.
-    """
-
-    data: torch.Tensor
-    halves: torch.Tensor
-    kind: str
-    heads: int
-    dim: int
+    data: torch.Tensor  # float32, float16, of bf16 the bits as int16, of blocks uint8; flat
+    halves: torch.Tensor  # the same memory as float16, of blocks; else ``data``
+    kind: str  # the name of the type
+    heads: int  # of each cell
+    dim: int  # channels of a head that are read
+    # Elements, of blocks bytes, from a cell to the next, from a head, and from a channel
     strides: tuple[int, int, int]
+    # Heads are stored rotated by a Hadamard matrix in blocks of so many; 0: as they are
     rotation: int
-    block_bytes: int
+    block_bytes: int  # bytes of a block
 
 
 def side(layer: LayerStorage[Any], within: int = 0) -> Side:

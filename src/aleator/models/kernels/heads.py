@@ -21,19 +21,13 @@ from aleator.models.kernels.rotation import (
 
 
 class Heads(NamedTuple):
-    """Queries, keys or values of T tokens, and what is done to them.
+    """Queries, keys or values of T tokens, and what is done to them."""
 
-    Attributes:
-        x: float32 [T, heads, dim]; each token's heads lie side by side.  It is changed in place.
-        norm: of each head, with weights [dim] or [heads, dim], or None.
-        rotates: whether positions rotate it.
-        to: where it is stored, not in type iq4_nl; None: it is not.
-    """
-
+    # float32 [T, heads, dim]; each token's heads lie side by side.  It is changed in place.
     x: torch.Tensor
-    norm: RowNorm | None
-    rotates: bool
-    to: Side | None
+    norm: RowNorm | None  # of each head, with weights [dim] or [heads, dim], or None
+    rotates: bool  # whether positions rotate it
+    to: Side | None  # where it is stored, not in type iq4_nl; None: it is not
 
 
 def finish(

@@ -157,19 +157,12 @@ def _norm(
 
 @dataclass(frozen=True, eq=False)
 class RowNorm:
-    """What rows are normalised by.
+    """What rows are normalised by."""
 
-    Attributes:
-        kind: "rms" or "layer".
-        weight: float32 [n], or [heads, n], see :func:`normalised`; None: 1.
-        bias: as large, of kind "layer", or None: 0.
-        eps: added to the mean of the squares.
-    """
-
-    kind: str
-    weight: torch.Tensor | None
-    bias: torch.Tensor | None
-    eps: float
+    kind: str  # "rms" or "layer"
+    weight: torch.Tensor | None  # float32 [n], or [heads, n], see normalised(); None: 1
+    bias: torch.Tensor | None  # as large, of kind "layer", or None: 0
+    eps: float  # added to the mean of the squares
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Float32 [..., n] normalised, in one launch."""

@@ -44,27 +44,16 @@ _ROWS = {
 
 
 class Form(NamedTuple):
-    """How a type in blocks is laid out and what its bits stand for.
+    """How a type in blocks is laid out and what its bits stand for."""
 
-    Attributes:
-        low: packed low bits, 2, 4 or 8; of 8 bits, int8.
-        high: packed high bits, 0 to 2.
-        offset: what is subtracted from the bits.
-        table: what 4 bits stand for: "", "IQ4" or "MXFP4".
-        has_m: whether there is ``m`` (blocks of 32).
-        group: elements that share a scale, in blocks of 256: 16, 32, or 256 for none.
-        least: bits of a least value: 0 for none, 8, or 4, in the upper nibble of the scale.
-        d_factor: the scale is the stored one times this power of 2.
-    """
-
-    low: int
-    high: int = 0
-    offset: int = 0
-    table: str = ""
-    has_m: bool = False
-    group: int = 256
-    least: int = 0
-    d_factor: float = 1.0
+    low: int  # packed low bits, 2, 4 or 8; of 8 bits, int8
+    high: int = 0  # packed high bits, 0 to 2
+    offset: int = 0  # what is subtracted from the bits
+    table: str = ""  # what 4 bits stand for: "", "IQ4" or "MXFP4"
+    has_m: bool = False  # whether there is ``m`` (blocks of 32)
+    group: int = 256  # elements that share a scale, in blocks of 256: 16, 32, or 256 for none
+    least: int = 0  # bits of a least value: 0 for none, 8, or 4, in the upper nibble of the scale
+    d_factor: float = 1.0  # the scale is the stored one times this power of 2
 
 
 FORMS = {
@@ -96,31 +85,18 @@ FORMS = {
 
 @dataclass(frozen=True)
 class Planes:
-    """A matrix on a device, or one for each of E experts: then each tensor begins with an axis of E.
+    """A matrix on a device, or one for each of E experts: then each tensor begins with an axis of E."""
 
-    Attributes:
-        type: ggml's name of how it was stored.
-        n_out: width of the output.
-        n_in: width of the input.
-        low: elements: their low bits, uint8, or a float type's; see above.
-        high: high bits, uint8, or None.
-        d: scales, float16 or uint8, or None.
-        m: least values of blocks, float16, or None.
-        scale: scales of groups, int8, or None.
-        least: least values of groups, int8, or None.
-        bias: float32 [n_out], or None.
-    """
-
-    type: str
-    n_out: int
-    n_in: int
-    low: Tensor
-    high: Tensor | None = None
-    d: Tensor | None = None
-    m: Tensor | None = None
-    scale: Tensor | None = None
-    least: Tensor | None = None
-    bias: Tensor | None = None
+    type: str  # ggml's name of how it was stored
+    n_out: int  # width of the output
+    n_in: int  # width of the input
+    low: Tensor  # elements: their low bits, uint8, or a float type's; see above
+    high: Tensor | None = None  # high bits, uint8, or None
+    d: Tensor | None = None  # scales, float16 or uint8, or None
+    m: Tensor | None = None  # least values of blocks, float16, or None
+    scale: Tensor | None = None  # scales of groups, int8, or None
+    least: Tensor | None = None  # least values of groups, int8, or None
+    bias: Tensor | None = None  # float32 [n_out], or None
 
     @property
     def block(self) -> int:

@@ -31,22 +31,16 @@ _ROOM = 1 << 24  # floats at most for sums of blocks
 
 
 class Rounded(NamedTuple):
-    """Rows of activations in int8, about ``d * q``.
+    """Rows of activations in int8, about ``d * q``."""
 
-    Attributes:
-        q: int8 [T, n_in], or with ``in_words`` [T, 8, n_in / 32, 4], words of the same place in each run of 32
-            elements beside each other.
-        d: float32 [T, n_in / block].
-        sums: int32 [T, 2, n_in / 32], of the first and of the last 16 elements of each run of ``q``.
-        block: 32 or 256.
-        in_words: see ``q``; for products that take a few rows at a time.
-    """
-
+    # int8 [T, n_in], or with ``in_words`` [T, 8, n_in / 32, 4], words of the same place in each run of 32
+    # elements beside each other
     q: torch.Tensor
-    d: torch.Tensor
+    d: torch.Tensor  # float32 [T, n_in / block]
+    # int32 [T, 2, n_in / 32], of the first and of the last 16 elements of each run of ``q``
     sums: torch.Tensor
-    block: int
-    in_words: bool
+    block: int  # 32 or 256
+    in_words: bool  # see ``q``; for products that take a few rows at a time
 
 
 def round_rows(x: torch.Tensor, block: int, in_words: bool | None = None) -> Rounded:

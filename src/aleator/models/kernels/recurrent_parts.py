@@ -90,10 +90,10 @@ def unit_length(x: torch.Tensor, size: int, eps: float, queries: int = 0) -> tor
 
 
 def gated_norm(
-    x: torch.Tensor, weight: torch.Tensor, gate: torch.Tensor, eps: float
+    y: torch.Tensor, weight: torch.Tensor, gate: torch.Tensor, eps: float
 ) -> torch.Tensor:
-    """``rms_norm(x) * silu(gate)`` of parts of rows, x [T, n * size] and gate alike; weight [size]."""
-    return _normalised(x, len(weight), eps, weight, gate)
+    """``rms_norm(y) * silu(gate)`` of parts of rows, y [T, n * size] and gate alike; weight [size]."""
+    return _normalised(y, len(weight), eps, weight, gate)
 
 
 def group_norm(x: torch.Tensor, weight: torch.Tensor, groups: int, eps: float) -> torch.Tensor:

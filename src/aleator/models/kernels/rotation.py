@@ -18,17 +18,11 @@ INTERPRETED = bool(triton.knobs.runtime.interpret)
 
 
 class Turn(NamedTuple):
-    """Angles, and which channels they rotate.
+    """Angles, and which channels they rotate."""
 
-    Attributes:
-        angles: cosines and sines, float32 [rows, pairs, 2].
-        offset: channels before the rotated ones.
-        interleaved: neighbouring channels are a pair, else those ``pairs`` apart.
-    """
-
-    angles: torch.Tensor
-    offset: int
-    interleaved: bool
+    angles: torch.Tensor  # cosines and sines, float32 [rows, pairs, 2]
+    offset: int  # channels before the rotated ones
+    interleaved: bool  # neighbouring channels are a pair, else those ``pairs`` apart
 
 
 def turn(

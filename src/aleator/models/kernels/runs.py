@@ -16,19 +16,13 @@ class Runs(NamedTuple):
 
     Runs of one chain read or write a row that another one of them writes, so they come one after the other.
     Chains have no such row in common.  Padding is chains without runs.
-
-    Attributes:
-        chains: [runs + 1], where among the runs a chain begins.
-        starts: [runs + 1], where in ``order`` a run begins.
-        sources: [runs], the row of states to start from, or -1: zeros.
-        order: [T], the tokens, run by run.
-        stores: [T], by index in ``order``: the row that keeps the state after the token, or -1.
     """
 
-    chains: torch.Tensor
-    starts: torch.Tensor
-    sources: torch.Tensor
-    order: torch.Tensor
+    chains: torch.Tensor  # [runs + 1], where among the runs a chain begins
+    starts: torch.Tensor  # [runs + 1], where in ``order`` a run begins
+    sources: torch.Tensor  # [runs], the row of states to start from, or -1: zeros
+    order: torch.Tensor  # [T], the tokens, run by run
+    # [T], by index in ``order``: the row that keeps the state after the token, or -1
     stores: torch.Tensor
 
     @staticmethod

@@ -15,22 +15,16 @@ Ints = npt.NDArray[np.int32]
 
 
 class Sight(NamedTuple):
-    """What T tokens see of one pool's cells, on the host; a token's cells are numbered from 0.
+    """What T tokens see of one pool's cells, on the host; a token's cells are numbered from 0."""
 
-    Attributes:
-        tokens: int32 [5, T]: where the token's list begins in ``cells``, how many of its first cells are
-            sinks, how many it passes over before the others, how many it sees, and its position.
-        cells: int32 [n], the lists one after the other.
-        rows: int32 [n], of shifted keys the number of each cell's delta, of raw keys their positions.
-        deltas: int32, the distinct deltas, 0 first; None: keys are raw.
-        positions: int32 [n], of the listed cells.
-    """
-
+    # int32 [5, T]: where the token's list begins in ``cells``, how many of its first cells are sinks, how
+    # many it passes over before the others, how many it sees, and its position
     tokens: Ints
-    cells: Ints
+    cells: Ints  # int32 [n], the lists one after the other
+    # int32 [n], of shifted keys the number of each cell's delta, of raw keys their positions
     rows: Ints | None
-    deltas: Ints | None
-    positions: Ints | None
+    deltas: Ints | None  # int32, the distinct deltas, 0 first; None: keys are raw
+    positions: Ints | None  # int32 [n], of the listed cells
 
 
 def sight(batch: MicroBatch, raw: bool = False, distances: bool = False) -> Sight:

@@ -14,22 +14,16 @@ Tensor = torch.Tensor
 
 
 class Unpacked(NamedTuple):
-    """B blocks of a type taken apart.
+    """B blocks of a type taken apart."""
 
-    Attributes:
-        u: the elements as stored, uint8 [B, elements]: bits, before what they stand for is looked up or an
-            offset is subtracted; int8's bits where the type has 8 of them.
-        d: the scale's bytes, uint8 [B, 2] (a float16), or [B, 1] (an exponent).
-        m: the bytes of ``m`` or ``dmin``, uint8 [B, 2], or None.
-        scale: uint8 or int8 [B, 8] or [B, 16], of blocks of 256; of Q2_K with ``least`` in the upper nibbles.
-        least: uint8 [B, 8].
-    """
-
+    # The elements as stored, uint8 [B, elements]: bits, before what they stand for is looked up or an offset
+    # is subtracted; int8's bits where the type has 8 of them
     u: Tensor
-    d: Tensor
-    m: Tensor | None = None
+    d: Tensor  # the scale's bytes, uint8 [B, 2] (a float16), or [B, 1] (an exponent)
+    m: Tensor | None = None  # the bytes of ``m`` or ``dmin``, uint8 [B, 2], or None
+    # uint8 or int8 [B, 8] or [B, 16], of blocks of 256; of Q2_K with ``least`` in the upper nibbles
     scale: Tensor | None = None
-    least: Tensor | None = None
+    least: Tensor | None = None  # uint8 [B, 8]
 
 
 def _nibbles(data: Tensor) -> Tensor:

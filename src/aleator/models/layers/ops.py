@@ -50,85 +50,49 @@ class Routed(NamedTuple):
 
 
 class Onto(NamedTuple):
-    """What a product is added to.
+    """What a product is added to."""
 
-    Attributes:
-        residual: [T, n_out].
-        scale: what the product is multiplied by, as the last.
-        norm: what normalises it before.
-    """
-
-    residual: torch.Tensor
-    scale: float = 1.0
-    norm: Norm = as_it_is
+    residual: torch.Tensor  # [T, n_out]
+    scale: float = 1.0  # what the product is multiplied by, as the last
+    norm: Norm = as_it_is  # what normalises it before
 
 
 class Attending(NamedTuple):
-    """How one layer attends, and what is done to heads of queries, keys and values before.
+    """How one layer attends, and what is done to heads of queries, keys and values before."""
 
-    Attributes:
-        layer: of the cells.
-        windowed: the cells are those of layers with a window.
-        norms: of queries, of keys, and of values.
-        norm_last: queries and keys are normalised after their rotation.
-        rotary: what rotates queries and keys; None: nothing does.
-        grows: queries grow with their position.
-        stores: keys and values are stored.
-        scale: what scores are multiplied by.
-        softcap: scores s become softcap * tanh(s / softcap); 0: as they are.
-        slopes: of ALiBi, float32 [H]; None: scores do not depend on distances.
-        sinks: a score of each head that no value goes with, float32 [H]; None: there are none.
-        values_in_keys: values are so many first channels of the keys; 0: the cache has them.
-    """
-
-    layer: int
-    windowed: bool
-    norms: tuple[Norm, Norm, Norm]
-    norm_last: bool
-    rotary: Rotary | None
-    grows: bool
-    stores: bool
-    scale: float
-    softcap: float
-    slopes: torch.Tensor | None
+    layer: int  # of the cells
+    windowed: bool  # the cells are those of layers with a window
+    norms: tuple[Norm, Norm, Norm]  # of queries, of keys, and of values
+    norm_last: bool  # queries and keys are normalised after their rotation
+    rotary: Rotary | None  # what rotates queries and keys; None: nothing does
+    grows: bool  # queries grow with their position
+    stores: bool  # keys and values are stored
+    scale: float  # what scores are multiplied by
+    softcap: float  # scores s become softcap * tanh(s / softcap); 0: as they are
+    slopes: torch.Tensor | None  # of ALiBi, float32 [H]; None: scores do not depend on distances
+    # A score of each head that no value goes with, float32 [H]; None: there are none
     sinks: torch.Tensor | None
-    values_in_keys: int
+    values_in_keys: int  # values are so many first channels of the keys; 0: the cache has them
 
 
 class Scanned(NamedTuple):
-    """What goes through a selective scan; D channels have a state of N numbers.
+    """What goes through a selective scan; D channels have a state of N numbers."""
 
-    Attributes:
-        u: inputs, float32 [T, D].
-        steps: [T, D], or [T, heads] of heads with one decay each.
-        b: [T, N], or [T, groups * N] of heads.
-        c: as ``b``.
-        gate: [T, D].
-    """
-
-    u: torch.Tensor
-    steps: torch.Tensor
-    b: torch.Tensor
-    c: torch.Tensor
-    gate: torch.Tensor
+    u: torch.Tensor  # inputs, float32 [T, D]
+    steps: torch.Tensor  # [T, D], or [T, heads] of heads with one decay each
+    b: torch.Tensor  # [T, N], or [T, groups * N] of heads
+    c: torch.Tensor  # as ``b``
+    gate: torch.Tensor  # [T, D]
 
 
 class Deltas(NamedTuple):
-    """What goes through a delta rule.
+    """What goes through a delta rule."""
 
-    Attributes:
-        q: queries, float32 [T, key heads, D].
-        k: keys, as large.
-        v: values [T, H, Dv].
-        beta: [T, H].
-        decay: [T, H].
-    """
-
-    q: torch.Tensor
-    k: torch.Tensor
-    v: torch.Tensor
-    beta: torch.Tensor
-    decay: torch.Tensor
+    q: torch.Tensor  # queries, float32 [T, key heads, D]
+    k: torch.Tensor  # keys, as large
+    v: torch.Tensor  # values [T, H, Dv]
+    beta: torch.Tensor  # [T, H]
+    decay: torch.Tensor  # [T, H]
 
 
 Router = Callable[[torch.Tensor, Norm], Routed]

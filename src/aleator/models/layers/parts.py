@@ -14,37 +14,23 @@ from aleator.models.layers.layer_source import LayerSource, M, V
 
 @dataclass(frozen=True)
 class FeedForward(Generic[M]):
-    """The feed-forward part of a layer, or one expert of a mixture.
+    """The feed-forward part of a layer, or one expert of a mixture."""
 
-    Attributes:
-        gate_up: gate and up; only up where there is no gate.
-        n_ff: width of gate and up.
-        gate: the activation, see :func:`gate_of`.
-        gated: whether there is a gate.
-    """
-
-    gate_up: M
+    gate_up: M  # gate and up; only up where there is no gate
     down: M
-    n_ff: int
-    gate: str
-    gated: bool = True
+    n_ff: int  # width of gate and up
+    gate: str  # the activation, see gate_of()
+    gated: bool = True  # whether there is a gate
 
 
 @dataclass(frozen=True)
 class BesideNorms(Generic[V]):
-    """The norms of experts beside a dense part, whose own is the layer's.
+    """The norms of experts beside a dense part, whose own is the layer's."""
 
-    Attributes:
-        router: of what the router takes.
-        expert: of what experts take.
-        dense_post: of what the dense part gives.
-        expert_post: of what the experts give.
-    """
-
-    router: V
-    expert: V
-    dense_post: V
-    expert_post: V
+    router: V  # of what the router takes
+    expert: V  # of what experts take
+    dense_post: V  # of what the dense part gives
+    expert_post: V  # of what the experts give
 
 
 class Mixture(Generic[M, V]):

@@ -12,12 +12,7 @@ from aleator.models.layers.layer import LayerWeights
 from aleator.models.layers.norms import Norm
 from aleator.models.layers.ops import Deltas, Onto, Scanned
 from aleator.models.layers.passes import Pass
-from aleator.models.layers.recurrent_parts import (
-    DeltaNet,
-    HeadSpace,
-    ShortConvolution,
-    StateSpace,
-)
+from aleator.models.layers.recurrent_parts import DeltaNet, HeadSpace, ShortConvolution, StateSpace
 
 
 class MambaLayer:

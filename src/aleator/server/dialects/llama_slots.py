@@ -24,12 +24,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from aleator.core.errors import (
-    FileFormatError,
-    Incompatible,
-    ParameterError,
-    SessionInUse,
-)
+from aleator.core.errors import FileFormatError, Incompatible, ParameterError, SessionInUse
 from aleator.generate.context import Context
 from aleator.generate.session import (
     Rows,

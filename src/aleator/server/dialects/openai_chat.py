@@ -238,7 +238,7 @@ def chat_request(body: Body) -> ChatRequest:
     own, arguments = body.own, force_chat(body)
     beams = search_of(body)
     if own["best_of"] and beams is None:
-        raise ParameterError("best_of", "best_of needs use_beam_search=true in a chat: give n")
+        raise ParameterError("best_of needs use_beam_search=true in a chat: give n")
     return ChatRequest(
         messages=own["messages"],
         tools=own["tools"],

@@ -182,7 +182,7 @@ class TorchBackend(Backend):
     def rollback(self, row: int, n: int) -> None:
         state, length = self.rows[row], int(self.histories.length[row])
         if not 0 <= n <= length:
-            raise ParameterError("n", f"n={n} is out of range: row {row} holds {length} tokens")
+            raise ParameterError(f"n={n} is out of range: row {row} holds {length} tokens")
         if state.tail is not None and n:
             for sampler, _ in state.chain.placed[-len(state.tail.samplers) :]:
                 if isinstance(sampler, UserSampler) and not sampler.can_roll_back:

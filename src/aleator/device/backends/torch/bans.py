@@ -83,8 +83,7 @@ class DeviceBadWords(DeviceSampler):
         last = max(sequence[-1] for sequence in own.sequences)
         if last >= self.n_vocab:
             raise ParameterError(
-                "bad_words",
-                f"bad_words names token {last}: the vocabulary has 0 to {self.n_vocab - 1}",
+                f"bad_words names token {last}: the vocabulary has 0 to {self.n_vocab - 1}"
             )
         tokens = np.full((MAX_BAD_WORDS, MAX_BAD_WORD_TOKENS), -1, np.int64)
         lengths = np.zeros(MAX_BAD_WORDS, np.int64)

@@ -13,12 +13,7 @@ from aleator.device.places import BITS, DeviceSampler, DeviceStep, Field, Fields
 from aleator.device.token_bits import bits_of_tokens, unpack
 from aleator.samplers.base import Place, Sampler
 from aleator.samplers.dry import DRY
-from aleator.samplers.plan import (
-    MAX_BREAKER_TOKENS,
-    MAX_BREAKERS,
-    MAX_DRY_WINDOW,
-    long_breakers,
-)
+from aleator.samplers.plan import MAX_BREAKER_TOKENS, MAX_BREAKERS, MAX_DRY_WINDOW, long_breakers
 
 
 class DeviceDRY(DeviceSampler):

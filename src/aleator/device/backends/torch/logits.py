@@ -101,8 +101,7 @@ def check_tokens(pairs: Iterable[tuple[int, float]], n_vocab: int) -> None:
     largest = max((token for token, _ in pairs), default=0)
     if largest >= n_vocab:
         raise ParameterError(
-            "logit_bias",
-            f"logit_bias names token {largest}: the vocabulary has 0 to {n_vocab - 1}",
+            f"logit_bias names token {largest}: the vocabulary has 0 to {n_vocab - 1}"
         )
 
 
@@ -119,8 +118,7 @@ class DeviceLogitBias(DeviceSampler):
         pairs = expect(LogitBias, sampler).logit_bias
         if len(pairs) > MAX_BIASES:
             raise ParameterError(
-                "logit_bias",
-                f"logit_bias has {len(pairs)} entries: on a device a row has at most {MAX_BIASES}",
+                f"logit_bias has {len(pairs)} entries: on a device a row has at most {MAX_BIASES}"
             )
         check_tokens(pairs, self.n_vocab)
         tokens = np.full(MAX_BIASES, self.n_vocab, np.int64)
