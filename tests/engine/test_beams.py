@@ -53,6 +53,42 @@ def test_they_are_those_of_the_model(model: aleator.LanguageModel, engine: aleat
     assert engine.stats.finished == len(OPTIONS) + 2
 
 
+@pytest.mark.parametrize("options", OPTIONS)
+def test_the_ways_of_the_texts_are_noted(
+    engine: aleator.Engine, options: dict[str, Any]
+) -> None:
+    search = engine.beams(PROMPT, max_tokens=9, noted=True, **options)
+    steps = search.steps
+    n = options["num_beams"]
+    for before, beams_left in zip(steps, steps[1:], strict=False):
+        on = [each.done for each in before].count(False)
+        assert 0 < on <= n
+        assert {each.parent for each in beams_left} <= set(range(on))
+    for beam in search.beams:
+        place, logprobs = 0, []
+        for step, token in zip(steps, beam.tokens, strict=False):
+            ((place, last),) = [
+                (i, each)
+                for i, each in enumerate(step)
+                if (each.parent, each.token) == (place, token)
+            ]
+            logprobs.append(last.logprob)
+        assert tuple(logprobs) == beam.logprobs
+        assert last.done
+        assert last.order == beam.score
+
+
+def test_steps_come_as_they_are_made(model: aleator.LanguageModel) -> None:
+    async def read(engine: aleator.Engine) -> None:
+        search = engine.beams(PROMPT, num_beams=2, max_tokens=5, noted=True)
+        assert [step async for step in search.steps_async()] == search.steps
+        assert len(search.steps) == 5
+        assert engine.beams(PROMPT, num_beams=2, max_tokens=5).steps == []
+
+    with aleator.Engine(model, n_seq_max=2) as engine:
+        asyncio.run(read(engine))
+
+
 @pytest.mark.parametrize("name", ["gemma3", "mamba", "jamba"])
 def test_windows_and_states(name: str, tmp_path: Path) -> None:
     model = aleator.load(write_model(tmp_path / "m.gguf", SPECS[name]), n_threads=1, n_ctx=64)

@@ -27,7 +27,7 @@ PATIENCE = 30.0
 
 AXE = Path(__file__).parents[2] / "build/page/node_modules/axe-core/axe.min.js"
 """Where ``make page`` puts it."""
-VIEWS = ("write", "chain", "compare", "constrain", "cache", "reproduce")
+VIEWS = ("write", "chain", "compare", "constrain", "beams", "cache", "reproduce")
 
 WATCH = """
 window.reported = [];

@@ -158,6 +158,45 @@ def test_a_text_is_constrained_and_a_fault_shown(page: Browser) -> None:
     page.shows("button", "Show line 2")
 
 
+def test_beams_grow_step_by_step(page: Browser, model: aleator.LanguageModel) -> None:
+    page.view("beams")
+    page.fill("input[aria-label='num_return_sequences']", "2\t")
+    page.button("Search")
+    found = model.beams("ROMEO:\n", num_return_sequences=2, max_tokens=12)
+    page.shows("[role=status]", f"{len(found)} texts; ended by: {found[0].stop_reason}")
+    buttons = page.all(".found button")
+    scores = [f"{i}. score {each.score:.4f}" for i, each in enumerate(found, 1)]
+    assert [each.text for each in buttons] == scores
+    assert [each.get_attribute("aria-pressed") for each in buttons] == ["true", "false"]
+    rows = page.all(".stages tbody tr")
+    assert len(rows) >= len(found[1].tokens)
+    assert len(page.all(".stages td.way")) == len(found[0].tokens)
+    assert "given up" in page.text(".stages tbody")
+    buttons[1].send_keys(Keys.ENTER)
+    page.until(lambda: len(page.all(".stages td.way")) == len(found[1].tokens), "its way")
+    assert buttons[1].get_attribute("aria-pressed") == "true"
+    page.script("document.querySelector('input[aria-label=stochastic]').click()")
+    page.fill("input[aria-label='length_penalty']", "2\t")
+    page.button("Search")
+    page.shows(".parameter.wrong", "stochastic=True")
+    link = page.script("return import('/playground/address.js').then((a) => a.link())")
+    page.click("[aria-label='length_penalty as the preset has it']")
+    page.button("Search")
+    page.shows("[role=status]", "ended by")
+    drawn = [each.text for each in page.all(".found .text")]
+    wanted = model.beams(
+        "ROMEO:\n", num_return_sequences=2, max_tokens=12, stochastic=True, seed=7
+    )
+    assert [each.score for each in wanted] == sorted((each.score for each in wanted), reverse=True)
+    shown = [each.text for each in page.all(".found button")]
+    assert shown == [f"{i}. score {each.score:.4f}" for i, each in enumerate(wanted, 1)]
+    again = page.script("return import('/playground/address.js').then((a) => a.link())")
+    assert again != link
+    page.open(again)
+    page.shows("[role=status]", "ended by")
+    assert [each.text for each in page.all(".found .text")] == drawn
+
+
 def test_another_model_begins_with_a_question(
     page: Browser, server: tuple[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,8 @@ import pytest
 import aleator
 from aleator.cli.arguments import Parser
 from aleator.cli.sampling import add_sampling_options, sampling_arguments
+from aleator.core.options import declarations
+from aleator.generate.beam_options import BeamOptions
 from aleator.samplers import PRESETS, SAMPLERS
 from aleator.samplers.params import ALL
 from aleator.server.playground.as_json import USUAL
@@ -21,16 +23,20 @@ def test_every_sampler_parameter_and_preset_is_told(client: Client) -> None:
     assert [each["name"] for each in told["samplers"]] == [cls.name for cls in SAMPLERS]
     assert set(told["parameters"]) == set(ALL)
     assert set(told["presets"]) == set(PRESETS)
-    assert set(USUAL) <= set(ALL)
+    beams = declarations(BeamOptions)
+    assert set(told["beams"]) == set(beams)
+    assert told["beams"]["early_stopping"]["choices"] == [True, False, "never"]
+    assert set(USUAL) <= {*ALL, *beams}
     assert told["model"]["n_vocab"] == 2048
     assert told["model"]["bundled"]
-    for name, parameter in told["parameters"].items():
-        assert parameter["help"] == ALL[name].help
+    declared = {**ALL, **beams}
+    for name, parameter in {**told["parameters"], **told["beams"]}.items():
+        assert parameter["help"] == declared[name].help
         slider = parameter.get("slider")
         if slider is not None:
             assert slider["low"] < slider["high"]
             for value in (slider["low"], slider["high"]):
-                ALL[name].check(value)  # a slider gives nothing that is refused
+                declared[name].check(value)  # a slider gives nothing that is refused
 
 
 def test_a_preset_is_told_with_the_values_that_it_sets(client: Client) -> None:

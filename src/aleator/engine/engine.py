@@ -32,7 +32,8 @@ from aleator.engine.request_handle import Action, RequestHandle, T
 from aleator.engine.request_states import RequestStateMaker
 from aleator.engine.stats import EngineStats, OnEnd
 from aleator.generate.beam_options import BeamOptions
-from aleator.generate.beams import BeamGeneration, cells_of_beams
+from aleator.generate.beam_generation import BeamGeneration
+from aleator.generate.beams import cells_of_beams
 from aleator.generate.completion import Request
 from aleator.generate.context import Context, Prefixes
 from aleator.generate.generation import Generation
@@ -211,6 +212,7 @@ class Engine:
         *,
         preset: str | None = None,
         params: SamplingParams | None = None,
+        noted: bool = False,
         **options: Unpack[SubmitBeamKeywords],
     ) -> BeamGeneration:
         """Have the most probable texts searched that continue a prompt; from any thread.
@@ -223,6 +225,7 @@ class Engine:
             prompt: as for :meth:`aleator.LanguageModel.beams`.
             preset: as there.
             params: as there.
+            noted: note the beams of each step, for ``.steps``.
             options: docs/options.md, and sampling parameters (docs/samplers.md).
 
         Returns:
@@ -237,17 +240,19 @@ class Engine:
         own = _taken(given)
         self._open()  # as above
         with self._making:
-            return self.start_beams(*self._model.request_maker.of_search(prompt, given), own)
+            request, search = self._model.request_maker.of_search(prompt, given)
+            return self.start_beams(request, search, own, noted)
 
     def start_beams(
-        self, request: Request, options: BeamOptions, own: SubmitOptions
+        self, request: Request, options: BeamOptions, own: SubmitOptions, noted: bool = False
     ) -> BeamGeneration:
-        """Have beams searched; arguments and errors are as for :meth:`start`."""
+        """Have beams searched; arguments and errors are as for :meth:`start` and :meth:`beams`."""
         loop, n_ctx = self._open(), self._longest(request)
         context, n = loop.context, options.num_beams
         state, search = self._model.request_states.of_search(
             request, options, context.n_seq_max, n_ctx
         )
+        search.noted = noted
         state.take_place(-1, n_ctx, state.stats)
         shared = context.policy != "streams"
         job = job_of(state, cells_of_beams(request, n, n_ctx, shared), own.priority)

@@ -30,7 +30,6 @@ from aleator.generate.beam_options import BeamOptions
 from aleator.generate.complete_grammar import Work, finish
 from aleator.generate.completion import Completion, Request, too_long
 from aleator.generate.context import Batch, Context, Prefixes
-from aleator.generate.generation import Generation, Stepper
 from aleator.generate.logprobs import log_softmax, top_logprobs
 from aleator.samplers import SamplerChain
 from aleator.samplers.candidates import Candidates
@@ -100,6 +99,25 @@ class Hypothesis:
     done: bool = False
 
 
+@dataclass(frozen=True)
+class Grown:
+    """A beam that a step left; those that go on come first.
+
+    Attributes:
+        parent: Place of the beam that it goes on from, among those of the step before.
+        token: Its last token.
+        logprob: That token's natural-log probability.
+        order: As ``Hypothesis.order``.
+        done: Whether it is complete.
+    """
+
+    parent: int
+    token: int
+    logprob: float
+    order: float
+    done: bool
+
+
 Way = tuple[float, Hypothesis, int, float]
 """How a beam may go on: the order of what comes of it, the beam, a token, and its log-probability."""
 
@@ -166,6 +184,8 @@ class BeamSearch:
     Attributes:
         found: The texts, the best first, as completions that have ended; none before the search is done.
         beams: The same with their scores.
+        noted: Whether ``steps`` are noted.
+        steps: The beams of each step so far, the best first.
 
     Raises:
         ParameterError: Sampling that has no meaning for beams, or too few sequences.
@@ -203,6 +223,8 @@ class BeamSearch:
         self._seqs: Sequence[int] = ()
         self.found: list[Completion] = []
         self.beams: list[Beam] = []
+        self.noted = False
+        self.steps: list[list[Grown]] = []
 
     def run(self, context: Context, prefixes: Prefixes) -> list[Beam]:
         """Search in the first sequences; whatever is raised, they are empty again afterwards."""
@@ -268,12 +290,16 @@ class BeamSearch:
     def choose(self, rows: Any) -> Work[None]:
         """Go on by a token from the logits [beams, V] after the prompt or ``ends``, a beam in each piece."""
         ways: list[Iterator[Way]] = []
-        for beam, row in zip(self._running, np.array(rows[:, : self._n_tokens]), strict=True):
+        before = self._running
+        for beam, row in zip(before, np.array(rows[:, : self._n_tokens]), strict=True):
             if ways:
                 yield
             ways.append(self._ways(beam, row))
         children = (self._child(*way) for way in merge(*ways, key=lambda way: -way[0]))
-        if self._drawn(children) if self._options.stochastic else self._best(children):
+        going = self._drawn(children) if self._options.stochastic else self._best(children)
+        if self.noted:
+            self.steps.append(self._grown(before))
+        if going:
             self._fork()
             return
         self._running = []
@@ -345,6 +371,15 @@ class BeamSearch:
             tokens, logprobs, beam.logprob + logprob, order, chain, beam.seq, key, done
         )
 
+    def _grown(self, before: Sequence[Hypothesis]) -> list[Grown]:
+        """What a step has left of the beams before it."""
+        places = {beam.tokens: place for place, beam in enumerate(before)}
+        return [
+            Grown(place, each.tokens[-1], each.logprobs[-1], each.order, each.done)
+            for each in (*self._running, *self._finished)
+            if (place := places.get(each.tokens[:-1])) is not None
+        ]
+
     def _fork(self) -> None:
         """Give every beam a sequence: the first child has its parent's, others a fork of it."""
         taken = set[int]()
@@ -387,30 +422,6 @@ def fed(made: Completion, tokens: Sequence[int]) -> Completion:
     for token in tokens:
         made.feed(token, partial(top_logprobs, []))  # nobody asks for them
     return made
-
-
-class BeamGeneration(Generation):
-    """A search of an engine.  What it has in common with other generations is that of the best text.
-
-    It is made as a whole: its text comes at the end, and one that is cut off (stop reason "deadline" or
-    "interrupted") has none.
-    """
-
-    def __init__(self, run: Stepper, completion: Completion, search: BeamSearch) -> None:
-        super().__init__(run, completion)
-        self._run, self._search = run, search
-
-    @property
-    def beams(self) -> list[Beam]:
-        """The texts, the best first; it is made until it ends."""
-        self.wait()
-        return list(self._search.beams)
-
-    @property
-    def generations(self) -> list[Generation]:
-        """These as generations that have ended."""
-        self.wait()
-        return [Generation(self._run, each) for each in self._search.found]
 
 
 def cells_of_beams(request: Request, num_beams: int, n_ctx: int, shared: bool = True) -> int:

@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from aleator.core.options import Option, described, in_words
+from aleator.core.options import Option, declarations, described, in_words
 from aleator.core.parameter import Parameter
 from aleator.engine.prompts import GENERATION, SAMPLING
+from aleator.generate.beam_options import BeamOptions
+from aleator.generate.beams import Beam, Grown
 from aleator.samplers import DEFAULT_PRESET, PRESETS, SAMPLERS, Sampler, SamplingParams
 from aleator.samplers.explain import Explanation, Shape, Stage
 from aleator.samplers.index import FIRST, ORDERED
@@ -35,8 +37,10 @@ _ENDS: Mapping[tuple[float, float], str] = {
     (0, 0.1): "epsilon_cutoff eta_cutoff",
     (0, 0.99): "adaptive_decay",
     (1, 2): "repetition_penalty",
+    (1, 8): "num_beams num_return_sequences",
     (1, 4): "smoothing_curve dry_base",
     (-1, 1): "adaptive_target",
+    (-1, 2): "length_penalty",
     (-1, 4): "top_n_sigma",
     (-1, 10): "min_k_tau",
     (-1, 512): "penalty_last_n dry_penalty_last_n",
@@ -50,7 +54,7 @@ SLIDER = 100
 
 
 def everything() -> dict[str, Any]:
-    """Samplers, their parameters, the options of a generation, and the presets."""
+    """Samplers, their parameters, the options of a generation and of beams, and the presets."""
     return {
         "samplers": [_sampler(cls) for cls in SAMPLERS],
         "parameters": {name: _parameter(p) for name, p in ALL.items()},
@@ -59,6 +63,7 @@ def everything() -> dict[str, Any]:
             for name, p in GENERATION.items()
             if isinstance(p, Option) and p.portable
         },
+        "beams": {name: _parameter(p) for name, p in declarations(BeamOptions).items()},
         "presets": {name: preset_values(name) for name in PRESETS},
         "default_preset": DEFAULT_PRESET,
     }
@@ -95,7 +100,7 @@ def _parameter(p: Parameter) -> dict[str, Any]:
         "help": p.help,
         "described": described(p),
         "range": in_words(p),
-        "choices": list(p.choices),
+        "choices": [*(p.choices or (p.schema or {}).get("enum", ()))],
         "flags": list(p.flags),
         "schema": p.as_json_schema(),
     }
@@ -254,6 +259,14 @@ class StepFormatter:
                 "mark": str(draw.mark) if draw.mark else None,
             },
         }
+
+    def grown(self, beams: Sequence[Grown]) -> list[dict[str, Any]]:
+        """What a step of a search left."""
+        return [asdict(each) | {"token": self.token(each.token)} for each in beams]
+
+    def beam(self, found: Beam) -> dict[str, Any]:
+        """A text that a search found."""
+        return asdict(found) | {"tokens": self.tokens(found.tokens)}
 
     def draws(self, found: Explanation, counts: Mapping[int, int], n: int) -> dict[str, Any]:
         """Counts of draws beside the exact probabilities."""

@@ -6,7 +6,7 @@ Ollama's clients look under ``/api/`` for theirs.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,14 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from aleator.core.errors import CacheError, GrammarError, ParameterError
-from aleator.engine.prompts import SAMPLING
+from aleator.core.options import Option
+from aleator.engine.prompts import BEAM_OPTIONS, SAMPLING
+from aleator.generate.generation import Generation
 from aleator.models.hub.bundled import bundled_model
 from aleator.server.bodies import body_of, in_thread
 from aleator.server.errors import ApiError, api_error
 from aleator.server.fields import OPTIONS, Body, Check, Field, Fields, listing, of_type, text, whole
+from aleator.server.playground import searching
 from aleator.server.playground.as_json import everything, spellings
 from aleator.server.playground.cells import engine_cells, frames
 from aleator.server.playground.recording import Recording, resample
@@ -100,14 +103,26 @@ def named(needed: set[str], more: set[str], most: int) -> Check:
 
 STEP = Field("step", whole(0, MOST_STEP), required=True)
 CHAIN = partial(Fields, options=SAMPLING, accepted={})
-WRITE = Fields(
+BEGINNING = (
     Field("prompt", of_type(str | list, "give a text or a list of token ids")),
     Field("messages", listing),
+)
+WRITE = Fields(
+    *BEGINNING,
     Field("parent", text),
     Field("at", whole(0, MOST_STEP)),
     Field("token", whole(0, MOST_STEP)),
     Field("top", whole(0, MOST_TOP), 10),
     options=OPTIONS,
+    accepted={},
+)
+SEARCH = Fields(
+    *BEGINNING,
+    options={
+        name: each
+        for name, each in {**BEAM_OPTIONS, **SAMPLING}.items()
+        if not isinstance(each, Option) or each.portable
+    },
     accepted={},
 )
 EXPLAIN = CHAIN(STEP, Field("top", whole(0, MOST_TOP), 30))
@@ -164,9 +179,23 @@ async def write(request: Request) -> Response:
     body = WRITE.read(await body_of(request))
     work = partial(playground.begin, body.own, body.options)
     recording = await playground.service.grammars.in_thread(body.options, work)
+    return streamed(playground.lines(recording, body.own["top"]), recording.generation)
+
+
+async def search(request: Request) -> Response:
+    """POST /api/playground/beams: search texts; a stream of lines."""
+    playground = of(request)
+    body = SEARCH.read(await body_of(request))
+    work = partial(searching.begin, playground, body.own, body.options)
+    made = await playground.service.grammars.in_thread(body.options, work)
+    return streamed(searching.lines(playground, made), made)
+
+
+def streamed(lines: AsyncGenerator[bytes, None], made: Generation) -> EventStream:
+    """A response of lines, which ends what makes them where its client goes away."""
     return EventStream(
-        playground.lines(recording, body.own["top"]),
-        recording.generation.cancel,
+        lines,
+        made.cancel,
         lambda error: line({"event": "error", **render_error(api_error(error))}),
         media_type=NDJSON,
         comment=b"",
@@ -337,6 +366,7 @@ ROUTES = [
     Route(ROOT + "/texts/{id}/step", of_text(EXPLAIN, explained), methods=["POST"]),
     Route(ROOT + "/texts/{id}/resample", of_text(CHAIN(), resampled), methods=["POST"]),
     Route(ROOT + "/texts/{id}/draws", of_text(DRAW, histogram), methods=["POST"]),
+    Route(ROOT + "/beams", search, methods=["POST"]),
     Route(ROOT + "/chain", check, methods=["POST"]),
     Route(ROOT + "/texts/{id}/page", save, methods=["GET"]),
     Route(ROOT + "/page", save_all, methods=["POST"]),

@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
-from aleator.chat.prompt import ChatPrompt, prepare_chat
+from aleator.chat.prompt import ChatPrompt, PreparedChat, prepare_chat
 from aleator.core.errors import ConstraintError, ParameterError
 from aleator.generate.session import Session
 from aleator.samplers import SamplingParams
@@ -56,6 +56,13 @@ class Playground:
         params = self.params(options, own) if options else None
         return chain_at(recording, self.tokenizer, step, params)
 
+    def chat(self, messages: Any, options: Mapping[str, Any]) -> PreparedChat:
+        """A chat ready to be answered."""
+        self.service.grammars.try_out(options)
+        return prepare_chat(
+            ChatPrompt(messages), self.service.chat_format, self.tokenizer, options
+        )
+
     @readable()
     def begin(self, own: Mapping[str, Any], options: Mapping[str, Any]) -> Recording:
         """Begin a text from a prompt or messages, or a branch of the text ``parent``."""
@@ -63,9 +70,7 @@ class Playground:
         given: str | list[int] | Session
         service, asked = self.service, options
         if own["messages"] is not None:
-            service.grammars.try_out(options)
-            chat = ChatPrompt(own["messages"])
-            asked_chat = prepare_chat(chat, service.chat_format, self.tokenizer, options)
+            asked_chat = self.chat(own["messages"], options)
             given, options = asked_chat.tokens, asked_chat.options
             recording = Recording(self.recordings.memory)
         elif own["prompt"] is not None:
@@ -75,17 +80,24 @@ class Playground:
             recording, given = branch(
                 parent, own["at"], own["token"], self.tokenizer, self.recordings.memory
             )
-        options = service.grammars.compiled(options) | {"namespace": own_namespace()}
-        if service.options.request_timeout is not None:
-            options["deadline"] = service.options.request_timeout
         try:
-            generation = service.engine.submit(given, on_logits=recording.look, **options)
+            generation = service.engine.submit(
+                given, on_logits=recording.look, **self.completed(options)
+            )
         except ConstraintError as error:
             raise ParameterError("token", str(error)) from None
         service.watch([generation])
         recording.begin(generation, asked)
         self.recordings.add(recording)
         return recording
+
+    def completed(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Options with their grammar compiled, and what is the server's to say."""
+        return {
+            **self.service.grammars.compiled(options),
+            "namespace": own_namespace(),
+            "deadline": self.service.options.request_timeout,
+        }
 
     def started(self, recording: Recording) -> dict[str, Any]:
         """The first line of a text."""

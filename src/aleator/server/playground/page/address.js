@@ -1,6 +1,7 @@
 /** @file The address says all that the page shows: views, chains, texts with their branches, and the open step. */
 
 import { effect, signal } from "./vendor/signals-core.mjs";
+import { searched } from "./beams.js";
 import { operations, ran } from "./cache.js";
 import { comparison, pair } from "./compare.js";
 import { constrained, constraint } from "./constrain.js";
@@ -13,7 +14,7 @@ import { chats, length, prompt, seed, turns } from "./write.js";
 
 /** @typedef {import("./text.js").Text} Text */
 
-export const VIEWS = { write: "Write", chain: "Chain", compare: "Compare", constrain: "Constrain", cache: "Cache", reproduce: "Reproduce" };
+export const VIEWS = { write: "Write", chain: "Chain", compare: "Compare", constrain: "Constrain", beams: "Beams", cache: "Cache", reproduce: "Reproduce" };
 
 /** The view that is shown: its name in VIEWS. */
 export const view = signal("write");
@@ -59,6 +60,7 @@ function state() {
     step: opened.value,
     ...(view.value === "compare" || pair() ? { compare: comparison.state } : {}),
     ...(view.value === "constrain" || constrained() ? { constrain: constraint.state } : {}),
+    ...(view.value === "beams" || searched.made ? { beams: searched.state } : {}),
     ...(ran() ? { cache: operations.state } : {}),
   };
 }
@@ -88,6 +90,7 @@ async function restore(said) {
   opened.value = asked.step ?? -1;
   if (asked.compare) await comparison.restore(asked.compare);
   if (asked.constrain) await constraint.restore(asked.constrain);
+  if (asked.beams) await searched.restore(asked.beams);
   if (asked.cache) await operations.restore(asked.cache);
 }
 

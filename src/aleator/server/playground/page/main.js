@@ -4,6 +4,7 @@ import { render } from "./vendor/preact.mjs";
 import { effect, signal } from "./vendor/signals-core.mjs";
 import { VIEWS, follow, link, openAddress, opening, view } from "./address.js";
 import { hasKey, locked, online, useKey } from "./api.js";
+import { Beams } from "./beams.js";
 import { Cache } from "./cache.js";
 import { Chain, watching } from "./chain.js";
 import { Compare } from "./compare.js";
@@ -15,7 +16,7 @@ import { CopyButton, Problem, count, html, watched } from "./ui.js";
 import { Write, suggest } from "./write.js";
 
 /** @type {Record<string, any>} */
-const SHOWN = { write: Write, chain: Chain, compare: Compare, constrain: Constrain, cache: Cache, reproduce: Reproduce };
+const SHOWN = { write: Write, chain: Chain, compare: Compare, constrain: Constrain, beams: Beams, cache: Cache, reproduce: Reproduce };
 
 const failed = signal(/** @type {Error | null} */ (null));
 const theme = signal(localStorage.getItem("aleator-theme") ?? "auto");

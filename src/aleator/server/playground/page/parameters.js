@@ -1,6 +1,6 @@
 /** @file Controls of one parameter, made from its declaration. */
 
-import { known } from "./settings.js";
+import { declaration } from "./settings.js";
 import { html, watched } from "./ui.js";
 
 /**
@@ -37,7 +37,7 @@ const Numeric = watched(function (/** @type {{settings: Settings, of: Parameter}
  * @param {{settings: Settings, name: string, error?: any}} props
  */
 export const Control = watched(function ({ settings, name, error }) {
-  const of = known().parameters[name];
+  const of = declaration(name);
   const value = settings.value(name);
   const changed = name in settings.changes.value;
   const wrong = error?.param === name;
@@ -45,8 +45,8 @@ export const Control = watched(function ({ settings, name, error }) {
   if (of.type === "int" || of.type === "float") control = html`<${Numeric} settings=${settings} of=${of} />`;
   else if (of.type === "bool") control = html`<input type="checkbox" aria-label=${name} checked=${value} onChange=${(/** @type {any} */ e) => settings.set(name, e.currentTarget.checked)} />`;
   else if (of.choices.length) {
-    control = html`<select aria-label=${name} onChange=${(/** @type {any} */ e) => settings.set(name, e.currentTarget.value)}>
-      ${of.choices.map((each) => html`<option value=${each} selected=${each === value}>${each}</option>`)}
+    control = html`<select aria-label=${name} onChange=${(/** @type {any} */ e) => settings.set(name, of.choices.find((each) => String(each) === e.currentTarget.value))}>
+      ${of.choices.map((each) => html`<option value=${String(each)} selected=${each === value}>${String(each)}</option>`)}
     </select>`;
   } else control = html`<input class="wide" aria-label=${name} value=${shown(value)} onChange=${(/** @type {any} */ e) => settings.set(name, read(e.currentTarget.value))} />`;
   const help = `help-${settings.name}${name}`;

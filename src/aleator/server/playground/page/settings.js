@@ -12,7 +12,7 @@ import { get } from "./api.js";
  * @property {string} help
  * @property {string} described
  * @property {string} range
- * @property {string[]} choices
+ * @property {(string | boolean)[]} choices
  * @property {string[]} flags
  * @property {{low: number, high: number, step: number}} [slider]
  */
@@ -31,6 +31,7 @@ import { get } from "./api.js";
  * @typedef {object} Declared
  * @property {Sampler[]} samplers
  * @property {Record<string, Parameter>} parameters
+ * @property {Record<string, Parameter>} beams  options of a search
  * @property {Record<string, Record<string, any>>} presets
  * @property {string} default_preset
  * @property {{name: string, architecture: string, parameters: number, n_vocab: number, n_ctx: number, chat: boolean, bundled: boolean}} model
@@ -48,7 +49,10 @@ export async function load() {
 /** The declarations, once they are there. */
 export const known = () => /** @type {Declared} */ (declared.value);
 
-/** One chain. */
+/** What is declared of a parameter, or of an option of beams. @param {string} name */
+export const declaration = (name) => known().parameters[name] ?? known().beams[name];
+
+/** One chain, or options of a search. */
 export class Settings {
   /** @param {string} name  of it, where a page has several */
   constructor(name = "") {
@@ -71,9 +75,8 @@ export class Settings {
 
   /** What the preset says. @param {string} name */
   usual(name) {
-    const { presets, parameters } = known();
-    const own = presets[this.preset.value] ?? {};
-    return name in own ? own[name] : parameters[name]?.default;
+    const own = known().presets[this.preset.value] ?? {};
+    return name in own ? own[name] : declaration(name)?.default;
   }
 
   /** @param {string} name @param {any} value */
