@@ -83,9 +83,11 @@ class Option(Parameter):
 
 
 def in_words(parameter: Parameter) -> str:
-    """The choices or the range of a parameter; bounds that nobody reaches go without saying."""
+    """The choices, the range or the number of a parameter; bounds that nobody reaches go without saying."""
     if parameter.choices:
         return " or ".join(parameter.choices)
+    if parameter.most is not None:
+        return f"at most {parameter.most}"
     low, high = (
         None if bound is None or abs(bound) >= UNSPOKEN else f"{bound:.10g}"
         for bound in (parameter.low, parameter.high)

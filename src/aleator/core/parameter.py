@@ -63,6 +63,7 @@ class Parameter:
         neutral: the default: of a sampling parameter the value that does nothing.
         help: one sentence for ``--help`` and the documentation.
         choices: for text: the words that are allowed.
+        most: of a list: entries at most.
         low: lower bound of a number, inclusive unless ``open_low``; None: unbounded.
         high: upper bound of a number, inclusive unless ``open_high``; None: unbounded.
         open_low: the lower bound itself is not allowed.
@@ -87,6 +88,7 @@ class Parameter:
     neutral: Any
     help: str
     choices: tuple[str, ...] = ()
+    most: int | None = None
     low: float | None = None
     high: float | None = None
     open_low: bool = False
@@ -167,7 +169,12 @@ class Parameter:
             )
         elif self.type is str and not isinstance(value, str):
             raise ParameterError(self.name, f"{self.name}={value!r:.80} is not text")
-        return value if self.checker is None else self.checker(value)
+        made = value if self.checker is None else self.checker(value)
+        if self.most is not None and len(made) > self.most:
+            raise ParameterError(
+                self.name, f"{self.name} has {len(made)} entries: give at most {self.most}"
+            )
+        return made
 
     def outside(self, number: float) -> str:
         """Where a number is beyond the range: "below", "above", or "" within."""
@@ -216,6 +223,8 @@ class Parameter:
                     first = "m" if not exclusive else "exclusiveM"
                     within[first + key] = bound
             made |= within if self.beyond is None else {"anyOf": [within, {"const": self.beyond}]}
+        if self.most is not None:
+            made["maxItems"] = self.most
         made["description"] = self.help
         made["default"] = list(self.neutral) if isinstance(self.neutral, tuple) else self.neutral
         return made

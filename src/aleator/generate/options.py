@@ -15,6 +15,7 @@ from aleator.core.integers import exact
 from aleator.core.options import Option, Options, declarations, option, own, resolved
 from aleator.core.parameter import check_unicode
 from aleator.core.records import dataclass
+from aleator.generate.expressions import MOST as MOST_EXPRESSIONS
 from aleator.generate.expressions import Expressions, banned_expressions
 from aleator.generate.loops import Limits, loop_limits
 from aleator.models.placement import DeviceMap
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 BANS = ("banned_strings", "banned_regex")
 """Options that ban something."""
 MOST = 2**31 - 1
+MOST_TEXTS, LONGEST_TEXT = 512, 1000
+"""Texts that end a text or are banned at most, and characters of one: after each token all are looked for."""
 
 THREADS_PER_CORE = 16
 """Threads that may be asked for, for each core of the machine: more only wait, and very many crash OpenMP."""
@@ -224,6 +227,17 @@ def texts(name: str, value: Any) -> tuple[str, ...]:
     return tuple(check_unicode(name, text) for text in made)
 
 
+def short_texts(name: str, value: Any) -> tuple[str, ...]:
+    """Texts as :func:`texts` gives them; ParameterError for one that is too long, too."""
+    made = texts(name, value)
+    length = max(map(len, made), default=0)
+    if length > LONGEST_TEXT:
+        raise ParameterError(
+            name, f"{name} has a text of {length} characters: give at most {LONGEST_TEXT}"
+        )
+    return made
+
+
 def text_or_ids(value: Any) -> str | tuple[int, ...]:
     """A text, or token ids in a tuple."""
     if isinstance(value, str):
@@ -259,7 +273,7 @@ class GenerateOptions(Options):
     )  # fmt: skip
     stop: tuple[str, ...] = option(
         "end before this text, which is not part of it; several may be given",
-        (), flags=("-r", "--stop", "--reverse-prompt"), checker=partial(texts, "stop"),
+        (), most=MOST_TEXTS, flags=("-r", "--stop", "--reverse-prompt"), checker=partial(short_texts, "stop"),
         annotation="str | Iterable[str]", metavar="TEXT", escapes=True,
         schema={"type": ["string", "array"], "items": {"type": "string"}},
     )  # fmt: skip
@@ -316,14 +330,14 @@ class GenerateOptions(Options):
     )  # fmt: skip
     banned_strings: tuple[str, ...] = option(
         "texts that never occur: where one does, it is taken back and drawn anew; several may be given",
-        (), flags=("--banned-string",), checker=partial(texts, "banned_strings"),
+        (), most=MOST_TEXTS, flags=("--banned-string",), checker=partial(short_texts, "banned_strings"),
         annotation="str | Iterable[str]", metavar="TEXT", escapes=True,
         schema={"type": ["string", "array"], "items": {"type": "string"}},
     )  # fmt: skip
     banned_regex: Expressions = option(
         "regular expressions (RE2's) that nothing in the text matches: a match is taken back and drawn anew; "
         'several may be given; {"regex": ..., "probability": 0.5} bans a match with that probability',
-        (), type=tuple, flags=("--banned-regex",), checker=banned_expressions,
+        (), type=tuple, most=MOST_EXPRESSIONS, flags=("--banned-regex",), checker=banned_expressions,
         annotation="str | Mapping[str, object] | Iterable[object]", metavar="REGEX",
         schema={"type": ["string", "object", "array"], "items": {"type": ["string", "object", "array"]}},
     )  # fmt: skip

@@ -24,7 +24,7 @@ from aleator.samplers.token_arguments import Tokenizer, check_sequences, require
 
 BAD_WORDS = Parameter(
     "bad_words", tuple, (), "text that never occurs, as the tokenizer spells it; may be repeated",
-    aliases=("bad_words_ids",), flags=("--bad-words",),
+    most=4096, aliases=("bad_words_ids",), flags=("--bad-words",),
     checker=lambda value: check_sequences("bad_words", value), escapes=True, metavar="TEXT",
     annotation="Sequence[str | Sequence[int]]",
     schema={"type": "array", "items": {"type": ["string", "array"], "items": {"type": "integer"}}},

@@ -135,6 +135,7 @@ class Sampler(Alone, ABC):
     adapts: ClassVar[bool] = False  # whether draws change what it does next, beyond the history
     since: int = 1  # the version of the portable numerics that last changed what it keeps or draws
     switch: ClassVar[Parameter | None] = None  # at its neutral value the sampler does nothing
+    asked_by: ClassVar[str] = ""  # the parameter of a text that asks for it, where it is not one of its own
     kernel: ClassVar[Callable[..., host.Sampler] | None] = None  # of native/samplers/NAME.cpp
     llama_kernel: ClassVar[Callable[..., host.LlamaSampler] | None] = None  # native/llama/NAME.cpp
 
@@ -186,9 +187,10 @@ class Sampler(Alone, ABC):
     def native_llama(self, place: Place) -> host.LlamaSampler:
         """Make the host kernel that gives llama.cpp's own numbers (docs/llama-cpp.md)."""
         if self.llama_kernel is None:
+            asks = self.asked_by or (self.switch.name if self.switch else "samplers")
             raise ParameterError(
-                "samplers",
-                f"{self.name} is not one of llama.cpp's samplers: leave it out, or choose "
+                asks,
+                f"{asks}: {self.name} is not one of llama.cpp's samplers: leave it out, or choose "
                 "numerics='portable'",
             )
         return self.llama_kernel(*self.llama_arguments(place))

@@ -134,7 +134,7 @@ def _read_breakers(words: list[str]) -> list[str]:
 DRY_SEQUENCE_BREAKERS = Parameter(
     "dry_sequence_breakers", tuple, ("\n", ":", '"', "*"),
     "text at which a repetition ends; may be repeated, 'none' for no breakers",
-    flags=("--dry-sequence-breaker",), reader=_read_breakers, escapes=True, metavar="TEXT",
+    most=128, flags=("--dry-sequence-breaker",), reader=_read_breakers, escapes=True, metavar="TEXT",
     checker=lambda value: check_sequences("dry_sequence_breakers", value, blank=True),
     annotation="Sequence[str | Sequence[int]]",
     schema={"type": "array", "items": {"type": ["string", "array"], "items": {"type": "integer"}}},

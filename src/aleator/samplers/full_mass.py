@@ -55,5 +55,5 @@ class MeasuredSampler(Sampler):
 
     def llama_arguments(self, place: Place) -> tuple[Any, ...]:
         if self.mass == "full":
-            raise only_portable(f"mass of {self.name}", self.mass, "current")
+            raise only_portable("mass", self.mass, "current")
         return super().arguments(place)[:-1]

@@ -35,6 +35,7 @@ class MinTokens(Sampler):
 
     name = "min_tokens"
     writes = True
+    asked_by = "min_tokens"
     kernel = host.MinTokens
     min_tokens: int = declare(MIN_TOKENS)
     end_tokens: tuple[int, ...] = field(default=())

@@ -57,6 +57,7 @@ class TokenMask(Sampler):
 
     name = "token_mask"
     switch = ALLOWED
+    asked_by = "allowed_token_ids"
     kernel = host.TokenMask
     allowed: Any = declare(ALLOWED)
 

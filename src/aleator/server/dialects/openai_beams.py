@@ -69,16 +69,18 @@ def _steers(name: str, value: Any) -> bool:
 
 
 async def found_by(searches: Sequence[Generation]) -> list[tuple[Generation, dict[str, Any]]]:
-    """Wait for the texts that searches find, and what a choice tells of each; 503 where one is cut off."""
+    """Wait for the texts that searches find, and what a choice tells of each; ApiError where one is cut off."""
     made: list[tuple[Generation, dict[str, Any]]] = []
     for search in searches:
         await search
         if not isinstance(search, BeamGeneration) or not search.beams:
+            late = search.stop_reason == "deadline"  # the same request would be late again
             raise ApiError(
-                503,
+                400 if late else 503,
                 f"the search of beams was cut off ({search.stop_reason}) before it had a text: give a longer "
                 "deadline, or a smaller max_tokens",
-                code="cut_off",
+                "deadline" if late else None,
+                "cut_off",
             )
         for generation, beam in zip(search.generations, search.beams, strict=True):
             told = {"score": beam.score, "logprob": beam.logprob, "logprobs": beam.logprobs}
