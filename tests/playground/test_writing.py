@@ -26,6 +26,9 @@ CHAINS: list[dict[str, Any]] = [
         "dry_multiplier": 0.8,
         "repetition_penalty": 1.2,
     },
+    {"preset": "neutral", "p_less": "normalized"},
+    {"preset": "neutral", "top_h": 0.4, "min_k_tau": 3.0},
+    {"preset": "neutral", "phases": {"code": {"begin": "e", "end": "t", "top_k": 3}}},
     {"preset": "llama.cpp", "grammar": GRAMMAR},
 ]
 
@@ -75,6 +78,24 @@ def test_a_branch_goes_on_from_the_token_that_was_picked(
     assert picked["picked"]
     assert picked["draw"]["token"]["id"] == text.tokens[5]
     assert picked["token"] == pick
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"reasoning_budget": 3, "reasoning_budget_message": "So.", "reasoning_budget_grace": 2},
+        {"stop_loops": {"repeats": 2, "min_tokens": 4}, "temperature": 0},
+        {"banned_strings": ["th"], "banned_regex": [{"regex": "[aeiou]{2}", "probability": 0.5}]},
+        {"heal": True},
+    ],
+    ids=range(4),
+)
+def test_a_text_with_other_options_is_that_of_generate(
+    client: Client, options: dict[str, Any]
+) -> None:
+    asked: dict[str, Any] = {"seed": 11, "max_tokens": 24, **options}
+    prompt = "ROMEO: <think>\nWhat"
+    assert client.write(prompt=prompt, **asked).tokens == generated(client, prompt, **asked)
 
 
 def test_nothing_before_a_branch_is_computed_again(client: Client) -> None:
