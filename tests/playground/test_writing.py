@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from aleator import LanguageModel
 from aleator.generate.session import Session
+from aleator.server.app import create_app
 from aleator.server.grammar_limits import Trials
+from aleator.server.service import Service
 from tests.playground.conftest import Client, MakeClient
 
 PROMPT = "ROMEO:\n"
@@ -242,3 +246,21 @@ def test_branches_of_branches_have_a_bound(client: Client, monkeypatch: pytest.M
     for _ in range(2):
         name = client.write(parent=name, at=1, max_tokens=2).id
     assert client.refused("/texts", parent=name, at=1)["param"] == "parent"
+
+
+def test_a_text_is_marked_with_the_server_s_key(model: LanguageModel) -> None:
+    key = Path(__file__).parents[1] / "golden" / "watermark_key.txt"
+    asked: dict[str, Any] = {"seed": 5, "max_tokens": 12, "preset": "neutral", "draw": "watermark"}
+    with model.engine(n_seq_max=2) as engine:
+        service = Service(model, engine, defaults={"watermark_key_file": key})
+        client = Client(model, engine)
+        client.app = create_app(service)
+        text = client.write(prompt=PROMPT, **asked)
+        plain = client.write(prompt=PROMPT, **{**asked, "draw": "inverse"})
+        mark = client.post(f"/texts/{text.id}/step", step=5)["draw"]["mark"]
+        other = client.post(f"/texts/{plain.id}/resample", **asked)
+    assert text.tokens == generated(client, PROMPT, **asked, watermark_key_file=key)
+    assert plain.tokens == generated(client, PROMPT, **{**asked, "draw": "inverse"})
+    assert mark.startswith("watermark")
+    assert other["changed"]
+    assert key.read_text().strip() not in str(text.start)

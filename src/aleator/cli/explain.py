@@ -11,7 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aleator.cli.arguments import Parser
-from aleator.cli.options import add_model_options, add_text_options, load_model, read_text
+from aleator.cli.declared import add_declared
+from aleator.cli.options import (
+    add_model_options,
+    add_text_options,
+    generation_options,
+    load_model,
+    pick,
+    read_text,
+)
 from aleator.cli.sampling import add_sampling_options, announce, sampling_arguments, sampling_of
 from aleator.cli.terminal import ProgressBar, note, on_interrupt, write
 from aleator.core.errors import ParameterError
@@ -29,6 +37,11 @@ if TYPE_CHECKING:
 
 CONSTRAINTS = ("grammar", "json_schema", "regex")
 """Parameters of which a text has one at most."""
+TEXT = (
+    "stop", "stop_loops", "heal", "reasoning_budget", "reasoning_budget_message", "reasoning_budget_grace",
+    "banned_strings", "banned_regex",
+)  # fmt: skip
+"""Options of a text that change what its steps draw, or end it."""
 EVERYTHING = 2**62
 """Bytes of logits that are kept."""
 
@@ -88,6 +101,7 @@ def add_arguments(parser: Parser) -> None:
         "may be given",
     )
     group.switch("--json", help="write one JSON object instead of text")
+    add_declared(parser.group("what is written"), pick(TEXT))
     add_sampling_options(parser)
     add_model_options(parser)
 
@@ -102,7 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.branch and arguments.html is None:
         raise ParameterError("branch", "--branch needs --html FILE: the page shows the branches")
     prompt = read_text(arguments)
-    sampling = sampling_arguments(arguments)
+    sampling, options = sampling_arguments(arguments), generation_options(arguments, TEXT)
     other = None if arguments.compare is None else changed(sampling, arguments)
     many = arguments.steps > 1
     top = arguments.top if arguments.top is not None else 3 if many else 10
@@ -114,13 +128,19 @@ def run(arguments: argparse.Namespace) -> int:
     def look(chain: SamplerChain, logits: Any) -> None:
         if arguments.html is not None:
             recording.look(chain, logits)
+        del steps[chain.position :]  # of tokens that were taken back
         steps.append(chain.explain(logits, model.vocab, top))
         if not arguments.json:
             show(steps[-1], many)
 
     with ProgressBar("prompt", "tokens") as bar:
         generation = model.generate(
-            prompt, max_tokens=arguments.steps, on_logits=look, progress=bar, **sampling
+            prompt,
+            max_tokens=arguments.steps,
+            on_logits=look,
+            progress=bar,
+            **options,
+            **sampling,
         )
         announce(generation.request.params, model, arguments.preset)
         reason = to_the_end(generation)
@@ -134,13 +154,14 @@ def run(arguments: argparse.Namespace) -> int:
         recording.begin(generation, {name: as_given(each) for name, each in sampling.items()})
         texts, shown = [Named(recording)], Shown()
         if other is not None and reason != "interrupted":
-            second = compared(model, prompt, arguments.steps, {"seed": generation.seed, **other})
+            again = {"seed": generation.seed, **other}
+            second = compared(model, prompt, arguments.steps, again, options)
             texts, shown = (
                 [Named(recording, "A"), Named(second, "B")],
                 side_by_side(recording, second),
             )
         if reason != "interrupted":
-            texts += branched(model, recording, branches, arguments.steps)
+            texts += branched(model, recording, branches, arguments.steps, options)
             shown = replace(shown, text=shown.text or recording)
         name = model.weights.config.name or model.weights.path.name
         Path(arguments.html).write_text(saved_page(texts, model.tokenizer, name, shown), "utf-8")
@@ -158,11 +179,16 @@ def changed(sampling: Mapping[str, Any], arguments: argparse.Namespace) -> dict[
 
 
 def compared(
-    model: LanguageModel, prompt: str, steps: int, sampling: Mapping[str, Any]
+    model: LanguageModel,
+    prompt: str,
+    steps: int,
+    sampling: Mapping[str, Any],
+    options: Mapping[str, Any],
 ) -> Recording:
     """The second text, with its logits."""
     recording = Recording(LogitsMemory(EVERYTHING))
-    generation = model.generate(prompt, max_tokens=steps, on_logits=recording.look, **sampling)
+    look = recording.look
+    generation = model.generate(prompt, max_tokens=steps, on_logits=look, **options, **sampling)
     to_the_end(generation)
     recording.begin(generation, {name: as_given(each) for name, each in sampling.items()})
     return recording
@@ -201,20 +227,24 @@ def branch_of(word: str, steps: int, model: LanguageModel) -> tuple[int, int]:
 
 
 def branched(
-    model: LanguageModel, parent: Recording, branches: Sequence[tuple[int, int]], steps: int
+    model: LanguageModel,
+    parent: Recording,
+    branches: Sequence[tuple[int, int]],
+    steps: int,
+    options: Mapping[str, Any],
 ) -> list[Named]:
     """Branches of a text: each with the place where it leaves it, and the token; ``steps`` with those
     before.
     """
     made: list[Named] = []
-    options = {name: value for name, value in parent.sampling.items() if name != "seed"}
+    own = {**options, **{name: each for name, each in parent.sampling.items() if name != "seed"}}
     for at, token in branches:
         if at >= len(parent.drawn):
             note(f"no branch at {at}: the text ended after {len(parent.drawn)} tokens")
             continue
         recording, session = branch(parent, at, token, model.tokenizer, parent.memory)
         left = max(1, steps - len(recording.inherited))
-        generation = model.generate(session, max_tokens=left, on_logits=recording.look, **options)
+        generation = model.generate(session, max_tokens=left, on_logits=recording.look, **own)
         to_the_end(generation)
         recording.begin(generation, parent.sampling)
         made.append(Named(recording))

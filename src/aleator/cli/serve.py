@@ -39,7 +39,7 @@ SERVER = tuple(declarations(ServerOptions).values())
 ENGINE = tuple(each for each in declarations(EngineOptions).values() if each.flags)
 TEXT = (
     "max_tokens", "stop_loops", "reasoning_budget", "reasoning_budget_message", "reasoning_budget_grace",
-    "context_shift", "complete_grammar", "jump_forward",
+    "banned_strings", "banned_regex", "context_shift", "complete_grammar", "jump_forward",
 )  # fmt: skip
 SPECULATION = ("spec_type", "spec_draft_n_max")
 
@@ -52,7 +52,8 @@ def add_arguments(parser: Parser) -> None:
     add_declared(parser.group("guesses that are checked"), pick(SPECULATION))
     parser.group("texts of options").switch(
         "--no-escape",
-        help=r"take \n, \t and \r in --reasoning-budget-message and --dry-sequence-breaker literally",
+        help=r"take \n, \t and \r in --reasoning-budget-message, --banned-string and --dry-sequence-breaker "
+        "literally",
     )
     add_sampling_options(parser, grammars=False)
 

@@ -6,11 +6,11 @@ import { operations, ran } from "./cache.js";
 import { comparison, pair } from "./compare.js";
 import { constrained, constraint } from "./constrain.js";
 import { packed, unpacked, valid } from "./record.js";
-import { main } from "./settings.js";
+import { known, main } from "./settings.js";
 import { current, opened, texts } from "./text.js";
 import { SHADES, shading } from "./text-view.js";
 import { write } from "./texts.js";
-import { chats, length, prompt, seed, turns } from "./write.js";
+import { chats, length, options, prompt, seed, turns } from "./write.js";
 
 /** @typedef {import("./text.js").Text} Text */
 
@@ -55,6 +55,7 @@ function state() {
     seed: seed.value,
     length: length.value,
     chain: main.asked(),
+    options: options.changes.value,
     texts: all.map((text) => ({ ...text.own, name: text.name.value, parent: text.parent ? all.indexOf(text.parent) : null })),
     text: current.value ? all.indexOf(current.value) : -1,
     step: opened.value,
@@ -78,6 +79,7 @@ async function restore(said) {
   seed.value = asked.seed ?? null;
   length.value = asked.length ?? length.value;
   if (chain) main.restore(chain);
+  options.changes.value = asked.options ?? {};
   if (asked.shade in SHADES) shading.value = asked.shade;
   if (asked.view in VIEWS) view.value = asked.view;
   texts.value = [];
@@ -96,9 +98,10 @@ async function restore(said) {
 
 /** A record has one text and nothing of the page. @param {import("./record.js").Recorded} record */
 function fromPath({ path }) {
-  const { prompt, messages, max_tokens, seed, ...chain } = path[0];
+  const { prompt, messages, max_tokens, seed, ...rest } = path[0];
+  const said = (/** @type {boolean} */ own) => Object.fromEntries(Object.entries(rest).filter(([name]) => name in known().options === own));
   const listed = path.map((own, i) => ({ ...own, parent: i ? i - 1 : null }));
-  return { prompt, messages, seed, length: max_tokens, chain, texts: listed };
+  return { prompt, messages, seed, length: max_tokens, chain: said(false), options: said(true), texts: listed };
 }
 
 /** Open a record that was saved; resolves with its text. @param {import("./record.js").Recorded} record */

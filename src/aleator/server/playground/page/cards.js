@@ -81,7 +81,7 @@ class Folded extends Component {
 }
 
 /** Parameters of the end of the chain, and of the whole of it. */
-const LAST = ["mirostat", "draw", "ignore_eos", "numerics"];
+const LAST = ["mirostat", "draw", "ignore_eos", "numerics", "phases"];
 
 /** What stands before the order when it is asked for. */
 const FIRST = ["logit_bias", "bad_words", "no_repeat_ngram_size", "min_tokens", "allowed_token_ids"];

@@ -48,7 +48,7 @@ export const Control = watched(function ({ settings, name, error }) {
     control = html`<select aria-label=${name} onChange=${(/** @type {any} */ e) => settings.set(name, of.choices.find((each) => String(each) === e.currentTarget.value))}>
       ${of.choices.map((each) => html`<option value=${String(each)} selected=${each === value}>${String(each)}</option>`)}
     </select>`;
-  } else control = html`<input class="wide" aria-label=${name} value=${shown(value)} onChange=${(/** @type {any} */ e) => settings.set(name, read(e.currentTarget.value))} />`;
+  } else control = html`<input class="wide" aria-label=${name} value=${shown(value)} onChange=${(/** @type {any} */ e) => settings.set(name, of.type === "str" ? e.currentTarget.value : read(e.currentTarget.value))} />`;
   const help = `help-${settings.name}${name}`;
   return html`<div class="parameter ${changed ? "changed" : ""} ${wrong ? "wrong" : ""}" title=${of.described}>
     <span class="label">${name}</span>

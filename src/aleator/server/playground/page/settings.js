@@ -31,6 +31,7 @@ import { get } from "./api.js";
  * @typedef {object} Declared
  * @property {Sampler[]} samplers
  * @property {Record<string, Parameter>} parameters
+ * @property {Record<string, Parameter>} options  of a text
  * @property {Record<string, Parameter>} beams  options of a search
  * @property {Record<string, Record<string, any>>} presets
  * @property {string} default_preset
@@ -49,10 +50,10 @@ export async function load() {
 /** The declarations, once they are there. */
 export const known = () => /** @type {Declared} */ (declared.value);
 
-/** What is declared of a parameter, or of an option of beams. @param {string} name */
-export const declaration = (name) => known().parameters[name] ?? known().beams[name];
+/** What is declared of a parameter, or of an option of a text or of beams. @param {string} name */
+export const declaration = (name) => known().parameters[name] ?? known().options[name] ?? known().beams[name];
 
-/** One chain, or options of a search. */
+/** One chain, or options. */
 export class Settings {
   /** @param {string} name  of it, where a page has several */
   constructor(name = "") {

@@ -3,7 +3,8 @@
 import { Component } from "./vendor/preact.mjs";
 import { signal } from "./vendor/signals-core.mjs";
 import { post } from "./api.js";
-import { known, main } from "./settings.js";
+import { Control } from "./parameters.js";
+import { Settings, known, main } from "./settings.js";
 import { StepPanel } from "./step-panel.js";
 import { alone } from "./token.js";
 import { Hover, Legend, SHADES, TextView, shading } from "./text-view.js";
@@ -28,10 +29,14 @@ export function suggest(chat) {
   chats.value = chat;
 }
 
-const failed = signal(/** @type {Error | null} */ (null));
+const failed = signal(/** @type {any} */ (null));
+
+/** Options of the text that are offered, beside its length. */
+const OFFERED = ["stop", "stop_loops", "reasoning_budget", "reasoning_budget_message", "reasoning_budget_grace", "banned_strings", "banned_regex", "heal"];
+export const options = new Settings("text");
 
 /** Fields of a request from what is set now. */
-export const asked = () => ({ ...main.asked(seed.value), max_tokens: length.value });
+export const asked = () => ({ ...main.asked(seed.value), ...options.changes.value, max_tokens: length.value });
 
 /** How a text begins: fields of a request. */
 export const beginning = () => (chats.value ? { messages: turns.value } : { prompt: prompt.value });
@@ -42,7 +47,7 @@ export async function attempt(work) {
   try {
     return await work();
   } catch (error) {
-    failed.value = /** @type {Error} */ (error);
+    failed.value = error;
   }
 }
 
@@ -102,6 +107,8 @@ const Controls = watched(function () {
   const text = current.value;
   text?.reason.value;
   const writing = Boolean(text?.writing);
+  const error = failed.value;
+  const changed = Object.keys(options.changes.value);
   return html`<form class="controls" onSubmit=${(/** @type {Event} */ e) => (e.preventDefault(), begin())}>
     <${Beginning} label="Prompt" keep=${true} onEnter=${begin} />
     <div class="row">
@@ -117,7 +124,9 @@ const Controls = watched(function () {
       </span>
       <${Choice} label="Speed" value=${String(pace.value)} options=${[["0", "as it comes"], ["10", "10 tokens a second"], ["2", "2 tokens a second"]]} onChange=${(/** @type {string} */ v) => (pace.value = Number(v))} />
     </div>
-    <${Problem} error=${failed.value} />
+    <details class="options" open=${OFFERED.includes(error?.param)}><summary>Ends, bans, reasoning${changed.length ? `: ${changed.join(", ")}` : ""}</summary>
+      <div>${OFFERED.map((name) => html`<${Control} key=${name} settings=${options} name=${name} error=${error} />`)}</div></details>
+    ${!OFFERED.includes(error?.param) && html`<${Problem} error=${error} />`}
   </form>`;
 });
 
