@@ -19,6 +19,7 @@ EXECUTED = (
     "chat",
     "device",
     "engine",
+    "evaluation",
     "grammar",
     "kv-cache",
     "llama-cpp",

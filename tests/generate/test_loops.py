@@ -15,6 +15,7 @@ from aleator.engine.replay import Record, differences, make_again
 from aleator.engine.verify import verify
 from aleator.generate.loops import USUAL, LoopDetector, loop_limits
 from aleator.samplers import Temperature
+from tests.chat import templates
 
 LIMITS = (USUAL["repeats"], USUAL["min_tokens"])
 GREEDY: dict[str, Any] = {"temperature": 0, "max_tokens": 400, "ignore_eos": True}
@@ -272,6 +273,27 @@ def test_it_is_made_again_from_its_record(model: LanguageModel) -> None:
     assert record.made is not None
     assert differences(record.made, again) == []
     assert again.stop_reason == "loop"
+
+
+def test_what_vllm_s_loop_break_of_reasoning_asks(model: LanguageModel) -> None:
+    """vLLM #52677 counts the reasoning's tokens alone, and forces the end of the reasoning; ours ends the text."""
+    messages = [{"role": "user", "content": "Speak."}]
+    asked: dict[str, Any] = {**GREEDY, "chat_template": templates.DEEPSEEK, "stop_loops": {}}
+    stuck = model.chat(messages, **asked)
+    n = len(stuck.tokens)
+    assert (stuck.stop_reason, found(stuck.tokens, *LIMITS)) == ("loop", n)
+    assert stuck.message.reasoning_content
+    assert not stuck.message.content
+    assert model.chat(messages, **asked, spec_type="ngram").tokens == stuck.tokens
+    # With a budget the answer comes; with a stretch at another temperature the reasoning goes on.
+    bounded = model.chat(messages, **asked, reasoning_budget=n - 1)
+    assert bounded.tokens[: n - 1] == stuck.tokens[:-1]
+    assert bounded.message.content
+    warm = model.chat(messages, **{**asked, "stop_loops": {"temperature": 1.5}, "seed": 1})
+    assert (warm.tokens[:n], warm.stop_reason) == (stuck.tokens, "length")
+    # What is no exact cycle is none there either, and the mark between reasoning and answer cuts one.
+    assert found([1, 2, 3] * 2 + [9] + [1, 2, 3] * 2, 3, 1) == 0
+    assert found([each for i in range(9) for each in (1, 2, 100 + i)], 3, 1) == 0
 
 
 WARM: dict[str, Any] = {"repeats": 3, "min_tokens": 24, "temperature": 1.5, "for": 8}
