@@ -14,10 +14,12 @@ from aleator.cli import main
 from aleator.cli.arguments import Parser
 from aleator.cli.sampling import add_sampling_options, sampling_arguments
 from aleator.core.errors import ParameterError
+from aleator.core.options import declarations
 from aleator.core.parameter import ENGINES, Off, Parameter, spoken
+from aleator.generate.options import GenerateOptions
 from aleator.integrations.settings import sampling_params
 from aleator.samplers.as_json import params_from_json
-from aleator.samplers.params import PARAMETERS, in_range
+from aleator.samplers.params import ALL, PARAMETERS, in_range
 
 NUMBERS = [p for p in PARAMETERS.values() if p.type in (int, float)]
 
@@ -62,6 +64,30 @@ def test_what_is_declared() -> None:
         assert p.check(off.value) == off.value
         assert off.engines
         assert set(off.engines) <= set(ENGINES)
+
+
+BOUNDED = [p for p in {**ALL, **declarations(GenerateOptions)}.values() if p.most is not None]
+
+
+def test_lists_have_a_bound() -> None:
+    assert {p.name for p in BOUNDED} == {
+        "stop",
+        "banned_strings",
+        "banned_regex",
+        "bad_words",
+        "dry_sequence_breakers",
+    }
+    for p in BOUNDED:
+        most = p.most or 0
+        assert p.as_json_schema()["maxItems"] == most
+        assert len(p.check([f"w{i}" for i in range(most)])) == most
+        with pytest.raises(ParameterError, match=f"give at most {most}") as refused:
+            p.check([f"w{i}" for i in range(most + 1)])
+        assert refused.value.parameter == p.name
+    for name in ("stop", "banned_strings"):
+        with pytest.raises(ParameterError, match="a text of 1001 characters") as refused:
+            GenerateOptions(**{name: "x" * 1001})
+        assert refused.value.parameter == name
 
 
 @each

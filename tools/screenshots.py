@@ -83,6 +83,15 @@ def constrain(page: Browser) -> None:
     page.script("scrollTo(0, 0)")
 
 
+def beams(page: Browser) -> None:
+    """Four beams, and the way of the best text."""
+    page.view("beams")
+    page.fill("input[aria-label='num_return_sequences']", "3\t")
+    page.button("Search")
+    page.shows("main [role=status]", "ended by")
+    page.script("scrollTo(0, 0)")
+
+
 def cache(page: Browser) -> None:
     """Forks, a hole, and a slide."""
     page.view("cache")
@@ -147,7 +156,7 @@ def recorded(address: str, folder: Path) -> None:
     )
 
 
-SCENES: tuple[Callable[[Browser], None], ...] = (write, chain, compare, constrain, cache)
+SCENES: tuple[Callable[[Browser], None], ...] = (write, chain, compare, constrain, beams, cache)
 
 
 def main() -> int:
@@ -164,7 +173,7 @@ def main() -> int:
     given.folder.mkdir(parents=True, exist_ok=True)
     model = aleator.load(n_threads=1)
     with (
-        model.engine(n_seq_max=2) as engine,
+        model.engine(n_seq_max=4) as engine,
         served(Service(model, engine, ServerOptions())) as (address, _),
         Browser() as page,
     ):

@@ -269,7 +269,8 @@ class GenerateKeywords(SamplingKeywords, total=False):
     default: -1)."""
 
     stop: str | Iterable[str]
-    """End before this text, which is not part of it; several may be given (default: none)."""
+    """End before this text, which is not part of it; several may be given (at most 512; default:
+    none)."""
 
     stop_loops: Mapping[str, float] | Iterable[float] | str | None
     """End a text that repeats itself: its last tokens are so many repeats of one cycle (repeats)
@@ -319,12 +320,12 @@ class GenerateKeywords(SamplingKeywords, total=False):
 
     banned_strings: str | Iterable[str]
     """Texts that never occur: where one does, it is taken back and drawn anew; several may be given
-    (default: none)."""
+    (at most 512; default: none)."""
 
     banned_regex: str | Mapping[str, object] | Iterable[object]
     """Regular expressions (RE2's) that nothing in the text matches: a match is taken back and drawn
     anew; several may be given; {"regex": ..., "probability": 0.5} bans a match with that
-    probability (default: none)."""
+    probability (at most 512; default: none)."""
 
     guidance_scale: float
     """How far to move away from what the negative prompt makes of the same text; 1: not at all (0
@@ -385,7 +386,8 @@ class BatchKeywords(TypedDict, total=False):
     default: -1)."""
 
     stop: str | Iterable[str]
-    """End before this text, which is not part of it; several may be given (default: none)."""
+    """End before this text, which is not part of it; several may be given (at most 512; default:
+    none)."""
 
     stop_loops: Mapping[str, float] | Iterable[float] | str | None
     """End a text that repeats itself: its last tokens are so many repeats of one cycle (repeats)
@@ -435,12 +437,12 @@ class BatchKeywords(TypedDict, total=False):
 
     banned_strings: str | Iterable[str]
     """Texts that never occur: where one does, it is taken back and drawn anew; several may be given
-    (default: none)."""
+    (at most 512; default: none)."""
 
     banned_regex: str | Mapping[str, object] | Iterable[object]
     """Regular expressions (RE2's) that nothing in the text matches: a match is taken back and drawn
     anew; several may be given; {"regex": ..., "probability": 0.5} bans a match with that
-    probability (default: none)."""
+    probability (at most 512; default: none)."""
 
     guidance_scale: float | Sequence[float]
     """How far to move away from what the negative prompt makes of the same text; 1: not at all (0
@@ -742,7 +744,8 @@ class BeamKeywords(SamplingKeywords, total=False):
     default: -1)."""
 
     stop: str | Iterable[str]
-    """End before this text, which is not part of it; several may be given (default: none)."""
+    """End before this text, which is not part of it; several may be given (at most 512; default:
+    none)."""
 
     parse_special: bool
     """Read names of control tokens in the prompt as those tokens; not for text of strangers

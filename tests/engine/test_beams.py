@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import weakref
 from pathlib import Path
 from typing import Any
@@ -54,13 +55,11 @@ def test_they_are_those_of_the_model(model: aleator.LanguageModel, engine: aleat
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_the_ways_of_the_texts_are_noted(
-    engine: aleator.Engine, options: dict[str, Any]
-) -> None:
+def test_the_ways_of_the_texts_are_noted(engine: aleator.Engine, options: dict[str, Any]) -> None:
     search = engine.beams(PROMPT, max_tokens=9, noted=True, **options)
     steps = search.steps
     n = options["num_beams"]
-    for before, beams_left in zip(steps, steps[1:], strict=False):
+    for before, beams_left in itertools.pairwise(steps):
         on = [each.done for each in before].count(False)
         assert 0 < on <= n
         assert {each.parent for each in beams_left} <= set(range(on))

@@ -41,9 +41,7 @@ REWRITTEN = ("banned_strings", "banned_regex")
 
 
 @pytest.mark.parametrize("name", ALONE)
-def test_a_text_is_the_same_in_any_company(
-    model: LanguageModel, tmp_path: Path, name: str
-) -> None:
+def test_a_text_is_the_same_in_any_company(model: LanguageModel, tmp_path: Path, name: str) -> None:
     asked: dict[str, Any] = {"preset": "neutral", "seed": 5, "max_tokens": 24, **ALONE[name]}
     drawn: list[int] = []
 

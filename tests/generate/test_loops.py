@@ -276,7 +276,7 @@ def test_it_is_made_again_from_its_record(model: LanguageModel) -> None:
 
 
 def test_what_vllm_s_loop_break_of_reasoning_asks(model: LanguageModel) -> None:
-    """vLLM #52677 counts the reasoning's tokens alone, and forces the end of the reasoning; ours ends the text."""
+    """vLLM #52677 counts the tokens of the reasoning alone, and forces its end; ours ends the text."""
     messages = [{"role": "user", "content": "Speak."}]
     asked: dict[str, Any] = {**GREEDY, "chat_template": templates.DEEPSEEK, "stop_loops": {}}
     stuck = model.chat(messages, **asked)

@@ -184,9 +184,7 @@ def test_beams_grow_step_by_step(page: Browser, model: aleator.LanguageModel) ->
     page.button("Search")
     page.shows("[role=status]", "ended by")
     drawn = [each.text for each in page.all(".found .text")]
-    wanted = model.beams(
-        "ROMEO:\n", num_return_sequences=2, max_tokens=12, stochastic=True, seed=7
-    )
+    wanted = model.beams("ROMEO:\n", num_return_sequences=2, max_tokens=12, stochastic=True, seed=7)
     assert [each.score for each in wanted] == sorted((each.score for each in wanted), reverse=True)
     shown = [each.text for each in page.all(".found button")]
     assert shown == [f"{i}. score {each.score:.4f}" for i, each in enumerate(wanted, 1)]

@@ -12,6 +12,7 @@ import pytest
 from golden_rows import row
 from numpy.typing import NDArray
 
+from aleator import LanguageModel
 from aleator import samplers as S
 from aleator.core import host
 from aleator.core.errors import LogitsError, ParameterError
@@ -470,3 +471,31 @@ def test_references_are_portable() -> None:
         S.SamplerChain([S.Dist(1)], numerics="exact")
     with pytest.raises(ParameterError, match="numerics"):
         S.SamplingParams(numerics="exact")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("top_h", 0.4),
+        ("p_less", "on"),
+        ("min_k_tau", 3.0),
+        ("top_a", 0.2),
+        ("epsilon_cutoff", 0.1),
+        ("eta_cutoff", 0.1),
+        ("smoothing_factor", 0.3),
+        ("min_tokens", 2),
+        ("no_repeat_ngram_size", 2),
+        ("bad_words", [[1, 2]]),
+        ("allowed_token_ids", [1, 2]),
+        ("draw", "gumbel"),
+        ("top_k_limit", 5),
+        ("repetition_per", "occurrence"),
+        ("mass", "full"),
+    ],
+)
+def test_what_llama_cpp_lacks_is_named(model: LanguageModel, name: str, value: Any) -> None:
+    more: dict[str, Any] = {"top_p": 0.5, "top_k": 9, "repetition_penalty": 1.5, "min_keep": 2}
+    params = S.SamplingParams(**{**more, name: value}, numerics="llama.cpp")
+    with pytest.raises(ParameterError, match="numerics='portable'") as refused:
+        params.chain(model.tokenizer)
+    assert refused.value.parameter == name

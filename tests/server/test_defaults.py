@@ -72,6 +72,10 @@ def test_other_defaults_that_do_not_fit_are_left_out(make_client: MakeClient) ->
     assert options(spoken)["phases"]
     assert options(spoken, numerics="llama.cpp").get("phases") is None
     assert options(make_client(defaults={"top_k": 7}), samplers=["top_p"]).get("top_k", 0) != 7
+    cut = make_client(defaults={"min_k_tau": 3.0, "min_tokens": 2})
+    assert options(cut)["min_k_tau"] == 3.0
+    left = options(cut, numerics="llama.cpp")  # which has neither
+    assert left.keys().isdisjoint({"min_k_tau", "min_tokens"})
 
 
 @pytest.mark.parametrize(
@@ -81,6 +85,13 @@ def test_other_defaults_that_do_not_fit_are_left_out(make_client: MakeClient) ->
         ({"banned_strings": ["x"]}, {"reasoning_budget": 5}, "banned_strings", "banned_strings"),
         ({"samplers": ["top_k"]}, {"min_p": 0.1}, "min_p", "samplers"),
         ({"mirostat": 2}, {"draw": "gumbel"}, "draw", "mirostat"),
+        ({"bad_words": [[5]]}, {"numerics": "llama.cpp"}, "bad_words", "bad_words"),
+        (
+            {"allowed_token_ids": [5, 6]},
+            {"numerics": "llama.cpp"},
+            "allowed_token_ids",
+            "allowed_token_ids",
+        ),
         ({"numerics": "llama.cpp"}, {"phases": {"answer": {"top_k": 1}}}, "phases", "numerics"),
         ({"context_shift": True}, {"guidance_scale": 2}, "guidance_scale", "context_shift"),
         ({"draw": "watermark", "watermark_key_file": KEY}, {"mirostat": 2}, "draw", "draw"),

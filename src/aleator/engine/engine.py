@@ -31,8 +31,8 @@ from aleator.engine.prompts import (
 from aleator.engine.request_handle import Action, RequestHandle, T
 from aleator.engine.request_states import RequestStateMaker
 from aleator.engine.stats import EngineStats, OnEnd
-from aleator.generate.beam_options import BeamOptions
 from aleator.generate.beam_generation import BeamGeneration
+from aleator.generate.beam_options import BeamOptions
 from aleator.generate.beams import cells_of_beams
 from aleator.generate.completion import Request
 from aleator.generate.context import Context, Prefixes

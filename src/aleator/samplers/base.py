@@ -135,7 +135,9 @@ class Sampler(Alone, ABC):
     adapts: ClassVar[bool] = False  # whether draws change what it does next, beyond the history
     since: int = 1  # the version of the portable numerics that last changed what it keeps or draws
     switch: ClassVar[Parameter | None] = None  # at its neutral value the sampler does nothing
-    asked_by: ClassVar[str] = ""  # the parameter of a text that asks for it, where it is not one of its own
+    asked_by: ClassVar[str] = (
+        ""  # the parameter of a text that asks for it, where it is not one of its own
+    )
     kernel: ClassVar[Callable[..., host.Sampler] | None] = None  # of native/samplers/NAME.cpp
     llama_kernel: ClassVar[Callable[..., host.LlamaSampler] | None] = None  # native/llama/NAME.cpp
 

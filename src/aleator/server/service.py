@@ -223,7 +223,7 @@ class Service:
         server's.
         """
         left, defaults = dict(options), self._defaults.keys() - given.keys()
-        firm = {*CONSTRAINTS, *BANS, "draw"}
+        firm = {*CONSTRAINTS, *BANS, "bad_words", "allowed_token_ids", "draw"}
         while True:
             try:
                 return make(left)

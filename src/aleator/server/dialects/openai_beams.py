@@ -8,8 +8,8 @@ from typing import Any
 from aleator.core.errors import ParameterError
 from aleator.core.options import Option, declarations
 from aleator.engine.prompts import GENERATION
-from aleator.generate.beam_options import BeamOptions
 from aleator.generate.beam_generation import BeamGeneration
+from aleator.generate.beam_options import BeamOptions
 from aleator.generate.generation import Generation
 from aleator.server.errors import ApiError
 from aleator.server.fields import MOST_COMPLETIONS, Body, Field, switch, whole

@@ -76,9 +76,7 @@ class Playground:
     def chat(self, messages: Any, options: Mapping[str, Any]) -> PreparedChat:
         """A chat ready to be answered."""
         self.service.grammars.try_out(options)
-        return prepare_chat(
-            ChatPrompt(messages), self.service.chat_format, self.tokenizer, options
-        )
+        return prepare_chat(ChatPrompt(messages), self.service.chat_format, self.tokenizer, options)
 
     @readable()
     def begin(self, own: Mapping[str, Any], options: Mapping[str, Any]) -> Recording:
