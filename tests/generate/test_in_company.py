@@ -12,7 +12,7 @@ from aleator import LanguageModel, SamplerChain, WatermarkKey
 from aleator.engine.replay import Record, make_again
 from aleator.engine.verify import verify
 
-PROMPT = "ROMEO: <think>\nWhat"
+PROMPT = "ROMEO: <think>\nI th"
 KEY = WatermarkKey(b"a key for tests only")
 ALONE: dict[str, dict[str, Any]] = {
     "phases": {"phases": {"thinking": {"top_k": 5}, "answer": {"temperature": 1.4}}, "reasoning_budget": 9},

@@ -290,7 +290,7 @@ def test_what_vllm_s_loop_break_of_reasoning_asks(model: LanguageModel) -> None:
     assert bounded.tokens[: n - 1] == stuck.tokens[:-1]
     assert bounded.message.content
     warm = model.chat(messages, **{**asked, "stop_loops": {"temperature": 1.5}, "seed": 1})
-    assert (warm.tokens[:n], warm.stop_reason) == (stuck.tokens, "length")
+    assert (warm.tokens[:n], len(warm.tokens) > n) == (stuck.tokens, True)
     # What is no exact cycle is none there either, and the mark between reasoning and answer cuts one.
     assert found([1, 2, 3] * 2 + [9] + [1, 2, 3] * 2, 3, 1) == 0
     assert found([each for i in range(9) for each in (1, 2, 100 + i)], 3, 1) == 0

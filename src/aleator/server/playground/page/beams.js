@@ -127,9 +127,9 @@ export const Beams = watched(function () {
         <label class="field"><span>Seed, for stochastic</span><input type="number" min="-1" step="1" value=${seed.value ?? ""} placeholder="random" onInput=${(/** @type {any} */ e) => (seed.value = e.currentTarget.value === "" ? null : Number(e.currentTarget.value))} /></label>
         <${Choice} label="Probabilities" value=${samplers.value} options=${[["model", "of the model"], ["chain", `of the chain: ${main.words}`]]} onChange=${(/** @type {string} */ v) => (samplers.value = v)} hint="the view Chain changes the chain" />
       </div>
+      <div class="row">${running ? html`<button type="button" class="primary" onClick=${stop}>Stop</button>` : html`<button type="submit" class="primary">Search</button>`}</div>
       <div>${Object.keys(beams).map((name) => html`<${Control} key=${name} settings=${settings} name=${name} error=${error} />`)}</div>
       ${error && !(error.param in beams) && html`<${Problem} error=${error} />`}
-      <div class="row">${running ? html`<button type="button" class="primary" onClick=${stop}>Stop</button>` : html`<button type="submit" class="primary">Search</button>`}</div>
     </form>
     <div class="main"><${Result} /></div>
   </div>`;
