@@ -17,9 +17,10 @@ from aleator import ContextFull, LanguageModel, ParameterError, SamplingParams
 from aleator.core.errors import Aborted
 from aleator.core.philox import stream, uniform64
 from aleator.generate import Batch, Context
+from aleator.generate.beam_chain import ranked
 from aleator.generate.beam_noise import follower, gumbel, with_maximum
 from aleator.generate.beam_options import BeamOptions
-from aleator.generate.beams import Beam, BeamSearch, ranked
+from aleator.generate.beams import Beam, BeamSearch
 from aleator.generate.completion import Completion, Request
 from aleator.generate.logprobs import log_softmax
 from aleator.generate.options import GenerateOptions
@@ -243,7 +244,7 @@ def test_equal_scores_stand_by_beam_and_token() -> None:
 
 def test_ties_of_a_whole_search(model: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "aleator.generate.beams.log_softmax", lambda z: np.full(len(z), -math.log(len(z)))
+        "aleator.generate.beam_chain.log_softmax", lambda z: np.full(len(z), -math.log(len(z)))
     )
     found = model.beams(PROMPT, num_beams=3, num_return_sequences=3, max_tokens=2, top_k=4)
     prompt = model.prompt_tokens(PROMPT)
@@ -458,6 +459,8 @@ def test_too_few_or_used_sequences_are_refused(model: LanguageModel) -> None:
         ({"xtc_probability": 0.5}, "xtc_probability", "xtc draws"),
         ({"mirostat": 1}, "mirostat", "leave it out"),
         ({"mirostat": 2}, "mirostat", "leave it out"),
+        ({"draw": "gumbel"}, "draw", "beams draw none"),
+        ({"phases": {"answer": {"draw": "gumbel"}}}, "draw", "beams draw none"),
         ({"adaptive_target": 0.5}, "adaptive_target", "leave it out"),
         ({"numerics": "llama.cpp"}, "numerics", "give 'portable'"),
         ({"max_tokens": 0}, "max_tokens", "1 or more"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -165,6 +166,26 @@ def test_tokens_that_end_texts_by_the_server_s_options_end_beams(
     assert (
         made["choices"] == alone["choices"] != make_client().made(COMPLETIONS, **BEAMS)["choices"]
     )
+
+
+def test_what_a_server_bans_or_marks_is_not_evaded(
+    make_client: MakeClient, model: aleator.LanguageModel
+) -> None:
+    key = Path(__file__).parents[1] / "golden" / "watermark_key.txt"
+    for defaults, named in (
+        ({"banned_strings": ["th"]}, "banned_strings"),
+        ({"banned_regex": "th"}, "banned_regex"),
+        ({"draw": "watermark", "watermark_key_file": key}, "draw"),
+    ):
+        error = make_client(defaults=defaults).refused(COMPLETIONS, **BEAMS)
+        assert error["param"] == "use_beam_search"
+        assert f"started with {named}" in error["message"]
+    found = model.beams("ROMEO:", num_beams=2, num_return_sequences=2, max_tokens=8)
+    word = found[0].tokens[1]
+    held = make_client(defaults={"bad_words": [[word]]}).made(
+        COMPLETIONS, **BEAMS, return_token_ids=True
+    )
+    assert all(word not in each["token_ids"] for each in held["choices"])
 
 
 def test_a_search_that_is_cut_off_is_an_error(client: Client) -> None:

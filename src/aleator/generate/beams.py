@@ -10,7 +10,6 @@ are algorithm 1 of Kool et al. (:mod:`aleator.generate.beam_noise`).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -22,27 +21,16 @@ from typing import Any
 import numpy as np
 
 from aleator.cache.cache import Cache
-from aleator.core.arrays import Doubles, Int32s
 from aleator.core.errors import ParameterError
 from aleator.core.records import dataclass
+from aleator.generate.beam_chain import check_chain, distribution, ranked
 from aleator.generate.beam_noise import follower, gumbel, with_maximum
 from aleator.generate.beam_options import BeamOptions
 from aleator.generate.complete_grammar import Work, finish
 from aleator.generate.completion import Completion, Request, too_long
 from aleator.generate.context import Batch, Context, Prefixes
-from aleator.generate.logprobs import log_softmax, top_logprobs
+from aleator.generate.logprobs import top_logprobs
 from aleator.samplers import SamplerChain
-from aleator.samplers.candidates import Candidates
-
-COLDEST = 1e-5
-"""A temperature up to this leaves one token."""
-DRAWING = {
-    "xtc": "xtc_probability",
-    "mirostat": "mirostat",
-    "mirostat_v2": "mirostat",
-    "adaptive_p": "adaptive_target",
-}
-"""Samplers that draw, or adapt to what was drawn, and the parameter that turns each on."""
 
 NewCompletion = Callable[[SamplerChain], Completion]
 """Makes an empty completion, whose chain has accepted the tokens that it will be given."""
@@ -120,49 +108,6 @@ class Grown:
 
 Way = tuple[float, Hypothesis, int, float]
 """How a beam may go on: the order of what comes of it, the beam, a token, and its log-probability."""
-
-
-def check_chain(chain: SamplerChain, temperature: float) -> None:
-    """Refuse a chain with samplers that draw, and what leaves beams nothing to choose from."""
-    if chain.numerics != "portable":
-        raise ParameterError(
-            "numerics",
-            f"numerics={chain.numerics!r} draws whenever it is applied, and beams need probabilities: give "
-            "'portable'",
-        )
-    for sampler in chain.members:
-        if sampler.name in DRAWING and not sampler.neutral:
-            raise ParameterError(
-                DRAWING[sampler.name],
-                f"{DRAWING[sampler.name]}: {sampler.name} draws, or adapts to what was drawn, so beams have no "
-                "probabilities under it: leave it out",
-            )
-    if temperature <= COLDEST:
-        raise ParameterError(
-            "temperature",
-            f"temperature={temperature:g} leaves one token, and beams nothing to choose from: leave it out, or "
-            f"give more than {COLDEST:g} (default: 1)",
-        )
-
-
-def distribution(chain: SamplerChain, row: Any) -> tuple[Int32s, Doubles]:
-    """The ids that a chain leaves of logits [V], ascending, and their natural-log probabilities."""
-    candidates = Candidates(row)
-    chain.apply(candidates)
-    return candidates.ids, log_softmax(candidates.logits)
-
-
-def ranked(scores: Doubles, first: int) -> Iterator[int]:
-    """The places of scores [n] above -inf, best first, equal ones in order; ``first`` are found at once."""
-    bound, n = math.inf, first
-    while n:
-        n = min(n, len(scores))
-        least = float(np.partition(scores, len(scores) - n)[len(scores) - n])
-        places = np.flatnonzero((scores >= least) & (scores < bound) & (scores > -math.inf))
-        yield from places[np.argsort(-scores[places], kind="stable")].tolist()
-        if n == len(scores):
-            return
-        bound, n = least, 4 * n
 
 
 class BeamSearch:

@@ -52,6 +52,8 @@ from aleator.server.options import ServerOptions
 R = TypeVar("R")
 OF_SEARCH = frozenset({*BEAM_OPTIONS, *SAMPLING, "preset"})
 """Options of a request that a search of beams has, too."""
+FIRM = ("bad_words", "allowed_token_ids")
+"""Samplers of a server that say what a text must obey."""
 MOST_KEPT = 16 * 2**20
 """Bytes of the masks of kept tokens that a response may have, before they are written as text."""
 
@@ -223,7 +225,7 @@ class Service:
         server's.
         """
         left, defaults = dict(options), self._defaults.keys() - given.keys()
-        firm = {*CONSTRAINTS, *BANS, "bad_words", "allowed_token_ids", "draw"}
+        firm = {*CONSTRAINTS, *BANS, *FIRM, "draw"}
         while True:
             try:
                 return make(left)
@@ -342,13 +344,25 @@ class Service:
             )
         return tokens
 
+    def _check_beams(self) -> None:
+        """Refuse a search where the server's own options ban or mark what searches would not."""
+        held = [name for name in BANS if self._defaults.get(name)]
+        held += ["draw"] if self._defaults.get("draw") in KEYED else []
+        if held:
+            raise ParameterError(
+                "use_beam_search",
+                f"use_beam_search: this server was started with {' and '.join(held)}, which beams do not obey: "
+                "leave it out",
+            )
+
     def _completed(
         self, given: Mapping[str, Any], namespace: str, tools: bool = False, beams: bool = False
     ) -> dict[str, Any]:
         """Options of a request with the defaults of the server, and a seed."""
         defaults = dict(self._defaults)
         if beams:  # the model's own probabilities, whatever samplers others have
-            known = (*BEAM_OPTIONS, *CONSTRAINTS, "seed", "stop_token_ids")
+            self._check_beams()
+            known = (*BEAM_OPTIONS, *CONSTRAINTS, *FIRM, "seed", "stop_token_ids")
             defaults = {k: v for k, v in defaults.items() if k in known}
         if tools or constrained(given):
             defaults = {k: v for k, v in defaults.items() if k not in CONSTRAINTS}
