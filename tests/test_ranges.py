@@ -86,7 +86,7 @@ def test_lists_have_a_bound() -> None:
         assert refused.value.parameter == p.name
     for name in ("stop", "banned_strings"):
         with pytest.raises(ParameterError, match="a text of 1001 characters") as refused:
-            GenerateOptions(**{name: "x" * 1001})
+            GenerateOptions.of({name: "x" * 1001})
         assert refused.value.parameter == name
 
 

@@ -5,6 +5,7 @@ import json
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -213,15 +214,18 @@ def test_options_of_a_second_text(aleator: Command, words: list[str], message: s
 def test_options_of_the_text(aleator: Command, model: LanguageModel, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     words = ("explain", "-p", "ROMEO: <think>\nWhat", "--seed", "3", "-n", "16", "--json")
-    for flags, options in (
-        (("--reasoning-budget", "4", "--reasoning-budget-message", "So."), {"reasoning_budget": 4}),
+    cases: list[tuple[tuple[str, ...], dict[str, Any]]] = [
+        (
+            ("--reasoning-budget", "4", "--reasoning-budget-message", "So."),
+            {"reasoning_budget": 4, "reasoning_budget_message": "So."},
+        ),
         (("--banned-string", "th", "--html", str(page)), {"banned_strings": ["th"]}),
         (("--heal",), {"heal": True}),
         (("--stop-loops", "2,4", "--top-k", "1"), {"stop_loops": (2, 4), "top_k": 1}),
-    ):
+    ]
+    for flags, options in cases:
         told = json.loads(aleator(*words, *flags).out)
-        asked = {**options, **({"reasoning_budget_message": "So."} if "So." in flags else {})}
-        made = model.generate("ROMEO: <think>\nWhat", seed=3, max_tokens=16, **asked)
+        made = model.generate("ROMEO: <think>\nWhat", seed=3, max_tokens=16, **options)
         assert told["text"] == made.text
         assert len(told["steps"]) == len(made.tokens)
     assert page.exists()

@@ -15,6 +15,7 @@ from make_models import SPECS, write_model
 import aleator
 from aleator.core.errors import ContextFull, ParameterError
 from aleator.generate import Context, beams
+from aleator.generate.beam_chain import distribution
 from tests.engine.engines import loop_of, wait_until_idle
 
 PROMPT = "ROMEO:\nWhat"
@@ -161,7 +162,7 @@ def test_ends_from_outside_leave_no_texts(
 def test_an_error_ends_its_search_alone(
     model: aleator.LanguageModel, engine: aleator.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls, distribution = [0], beams.distribution
+    calls = [0]
 
     def third_fails(chain: Any, row: Any) -> Any:
         calls[0] += 1

@@ -284,8 +284,8 @@ def test_what_vllm_s_loop_break_of_reasoning_asks(model: LanguageModel) -> None:
     assert (stuck.stop_reason, found(stuck.tokens, *LIMITS)) == ("loop", n)
     assert stuck.message.reasoning_content
     assert not stuck.message.content
-    assert model.chat(messages, **asked, spec_type="ngram").tokens == stuck.tokens
     # With a budget the answer comes; with a stretch at another temperature the reasoning goes on.
+    asked["max_tokens"] = n + 9
     bounded = model.chat(messages, **asked, reasoning_budget=n - 1)
     assert bounded.tokens[: n - 1] == stuck.tokens[:-1]
     assert bounded.message.content
