@@ -158,6 +158,26 @@ def test_a_text_is_constrained_and_a_fault_shown(page: Browser) -> None:
     page.shows("button", "Show line 2")
 
 
+def test_a_text_has_options(page: Browser, model: aleator.LanguageModel) -> None:
+    page.click(".options summary")
+    page.fill("input[aria-label='banned_strings']", "th\t")
+    page.fill("input[aria-label='stop_loops']", "1,4\t")
+    page.button("Write")
+    page.shows(".options .wrong", "repeats=1 is out of range")
+    page.click("[aria-label='stop_loops as the preset has it']")
+    write(page, 12)
+    wanted = model.generate(
+        "ROMEO:\n", preset="llama.cpp", seed=7, max_tokens=12, banned_strings="th"
+    )
+    shown = [model.vocab.token_bytes(t).decode().replace("\n", "↵") for t in wanted.tokens]
+    assert tokens(page) == shown
+    assert page.text(".options summary").endswith(": banned_strings")
+    page.open(page.script("return import('/playground/address.js').then((a) => a.link())"))
+    page.shows(".status", "12 tokens, ended by")
+    assert tokens(page) == shown
+    assert page.text(".options summary").endswith(": banned_strings")
+
+
 def test_beams_grow_step_by_step(page: Browser, model: aleator.LanguageModel) -> None:
     page.view("beams")
     page.fill("input[aria-label='num_return_sequences']", "2\t")

