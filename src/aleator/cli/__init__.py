@@ -101,6 +101,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         complain(message_of(error))
         return exit_code(error)
+    finally:
+        gc.enable()
 
 
 def _hurry() -> None:
