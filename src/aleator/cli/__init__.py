@@ -102,7 +102,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         complain(message_of(error))
         return exit_code(error)
     finally:
-        gc.enable()
+        if argv is None:
+            gc.enable()
 
 
 def _hurry() -> None:
