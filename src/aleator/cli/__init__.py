@@ -103,6 +103,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         complain(message_of(error))
         return exit_code(error)
+    finally:
+        if argv is None:
+            gc.enable()
 
 
 def _hurry() -> None:
