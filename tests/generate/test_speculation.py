@@ -171,9 +171,9 @@ def test_a_draft_model_guesses_for_several_texts_in_one_batch(
     batches: list[int] = []
     decode = shared.context.decode
 
-    def counted(batch: Batch) -> Any:
+    def counted(batch: Batch, draw: Any = None) -> Any:
         batches.append(len(batch))
-        return decode(batch)
+        return decode(batch, draw)
 
     shared.context.decode = counted  # type: ignore[method-assign]
     drafts = [Draft(*each) for each in zip(models, texts, wanted, strict=True)]

@@ -111,8 +111,9 @@ class ModelRunner:
 
     def logits(self, batch: Batch, draw: Draw | None = None) -> Logits:
         """Logits [n, V] of the wanted tokens, without rows of the output matrix that stand for no token."""
-        rows: Logits = self.context.decode(batch, draw)[:, : self._n_tokens]
-        return rows
+        decode = self.context.decode
+        rows: Logits = decode(batch) if draw is None else decode(batch, draw)
+        return rows[:, : self._n_tokens]
 
     def step(self, rows: Sequence[Proposal], chunks: Sequence[Chunk] = ()) -> None:
         """Decode one batch, and sample from its logits.
