@@ -206,8 +206,9 @@ def test_shapes_are_checked(tmp_path: Path) -> None:
         ("norm_groups", 7, "ssm_norm"),
         ("state", state[:1].copy(), "rows of states"),
     ):
+        wrong: dict[str, Any] = {name: value}
         with pytest.raises(ValueError, match=message):
-            add(**{name: value})
+            add(**wrong)
 
 
 if __name__ == "__main__":
