@@ -62,6 +62,12 @@ def draws(monkeypatch: pytest.MonkeyPatch) -> list[ChainDraw]:
     return made
 
 
+def small(folder: Path, name: str, n_layers: int) -> Path:
+    """A small model with so many layers."""
+    spec: Any = SMALL[name]
+    return write_any(folder / "m.gguf", replace(spec, n_layers=n_layers))
+
+
 def both(path: Path, **options: Any) -> list[LanguageModel]:
     """A model in native code and in Triton."""
     plain = aleator.load(path, **{"n_threads": 1, "n_ctx": 64, "prompt_cache": False, **options})
@@ -81,8 +87,7 @@ def made(model: LanguageModel, **options: Any) -> list[tuple[list[int], str, lis
 def test_a_step_draws(
     name: str, tmp_path: Path, graphs: list[RecordedGraph], draws: list[ChainDraw]
 ) -> None:
-    spec = replace(SMALL[name], n_layers=2)
-    plain, ours = both(write_any(tmp_path / "m.gguf", spec))
+    plain, ours = both(small(tmp_path, name, 2))
     assert made(ours, sampling_device="device") == made(plain)
     assert len(draws) == 2  # the first tokens come after the prompts
     assert all(each.made is not None for each in draws)
@@ -93,7 +98,7 @@ def test_a_step_draws(
 def test_several_steps_need_no_host(
     name: str, tmp_path: Path, graphs: list[RecordedGraph], draws: list[ChainDraw]
 ) -> None:
-    plain, ours = both(write_any(tmp_path / "m.gguf", replace(SMALL[name], n_layers=1)))
+    plain, ours = both(small(tmp_path, name, 1))
     several: dict[str, Any] = {"sampling_device": "device", "multi_step": 2}
     assert made(ours, **several) == made(plain)
     assert [each._fed for each in draws] == [False, True]
