@@ -88,25 +88,6 @@ class Grown:
     done: bool  # Whether it is complete
 
 
-@dataclass(frozen=True)
-class Grown:
-    """A beam that a step left; those that go on come first.
-
-    Attributes:
-        parent: Place of the beam that it goes on from, among those of the step before.
-        token: Its last token.
-        logprob: That token's natural-log probability.
-        order: As ``Hypothesis.order``.
-        done: Whether it is complete.
-    """
-
-    parent: int
-    token: int
-    logprob: float
-    order: float
-    done: bool
-
-
 Way = tuple[float, Hypothesis, int, float]
 """How a beam may go on: the order of what comes of it, the beam, a token, and its log-probability."""
 
