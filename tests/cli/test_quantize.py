@@ -84,6 +84,11 @@ def test_imatrix_refused(aleator: Command, tmp_path: Path, monkeypatch: pytest.M
     result = aleator("imatrix", "-p", "too short", "-o", out)
     assert (result.code, "fewer than one chunk" in result.err) == (2, True)
     assert not list(tmp_path.iterdir())
+    with monkeypatch.context() as patch:
+        once = lambda *args: (1 // (2 - n) for n in (1, 2))  # noqa: E731
+        patch.setattr("aleator.generate.imatrix.InputSums.read", once)
+        result = aleator("imatrix", "-f", TEXT, "-o", out, "-c", "64")
+        assert (result.code, "nothing is seen" in result.err) == (2, True)
     # What cannot be written is refused before the text is read, which may take hours.
     monkeypatch.delattr("aleator.generate.imatrix.InputSums.read")
     for name, code, message in (

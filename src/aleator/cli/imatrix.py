@@ -53,16 +53,17 @@ def run(arguments: argparse.Namespace) -> int:
     with ProgressBar("reading", "chunks") as bar:
         try:
             for done in sums.read(model.context(n_ctx), tokens, n_ctx, n_chunks, bos):
+                if not sums.found():
+                    raise ParameterError(
+                        "device",
+                        "nothing is seen: an importance matrix is made on the CPU, without --device",
+                    )
                 bar(done, n_chunks)
         except KeyboardInterrupt:
             if not done:
                 raise
             interrupted = True
     found = sums.found()
-    if not found:
-        raise ParameterError(
-            "device", "nothing was seen: an importance matrix is made on the CPU, without --device"
-        )
     write_imatrix(out, found, names, done, n_ctx)
     partial = [name for name, (_, rows) in found.items() if not rows.all()]
     if partial:
