@@ -67,7 +67,7 @@ struct Helpers {
 
   void observe(int together, int size, Nanoseconds took) {
     late_ = waited * together > took ? late_ + 1 : 0;
-    if (late_ == 0 && together == size && ++good_ == calm) pause_ = shortest;
+    if (late_ == 0 && together == size && good_ < calm && ++good_ == calm) pause_ = shortest;
     if (late_ < patience) return;
     late_ = good_ = 0;
     fewer_ = together - 1;
@@ -91,19 +91,29 @@ struct Pool::Team {
   void* data = nullptr;
   int together = 1;  // of the pool's threads those in the job, the first ones
   Helpers helpers;
-  bool stop = false;
   bool begun = false;        // a job has begun here; before, cursors are what a parent left
   std::exception_ptr error;  // of the thread that set `failing`
   std::atomic<bool> failing{false};
   static constexpr uint32_t numbered = 512;  // what a job's number is multiplied by
-  alignas(64) std::atomic<uint32_t> job{0};  // its number, and how many threads are in it
+  // Its number, and how many threads are in it; of the last one 0: it ends them.  One word, so that
+  // who was left out of a job cannot take a part of the next for one of that.
+  alignas(64) std::atomic<uint32_t> job{0};
   alignas(64) std::atomic<int> arrived{0};
   alignas(64) std::atomic<int> ended{0};  // threads, but thread 0, that are through with the job
   alignas(64) std::atomic<uint32_t> generation{0};
   std::atomic<bool> failed{false};  // `error` is there
 
+  void tell(int threads);
   void dismiss();
 };
+
+// What is written before a notification is ordered with the look for who sleeps, as by `release`
+// alone it is not on x86-64: a store could wait behind that look, and nobody be woken.
+template <class T>
+static void write_and_wake(std::atomic<T>& value, T now) {
+  value.store(now, std::memory_order_seq_cst);
+  value.notify_all();
+}
 
 Pool::Pool(int threads) : size_(threads) {
   require(threads >= 1 && threads <= max_threads, "a pool has 1 to ", max_threads, " threads, not ",
@@ -119,13 +129,15 @@ Pool::~Pool() {
   delete team;
 }
 
+void Pool::Team::tell(int threads) {
+  const uint32_t number = job.load(std::memory_order_relaxed) / numbered + 1;
+  write_and_wake(job, number * numbered + uint32_t(threads));
+}
+
 void Pool::Team::dismiss() {
-  stop = true;
-  job.fetch_add(1, std::memory_order_release);
-  job.notify_all();
+  tell(0);
   for (auto& thread : threads) thread.join();
   threads.clear();
-  stop = false;
 }
 
 void Pool::start(Team* team) {
@@ -135,10 +147,10 @@ void Pool::start(Team* team) {
       team->threads.emplace_back([this, team, t, first] {
         for (uint32_t seen = first;;) {
           wait_while(team->job, seen, idle_yields);
-          if (team->stop) return;
           seen = team->job.load(std::memory_order_acquire);
-          if (t >= int(seen % Team::numbered))
-            continue;  // nobody waits for it, or lets it see more
+          const int together = int(seen % Team::numbered);
+          if (together == 0) return;
+          if (t >= together) continue;  // nobody waits for it, or lets it see more
           perform(*team, team->body, team->data, t);
           team->ended.fetch_add(1, std::memory_order_release);
           team->ended.notify_one();
@@ -196,9 +208,7 @@ void Pool::work(Team* team, void (*body)(void*, int), void* data, Watch* watch) 
     if (team->threads.empty()) start(team);
     team->body = body;
     team->data = data;
-    const uint32_t number = team->job.load(std::memory_order_relaxed) / Team::numbered + 1;
-    team->job.store(number * Team::numbered + uint32_t(team->together), std::memory_order_release);
-    team->job.notify_all();
+    team->tell(team->together);
   }
   leads = this;
   perform(*team, body, data, 0);
@@ -239,8 +249,7 @@ void Pool::barrier() {
   if (team->arrived.fetch_add(1, std::memory_order_acq_rel) == team->together - 1) {
     team->arrived.store(0, std::memory_order_relaxed);
     reset_cursors();
-    team->generation.store(generation + 1, std::memory_order_release);
-    team->generation.notify_all();
+    write_and_wake(team->generation, generation + 1);
     return;
   }
   if (!team->failed.load(std::memory_order_relaxed))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
@@ -12,6 +13,7 @@ import pytest
 import aleator as package
 from aleator.cli import COMMANDS, exit_code, main, message_of
 from aleator.core import errors
+from aleator.models.hub.bundled import bundled_model
 from tests.cli.conftest import Command
 
 PROGRAM = [sys.executable, "-c", "import sys; from aleator.cli import main; sys.exit(main())"]
@@ -89,12 +91,22 @@ def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_ctrl_c_outside_of_generation(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(words: list[str]) -> int:
+    def interrupted(words: list[str], hurried: bool) -> int:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("aleator.cli.dispatch", interrupted)
     assert main([]) == 130
     assert capsys.readouterr().err == "aleator: error: interrupted\n"
+
+
+def test_a_program_that_calls_a_command_keeps_its_garbage_as_it_likes(aleator: Command) -> None:
+    gc.disable()
+    frozen = gc.get_freeze_count()
+    try:
+        assert aleator("model-info", str(bundled_model())).code == 0
+        assert (gc.isenabled(), gc.get_freeze_count()) == (False, frozen)
+    finally:
+        gc.enable()
 
 
 def test_version_and_help_load_little() -> None:

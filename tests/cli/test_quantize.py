@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -74,14 +75,43 @@ def test_imatrix(aleator: Command, tmp_path: Path) -> None:
     assert result.code == 0, result.err
     assert "lacks 1 tensors, such as token_embd.weight" in result.err
     assert GGUFFile(made).get("quantize.imatrix.chunks_count", 0) == 3
+    assert "is the file that is read" in aleator(*words[:2], out, *words[3:]).err
 
 
-def test_imatrix_refused(aleator: Command, tmp_path: Path) -> None:
+def test_imatrix_refused(aleator: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = str(tmp_path / "i.gguf")
     assert "no output is given" in aleator("imatrix", "-f", TEXT).err
     result = aleator("imatrix", "-p", "too short", "-o", out)
     assert (result.code, "fewer than one chunk" in result.err) == (2, True)
     assert not list(tmp_path.iterdir())
+    with monkeypatch.context() as patch:
+        once = lambda *args: (1 // (2 - n) for n in (1, 2))  # noqa: E731
+        patch.setattr("aleator.generate.imatrix.InputSums.read", once)
+        result = aleator("imatrix", "-f", TEXT, "-o", out, "-c", "64")
+        assert (result.code, "nothing is seen" in result.err) == (2, True)
+    # What cannot be written is refused before the text is read, which may take hours.
+    monkeypatch.delattr("aleator.generate.imatrix.InputSums.read")
+    for name, code, message in (
+        (str(tmp_path), 2, "is no file"),
+        (str(tmp_path / "no" / "i.gguf"), 3, "No such file"),
+        (TEXT, 2, "is the file that is read"),
+        (str(bundled_model()), 2, "is the file that is read"),
+    ):
+        result = aleator("imatrix", "-f", TEXT, "-o", name)
+        assert (result.code, message in result.err) == (code, True), result.err
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files are Unicode elsewhere")
+def test_names_of_files_that_are_no_text(aleator: Command, tmp_path: Path) -> None:
+    text, out, made = (str(tmp_path / f"{name}\udcfe") for name in "iom")
+    Path(text).write_bytes(Path(TEXT).read_bytes())
+    result = aleator("imatrix", "-f", text, "-o", out, "-c", "64", "--chunks", "1")
+    assert result.code == 0, result.err
+    assert read_imatrix(out).datasets == (text.replace("\udcfe", "?"),)
+    words = ("quantize", str(bundled_model()), made, "--type", "Q4_0", "--imatrix", out)
+    assert aleator(*words).code == 0
+    expected = out.replace("\udcfe", "?")[:127]
+    assert GGUFFile(made).get("quantize.imatrix.file", "") == expected
 
 
 def test_an_embedding_is_the_first_layers_input(tmp_path: Path) -> None:

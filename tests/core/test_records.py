@@ -124,6 +124,13 @@ def test_first_instances_are_as_later_ones(
             assert found == expected
 
 
+def test_two_threads_that_make_the_last_instance_at_once_end_it() -> None:
+    made = both(frozen=True)[1][1]
+    vars(made)["__init__"].left = -1
+    made(sheets=3)
+    assert inspect.isfunction(vars(made)["__init__"])
+
+
 def test_what_a_class_defines_stays() -> None:
     @records.dataclass(frozen=True)
     class Own:

@@ -53,6 +53,17 @@ def test_a_call_beside_a_block_gives_what_it_makes_at_the_blocks_end() -> None:
     assert not beside.made.is_alive()
 
 
+def test_where_no_thread_can_be_started_a_call_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    with Beside(threading.current_thread) as beside:
+        assert beside.made is threading.current_thread()
+    with pytest.raises(ZeroDivisionError), Beside(lambda: 1 // 0):
+        pass
+
+
 def test_an_error_of_the_call_comes_before_one_of_the_block() -> None:
     with pytest.raises(ZeroDivisionError), Beside(lambda: 1 // 0):
         raise KeyError("block")

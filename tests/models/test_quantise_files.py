@@ -146,13 +146,26 @@ def test_refused(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
     with pytest.raises(ParameterError, match="1,000 are free on its disk"):
         plan.write(out)
+    empty = write_gguf(tmp_path / "empty.gguf", model_metadata(), {})
+    with pytest.raises(FileFormatError, match="has no tensors"):
+        Quantisation(empty, "Q8_0")
     with pytest.raises(ModelNotFound):
         Quantisation(tmp_path / "none.gguf", "Q8_0")
     with pytest.raises(FileFormatError, match="made of another model"):
         Quantisation(small, "Q8_0", weighed_other(tmp_path, "x", 256))
     with pytest.raises(FileFormatError, match="64 numbers for 1 matrices of 256 columns"):
         Quantisation(small, "Q8_0", weighed_other(tmp_path, "blk.0.attn_q.weight", 64))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["i.gguf", "link.gguf"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "empty.gguf",
+        "i.gguf",
+        "link.gguf",
+    ]
+
+
+def test_a_name_may_be_as_long_as_the_system_allows(small: Path, tmp_path: Path) -> None:
+    out = tmp_path / ("n" * 255)
+    Quantisation(small, "Q8_0").write(out, 1)
+    assert [path.name for path in tmp_path.iterdir()] == [out.name]
 
 
 def weighed_other(directory: Path, name: str, columns: int) -> ImportanceMatrix:

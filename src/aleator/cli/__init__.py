@@ -91,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     debug = "--debug" in words or bool(os.environ.get("ALEATOR_DEBUG"))
     words = [word for word in words if word != "--debug"]
     try:
-        return dispatch(words)
+        return dispatch(words, hurried=argv is None)
     except KeyboardInterrupt:
         complain("interrupted")
         return INTERRUPTED
@@ -120,8 +120,8 @@ def _hurry() -> None:
         sys.modules.setdefault(f"numpy._core.{name}", ModuleType(name))
 
 
-def dispatch(words: list[str]) -> int:
-    """Find the command, parse its options and run it."""
+def dispatch(words: list[str], hurried: bool = False) -> int:
+    """Find the command, parse its options and run it; ``hurried``: garbage has yet to be looked for."""
     if not words or words[0] in ("-h", "--help", "help"):
         lines = "\n".join(f"  {name:<12} {summary}" for name, summary in COMMANDS.items())
         print(USAGE.format(commands=lines), end="")
@@ -146,7 +146,7 @@ def dispatch(words: list[str]) -> int:
     arguments = parser.parse(words[1:])
     if arguments is None:
         return 0
-    if not gc.isenabled():
+    if hurried:
         gc.freeze()  # what was imported stays, and need not be looked through
         gc.enable()
     with messages(arguments.verbose, arguments.log_disable):

@@ -36,13 +36,16 @@ def add_arguments(parser: Parser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from aleator.generate.imatrix import InputSums
     from aleator.generate.scores import chunks_of
+    from aleator.models.files.gguf_writer import target
     from aleator.models.files.imatrix import write_imatrix
 
     if arguments.output is None:
         raise ParameterError("output", "no output is given: -o imatrix.gguf")
-    text = read_text(arguments)
+    text, out = read_text(arguments), Path(arguments.output)
     n_ctx = int(arguments.n_ctx)
     model = load_model(arguments)
+    names = [] if arguments.file in (None, "-") else [arguments.file]
+    target(out, [model.weights.path, *map(Path, names)])
     tokens = model.prompt_tokens(text)
     n_chunks = chunks_of(tokens, n_ctx, arguments.chunks)
     sums, done, interrupted = InputSums(model.weights), 0, False
@@ -50,18 +53,18 @@ def run(arguments: argparse.Namespace) -> int:
     with ProgressBar("reading", "chunks") as bar:
         try:
             for done in sums.read(model.context(n_ctx), tokens, n_ctx, n_chunks, bos):
+                if not sums.found():
+                    raise ParameterError(
+                        "device",
+                        "nothing is seen: an importance matrix is made on the CPU, without --device",
+                    )
                 bar(done, n_chunks)
         except KeyboardInterrupt:
             if not done:
                 raise
             interrupted = True
     found = sums.found()
-    if not found:
-        raise ParameterError(
-            "device", "nothing was seen: an importance matrix is made on the CPU, without --device"
-        )
-    names = [] if arguments.file in (None, "-") else [arguments.file]
-    write_imatrix(Path(arguments.output), found, names, done, n_ctx)
+    write_imatrix(out, found, names, done, n_ctx)
     partial = [name for name, (_, rows) in found.items() if not rows.all()]
     if partial:
         note(

@@ -113,7 +113,7 @@ class _Init(_OnDemand):
     left = 2
 
     def __get__(self, instance: object, owner: type) -> Any:
-        if instance is None or not self.left:
+        if instance is None or self.left <= 0:  # below, where two threads made the last one
             return super().__get__(instance, owner)
         self.left -= 1
         return partial(self._set, instance)

@@ -81,11 +81,15 @@ class Beside(Generic[T]):
             self._error = error
 
     def __enter__(self) -> Beside[T]:
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:  # the system gives no more threads
+            self._run()
         return self
 
     def __exit__(self, *raised: object) -> None:
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
         error, self._error = self._error, None
         if error is not None:
             raise error

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 import aleator._native as _native
-from aleator.core.errors import FileFormatError, ParameterError
+from aleator.core.errors import FileFormatError
 from aleator.core.records import dataclass
 from aleator.core.threads import pool
 from aleator.models.file_types import FILE_TYPES, Rules, category, file_type
 from aleator.models.files.gguf import open_parts
-from aleator.models.files.gguf_writer import NewTensor, field, write_gguf
+from aleator.models.files.gguf_writer import NewTensor, field, target, write_gguf
 from aleator.models.files.imatrix import Floats, ImportanceMatrix
 from aleator.models.files.tensor_types import TENSOR_TYPES, StoredTensor
 
@@ -80,6 +80,8 @@ class Quantisation:
         for info, chosen in rules.types():
             before = self._gguf.stored(info.name).type
             self.changes.append(Change(NewTensor(info.name, chosen or before, info.shape), before))
+        if not self.changes:
+            raise FileFormatError(self._gguf.path, "has no tensors: it is a vocabulary alone")
         changed = [each for each in self.changes if each.changes]
         self.widened = Counter(each.before for each in changed if each.before not in _FLOATS)
         self.unweighed: list[str] = []
@@ -119,15 +121,12 @@ class Quantisation:
             The bytes written.
 
         Raises:
-            ParameterError: it is the file that is read, or would not fit on the disk.
+            ParameterError: it is a file that is read, or would not fit on the disk.
             FileFormatError: a tensor with a NaN or an infinity, or too large for the type.
         """
         out, team = Path(out), pool(n_threads)
-        for part in self._gguf.parts:
-            if out.exists() and out.samefile(part.path):
-                raise ParameterError(
-                    "out", f"{out} is the file that is read: give the new one another name"
-                )
+        given = [] if self._imatrix is None else [self._imatrix.path]
+        target(out, [*given, *(part.path for part in self._gguf.parts)])
         total, done = self.size[0], 0
         before = {each.new.name: each.before for each in self.changes}
 
@@ -225,4 +224,4 @@ class Quantisation:
 
 def _shortened(text: str) -> str:
     """The beginning that llama.cpp keeps of a name."""
-    return text.encode()[:127].decode(errors="ignore")
+    return text.encode(errors="replace")[:127].decode(errors="ignore")

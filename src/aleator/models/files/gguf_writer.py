@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import struct
@@ -46,7 +47,7 @@ def field(key: str, value: int | str | Sequence[str]) -> bytes:
 
 
 def _text(value: str) -> bytes:
-    data = value.encode()
+    data = value.encode(errors="replace")  # of names of files
     return struct.pack("<Q", len(data)) + data
 
 
@@ -91,15 +92,37 @@ def write_gguf(
     return size
 
 
+def target(path: Path, read: Iterable[Path] = ()) -> Path:
+    """Where a file of that name will be; raises before the work what would hinder it after.
+
+    Args:
+        path: of the file.
+        read: files that it must not replace.
+
+    Raises:
+        ParameterError: it is one of them, or no file.
+        OSError: its directory is not there, or not to be written to.
+    """
+    if path.exists() and not path.is_file():
+        raise ParameterError("out", f"{path} is no file, and is not replaced: give another name")
+    if path.exists() and any(each.exists() and path.samefile(each) for each in read):
+        raise ParameterError(
+            "out", f"{path} is the file that is read: give the new one another name"
+        )
+    path = Path(os.path.realpath(path))
+    path.parent.stat()
+    if not os.access(path.parent, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path.parent))
+    return path
+
+
 @contextmanager
 def whole_file(path: Path, size: int) -> Iterator[BinaryIO]:
     """A file of ``size`` bytes that gets its name at the end of the block, if no error ends it.
 
     Where the system has files without a name (Linux), nothing is left even if the process is killed.
     """
-    path = Path(os.path.realpath(path))
-    if path.exists() and not path.is_file():
-        raise ParameterError("out", f"{path} is no file, and is not replaced: give another name")
+    path = target(path)
     free = shutil.disk_usage(path.parent).free
     if size > free:
         raise ParameterError(
@@ -107,7 +130,7 @@ def whole_file(path: Path, size: int) -> Iterator[BinaryIO]:
             f"{path} will have {size:,} bytes, and {free:,} are free on its disk: free some, or write "
             "elsewhere",
         )
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    beside = path.with_name(f".{path.name[:40]}.{os.urandom(4).hex()}.part")
     nameless = None
     with suppress(AttributeError, OSError):
         nameless = os.open(path.parent, os.O_TMPFILE | os.O_RDWR, 0o666)
