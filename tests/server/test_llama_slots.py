@@ -152,7 +152,7 @@ def test_who_finds_the_queue_full_erases_no_slot(path: str, model: aleator.Langu
     with model.engine(n_seq_max=1, max_queue=2) as engine:
         client = Client(model, engine)
         complete(client, FRANCE, 0)
-        many = {"prompt": [GERMANY] * 4}
+        many: dict[str, Any] = {"prompt": [GERMANY] * 4}
         if path != "/completion":
             many = {"messages": [{"role": "user", "content": GERMANY}], "n": 4}
         client.refused(path, 429, **many, id_slot=0, cache_prompt=False)
