@@ -214,6 +214,17 @@ def test_beams_grow_step_by_step(page: Browser, model: aleator.LanguageModel) ->
     assert [each.text for each in page.all(".found .text")] == drawn
 
 
+def test_a_text_is_stopped(page: Browser, server: tuple[str, Any]) -> None:
+    stats = server[1].state.service.engine.stats
+    page.fill("form.controls input[max]", "900\t")
+    page.click("form.controls .primary")
+    page.until(lambda: tokens(page), "tokens")
+    page.button("Stop")
+    page.shows(".status", "ended by: stopped")
+    page.until(lambda: not server[1].state.service.engine.stats.running, "its end")
+    assert server[1].state.service.engine.stats.submitted == stats.submitted + 1
+
+
 def test_a_search_is_stopped_and_an_error_ends_it(
     page: Browser, server: tuple[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
