@@ -228,4 +228,8 @@ def test_options_of_the_text(aleator: Command, model: LanguageModel, tmp_path: P
         made = model.generate("ROMEO: <think>\nWhat", seed=3, max_tokens=16, **options)
         assert told["text"] == made.text
         assert len(told["steps"]) == len(made.tokens)
+        assert told["tokens"] == made.tokens
+        drawn = [step["draw"]["token"]["id"] for step in told["steps"]]
+        shown = aleator(*[word for word in words if word != "--json"], *flags).out
+        assert (drawn == made.tokens) == ("drawn anew for a ban: " not in shown)
     assert page.exists()

@@ -14,6 +14,7 @@ from selenium.webdriver.common.keys import Keys
 
 import aleator
 from aleator.generate.cache_script import OPERATIONS
+from aleator.server.playground.as_json import StepFormatter
 from tests.playground.browser import Browser, missing, tokens, write
 
 if missing():
@@ -211,6 +212,35 @@ def test_beams_grow_step_by_step(page: Browser, model: aleator.LanguageModel) ->
     page.open(again)
     page.shows("[role=status]", "ended by")
     assert [each.text for each in page.all(".found .text")] == drawn
+
+
+def test_a_text_is_stopped(page: Browser, server: tuple[str, Any]) -> None:
+    stats = server[1].state.service.engine.stats
+    page.fill("form.controls input[max]", "900\t")
+    page.click("form.controls .primary")
+    page.until(lambda: tokens(page), "tokens")
+    page.button("Stop")
+    page.shows(".status", "ended by: stopped")
+    page.until(lambda: not server[1].state.service.engine.stats.running, "its end")
+    assert server[1].state.service.engine.stats.submitted == stats.submitted + 1
+
+
+def test_a_search_is_stopped_and_an_error_ends_it(
+    page: Browser, server: tuple[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page.view("beams")
+    page.script("document.querySelector('input[aria-label=stochastic]').click()")
+    page.fill(".beams .field input[max]", "400\t")
+    page.button("Search")
+    page.shows(".stages tbody", "score")
+    page.button("Stop")
+    page.shows(".main [role=status]", "ended by: stopped")
+    page.until(lambda: not server[1].state.service.engine.stats.running, "its end")
+    page.shows(".beams .primary", "Search")
+    monkeypatch.setattr(StepFormatter, "grown", lambda self, beams: 1 / 0)
+    page.button("Search")
+    page.shows(".problem", "internal error")
+    page.shows(".main [role=status]", "ended by: error")
 
 
 def test_another_model_begins_with_a_question(

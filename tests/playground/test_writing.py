@@ -14,6 +14,7 @@ from aleator.server.app import create_app
 from aleator.server.grammar_limits import Trials
 from aleator.server.service import Service
 from tests.playground.conftest import Client, MakeClient
+from tests.playground.test_searching import searched
 
 PROMPT = "ROMEO:\n"
 GRAMMAR = 'root ::= ("yes" | "no" | "perhaps") (", " ("sir" | "madam"))* "."'
@@ -265,3 +266,26 @@ def test_a_text_is_marked_with_the_server_s_key(model: LanguageModel) -> None:
     assert mark.startswith("watermark")
     assert other["changed"]
     assert key.read_text().strip() not in str(text.start)
+
+
+def test_what_a_server_bans_holds_here_too(model: LanguageModel) -> None:
+    asked: dict[str, Any] = {"seed": 5, "max_tokens": 12, "preset": "neutral"}
+    plain = model.generate(PROMPT, **asked)
+    word, letter = plain.tokens[3], next(each for each in plain.text if each.isalpha())
+    with model.engine(n_seq_max=2) as engine:
+        client = Client(model, engine)
+        client.app = create_app(Service(model, engine, defaults={"bad_words": [[word]]}))
+        text = client.write(prompt=PROMPT, **asked)
+        chain = {name: value for name, value in asked.items() if name != "max_tokens"}
+        assert client.post(f"/texts/{text.id}/resample", **chain)["changed"] == {}
+        *_, end = searched(client, prompt=PROMPT, num_beams=2, max_tokens=4)
+        found = model.beams(PROMPT, num_beams=2, max_tokens=4, bad_words=[[word]])
+        assert [each["id"] for each in end["texts"][0]["tokens"]] == list(found[0].tokens)
+        client.app = create_app(Service(model, engine, defaults={"banned_strings": [letter]}))
+        spelled = client.write(prompt=PROMPT, **asked)
+        freed = client.write(prompt=PROMPT, **asked, banned_strings=[])
+        told = client.refused("/beams", prompt=PROMPT)["message"]
+    assert text.tokens == model.generate(PROMPT, **asked, bad_words=[[word]]).tokens != plain.tokens
+    assert spelled.tokens == model.generate(PROMPT, **asked, banned_strings=[letter]).tokens
+    assert freed.tokens == plain.tokens
+    assert "started with banned_strings" in told

@@ -176,6 +176,10 @@ def test_what_a_server_bans_or_marks_is_not_evaded(
         ({"banned_strings": ["th"]}, "banned_strings"),
         ({"banned_regex": "th"}, "banned_regex"),
         ({"draw": "watermark", "watermark_key_file": key}, "draw"),
+        (
+            {"phases": {"answer": {"draw": "watermark"}}, "watermark_key_file": key},
+            "phases",
+        ),
     ):
         error = make_client(defaults=defaults).refused(COMPLETIONS, **BEAMS)
         assert error["param"] == "use_beam_search"
@@ -184,6 +188,10 @@ def test_what_a_server_bans_or_marks_is_not_evaded(
     word = found[0].tokens[1]
     held = make_client(defaults={"bad_words": [[word]]}).made(
         COMPLETIONS, **BEAMS, return_token_ids=True
+    )
+    assert all(word not in each["token_ids"] for each in held["choices"])
+    held = make_client(defaults={"bad_words": [[word]]}).made(
+        COMPLETIONS, **BEAMS, return_token_ids=True, preset="neutral"
     )
     assert all(word not in each["token_ids"] for each in held["choices"])
 

@@ -105,6 +105,21 @@ def test_an_error_says_what_the_server_was_started_with(
     assert error["message"].endswith(f"(this server was started with {named})")
 
 
+def test_a_preset_takes_the_place_of_flags_but_not_of_what_a_text_must_obey(
+    make_client: MakeClient,
+) -> None:
+    firm: dict[str, Any] = {"bad_words": [[5]], "allowed_token_ids": [5, 6, 7]}
+    found = options(make_client(defaults={**firm, "top_k": 7}), preset="neutral")
+    assert found["bad_words"] == [[5]]
+    assert found["allowed_token_ids"] == [5, 6, 7]
+    assert found.get("top_k", 0) != 7
+    marking = make_client(defaults={"draw": "watermark", "watermark_key_file": KEY})
+    assert options(marking, preset="llama.cpp")["draw"] == "watermark"
+    assert options(marking, preset="llama.cpp", draw="inverse").get("draw", "inverse") == "inverse"
+    keyed = make_client(defaults={"watermark_key_file": KEY})
+    assert options(keyed, preset="neutral", draw="watermark")["watermark_key_file"]
+
+
 def test_a_key_is_for_those_that_ask_for_a_watermark(make_client: MakeClient) -> None:
     client = make_client(defaults={"watermark_key_file": KEY})
     assert options(client).get("watermark_key_file") is None

@@ -147,6 +147,19 @@ def test_who_is_refused_erases_no_slot(why: str, saving: Client) -> None:
     assert complete(saving, FRANCE, 3)["timings"]["prompt_n"] == 1
 
 
+@pytest.mark.parametrize("path", ["/completion", "/v1/chat/completions"])
+def test_who_finds_the_queue_full_erases_no_slot(path: str, model: aleator.LanguageModel) -> None:
+    with model.engine(n_seq_max=1, max_queue=2) as engine:
+        client = Client(model, engine)
+        complete(client, FRANCE, 0)
+        many: dict[str, Any] = {"prompt": [GERMANY] * 4}
+        if path != "/completion":
+            many = {"messages": [{"role": "user", "content": GERMANY}], "n": 4}
+        client.refused(path, 429, **many, id_slot=0, cache_prompt=False)
+        assert engine.stats.submitted == 1
+        assert complete(client, FRANCE, 0)["timings"]["prompt_n"] == 1
+
+
 @pytest.mark.parametrize(
     "name",
     ["", ".", "..", "../talk", "a/b", "/etc/passwd", "a\\b", ".hidden", "a..b", "a.", " a", "a ", "a\0b",

@@ -24,11 +24,13 @@ CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": PROMPT}], "max_
 
 
 @contextmanager
-def serving(folder: Path, tier: str = "cache_disk", **options: Any) -> Iterator[Client]:
+def serving(
+    folder: Path, tier: str = "cache_disk", n_ctx: int = 1024, **options: Any
+) -> Iterator[Client]:
     """A server as after a start; what it keeps is written when it ends."""
     below: dict[str, Any] = {tier: 2**28, "cache_dir": str(folder / "prompts")}
     model = aleator.load(n_threads=1, **below)
-    with model.engine(n_seq_max=2, n_ctx=1024) as engine:
+    with model.engine(n_seq_max=2, n_ctx=n_ctx) as engine:
         yield Client(model, engine, slot_save_path=str(folder), **options)
     assert model.prompt_tiers is not None
     model.prompt_tiers.close(60)
@@ -63,6 +65,18 @@ def test_a_slot_goes_on_after_a_restart(tmp_path: Path) -> None:
         again = complete(client, id_slot=1)
         assert again["timings"]["cache_n"] >= 256
         assert again["content"] == first["content"]
+
+
+def test_a_restore_that_finds_no_room_leaves_what_the_tiers_have(tmp_path: Path) -> None:
+    with serving(tmp_path) as client:
+        complete(client, id_slot=0)
+        saved = act(client, 0, "save")["n_saved"]
+    with serving(tmp_path, "cache_ram", n_ctx=256) as client:
+        assert saved > 256
+        complete(client, PROMPT[:600], id_slot=1)
+        response = client.post("/slots/1?action=restore", filename="talk.bin")
+        assert response.status_code == 400, response.text
+        assert complete(client, PROMPT[:600], id_slot=1)["timings"]["cache_n"] >= 128
 
 
 @pytest.mark.parametrize("tier", ["cache_disk", "cache_ram"])

@@ -147,7 +147,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         write(json.dumps(as_json(generation, steps), ensure_ascii=False, allow_nan=False) + "\n")
     elif many and steps:
-        finish(generation, steps)
+        finish(generation, steps, model.vocab)
     if arguments.png is not None and steps:
         picture(steps, arguments.png)
     if arguments.html is not None:
@@ -283,10 +283,18 @@ def show(step: Explanation, many: bool) -> None:
         put("\n".join([step_line(step), *(f"      {line}" for line in bars.splitlines())]))
 
 
-def finish(generation: Generation, steps: list[Explanation]) -> None:
+def finish(generation: Generation, steps: list[Explanation], vocab: Any) -> None:
+    from aleator.core.token_text import readable
     from aleator.samplers.explain_text import summary
 
-    put(f"\ntext: {generation.text!r}, ended by: {generation.stop_reason}\n\n{summary(steps)}")
+    others = [
+        f"{readable(vocab.token_bytes(token))} at {at}"
+        for at, (step, token) in enumerate(zip(steps, generation.tokens, strict=False))
+        if step.draw is not None and step.draw.token.id != token
+    ]
+    told = f"\nforced, or drawn anew for a ban: {', '.join(others)}" if others else ""
+    ended = f"ended by: {generation.stop_reason}"
+    put(f"\ntext: {generation.text!r}, {ended}{told}\n\n{summary(steps)}")
 
 
 def put(text: str) -> None:
@@ -308,6 +316,7 @@ def as_json(generation: Generation, steps: list[Explanation]) -> dict[str, Any]:
         "seed": generation.seed,
         "chain": generation.chain.describe(),
         "text": generation.text,
+        "tokens": generation.tokens,  # of bans and what is forced also others than the steps drew
         "stop_reason": generation.stop_reason,
         "steps": [step.to_dict() for step in steps],
         "curves": curves(steps) if steps else {},

@@ -281,7 +281,8 @@ class Engine:
             prompt_logprobs: note what the model thinks of the prompt's tokens, and of so many of the most
                 probable ones at each place (:attr:`Generation.prompt_logprobs`); the whole prompt is computed
                 for that.  The request goes on with no other's text; with ``max_tokens=0`` it ends there.
-            begin: False: only see whether it can be made; what is returned never begins.
+            begin: False: only see whether it can be made, whatever the queue has; what is returned never
+                begins.
 
         Raises:
             QueueFull, EngineClosed, ParameterError, ContextFull: as for :meth:`submit`.
@@ -304,6 +305,14 @@ class Engine:
         if begin:
             self._submit(loop, handle, generation)
         return generation
+
+    def check_queue(self, n: int) -> None:
+        """See whether so many requests could be submitted now.
+
+        Raises:
+            QueueFull, EngineClosed: as for :meth:`submit`.
+        """
+        self._open().check_queue(n)
 
     @staticmethod
     def _submit(loop: EngineLoop, handle: RequestHandle, generation: Generation) -> None:

@@ -142,18 +142,25 @@ class EngineLoop:
             QueueFull: too many wait.
             EngineClosed: the engine was closed.
         """
-        most = self._options.max_queue + self._options.n_seq_max
         with self._lock:
-            if self.closed:
-                raise EngineClosed("the engine is closed: make another one")
-            if len(self._handles) >= most:
-                self._counts["refused"] += 1
-                raise QueueFull(self._options.max_queue)
+            self._check_queue(1)
             number = handle.job.number = next(self._numbers)
             self._counts["submitted"] += 1
             self._handles[number] = handle
         self._core.runner.beginnings.look_up(handle.state)  # while it waits for its turn
         self._mail.put(handle)
+
+    def check_queue(self, n: int) -> None:
+        """Raise what :meth:`submit` would, were so many requests submitted now."""
+        with self._lock:
+            self._check_queue(n)
+
+    def _check_queue(self, n: int) -> None:
+        if self.closed:
+            raise EngineClosed("the engine is closed: make another one")
+        if len(self._handles) + n > self._options.max_queue + self._options.n_seq_max:
+            self._counts["refused"] += 1
+            raise QueueFull(self._options.max_queue)
 
     def visit(self, action: Action[T]) -> Future[T]:
         """See :meth:`aleator.engine.engine.Engine.visit`."""

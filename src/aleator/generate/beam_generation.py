@@ -46,6 +46,7 @@ class BeamGeneration(Generation):
             for each in noted[told:]:
                 told += 1
                 yield each
+        await self._writing.wait_async()  # what it held is free
         made.check()
 
     @property

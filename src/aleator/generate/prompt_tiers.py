@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import Future
 from functools import partial
 from itertools import accumulate
+from math import inf
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -166,6 +167,14 @@ class PromptTiers:
     def held(self, key: bytes) -> Sections | None:
         """An entry's bytes in memory, to be put once more; None: they are not there."""
         return None if self.memory is None else self.memory.held(key)
+
+    @property
+    def room(self) -> float:
+        """Bytes that :meth:`put` would not drop now; what memory has is not lost where the disk is late."""
+        if self.memory is not None or self.disk is None or not self.disk.usable:
+            return inf
+        with self._changed:
+            return 0 if self._closed else QUEUED - self._queued
 
     def get(self, entry: Entry, model: str) -> Found | None:
         """An entry's bytes and the name of its tier; what comes from disk is in memory from then on."""

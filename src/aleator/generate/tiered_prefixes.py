@@ -239,18 +239,25 @@ class TieredPrefixes:
             return
         found = self._tiers.known(digests)
         entries: list[tuple[Entry, Sections]] = []
+        room = self._tiers.room
+        if room <= 0:  # nothing is copied in order to be dropped
+            return
         if self._cells is not None:
             for at, key in enumerate(digests[1:]):
                 if self._has(found, key, digests[at], (at + 1) * BLOCK):
                     continue
                 sections = self._tiers.held(key)
                 if sections is None:
+                    room -= self._cells.rows.row_bytes * BLOCK
+                    if room <= 0:
+                        self._tiers.counts.add("dropped", len(digests) - 1 - at)
+                        break
                     cells = self._cells_of(seq, at * BLOCK, at * BLOCK + BLOCK)
                     if cells is None:
                         return
                     sections = {"cells": cells}
                 entries.append(_entry(key, digests[at], (at + 1) * BLOCK, sections))
-        if self._uncut:
+        if self._uncut and room > 0:
             entries += self._ends(seq, tokens, namespace, digests, found)
         if entries:
             keys = [*digests[1:], *(e.key for e, _ in entries if e.key not in digests)]

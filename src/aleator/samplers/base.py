@@ -190,9 +190,10 @@ class Sampler(Alone, ABC):
         """Make the host kernel that gives llama.cpp's own numbers (docs/llama-cpp.md)."""
         if self.llama_kernel is None:
             asks = self.asked_by or (self.switch.name if self.switch else "samplers")
+            named = self.name if asks == self.name else f"{asks}: {self.name}"
             raise ParameterError(
                 asks,
-                f"{asks}: {self.name} is not one of llama.cpp's samplers: leave it out, or choose "
+                f"{named} is not one of llama.cpp's samplers: leave it out, or choose "
                 "numerics='portable'",
             )
         return self.llama_kernel(*self.llama_arguments(place))

@@ -89,6 +89,9 @@ class Service:
         model.check_options(**{**keyed, **self._defaults})
         self.watermark_key = WATERMARK_KEY_FILE.check(self._defaults.get(KEY_FILE))
         own, of_texts = self.effective()
+        drawn = {"draw": [own], "phases": own.by_phase().values()}
+        # Options of the server that mark texts.
+        self._marks = [k for k, of in drawn.items() if any(each.draw in KEYED for each in of)]
         check_stretch(of_texts.stop_loops, own.temperature, own.numerics, bool(own.phases))
         if self.options.chat_template is not None:
             _ = self.chat_format  # so that a wrong one is refused now
@@ -118,7 +121,7 @@ class Service:
         """What is in effect where a request says nothing; the seed is None: each request draws one."""
         given, params = divided(self._defaults)
         preset = self._defaults.get("preset")
-        chosen = self._fitting({}, params, lambda own: self.model.sampling_params(preset, **own))
+        chosen = self.fitting({}, params, lambda own: self.model.sampling_params(preset, **own))
         return (chosen if params.get("seed") is not None else chosen.replace(seed=None)), given
 
     async def submit(
@@ -155,7 +158,7 @@ class Service:
                     return self._start(prompt, own, n, deadline, on_logits, prompt_logprobs, begin)
 
                 with self._making:
-                    return self._fitting(given, options, start)
+                    return self.fitting(given, options, start)
 
         return await self.grammars.in_thread(given, work)
 
@@ -202,7 +205,7 @@ class Service:
                 return self._start(asked.tokens, own, request.n, request.deadline, begin=begin)
 
             with self._making:
-                made = self._fitting(request.options, options, start)
+                made = self.fitting(request.options, options, start)
 
         def choice(index: int, generation: Generation) -> ChatChoice:
             reply = asked.reply_of(index)
@@ -217,9 +220,9 @@ class Service:
                 request.options, request.namespace, bool(request.tools), request.beams is not None
             )
             own = partial(prepare_chat, request, self.chat_format, self.model.tokenizer)
-            return self._fitting(request.options, options, own)
+            return self.fitting(request.options, options, own)
 
-    def _fitting(
+    def fitting(
         self,
         given: Mapping[str, Any],
         options: Mapping[str, Any],
@@ -352,16 +355,20 @@ class Service:
             )
         return tokens
 
-    def _check_beams(self) -> None:
+    def check_beams(self) -> None:
         """Refuse a search where the server's own options ban or mark what searches would not."""
-        held = [name for name in BANS if self._defaults.get(name)]
-        held += ["draw"] if self._defaults.get("draw") in KEYED else []
+        held = [*(name for name in BANS if self._defaults.get(name)), *self._marks]
         if held:
-            raise ParameterError(
-                "use_beam_search",
-                f"use_beam_search: this server was started with {' and '.join(held)}, which beams do not obey: "
-                "leave it out",
-            )
+            told = f"this server was started with {' and '.join(held)}, which beams do not obey"
+            raise ParameterError("use_beam_search", told)
+
+    def held(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The server's own options that say what a text must obey, where a request says nothing of them.
+
+        The key of watermarks is among them: who marks no text does without (:meth:`fitting`).
+        """
+        names = (*BANS, *FIRM, KEY_FILE)
+        return {k: v for k, v in self._defaults.items() if k in names and k not in given}
 
     def _completed(
         self, given: Mapping[str, Any], namespace: str, tools: bool = False, beams: bool = False
@@ -369,13 +376,14 @@ class Service:
         """Options of a request with the defaults of the server, and a seed."""
         defaults = dict(self._defaults)
         if beams:  # the model's own probabilities, whatever samplers others have
-            self._check_beams()
+            self.check_beams()
             known = (*BEAM_OPTIONS, *CONSTRAINTS, *FIRM, "seed", "stop_token_ids")
             defaults = {k: v for k, v in defaults.items() if k in known}
         if tools or constrained(given):
             defaults = {k: v for k, v in defaults.items() if k not in CONSTRAINTS}
-        if "preset" in given:  # it says what all sampling parameters are
-            defaults = {k: v for k, v in defaults.items() if k in GENERATION}
+        if "preset" in given:  # it says what all other sampling parameters are
+            stay = {*GENERATION, *CONSTRAINTS, *FIRM, KEY_FILE, *self._marks}
+            defaults = {k: v for k, v in defaults.items() if k in stay}
         made = {**defaults, **given}
         if made.get("seed") in (None, -1):
             made["seed"] = secrets.randbelow(2**32 - 1)  # 32 bits are easy to write

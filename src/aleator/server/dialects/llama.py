@@ -276,9 +276,8 @@ async def _begin(
                 f"the prompt exceeds the available context size: {error}", len(tokens), n_ctx
             ) from None
 
-    async def look(where: str) -> None:
-        for prompt in prompts:
-            await submitted(prompt, where, begin=False)
+    async def look(where: str) -> int:
+        return sum([len(await submitted(prompt, where, begin=False)) for prompt in prompts])
 
     where = await slots.place(own["id_slot"], own, look)
     made: list[Reading] = []

@@ -108,19 +108,20 @@ class Slots:
         return f"{namespace}/slot {number}"
 
     async def place(
-        self, number: int, own: Mapping[str, Any], look: Callable[[str], Awaitable[object]]
+        self, number: int, own: Mapping[str, Any], look: Callable[[str], Awaitable[int]]
     ) -> str:
         """Where the prompt cache has what a request may go on from: of a slot, or of all requests without one.
 
         A slot is erased for a request with ``cache_prompt=false``, and is then as after any other request.
-        ``look`` is called with its place first, and raises if the request cannot be made there.
+        ``look`` is called with its place first: it gives the number of the request's texts, or raises if it
+        cannot be made there.
         """
         if number < 0:
             return place_of(own)
         namespace = own_namespace(own["cache_salt"])
         where = self.namespace(number, namespace)
         if not own["cache_prompt"]:
-            await look(where)
+            self._service.engine.check_queue(await look(where))
             await self.erase(number, namespace)
         return where
 
@@ -228,13 +229,16 @@ class Slots:
             )
         where, before = self.namespace(number, namespace), state.header["held"]
 
-        def put(context: Context, seq: int) -> Session:
-            return restore_session(context, state, session, seq, where)
+        def put(context: Context, seq: int) -> tuple[Session, TieredPrefixes | None]:
+            context.cache.give_up(where)
+            restored = restore_session(context, state, session, seq, where)
+            return restored, model.tiers_of(context)
 
-        await self._forget(where)
-        restored = await asyncio.wrap_future(self._service.engine.visit(put))
-        if restored.restored < before:
+        restored, tiers = await asyncio.wrap_future(self._service.engine.visit(put))
+        if restored.restored < before:  # the tiers have what the slot had
             raise ApiError(400, f"the slot cannot be restored: {restored.why_not}", "filename")
+        if tiers is not None:
+            await in_thread(tiers.forget, where)
         self._remember(number, namespace, Session(session.tokens, session.n_prompt))
         return Moved(restored.restored, size, perf_counter() - started)
 
@@ -243,12 +247,7 @@ class Slots:
         self.check(number)
         where = self.namespace(number, namespace)
         slot = self._slots.pop((namespace, number), NOTHING)
-
-        return await self._forget(where, slot.tokens)
-
-    async def _forget(self, where: str, tokens: Sequence[int] = ()) -> int:
-        """Forget a namespace in the cells and all tiers; returns how many of the tokens the cells had."""
-        held, tiers = await self._cached(where, tokens, forget=True)
+        held, tiers = await self._cached(where, slot.tokens, forget=True)
         if tiers is not None:
             await in_thread(tiers.forget, where)
         return held

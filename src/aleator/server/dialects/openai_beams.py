@@ -75,10 +75,11 @@ async def found_by(searches: Sequence[Generation]) -> list[tuple[Generation, dic
         await search
         if not isinstance(search, BeamGeneration) or not search.beams:
             late = search.stop_reason == "deadline"  # the same request would be late again
+            remedy = "give a smaller max_tokens, or a longer deadline, up to --request-timeout of the server"
             raise ApiError(
                 400 if late else 503,
-                f"the search of beams was cut off ({search.stop_reason}) before it had a text: give a longer "
-                "deadline, or a smaller max_tokens",
+                f"the search of beams was cut off ({search.stop_reason}) before it had a text: "
+                f"{remedy if late else 'ask again'}",
                 "deadline" if late else None,
                 "cut_off",
             )

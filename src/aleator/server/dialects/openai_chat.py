@@ -6,7 +6,6 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from json.encoder import encode_basestring
 from typing import Any
 
@@ -184,7 +183,10 @@ async def chat_completions(request: Request) -> Response:
         with body.spelling():
             return await service.chat(replace(asked, namespace=where), begin)
 
-    answer = await answered(await slots.place(slot, own, partial(answered, begin=False)))
+    async def look(where: str) -> int:
+        return len((await answered(where, begin=False)).generations)
+
+    answer = await answered(await slots.place(slot, own, look))
 
     def over() -> None:
         for made in answer.generations if slot >= 0 else ():

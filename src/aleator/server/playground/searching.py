@@ -8,7 +8,7 @@ from typing import Any
 from aleator.generate.beam_generation import BeamGeneration
 from aleator.server.fields import only_one
 from aleator.server.playground.writing import Playground, line
-from aleator.server.service import OF_SEARCH, readable
+from aleator.server.service import FIRM, OF_SEARCH, readable
 
 
 @readable()
@@ -22,8 +22,15 @@ def begin(
         asked = playground.chat(own["messages"], options)
         given = asked.tokens
         options = {name: value for name, value in asked.options.items() if name in OF_SEARCH}
-    made = playground.service.engine.beams(given, noted=True, **playground.completed(options))
-    playground.service.watch([made])
+    service = playground.service
+    service.check_beams()
+    held = {name: value for name, value in service.held(options).items() if name in FIRM}
+    made = service.fitting(
+        options,
+        {**held, **playground.completed(options)},
+        lambda own: service.engine.beams(given, noted=True, **own),
+    )
+    service.watch([made])
     return made
 
 

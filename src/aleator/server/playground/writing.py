@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
 
 from aleator.chat.prompt import ChatPrompt, PreparedChat, prepare_chat
 from aleator.core.errors import ConstraintError, ParameterError
+from aleator.engine.prompts import SAMPLING
 from aleator.generate.session import Session
 from aleator.samplers import SamplingParams
-from aleator.samplers.watermark import KEY_FILE
 from aleator.server.auth import own_namespace
 from aleator.server.bodies import in_thread
 from aleator.server.fields import only_one
@@ -26,7 +26,6 @@ from aleator.server.playground.recording import (
 from aleator.server.service import Service, readable
 from aleator.text.tokenizer import Tokenizer
 
-R = TypeVar("R")
 LINE_STEPS = 32
 """Steps that are explained before the event loop is asked again whether the client is still there."""
 
@@ -54,18 +53,9 @@ class Playground:
             sampling = dict(given)
             return maker.sampling_params(sampling.pop("preset", None), None, seed, **sampling)
 
-        return self.keyed(self.service.grammars.compiled(options), make)
-
-    def keyed(self, options: Mapping[str, Any], make: Callable[[Mapping[str, Any]], R]) -> R:
-        """Make something of options, with the server's key of watermarks where they use one."""
-        key = self.service.watermark_key
-        if key is not None and options.get(KEY_FILE) is None:
-            try:
-                return make({**options, KEY_FILE: key})
-            except ParameterError as error:
-                if error.parameter != KEY_FILE:
-                    raise
-        return make(options)
+        held = {k: v for k, v in self.service.held(options).items() if k in SAMPLING}
+        compiled = self.service.grammars.compiled(options)
+        return self.service.fitting(options, {**held, **compiled}, make)
 
     def chain_at(self, recording: Recording, step: int, options: dict[str, Any]) -> Replay:
         """A chain at a step of a text: the text's own where a request gives no options."""
@@ -96,8 +86,9 @@ class Playground:
                 parent, own["at"], own["token"], self.tokenizer, self.recordings.memory
             )
         try:
-            generation = self.keyed(
-                self.completed(options),
+            generation = service.fitting(
+                options,
+                {**service.held(options), **self.completed(options)},
                 lambda own: service.engine.submit(given, on_logits=recording.look, **own),
             )
         except ConstraintError as error:

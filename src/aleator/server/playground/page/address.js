@@ -79,7 +79,7 @@ async function restore(said) {
   seed.value = asked.seed ?? null;
   length.value = asked.length ?? length.value;
   if (chain) main.restore(chain);
-  options.changes.value = asked.options ?? {};
+  options.changes.value = { ...asked.options };
   if (asked.shade in SHADES) shading.value = asked.shade;
   if (asked.view in VIEWS) view.value = asked.view;
   texts.value = [];

@@ -128,7 +128,8 @@ export class Settings {
 
   /** In few words. */
   get words() {
-    const changes = Object.entries(this.changes.value).map(([name, value]) => `${name}=${Array.isArray(value) ? value.join(";") : value}`);
+    const said = (/** @type {any} */ value) => (Array.isArray(value) ? value.join(";") : value !== null && typeof value === "object" ? JSON.stringify(value) : value);
+    const changes = Object.entries(this.changes.value).map(([name, value]) => `${name}=${said(value)}`);
     return [this.preset.value, ...changes].join(", ");
   }
 }

@@ -117,8 +117,8 @@ const Controls = watched(function () {
       <label class="field"><span>Tokens</span><input type="number" min="1" max=${known().model.n_ctx} value=${length.value} onInput=${(/** @type {any} */ e) => (length.value = Math.max(1, Number(e.currentTarget.value) || 1))} /></label>
       <span class="buttons">
         ${writing
-          ? html`<button type="button" class="primary" onClick=${() => text?.stop()}>Stop</button>`
-          : html`<button type="submit" class="primary" title="Ctrl+Enter in the prompt">Write</button>`}
+          ? html`<button key="stop" type="button" class="primary" onClick=${() => text?.stop()}>Stop</button>`
+          : html`<button key="write" type="submit" class="primary" title="Ctrl+Enter in the prompt">Write</button>`}
         <button type="button" disabled=${!text || writing} onClick=${() => goOn(length.value)}>Continue</button>
         <button type="button" disabled=${!text || writing} onClick=${() => goOn(1)} title="draw one token">Next token</button>
       </span>
