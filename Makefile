@@ -89,12 +89,15 @@ $(VENV)/.tools:
 	$(PIP) install --quiet --no-compile scikit-build-core nanobind cmake ninja
 	@touch $@
 
-# What a user needs, for the processor that is here: packages come while the compiler works.
+# What a user needs, for the processor that is here: packages come while the compiler works.  Where tests have run the
+# module keeps all instruction sets.
 CLI := import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
        print(*p["dependencies"], *p["optional-dependencies"]["cli"], sep="\n")
+$(VENV)/.built: HERE = $(if $(wildcard $(VENV)/.dev),OFF,ON)
 $(VENV)/.built: $(VENV)/.tools $(NATIVE)
 	$(BIN)/python -c '$(CLI)' | $(PIP) install --quiet --no-compile --requirement /dev/stdin & packages=$$!; \
-	SKBUILD_CMAKE_DEFINE=ALEATOR_HERE=ON $(PIP) install --quiet --no-compile --no-build-isolation --no-deps --editable . && wait $$packages
+	SKBUILD_CMAKE_DEFINE=ALEATOR_HERE=$(HERE) $(PIP) install --quiet --no-compile --no-build-isolation --no-deps --editable .; \
+	built=$$?; wait $$packages && exit $$built
 	@touch $@
 
 # What tests and checks need besides, and the instruction sets that a user's module has not.

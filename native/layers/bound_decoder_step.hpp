@@ -89,7 +89,7 @@ class BoundDecoderStep {
             "per_layer_token_embd has less tokens than token_embd");
     per_layer_ = {sized(table, table.out, n, "per_layer_token_embd"),
                   sized(projection, n, shape_.n_embd(), "per_layer_model_proj"),
-                  given.vector("norm", width, "per_layer_proj_norm"), width};
+                  given.needed("norm", width, "per_layer_proj_norm.weight"), width};
     step_.set_per_layer(per_layer_);
   }
 
@@ -102,7 +102,7 @@ class BoundDecoderStep {
     const int64_t e = shape_.n_embd(), width = per_layer_.width;
     step_.add_per_layer({sized(given.matrix("project"), width, e, at + "inp_gate"),
                          sized(given.matrix("output"), e, width, at + "proj"),
-                         norm(given, "norm", e, at + "post_norm"), n_layers_ - 1});
+                         given.needed("norm", e, at + "post_norm.weight"), n_layers_ - 1});
   }
 
   void run(Pool& pool, std::optional<Indices> ids, std::optional<Matrix> embeddings,
@@ -241,6 +241,7 @@ class BoundDecoderStep {
   void add_feed_forward_layer(const Given& given, const char* name, Add add) {
     const std::string at = next_layer();
     DecoderLayer layer{.ffn_norm = norm(given, name, shape_.n_embd(), at + "ffn_norm")};
+    require(layer.ffn_norm || given.part("ffn").none(), at, "ffn_norm is missing");
     set_feed_forward(layer, at, given.part("ffn"));
     add(layer);
     added(false);

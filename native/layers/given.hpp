@@ -66,6 +66,11 @@ class Given {
   const float* vector(const char* name, int64_t n, const std::string& tensor) const {
     return has(name) ? part(name).numbers(n, tensor) : nullptr;
   }
+  // The same where they may not be None.
+  const float* needed(const char* name, int64_t n, const std::string& tensor) const {
+    require(has(name), tensor, " is missing");
+    return part(name).numbers(n, tensor);
+  }
   const float* numbers(int64_t n, const std::string& tensor) const {
     const Values* all = keep(value<Values>(tensor));
     require(int64_t(all->size()) == n, tensor, " has ", all->size(), " elements, not ", n);

@@ -17,7 +17,7 @@ inline LatentLayer latent_layer(const Given& latent, const std::string& at, int6
   require(heads >= 1 && l.plain >= 1 && l.dim_v >= 1 && l.rank >= 1 && l.rotated >= 2, at,
           "sizes of compressed keys are out of range");
   l.compress = sized(latent.matrix("compress"), l.rank + l.rotated, n_embd, at + "attn_kv_a_mqa");
-  l.norm = latent.vector("norm", l.rank, at + "attn_kv_a_norm.weight");
+  l.norm = latent.needed("norm", l.rank, at + "attn_kv_a_norm.weight");
   l.query = latent.matrix("query"), l.query_up = latent.matrix("query_up");
   const int64_t width = heads * l.dim(), low = l.query.out;
   l.query_norm = latent.vector("query_norm", low, at + "attn_q_a_norm.weight");

@@ -66,10 +66,10 @@ inline Mixture mixture(const Given& given, const std::string& at, int64_t e) {
   m.gate = gate_named(given.get<std::string>("gate"));
   if (!norms.none()) {
     const std::string tensor = at + "a norm of experts beside a dense part";
-    m.router_norm = norms.vector("router", e, tensor);
-    m.expert_norm = norms.vector("expert", e, tensor);
-    m.dense_post_norm = norms.vector("dense_post", e, tensor);
-    m.expert_post_norm = norms.vector("expert_post", e, tensor);
+    m.router_norm = norms.needed("router", e, tensor);
+    m.expert_norm = norms.needed("expert", e, tensor);
+    m.dense_post_norm = norms.needed("dense_post", e, tensor);
+    m.expert_post_norm = norms.needed("expert_post", e, tensor);
   }
   return m;
 }

@@ -34,8 +34,8 @@ struct GivenState {
             "ssm_a: the state's channels do not divide into these heads");
     require(s.groups > 0 && s.heads % s.groups == 0, at, "heads do not divide into these groups");
     s.conv = convolution("ssm_conv1d", s.inner + 2 * s.groups * s.state);
-    s.time_bias = vector("time_bias", s.heads, "ssm_dt.bias");
-    s.a = vector("a", s.heads, "ssm_a"), s.d = vector("d", s.heads, "ssm_d");
+    s.time_bias = needed("time_bias", s.heads, "ssm_dt.bias");
+    s.a = needed("a", s.heads, "ssm_a"), s.d = needed("d", s.heads, "ssm_d");
     s.least_step = config.get<float>("least_step");
     s.norm_groups = layer.get<int64_t>("norm_groups");
     require(s.norm_groups > 0 && s.inner % s.norm_groups == 0, at, "ssm_norm: wrong size");
@@ -52,7 +52,10 @@ struct GivenState {
     s.inner = config.get<int64_t>("d_inner"), s.state = config.get<int64_t>("d_state");
     s.rank = config.get<int64_t>("dt_rank");
     s.conv = convolution("ssm_conv1d", s.inner);
-    s.a = vector("a", s.inner * s.state, "ssm_a"), s.d = vector("d", s.inner, "ssm_d");
+    const auto rates = layer.get<Array<const float, 2>>("a");
+    require(int64_t(rates.shape(0)) == s.inner && int64_t(rates.shape(1)) == s.state, at,
+            "ssm_a: wrong size");
+    s.a = layer.keep(rates)->data(), s.d = needed("d", s.inner, "ssm_d");
     s.state_rows = rows(s.inner, s.state);
     l.in = matrix("project", 2 * s.inner, n_embd, "ssm_in");
     l.select = matrix("select", s.selected(), s.inner, "ssm_x");
@@ -85,8 +88,8 @@ struct GivenState {
         d.key_heads > 0 && d.heads > 0 && d.heads % d.key_heads == 0 && d.dim > 0 && d.dim_v > 0,
         at, d.heads, " heads of values for ", d.key_heads, " of keys");
     d.conv = convolution("ssm_conv1d", d.channels());
-    d.a = vector("a", d.heads, "ssm_a"), d.time_bias = vector("time_bias", d.heads, "ssm_dt.bias");
-    d.norm = vector("head_norm", d.dim_v, "ssm_norm.weight");
+    d.a = needed("a", d.heads, "ssm_a"), d.time_bias = needed("time_bias", d.heads, "ssm_dt.bias");
+    d.norm = needed("head_norm", d.dim_v, "ssm_norm.weight");
     const int64_t wide = d.heads * d.dim_v;
     d.state_rows = rows(wide, d.dim);
     l.qkv = matrix("qkv", d.channels(), n_embd, "attn_qkv");
@@ -103,6 +106,9 @@ struct GivenState {
   }
   const float* vector(const char* name, int64_t n, const char* tensor) const {
     return layer.vector(name, n, at + tensor);
+  }
+  const float* needed(const char* name, int64_t n, const char* tensor) const {
+    return layer.needed(name, n, at + tensor);
   }
   const float* norm() const { return vector("norm", n_embd, "attn_norm.weight"); }
   float* rows(int64_t channels, int64_t n) const {

@@ -16,6 +16,7 @@ import aleator
 from aleator.core.errors import CacheFull, ParameterError
 from aleator.device.chain import DeviceChain
 from aleator.generate import Batch, Context
+from aleator.generate.device_token_sampler import DeviceTokenSampler
 from aleator.generate.feeds import Drawn, Feed
 from aleator.generate.multi_step import DecodeLoop
 from aleator.samplers import SamplerChain
@@ -378,3 +379,10 @@ def test_multi_step_needs_the_device(model: aleator.LanguageModel) -> None:
     for value, place in ((4, "host"), (0, "device"), (2**20, "device")):
         with pytest.raises(ParameterError):
             model.generate("ROMEO:", sampling_device=place, multi_step=value)
+
+
+def test_a_draw_is_of_its_own_step() -> None:
+    sampler: Any = object.__new__(DeviceTokenSampler)
+    sampler._draw = SimpleNamespace(made=torch.tensor([3]))  # of a step that nobody sampled after
+    assert sampler.draw(()) is None
+    assert sampler._draw is None

@@ -7,6 +7,10 @@ from typing import Any
 
 import pytest
 
+from aleator.core.errors import FileFormatError
+from aleator.models.files.fields import Fields
+from aleator.models.index import read_json
+from tests.models.builders import model_json
 from tests.models.check_hybrid import check_generation, check_golden, check_reuse, check_shift
 from tests.models.check_transformers import check, write
 
@@ -44,3 +48,10 @@ def test_logits_are_those_of_transformers(changes: dict[str, Any], tmp_path: Pat
     }
     config = transformers.Lfm2Config(**sizes | changes)
     check(write(transformers.Lfm2ForCausalLM(config), tmp_path), tmp_path, tolerance=1e-4)
+
+
+@pytest.mark.parametrize("width", ["96", [96], True])
+def test_an_old_name_s_width_is_a_number(width: Any) -> None:
+    values = model_json(model_type="lfm2", block_ff_dim=width, intermediate_size=None)
+    with pytest.raises(FileFormatError, match="block_ff_dim must be an integer"):
+        read_json(Fields("config.json", values))

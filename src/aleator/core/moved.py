@@ -108,7 +108,6 @@ FORMER = {
     "models.layers.feed_forward": "models.layers.dense_and_experts",
     "models.layers.linear": "models.layers.parameters models.layers.stored_linear",
     "models.layers.norms": "models.layers.layer_norm models.layers.rms_norm",
-    "models.layers.ops": "models.layers.routing",
     "models.layers.parts": "models.layers.per_layer_parts",
     "models.layers.recurrent": (
         "models.layers.head_space models.layers.mamba models.layers.short_convolution"

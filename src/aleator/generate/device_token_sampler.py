@@ -76,7 +76,7 @@ class DeviceTokenSampler:
 
     def draw(self, rows: Sequence[Proposal]) -> ChainDraw | None:
         """See :class:`~aleator.generate.token_sampler.TokenSampler`; None where the host must see tokens."""
-        alone = all(
+        alone = bool(rows) and all(
             len(tokens) == 1 and state.search is None and self.runs_on_device(state)
             for state, tokens in rows
         )
@@ -170,9 +170,14 @@ class ChainDraw(Draw):
         self._launches = chain.launches(len(last))
 
     @property
+    def owner(self) -> DeviceChain:
+        """The chain."""
+        return self.chain
+
+    @property
     def key(self) -> Hashable:
-        """The chain, and what its kernels are."""
-        return self.chain, self._launches
+        """What the chain's kernels are."""
+        return self._launches
 
     def arrays(self, n: int) -> dict[str, npt.NDArray[Any]]:
         """The rows of logits of the chain's rows, which of these draw, and where the step's ids are."""

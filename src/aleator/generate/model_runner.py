@@ -141,7 +141,7 @@ class ModelRunner:
         n_rows = len(batch)
         ends = add_chunks(batch, chunks, n_rows)
         started = perf_counter()
-        logits = self.logits(batch, None if chunks else self.sampler.draw(rows))
+        logits = self.logits(batch, self.sampler.draw(() if chunks else rows))
         if not rows:
             self.beginnings.computed(len(batch), perf_counter() - started)
         if not chunks:

@@ -85,7 +85,10 @@ class TokenSampler(Protocol):
     """Draws tokens for requests, from logits [n, V]."""
 
     def draw(self, rows: Sequence[Proposal]) -> Draw | None:
-        """What draws in the step that decodes ``rows`` and nothing else; None: it has to give logits."""
+        """What draws in the step that decodes ``rows`` and nothing else; None: it has to give logits.
+
+        Asked before every step; without rows in a step that decodes more.
+        """
         ...
 
     def sample(self, tasks: Sequence[SampleTask], logits: Logits) -> list[SampledToken]:

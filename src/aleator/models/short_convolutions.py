@@ -54,7 +54,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture, *, experts: bool = Fal
 def read_json(fields: Fields, architecture: Architecture, *, experts: bool = False) -> ModelConfig:
     """The dimensions in config.json, which has the width of feed-forward before it is rounded."""
     json_config.refuse_features(fields, experts=experts)
-    wide = fields.width("intermediate_size", fields.get("block_ff_dim"))
+    wide = fields.width("intermediate_size", fields.get("block_ff_dim", kind=int))
     values = {**fields.values, "intermediate_size": wide}
     if "tie_embedding" in fields:
         values |= {"tie_word_embeddings": fields.get("tie_embedding", True)}

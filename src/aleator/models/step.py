@@ -28,8 +28,13 @@ class Draw(ABC):
 
     @property
     @abstractmethod
+    def owner(self) -> Any:
+        """Whose memory its operations read: a graph is kept no longer than this."""
+
+    @property
+    @abstractmethod
     def key(self) -> Hashable:
-        """Its operations: a graph holds as long as this is equal."""
+        """Its operations on that memory: a graph holds as long as this is equal."""
 
     @abstractmethod
     def arrays(self, n: int) -> dict[str, npt.NDArray[Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -139,7 +140,8 @@ class TritonStep(TensorStep):
 
     def _forget(self) -> None:
         """Begin without graphs."""
-        self._buckets: dict[Hashable, _Bucket] = {}
+        # By whose draws they hold, or by the step.
+        self._buckets: WeakKeyDictionary[Any, dict[Hashable, _Bucket]] = WeakKeyDictionary()
         self._graphs = Graphs(self._decoder.where)
 
     @torch.inference_mode()
@@ -177,12 +179,13 @@ class TritonStep(TensorStep):
         return logits[: len(wanted)]
 
     def _bucket(self, shape: Shape, draw: Draw | None) -> _Bucket:
-        key = shape, None if draw is None else draw.key
-        if key not in self._buckets:
-            if len(self._buckets) == MOST_GRAPHS:
+        owner, key = (self, shape) if draw is None else (draw.owner, (shape, draw.key))
+        if key not in self._buckets.get(owner, {}):
+            if sum(map(len, self._buckets.values())) == MOST_GRAPHS:
                 self._forget()
-            self._buckets[key] = _Bucket(self._decoder, shape, self._graphs.new())
-        return self._buckets[key]
+            made = _Bucket(self._decoder, shape, self._graphs.new())
+            self._buckets.setdefault(owner, {})[key] = made
+        return self._buckets[owner][key]
 
     def _follow(self, states: RecurrentBatch | None) -> None:
         """Forget graphs of other rows of states: the cache gets new ones where it needs more."""

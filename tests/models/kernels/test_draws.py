@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from dataclasses import replace
 from functools import partial
@@ -27,6 +28,7 @@ from aleator.generate.feeds import Feed
 from aleator.generate.replayed_steps import ReplayLoop
 from aleator.language_model import LanguageModel
 from aleator.models import build_decoder, open_weights
+from aleator.models.triton_step import Computed, Graphs, Made, TritonStep
 from aleator.samplers.chain import SamplerChain
 from tests.device.inside import inside
 from tests.generate.test_multi_step import SAMPLERS, Stepwise
@@ -157,3 +159,29 @@ def test_rows_end_where_they_end(tmp_path: Path, graphs: list[RecordedGraph]) ->
     with pytest.raises(ParameterError, match="multi_step=4 needs the 3 sequences in one micro"):
         ReplayLoop(narrow, sampler, 4).run([replace(feed, pos=0) for feed in feeds])
     assert narrow.cache.used == 0
+
+
+class FirstAlone:
+    """A graph of which nothing is left, as on CUDA nothing of what it was captured from is."""
+
+    def first(self, step: Computed) -> Made:
+        return step()
+
+
+def test_a_graph_is_kept_no_longer_than_what_draws_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, draws: list[ChainDraw]
+) -> None:
+    monkeypatch.setattr(Graphs, "new", lambda _: FirstAlone())
+    steps, bucket = list[TritonStep](), TritonStep._bucket
+
+    def noted(self: TritonStep, *given: Any) -> Any:
+        steps.append(self)
+        return bucket(self, *given)
+
+    monkeypatch.setattr(TritonStep, "_bucket", noted)
+    _, ours = both(write_any(tmp_path / "m.gguf", replace(SPECS["llama"], n_layers=1)))
+    made(ours, max_tokens=2, sampling_device="device")
+    assert len(draws) == 1
+    draws.clear()
+    gc.collect()
+    assert all(owner is steps[0] for owner in steps[0]._buckets)
