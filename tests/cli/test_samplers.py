@@ -41,7 +41,7 @@ def test_values_and_ranges(aleator: Command) -> None:
         "xtc_threshold +0 to 0.5, or 1 +0.1 +--xtc-threshold",
         "mirostat_m +2 to 1048576 +100 +--mirostat-m",
         "penalty_scope +all or generated or mixed +all +--penalty-scope",
-        "dry_sequence_breakers +'\\\\n' ':' '\"' '\\*' +--dry-sequence-breaker",
+        "dry_sequence_breakers +at most 128 +'\\\\n' ':' '\"' '\\*' +--dry-sequence-breaker",
         "mirostat +0 to 2 +0 +--mirostat",
     ):
         assert re.search(f"^    {row}$", out, re.MULTILINE), row

@@ -508,7 +508,7 @@ def test_threads_follow_the_kind_of_decode(llama: Decoder, monkeypatch: pytest.M
     run, calls = ctx._step.run, []
 
     def noted(*given: Any) -> Any:
-        calls.append(given[-1])
+        calls.append(given[4])  # n_threads
         return run(*given)
 
     monkeypatch.setattr(ctx._step, "run", noted)

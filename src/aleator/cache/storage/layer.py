@@ -272,7 +272,7 @@ class HostLayer(LayerStorage[Array]):
     def bytes_of(self, cells: Int64s) -> Bytes:
         rows = self.heads * self.dim if self.by_channel else len(cells)
         flat: Bytes = self.take(cells).reshape(-1).view(np.uint8)
-        return flat.reshape(rows, -1)
+        return flat.reshape(rows, len(flat) // max(rows, 1))
 
     def put_bytes(self, cells: Int64s, data: Bytes) -> None:
         flat = np.ascontiguousarray(data).reshape(-1).view(self.data.dtype)

@@ -140,7 +140,8 @@ class TensorLayer(LayerStorage[torch.Tensor]):
 
     def bytes_of(self, cells: Int64s) -> Bytes:
         rows = self.heads * self.dim if self.by_channel else len(cells)
-        return _host_bytes(self.take(cells)).reshape(rows, -1)
+        flat = _host_bytes(self.take(cells)).reshape(-1)
+        return flat.reshape(rows, len(flat) // max(rows, 1))
 
     def put_bytes(self, cells: Int64s, data: Bytes) -> None:
         flat = torch.from_numpy(data.reshape(-1).copy()).view(self.data.dtype)
