@@ -6,6 +6,7 @@ Needs selenium, and Debian's chromium and chromium-driver.
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 
 import aleator
+from aleator.engine.engine_core import EngineCore
+from aleator.generate.beams import BeamSearch
 from aleator.generate.cache_script import OPERATIONS
 from aleator.server.playground.as_json import StepFormatter
 from tests.playground.browser import Browser, missing, tokens, write
@@ -214,7 +217,21 @@ def test_beams_grow_step_by_step(page: Browser, model: aleator.LanguageModel) ->
     assert [each.text for each in page.all(".found .text")] == drawn
 
 
-def test_a_text_is_stopped(page: Browser, server: tuple[str, Any]) -> None:
+def slow_down(monkeypatch: pytest.MonkeyPatch, cls: type, name: str) -> None:
+    """Let each step take long, so that what is made goes on until somebody stops it."""
+    quick = getattr(cls, name)
+
+    def slowly(self: Any, *given: Any) -> Any:
+        time.sleep(0.05)
+        return quick(self, *given)
+
+    monkeypatch.setattr(cls, name, slowly)
+
+
+def test_a_text_is_stopped(
+    page: Browser, server: tuple[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow_down(monkeypatch, EngineCore, "step")
     stats = server[1].state.service.engine.stats
     page.fill("form.controls input[max]", "900\t")
     page.click("form.controls .primary")
@@ -228,6 +245,7 @@ def test_a_text_is_stopped(page: Browser, server: tuple[str, Any]) -> None:
 def test_a_search_is_stopped_and_an_error_ends_it(
     page: Browser, server: tuple[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    slow_down(monkeypatch, BeamSearch, "choose")
     page.view("beams")
     page.script("document.querySelector('input[aria-label=stochastic]').click()")
     page.fill(".beams .field input[max]", "400\t")
