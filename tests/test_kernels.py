@@ -12,11 +12,14 @@ import pytest
 
 pytest.importorskip("triton")
 KERNELS = Path(__file__).parent / "models" / "kernels"
+PARTS = 3  # each within the time that a test may take, also beside other work
 
 
-def test_under_the_interpreter() -> None:
+@pytest.mark.parametrize("part", range(PARTS))
+def test_under_the_interpreter(part: int) -> None:
+    files = [str(path) for path in sorted(KERNELS.glob("test_*.py"))[part::PARTS]]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(KERNELS)],
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *files],
         env={**os.environ, "TRITON_INTERPRET": "1"}, cwd=KERNELS.parents[2], capture_output=True,
         text=True, check=False,
     )  # fmt: skip
