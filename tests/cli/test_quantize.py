@@ -85,8 +85,8 @@ def test_imatrix_refused(aleator: Command, tmp_path: Path, monkeypatch: pytest.M
     assert (result.code, "fewer than one chunk" in result.err) == (2, True)
     assert not list(tmp_path.iterdir())
     with monkeypatch.context() as patch:
-        once = lambda *args: (1 // (2 - n) for n in (1, 2))  # noqa: E731
-        patch.setattr("aleator.generate.imatrix.InputSums.read", once)
+        read = "aleator.generate.imatrix.InputSums.read"
+        patch.setattr(read, lambda *args: (1 // (2 - n) for n in (1, 2)))  # fails if read on
         result = aleator("imatrix", "-f", TEXT, "-o", out, "-c", "64")
         assert (result.code, "nothing is seen" in result.err) == (2, True)
     # What cannot be written is refused before the text is read, which may take hours.

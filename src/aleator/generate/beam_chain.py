@@ -31,7 +31,6 @@ def check_chain(chain: SamplerChain, temperature: float) -> None:
     """Refuse a chain with samplers that draw, and what leaves beams nothing to choose from."""
     if chain.numerics != "portable":
         raise ParameterError(
-            "numerics",
             f"numerics={chain.numerics!r} draws whenever it is applied, and beams need probabilities: give "
             "'portable'",
         )
@@ -39,7 +38,6 @@ def check_chain(chain: SamplerChain, temperature: float) -> None:
         draw = getattr(sampler, "draw", PLAIN[0])
         if draw not in PLAIN:
             raise ParameterError(
-                "draw",
                 f"draw={draw!r} says how tokens are drawn, and beams draw none: leave it out",
             )
         if sampler.name in DRAWING and not sampler.neutral:
@@ -50,7 +48,6 @@ def check_chain(chain: SamplerChain, temperature: float) -> None:
             )
     if temperature <= COLDEST:
         raise ParameterError(
-            "temperature",
             f"temperature={temperature:g} leaves one token, and beams nothing to choose from: leave it out, or "
             f"give more than {COLDEST:g} (default: 1)",
         )

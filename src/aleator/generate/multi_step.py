@@ -73,7 +73,6 @@ class DecodeLoop:
     ) -> None:
         if type(multi_step) is not int or not 1 <= multi_step <= MOST_STEPS:
             raise ParameterError(
-                "multi_step",
                 f"multi_step={multi_step!r} is out of range: give a number of steps, 1 to {MOST_STEPS}",
             )
         check_model(context)
@@ -160,7 +159,6 @@ class DecodeLoop:
         plan = self.context.cache.plan(batch, n_ubatch=len(batch))
         if not isinstance(plan, Plan) or plan.extras is not None:
             raise ParameterError(
-                "multi_step",
                 "multi_step needs a cache that keeps nothing of a token but its position: give multi_step=1",
             )
         return plan
@@ -286,20 +284,17 @@ def check_model(context: Context) -> None:
         what = "cells that keep token ids"
     if decoder.config.experts is not None and not exact:
         raise ParameterError(
-            "multi_step",
             f"multi_step records a step's operations on the device, and which experts of "
             f"{decoder.config.architecture} they read depends on the token: give multi_step=1",
         )
     if what:
         raise ParameterError(
-            "multi_step",
             f"multi_step needs a model whose layers all have attention over the whole text, and whose "
             f"positions only rotate; this one ({decoder.config.architecture}) has {what}: give "
             "multi_step=1",
         )
     if len(set(decoder.places)) > 1:
         raise ParameterError(
-            "multi_step",
             "multi_step needs all layers on one device: give multi_step=1, or load the model without "
             "n_gpu_layers and device_map",
         )
@@ -330,7 +325,6 @@ class MultiStepRunner(ModelRunner):
         super().__init__(context, sampler, n_tokens, prefixes)
         if not isinstance(sampler, DeviceTokenSampler):
             raise ParameterError(
-                "multi_step",
                 f"multi_step={multi_step}: several steps are drawn on the device: give "
                 "sampling_device='device'",
             )

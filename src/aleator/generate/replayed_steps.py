@@ -66,7 +66,6 @@ class ReplayLoop:
             self._context.decode(batch, draw)
             if draw.made is None:
                 raise ParameterError(
-                    "multi_step",
                     f"multi_step={self._multi_step} needs the {len(going)} sequences in one micro-batch, on "
                     "the model's device: give a larger n_ubatch, or multi_step=1",
                 )

@@ -71,7 +71,7 @@ def file_type(name: str) -> str:
     upper = name.upper()
     upper = _ALSO.get(upper, upper)
     if upper not in FILE_TYPES:
-        raise ParameterError("type", f"type={name!r:.80}: give one of {', '.join(FILE_TYPES)}")
+        raise ParameterError(f"type={name!r:.80}: give one of {', '.join(FILE_TYPES)}")
     return upper
 
 

@@ -94,11 +94,9 @@ class HybridPool(Pool):
         recurrent: RecurrentPool | None = None,
     ) -> None:
         if window is not None and window.policy != first.policy:
-            raise ParameterError(
-                "policy", f"policy={first.policy!r}, and {window.policy!r} in window layers"
-            )
+            raise ParameterError(f"policy={first.policy!r}, and {window.policy!r} in window layers")
         if first.n_pos_per_embd != 1:
-            raise ParameterError("n_pos_per_embd", "n_pos_per_embd=4 is for caches of one pool")
+            raise ParameterError("n_pos_per_embd=4 is for caches of one pool")
         self.first, self.window, self.recurrent = first, window, recurrent
         self.followers: list[Pool] = [pool for pool in (window, recurrent) if pool is not None]
         self.n_seq_max, self.architecture = first.n_seq_max, first.architecture
@@ -308,7 +306,7 @@ class HybridPool(Pool):
         if (mark.window is None) != (self.window is None) or (mark.recurrent is None) != (
             self.recurrent is None
         ):
-            raise ParameterError("checkpoint", "checkpoint: it is of a cache with other pools")
+            raise ParameterError("checkpoint: it is of a cache with other pools")
         if self.window is not None and mark.window is not None:
             self.window.check_checkpoint(mark.window)
 

@@ -61,7 +61,6 @@ class TritonChain:
         self.max_tokens, self.device, self._report = options.max_tokens, device, report
         if device.type == "cpu" and not triton.knobs.runtime.interpret:
             raise ParameterError(
-                "kernels",
                 "kernels='triton' is for CUDA devices: choose 'host' on the CPU, or set TRITON_INTERPRET=1 "
                 "before the start to try the kernels there",
             )
