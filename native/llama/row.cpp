@@ -31,13 +31,12 @@ void Row::load(const void* data, int64_t n, Dtype dtype) {
   sorted = p_current = false;
   selected = -1;
   RowTiles::load(data, n, dtype, tile_scan_);
-  for (int64_t t = 0; t < n_tiles_; ++t)
-    if (irregular_[t]) {
-      float* x = own_tile(t);
-      for (int i = 0; i < tile_size; ++i)
-        if (x[i] != x[i]) x[i] = -infinity;
-      rescan(t);
-    }
+  each_irregular([&](int64_t t) {
+    float* x = own_tile(t);
+    for (int i = 0; i < tile_size; ++i)
+      if (x[i] != x[i]) x[i] = -infinity;
+    rescan(t);
+  });
   if (top() == -infinity) nothing_finite();
 }
 

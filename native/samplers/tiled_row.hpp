@@ -56,6 +56,13 @@ class RowTiles {
   using Scan = void (*)(const float* x, int64_t n_tiles, float* maxima, uint8_t* irregular);
   void load(const void* data, int64_t n_vocab, Dtype dtype, Scan scan);
   float* own_tile(int64_t tile);
+  // Calls change(tile) for the tiles that the scan found, of which most rows have none.
+  template <typename F>
+  void each_irregular(F change) {
+    const uint8_t *begin = irregular_.data(), *end = begin + n_tiles_, *at = begin;
+    for (; (at = static_cast<const uint8_t*>(std::memchr(at, 1, end - at))); ++at)
+      change(at - begin);
+  }
   // Masks the tokens whose bit is not set, 32 a word, and those past the end, of tiles of logits.
   void mask_tiles(std::span<const uint32_t> words);
 
@@ -75,16 +82,14 @@ class TiledRow : protected RowTiles {
     dense_ = true;
     edited_.clear();
     RowTiles::load(data, n, dtype, Values::scan);
-    if (std::memchr(irregular_.data(), 1, n_tiles_))
-      for (int64_t t = 0; t < n_tiles_; ++t)
-        if (irregular_[t]) {
-          if constexpr (Values::bounded)
-            for (int64_t id = t * tile_size; id < std::min(n, (t + 1) * tile_size); ++id)
-              check_probability(tiles_[t][id % tile_size], id);
-          own_tile(t);
-          state_[t] = 2;
-          edited_.push_back(static_cast<int32_t>(t));
-        }
+    each_irregular([&](int64_t t) {
+      if constexpr (Values::bounded)
+        for (int64_t id = t * tile_size; id < std::min(n, (t + 1) * tile_size); ++id)
+          check_probability(tiles_[t][id % tile_size], id);
+      own_tile(t);
+      state_[t] = 2;
+      edited_.push_back(static_cast<int32_t>(t));
+    });
     settle();
   }
 
