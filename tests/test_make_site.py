@@ -39,6 +39,14 @@ def test_links_hold_in_the_site(page: str, link: str, expected: str) -> None:
     assert make_site.linked(ROOT / page, link) == expected
 
 
+def test_the_site_has_all_tables() -> None:
+    pages = [path.read_text() for path in (ROOT / "docs").glob("*.md")]
+    made = "".join(make_site.filled(page) for page in pages)
+    assert "<!-- on the site" in "".join(pages)
+    assert "<!-- on the site" not in made
+    assert "| `n_ctx` | `-c`, `--ctx-size` |" in made
+
+
 def test_names_of_files_are_links() -> None:
     page = (
         "<title>docs/chat.md</title><article><p>see docs/chat.md.</p><code>docs/chat.md</code> "
