@@ -2,11 +2,11 @@
 
     python tools/docs.py            writes them
     python tools/docs.py --check    fails if one is stale, or if a page cites what is not there (cited.py)
-    python tools/docs.py NAME       prints a part
+    python tools/docs.py NAME       prints one
 
-A part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``, or, where the page says
-``<!-- on the site: NAME -->``, on the site alone (make_site.py).  With them goes the record of every declaration
-that tests compare with, tests/golden/declared.txt.
+A part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``.  One that the command line or a file of the
+source tells as well is on the site alone: tools/make_site.py writes it in place of ``<!-- on the site: NAME -->``.
+With them goes the record of every declaration that tests compare with, tests/golden/declared.txt.
 """
 
 from __future__ import annotations
@@ -243,11 +243,15 @@ PARTS: dict[str, Callable[[], str]] = {
 }
 
 
+def on_the_site(text: str) -> str:
+    """A page's text with the parts that only the site has."""
+    return re.sub(r"<!-- on the site: (\w+) -->", lambda match: PARTS[match[1]](), text)
+
+
 def main() -> int:
-    """Rewrite or compare every file, or print parts."""
-    names = [each for each in sys.argv[1:] if not each.startswith("-")]
-    if names:
-        print("\n\n".join(PARTS[name]() for name in names))
+    """Rewrite or compare every file, or print a part."""
+    if len(sys.argv) == 2 and sys.argv[1] in PARTS:
+        print(PARTS[sys.argv[1]]())
         return 0
     stale = []
     for name in FILES:

@@ -1,4 +1,4 @@
-"""Build the documentation site: pages of docs/ with all tables, their pictures, the committed results.
+"""Build the documentation site: pages of docs/, their pictures, the committed results.
 
     make site                       into build/site/html
     python tools/make_site.py --pages    the pages alone, without mkdocs
@@ -16,7 +16,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import docs
+from docs import on_the_site
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "site"
@@ -30,7 +30,6 @@ TOP_PAGES = {
 INDEX = "all-pages.md"
 """docs/README.md on the site."""
 _LINK = re.compile(r"(!?\[[^\]]*\])\(([^)#\s]*)(#[^)\s]*)?\)")
-_TABLE = re.compile(r"<!-- on the site: (\w+) -->")
 _ROW = re.compile(r"^\|.*$", re.MULTILINE)
 _CODE = re.compile(r"`[^`]*`")
 _DRAWING = re.compile(r"^```text\n(?=(?:(?!```)[\s\S])*[│─])", re.MULTILINE)
@@ -75,17 +74,12 @@ def write_pages() -> None:
     results = sorted((ROOT / "benchmarks" / "results").glob("*.md"))
     (PAGES / "results").mkdir()
     for name, path in sources.items():
-        (PAGES / name).write_text(linked(path, filled(path.read_text())))
+        (PAGES / name).write_text(linked(path, on_the_site(path.read_text())))
     for path in (ROOT / "benchmarks" / "results").glob("*.png"):
         shutil.copy(path, PAGES / "results" / path.name)
     for path in results:
         text = path.read_text().replace("](../../docs/", "](../")
         (PAGES / "results" / path.name).write_text(deeper(whole_pipes(text)))
-
-
-def filled(text: str) -> str:
-    """A page's text with the tables that only the site has."""
-    return _TABLE.sub(lambda match: docs.PARTS[match[1]](), text)
 
 
 def linked(path: Path, text: str) -> str:
