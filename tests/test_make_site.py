@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import docs
 import make_site
 import pytest
 import site_pictures
@@ -41,7 +42,7 @@ def test_links_hold_in_the_site(page: str, link: str, expected: str) -> None:
 
 def test_the_site_has_all_tables() -> None:
     pages = [path.read_text() for path in (ROOT / "docs").glob("*.md")]
-    made = "".join(make_site.on_the_site(page) for page in pages)
+    made = "".join(docs.on_the_site(page) for page in pages)
     assert "<!-- on the site" in "".join(pages)
     assert "<!-- on the site" not in made
     assert "| `n_ctx` | `-c`, `--ctx-size` |" in made
