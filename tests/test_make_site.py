@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import docs
 import make_site
 import pytest
 import site_pictures
+
+import docs
 
 ROOT = Path(__file__).parent.parent
 
