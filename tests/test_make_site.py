@@ -8,6 +8,8 @@ import make_site
 import pytest
 import site_pictures
 
+import docs
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -37,6 +39,14 @@ ROOT = Path(__file__).parent.parent
 )
 def test_links_hold_in_the_site(page: str, link: str, expected: str) -> None:
     assert make_site.linked(ROOT / page, link) == expected
+
+
+def test_the_site_has_all_tables() -> None:
+    pages = [path.read_text() for path in (ROOT / "docs").glob("*.md")]
+    made = "".join(docs.on_the_site(page) for page in pages)
+    assert "<!-- on the site" in "".join(pages)
+    assert "<!-- on the site" not in made
+    assert "| `n_ctx` | `-c`, `--ctx-size` |" in made
 
 
 def test_names_of_files_are_links() -> None:

@@ -2,9 +2,12 @@
 
     python tools/docs.py            writes them
     python tools/docs.py --check    fails if one is stale, or if a page cites what is not there (cited.py)
+    python tools/docs.py NAME       prints one
 
-A part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``.  With them goes the record of every
-declaration that tests compare with, tests/golden/declared.txt.
+A part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``.  One that the command line or a file
+of the source tells as well is on the site alone: tools/make_site.py writes it in place of
+``<!-- on the site: NAME -->``.  With them goes the record of every declaration that tests compare with,
+tests/golden/declared.txt.
 """
 
 from __future__ import annotations
@@ -43,7 +46,6 @@ ROOT = Path(__file__).parent.parent
 FILES = (
     "docs/models.md",
     "docs/samplers.md",
-    "docs/options.md",
     "docs/engine.md",
     "docs/server.md",
     "docs/server-dialects.md",
@@ -108,6 +110,11 @@ def domain(p: Parameter) -> str:
     return p.bounds if p.type in (int, float) else ""
 
 
+def order() -> str:
+    """All samplers in their usual order."""
+    return ", ".join(f"`{cls.__name__}`" for cls in S.SAMPLERS)
+
+
 def samplers() -> str:
     """One line per sampler."""
     lines = ["| sampler | names in an order, letter | what it does |", "|---|---|---|"]
@@ -130,30 +137,27 @@ def parameters() -> str:
 
 def off_elsewhere() -> str:
     """One line per value that is off here, with the numbers that other engines take for it."""
-    theirs: dict[tuple[str, str], list[str]] = {}
+    theirs: dict[str, list[str]] = {}
     for p in S.PARAMETERS.values():
         for off in p.off:
             bound = p.low if off.where == "below" else p.high
             value = f"{off.where} {bound:g}" if isinstance(off.where, str) else f"{off.where}"
-            ours = (f"`{p.name}` {off.value!r}", off.effect)
+            ours = f"`{p.name}` {off.value!r}"
             theirs.setdefault(ours, []).append(f"{value} ({', '.join(off.engines)})")
-    lines = ["| ours | theirs |", "|---|---|"]
-    lines += [f"| {name} {effect} | {', '.join(of)} |" for (name, effect), of in theirs.items()]
-    return "\n".join(lines)
+    return "\n".join(f"- {name}: {', '.join(of)}" for name, of in theirs.items())
 
 
 def presets() -> str:
     """One line per preset; one with the order of an earlier one says what it adds to its values."""
-    lines = ["| preset | order | values |", "|---|---|---|"]
+    lines = []
     earlier: dict[tuple[str, ...], str] = {}
     for name, values in S.PRESETS.items():
         steps = values.get("samplers", ())
         like = earlier.setdefault(tuple(steps), name) if steps else name
         known = S.PRESETS[like] if like != name and S.PRESETS[like].keys() <= values.keys() else {}
-        order = f"as `{like}`" if known else ", ".join(steps or ("as `llama.cpp`",))
+        order = f"as `{like}`" if known else ", ".join(steps or ("the order of `llama.cpp`",))
         told = [f"{k} {v}" for k, v in values.items() if known.get(k) != v and k != "samplers"]
-        rest = ", ".join([f"those of `{like}`"] * bool(known) + told)
-        lines.append(f"| `{name}` | {order} | {rest} |")
+        lines.append(f"- `{name}`: {'; '.join([order, *([', '.join(told)] if told else [])])}")
     return "\n".join(lines)
 
 
@@ -216,6 +220,7 @@ def spellings() -> str:
 
 PARTS: dict[str, Callable[[], str]] = {
     "architectures": architectures,
+    "order": order,
     "samplers": samplers,
     "parameters": parameters,
     "off_elsewhere": off_elsewhere,
@@ -239,8 +244,16 @@ PARTS: dict[str, Callable[[], str]] = {
 }
 
 
+def on_the_site(text: str) -> str:
+    """A page's text with the parts that only the site has."""
+    return re.sub(r"<!-- on the site: (\w+) -->", lambda match: PARTS[match[1]](), text)
+
+
 def main() -> int:
-    """Rewrite or compare every file."""
+    """Rewrite or compare every file, or print a part."""
+    if len(sys.argv) == 2 and sys.argv[1] in PARTS:
+        print(PARTS[sys.argv[1]]())
+        return 0
     stale = []
     for name in FILES:
         path = ROOT / name

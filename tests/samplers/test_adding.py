@@ -117,7 +117,8 @@ def test_a_sampler_is_a_module_a_golden_file_and_a_line(copied: Path) -> None:
     filled = json.loads((copied / f"tests/golden/portable/{STEM}.json").read_text())
     assert [step["size"] for step in filled["cases"][0]["steps"]] == [65, 65, 65]
     python(copied, "tools/docs.py")
-    assert "`--top-share`" in (copied / "docs/samplers.md").read_text()
+    assert "`TopShare`" in (copied / "docs/samplers.md").read_text()
+    assert "`--top-share`" in python(copied, "tools/docs.py", "parameters")
     assert "--top-share" in python(copied, "-c", USE)
     tests = [
         "tests/test_stems.py",
