@@ -16,6 +16,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from docs import on_the_site
+
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "site"
 PAGES, HTML = BUILD / "pages", BUILD / "html"
@@ -72,7 +74,7 @@ def write_pages() -> None:
     results = sorted((ROOT / "benchmarks" / "results").glob("*.md"))
     (PAGES / "results").mkdir()
     for name, path in sources.items():
-        (PAGES / name).write_text(linked(path, path.read_text()))
+        (PAGES / name).write_text(linked(path, on_the_site(path.read_text())))
     for path in (ROOT / "benchmarks" / "results").glob("*.png"):
         shutil.copy(path, PAGES / "results" / path.name)
     for path in results:
