@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import textwrap
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -76,7 +77,12 @@ def architectures() -> str:
     ):
         names = [name for name, each in ARCHITECTURES.items() if _shift(each) == shift]
         parts.append(f"- {what}: {', '.join(names)}.")
-    return "\n".join([parts[0], "", *parts[1:]])
+    return "\n".join([parts[0], "", *map(_wrapped, parts[1:])])
+
+
+def _wrapped(item: str) -> str:
+    """An item of a list on lines of 160 characters."""
+    return textwrap.fill(item, 160, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def _types(name: str, architecture: Architecture) -> str:
