@@ -4,9 +4,10 @@
     python tools/docs.py --check    fails if one is stale, or if a page cites what is not there (cited.py)
     python tools/docs.py NAME       prints one
 
-A part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``.  One that the command line or a file of the
-source tells as well is on the site alone: tools/make_site.py writes it in place of ``<!-- on the site: NAME -->``.
-With them goes the record of every declaration that tests compare with, tests/golden/declared.txt.
+A part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``.  One that the command line or a file of
+the source tells as well is on the site alone: tools/make_site.py writes it in place of
+``<!-- on the site: NAME -->``.  With them goes the record of every declaration that tests compare with,
+tests/golden/declared.txt.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from docs import on_the_site
+from make_site import on_the_site
 
 from aleator.core.errors import ParameterError
 from aleator.engine.prompts import GENERATION, SAMPLING
