@@ -29,8 +29,6 @@ ELSEWHERE = {
     "adding-an-architecture": "tests/models/test_adding.py follows its steps in a copy of the package",
     "adding-an-endpoint": "tests/server/test_adding.py follows its steps in a copy of the package",
     "integrations": "needs the packages of others; tests/integrations has its examples where they are",
-    "tutorial-ray": "tests/integrations/test_page.py runs it where Ray is",
-    "tutorial-transformers": "tests/integrations/test_page.py runs it where transformers is",
 }
 """Pages whose Python blocks do not run here."""
 

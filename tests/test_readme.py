@@ -19,7 +19,6 @@ EXECUTED = (
     "chat",
     "device",
     "engine",
-    "evaluation",
     "grammar",
     "kv-cache",
     "llama-cpp",
@@ -35,10 +34,7 @@ EXECUTED = (
     "tutorial-cache",
     "tutorial-constrain",
     "tutorial-quantise",
-    "tutorial-reproduce",
     "tutorial-sampler",
-    "tutorial-serve",
-    "tutorial-speculate",
     "watermarks",
 )
 BLOCKS = [

@@ -4,8 +4,8 @@
     python tools/docs.py --check    fails if one is stale, or if a page cites what is not there (cited.py)
     python tools/docs.py NAME       prints one
 
-A part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``.  One that the command line or a file
-of the source tells as well is on the site alone: tools/make_site.py writes it in place of
+A part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``.  One that the command line or a file of
+the source tells as well is on the site alone: tools/make_site.py writes it in place of
 ``<!-- on the site: NAME -->``.  With them goes the record of every declaration that tests compare with,
 tests/golden/declared.txt.
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import textwrap
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -46,40 +47,50 @@ ROOT = Path(__file__).parent.parent
 FILES = (
     "docs/models.md",
     "docs/samplers.md",
-    "docs/engine.md",
     "docs/server.md",
-    "docs/server-dialects.md",
-    "docs/from-other-engines.md",
 )
 ENGINES = ROOT / "tools" / "from_other_engines.toml"
 BOTH = "llama.cpp and transformers"
 
 
 def architectures() -> str:
-    """Whose answers the tests have, and a line per architecture: those whose layers keep states apart."""
+    """Whose answers the tests have, and the architectures: those whose layers keep states apart."""
     checked = {name: _checked(name, each) for name, each in ARCHITECTURES.items()}
     others = "".join(f", {name} against {each}" for name, each in checked.items() if each != BOTH)
-    parts = [f"The tests compare logits with those of {BOTH}{others}."]
+    parts = [
+        f"The tests compare logits with those of {BOTH}{others}. In brackets: Hugging Face's `model_type`, "
+        "where that is not the name."
+    ]
     for states, what in (
-        (False, "Any rewind; cached prefixes from any token:"),
-        (
-            True,
-            "Rewinds by `n_rollback` tokens and to checkpoints; prefixes from every 64th token:",
-        ),
+        (False, "Any rewind; cached prefixes from any token"),
+        (True, "Rewinds by `n_rollback` tokens and to checkpoints; prefixes from every 64th token"),
     ):
-        rows = [
-            f"| {name} | {_types(each)} | {_shift(each)} |"
+        names = [
+            name + _types(name, each)
             for name, each in ARCHITECTURES.items()
             if (each.recurrent is not None) is states
         ]
-        head = "| architecture | Hugging Face's `model_type` | context shift |\n|---|---|---|"
-        parts += [what, "\n".join([head, *rows])]
-    return "\n\n".join(parts)
+        parts.append(f"- {what}: {', '.join(names)}.")
+    for shift, what in (
+        ("refused", "Context shifts are refused"),
+        ("positions only", "Context shifts move positions only, as keys are not rotated"),
+    ):
+        names = [name for name, each in ARCHITECTURES.items() if _shift(each) == shift]
+        parts.append(f"- {what}: {', '.join(names)}.")
+    return "\n".join([parts[0], "", *map(_wrapped, parts[1:])])
 
 
-def _types(architecture: Architecture) -> str:
+def _wrapped(item: str) -> str:
+    """An item of a list on lines of 160 characters."""
+    return textwrap.fill(item, 160, subsequent_indent="  ", break_on_hyphens=False)
+
+
+def _types(name: str, architecture: Architecture) -> str:
     files = architecture.hugging_face
-    return ", ".join(f"`{kind}`" for kind in files.model_types) if files else "GGUF only"
+    if files is None:
+        return " (GGUF only)"
+    types = "" if files.model_types == (name,) else ", ".join(f"`{t}`" for t in files.model_types)
+    return f" ({types})" if types else ""
 
 
 def _shift(architecture: Architecture) -> str:

@@ -6,8 +6,8 @@
     python tools/integrations.py --use llama=FOLDER   in an environment that is there, with Aleator in it
 
 A script is tests/integrations/in_NAME.py; it says the versions on its first line, what it found on lines that
-are indented, and ends with an error if something is wrong.  Then the examples of docs/integrations.md and the
-tutorials that import the package are run.  Environments are made in build/integrations.
+are indented, and ends with an error if something is wrong.  Then the examples of docs/integrations.md
+that import the package are run.  Environments are made in build/integrations.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Environment:
         remove: what pip brought and must not be there.
         extras: of Aleator.
         shared: the script whose environment it runs in; "": one of its own.
-        module: examples of the pages that import it are run too; "": none.
+        module: examples of the page that import it are run too; "": none.
     """
 
     packages: tuple[tuple[str, ...], ...]

@@ -16,7 +16,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from docs import on_the_site
+from docs import on_the_site as on_the_site
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "site"

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from aleator import ContextFull, Conversation, FileFormatError, LanguageModel, ParameterError, load
+from aleator.generate import tiered_prefixes
 from tests.chat import templates
 
 OPTIONS: dict[str, Any] = {"max_tokens": 20, "seed": 3, "temperature": 0.9}
@@ -222,3 +223,27 @@ def test_a_full_context() -> None:
     assert len(forgetful.messages) < 10
     with pytest.raises(ContextFull):
         forgetful.say("word " * 60)
+
+
+def test_a_conversation_goes_on_from_the_disks_keys_and_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # However fast a busy machine computes, what the disk has is read.
+    monkeypatch.setattr(tiered_prefixes.TieredPrefixes, "computed", lambda *_: None)
+    below: Any = {"cache_disk": 2**30, "cache_dir": str(tmp_path / "cache"), "n_threads": 1}
+    system = "Enter ROMEO and JULIET. " + "They speak of love, and of the night. " * 20
+    first = load(**below)
+    talk = Conversation(first, system, **OPTIONS)
+    assert talk.say("Good morrow.").text
+    talk.save(tmp_path / "talk.json")
+    assert first.prompt_tiers is not None
+    first.prompt_tiers.close()  # as the end of a process does
+
+    answers = []
+    for options in ({"n_threads": 1}, below):
+        after = load(**options)
+        again = Conversation.load(after, tmp_path / "talk.json", **OPTIONS)
+        answers.append(again.say("Stay."))
+        assert answers[-1].text == answers[0].text
+    assert answers[0].stats.reused_tokens == 0
+    assert answers[1].stats.reused_tokens >= 128

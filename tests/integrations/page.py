@@ -1,4 +1,4 @@
-"""The Python examples of the pages about other packages.
+"""The Python examples of the page about other packages.
 
     python tests/integrations/page.py ray      runs those that import ray, in this environment
 
@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGES = ("integrations", "tutorial-transformers", "tutorial-ray")
+PAGES = ("integrations",)
 
 
 def examples() -> list[tuple[str, str]]:

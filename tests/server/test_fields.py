@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from make_site import on_the_site
 
 from aleator.core.errors import ParameterError
 from aleator.engine.prompts import GENERATION, SAMPLING
@@ -238,7 +239,7 @@ def test_lenient_servers(make_client: MakeClient) -> None:
 
 
 def test_every_accepted_field_is_documented() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "server.md").read_text()
+    page = on_the_site((Path(__file__).parents[2] / "docs" / "server.md").read_text())
     for name in ACCEPTED:
         assert f"`{name}`" in page, name
 
