@@ -76,24 +76,16 @@ class Pace:
 
     def observe(
         self,
-        rows: int,
-        tokens: int,
-        depth: float,
-        seconds: float,
+        rows: int,  # Tokens of those who write
+        tokens: int,  # Tokens of prompts
+        depth: float,  # Tokens before each of these, their mean
+        seconds: float,  # How long it took
         *,
-        begun: int = 0,
+        begun: int = 0,  # Prompts that came to their end, so that one more writes from now on
+        # Those that are left; more of them than there are who write get more than half of the time
         prompts: int = 1,
     ) -> None:
-        """Learn from a step.
-
-        Args:
-            rows: Tokens of those who write.
-            tokens: Tokens of prompts.
-            depth: Tokens before each of these, their mean.
-            seconds: How long it took.
-            begun: Prompts that came to their end, so that one more writes from now on.
-            prompts: Those that are left; more of them than there are who write get more than half of the time.
-        """
+        """Learn from a step."""
         plain = self._plain if rows and self._plain is not None else 0.0
         if tokens == 0:
             self._owed = max(self._owed - seconds, -plain)

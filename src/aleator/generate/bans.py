@@ -101,16 +101,6 @@ class Bans:
     What is banned is taken back from the token on in which it begins.  That token may have been given out,
     since what followed it at first was no match; then that is taken back which is held.
 
-    Args:
-        bans: What is banned.
-        token_bytes: Gives the bytes of a token; none of one that is no text.
-        n_tokens: How many tokens there are.
-        coin: Gives for a place in the text a number, at least 0 and below 1: a match that begins in the token
-            there is banned if it is below the ban's probability.
-        begun: Tokens of the text that were drawn earlier.
-        skip: Bytes at the beginning that are no part of the text.
-        strip: Whether a space at its beginning is none.
-
     Attributes:
         held: The tokens held back.
         longest: Bytes of the longest match: so many tokens may have to be taken back at most.
@@ -118,13 +108,15 @@ class Bans:
 
     def __init__(
         self,
-        bans: Sequence[Ban],
-        token_bytes: TokenBytes,
-        n_tokens: int,
+        bans: Sequence[Ban],  # What is banned
+        token_bytes: TokenBytes,  # Gives the bytes of a token; none of one that is no text
+        n_tokens: int,  # How many tokens there are
+        # Gives for a place in the text a number, at least 0 and below 1: a match that begins in the token there
+        # is banned if it is below the ban's probability
         coin: Callable[[int], float],
-        begun: Sequence[int] = (),
-        skip: int = 0,
-        strip: bool = False,
+        begun: Sequence[int] = (),  # Tokens of the text that were drawn earlier
+        skip: int = 0,  # Bytes at the beginning that are no part of the text
+        strip: bool = False,  # Whether a space at its beginning is none
     ) -> None:
         self._bans, self._token_bytes, self._n_tokens = bans, token_bytes, n_tokens
         self._coin, self._skip, self._strip = coin, skip, strip

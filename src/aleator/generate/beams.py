@@ -99,15 +99,6 @@ class BeamSearch:
     the first sequence, and in turns lets the search choose (:meth:`choose`) and decodes ``ends``
     (:meth:`add_to`), until it is ``done``.
 
-    Args:
-        n_seq_max: Sequences of the context, which has the cells of :func:`cells_of_beams`.
-        request: The prompt, and the options of a text.
-        chain: Of the request; it has accepted the prompt.
-        options: Of the search.
-        new_completion: Makes completions.
-        n_ctx: Positions that a text may use, the prompt's included.
-        n_tokens: Tokens of the vocabulary.
-
     Attributes:
         found: The texts, the best first, as completions that have ended; none before the search is done.
         beams: The same with their scores.
@@ -121,13 +112,13 @@ class BeamSearch:
 
     def __init__(
         self,
-        n_seq_max: int,
-        request: Request,
-        chain: SamplerChain,
-        options: BeamOptions,
-        new_completion: NewCompletion,
-        n_ctx: int,
-        n_tokens: int,
+        n_seq_max: int,  # Sequences of the context, which has the cells of ``cells_of_beams``
+        request: Request,  # The prompt, and the options of a text
+        chain: SamplerChain,  # Of the request; it has accepted the prompt
+        options: BeamOptions,  # Of the search
+        new_completion: NewCompletion,  # Makes completions
+        n_ctx: int,  # Positions that a text may use, the prompt's included
+        n_tokens: int,  # Tokens of the vocabulary
     ) -> None:
         check_chain(chain, request.params.temperature)
         n = options.num_beams

@@ -50,21 +50,13 @@ class Machine:
 
 @dataclass
 class Part:
-    """What the layers of one kind do in a step, in all.
+    """What the layers of one kind do in a step, in all."""
 
-    Attributes:
-        layers: how many there are.
-        launches: of kernels, and of PyTorch's operations.
-        kernels: those of Triton's kernels among them.
-        weights: bytes of weights that are read.
-        cached: bytes of keys, values and states that are read and written.
-    """
-
-    layers: int = 0
-    launches: int = 0
-    kernels: int = 0
-    weights: int = 0
-    cached: int = 0
+    layers: int = 0  # how many there are
+    launches: int = 0  # of kernels, and of PyTorch's operations
+    kernels: int = 0  # those of Triton's kernels among them
+    weights: int = 0  # bytes of weights that are read
+    cached: int = 0  # bytes of keys, values and states that are read and written
 
     @property
     def bytes(self) -> int:

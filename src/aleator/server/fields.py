@@ -121,26 +121,18 @@ class Body:
 
 
 class Fields:
-    """The fields that an endpoint takes.
-
-    Args:
-        own: The endpoint's own; one with the name of an option stands in its place.
-        options: Of the generation, by name.
-        without: Options that this endpoint does not take.
-        accepted: Fields with which nothing is done.
-        spellings: Other names of options.
-        engines: Those whose extra fields it takes: what they take for "off" is taken, and logged.
-        strict: Options that are the dialect's own, whose ranges hold.
-    """
+    """The fields that an endpoint takes."""
 
     def __init__(
         self,
-        *own: Field,
-        options: Mapping[str, Parameter] = OPTIONS,
-        without: Iterable[str] = (),
-        accepted: Mapping[str, Accepted] = ACCEPTED,
-        spellings: Mapping[str, str] = SPELLINGS,
+        *own: Field,  # The endpoint's own; one with the name of an option stands in its place
+        options: Mapping[str, Parameter] = OPTIONS,  # Of the generation, by name
+        without: Iterable[str] = (),  # Options that this endpoint does not take
+        accepted: Mapping[str, Accepted] = ACCEPTED,  # Fields with which nothing is done
+        spellings: Mapping[str, str] = SPELLINGS,  # Other names of options
+        # Those whose extra fields it takes: what they take for "off" is taken, and logged
         engines: Iterable[str] = ("llama.cpp", "vLLM"),
+        # Options that are the dialect's own, whose ranges hold
         strict: Iterable[str] = ("temperature", "top_p"),
     ) -> None:
         self._engines, self._strict = tuple(engines), frozenset(strict)
