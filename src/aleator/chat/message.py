@@ -89,20 +89,14 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """A piece of a message under way.
+    """A piece of a message under way."""
 
-    Attributes:
-        kind: What it adds to: "content", "reasoning", or the arguments of a call; "call" begins a call, and
-            "call_end" ends one.
-        text: The text that it adds; of "call" the tool's name.
-        index: Of a call: its place among the calls of the message.
-        id: Of "call": the call's id.
-    """
-
+    # What it adds to: "content", "reasoning", or the arguments of a call; "call" begins a call, and "call_end"
+    # ends one
     kind: Literal["content", "reasoning", "call", "arguments", "call_end"]
-    text: str = ""
-    index: int = 0
-    id: str = ""
+    text: str = ""  # The text that it adds; of "call" the tool's name
+    index: int = 0  # Of a call: its place among the calls of the message
+    id: str = ""  # Of "call": the call's id
 
 
 @dataclass(frozen=True)

@@ -100,10 +100,6 @@ class Bans:
 
     What is banned is taken back from the token on in which it begins.  That token may have been given out,
     since what followed it at first was no match; then that is taken back which is held.
-
-    Attributes:
-        held: The tokens held back.
-        longest: Bytes of the longest match: so many tokens may have to be taken back at most.
     """
 
     def __init__(
@@ -120,9 +116,10 @@ class Bans:
     ) -> None:
         self._bans, self._token_bytes, self._n_tokens = bans, token_bytes, n_tokens
         self._coin, self._skip, self._strip = coin, skip, strip
+        # Bytes of the longest match: so many tokens may have to be taken back at most
         self.longest = max(ban.longest for ban in bans)
         self._may_stay = any(ban.probability < 1 for ban in bans)
-        self.held: list[Held] = []
+        self.held: list[Held] = []  # The tokens held back
         self._refused = [_Refused()]  # at the place of each held token, and of the next one
         self._begun = self._n = len(begun)  # tokens of the text that are held no longer
         self._given = [token_bytes(token) for token in begun]  # the last ones of these, as bytes

@@ -99,12 +99,6 @@ class BeamSearch:
     the first sequence, and in turns lets the search choose (:meth:`choose`) and decodes ``ends``
     (:meth:`add_to`), until it is ``done``.
 
-    Attributes:
-        found: The texts, the best first, as completions that have ended; none before the search is done.
-        beams: The same with their scores.
-        noted: Whether ``steps`` are noted.
-        steps: The beams of each step so far, the best first.
-
     Raises:
         ParameterError: Sampling that has no meaning for beams, or too few sequences.
         ContextFull: A prompt longer than ``n_ctx``.
@@ -138,10 +132,11 @@ class BeamSearch:
         self._finished: list[Hypothesis] = []
         self._cache: Any = None  # while it has sequences
         self._seqs: Sequence[int] = ()
+        # The texts, the best first, as completions that have ended; none before the search is done
         self.found: list[Completion] = []
-        self.beams: list[Beam] = []
-        self.noted = False
-        self.steps: list[list[Grown]] = []
+        self.beams: list[Beam] = []  # The same with their scores
+        self.noted = False  # Whether ``steps`` are noted
+        self.steps: list[list[Grown]] = []  # The beams of each step so far, the best first
 
     def run(self, context: Context, prefixes: Prefixes) -> list[Beam]:
         """Search in the first sequences; whatever is raised, they are empty again afterwards."""

@@ -94,20 +94,13 @@ class DevicePlan:
 
 
 def device_plan(
-    weights: Weights,
-    n_ctx: int,
-    type_k: str,
-    type_v: str,
-    sequences: tuple[int, ...] = (1, 4, 16),
+    weights: Weights,  # the open file, of which vectors are read, and no matrices
+    n_ctx: int,  # tokens of each sequence, the one of the step included; 1 or more
+    type_k: str,  # type of keys in the cache
+    type_v: str,  # type of values
+    sequences: tuple[int, ...] = (1, 4, 16),  # of which there is a step each
 ) -> DevicePlan:
     """Count a model's steps; ``weights`` are of no use for anything else afterwards.
-
-    Args:
-        weights: the open file, of which vectors are read, and no matrices.
-        n_ctx: tokens of each sequence, the one of the step included; 1 or more.
-        type_k: type of keys in the cache.
-        type_v: type of values.
-        sequences: of which there is a step each.
 
     Raises:
         FileFormatError: a tensor is missing or of the wrong shape; names it.
