@@ -20,6 +20,7 @@ from aleator.core.errors import (
     TokenizerError,
 )
 from aleator.core.records import dataclass
+from aleator.server.errors import readable
 
 if TYPE_CHECKING:
     from aleator.engine import Engine
@@ -190,14 +191,8 @@ class Work:
         return _result(name, 200, body)
 
     def _answer(self, engine: Engine, line: Line) -> tuple[dict[str, Any] | None, int]:
-        try:
+        with readable():
             generation, respond = self._begin(engine, line)
-        except AleatorError:
-            raise
-        except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            # Values that no check knows; what is asked for can be the only cause before anything is made.
-            message = f"the request cannot be read: {type(error).__name__}: {error}"
-            raise ParameterError("", message) from error
         self._under_way.add(generation)
         try:
             if self.stopped:
@@ -212,13 +207,12 @@ class Work:
         """What makes the answer of a line, and what writes the response once it is made."""
         from aleator.cli import batch_bodies
 
+        model = str(line.body.get("model", self._model.weights.path.name))
         if line.url == CHAT:
             asked = batch_bodies.chat_arguments(line.body)
-            model = str(line.body.get("model", self._model.weights.path.name))
             answer = self._model.chat(engine=engine, **{**self._defaults_for(asked), **asked})
             return answer.generation, lambda: batch_bodies.chat_response(answer, line.name, model)
         asked = batch_bodies.completion_arguments(line.body)
-        model = str(line.body.get("model", self._model.weights.path.name))
         made = engine.submit(**{**self._defaults_for(asked), **asked})
         return made, lambda: batch_bodies.completion_response(made, line.name, model)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from aleator.core import errors
 
@@ -29,6 +30,18 @@ class ApiError(errors.AleatorError):
         super().__init__(message)
         self.status, self.message, self.param, self.code = status, message, param, code
         self.headers = dict(headers or {})
+
+
+@contextmanager
+def readable() -> Iterator[None]:
+    """Let values that no check knows be errors of the request: nothing else can be their cause here."""
+    try:
+        yield
+    except errors.AleatorError:
+        raise
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        message = f"the request cannot be read: {type(error).__name__}: {error}"
+        raise errors.ParameterError("", message) from error
 
 
 def not_built(what: str, instead: str = "") -> ApiError:

@@ -6,8 +6,7 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, TypeVar
 from weakref import WeakSet
@@ -20,7 +19,7 @@ from starlette.requests import Request
 
 from aleator.chat.prompt import ChatFormat, PreparedChat, prepare_chat
 from aleator.core.contract import NUMERICS_VERSION
-from aleator.core.errors import AleatorError, GrammarError, ParameterError
+from aleator.core.errors import GrammarError, ParameterError
 from aleator.core.version import __version__
 from aleator.engine.engine import Engine
 from aleator.engine.options import SubmitOptions
@@ -44,7 +43,7 @@ from aleator.samplers.watermark import KEY_FILE, KEYED, WATERMARK_KEY_FILE
 from aleator.server.auth import current_caller, own_namespace
 from aleator.server.bodies import body_of, in_thread
 from aleator.server.chat import ChatAnswer, ChatChoice, ChatRequest
-from aleator.server.errors import ApiError
+from aleator.server.errors import ApiError, readable
 from aleator.server.fields import Body, Fields, constrained, known_ids
 from aleator.server.grammars import Grammars
 from aleator.server.options import ServerOptions
@@ -404,15 +403,3 @@ async def read_body(request: Request, fields: Fields) -> tuple[Service, Body]:
     if "model" in body.own:
         body.own["model"] = service.check_model(body.own["model"])
     return service, body
-
-
-@contextmanager
-def readable() -> Iterator[None]:
-    """Let values that no check knows be errors of the request: nothing else can be their cause here."""
-    try:
-        yield
-    except AleatorError:
-        raise
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        message = f"the request cannot be read: {type(error).__name__}: {error}"
-        raise ParameterError("", message) from error
