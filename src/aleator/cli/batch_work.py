@@ -12,13 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from aleator.cli.terminal import hint, note
-from aleator.core.errors import (
-    AleatorError,
-    ContextFull,
-    ParameterError,
-    TemplateError,
-    TokenizerError,
-)
+from aleator.core import errors
 from aleator.core.records import dataclass
 from aleator.server.errors import readable
 
@@ -176,11 +170,11 @@ class Work:
             return failed(name, 400, line.wrong)
         try:
             body, tokens = self._answer(engine, line)
-        except ParameterError as error:
+        except errors.ParameterError as error:
             return failed(name, 400, str(error), error.parameter)
-        except (ContextFull, TemplateError, TokenizerError) as error:
+        except (errors.ContextFull, errors.TemplateError, errors.TokenizerError) as error:
             return failed(name, 400, str(error))
-        except AleatorError as error:
+        except errors.AleatorError as error:
             return failed(name, 500, str(error))
         except Exception as error:  # of this line alone: the others are made
             return failed(name, 500, f"{type(error).__name__}: {error}")
