@@ -40,10 +40,7 @@ class Pace:
     writers keep half of their speed.
 
     What a piece will take is told from those before: a token costs the more, the more tokens it looks back at.
-
-    Args:
-        max_pause: Seconds that a step with a piece may take, or three times what one without takes where that
-            is longer.
+    A step with a piece may take ``max_pause`` seconds, or three times what one without takes if that is longer.
     """
 
     def __init__(self, max_pause: float) -> None:
@@ -61,8 +58,7 @@ class Pace:
     def tokens(self, depth: int) -> int:
         """Tokens of prompts that a step may compute while others write.
 
-        Args:
-            depth: Tokens of the prompt that are computed already; of several, the most.
+        ``depth`` tokens of the prompt are computed already; of several, the most.
         """
         if self._plain is None or self._cost is None:
             return FIRST

@@ -338,11 +338,7 @@ def fed(made: Completion, tokens: Sequence[int]) -> Completion:
 def cells_of_beams(request: Request, num_beams: int, n_ctx: int, shared: bool = True) -> int:
     """Cells of a search: one of each token of the prompt, and of each beam but for its last.
 
-    Args:
-        request: The prompt, and ``max_tokens``.
-        num_beams: Beams.
-        n_ctx: Positions that a text may use.
-        shared: Whether sequences can share cells.
+    A text may use ``n_ctx`` positions; ``shared``: sequences can share cells.
     """
     prompts = 1 if shared else num_beams
     return len(request.remaining) * prompts + num_beams * (longest(request, n_ctx) - 1)

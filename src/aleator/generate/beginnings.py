@@ -17,10 +17,8 @@ if TYPE_CHECKING:
 class Beginnings:
     """What the prompt cache does for the requests of a run.
 
-    Args:
-        prefixes: Cached prompts.
-        wake: What must be read is read beside the steps, and this is called, in any thread, when
-            :meth:`take_in` has something to do; None: :meth:`begin` reads it.
+    What must be read is read beside the steps, and ``wake`` is called, in any thread, when :meth:`take_in` has
+    something to do; None: :meth:`begin` reads it.
     """
 
     def __init__(self, prefixes: Prefixes, wake: Wake | None) -> None:

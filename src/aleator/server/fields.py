@@ -152,11 +152,7 @@ class Fields:
         self.accepted = {n: each for n, each in accepted.items() if n not in self._names}
 
     def read(self, body: object, lenient: bool = False) -> Body:
-        """What a body says.
-
-        Args:
-            body: JSON.
-            lenient: Log what is not known or cannot be honoured, and go on without it.
+        """What a body says; ``lenient``: log what is not known or cannot be honoured, and go on without it.
 
         Raises:
             ApiError: The body is not an object.
