@@ -21,16 +21,9 @@ from aleator.chat.prompt import ChatFormat, PreparedChat, prepare_chat
 from aleator.core.contract import NUMERICS_VERSION
 from aleator.core.errors import GrammarError, ParameterError
 from aleator.core.version import __version__
+from aleator.engine import prompts
 from aleator.engine.engine import Engine
 from aleator.engine.options import SubmitOptions
-from aleator.engine.prompts import (
-    BEAM_OPTIONS,
-    GENERATION,
-    SAMPLING,
-    checked_prompt,
-    divided,
-    options_of,
-)
 from aleator.generate.generation import Generation
 from aleator.generate.loops import check_stretch
 from aleator.generate.options import BANS, GenerateOptions
@@ -49,7 +42,7 @@ from aleator.server.grammars import Grammars
 from aleator.server.options import ServerOptions
 
 R = TypeVar("R")
-OF_SEARCH = frozenset({*BEAM_OPTIONS, *SAMPLING, "preset"})
+OF_SEARCH = frozenset({*prompts.BEAM_OPTIONS, *prompts.SAMPLING, "preset"})
 """Options of a request that a search of beams has, too."""
 FIRM = ("bad_words", "allowed_token_ids")
 """Samplers of a server that say what a text must obey."""
@@ -82,7 +75,7 @@ class Service:
         self.started = int(time.time())
         numerics = f"{NUMERICS_VERSION}.{ARITHMETIC_VERSION}"
         self.fingerprint = f"{model.fingerprint[:16]}-numerics{numerics}-aleator{__version__}"
-        self._defaults = options_of(defaults or {})
+        self._defaults = prompts.options_of(defaults or {})
         # A key alone is for requests that ask for a watermark, and for the test of texts.
         keyed = {"draw": KEYED[0]} if self._defaults.get(KEY_FILE) is not None else {}
         model.check_options(**{**keyed, **self._defaults})
@@ -118,7 +111,7 @@ class Service:
 
     def effective(self) -> tuple[SamplingParams, GenerateOptions]:
         """What is in effect where a request says nothing; the seed is None: each request draws one."""
-        given, params = divided(self._defaults)
+        given, params = prompts.divided(self._defaults)
         preset = self._defaults.get("preset")
         chosen = self.fitting({}, params, lambda own: self.model.sampling_params(preset, **own))
         return (chosen if params.get("seed") is not None else chosen.replace(seed=None)), given
@@ -259,8 +252,8 @@ class Service:
         prompt_logprobs: int | None = None,
         begin: bool = True,
     ) -> list[Generation]:
-        given = options_of({"preset": None, "params": None, **options})
-        requests = self.model.request_maker.requests([checked_prompt(prompt)], [given], n)
+        given = prompts.options_of({"preset": None, "params": None, **options})
+        requests = self.model.request_maker.requests([prompts.checked_prompt(prompt)], [given], n)
         own = self._submitted(deadline)
         made: list[Generation] = []
         try:
@@ -306,7 +299,7 @@ class Service:
             raise ParameterError("kept=true: the masks come with the whole text: leave stream out")
         with body.spelling():
             wanted = {**self._defaults, **body.options}.get("max_tokens")
-            most = GENERATION["max_tokens"].check(wanted)
+            most = prompts.GENERATION["max_tokens"].check(wanted)
         size = -(-len(self.model.vocab) // 8)
         allowed = MOST_KEPT // (n * size)
         if most is None or most > allowed:
@@ -376,12 +369,12 @@ class Service:
         defaults = dict(self._defaults)
         if beams:  # the model's own probabilities, whatever samplers others have
             self.check_beams()
-            known = (*BEAM_OPTIONS, *CONSTRAINTS, *FIRM, "seed", "stop_token_ids")
+            known = (*prompts.BEAM_OPTIONS, *CONSTRAINTS, *FIRM, "seed", "stop_token_ids")
             defaults = {k: v for k, v in defaults.items() if k in known}
         if tools or constrained(given):
             defaults = {k: v for k, v in defaults.items() if k not in CONSTRAINTS}
         if "preset" in given:  # it says what all other sampling parameters are
-            stay = {*GENERATION, *CONSTRAINTS, *FIRM, KEY_FILE, *self._marks}
+            stay = {*prompts.GENERATION, *CONSTRAINTS, *FIRM, KEY_FILE, *self._marks}
             defaults = {k: v for k, v in defaults.items() if k in stay}
         made = {**defaults, **given}
         if made.get("seed") in (None, -1):
