@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
-from typing import Protocol
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from aleator.core.arrays import Floats
 from aleator.core.errors import LogitsError
 from aleator.core.records import dataclass
 from aleator.generate.completion import open_length
+from aleator.generate.expressions import Searcher
 from aleator.generate.logprobs import LogprobsOf, TokenBytes
 
 ONE_BY_ONE = 8
@@ -36,30 +36,8 @@ class Held:
     row: Row | None
 
 
-class Ban(Protocol):
-    """Something banned."""
-
-    longest: int  # Bytes of the longest match, with what follows if that matters
-    probability: float  # With which a match is banned
-
-    def matches(self, text: bytes, at: int, since: int, over: bool) -> Iterator[tuple[int, int]]:
-        """Where matches begin and end, from ``at`` on, that the text before ``since`` does not decide.
-
-        None overlap.  The text goes on, unless it is ``over``.
-        """
-
-    def open(self, text: bytes, at: int) -> int:
-        """Where something begins, at a place or later, that may become a match; the end if nothing does."""
-
-    def before(self, last: bytes) -> bytes:
-        """What stands for the last byte of a text where a match looks at what is before it."""
-
-    def within(self, pieces: Sequence[bytes], last: bytes) -> list[int]:
-        """Indices of the texts that have a match in them behind a byte, whatever follows."""
-
-
 class Strings:
-    """Strings as a :class:`Ban`."""
+    """Banned strings, with the methods of a :class:`~aleator.generate.expressions.Searcher`."""
 
     probability = 1.0
 
@@ -85,6 +63,9 @@ class Strings:
     def within(self, pieces: Sequence[bytes], last: bytes) -> list[int]:
         """Indices of the texts that have one in them."""
         return [i for i, piece in enumerate(pieces) if any(s in piece for s in self._strings)]
+
+
+Ban = Strings | Searcher
 
 
 @dataclass

@@ -297,7 +297,7 @@ class Searcher:
     """Searches text for the matches of some expressions, each of which is banned with ``probability``.
 
     Attributes:
-        longest: Bytes of the longest match.
+        longest: Bytes of the longest match, with what follows if that matters.
         looks: Whether a match depends on what stands around it.
     """
 
