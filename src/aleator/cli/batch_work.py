@@ -201,12 +201,13 @@ class Work:
         """What makes the answer of a line, and what writes the response once it is made."""
         from aleator.cli import batch_bodies
 
+        chat = line.url == CHAT
+        read = batch_bodies.chat_arguments if chat else batch_bodies.completion_arguments
+        asked = read(line.body)
         model = str(line.body.get("model", self._model.weights.path.name))
-        if line.url == CHAT:
-            asked = batch_bodies.chat_arguments(line.body)
+        if chat:
             answer = self._model.chat(engine=engine, **{**self._defaults_for(asked), **asked})
             return answer.generation, lambda: batch_bodies.chat_response(answer, line.name, model)
-        asked = batch_bodies.completion_arguments(line.body)
         made = engine.submit(**{**self._defaults_for(asked), **asked})
         return made, lambda: batch_bodies.completion_response(made, line.name, model)
 
