@@ -52,7 +52,7 @@ class DraftModel:
     """
 
     def __init__(self, shared: DraftContext, chain: SamplerChain) -> None:
-        self.shared, self.chain = shared, chain
+        self.shared, self._chain = shared, chain
         self.seq = -1
         self.held: list[int] = []  # what the small model's cache holds
         self.sure = 0  # of these so many are the text's
@@ -74,6 +74,10 @@ class DraftModel:
             cache.seq_rm(self.seq, same, -1)
         del self.held[same:]
         return list(tokens[same:])
+
+    def chain(self) -> SamplerChain:
+        """A copy of the chain."""
+        return self._chain.clone()
 
     def end(self) -> None:
         """Give the sequence back."""
@@ -100,7 +104,7 @@ def draft_together(drafts: Sequence[Draft]) -> None:
     for draft in drafts:
         new = draft.model.begin(draft.tokens)
         if draft.model.seq >= 0:
-            going.append((draft, draft.model.chain.clone(), new))
+            going.append((draft, draft.model.chain(), new))
     first = True
     while going:
         batch = Batch()
