@@ -118,7 +118,7 @@ def checked_messages(messages: object) -> list[dict[str, Any]]:
     """
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
         raise ParameterError(
-            f'messages={_shown(messages)}: give a list such as [{{"role": "user", "content": "Hi"}}]'
+            f'messages={shown(messages)}: give a list such as [{{"role": "user", "content": "Hi"}}]'
         )
     if not messages:
         raise ParameterError("messages is empty: give one at least")
@@ -308,9 +308,9 @@ def chosen_tools(
 
 
 def _wrong(where: str, value: object, what: str) -> ParameterError:
-    return ParameterError(re.split(r"[.\[]", where)[0], f"{where}={_shown(value)}: {what}")
+    return ParameterError(re.split(r"[.\[]", where)[0], f"{where}={shown(value)}: {what}")
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     """A value in at most 80 characters, however long or deep it is."""
     return _SHORT.repr(value)[:80]

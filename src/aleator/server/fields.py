@@ -11,13 +11,13 @@ import json
 import logging
 import math
 import re
-import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import UnionType
 from typing import Any, TypeVar
 
+from aleator.chat.message import shown
 from aleator.core.errors import ParameterError
 from aleator.core.integers import exact
 from aleator.core.options import Option
@@ -43,8 +43,6 @@ MOST_COMPLETIONS = 128
 LONGEST_NAME = 64
 """Letters of a name for which near ones are looked for."""
 _ID = re.compile(r"-?[0-9]{1,40}")
-_SHORT = reprlib.Repr()
-_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 60
 
 Check = Callable[[str, Any], Any]
 """``(name, value)`` to the value that is kept; ParameterError for one that is wrong."""
@@ -278,11 +276,6 @@ def _check_unicode(name: str, value: str) -> None:
         raise ParameterError(
             name, f"{name!a:.80}: {value[error.start]!a} is half of a surrogate pair: leave it out"
         ) from None
-
-
-def shown(value: object) -> str:
-    """A value in at most 80 characters, however long or deep it is."""
-    return _SHORT.repr(value)[:80]
 
 
 def wrong(where: str, value: object, remedy: str) -> ParameterError:
