@@ -111,8 +111,6 @@ def _batch(texts: Sequence[Wanted], part: list[tuple[int, int]], wanted: bool) -
     return batch
 
 
-ADAPTIVE = ("mirostat", "mirostat_v2", "adaptive_p")
-"""Samplers whose state depends on what they drew themselves."""
 LARGEST = math.log(sys.float_info.max)
 """Powers of e from here on are above the range of a float."""
 
@@ -176,10 +174,9 @@ def _exp(value: float) -> float:
 
 def check_fixed(chain: SamplerChain) -> None:
     """Refuse a chain whose distribution depends on what it drew, not on the text alone."""
-    found = next((s.name for s in chain.members if s.name in ADAPTIVE), None)
-    if found is not None:
+    if chain.adapts:
         raise ParameterError(
-            f"{found} adapts to what it draws itself: a text that is given has no probability under it"
+            f"{chain.adapts} adapts to what it draws itself: a text that is given has no probability under it"
         )
 
 
