@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from types import UnionType
 from typing import Any, TypeVar
 
-from aleator.chat.message import shown
+from aleator.chat.message import shown as shown
 from aleator.core.errors import ParameterError
 from aleator.core.integers import exact
 from aleator.core.options import Option
