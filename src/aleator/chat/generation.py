@@ -7,10 +7,21 @@ from typing import Any, Literal
 
 from aleator.chat.message import Delta, Message
 from aleator.chat.reply import Reply
-from aleator.generate.completion import Stats
+from aleator.generate.completion import Stats, StopReason
 from aleator.generate.generation import Generation
 
-ChatStop = Literal["stop", "tool_calls", "loop", "length", "interrupted"]
+ChatStop = Literal["stop", "tool_calls", "loop", "length", "deadline", "interrupted"]
+
+
+def chat_stop(message: Message, reason: StopReason) -> ChatStop:
+    """Why an answer ended, by why its text did; :attr:`ChatGeneration.stop_reason` says what they mean."""
+    if reason == "interrupted" or reason == "deadline":
+        return reason
+    if message.tool_calls and all(call.complete for call in message.tool_calls):
+        return "tool_calls"
+    if reason == "loop":
+        return "loop"
+    return "length" if reason in ("length", "context") else "stop"
 
 
 class ChatGeneration(Iterator[str]):
@@ -112,17 +123,10 @@ class ChatGeneration(Iterator[str]):
 
         "stop": the model ended it, a stop string was met, or it is all that its schema asks for;
         "tool_calls": it calls tools, and waits for what they give; "loop": it repeats itself as ``stop_loops``
-        says; "length": ``max_tokens``, or no room in the context; "interrupted": :meth:`cancel`, or an error.
-        ``generation.stop_reason`` says more.
+        says; "length": ``max_tokens``, or no room in the context; "deadline": its time was over;
+        "interrupted": :meth:`cancel`, or an error.  ``generation.stop_reason`` says more.
         """
-        message, reason = self.message, self.generation.stop_reason
-        if reason == "interrupted":
-            return "interrupted"
-        if message.tool_calls and all(call.complete for call in message.tool_calls):
-            return "tool_calls"
-        if reason == "loop":
-            return "loop"
-        return "length" if reason in ("length", "context") else "stop"
+        return chat_stop(self.message, self.generation.stop_reason)
 
     @property
     def seed(self) -> int:

@@ -89,20 +89,14 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """A piece of a message under way.
+    """A piece of a message under way."""
 
-    Attributes:
-        kind: What it adds to: "content", "reasoning", or the arguments of a call; "call" begins a call, and
-            "call_end" ends one.
-        text: The text that it adds; of "call" the tool's name.
-        index: Of a call: its place among the calls of the message.
-        id: Of "call": the call's id.
-    """
-
+    # What it adds to: "content", "reasoning", or the arguments of a call; "call" begins a call, and "call_end"
+    # ends one
     kind: Literal["content", "reasoning", "call", "arguments", "call_end"]
-    text: str = ""
-    index: int = 0
-    id: str = ""
+    text: str = ""  # The text that it adds; of "call" the tool's name
+    index: int = 0  # Of a call: its place among the calls of the message
+    id: str = ""  # Of "call": the call's id
 
 
 @dataclass(frozen=True)
@@ -124,7 +118,7 @@ def checked_messages(messages: object) -> list[dict[str, Any]]:
     """
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
         raise ParameterError(
-            f'messages={_shown(messages)}: give a list such as [{{"role": "user", "content": "Hi"}}]'
+            f'messages={shown(messages)}: give a list such as [{{"role": "user", "content": "Hi"}}]'
         )
     if not messages:
         raise ParameterError("messages is empty: give one at least")
@@ -314,9 +308,9 @@ def chosen_tools(
 
 
 def _wrong(where: str, value: object, what: str) -> ParameterError:
-    return ParameterError(re.split(r"[.\[]", where)[0], f"{where}={_shown(value)}: {what}")
+    return ParameterError(re.split(r"[.\[]", where)[0], f"{where}={shown(value)}: {what}")
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     """A value in at most 80 characters, however long or deep it is."""
     return _SHORT.repr(value)[:80]

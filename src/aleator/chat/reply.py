@@ -13,6 +13,7 @@ from typing import Any, ClassVar, TypeVar
 
 from aleator.chat.message import Delta, Function, Message, ToolCall
 from aleator.core.records import dataclass
+from aleator.generate.completion import open_length
 
 T = TypeVar("T")
 Pieces = Generator["str | None", None, T]
@@ -45,10 +46,6 @@ class TextReader:
         """Append to the text."""
         self._text += text
 
-    def text_since(self, at: int) -> str:
-        """The text from an index up to :attr:`at`."""
-        return self._text[at : self.at]
-
     def read_until(self, *markers: str) -> Pieces[str]:
         """Read up to the first of some markers, leaving out white space right before it.
 
@@ -66,7 +63,7 @@ class TextReader:
                 if rest:
                     yield rest
                 return ""
-            shown = len(rest) - _begun(rest, markers)
+            shown = len(rest) - open_length(rest, markers, max(map(len, markers), default=0))
             piece = rest[:shown].rstrip(_SPACE) if markers else rest
             self.at += len(piece)
             if piece:
@@ -205,15 +202,6 @@ def collected(pieces: Pieces[T]) -> Waiting[tuple[str, T]]:
             yield None
         else:
             text += piece
-
-
-def _begun(text: str, markers: tuple[str, ...]) -> int:
-    """Length of the longest suffix of a text that is a prefix of a marker."""
-    longest = max(map(len, markers), default=1) - 1
-    for length in range(min(len(text), longest), 0, -1):
-        if any(marker.startswith(text[-length:]) for marker in markers):
-            return length
-    return 0
 
 
 def read_text(reader: TextReader, *markers: str) -> Generator[Delta | None, None, str]:

@@ -14,16 +14,7 @@ from importlib import import_module
 from types import ModuleType
 
 from aleator.cli.terminal import complain, messages, quiet_stdout
-from aleator.core.errors import (
-    AleatorError,
-    CacheFull,
-    ContextFull,
-    FileFormatError,
-    HubError,
-    ParameterError,
-    TokenizerError,
-    UnsupportedModel,
-)
+from aleator.core import errors
 
 COMMANDS = {
     "generate": "write text that continues a prompt",
@@ -98,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         quiet_stdout()
         return 0
-    except (AleatorError, OSError, ImportError, MemoryError) as error:
+    except (errors.AleatorError, OSError, ImportError, MemoryError) as error:
         if debug:
             raise
         complain(message_of(error))
@@ -135,7 +126,7 @@ def dispatch(words: list[str], hurried: bool = False) -> int:
 
     command = words[0]
     if command not in COMMANDS:
-        raise ParameterError(
+        raise errors.ParameterError(
             "command",
             f"{command!r} is not a command{did_you_mean(command, COMMANDS)}; "
             f"commands: {', '.join(COMMANDS)}",
@@ -155,13 +146,17 @@ def dispatch(words: list[str], hurried: bool = False) -> int:
 
 def exit_code(error: BaseException) -> int:
     """The exit code that belongs to an error."""
-    if isinstance(error, ContextFull | CacheFull):
+    if isinstance(error, errors.ContextFull | errors.CacheFull):
         return CONTEXT_FULL
-    if isinstance(error, ParameterError | TokenizerError):
+    if isinstance(error, errors.ParameterError | errors.TokenizerError):
         return BAD_INPUT
     if isinstance(
         error,
-        FileFormatError | HubError | UnsupportedModel | FileNotFoundError | IsADirectoryError,
+        errors.FileFormatError
+        | errors.HubError
+        | errors.UnsupportedModel
+        | FileNotFoundError
+        | IsADirectoryError,
     ):
         return BAD_FILE
     if isinstance(error, PermissionError):

@@ -14,19 +14,10 @@ from aleator.chat.generation import ChatGeneration
 from aleator.core.errors import ParameterError
 from aleator.engine.prompts import GENERATION, SAMPLING
 from aleator.generate.generation import Generation
+from aleator.server import openai_fields
 from aleator.server.accepted import ACCEPTED, Accepted
 from aleator.server.errors import ApiError
 from aleator.server.fields import Body, Field, Fields, anything
-from aleator.server.openai_fields import (
-    CHAT,
-    FORM,
-    NOT_OF_CHATS,
-    finite,
-    force_chat,
-    force_form,
-    kept_tokens,
-    token_logprobs,
-)
 
 ACCEPTED_HERE: Mapping[str, Accepted] = {
     **ACCEPTED,
@@ -52,14 +43,14 @@ _OPTIONS = {**GENERATION, **SAMPLING}
 
 CHATS = Fields(
     Field("model", anything),
-    *CHAT,
+    *openai_fields.CHAT,
     options=_OPTIONS,
-    without=NOT_OF_CHATS,
+    without=openai_fields.NOT_OF_CHATS,
     accepted=ACCEPTED_HERE,
 )
 COMPLETIONS = Fields(
     Field("model", anything),
-    *FORM,
+    *openai_fields.FORM,
     Field("prompt", anything, required=True),
     options=_OPTIONS,
     accepted={**ACCEPTED_HERE, **OF_CHATS},
@@ -73,7 +64,7 @@ def chat_arguments(body: Mapping[str, Any]) -> dict[str, Any]:
         ParameterError: A field that cannot be honoured; names it.
     """
     read = _read(CHATS, body)
-    arguments = force_chat(read)
+    arguments = openai_fields.force_chat(read)
     given = {name: read.own[name] for name in OF_CHATS} | {"chat_template_kwargs": arguments}
     return read.options | {name: value for name, value in given.items() if value is not None}
 
@@ -85,7 +76,7 @@ def completion_arguments(body: Mapping[str, Any]) -> dict[str, Any]:
         ParameterError: A field that cannot be honoured; names it.
     """
     read = _read(COMPLETIONS, body)
-    force_form(read)
+    openai_fields.force_form(read)
     return read.options | {"prompt": read.own["prompt"]}
 
 
@@ -109,7 +100,7 @@ def chat_response(answer: ChatGeneration, name: str, model: str) -> dict[str, An
         "logprobs": None,
     }
     if answer.generation.logprobs is not None:
-        choice["logprobs"] = {"content": token_logprobs(answer.generation.logprobs)}
+        choice["logprobs"] = {"content": openai_fields.token_logprobs(answer.generation.logprobs)}
     return _response("chat.completion", f"chatcmpl-{name}", model, choice, answer.generation)
 
 
@@ -126,9 +117,10 @@ def completion_response(made: Generation, name: str, model: str) -> dict[str, An
     if made.logprobs is not None:
         choice["logprobs"] = {
             "tokens": [each.chosen.text for each in made.logprobs],
-            "token_logprobs": [finite(each.chosen.logprob) for each in made.logprobs],
+            "token_logprobs": [openai_fields.finite(each.chosen.logprob) for each in made.logprobs],
             "top_logprobs": [
-                {top.text: finite(top.logprob) for top in each.top} for each in made.logprobs
+                {top.text: openai_fields.finite(top.logprob) for top in each.top}
+                for each in made.logprobs
             ],
         }
     return _response("text_completion", f"cmpl-{name}", model, choice, made)
@@ -143,7 +135,7 @@ def _response(
         "object": kind,
         "created": int(time.time()),
         "model": model,
-        "choices": [choice | kept_tokens(made.logprobs)],
+        "choices": [choice | openai_fields.kept_tokens(made.logprobs)],
         "usage": {
             "prompt_tokens": prompt,
             "completion_tokens": completion,

@@ -12,14 +12,9 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from aleator.cli.terminal import hint, note
-from aleator.core.errors import (
-    AleatorError,
-    ContextFull,
-    ParameterError,
-    TemplateError,
-    TokenizerError,
-)
+from aleator.core import errors
 from aleator.core.records import dataclass
+from aleator.server.errors import readable
 
 if TYPE_CHECKING:
     from aleator.engine import Engine
@@ -175,11 +170,11 @@ class Work:
             return failed(name, 400, line.wrong)
         try:
             body, tokens = self._answer(engine, line)
-        except ParameterError as error:
+        except errors.ParameterError as error:
             return failed(name, 400, str(error), error.parameter)
-        except (ContextFull, TemplateError, TokenizerError) as error:
+        except (errors.ContextFull, errors.TemplateError, errors.TokenizerError) as error:
             return failed(name, 400, str(error))
-        except AleatorError as error:
+        except errors.AleatorError as error:
             return failed(name, 500, str(error))
         except Exception as error:  # of this line alone: the others are made
             return failed(name, 500, f"{type(error).__name__}: {error}")
@@ -190,14 +185,8 @@ class Work:
         return _result(name, 200, body)
 
     def _answer(self, engine: Engine, line: Line) -> tuple[dict[str, Any] | None, int]:
-        try:
+        with readable():
             generation, respond = self._begin(engine, line)
-        except AleatorError:
-            raise
-        except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            # Values that no check knows; what is asked for can be the only cause before anything is made.
-            message = f"the request cannot be read: {type(error).__name__}: {error}"
-            raise ParameterError("", message) from error
         self._under_way.add(generation)
         try:
             if self.stopped:
@@ -212,13 +201,13 @@ class Work:
         """What makes the answer of a line, and what writes the response once it is made."""
         from aleator.cli import batch_bodies
 
-        if line.url == CHAT:
-            asked = batch_bodies.chat_arguments(line.body)
-            model = str(line.body.get("model", self._model.weights.path.name))
+        chat = line.url == CHAT
+        read = batch_bodies.chat_arguments if chat else batch_bodies.completion_arguments
+        asked = read(line.body)
+        model = str(line.body.get("model", self._model.weights.path.name))
+        if chat:
             answer = self._model.chat(engine=engine, **{**self._defaults_for(asked), **asked})
             return answer.generation, lambda: batch_bodies.chat_response(answer, line.name, model)
-        asked = batch_bodies.completion_arguments(line.body)
-        model = str(line.body.get("model", self._model.weights.path.name))
         made = engine.submit(**{**self._defaults_for(asked), **asked})
         return made, lambda: batch_bodies.completion_response(made, line.name, model)
 

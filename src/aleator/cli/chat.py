@@ -10,19 +10,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from aleator.cli import options as shared
 from aleator.cli.arguments import Parser
 from aleator.cli.declared import add_declared
-from aleator.cli.options import (
-    add_model_options,
-    add_session_options,
-    announce_session,
-    decode,
-    file_text,
-    generation_options,
-    load_model,
-    pick,
-    session_file,
-)
 from aleator.cli.sampling import add_sampling_options, announce, sampling_arguments
 from aleator.cli.terminal import ProgressBar, complain, hint, note, on_interrupt, write
 from aleator.core.errors import AleatorError, ContextFull, ParameterError
@@ -81,23 +71,23 @@ def add_arguments(parser: Parser) -> None:
         metavar="JSON",
         help="""variables of the template, such as '{"enable_thinking": false}'""",
     )
-    length, stop, shift, *steering = pick(TEXT)
+    length, stop, shift, *steering = shared.pick(TEXT)
     help = "when the context is full, forget the oldest exchanges instead of ending"
     add_declared(group, (length, stop, replace(shift, help=help), *steering))
     group.switch(
         "--no-escape",
         help=r"take \n, \t and \r in --stop, --reasoning-budget-message and --dry-sequence-breaker literally",
     )
-    add_session_options(
+    shared.add_session_options(
         group,
         about="go on with the conversation in FILE if there is one, and write it there at the end",
     )
     add_sampling_options(parser)
-    add_model_options(parser)
+    shared.add_model_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    with session_file(arguments) as file:
+    with shared.session_file(arguments) as file:
         return _run(arguments, file)
 
 
@@ -107,13 +97,13 @@ def _run(arguments: argparse.Namespace, file: SessionFile | None) -> int:
     if arguments.system_prompt_file is not None:
         if arguments.system is not None:
             raise ParameterError("system", "-sys and -sysf are both given: choose one")
-        arguments.system = file_text(arguments.system_prompt_file).removesuffix("\n")
+        arguments.system = shared.file_text(arguments.system_prompt_file).removesuffix("\n")
     sampling = sampling_arguments(arguments)
-    options = generation_options(arguments, TEXT)
+    options = shared.generation_options(arguments, TEXT)
     options["chat_template_kwargs"] = variables(arguments.chat_template_kwargs)
     if arguments.chat_template is not None:
-        options["chat_template"] = file_text(arguments.chat_template)
-    model = load_model(arguments, keep_prompts=True)
+        options["chat_template"] = shared.file_text(arguments.chat_template)
+    model = shared.load_model(arguments, keep_prompts=True)
     # What is wrong with the template is said at once, and that the context needs too much memory.
     model.chat_format(options.get("chat_template"))
     model.own_context()
@@ -149,7 +139,7 @@ def _begun(
             "system",
             f"the conversation in {arguments.session} has its own system message: leave --system out",
         )
-    announce_session(arguments.session, session)
+    shared.announce_session(arguments.session, session)
     return made
 
 
@@ -243,4 +233,4 @@ def ask() -> str | None:
             note("\n/exit or Ctrl-D leaves")
             return ""
     line = sys.stdin.buffer.readline()
-    return decode(line, "standard input").rstrip("\n") if line else None
+    return shared.decode(line, "standard input").rstrip("\n") if line else None

@@ -10,20 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from aleator.cli import options as shared
 from aleator.cli.arguments import Parser
 from aleator.cli.declared import add_declared
-from aleator.cli.options import (
-    add_model_options,
-    add_text_options,
-    generation_options,
-    load_model,
-    pick,
-    read_text,
-)
 from aleator.cli.sampling import add_sampling_options, announce, sampling_arguments, sampling_of
 from aleator.cli.terminal import ProgressBar, note, on_interrupt, write
+from aleator.core import integers
 from aleator.core.errors import ParameterError
-from aleator.core.integers import shared
 from aleator.server.playground.recording import LogitsMemory, Recording, branch
 from aleator.server.playground.saved import Named, Shown, saved_page
 
@@ -71,7 +64,7 @@ examples:
 
 
 def add_arguments(parser: Parser) -> None:
-    add_text_options(parser, "prompt", "the text before the first step")
+    shared.add_text_options(parser, "prompt", "the text before the first step")
     group = parser.group("what to show")
     group.number(
         "-n", "--steps", default=1, help="steps to explain, fewer if the model ends the text"
@@ -101,9 +94,9 @@ def add_arguments(parser: Parser) -> None:
         "may be given",
     )
     group.switch("--json", help="write one JSON object instead of text")
-    add_declared(parser.group("what is written"), pick(TEXT))
+    add_declared(parser.group("what is written"), shared.pick(TEXT))
     add_sampling_options(parser)
-    add_model_options(parser)
+    shared.add_model_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -115,12 +108,12 @@ def run(arguments: argparse.Namespace) -> int:
         raise ParameterError("compare", "--compare needs --html FILE: the page shows both texts")
     if arguments.branch and arguments.html is None:
         raise ParameterError("branch", "--branch needs --html FILE: the page shows the branches")
-    prompt = read_text(arguments)
-    sampling, options = sampling_arguments(arguments), generation_options(arguments, TEXT)
+    prompt = shared.read_text(arguments)
+    sampling, options = sampling_arguments(arguments), shared.generation_options(arguments, TEXT)
     other = None if arguments.compare is None else changed(sampling, arguments)
     many = arguments.steps > 1
     top = arguments.top if arguments.top is not None else 3 if many else 10
-    model = load_model(arguments)
+    model = shared.load_model(arguments)
     branches = [branch_of(word, arguments.steps, model) for word in arguments.branch or ()]
     steps: list[Explanation] = []
     recording = Recording(LogitsMemory(EVERYTHING))
@@ -254,7 +247,7 @@ def branched(
 def side_by_side(first: Recording, second: Recording) -> Shown:
     """The view Compare, open where two texts diverge, with the histograms of that step."""
     a, b = first.drawn, second.drawn
-    at = shared(a, b)
+    at = integers.shared(a, b)
     note("compare: the texts are equal" if a == b else f"compare: the texts diverge at token {at}")
     step = 0 if a == b else at
     open_steps = tuple((each, step) for each in (first, second) if step < len(each.drawn))

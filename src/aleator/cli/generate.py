@@ -10,20 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from aleator.cli import options as shared
 from aleator.cli.arguments import Parser
 from aleator.cli.beams import BEAMS, beams_asked, run_beams
 from aleator.cli.declared import add_declared
-from aleator.cli.options import (
-    add_model_options,
-    add_session_options,
-    add_text_options,
-    announce_session,
-    generation_options,
-    load_model,
-    pick,
-    read_text,
-    session_file,
-)
 from aleator.cli.sampling import add_sampling_options, announce, sampling_arguments
 from aleator.cli.terminal import ProgressBar, complain, hint, note, on_interrupt, write
 from aleator.core.errors import ParameterError
@@ -76,13 +66,13 @@ SPECULATION = ("spec_type", "spec_draft_n_max")
 
 
 def add_arguments(parser: Parser) -> None:
-    add_text_options(
+    shared.add_text_options(
         parser,
         "prompt",
         "the text to continue, which may be empty if the model has a token for the beginning of a text",
     )
     text = parser.group("what to write")
-    add_declared(text, pick(TEXT))
+    add_declared(text, shared.pick(TEXT))
     text.number(
         "--num",
         default=1,
@@ -97,7 +87,7 @@ def add_arguments(parser: Parser) -> None:
         help="write into FILE what 'aleator replay' needs to make the text again and compare, the prompt "
         "included; a line for each completion",
     )
-    add_session_options(
+    shared.add_session_options(
         text,
         "--prompt-cache",
         about="keep the text with its keys and values in FILE, written at the end; with a FILE there and "
@@ -105,32 +95,32 @@ def add_arguments(parser: Parser) -> None:
         "what is new",
     )
     add_sampling_options(parser)
-    add_declared(parser.group("how a grammar is obeyed"), pick(GRAMMAR))
-    add_declared(parser.group("where tokens are drawn"), pick(DRAWING))
-    add_declared(parser.group("guesses that are checked"), pick(SPECULATION))
+    add_declared(parser.group("how a grammar is obeyed"), shared.pick(GRAMMAR))
+    add_declared(parser.group("where tokens are drawn"), shared.pick(DRAWING))
+    add_declared(parser.group("guesses that are checked"), shared.pick(SPECULATION))
     add_declared(parser.group("beams in place of draws (docs/beams.md)"), BEAMS)
-    add_model_options(parser)
+    shared.add_model_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     if beams_asked(arguments):
-        return run_beams(arguments, pick((*TEXT, *GRAMMAR, *DRAWING, *SPECULATION)))
+        return run_beams(arguments, shared.pick((*TEXT, *GRAMMAR, *DRAWING, *SPECULATION)))
     if arguments.session is not None and arguments.num > 1:
         raise ParameterError("session", "--session holds one text: leave --num out")
-    with session_file(arguments) as file:
+    with shared.session_file(arguments) as file:
         return _run(arguments, file)
 
 
 def _run(arguments: argparse.Namespace, file: SessionFile | None) -> int:
     resumed = file is not None and file.exists
     goes_on = resumed and arguments.prompt is None and arguments.file is None
-    prompt: str | Session = "" if goes_on else read_text(arguments)
+    prompt: str | Session = "" if goes_on else shared.read_text(arguments)
     sampling = sampling_arguments(arguments)
-    options = generation_options(arguments, (*TEXT, *GRAMMAR, *DRAWING, *SPECULATION))
-    model = load_model(arguments)
+    options = shared.generation_options(arguments, (*TEXT, *GRAMMAR, *DRAWING, *SPECULATION))
+    model = shared.load_model(arguments)
     if file is not None and resumed:
         session = model.load_session(file)
-        announce_session(arguments.session, session)
+        shared.announce_session(arguments.session, session)
         if isinstance(prompt, str) and not goes_on:
             tokens = model.prompt_tokens(prompt, parse_special=bool(options.get("parse_special")))
             file.require(tokens, len(tokens))

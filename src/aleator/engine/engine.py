@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 from aleator.core.errors import ContextFull, EngineClosed, ParameterError
 from aleator.core.options import declarations, takes
+from aleator.engine import prompts
 from aleator.engine.engine_loop import EngineLoop
 from aleator.engine.job import (
     MOST_POSITIONS,
@@ -20,14 +21,6 @@ from aleator.engine.job import (
     positions,
 )
 from aleator.engine.options import EngineOptions, SubmitOptions
-from aleator.engine.prompts import (
-    BEAM_OPTIONS,
-    GENERATION,
-    SAMPLING,
-    RequestMaker,
-    checked_prompt,
-    options_of,
-)
 from aleator.engine.request_handle import Action, RequestHandle, T
 from aleator.engine.request_states import RequestStateMaker
 from aleator.engine.stats import EngineStats, OnEnd
@@ -55,7 +48,7 @@ SUBMIT = declarations(SubmitOptions)
 class Served(Protocol):
     """What an engine needs of a model; an :class:`aleator.LanguageModel` is one."""
 
-    request_maker: RequestMaker  # makes requests of prompts and options
+    request_maker: prompts.RequestMaker  # makes requests of prompts and options
     request_states: RequestStateMaker  # makes the state that requests have while they are made
     tokenizer: Tokenizer
     vocab: Vocabulary
@@ -157,7 +150,7 @@ class Engine:
         loop = self._loop
         return self._final if loop is None else loop.stats
 
-    @takes(SUBMIT.values(), GENERATION.values(), SAMPLING.values())
+    @takes(SUBMIT.values(), prompts.GENERATION.values(), prompts.SAMPLING.values())
     def submit(
         self,
         prompt: str | Sequence[int] | Session,
@@ -201,11 +194,11 @@ class Engine:
         self._open()  # before the lock, which a thread may have held that a fork left behind
         with self._making:
             request = self._model.request_maker.requests(
-                [checked_prompt(prompt)], [options_of(given)]
+                [prompts.checked_prompt(prompt)], [prompts.options_of(given)]
             )[0]
             return self.start(request, own, on_logits, drafter)
 
-    @takes(SUBMIT.values(), BEAM_OPTIONS.values(), SAMPLING.values())
+    @takes(SUBMIT.values(), prompts.BEAM_OPTIONS.values(), prompts.SAMPLING.values())
     def beams(
         self,
         prompt: str | Sequence[int] | Session,

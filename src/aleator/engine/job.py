@@ -131,11 +131,6 @@ PASSED_OVER = 64
 """So often a job that needs more room than there is lets later ones go first; then they wait for it."""
 
 
-def _backwards(job: Job) -> tuple[int, int]:
-    turn, number = job.turn
-    return -turn, -number
-
-
 class Queue:
     """Jobs by their turn: in the order of arrival, moved ahead or back by their priorities.
 
@@ -155,7 +150,7 @@ class Queue:
 
     def add(self, job: Job) -> None:
         """Let a job wait."""
-        insort(self._jobs, job, key=_backwards)
+        insort(self._jobs, job, key=lambda each: [-n for n in each.turn])
 
     def remove(self, job: Job) -> bool:
         """Take a job out; whether it was there."""

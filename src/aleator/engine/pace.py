@@ -40,10 +40,7 @@ class Pace:
     writers keep half of their speed.
 
     What a piece will take is told from those before: a token costs the more, the more tokens it looks back at.
-
-    Args:
-        max_pause: Seconds that a step with a piece may take, or three times what one without takes where that
-            is longer.
+    A step with a piece may take ``max_pause`` seconds, or three times what one without takes if that is longer.
     """
 
     def __init__(self, max_pause: float) -> None:
@@ -61,8 +58,7 @@ class Pace:
     def tokens(self, depth: int) -> int:
         """Tokens of prompts that a step may compute while others write.
 
-        Args:
-            depth: Tokens of the prompt that are computed already; of several, the most.
+        ``depth`` tokens of the prompt are computed already; of several, the most.
         """
         if self._plain is None or self._cost is None:
             return FIRST
@@ -76,24 +72,16 @@ class Pace:
 
     def observe(
         self,
-        rows: int,
-        tokens: int,
-        depth: float,
-        seconds: float,
+        rows: int,  # Tokens of those who write
+        tokens: int,  # Tokens of prompts
+        depth: float,  # Tokens before each of these, their mean
+        seconds: float,  # How long it took
         *,
-        begun: int = 0,
+        begun: int = 0,  # Prompts that came to their end, so that one more writes from now on
+        # Those that are left; more of them than there are who write get more than half of the time
         prompts: int = 1,
     ) -> None:
-        """Learn from a step.
-
-        Args:
-            rows: Tokens of those who write.
-            tokens: Tokens of prompts.
-            depth: Tokens before each of these, their mean.
-            seconds: How long it took.
-            begun: Prompts that came to their end, so that one more writes from now on.
-            prompts: Those that are left; more of them than there are who write get more than half of the time.
-        """
+        """Learn from a step."""
         plain = self._plain if rows and self._plain is not None else 0.0
         if tokens == 0:
             self._owed = max(self._owed - seconds, -plain)

@@ -88,65 +88,40 @@ class Made:
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """All that a text is a function of, and what came of it.
+    """All that a text is a function of, and what came of it."""
 
-    Attributes:
-        model: Fingerprint of the model's files.
-        name: What the model calls itself; for people.
-        loading: Options it was loaded with that can change logits.
-        seed: Of the draws.
-        completion: Index among the completions of one prompt.
-        position: Tokens of the prompt, the last ones, that an earlier request drew.
-        n_ctx: Positions that the request might use.
-        params: Sampling parameters in effect that are not neutral, JSON-ready; None: only known by a hash.
-        options: Other options that are not their defaults, JSON-ready.
-        given: What the client wrote, JSON-ready; None: it is not known.
-        prompt_hash: Of the prompt's tokens.
-        prompt: These; None: they are elsewhere.
-        n_keep: Positions that a context shift keeps.
-        echo: Text before the text.
-        chain_state: Of the chain that drew ``position`` tokens; b"": it is made of these.
-        made: What came of it; None: that is not known.
-        package: Version of the package.
-        numerics: Version of the rules of draws (docs/numerics.md, part 1).
-        arithmetic: Version of the rules of logits on CPUs (docs/numerics.md, part 2).
-    """
-
-    model: str
-    name: str
-    loading: Mapping[str, object]
-    seed: int
-    n_ctx: int
+    model: str  # Fingerprint of the model's files
+    name: str  # What the model calls itself; for people
+    loading: Mapping[str, object]  # Options it was loaded with that can change logits
+    seed: int  # Of the draws
+    n_ctx: int  # Positions that the request might use
+    # Sampling parameters in effect that are not neutral, JSON-ready; None: only known by a hash
     params: Mapping[str, object] | None
-    options: Mapping[str, object]
-    prompt_hash: str
-    prompt: tuple[int, ...] | None = None
+    options: Mapping[str, object]  # Other options that are not their defaults, JSON-ready
+    prompt_hash: str  # Of the prompt's tokens
+    prompt: tuple[int, ...] | None = None  # These; None: they are elsewhere
+    # What the client wrote, JSON-ready; None: it is not known
     given: Mapping[str, object] | None = None
-    completion: int = 0
-    position: int = 0
-    n_keep: int = 0
-    echo: str = ""
-    chain_state: bytes = b""
-    made: Made | None = None
-    package: str = ""
-    numerics: int = NUMERICS_VERSION
+    completion: int = 0  # Index among the completions of one prompt
+    position: int = 0  # Tokens of the prompt, the last ones, that an earlier request drew
+    n_keep: int = 0  # Positions that a context shift keeps
+    echo: str = ""  # Text before the text
+    chain_state: bytes = b""  # Of the chain that drew ``position`` tokens; b"": it is made of these
+    made: Made | None = None  # What came of it; None: that is not known
+    package: str = ""  # Version of the package
+    numerics: int = NUMERICS_VERSION  # Version of the rules of draws (docs/numerics.md, part 1)
+    # Version of the rules of logits on CPUs (docs/numerics.md, part 2)
     arithmetic: int = ARITHMETIC_VERSION
 
     @classmethod
     def of(
         cls,
-        generation: Generation,
-        model: Replayable,
-        package: str,
-        given: Mapping[str, object] | None = None,
+        generation: Generation,  # Made by an engine or by ``generate``
+        model: Replayable,  # What makes it
+        package: str,  # Version of the package
+        given: Mapping[str, object] | None = None,  # What the client wrote, JSON-ready
     ) -> Record:
         """The record of a generation, with what came of it if it has ended.
-
-        Args:
-            generation: Made by an engine or by ``generate``.
-            model: What makes it.
-            package: Version of the package.
-            given: What the client wrote, JSON-ready.
 
         Raises:
             ParameterError: It cannot be made again from a record: an earlier generation shifted its context, or

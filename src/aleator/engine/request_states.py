@@ -85,13 +85,14 @@ class RequestStateMaker:
                 grammar=templates[key].grammar,
             )
             go_on(chain, request)
+            forced = chain.grammar is not None and request.options.jump_forward
             state = RequestState(
                 request,
                 chain,
                 self.stream(request),
                 self._vocab,
                 on_logits=on_logits,
-                spell=self._spell(request, chain),
+                spell=spelling(self._tokenizer).tokens if forced else None,
                 completer=self._completer(request, chain),
                 budget=self._budget(request),
                 banned=self._banned(request, chain),
@@ -265,12 +266,6 @@ class RequestStateMaker:
         """Whether there is no text before the request's."""
         start = len(request.tokens) - request.drawn
         return all(map(self._vocab.is_special, request.tokens[:start]))
-
-    def _spell(self, request: Request, chain: SamplerChain) -> Callable[[bytes], list[int]] | None:
-        """Cuts forced text into tokens; None if the chain forces none."""
-        if chain.grammar is None or not request.options.jump_forward:
-            return None
-        return spelling(self._tokenizer).tokens
 
     def _completer(self, request: Request, chain: SamplerChain) -> GrammarCompleter | None:
         """Completes a constrained text before its tokens run out; None if it need not, or cannot."""

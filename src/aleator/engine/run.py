@@ -39,14 +39,6 @@ Progress = Callable[[int, int], None]
 class Run:
     """Makes completions together, with an engine's steps but no thread: whoever reads makes the next step.
 
-    Args:
-        context: Has an empty sequence for each request, and as many cells as :func:`cells_needed` says.
-        states: The requests.  The options of the first one hold for all: ``sampling_device`` (see
-            :func:`make_token_sampler`), and ``multi_step``, how many tokens the device samples before the host
-            looks at them; tokens after a stop string are taken back.
-        prefixes: Cached prompts.  A prompt is computed from where it diverges from all of them; they keep what
-            was computed when its completion ends.  None: those of the context's cache.
-
     Raises:
         ContextFull: a prompt longer than ``n_ctx``.
         ParameterError: an ``n_keep`` which leaves nothing to forget; ``sampling_device`` or ``multi_step`` that
@@ -55,12 +47,18 @@ class Run:
 
     def __init__(
         self,
+        # Has an empty sequence for each request, and as many cells as ``cells_needed`` says
         context: Context,
+        # The requests.  The options of the first one hold for all: ``sampling_device`` (see
+        # ``make_token_sampler``), and ``multi_step``, how many tokens the device samples before the host
+        # looks at them; tokens after a stop string are taken back.
         states: Sequence[RequestState],
         detokenizer: Detokenizer,
         n_ctx: int,
         progress: Progress | None = None,
         *,
+        # Cached prompts.  A prompt is computed from where it diverges from all of them; they keep what was
+        # computed when its completion ends.  None: those of the context's cache.
         prefixes: Prefixes | None = None,
     ) -> None:
         self.stats, self.states = Stats(), list(states)

@@ -49,42 +49,33 @@ class Scheduler:
     fits the cache; cached prefixes give way.
 
     Jobs with the same prompt begin together: one computes it, the others follow and take over its cells.
-
-    Args:
-        n_seq_max: Sequences of the cache.
-        n_cells: Cells of the cache.
-        token_budget: Tokens of a step at most.
-        pace: Shares time between prompts and those who write; None: prompts go first.
-        reuses: What a job computes can be reused by another one, so it may be worth waiting for.
-
-    Attributes:
-        waiting: Jobs that have not begun.
-        running: Jobs by their sequences, in the order in which they began.
-        reading: Those whose prompts are being computed, in their order; not those that follow.
-        reserved: Positions that these may come to use; a prompt that several share, counted once.
     """
 
     def __init__(
         self,
-        n_seq_max: int,
-        n_cells: int,
-        token_budget: int,
+        n_seq_max: int,  # Sequences of the cache
+        n_cells: int,  # Cells of the cache
+        token_budget: int,  # Tokens of a step at most
+        # Shares time between prompts and those who write; None: prompts go first
         pace: Pace | None,
         *,
+        # What a job computes can be reused by another one, so it may be worth waiting for
         reuses: bool = True,
     ) -> None:
-        self.waiting = Queue()
+        self.waiting = Queue()  # Jobs that have not begun
+        # Jobs by their sequences, in the order in which they began
         self.running: dict[int, Job] = {}
+        # Positions that these may come to use; a prompt that several share, counted once
         self.reserved = 0
         self.n_cells, self._token_budget, self._pace = n_cells, token_budget, pace
         self._free = list(range(n_seq_max))
         heapify(self._free)
-        # Running jobs again: those whose prompts are being computed, and those that write.
-        self.reading: list[Job] = []  # in their order
+        # Running jobs again: those whose prompts are being computed, in their order, without those that follow.
+        self.reading: list[Job] = []
         self._alike: dict[tuple[str, int, int], list[Job]] = {}  # the same, by their looks
         # And by their beginnings, in order.
         self._beginning: dict[tuple[str, bytes], list[Job]] = {}
-        self._writing: dict[int, Job] = {}
+        self._writing: dict[int, Job] = {}  # those that write
         self._rows = 0  # of these in a step
         self._reuses = reuses
         self._stuck = False  # nobody fitted, and nothing has changed since

@@ -21,7 +21,7 @@ from aleator.generate.completion import Request
 from aleator.generate.context import Context
 from aleator.generate.generation import writing_of
 from aleator.generate.request_state import RequestState
-from aleator.generate.scores import ADAPTIVE, rows_at_once
+from aleator.generate.scores import rows_at_once
 from aleator.generate.speculative import Costs, Speculation
 from aleator.models.native_decoder import NativeDecoder
 from aleator.samplers.chain import SamplerChain
@@ -113,7 +113,7 @@ class _Judge:
         if row is None or request.params.numerics != "portable" or options.bans or options.warms:
             return instead
         chain = self._model.request_states.make([request])[0].chain
-        if any(sampler.name in ADAPTIVE for sampler in chain.members):
+        if chain.adapts:
             return instead  # its state is not known from the tokens alone
         chain.accept_many(made[:at], generated=True)
         kept = KeptRow.of(chain, row)

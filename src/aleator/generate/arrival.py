@@ -51,16 +51,11 @@ class Candidate:
 
 @dataclass(frozen=True)
 class LookUp:
-    """What the tiers have of a text, looked up before its turn.
+    """What the tiers have of a text, looked up before its turn."""
 
-    Attributes:
-        digests: of nothing, and after each whole block.
-        found: entries by their keys, once a thread has looked.
-        read: their bytes, where these were read too; None: each is asked for when it is needed.
-    """
-
-    digests: Sequence[bytes]
-    found: Future[Mapping[bytes, Entry]]
+    digests: Sequence[bytes]  # of nothing, and after each whole block
+    found: Future[Mapping[bytes, Entry]]  # entries by their keys, once a thread has looked
+    # their bytes, where these were read too; None: each is asked for when it is needed
     read: Mapping[bytes, Future[Found | None]] | None = None
 
 
@@ -68,19 +63,6 @@ class Arrival:
     """Brings the longest candidate that is sound into a sequence, unless computing it is cheaper.
 
     Nobody else uses the sequence until it is :attr:`done`.
-
-    Args:
-        cache: the sequence's.
-        tiers: where from.
-        model: the model's name, for whoever looks at the store.
-        seq: a sequence that holds the first ``held`` tokens of the text.
-        held: how many.
-        most: how many it can come to hold.
-        look_up: what the tiers have of the text.
-        candidates: what could be restored of the entries that were found, the longest first.
-        keep: called with the length at the end, if that is more than ``held``.
-        wake: called in any thread when something has come, so that :meth:`go_on` has something to do; None: it
-            waits itself.
 
     Attributes:
         length: tokens of the text that the sequence holds.
@@ -90,15 +72,19 @@ class Arrival:
 
     def __init__(
         self,
-        cache: Cache,
-        tiers: PromptTiers,
-        model: str,
-        seq: int,
-        held: int,
-        most: int,
-        look_up: LookUp,
+        cache: Cache,  # the sequence's
+        tiers: PromptTiers,  # where from
+        model: str,  # the model's name, for whoever looks at the store
+        seq: int,  # a sequence that holds the first ``held`` tokens of the text
+        held: int,  # how many
+        most: int,  # how many it can come to hold
+        look_up: LookUp,  # what the tiers have of the text
+        # what could be restored of the entries that were found, the longest first
         candidates: Callable[[Mapping[bytes, Entry]], Iterable[Candidate]],
+        # called with the length at the end, if that is more than ``held``
         keep: Callable[[int], object],
+        # called in any thread when something has come, so that ``go_on`` has something to do; None: it
+        # waits itself
         wake: Wake | None = None,
     ) -> None:
         self._keep = keep

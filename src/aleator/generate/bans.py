@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
-from typing import Protocol
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from aleator.core.arrays import Floats
 from aleator.core.errors import LogitsError
 from aleator.core.records import dataclass
 from aleator.generate.completion import open_length
+from aleator.generate.expressions import Searcher
 from aleator.generate.logprobs import LogprobsOf, TokenBytes
 
 ONE_BY_ONE = 8
@@ -36,30 +36,8 @@ class Held:
     row: Row | None
 
 
-class Ban(Protocol):
-    """Something banned."""
-
-    longest: int  # Bytes of the longest match, with what follows if that matters
-    probability: float  # With which a match is banned
-
-    def matches(self, text: bytes, at: int, since: int, over: bool) -> Iterator[tuple[int, int]]:
-        """Where matches begin and end, from ``at`` on, that the text before ``since`` does not decide.
-
-        None overlap.  The text goes on, unless it is ``over``.
-        """
-
-    def open(self, text: bytes, at: int) -> int:
-        """Where something begins, at a place or later, that may become a match; the end if nothing does."""
-
-    def before(self, last: bytes) -> bytes:
-        """What stands for the last byte of a text where a match looks at what is before it."""
-
-    def within(self, pieces: Sequence[bytes], last: bytes) -> list[int]:
-        """Indices of the texts that have a match in them behind a byte, whatever follows."""
-
-
 class Strings:
-    """Strings as a :class:`Ban`."""
+    """Banned strings, with the methods of a :class:`~aleator.generate.expressions.Searcher`."""
 
     probability = 1.0
 
@@ -87,6 +65,9 @@ class Strings:
         return [i for i, piece in enumerate(pieces) if any(s in piece for s in self._strings)]
 
 
+Ban = Strings | Searcher
+
+
 @dataclass
 class _Refused:
     """The tokens refused at a place, and how often one was."""
@@ -100,37 +81,26 @@ class Bans:
 
     What is banned is taken back from the token on in which it begins.  That token may have been given out,
     since what followed it at first was no match; then that is taken back which is held.
-
-    Args:
-        bans: What is banned.
-        token_bytes: Gives the bytes of a token; none of one that is no text.
-        n_tokens: How many tokens there are.
-        coin: Gives for a place in the text a number, at least 0 and below 1: a match that begins in the token
-            there is banned if it is below the ban's probability.
-        begun: Tokens of the text that were drawn earlier.
-        skip: Bytes at the beginning that are no part of the text.
-        strip: Whether a space at its beginning is none.
-
-    Attributes:
-        held: The tokens held back.
-        longest: Bytes of the longest match: so many tokens may have to be taken back at most.
     """
 
     def __init__(
         self,
-        bans: Sequence[Ban],
-        token_bytes: TokenBytes,
-        n_tokens: int,
+        bans: Sequence[Ban],  # What is banned
+        token_bytes: TokenBytes,  # Gives the bytes of a token; none of one that is no text
+        n_tokens: int,  # How many tokens there are
+        # Gives for a place in the text a number, at least 0 and below 1: a match that begins in the token there
+        # is banned if it is below the ban's probability
         coin: Callable[[int], float],
-        begun: Sequence[int] = (),
-        skip: int = 0,
-        strip: bool = False,
+        begun: Sequence[int] = (),  # Tokens of the text that were drawn earlier
+        skip: int = 0,  # Bytes at the beginning that are no part of the text
+        strip: bool = False,  # Whether a space at its beginning is none
     ) -> None:
         self._bans, self._token_bytes, self._n_tokens = bans, token_bytes, n_tokens
         self._coin, self._skip, self._strip = coin, skip, strip
+        # Bytes of the longest match: so many tokens may have to be taken back at most
         self.longest = max(ban.longest for ban in bans)
         self._may_stay = any(ban.probability < 1 for ban in bans)
-        self.held: list[Held] = []
+        self.held: list[Held] = []  # The tokens held back
         self._refused = [_Refused()]  # at the place of each held token, and of the next one
         self._begun = self._n = len(begun)  # tokens of the text that are held no longer
         self._given = [token_bytes(token) for token in begun]  # the last ones of these, as bytes

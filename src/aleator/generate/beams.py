@@ -99,21 +99,6 @@ class BeamSearch:
     the first sequence, and in turns lets the search choose (:meth:`choose`) and decodes ``ends``
     (:meth:`add_to`), until it is ``done``.
 
-    Args:
-        n_seq_max: Sequences of the context, which has the cells of :func:`cells_of_beams`.
-        request: The prompt, and the options of a text.
-        chain: Of the request; it has accepted the prompt.
-        options: Of the search.
-        new_completion: Makes completions.
-        n_ctx: Positions that a text may use, the prompt's included.
-        n_tokens: Tokens of the vocabulary.
-
-    Attributes:
-        found: The texts, the best first, as completions that have ended; none before the search is done.
-        beams: The same with their scores.
-        noted: Whether ``steps`` are noted.
-        steps: The beams of each step so far, the best first.
-
     Raises:
         ParameterError: Sampling that has no meaning for beams, or too few sequences.
         ContextFull: A prompt longer than ``n_ctx``.
@@ -121,13 +106,13 @@ class BeamSearch:
 
     def __init__(
         self,
-        n_seq_max: int,
-        request: Request,
-        chain: SamplerChain,
-        options: BeamOptions,
-        new_completion: NewCompletion,
-        n_ctx: int,
-        n_tokens: int,
+        n_seq_max: int,  # Sequences of the context, which has the cells of ``cells_of_beams``
+        request: Request,  # The prompt, and the options of a text
+        chain: SamplerChain,  # Of the request; it has accepted the prompt
+        options: BeamOptions,  # Of the search
+        new_completion: NewCompletion,  # Makes completions
+        n_ctx: int,  # Positions that a text may use, the prompt's included
+        n_tokens: int,  # Tokens of the vocabulary
     ) -> None:
         check_chain(chain, request.params.temperature)
         n = options.num_beams
@@ -147,10 +132,11 @@ class BeamSearch:
         self._finished: list[Hypothesis] = []
         self._cache: Any = None  # while it has sequences
         self._seqs: Sequence[int] = ()
+        # The texts, the best first, as completions that have ended; none before the search is done
         self.found: list[Completion] = []
-        self.beams: list[Beam] = []
-        self.noted = False
-        self.steps: list[list[Grown]] = []
+        self.beams: list[Beam] = []  # The same with their scores
+        self.noted = False  # Whether ``steps`` are noted
+        self.steps: list[list[Grown]] = []  # The beams of each step so far, the best first
 
     def run(self, context: Context, prefixes: Prefixes) -> list[Beam]:
         """Search in the first sequences; whatever is raised, they are empty again afterwards."""
@@ -352,11 +338,7 @@ def fed(made: Completion, tokens: Sequence[int]) -> Completion:
 def cells_of_beams(request: Request, num_beams: int, n_ctx: int, shared: bool = True) -> int:
     """Cells of a search: one of each token of the prompt, and of each beam but for its last.
 
-    Args:
-        request: The prompt, and ``max_tokens``.
-        num_beams: Beams.
-        n_ctx: Positions that a text may use.
-        shared: Whether sequences can share cells.
+    A text may use ``n_ctx`` positions; ``shared``: sequences can share cells.
     """
     prompts = 1 if shared else num_beams
     return len(request.remaining) * prompts + num_beams * (longest(request, n_ctx) - 1)

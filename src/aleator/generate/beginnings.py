@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from aleator.generate.completion import ONCE
-from aleator.generate.context import Prefixes, Tiers
+from aleator.generate.context import Prefixes
 from aleator.generate.request_state import RequestState
 
 if TYPE_CHECKING:
     from aleator.generate.arrival import Wake  # loads SQLite
+    from aleator.generate.tiered_prefixes import TieredPrefixes
 
 
 class Beginnings:
     """What the prompt cache does for the requests of a run.
 
-    Args:
-        prefixes: Cached prompts.
-        wake: What must be read is read beside the steps, and this is called, in any thread, when
-            :meth:`take_in` has something to do; None: :meth:`begin` reads it.
+    What must be read is read beside the steps, and ``wake`` is called, in any thread, when :meth:`take_in` has
+    something to do; None: :meth:`begin` reads it.
     """
 
     def __init__(self, prefixes: Prefixes, wake: Wake | None) -> None:
         self._prefixes, self._wake = prefixes, wake
-        self._tiers = prefixes if isinstance(prefixes, Tiers) else None
+        self._tiers = cast("TieredPrefixes", prefixes) if hasattr(prefixes, "look_up") else None
 
     @property
     def tiered(self) -> bool:

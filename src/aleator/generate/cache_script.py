@@ -52,9 +52,6 @@ class Script:
 
     Raises:
         ParameterError: The prompt has no tokens.
-
-    Attributes:
-        computed: Tokens that were decoded.
     """
 
     def __init__(self, context: Context, prompt: Sequence[int], seed: int) -> None:
@@ -64,7 +61,7 @@ class Script:
             raise ParameterError("prompt", "the prompt has no tokens: give at least one character")
         self._random = random.Random(seed)
         self._next: dict[int, int] = {}
-        self.computed = 0
+        self.computed = 0  # Tokens that were decoded
 
     def do(self, words: Sequence[str]) -> None:
         """Run one operation, which :func:`checked` has seen."""

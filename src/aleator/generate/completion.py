@@ -191,13 +191,6 @@ class Completion:
     """What has been made of a request so far; the run feeds it, a :class:`Generation` shows it.
 
     The chain's constraints say whether the text is complete.
-
-    Attributes:
-        n_ctx: positions that it may use, the prompt's included; 0 before it has a place.
-        prompt_logprobs: what the model thinks of the prompt's tokens so far, of the first one None; None: that
-            is not noted.
-        error: what ended it, if that was an error.
-        error_raised: whether the error was raised to a reader, or returned to one.
     """
 
     def __init__(
@@ -212,10 +205,11 @@ class Completion:
         self.stop_reason: StopReason | None = None
         self.complete: bool | None = None
         self.cancelled = False
-        self.error: BaseException | None = None
-        self.error_raised = False
+        self.error: BaseException | None = None  # what ended it, if that was an error
+        self.error_raised = False  # whether the error was raised to a reader, or returned to one
         self.forgotten, self.namespace = request.forgotten, request.namespace
-        self.n_ctx = 0
+        self.n_ctx = 0  # positions that it may use, the prompt's included; 0 before it has a place
+        # what the model thinks of the prompt's tokens so far, of the first one None; None: that is not noted
         self.prompt_logprobs: list[Logprobs | None] | None = None
         self._prompt_top = 0
         self._detokenizer = detokenizer

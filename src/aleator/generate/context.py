@@ -32,7 +32,6 @@ from aleator.models.decoder import Decoder
 from aleator.models.step import Draw
 
 if TYPE_CHECKING:
-    from aleator.generate.arrival import Arrival, LookUp, Wake  # loads SQLite
     from aleator.keywords import ContextKeywords
 
 
@@ -425,24 +424,3 @@ class Prefixes(Protocol):
 
     def keep(self, seq: int, tokens: Sequence[int], namespace: str = "") -> bool:
         """Keep the beginning that a sequence holds; returns whether it is kept."""
-
-
-@runtime_checkable
-class Tiers(Prefixes, Protocol):
-    """Prefixes that may have to be read first (:class:`aleator.generate.tiered_prefixes.TieredPrefixes`)."""
-
-    def look_up(self, tokens: Sequence[int], namespace: str = "") -> LookUp | None:
-        """Have a thread look for what is to be read of ``tokens``; any thread may ask."""
-
-    def begin(
-        self,
-        seq: int,
-        tokens: Sequence[int],
-        namespace: str = "",
-        wake: Wake | None = None,
-        look_up: LookUp | None = None,
-    ) -> tuple[int, Arrival | None]:
-        """Give an empty sequence what is at hand of ``tokens``; the rest arrives."""
-
-    def computed(self, tokens: int, seconds: float) -> None:
-        """Note how long a piece of a prompt took."""

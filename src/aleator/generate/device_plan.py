@@ -50,21 +50,13 @@ class Machine:
 
 @dataclass
 class Part:
-    """What the layers of one kind do in a step, in all.
+    """What the layers of one kind do in a step, in all."""
 
-    Attributes:
-        layers: how many there are.
-        launches: of kernels, and of PyTorch's operations.
-        kernels: those of Triton's kernels among them.
-        weights: bytes of weights that are read.
-        cached: bytes of keys, values and states that are read and written.
-    """
-
-    layers: int = 0
-    launches: int = 0
-    kernels: int = 0
-    weights: int = 0
-    cached: int = 0
+    layers: int = 0  # how many there are
+    launches: int = 0  # of kernels, and of PyTorch's operations
+    kernels: int = 0  # those of Triton's kernels among them
+    weights: int = 0  # bytes of weights that are read
+    cached: int = 0  # bytes of keys, values and states that are read and written
 
     @property
     def bytes(self) -> int:
@@ -102,20 +94,13 @@ class DevicePlan:
 
 
 def device_plan(
-    weights: Weights,
-    n_ctx: int,
-    type_k: str,
-    type_v: str,
-    sequences: tuple[int, ...] = (1, 4, 16),
+    weights: Weights,  # the open file, of which vectors are read, and no matrices
+    n_ctx: int,  # tokens of each sequence, the one of the step included; 1 or more
+    type_k: str,  # type of keys in the cache
+    type_v: str,  # type of values
+    sequences: tuple[int, ...] = (1, 4, 16),  # of which there is a step each
 ) -> DevicePlan:
     """Count a model's steps; ``weights`` are of no use for anything else afterwards.
-
-    Args:
-        weights: the open file, of which vectors are read, and no matrices.
-        n_ctx: tokens of each sequence, the one of the step included; 1 or more.
-        type_k: type of keys in the cache.
-        type_v: type of values.
-        sequences: of which there is a step each.
 
     Raises:
         FileFormatError: a tensor is missing or of the wrong shape; names it.

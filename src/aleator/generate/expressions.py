@@ -33,24 +33,15 @@ NAME = "banned_regex"
 
 @dataclass(frozen=True)
 class Part:
-    """What a part of an expression matches.
+    """What a part of an expression matches."""
 
-    Attributes:
-        whole: An expression for it, whose flags hold for itself only.
-        begun: An expression for the end of a text that its matches begin with, without being one; for nothing
-            too.
-        shortest: Characters of the shortest match.
-        longest: Bytes of the longest match, or more.
-        looks_back: Whether it depends on what stands before.
-        looks_on: Whether it depends on what follows.
-    """
-
-    whole: str
+    whole: str  # An expression for it, whose flags hold for itself only
+    # An expression for the end of a text that its matches begin with, without being one; for nothing too
     begun: str
-    shortest: int
-    longest: float
-    looks_back: bool = False
-    looks_on: bool = False
+    shortest: int  # Characters of the shortest match
+    longest: float  # Bytes of the longest match, or more
+    looks_back: bool = False  # Whether it depends on what stands before
+    looks_on: bool = False  # Whether it depends on what follows
 
 
 _FLAGS = re.compile(r"\(\?([imsU-]*)\)")
@@ -306,7 +297,7 @@ class Searcher:
     """Searches text for the matches of some expressions, each of which is banned with ``probability``.
 
     Attributes:
-        longest: Bytes of the longest match.
+        longest: Bytes of the longest match, with what follows if that matters.
         looks: Whether a match depends on what stands around it.
     """
 

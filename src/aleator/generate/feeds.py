@@ -16,21 +16,14 @@ def _no_logprobs(token: int, top: int, token_bytes: TokenBytes) -> Logprobs:
 
 @dataclass(frozen=True)
 class Feed:
-    """Where one sequence stands.
-
-    Attributes:
-        seq: of the cache, which holds positions 0 to ``pos`` - 1.
-        token: the token drawn last, not decoded yet.
-        limit: tokens to draw at most, 1 or more.
-        heeds_ends: an end-of-generation token ends it.
-    """
+    """Where one sequence stands."""
 
     row: int
-    seq: int
-    token: int
+    seq: int  # of the cache, which holds positions 0 to ``pos`` - 1
+    token: int  # the token drawn last, not decoded yet
     pos: int
-    limit: int
-    heeds_ends: bool = True
+    limit: int  # tokens to draw at most, 1 or more
+    heeds_ends: bool = True  # an end-of-generation token ends it
 
 
 @dataclass

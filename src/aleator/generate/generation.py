@@ -38,19 +38,12 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PromptProgress:
-    """How far the computing of a prompt is.
+    """How far the computing of a prompt is."""
 
-    Attributes:
-        total: Tokens of the prompt.
-        cached: Those of them that were not computed, since a cached prefix has them.
-        computed: Those that were computed so far.
-        seconds: Since the computing began.
-    """
-
-    total: int
-    cached: int
-    computed: int
-    seconds: float
+    total: int  # Tokens of the prompt
+    cached: int  # Those of them that were not computed, since a cached prefix has them
+    computed: int  # Those that were computed so far
+    seconds: float  # Since the computing began
 
 
 class Writing:

@@ -70,11 +70,6 @@ def take_back(
     Of a text that is to be filled in these are the last ones of the text before the hole, wherever they are.
     Control tokens and marks of phases stay, and so does one token at least.
 
-    Args:
-        tokens: Of the prompt.
-        tokenizer: Its vocabulary has texts.
-        phases: Of the text, with their marks.
-
     Returns:
         The tokens that are left, and what was taken.
 

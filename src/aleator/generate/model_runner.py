@@ -45,16 +45,6 @@ _shifts = count(1)
 class ModelRunner:
     """Runs the model for requests, each in its own sequence of the context, empty when the request enters.
 
-    Args:
-        n_tokens: Tokens of the vocabulary; the output matrix may have more rows.
-        prefixes: Cached prompts.  A prompt is computed from where it diverges from all of them.
-        failed: Called with each error of one request alone: while its token is guessed, sampled or turned into
-            text.  The error has ended its completion then; the others go on.
-        keep_pieces: Keep parts of prompts as cached prefixes, too, as is done wherever there are tiers.
-        pending: Chooses tokens that take long; None: each is chosen at once.
-        wake: Prefixes that must be read are read beside the steps, and this is called, in any thread, when
-            :meth:`Beginnings.take_in` has something to do; None: :meth:`enter` reads them.
-
     Attributes:
         beginnings: What the prompt cache has of requests, and keeps of them.
         pending: A request in it takes no part in steps; :meth:`choose` goes on with it.
@@ -66,12 +56,19 @@ class ModelRunner:
         self,
         context: Context,
         sampler: TokenSampler,
-        n_tokens: int,
+        n_tokens: int,  # Tokens of the vocabulary; the output matrix may have more rows
+        # Cached prompts.  A prompt is computed from where it diverges from all of them.
         prefixes: Prefixes,
+        # Called with each error of one request alone: while its token is guessed, sampled or turned into text.
+        # The error has ended its completion then; the others go on.
         failed: Failed | None = None,
         *,
+        # Keep parts of prompts as cached prefixes, too, as is done wherever there are tiers
         keep_pieces: bool = False,
+        # Chooses tokens that take long; None: each is chosen at once
         pending: PendingTokens | None = None,
+        # Prefixes that must be read are read beside the steps, and this is called, in any thread, when
+        # ``Beginnings.take_in`` has something to do; None: ``enter`` reads them
         wake: Wake | None = None,
     ) -> None:
         self.context, self.sampler = context, sampler

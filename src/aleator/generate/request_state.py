@@ -34,64 +34,53 @@ OnLogits = Callable[[SamplerChain, Any], None]
 
 
 class RequestState:
-    """The state of a request while its completion is made: its chain, its text, and its sequence of the cache.
-
-    Attributes:
-        chain: draws the tokens, and has accepted the prompt; nothing else may use it.
-        on_logits: called before each draw.
-        spell: cuts text that a constraint forces into tokens, to decode them together; None: decode them one
-            by one.
-        completer: samples a constrained text so that it is complete at its end; None: nothing does.
-        budget: ends the text's reasoning.
-        banned: strings and matches of expressions that must not occur.
-        speculation: guesses tokens, which are decoded together; None: nothing guesses.
-        healing: constrains the first draws to the bytes that were taken back of the prompt; None: none were.
-        guidance: changes the logits before each draw by those of a second prompt; None: nothing does.
-        search: looks for beams, in place of the chain that draws; None: the chain does.
-        completion: what has been made so far.
-        seq: its sequence in the cache.
-        n_ctx: positions that it may use.
-        stats: counts what is done for it; requests may share one.
-        tokens: the tokens that the cache holds in its sequence, at positions 0, 1, ...
-        drawn: the token drawn last, which the next step decodes; -1 before the first.
-        exact: how many of the first tokens were computed from all tokens before them.  After a context shift
-            the others were computed from tokens of which some are forgotten.  None: all tokens.
-        released: whether the sequence was freed.
-        n_ahead: how many forced tokens to decode together.
-        drafted: whether the tokens decoded together in this step are guesses; otherwise they are forced.
-    """
+    """The state of a request while its completion is made: its chain, its text, its sequence of the cache."""
 
     def __init__(
         self,
         request: Request,
+        # draws the tokens, and has accepted the prompt; nothing else may use it
         chain: SamplerChain,
         stream: TextStream,
         detokenizer: Detokenizer,
         *,
-        on_logits: OnLogits | None = None,
+        on_logits: OnLogits | None = None,  # called before each draw
+        # cuts text that a constraint forces into tokens, to decode them together; None: decode them one by one
         spell: Callable[[bytes], list[int]] | None = None,
+        # samples a constrained text so that it is complete at its end; None: nothing does
         completer: GrammarCompleter | None = None,
+        # guesses tokens, which are decoded together; None: nothing guesses
         speculation: Speculation | None = None,
-        budget: ReasoningBudget | None = None,
-        banned: Bans | None = None,
+        budget: ReasoningBudget | None = None,  # ends the text's reasoning
+        banned: Bans | None = None,  # strings and matches of expressions that must not occur
     ) -> None:
         self.request, self.chain = request, chain
         self.on_logits, self.spell, self.completer = on_logits, spell, completer
-        self.speculation, self.drafted = speculation, False
+        self.speculation = speculation
+        # whether the tokens decoded together in this step are guesses; otherwise they are forced
+        self.drafted = False
         self.budget, self.banned = budget, banned
+        # changes the logits before each draw by those of a second prompt; None: nothing does
         self.guidance: Guidance | None = None
+        # constrains the first draws to the bytes that were taken back of the prompt; None: none were
         self.healing: Healing | None = None
+        # looks for beams, in place of the chain that draws; None: the chain does
         self.search: BeamSearch | None = None
+        # what has been made so far
         self.completion = Completion(request, chain, stream, detokenizer)
-        self.seq = self.n_ctx = 0
-        self.stats = Stats()
+        self.seq = 0  # its sequence in the cache
+        self.n_ctx = 0  # positions that it may use
+        self.stats = Stats()  # counts what is done for it; requests may share one
+        # the tokens that the cache holds in its sequence, at positions 0, 1, ...
         self.tokens: list[int] = []
         self.look_ups: dict[tuple[int, ...], LookUp] = {}  # what a tier has of its prompts
         self.arrivals: list[Arrival] = []  # beginnings of its prompts that a tier is asked for
-        self.drawn = -1
+        self.drawn = -1  # the token drawn last, which the next step decodes; -1 before the first
+        # how many of the first tokens were computed from all tokens before them.  After a context shift the
+        # others were computed from tokens of which some are forgotten.  None: all tokens.
         self.exact = min(at for at, _ in request.forgotten) if request.forgotten else None
-        self.released = False
-        self.n_ahead = 16
+        self.released = False  # whether the sequence was freed
+        self.n_ahead = 16  # how many forced tokens to decode together
         self._native = chain.can_be_batched
 
     @property

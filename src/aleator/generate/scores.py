@@ -111,25 +111,18 @@ def _batch(texts: Sequence[Wanted], part: list[tuple[int, int]], wanted: bool) -
     return batch
 
 
-ADAPTIVE = ("mirostat", "mirostat_v2", "adaptive_p")
-"""Samplers whose state depends on what they drew themselves."""
 LARGEST = math.log(sys.float_info.max)
 """Powers of e from here on are above the range of a float."""
 
 
 @dataclass(frozen=True)
 class ChainScore:
-    """What a model and a chain make of a text that is given.
+    """What a model and a chain make of a text that is given."""
 
-    Attributes:
-        tokens: Of the text.
-        logprobs: Natural-log probability of each in the model's own distribution.
-        kept: For each, which tokens the chain kept at its place, and its log-probability among them; -inf where
-            the chain could not have drawn it.
-    """
-
-    tokens: tuple[int, ...]
-    logprobs: tuple[float, ...]
+    tokens: tuple[int, ...]  # Of the text
+    logprobs: tuple[float, ...]  # Natural-log probability of each in the model's own distribution
+    # For each, which tokens the chain kept at its place, and its log-probability among them; -inf where the
+    # chain could not have drawn it
     kept: tuple[KeptTokens, ...]
 
     @property
@@ -181,10 +174,9 @@ def _exp(value: float) -> float:
 
 def check_fixed(chain: SamplerChain) -> None:
     """Refuse a chain whose distribution depends on what it drew, not on the text alone."""
-    found = next((s.name for s in chain.members if s.name in ADAPTIVE), None)
-    if found is not None:
+    if chain.adapts:
         raise ParameterError(
-            f"{found} adapts to what it draws itself: a text that is given has no probability under it"
+            f"{chain.adapts} adapts to what it draws itself: a text that is given has no probability under it"
         )
 
 
@@ -285,22 +277,14 @@ class Perplexity:
     starts with an empty cache, and BOS replaces its first token where the tokenizer puts BOS before a text.
     The first half of a chunk is context only; the tokens at positions ``n_ctx // 2 + 1`` to ``n_ctx - 1`` are
     scored, each predicted from all before it.
-
-    Attributes:
-        value: e to the mean negative log-likelihood of the scored tokens; at least 1.
-        error: standard error of ``value``: that of the mean, times ``value``.
-        n_scored: tokens scored.
-        n_ctx: tokens of a chunk.
-        chunk: chunks read so far.
-        n_chunks: chunks to read.
     """
 
-    value: float
-    error: float
-    n_scored: int
-    n_ctx: int
-    chunk: int
-    n_chunks: int
+    value: float  # e to the mean negative log-likelihood of the scored tokens; at least 1
+    error: float  # standard error of ``value``: that of the mean, times ``value``
+    n_scored: int  # tokens scored
+    n_ctx: int  # tokens of a chunk
+    chunk: int  # chunks read so far
+    n_chunks: int  # chunks to read
 
     @property
     def n_read(self) -> int:

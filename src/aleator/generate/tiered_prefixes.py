@@ -42,22 +42,15 @@ class TieredPrefixes:
     """The cached prefixes of a context, with tiers below them.
 
     Whatever goes wrong in a tier is a miss: texts are what they would be without it.
-
-    Args:
-        inner: the prefixes of the pool.
-        context: whose sequences are restored and copied.
-        tiers: where to.
-        model: which weights.
-        loading: options that can change a bit of what is kept.
     """
 
     def __init__(
         self,
-        inner: Prefixes,
-        context: Context,
-        tiers: PromptTiers,
-        model: ModelIdentity,
-        loading: Mapping[str, object],
+        inner: Prefixes,  # the prefixes of the pool
+        context: Context,  # whose sequences are restored and copied
+        tiers: PromptTiers,  # where to
+        model: ModelIdentity,  # which weights
+        loading: Mapping[str, object],  # options that can change a bit of what is kept
     ) -> None:
         self._inner, self._context, self._tiers = inner, context, tiers
         self._cache: Cache = context.cache

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from llama_cpp import Llama, LlamaState
 
 import aleator
+from aleator.cache.storage.layer import TYPES
 from aleator.core.errors import ParameterError
 from aleator.generate.context import Batch, Context
 from aleator.integrations.follower import Follower
@@ -27,9 +28,7 @@ from aleator.language_model import LanguageModel
 from aleator.text.tokenizer import Tokenizer
 from aleator.text.vocabulary import Vocabulary
 
-_TYPES = {
-    0: "f32", 1: "f16", 2: "q4_0", 3: "q4_1", 6: "q5_0", 7: "q5_1", 8: "q8_0", 20: "iq4_nl", 30: "bf16",
-}  # fmt: skip
+_TYPES = {each.ggml: name for name, each in TYPES.items()}
 """Names of ggml's numbers of types that both caches have."""
 _OF_THE_FILE: dict[str, tuple[float, ...]] = {
     "rope_scaling_type": (-1,),

@@ -41,6 +41,7 @@ from aleator.integrations.ray_generator import WorkerMemory, check_engine, check
 from aleator.server.app import create_guarded
 from aleator.server.options import ServerOptions
 from aleator.server.service import Service
+from aleator.server.streaming import disconnected
 
 OURS = (
     "host", "alias", "any_model", "lenient", "chat_template", "slots", "n_cells", "api_key", "api_key_file",
@@ -163,7 +164,7 @@ class PassingOn:
                 break
         plain = {name: scope[name] for name in PLAIN if name in scope}
         made = self._answer.remote(conversation_of(scope["headers"], body), plain, body)
-        watching = asyncio.ensure_future(_until_gone(receive))
+        watching = asyncio.ensure_future(disconnected(receive))
         watching.add_done_callback(lambda task: None if task.cancelled() else made.cancel())
         try:
             async for message in made:
@@ -186,11 +187,6 @@ async def _live(receive: Any, send: Any) -> None:
         await send({"type": f"{message['type']}.complete"})
         if message["type"] == "lifespan.shutdown":
             return
-
-
-async def _until_gone(receive: Any) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 def application(

@@ -103,20 +103,13 @@ class AleatorCache(Cache):  # type: ignore[misc]  # transformers has no types
 
     def update(
         self,
-        key_states: torch.Tensor,
-        value_states: torch.Tensor,
-        layer_idx: int,
-        *args: Any,
-        **kwargs: Any,
+        key_states: torch.Tensor,  # [rows, heads, T, D]
+        value_states: torch.Tensor,  # [rows, heads, T, Dv]
+        layer_idx: int,  # the layer
+        *args: Any,  # not used
+        **kwargs: Any,  # not used
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Store a layer's keys and values of new tokens, and give those that attention sees.
-
-        Args:
-            key_states: [rows, heads, T, D].
-            value_states: [rows, heads, T, Dv].
-            layer_idx: the layer.
-            args: not used.
-            kwargs: not used.
 
         Returns:
             [rows, heads, tokens, D] and [..., Dv], in the types that were given: of all tokens, or of the new

@@ -59,7 +59,7 @@ class Request:
     @property
     def adapts(self) -> bool:
         """Whether its chain remembers more than its text."""
-        return any(s.name in ("mirostat", "mirostat_v2", "adaptive_p") for s in self.text.chain)
+        return bool(self.text.chain.adapts)
 
 
 class AleatorLogitsProcessor(V1LogitsProcessor, V2LogitsProcessor):  # type: ignore[misc]

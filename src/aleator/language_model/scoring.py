@@ -11,23 +11,9 @@ from aleator.core.arrays import Floats
 from aleator.core.errors import ContextFull, ParameterError
 from aleator.core.integers import exact
 from aleator.engine.prompts import checked_prompt, checked_prompts
+from aleator.generate import scores
 from aleator.generate.context import Context
 from aleator.generate.logprobs import Logprobs
-from aleator.generate.scores import (
-    POOLING,
-    Importance,
-    Perplexity,
-    Prompted,
-    Score,
-    chain_scores_of,
-    check_fixed,
-    chunks_of,
-    groups,
-    perplexities,
-    prompt_logprobs_of,
-    scores_of,
-    vectors_of,
-)
 from aleator.language_model.base import LoadedModel
 from aleator.samplers import SamplingParams
 
@@ -45,7 +31,7 @@ class ScoringModel(LoadedModel):
         self,
         prompt: str | Sequence[int] | Sequence[str | Sequence[int]],
         continuation: str | Sequence[int] | Sequence[str | Sequence[int]],
-    ) -> Score | list[Score]:
+    ) -> scores.Score | list[scores.Score]:
         """How probable a continuation of a prompt is; several are computed together.
 
         Texts are cut into tokens as evaluation harnesses do: the tokens of the whole less those of the prompt
@@ -78,7 +64,7 @@ class ScoringModel(LoadedModel):
                 f"continuation has {len(ends)} texts for {len(prompts)} prompts: give one for each"
             )
         texts = [self._pair(p, checked_prompt(e)) for p, e in zip(prompts, ends, strict=True)]
-        made = self._together([t for t, _ in texts], texts, scores_of)
+        made = self._together([t for t, _ in texts], texts, scores.scores_of)
         return made if several else made[0]
 
     def importance(
@@ -87,7 +73,7 @@ class ScoringModel(LoadedModel):
         continuation: str | Sequence[int],
         behaviour: SamplingParams,
         target: SamplingParams,
-    ) -> Importance:
+    ) -> scores.Importance:
         """How probable a continuation is under two chains, after filters and temperatures, token by token.
 
         Args:
@@ -107,14 +93,14 @@ class ScoringModel(LoadedModel):
         text = self._pair(checked_prompt(prompt), checked_prompt(continuation))
         chains = [params.chain(self.tokenizer) for params in (behaviour, target)]
         for chain in chains:
-            check_fixed(chain)
+            scores.check_fixed(chain)
             chain.accept_many(text[0][: text[1]])
         own, other = self._together(
             [text[0], text[0]],
             chains,
-            lambda context, some: chain_scores_of(context, [text] * len(some), some),
+            lambda context, some: scores.chain_scores_of(context, [text] * len(some), some),
         )
-        return Importance(own, other)
+        return scores.Importance(own, other)
 
     def prompt_logprobs(
         self, prompt: str | Sequence[int] | Sequence[str | Sequence[int]], top: int = 0
@@ -145,7 +131,9 @@ class ScoringModel(LoadedModel):
 
         texts = self._tokens_of(prompt if _is_list(prompt) else [prompt])
         made = self._together(
-            texts, texts, lambda context, some: prompt_logprobs_of(context, some, n_top, bytes_of)
+            texts,
+            texts,
+            lambda context, some: scores.prompt_logprobs_of(context, some, n_top, bytes_of),
         )
         return made if _is_list(prompt) else made[0]
 
@@ -170,8 +158,10 @@ class ScoringModel(LoadedModel):
             TokenizerError: Token ids outside the vocabulary.
             ContextFull: A text longer than ``n_ctx``.
         """
-        if pooling not in POOLING:
-            raise ParameterError(f"pooling={pooling!r:.80}: give {' or '.join(map(repr, POOLING))}")
+        if pooling not in scores.POOLING:
+            raise ParameterError(
+                f"pooling={pooling!r:.80}: give {' or '.join(map(repr, scores.POOLING))}"
+            )
         if not isinstance(normalize, bool):
             raise ParameterError(f"normalize={normalize!r:.80}: give True or False")
         one = isinstance(texts, str)
@@ -179,7 +169,7 @@ class ScoringModel(LoadedModel):
         made = self._together(
             tokens,
             tokens,
-            lambda context, some: list(vectors_of(context, some, pooling, normalize)),
+            lambda context, some: list(scores.vectors_of(context, some, pooling, normalize)),
             embeddings=True,
         )
         return made[0] if one else np.stack(made)
@@ -190,8 +180,8 @@ class ScoringModel(LoadedModel):
         *,
         n_ctx: int = 512,
         chunks: int | None = None,
-        progress: Callable[[Perplexity], None] | None = None,
-    ) -> Perplexity:
+        progress: Callable[[scores.Perplexity], None] | None = None,
+    ) -> scores.Perplexity:
         """How well the model predicts a text, as ``llama-perplexity`` measures it.
 
         The text is cut into chunks of ``n_ctx`` tokens.  Each is read with an empty cache and with BOS, where
@@ -212,8 +202,8 @@ class ScoringModel(LoadedModel):
         """
         tokens = self.request_maker.tokens(checked_prompt(text), False)
         bos = self.vocab.bos if self.vocab.add_bos else None
-        n_chunks = chunks_of(tokens, n_ctx, chunks)
-        for found in perplexities(self.context(n_ctx), tokens, n_ctx, n_chunks, bos):
+        n_chunks = scores.chunks_of(tokens, n_ctx, chunks)
+        for found in scores.perplexities(self.context(n_ctx), tokens, n_ctx, n_chunks, bos):
             if progress is not None:
                 progress(found)
         return found
@@ -233,7 +223,7 @@ class ScoringModel(LoadedModel):
                 "model with a larger n_ctx"
             )
         made: list[Made] = []
-        parts = list(groups(texts, TOGETHER, self.n_ctx))
+        parts = list(scores.groups(texts, TOGETHER, self.n_ctx))
         cells = max(sum(len(texts[i]) for i in part) for part in parts)
         context = self.context(cells, max(map(len, parts)), embeddings=embeddings)
         for part in parts:
@@ -243,7 +233,7 @@ class ScoringModel(LoadedModel):
     def _tokens_of(self, prompts: object) -> list[tuple[int, ...]]:
         return [self.request_maker.tokens(each) for each in checked_prompts(prompts, 1)]
 
-    def _pair(self, prompt: object, continuation: object) -> Prompted:
+    def _pair(self, prompt: object, continuation: object) -> scores.Prompted:
         """Tokens of a prompt with its continuation, and how many are the prompt's."""
         if isinstance(prompt, str) and isinstance(continuation, str):
             bare = prompt.rstrip()

@@ -26,15 +26,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Perf:
-    """What a chain has done and how long it took, as llama.cpp's ``perf``.
+    """What a chain has done and how long it took, as llama.cpp's ``perf``."""
 
-    Attributes:
-        n_sampled: calls of :meth:`SamplerChain.sample` that gave a token.
-        seconds: time spent in them.
-    """
-
-    n_sampled: int
-    seconds: float
+    n_sampled: int  # calls of ``SamplerChain.sample`` that gave a token
+    seconds: float  # time spent in them
 
     @property
     def us_per_token(self) -> float:

@@ -60,21 +60,14 @@ DRAW = Parameter(
 
 @dataclass(frozen=True)
 class Dist(SeededSampler):
-    """Draw a token in proportion to its weight.
-
-    Args:
-        seed: 64 bits.  ``None`` and -1 take the chain's.
-        draw: ``"inverse"``, ``"gumbel"``, ``"gumbel-pcg"``, ``"mt19937"``, ``"watermark"`` or ``"synthid"``.
-        watermark_key_file: of the last two, a path or ``WatermarkKey``; None: the environment variable
-            ALEATOR_WATERMARK_KEY has the key.
-        watermark_ngram: tokens that such a draw is keyed by, 1 to 16.
-    """
+    """Draw a token in proportion to its weight."""
 
     name = "dist"
     reads = "mass"
     selects = True
     seed: int | None = declare(SEED)
     draw: str = declare(DRAW)
+    # A path or ``WatermarkKey``; None: the environment variable ALEATOR_WATERMARK_KEY has the key
     watermark_key_file: Any = declare(WATERMARK_KEY_FILE)
     watermark_ngram: int = declare(WATERMARK_NGRAM)
 

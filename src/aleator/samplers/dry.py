@@ -143,12 +143,7 @@ DRY_SEQUENCE_BREAKERS = Parameter(
 
 @dataclass(frozen=True)
 class DRY(Sampler):
-    """Penalise tokens that would continue a repeated sequence.
-
-    Args:
-        dry_sequence_breakers: Texts, which need ``tokenizer``, or sequences of token ids.
-        tokenizer: With ``encode`` and ``vocab``.
-    """
+    """Penalise tokens that would continue a repeated sequence."""
 
     name = "dry"
     writes = True
@@ -159,8 +154,9 @@ class DRY(Sampler):
     dry_base: float = declare(DRY_BASE)
     dry_allowed_length: int = declare(DRY_ALLOWED_LENGTH)
     dry_penalty_last_n: int = declare(DRY_PENALTY_LAST_N)
+    # Texts, which need ``tokenizer``, or sequences of token ids
     dry_sequence_breakers: Any = declare(DRY_SEQUENCE_BREAKERS)
-    tokenizer: Any = field(default=None, repr=False, compare=False)
+    tokenizer: Any = field(default=None, repr=False, compare=False)  # With ``encode`` and ``vocab``
 
     def __post_init__(self) -> None:
         super().__post_init__()

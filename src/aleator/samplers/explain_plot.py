@@ -75,7 +75,9 @@ def plot_steps(steps: Sequence[Explained], path: str | PathLike[str]) -> None:
             axes.margins(x=0.01)
             axes.grid(axis="y", color="#eeeeee")
         _step_axis(all_axes[-1], steps)
-        figure.suptitle(f"{len(steps)} steps, seed {_seed(steps)}", ha="left", x=0.01)
+        draw = steps[0].draw
+        title = f"{len(steps)} steps, seed {'none' if draw is None else draw.seed}"
+        figure.suptitle(title, ha="left", x=0.01)
         _save(figure, path)
 
 
@@ -257,10 +259,6 @@ def _title(e: Explained) -> str:
         f"drawn: {_shortened(_drawable(d.token.label), 24)}, {percent(d.before)} -> {percent(d.probability)}"
         f"   (seed {d.seed}, position {d.position})"
     )
-
-
-def _seed(steps: Sequence[Explained]) -> str:
-    return "none" if steps[0].draw is None else str(steps[0].draw.seed)
 
 
 def _drawn_place(e: Explained, traces: Sequence[Trace]) -> int | None:

@@ -108,19 +108,16 @@ LOGIT_BIAS = Parameter(
 
 @dataclass(frozen=True)
 class LogitBias(Sampler):
-    """Add biases to logits.
-
-    Attributes:
-        logit_bias: Token ids, or texts, and biases: a mapping or pairs.  Kept by token id.
-        tokenizer: With ``encode``; None where there are no texts.
-    """
+    """Add biases to logits."""
 
     name = "logit_bias"
     writes = True
     switch = LOGIT_BIAS
     kernel = host.LogitBias
     llama_kernel = host.LlamaLogitBias
+    # Token ids, or texts, and biases: a mapping or pairs.  Kept by token id.
     logit_bias: Any = declare(LOGIT_BIAS)
+    # With ``encode``; None where there are no texts
     tokenizer: Any = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:

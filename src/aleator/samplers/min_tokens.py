@@ -26,19 +26,14 @@ MIN_TOKENS = Parameter(
 
 @dataclass(frozen=True)
 class MinTokens(Sampler):
-    """Mask tokens that end the text until ``min_tokens`` were generated.
-
-    Attributes:
-        min_tokens: How many tokens to generate at least.
-        end_tokens: The tokens that end a text.
-    """
+    """Mask tokens that end the text until ``min_tokens`` were generated."""
 
     name = "min_tokens"
     writes = True
     asked_by = "min_tokens"
     kernel = host.MinTokens
     min_tokens: int = declare(MIN_TOKENS)
-    end_tokens: tuple[int, ...] = field(default=())
+    end_tokens: tuple[int, ...] = field(default=())  # The tokens that end a text
 
     def __post_init__(self) -> None:
         super().__post_init__()

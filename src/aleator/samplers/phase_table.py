@@ -174,12 +174,9 @@ def params_of(table: Table) -> dict[str, dict[str, Any]]:
 
 
 def with_marks(table: Table, known: Mapping[str, tuple[str, str] | None], where: str) -> Table:
-    """The table with marks for phases that have none of their own.
+    """A request's table with marks for phases that have none of their own: those that are ``known``.
 
-    Args:
-        table: Of a request.
-        known: The marks of phases; None, or nothing: there are none.
-        where: In what there are none, for the error.
+    ``where`` says for the error in what there are none.
 
     Raises:
         ParameterError: Nothing says how a phase begins.

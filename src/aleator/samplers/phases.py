@@ -41,19 +41,14 @@ Mark = bytes | int
 
 @dataclass(frozen=True)
 class Phases(Sampler):
-    """The chains of a text's phases; ``SamplingParams(phases=...)`` makes it.
-
-    Args:
-        table: ``phases`` as it was checked, with marks for each phase.
-        chains: The samplers of each phase by its name, the answer first.
-        vocabulary: A tokenizer or vocabulary; None where all marks are ids of tokens.
-    """
+    """The chains of a text's phases; ``SamplingParams(phases=...)`` makes it."""
 
     name = "phases"
     selects = True
     writes = True
-    table: Table
-    chains: Mapping[str, Sequence[Sampler]]
+    table: Table  # ``phases`` as it was checked, with marks for each phase
+    chains: Mapping[str, Sequence[Sampler]]  # The samplers of each phase, the answer first
+    # A tokenizer or vocabulary; None where all marks are ids of tokens
     vocabulary: Any = field(default=None, repr=False, compare=False)
     names: tuple[str, ...] = field(init=False, repr=False, compare=False)
     start: str = field(init=False, repr=False, compare=False)

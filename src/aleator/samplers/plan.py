@@ -102,29 +102,19 @@ def _too_many(name: str, what: str, given: list[tuple[int, ...]], most: int, tok
 
 @dataclass(frozen=True)
 class Plan:
-    """A chain's split; ``print`` it.
+    """A chain's split; ``print`` it."""
 
-    Attributes:
-        where: the device.
-        device: names of the samplers that run there.
-        host: names of those that run on the host after them.
-        why: why the first of the latter does; "" where there is none.
-        split: how many of the chain's samplers come before the host's.
-        bound: candidates that are transferred to the host at most; 0: all.
-        grammar: the host makes a mask of a row's grammar before every step.
-        kernels: what computes the device's part, and why, where there is more than one form; "" where not.
-        phases: by its name the plan of each phase, where these are the device's one after the other; all else
-            is that of the present one.
-    """
-
-    where: str
-    device: tuple[str, ...]
-    host: tuple[str, ...]
-    why: str = ""
-    split: int = 0
-    bound: int = 0
-    grammar: bool = False
+    where: str  # the device
+    device: tuple[str, ...]  # names of the samplers that run there
+    host: tuple[str, ...]  # names of those that run on the host after them
+    why: str = ""  # why the first of the latter does; "" where there is none
+    split: int = 0  # how many of the chain's samplers come before the host's
+    bound: int = 0  # candidates that are transferred to the host at most; 0: all
+    grammar: bool = False  # the host makes a mask of a row's grammar before every step
+    # what computes the device's part, and why, where there is more than one form; "" where not
     kernels: str = ""
+    # by its name the plan of each phase, where these are the device's one after the other; all else is that of
+    # the present one
     phases: tuple[tuple[str, Plan], ...] = ()
 
     def __str__(self) -> str:

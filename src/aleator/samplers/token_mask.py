@@ -48,17 +48,14 @@ def _not_allowed(what: str) -> ParameterError:
 
 @dataclass(frozen=True)
 class TokenMask(Sampler):
-    """Keep only allowed tokens.
-
-    Attributes:
-        allowed: Token ids, as a set, a sequence or an array of integers; or a boolean array over the
-            vocabulary.  None allows all.  Kept as words of 32 bits.
-    """
+    """Keep only allowed tokens."""
 
     name = "token_mask"
     switch = ALLOWED
     asked_by = "allowed_token_ids"
     kernel = host.TokenMask
+    # Token ids, as a set, a sequence or an array of integers; or a boolean array over the vocabulary.  None
+    # allows all.  Kept as words of 32 bits.
     allowed: Any = declare(ALLOWED)
 
     def __post_init__(self) -> None:

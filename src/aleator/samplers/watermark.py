@@ -28,7 +28,7 @@ from aleator.core.contract import Purpose
 from aleator.core.errors import ParameterError
 from aleator.core.integers import MAX_TOKEN
 from aleator.core.parameter import Parameter
-from aleator.core.philox import MASK32, stream, uniform64
+from aleator.core.philox import stream, uniform64
 from aleator.core.records import dataclass
 
 KEYED = ("watermark", "synthid")
@@ -37,6 +37,8 @@ VARIABLE = "ALEATOR_WATERMARK_KEY"
 LEAST_BYTES, MOST_BYTES = 16, 4096
 FINGERPRINT = "fingerprint:"
 MOST_NUMBERS, DERIVED_NUMBERS = 64, 30
+_uniforms: Any = uniform64
+"""It counts with arrays of 64-bit integers as with one."""
 HASH, DRAWN = stream(Purpose.WATERMARK, 0), stream(Purpose.WATERMARK, 1)
 _REMEDY = f"give {LEAST_BYTES} to {MOST_BYTES} random bytes, such as those of: openssl rand -hex 32"
 
@@ -225,9 +227,9 @@ def detect_watermark(
     drawn = ids[n:]
     h = np.full(len(drawn), n, np.uint64)
     for i in range(n if len(drawn) else 0):
-        h = _philox(ids[i : i + len(drawn)], h, HASH, own.seed)
+        h = _uniforms(own.seed, ids[i : i + len(drawn)], h, HASH)
     _, first = np.unique(h, return_index=True)
-    u = _philox(drawn[first], h[first], DRAWN, own.seed)
+    u = _uniforms(own.seed, drawn[first], h[first], DRAWN)
     # 1 - u with u = x / 2^64 is (2^64 - x) / 2^64, never 0.
     score = float(0.0 - np.log((~u).astype(np.float64) / 2**64 + 2.0**-64).sum())
     log_p = log_erlang_tail(len(first), score)
@@ -263,22 +265,6 @@ def log_erlang_tail(m: int, x: float) -> float:
     terms = np.arange(m) * math.log(x) - factorials
     top = float(terms.max())
     return min(0.0, top + math.log(np.exp(terms - top).sum()) - x)
-
-
-def _philox(
-    index: NDArray[np.uint64], position: NDArray[np.uint64], word: int, seed: int
-) -> NDArray[np.uint64]:
-    """``uniform64`` on arrays."""
-    low, half = np.uint64(MASK32), np.uint64(32)
-    c0, c1, c2, c3 = index, position & low, position >> half, np.full_like(index, word)
-    k0, k1 = seed & MASK32, seed >> 32
-    for _ in range(10):
-        a, b = c0 * np.uint64(0xD2511F53), c2 * np.uint64(0xCD9E8D57)
-        c0, c1 = (b >> half) ^ c1 ^ np.uint64(k0), b & low
-        c2, c3 = (a >> half) ^ c3 ^ np.uint64(k1), a & low
-        k0, k1 = (k0 + 0x9E3779B9) & MASK32, (k1 + 0xBB67AE85) & MASK32
-    made: NDArray[np.uint64] = c0 | c1 << half
-    return made
 
 
 def _numbers(secret: bytes, where: str) -> tuple[int, ...]:

@@ -73,9 +73,8 @@ def create_app(
     )
     app.state.service, app.state.slots = service, Slots(service)
     app.state.metrics = metrics or Metrics(__version__, service.fingerprint)
-    app.state.metrics.watch(lambda: service.engine.stats)
-    if service.model.prompt_tiers is not None:
-        app.state.metrics.watch_tiers(service.model.prompt_tiers.tell)
+    tiers = service.model.prompt_tiers
+    app.state.metrics.watch(lambda: service.engine.stats, None if tiers is None else tiers.tell)
     return app
 
 

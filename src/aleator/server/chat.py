@@ -10,20 +10,14 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from aleator.chat.generation import ChatStop as ChatStop
+from aleator.chat.generation import chat_stop
 from aleator.chat.message import Delta, Message
 from aleator.chat.prompt import ChatPrompt
 from aleator.chat.reply import Reply
 from aleator.generate.generation import Generation, Piece, writing_of
 from aleator.generate.logprobs import Logprobs
 from aleator.server.streaming import Line, merged
-
-ChatStop = Literal["stop", "tool_calls", "loop", "length", "deadline", "interrupted"]
-"""Why an answer ended.
-
-"stop": the model ended it, a stop string was met, or it is all that its schema asks for; "tool_calls": it calls
-tools; "loop": it repeats itself as ``stop_loops`` says; "length": ``max_tokens``, or no room in the context;
-"deadline": its time was over; "interrupted": it was cancelled.
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,18 +171,8 @@ class ChatChoice:
         if message.reasoning_content and not (message.content or message.tool_calls):
             self.reasoning_tokens = self.completion_tokens
         made = self._told_with(deltas)
-        made.append(self._end_event(self._why()))
+        made.append(self._end_event(chat_stop(self.message, self.generation.stop_reason)))
         return made
-
-    def _why(self) -> ChatStop:
-        calls, reason = self.message.tool_calls, self.generation.stop_reason
-        if reason == "interrupted" or reason == "deadline":
-            return reason
-        if calls and all(call.complete for call in calls):
-            return "tool_calls"
-        if reason == "loop":
-            return "loop"
-        return "length" if reason in ("length", "context") else "stop"
 
 
 class ChatAnswer:

@@ -3,19 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
-from aleator.core.errors import (
-    AleatorError,
-    ConstraintError,
-    ContextFull,
-    EngineClosed,
-    LogitsError,
-    ParameterError,
-    QueueFull,
-    TemplateError,
-    TokenizerError,
-)
+from aleator.core import errors
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +16,7 @@ RETRY_AFTER = 1
 """Seconds that a client waits before it asks a full queue again."""
 
 
-class ApiError(AleatorError):
+class ApiError(errors.AleatorError):
     """A request that is answered with an error; each dialect writes it in its own form."""
 
     def __init__(
@@ -39,6 +30,18 @@ class ApiError(AleatorError):
         super().__init__(message)
         self.status, self.message, self.param, self.code = status, message, param, code
         self.headers = dict(headers or {})
+
+
+@contextmanager
+def readable() -> Iterator[None]:
+    """Let values that no check knows be errors of the request: nothing else can be their cause here."""
+    try:
+        yield
+    except errors.AleatorError:
+        raise
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        message = f"the request cannot be read: {type(error).__name__}: {error}"
+        raise errors.ParameterError("", message) from error
 
 
 def not_built(what: str, instead: str = "") -> ApiError:
@@ -62,26 +65,26 @@ def api_error(error: BaseException, spelled: Mapping[str, str] | None = None) ->
 
 def _told(error: BaseException, spelled: Mapping[str, str]) -> ApiError:
     message = str(error)
-    if isinstance(error, QueueFull):
+    if isinstance(error, errors.QueueFull):
         headers = {"retry-after": str(RETRY_AFTER)}
         return ApiError(429, message, None, "queue_full", headers)
-    if isinstance(error, ContextFull):
+    if isinstance(error, errors.ContextFull):
         return ApiError(400, message, code="context_length_exceeded")
-    if isinstance(error, EngineClosed):
+    if isinstance(error, errors.EngineClosed):
         return ApiError(503, "the server is shutting down", code="closed")
-    if isinstance(error, ParameterError):
+    if isinstance(error, errors.ParameterError):
         ours, word = error.parameter, spelled.get(error.parameter, error.parameter)
         if word != ours and message.startswith((f"{ours}=", f"{ours} ", f"{ours}:")):
             message = word + message[len(ours) :]
         return ApiError(400, message, word[:LONGEST_PARAM] or None)
-    if isinstance(error, TemplateError):
+    if isinstance(error, errors.TemplateError):
         return ApiError(400, message, "messages")
-    if isinstance(error, TokenizerError):
+    if isinstance(error, errors.TokenizerError):
         return ApiError(400, message, "prompt")
-    if isinstance(error, ConstraintError | LogitsError):
+    if isinstance(error, errors.ConstraintError | errors.LogitsError):
         # What a request allows leaves no token to draw, or its grammar has become too large on the way.
         return ApiError(400, message, code="no_token_left")
     log.error("a request failed", exc_info=error)
-    if isinstance(error, AleatorError):
+    if isinstance(error, errors.AleatorError):
         return ApiError(500, message)
     return ApiError(500, "internal error: the server's log says more", code="internal")

@@ -11,13 +11,13 @@ import json
 import logging
 import math
 import re
-import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import UnionType
 from typing import Any, TypeVar
 
+from aleator.chat.message import shown as shown
 from aleator.core.errors import ParameterError
 from aleator.core.integers import exact
 from aleator.core.options import Option
@@ -43,8 +43,6 @@ MOST_COMPLETIONS = 128
 LONGEST_NAME = 64
 """Letters of a name for which near ones are looked for."""
 _ID = re.compile(r"-?[0-9]{1,40}")
-_SHORT = reprlib.Repr()
-_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 60
 
 Check = Callable[[str, Any], Any]
 """``(name, value)`` to the value that is kept; ParameterError for one that is wrong."""
@@ -121,26 +119,18 @@ class Body:
 
 
 class Fields:
-    """The fields that an endpoint takes.
-
-    Args:
-        own: The endpoint's own; one with the name of an option stands in its place.
-        options: Of the generation, by name.
-        without: Options that this endpoint does not take.
-        accepted: Fields with which nothing is done.
-        spellings: Other names of options.
-        engines: Those whose extra fields it takes: what they take for "off" is taken, and logged.
-        strict: Options that are the dialect's own, whose ranges hold.
-    """
+    """The fields that an endpoint takes."""
 
     def __init__(
         self,
-        *own: Field,
-        options: Mapping[str, Parameter] = OPTIONS,
-        without: Iterable[str] = (),
-        accepted: Mapping[str, Accepted] = ACCEPTED,
-        spellings: Mapping[str, str] = SPELLINGS,
+        *own: Field,  # The endpoint's own; one with the name of an option stands in its place
+        options: Mapping[str, Parameter] = OPTIONS,  # Of the generation, by name
+        without: Iterable[str] = (),  # Options that this endpoint does not take
+        accepted: Mapping[str, Accepted] = ACCEPTED,  # Fields with which nothing is done
+        spellings: Mapping[str, str] = SPELLINGS,  # Other names of options
+        # Those whose extra fields it takes: what they take for "off" is taken, and logged
         engines: Iterable[str] = ("llama.cpp", "vLLM"),
+        # Options that are the dialect's own, whose ranges hold
         strict: Iterable[str] = ("temperature", "top_p"),
     ) -> None:
         self._engines, self._strict = tuple(engines), frozenset(strict)
@@ -160,11 +150,7 @@ class Fields:
         self.accepted = {n: each for n, each in accepted.items() if n not in self._names}
 
     def read(self, body: object, lenient: bool = False) -> Body:
-        """What a body says.
-
-        Args:
-            body: JSON.
-            lenient: Log what is not known or cannot be honoured, and go on without it.
+        """What a body says; ``lenient``: log what is not known or cannot be honoured, and go on without it.
 
         Raises:
             ApiError: The body is not an object.
@@ -290,11 +276,6 @@ def _check_unicode(name: str, value: str) -> None:
         raise ParameterError(
             name, f"{name!a:.80}: {value[error.start]!a} is half of a surrogate pair: leave it out"
         ) from None
-
-
-def shown(value: object) -> str:
-    """A value in at most 80 characters, however long or deep it is."""
-    return _SHORT.repr(value)[:80]
 
 
 def wrong(where: str, value: object, remedy: str) -> ParameterError:

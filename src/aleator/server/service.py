@@ -6,8 +6,7 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, TypeVar
 from weakref import WeakSet
@@ -20,18 +19,11 @@ from starlette.requests import Request
 
 from aleator.chat.prompt import ChatFormat, PreparedChat, prepare_chat
 from aleator.core.contract import NUMERICS_VERSION
-from aleator.core.errors import AleatorError, GrammarError, ParameterError
+from aleator.core.errors import GrammarError, ParameterError
 from aleator.core.version import __version__
+from aleator.engine import prompts
 from aleator.engine.engine import Engine
 from aleator.engine.options import SubmitOptions
-from aleator.engine.prompts import (
-    BEAM_OPTIONS,
-    GENERATION,
-    SAMPLING,
-    checked_prompt,
-    divided,
-    options_of,
-)
 from aleator.generate.generation import Generation
 from aleator.generate.loops import check_stretch
 from aleator.generate.options import BANS, GenerateOptions
@@ -44,13 +36,13 @@ from aleator.samplers.watermark import KEY_FILE, KEYED, WATERMARK_KEY_FILE
 from aleator.server.auth import current_caller, own_namespace
 from aleator.server.bodies import body_of, in_thread
 from aleator.server.chat import ChatAnswer, ChatChoice, ChatRequest
-from aleator.server.errors import ApiError
+from aleator.server.errors import ApiError, readable
 from aleator.server.fields import Body, Fields, constrained, known_ids
 from aleator.server.grammars import Grammars
 from aleator.server.options import ServerOptions
 
 R = TypeVar("R")
-OF_SEARCH = frozenset({*BEAM_OPTIONS, *SAMPLING, "preset"})
+OF_SEARCH = frozenset({*prompts.BEAM_OPTIONS, *prompts.SAMPLING, "preset"})
 """Options of a request that a search of beams has, too."""
 FIRM = ("bad_words", "allowed_token_ids")
 """Samplers of a server that say what a text must obey."""
@@ -83,7 +75,7 @@ class Service:
         self.started = int(time.time())
         numerics = f"{NUMERICS_VERSION}.{ARITHMETIC_VERSION}"
         self.fingerprint = f"{model.fingerprint[:16]}-numerics{numerics}-aleator{__version__}"
-        self._defaults = options_of(defaults or {})
+        self._defaults = prompts.options_of(defaults or {})
         # A key alone is for requests that ask for a watermark, and for the test of texts.
         keyed = {"draw": KEYED[0]} if self._defaults.get(KEY_FILE) is not None else {}
         model.check_options(**{**keyed, **self._defaults})
@@ -119,7 +111,7 @@ class Service:
 
     def effective(self) -> tuple[SamplingParams, GenerateOptions]:
         """What is in effect where a request says nothing; the seed is None: each request draws one."""
-        given, params = divided(self._defaults)
+        given, params = prompts.divided(self._defaults)
         preset = self._defaults.get("preset")
         chosen = self.fitting({}, params, lambda own: self.model.sampling_params(preset, **own))
         return (chosen if params.get("seed") is not None else chosen.replace(seed=None)), given
@@ -260,8 +252,8 @@ class Service:
         prompt_logprobs: int | None = None,
         begin: bool = True,
     ) -> list[Generation]:
-        given = options_of({"preset": None, "params": None, **options})
-        requests = self.model.request_maker.requests([checked_prompt(prompt)], [given], n)
+        given = prompts.options_of({"preset": None, "params": None, **options})
+        requests = self.model.request_maker.requests([prompts.checked_prompt(prompt)], [given], n)
         own = self._submitted(deadline)
         made: list[Generation] = []
         try:
@@ -307,7 +299,7 @@ class Service:
             raise ParameterError("kept=true: the masks come with the whole text: leave stream out")
         with body.spelling():
             wanted = {**self._defaults, **body.options}.get("max_tokens")
-            most = GENERATION["max_tokens"].check(wanted)
+            most = prompts.GENERATION["max_tokens"].check(wanted)
         size = -(-len(self.model.vocab) // 8)
         allowed = MOST_KEPT // (n * size)
         if most is None or most > allowed:
@@ -377,12 +369,12 @@ class Service:
         defaults = dict(self._defaults)
         if beams:  # the model's own probabilities, whatever samplers others have
             self.check_beams()
-            known = (*BEAM_OPTIONS, *CONSTRAINTS, *FIRM, "seed", "stop_token_ids")
+            known = (*prompts.BEAM_OPTIONS, *CONSTRAINTS, *FIRM, "seed", "stop_token_ids")
             defaults = {k: v for k, v in defaults.items() if k in known}
         if tools or constrained(given):
             defaults = {k: v for k, v in defaults.items() if k not in CONSTRAINTS}
         if "preset" in given:  # it says what all other sampling parameters are
-            stay = {*GENERATION, *CONSTRAINTS, *FIRM, KEY_FILE, *self._marks}
+            stay = {*prompts.GENERATION, *CONSTRAINTS, *FIRM, KEY_FILE, *self._marks}
             defaults = {k: v for k, v in defaults.items() if k in stay}
         made = {**defaults, **given}
         if made.get("seed") in (None, -1):
@@ -404,15 +396,3 @@ async def read_body(request: Request, fields: Fields) -> tuple[Service, Body]:
     if "model" in body.own:
         body.own["model"] = service.check_model(body.own["model"])
     return service, body
-
-
-@contextmanager
-def readable() -> Iterator[None]:
-    """Let values that no check knows be errors of the request: nothing else can be their cause here."""
-    try:
-        yield
-    except AleatorError:
-        raise
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        message = f"the request cannot be read: {type(error).__name__}: {error}"
-        raise ParameterError("", message) from error

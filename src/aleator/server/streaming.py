@@ -257,10 +257,8 @@ async def _body(send: Send, data: bytes, more: bool = True) -> None:
 
 async def disconnected(receive: Receive) -> None:
     """Wait until the client is gone; the body must have been read."""
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 async def unless_gone(request: Request, work: Awaitable[T], gone: Callable[[], object]) -> T:

@@ -262,20 +262,6 @@ LLAMA_FIGURES = (
 """The figures that llama-server has, under its names, for dashboards that were made for that one."""
 
 
-class EngineFigures:
-    """Reads :data:`FIGURES` each time that they are asked for."""
-
-    def __init__(self, stats: Callable[[], EngineStats]) -> None:
-        self._stats = stats
-
-    def collect(self) -> Iterator[Metric]:
-        """The figures as they are now."""
-        stats = self._stats()
-        for figure in FIGURES:
-            family = CounterMetricFamily if figure.counts else GaugeMetricFamily
-            yield family(f"aleator_{figure.name}", figure.help, value=figure.value(stats))
-
-
 TIERS = {
     "hits": "prompts whose beginning came from a tier of the prompt cache",
     "misses": "prompts of which a tier had no more than the cells",
@@ -294,20 +280,7 @@ TIERS = {
 """Counts of :meth:`aleator.generate.prompt_tiers.PromptTiers.tell` that are shown."""
 
 
-class TierFigures:
-    """Reads :data:`TIERS` each time that they are asked for, with the tier as label: ram or disk."""
-
-    def __init__(self, tell: Callable[[], Mapping[str, Mapping[str, int]]]) -> None:
-        self._tell = tell
-
-    def collect(self) -> Iterator[Metric]:
-        """The counts as they are now."""
-        tiers = self._tell()
-        for name, help in TIERS.items():
-            made = CounterMetricFamily(f"aleator_prompt_cache_{name}", help, labels=("tier",))
-            for tier, counts in tiers.items():
-                made.add_metric((tier,), counts.get(name, 0))
-            yield made
+Tell = Callable[[], Mapping[str, Mapping[str, int]]]
 
 
 class Metrics:
@@ -350,15 +323,24 @@ class Metrics:
         about.labels(version, fingerprint).set(1)
         self._longest = 0
         self._stats: Callable[[], EngineStats] = EngineStats
+        self._tiers: Tell | None = None
 
-    def watch(self, stats: Callable[[], EngineStats]) -> None:
-        """Show an engine's counts, too; called once, with what tells them at every scrape."""
-        self._stats = stats
-        self.registry.register(EngineFigures(stats))
+    def watch(self, stats: Callable[[], EngineStats], tiers: Tell | None) -> None:
+        """Show the counts of an engine and of tiers, too; called once, with what tells them at every scrape."""
+        self._stats, self._tiers = stats, tiers
+        self.registry.register(self)
 
-    def watch_tiers(self, tell: Callable[[], Mapping[str, Mapping[str, int]]]) -> None:
-        """Show the counts of the prompt cache's tiers, too; called once."""
-        self.registry.register(TierFigures(tell))
+    def collect(self) -> Iterator[Metric]:
+        """:data:`FIGURES` as they are now, and :data:`TIERS` with the tier as label: ram or disk."""
+        stats, tiers = self._stats(), {} if self._tiers is None else self._tiers()
+        for figure in FIGURES:
+            family = CounterMetricFamily if figure.counts else GaugeMetricFamily
+            yield family(f"aleator_{figure.name}", figure.help, value=figure.value(stats))
+        for name, help in TIERS.items() if tiers else ():
+            made = CounterMetricFamily(f"aleator_prompt_cache_{name}", help, labels=("tier",))
+            for tier, counts in tiers.items():
+                made.add_metric((tier,), counts.get(name, 0))
+            yield made
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """A request was answered; see :data:`Observe`."""

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from aleator.chat.families.apart import DeepSeek, Harmony, Kimi
-from aleator.chat.families.gemma4 import Gemma4
-from aleator.chat.families.pythonic import Pythonic
-from aleator.chat.families.tagged import Glm, MiniMaxM2, Qwen3Coder, SeedOss
-from aleator.chat.families.wrapped import (
-    CommandR7B,
-    Generic,
-    Granite,
-    Hermes,
-    Llama3,
-    Mistral,
-    NemotronNano,
-    ToolCallsLines,
-    ToolCallsList,
-)
+from aleator.chat.families import apart, gemma4, pythonic, tagged, wrapped
 from aleator.chat.reply import Family
 
 FAMILIES: tuple[type[Family], ...] = (
-    Harmony, DeepSeek, Mistral, Kimi, Gemma4, SeedOss, MiniMaxM2, Qwen3Coder, Glm, CommandR7B, Granite,
-    NemotronNano, ToolCallsList, ToolCallsLines, Pythonic, Hermes, Llama3, Generic,
+    apart.Harmony, apart.DeepSeek, wrapped.Mistral, apart.Kimi, gemma4.Gemma4, tagged.SeedOss, tagged.MiniMaxM2,
+    tagged.Qwen3Coder, tagged.Glm, wrapped.CommandR7B, wrapped.Granite, wrapped.NemotronNano,
+    wrapped.ToolCallsList, wrapped.ToolCallsLines, pythonic.Pythonic, wrapped.Hermes, wrapped.Llama3,
+    wrapped.Generic,
 )  # fmt: skip
 """The first that a template shows is the one."""
 

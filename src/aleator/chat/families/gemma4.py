@@ -47,10 +47,7 @@ class Gemma4(Family):
             if found != BEGIN:
                 continue
             start = reader.at
-            try:
-                said, _ = yield from reader.read_exactly(END)
-            except Malformed:  # the text ended without the mark
-                said = reader.text_since(start)
+            said, _ = yield from collected(reader.read_until(END))
             head = _HEAD.match(said)
             arguments = None
             if head is not None:

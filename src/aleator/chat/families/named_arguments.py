@@ -74,20 +74,13 @@ def no_constant(name: str) -> None:
 
 
 def forced(
-    function: Function,
-    family: str,
-    one: Callable[[str, Part], Sequence[Part]],
-    mark: str = "",
-    end: str = "",
+    function: Function,  # The tool
+    family: str,  # Its name, for errors
+    one: Callable[[str, Part], Sequence[Part]],  # Writes an argument with a name and a value
+    mark: str = "",  # What a string without quotes is read up to; "": strings have quotes
+    end: str = "",  # What is written after it, with the mark
 ) -> list[tuple[bool, list[Part]]]:
     """Arguments as a grammar forces them, in the order of the schema; each with whether it must be there.
-
-    Args:
-        function: The tool.
-        family: Its name, for errors.
-        one: Writes an argument with a name and a value.
-        mark: What a string without quotes is read up to; "": strings have quotes.
-        end: What is written after it, with the mark.
 
     Raises:
         GrammarError: The schema says what cannot be enforced in this form.

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from aleator.chat.families.named_arguments import forced, with_commas
 from aleator.chat.message import Delta, Function
-from aleator.chat.reply import Calls, Deltas, Family, Malformed, Part, TextReader, read_text
+from aleator.chat.reply import Calls, Deltas, Family, Part, TextReader, collected, read_text
 
 _JSON = {"true": True, "false": False, "null": None}
 
@@ -31,10 +31,7 @@ class Pythonic(Family):
     def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
         while (yield from read_text(reader, self.begin)):
             start = reader.at
-            try:
-                said, _ = yield from reader.read_exactly(self.end)
-            except Malformed:  # the text ended without the mark
-                said = reader.text_since(start)
+            said, _ = yield from collected(reader.read_until(self.end))
             found = parsed(said, tools)
             if found is None:
                 reader.at = start

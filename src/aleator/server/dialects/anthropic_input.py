@@ -9,15 +9,8 @@ from aleator.core.errors import ParameterError
 from aleator.server.accepted import LABEL, Accepted
 from aleator.server.auth import place_of
 from aleator.server.chat import ChatRequest
-from aleator.server.dialects.nested import (
-    Nested,
-    answered,
-    arguments_of,
-    chat_call,
-    content_of,
-    listed,
-    text_part,
-)
+from aleator.server.dialects import nested
+from aleator.server.dialects.nested import Nested
 from aleator.server.fields import Body, Field, Fields, anything, mapping, switch, text, whole, wrong
 from aleator.server.openai_fields import OURS, template_arguments
 
@@ -103,7 +96,9 @@ def request_of(body: Body) -> ChatRequest:
     choice, parallel = _tool_choice(own["tool_choice"], lenient)
     return ChatRequest(
         messages=messages_of(own["messages"], own["system"], lenient),
-        tools=[_tool(each) for each in listed("tools", own["tools"], "a list of tools", lenient)],
+        tools=[
+            _tool(each) for each in nested.listed("tools", own["tools"], "a list of tools", lenient)
+        ],
         tool_choice=choice,
         parallel_tool_calls=parallel,
         enable_thinking=thinking,
@@ -188,7 +183,7 @@ def messages_of(
     made: list[dict[str, Any]] = []
     for text_of_system in _texts("system", system, lenient):
         _add_text(made, "system", text_of_system)
-    messages = listed("messages", given, "a list of messages", lenient)
+    messages = nested.listed("messages", given, "a list of messages", lenient)
     if not messages:
         raise wrong("messages", given, "give at least one message")
     role = "user"
@@ -209,7 +204,7 @@ def messages_of(
             f"messages[{len(messages) - 1}].role='assistant': going on with a text of the assistant's is not "
             "supported: end with a message of the user, or use /v1/completions"
         )
-    return [{**each, "content": content_of(each["content"]) or ""} for each in made]
+    return [{**each, "content": nested.content_of(each["content"]) or ""} for each in made]
 
 
 def _add_block(block: Nested, role: str, made: list[dict[str, Any]]) -> None:
@@ -220,12 +215,12 @@ def _add_block(block: Nested, role: str, made: list[dict[str, Any]]) -> None:
         block.accept("toolset_name")
         if block.flag("is_error"):
             texts = [ERROR + "".join(texts[:1]), *texts[1:]]
-        called = answered(block, "tool_use_id", made)
+        called = nested.answered(block, "tool_use_id", made)
         made.append({"role": "tool", "tool_call_id": called, "content": texts})
     elif role == "assistant" and kind == "tool_use":
         block.accept("caller", "toolset_name")
-        function, arguments = block.text("name"), arguments_of(block, "input")
-        call = chat_call(block.text("id"), function, arguments)
+        function, arguments = block.text("name"), nested.arguments_of(block, "input")
+        call = nested.chat_call(block.text("id"), function, arguments)
         _last(made, role).setdefault("tool_calls", []).append(call)
     elif role == "assistant" and kind == "thinking":
         block.accept("signature")
@@ -234,7 +229,7 @@ def _add_block(block: Nested, role: str, made: list[dict[str, Any]]) -> None:
         last["reasoning_content"] = "\n".join([*before, block.text("thinking")])
     else:
         block.accept("citations")
-        _add_text(made, role, text_part(block, "text"))
+        _add_text(made, role, nested.text_part(block, "text"))
     block.done()
 
 
@@ -254,8 +249,8 @@ def _texts(where: str, given: object, lenient: bool) -> list[str]:
     if isinstance(given, str):
         return [given]
     texts = []
-    for block in listed(where, given, "a text, or a list of blocks of text", lenient):
+    for block in nested.listed(where, given, "a text, or a list of blocks of text", lenient):
         block.accept("cache_control", "citations")
-        texts.append(text_part(block, "text"))
+        texts.append(nested.text_part(block, "text"))
         block.done()
     return texts

@@ -14,13 +14,14 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from aleator.chat.message import MEDIA as MEDIA_OF_CHATS
+from aleator.chat.message import shown
 from aleator.core.errors import ParameterError
 from aleator.core.parameter import nearest
 from aleator.engine.replay import KEY
 from aleator.server.accepted import Accepted
 from aleator.server.chat import ChatAnswer, ChatRequest
 from aleator.server.dialects.openai_forms import replay_field
-from aleator.server.fields import Body, one_of, shown, switch, text, wrong
+from aleator.server.fields import Body, one_of, switch, text, wrong
 from aleator.server.service import Service
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from aleator.core.errors import ParameterError
 from aleator.engine.replay import KEY
 from aleator.generate.generation import Generation, PromptProgress, writing_of
-from aleator.server import fields
+from aleator.server import fields, openai_fields
 from aleator.server.auth import own_namespace, place_of
 from aleator.server.chat import ChatAnswer, ChatChoice, ChatEvent, ChatRequest, Usage
 from aleator.server.dialects.llama_slots import Slots
@@ -30,15 +30,6 @@ from aleator.server.dialects.openai_forms import (
     usage,
 )
 from aleator.server.fields import MOST_COMPLETIONS, Body, Field, Fields
-from aleator.server.openai_fields import (
-    CHAT,
-    KEPT,
-    NOT_OF_CHATS,
-    OURS,
-    TIMES,
-    force_chat,
-    kept_tokens,
-)
 from aleator.server.service import Service, read_body
 from aleator.server.streaming import DONE, EventStream, Line, dumps, failing, unless_gone
 
@@ -74,19 +65,19 @@ SHARED = (
     Field("stream_options", _stream_options, {}),
     Field("n", fields.whole(1, MOST_COMPLETIONS), 1),
     Field("return_token_ids", fields.switch, False),
-    KEPT,
+    openai_fields.KEPT,
     *BEAMS,
-    *OURS,
-    *TIMES,
+    *openai_fields.OURS,
+    *openai_fields.TIMES,
 )
 """Fields of completions and chats alike."""
 
 FIELDS = Fields(
     *SHARED,
-    *CHAT,
+    *openai_fields.CHAT,
     Field("parallel_tool_calls", fields.switch, True),
     Field("id_slot", fields.whole(-1, MOST_SLOT), -1),
-    without=NOT_OF_CHATS,
+    without=openai_fields.NOT_OF_CHATS,
 )
 
 
@@ -237,7 +228,7 @@ async def input_tokens(request: Request) -> Response:
 
 def chat_request(body: Body) -> ChatRequest:
     """What a body asks for, as all dialects ask it."""
-    own, arguments = body.own, force_chat(body)
+    own, arguments = body.own, openai_fields.force_chat(body)
     beams = search_of(body)
     if own["best_of"] and beams is None:
         raise ParameterError("best_of needs use_beam_search=true in a chat: give n")
@@ -271,7 +262,7 @@ def _choice(choice: ChatChoice) -> dict[str, Any]:
         "finish_reason": FINISH.get(choice.stop or "stop", "stop"),
         "stop_reason": choice.stop_string,
         "logprobs": chat_logprobs(choice.logprobs),
-        **kept_tokens(choice.logprobs),
+        **openai_fields.kept_tokens(choice.logprobs),
     }
 
 

@@ -10,15 +10,8 @@ from aleator.server import fields
 from aleator.server.accepted import LABEL, Accepted
 from aleator.server.auth import place_of
 from aleator.server.chat import ChatRequest
-from aleator.server.dialects.nested import (
-    Nested,
-    answered,
-    arguments_of,
-    chat_call,
-    content_of,
-    listed,
-    text_part,
-)
+from aleator.server.dialects import nested
+from aleator.server.dialects.nested import Nested
 from aleator.server.fields import SPELLINGS, Body, Field, Fields, wrong
 from aleator.server.openai_fields import OURS, TIMES, template_arguments
 
@@ -184,7 +177,7 @@ def _effort(given: object, lenient: bool) -> str | None:
 def tools_of(given: object, lenient: bool = False) -> list[dict[str, Any]]:
     """Tools, as the response repeats them."""
     made = []
-    for tool in listed("tools", given, "a list of tools", lenient):
+    for tool in nested.listed("tools", given, "a list of tools", lenient):
         kind = tool.value("type")
         if kind != "function":
             raise wrong(tool.path("type"), kind, "only tools of type 'function' are supported")
@@ -231,7 +224,7 @@ def messages_of(
         made.append({"role": "system", "content": instructions})
     if isinstance(given, str):
         return [*made, {"role": "user", "content": given}]
-    items = listed("input", given, "a text, or a list of items", lenient)
+    items = nested.listed("input", given, "a text, or a list of items", lenient)
     if not items:
         raise wrong("input", given, "give a text, or a list of items")
     for item in items:
@@ -265,7 +258,7 @@ def _content(item: Nested, name: str, role: str) -> str | list[dict[str, str]]:
     if isinstance(item.value(name), str):
         return item.text(name)
     parts = item.objects(name, "a text, or a list of parts")
-    return content_of(list(_texts(parts, role)))
+    return nested.content_of(list(_texts(parts, role)))
 
 
 def _texts(parts: Iterable[Nested], role: str) -> Iterable[str]:
@@ -274,7 +267,7 @@ def _texts(parts: Iterable[Nested], role: str) -> Iterable[str]:
         if role == "assistant" and part.value("type") == "refusal":
             yield part.text("refusal")
         else:
-            yield text_part(part, "output_text" if role == "assistant" else "input_text", "text",
+            yield nested.text_part(part, "output_text" if role == "assistant" else "input_text", "text",
                             "input_text")  # fmt: skip
         part.done()
 
@@ -295,21 +288,21 @@ def _reasoning(item: Nested, made: list[dict[str, Any]]) -> None:
 
 
 def _part(part: Nested, kind: str) -> str:
-    text = text_part(part, kind, "text")
+    text = nested.text_part(part, kind, "text")
     part.done()
     return text
 
 
 def _call(item: Nested, made: list[dict[str, Any]]) -> None:
-    function, arguments = item.text("name"), arguments_of(item, "arguments")
-    call = chat_call(item.text("call_id"), function, arguments)
+    function, arguments = item.text("name"), nested.arguments_of(item, "arguments")
+    call = nested.chat_call(item.text("call_id"), function, arguments)
     _assistant(made).setdefault("tool_calls", []).append(call)
 
 
 def _output(item: Nested, made: list[dict[str, Any]]) -> None:
     content = _content(item, "output", "tool")
     made.append(
-        {"role": "tool", "tool_call_id": answered(item, "call_id", made), "content": content}
+        {"role": "tool", "tool_call_id": nested.answered(item, "call_id", made), "content": content}
     )
 
 

@@ -13,6 +13,7 @@ from aleator.generate.session import Session
 from aleator.samplers import SamplingParams
 from aleator.server.auth import own_namespace
 from aleator.server.bodies import in_thread
+from aleator.server.errors import readable
 from aleator.server.fields import only_one
 from aleator.server.playground.as_json import StepFormatter
 from aleator.server.playground.recording import (
@@ -23,7 +24,7 @@ from aleator.server.playground.recording import (
     branch,
     chain_at,
 )
-from aleator.server.service import Service, readable
+from aleator.server.service import Service
 from aleator.text.tokenizer import Tokenizer
 
 LINE_STEPS = 32
