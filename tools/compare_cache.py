@@ -14,8 +14,10 @@ may be at most 1.15 times as far from it as its own of the same types, and in no
 Every fifth script is of a qwen2vl, with pictures among the texts; there is no such model here, so it compares
 the caches without logits.
 
-What llama.cpp gets wrong is left out: states while a shift or a copy is pending, the direction of its
-division (made of shifts here), keys in blocks that it cannot turn.
+What llama.cpp 0.5 gets wrong is left out: states while a shift or a copy is pending (``seq_cp`` with streams
+copies late: a save in between is stale, and what is restored is overwritten; a save between ``seq_add`` and the
+next decode is wrong), others that ``seq_keep`` with streams leaves, the direction in which ``seq_div`` rotates
+(made of shifts here; d = 0 ends the process), keys in blocks that it cannot rotate.
 """
 
 from __future__ import annotations
