@@ -200,7 +200,7 @@ class Attention(Generic[M, V]):
         self.n_heads, self.n_kv_heads = config.n_heads[layer], config.n_kv_heads[layer]
         self.head_dim, self.head_dim_v = config.head_dims(layer)
         self.scale = config.attention_scale or 1.0 / math.sqrt(self.head_dim)
-        self.attn_norm: V | None = source.norm("attn_norm") if architecture.pre_norm else None
+        self.attn_norm = source.norm("attn_norm") if architecture.pre_norm else None
         self.gated = architecture.attention_gate
         self.qkv: M | None = None
         self.latent: Latent[M, V] | None = None
@@ -221,9 +221,8 @@ class Attention(Generic[M, V]):
             self.qkv = source.matrix(
                 list(widths), config.n_embd, list(widths.values()), bias=architecture.qkv_bias
             )
-        self.v_norm: V | None = None
-        if config.normalised_values and self.stores:
-            self.v_norm = source.ones(self.head_dim_v)
+        normalised = config.normalised_values and self.stores
+        self.v_norm = source.ones(self.head_dim_v) if normalised else None
         self.q_norm: V | None = None
         self.k_norm: V | None = None
         self.head_norm_kind = ""
@@ -241,13 +240,13 @@ class Attention(Generic[M, V]):
         dim_v = self.head_dim_v if config.latent is None else config.latent.head_dim_v
         width = self.n_heads * dim_v
         self.output = source.matrix(["attn_output"], width, [config.n_embd])
-        self.ffn_norm: V | None = None
-        if architecture.pre_norm and not architecture.parallel and not architecture.single_parts:
-            self.ffn_norm = source.norm(architecture.ffn_norm)
+        alone, parallel = architecture.single_parts, architecture.parallel
+        normed = architecture.pre_norm and not parallel and not alone
+        self.ffn_norm = source.norm(architecture.ffn_norm) if normed else None
         self.post_norms: tuple[V, V] | None = None
         if architecture.post_norm:
             self.post_norms = source.norm("post_attention_norm"), source.norm("post_ffw_norm")
-        self.ffn = feed_forward(source) if not architecture.single_parts else None
+        self.ffn = None if alone else feed_forward(source)
         self.output_scale: V | None = None
         if architecture.output_scale:
             self.output_scale = source.found("layer_output_scale.weight", 1)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Generic
+from typing import Any, Generic
 
 from aleator.cache.pools.recurrent_rows import RecurrentShape
 from aleator.core.errors import UnsupportedModel
@@ -37,12 +37,9 @@ class StateSpace(Generic[M, V]):
         self.a = source.values("ssm_a", inner, state, exact=True)
         self.d = source.values("ssm_d", inner, exact=True)
         self.output = source.matrix(["ssm_out"], inner, [config.n_embd])
-        self.norms: list[V] | None = None
-        if source.architecture.state_norm:
-            self.norms = [
-                source.norm(f"ssm_{name}_norm", n, exact=True)
-                for name, n in (("dt", rank), ("b", state), ("c", state))
-            ]
+        sizes = {"dt": rank, "b": state, "c": state} if source.architecture.state_norm else {}
+        norms = [source.norm(f"ssm_{name}_norm", n, exact=True) for name, n in sizes.items()]
+        self.norms = norms or None
         self.ffn_norm, self.ffn = following(source)
 
 
@@ -80,15 +77,11 @@ class HeadSpace(Generic[M, V]):
         self.time_bias = source.values("ssm_dt.bias", heads, exact=True)
         self.a = source.flat("ssm_a", heads)
         self.d = source.flat("ssm_d", heads)
-        self.gated_norm: V | None = None
-        if not beside or "ssm_norm.weight" in source:
-            self.gated_norm = source.flat("ssm_norm.weight", inner)
+        normed = not beside or "ssm_norm.weight" in source
+        self.gated_norm = source.flat("ssm_norm.weight", inner) if normed else None
         self.norm_groups = self.ssm.groups
         self.output = source.matrix(["ssm_out"], inner, [config.n_embd])
-        self.ffn_norm: V | None = None
-        self.ffn: FeedForward[M] | Mixture[M, V] | None = None
-        if not beside:
-            self.ffn_norm, self.ffn = following(source)
+        self.ffn_norm, self.ffn = (None, None) if beside else following(source)
 
 
 class ShortConvolution(Generic[M, V]):
@@ -144,6 +137,18 @@ class DeltaNet(Generic[M, V]):
 
 Stateful = StateSpace[M, V] | HeadSpace[M, V] | ShortConvolution[M, V] | DeltaNet[M, V]
 """A layer that keeps a state."""
+_KINDS: dict[str | None, Any] = {
+    "state space": StateSpace,
+    "heads": HeadSpace,
+    "short convolution": ShortConvolution,
+    "delta net": DeltaNet,
+}
+
+
+def stateful(source: LayerSource[M, V], index: int) -> Stateful[M, V]:
+    """The tensors of the ``index``-th layer that keeps a state, of its architecture's kind."""
+    made: Stateful[M, V] = _KINDS[source.architecture.recurrent](source, index)
+    return made
 
 
 def delta_net(config: ModelConfig) -> DeltaNetConfig:
