@@ -56,7 +56,6 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     return replace(
         config,
         n_kv_heads=config.kv_heads_beside(not each for each in attends),
-        rope=replace(config.rope, style="none"),
         ssm=SSMConfig(
             d_inner=fields.width("mamba_expand", 2) * config.n_embd,
             d_conv=fields.integer("mamba_d_conv", 2, MAX_CONV, 4),
@@ -95,6 +94,7 @@ JAMBA = Architecture(
         bare={"mamba.A_log": "ssm_a", "mamba.D": "ssm_d"},
         expert=under("feed_forward.experts.{}", GATED, ".{}"),
         convert=as_gguf,
+        rope_style="none",
     ),
     recurrent="state space",
     state_norm=True,

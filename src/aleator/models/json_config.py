@@ -172,40 +172,6 @@ def transformer(
     )
 
 
-def unrotated_transformer(
-    fields: Fields,
-    architecture: Architecture,
-    sizes: tuple[int, int, int],
-    n_ff: int,
-    context: tuple[str, int],
-    **facts: Any,
-) -> ModelConfig:
-    """The dimensions of layers that rotate nothing, with as many KV heads as heads.
-
-    ``sizes`` are layers, their width, and heads; ``context`` is the field with the context's length, and
-    the length where there is none; ``facts`` are other fields, among them ``n_vocab``.
-    """
-    n_layers, n_embd, heads = sizes
-    head_dim = read_head_dim(fields, "head_dim", n_embd, heads)
-    key, length = context
-    return ModelConfig(
-        architecture=architecture.name,
-        name=fields.get("_name_or_path", ""),
-        n_layers=n_layers,
-        n_embd=n_embd,
-        n_heads=(heads,) * n_layers,
-        n_kv_heads=(heads,) * n_layers,
-        n_ff=(n_ff,) * n_layers,
-        head_dim=head_dim,
-        head_dim_v=head_dim,
-        rms_eps=fields.number("layer_norm_epsilon", 0.0, 1.0, 1e-5),
-        context_length=fields.length(key, length),
-        tied=fields.get("tie_word_embeddings", True),
-        rope=RopeConfig(dim=head_dim // 2 * 2, style="none"),
-        **facts,
-    )
-
-
 def refuse_features(
     fields: Fields, key: str = "hidden_act", activation: str = "silu", experts: bool = False
 ) -> None:
@@ -252,6 +218,8 @@ def read_rope(
     ``partial``: a share of the channels may be rotated.
     """
     style = architecture.hugging_face.rope_style if architecture.hugging_face else "neox"
+    if style == "none":
+        return RopeConfig(dim=head_dim // 2 * 2, style="none")
     values: Mapping[str, Any] = (
         fields.get("rope_parameters", kind=dict) or fields.get("rope_scaling", kind=dict) or {}
     )

@@ -51,7 +51,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
         conv="conv_kernel",
         least_step=True,
     )
-    return _of_parts(replace(config, ssm=ssm, rope=replace(config.rope, style="none")), parts)
+    return _of_parts(replace(config, ssm=ssm), parts)
 
 
 def _parts(fields: Fields) -> list[str]:
