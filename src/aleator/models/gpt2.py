@@ -32,8 +32,8 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
         rms_norm_eps=fields.number("layer_norm_epsilon", 0.0, 1.0, 1e-5),
         vocab_size=fields.length("vocab_size", 50257),
     )
-    config = transformer(sizes, architecture, tied=True)
-    return config if fields.get("scale_attn_weights", True) else replace(config, attention_scale=1.0)
+    scale = None if fields.get("scale_attn_weights", True) else 1.0
+    return replace(transformer(sizes, architecture, tied=True), attention_scale=scale)
 
 
 def as_gguf(name: str, tensor: StoredTensor) -> StoredTensor:

@@ -11,7 +11,7 @@ import aleator._native as _native
 from aleator.cache.storage.layer import HostLayer
 from aleator.core.arrays import Floats
 from aleator.core.errors import ParameterError
-from aleator.models.layers.stored import StoredLayer, StoredWeight
+from aleator.models.layers.stored import StoredWeight
 
 if TYPE_CHECKING:
     from aleator.cache.rows.rows import Rows
