@@ -31,32 +31,34 @@ def full_attention(
     fields: Fields,
     architecture: Architecture,
     *,
-    head_dim: int | None = None,
-    windows: bool = False,
+    activation: tuple[str, str] = ("hidden_act", "silu"),
+    windows: int = 0,
+    window: int | None = None,
     max_window_layers: int | None = None,
     experts: bool = False,
-    tied: bool = False,
+    **options: Any,
 ) -> ModelConfig:
     """Read the dimensions of a model whose layers see the whole text, or windows that the file names.
 
     Args:
         fields: the configuration.
         architecture: whose it is.
-        head_dim: see :func:`transformer`.
-        windows: whether a ``sliding_window`` is that of every layer.
+        activation: the field that names it, and the only one that is computed.
+        windows: 1: a ``sliding_window`` is that of every layer; more: of all but every so many; 0: of none.
+        window: its size where the file does not say; None: then there is none.
         max_window_layers: first layers without a window where ``use_sliding_window`` switches windows
             on and the file does not say; None: transformers does not look at that switch.
         experts: whether there may be mixtures of experts, which the caller reads.
-        tied: see :func:`transformer`.
+        options: see :func:`transformer`.
     """
-    refuse_features(fields, experts=experts)
-    config = transformer(fields, architecture, head_dim=head_dim, tied=tied)
-    layers, size = [windows] * config.n_layers, None
+    refuse_features(fields, *activation, experts=experts)
+    config = transformer(fields, architecture, **options)
+    layers = [windows == 1 or (i + 1) % (windows or i + 1) != 0 for i in range(config.n_layers)]
     if max_window_layers is not None and fields.get("use_sliding_window", False):
         first = fields.length("max_window_layers", max_window_layers, low=0)
         layers = [layer >= first for layer in range(config.n_layers)]
-        size = None if "sliding_window" in fields else WINDOW
-    return replace(config, window=read_windows(fields, config, layers, size=size))
+        window = None if "sliding_window" in fields else WINDOW
+    return replace(config, window=read_windows(fields, config, layers, size=window))
 
 
 WINDOW = 4096
