@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from aleator.core.errors import UnsupportedModel
 from aleator.core.records import dataclass
@@ -22,6 +22,8 @@ MAX_HEAD_DIM = 1 << 16
 MAX_CONV = 64
 MAX_STATE = 1 << 12
 MAX_THETA = 1e30
+
+P = TypeVar("P")
 
 
 @dataclass(frozen=True)
@@ -326,6 +328,13 @@ def read_head_dim(
             )
         default = n_embd // n_heads
     return fields.integer(key, 1, MAX_HEAD_DIM, default)
+
+
+def present(part: P | None) -> P:
+    """What a model's configuration must have for its architecture's layers."""
+    if part is None:
+        raise UnsupportedModel("a layer that the model's configuration has no dimensions for")
+    return part
 
 
 def unsupported(path: object, what: str) -> UnsupportedModel:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from typing import Generic
 
-from aleator.core.errors import UnsupportedModel
 from aleator.core.records import dataclass
-from aleator.models.config import LatentConfig, ModelConfig, PerLayerConfig
+from aleator.models.config import LatentConfig, present
 from aleator.models.experts import ExpertsConfig
 from aleator.models.layers.layer_source import LayerSource, M, V
 
@@ -274,7 +273,7 @@ class LayerEmbeddings(Generic[M, V]):
 
     def __init__(self, source: LayerSource[M, V]) -> None:
         config = source.config
-        self.width = per_layer(config).width
+        self.width = present(config.per_layer).width
         n = config.n_layers * self.width
         self.projection = source.matrix(["per_layer_model_proj"], config.n_embd, [n])
         self.norm = source.norm("per_layer_proj_norm", self.width)
@@ -292,15 +291,8 @@ class LayerEmbedding(Generic[M, V]):
 
     def __init__(self, source: LayerSource[M, V]) -> None:
         config = source.config
-        width = per_layer(config).width
+        width = present(config.per_layer).width
         self.layer, self.gate = source.layer, gate_of(source)
         self.project = source.matrix(["inp_gate"], config.n_embd, [width])
         self.output = source.matrix(["proj"], width, [config.n_embd])
         self.norm = source.norm("post_norm")
-
-
-def per_layer(config: ModelConfig) -> PerLayerConfig:
-    """The dimensions of the embeddings of each layer."""
-    if config.per_layer is None:
-        raise UnsupportedModel("embeddings for each layer in a model that has none")
-    return config.per_layer

@@ -8,9 +8,7 @@ from __future__ import annotations
 from typing import Any, Generic
 
 from aleator.cache.pools.recurrent_rows import RecurrentShape
-from aleator.core.errors import UnsupportedModel
-from aleator.models.config import ModelConfig, SSMConfig
-from aleator.models.delta_net import DeltaNetConfig
+from aleator.models.config import ModelConfig, present
 from aleator.models.layers.layer_source import LayerSource, M, V
 from aleator.models.layers.parts import FeedForward, Mixture, feed_forward
 
@@ -26,7 +24,7 @@ class StateSpace(Generic[M, V]):
 
     def __init__(self, source: LayerSource[M, V], index: int) -> None:
         config = source.config
-        self.index, self.ssm = index, state_space(config)
+        self.index, self.ssm = index, present(config.ssm)
         inner, rank, state = self.ssm.d_inner, self.ssm.dt_rank, self.ssm.d_state
         self.norm = source.norm("attn_norm")
         self.project = source.matrix(["ssm_in"], config.n_embd, [2 * inner])
@@ -41,13 +39,6 @@ class StateSpace(Generic[M, V]):
         norms = [source.norm(f"ssm_{name}_norm", n, exact=True) for name, n in sizes.items()]
         self.norms = norms or None
         self.ffn_norm, self.ffn = following(source)
-
-
-def state_space(config: ModelConfig) -> SSMConfig:
-    """The dimensions of a model's state spaces."""
-    if config.ssm is None:
-        raise UnsupportedModel("a layer that keeps a state in a model without a state space")
-    return config.ssm
 
 
 class HeadSpace(Generic[M, V]):
@@ -68,7 +59,7 @@ class HeadSpace(Generic[M, V]):
     def __init__(self, source: LayerSource[M, V], index: int) -> None:
         config = source.config
         beside = config.attends(source.layer)
-        self.index, self.ssm = index, state_space(config)
+        self.index, self.ssm = index, present(config.ssm)
         inner, channels, heads = self.ssm.d_inner, self.ssm.conv_channels, self.ssm.heads
         self.norm: V | None = None if beside else source.norm("attn_norm")
         self.project = source.matrix(["ssm_in"], config.n_embd, [inner + channels + heads])
@@ -93,7 +84,7 @@ class ShortConvolution(Generic[M, V]):
     """
 
     def __init__(self, source: LayerSource[M, V], index: int) -> None:
-        self.index, self.ssm = index, state_space(source.config)
+        self.index, self.ssm = index, present(source.config.ssm)
         n, width = source.config.n_embd, self.ssm.d_conv
         self.norm = source.norm("attn_norm")
         self.project = source.matrix(["shortconv.in_proj"], n, [3 * n])
@@ -119,7 +110,7 @@ class DeltaNet(Generic[M, V]):
 
     def __init__(self, source: LayerSource[M, V], index: int) -> None:
         config = source.config
-        self.index, self.net = index, delta_net(config)
+        self.index, self.net = index, present(config.delta)
         net = self.net
         self.norm = source.norm("attn_norm")
         self.qkv = source.matrix(["attn_qkv"], config.n_embd, [net.channels])
@@ -151,13 +142,6 @@ def stateful(source: LayerSource[M, V], index: int) -> Stateful[M, V]:
     return made
 
 
-def delta_net(config: ModelConfig) -> DeltaNetConfig:
-    """The dimensions of a model's gated delta nets."""
-    if config.delta is None:
-        raise UnsupportedModel("a layer that keeps a state in a model without a gated delta net")
-    return config.delta
-
-
 class FeedForwardAlone(Generic[M, V]):
     """A layer of nothing but a feed-forward part.
 
@@ -185,5 +169,5 @@ def state_shape(config: ModelConfig) -> RecurrentShape:
     if config.delta is not None:
         net = config.delta
         return RecurrentShape(net.channels, net.d_conv - 1, net.head_dim, inner=net.values)
-    ssm = state_space(config)
+    ssm = present(config.ssm)
     return RecurrentShape(ssm.conv_channels, ssm.d_conv - 1, ssm.d_state, ssm.d_inner)
