@@ -16,7 +16,7 @@ import numpy.typing as npt
 import aleator._native as _native
 from aleator.cache.devices import Device
 from aleator.cache.pools.attention import first_of
-from aleator.cache.pools.hybrid import HybridBatch, HybridPool
+from aleator.cache.pools.hybrid import HybridBatch, HybridPool, parts_of
 from aleator.cache.pools.pool import Pool
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.pools.recurrent_rows import RecurrentBatch
@@ -200,13 +200,7 @@ class NativeStep(Step):
         self._decoder.check_positions(positions)
         logits = np.empty((len(wanted), self.n_vocab), np.float32)
         vectors = inputs.ndim == 2
-        base = window = states = None
-        if isinstance(cells, HybridBatch):
-            base, window, states = cells.base, cells.window, cells.recurrent
-        elif isinstance(cells, RecurrentBatch):
-            states = cells
-        else:
-            base = cells
+        base, window, states = parts_of(cells)
         other = states is not None and not _same_rows(self._rows, states.conv, states.ssm)
         if self._inherits(self._step) or other:
             self._build()
