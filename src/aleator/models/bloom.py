@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from aleator.models import gguf_config
-from aleator.models.architecture import Architecture, HuggingFace
+from aleator.models.architecture import Architecture, HuggingFace, outside
 from aleator.models.config import ModelConfig, refuse
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
@@ -60,12 +60,8 @@ BLOOM = Architecture(
         stack="transformer",
         rope_style="none",
         layers="h",
-        outer={
-            "transformer.word_embeddings": "token_embd",
-            "transformer.word_embeddings_layernorm": "token_embd_norm",
-            "transformer.ln_f": "output_norm",
-            "lm_head": "output",
-        },
+        outer=outside("transformer.word_embeddings", "transformer.ln_f")
+        | {"transformer.word_embeddings_layernorm": "token_embd_norm"},
         layer={
             "input_layernorm": "attn_norm",
             "self_attention.query_key_value": "attn_qkv",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aleator.models.architecture import Architecture, HuggingFace
+from aleator.models.architecture import Architecture, HuggingFace, outside
 from aleator.models.config import ModelConfig, refuse
 from aleator.models.files.fields import Fields
 from aleator.models.files.tensor_types import StoredTensor
@@ -58,12 +58,7 @@ GPT2 = Architecture(
         stack="transformer",
         rope_style="none",
         layers="h",
-        outer={
-            "transformer.wte": "token_embd",
-            "transformer.wpe": "position_embd",
-            "transformer.ln_f": "output_norm",
-            "lm_head": "output",
-        },
+        outer=outside("transformer.wte", "transformer.ln_f") | {"transformer.wpe": "position_embd"},
         layer={
             "ln_1": "attn_norm",
             "attn.c_attn": "attn_qkv",

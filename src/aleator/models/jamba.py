@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aleator.models import json_config
-from aleator.models.architecture import ATTENTION, GATED, Architecture, HuggingFace, under
+from aleator.models.architecture import ATTENTION, GATED, Architecture, HuggingFace, outside, under
 from aleator.models.config import MAX_CONV, MAX_STATE, ModelConfig, SSMConfig, refuse
 from aleator.models.experts import MAX_EXPERTS, ExpertsConfig, in_gguf
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.gguf_config import read_state_space, transformer
-from aleator.models.state_space import as_gguf
+from aleator.models.state_space import SELECTIVE, as_gguf
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
@@ -73,20 +73,12 @@ JAMBA = Architecture(
     hugging_face=HuggingFace(
         ("jamba",),
         read_json,
-        outer={
-            "model.embed_tokens": "token_embd",
-            "model.final_layernorm": "output_norm",
-            "lm_head": "output",
-        },
+        outer=outside(norm="model.final_layernorm"),
         layer={
             **ATTENTION,
             **under("feed_forward", GATED | {"router": "ffn_gate_inp"}),
             "pre_ff_layernorm": "ffn_norm",
-            "mamba.in_proj": "ssm_in",
-            "mamba.conv1d": "ssm_conv1d",
-            "mamba.x_proj": "ssm_x",
-            "mamba.dt_proj": "ssm_dt",
-            "mamba.out_proj": "ssm_out",
+            **under("mamba", SELECTIVE),
             "mamba.dt_layernorm": "ssm_dt_norm",
             "mamba.b_layernorm": "ssm_b_norm",
             "mamba.c_layernorm": "ssm_c_norm",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aleator.models import gguf_config
-from aleator.models.architecture import Architecture, HuggingFace
+from aleator.models.architecture import Architecture, HuggingFace, outside
 from aleator.models.config import ModelConfig, unsupported
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
@@ -68,11 +68,7 @@ MPT = Architecture(
         stack="transformer",
         rope_style="none",
         layers="blocks",
-        outer={
-            "transformer.wte": "token_embd",
-            "transformer.norm_f": "output_norm",
-            "lm_head": "output",
-        },
+        outer=outside("transformer.wte", "transformer.norm_f"),
         layer={
             "norm_1": "attn_norm",
             "attn.Wqkv": "attn_qkv",
