@@ -38,24 +38,12 @@ def attend(
     room: torch.Tensor | None = None,
     spare: bool = False,
 ) -> torch.Tensor:
-    """Attention of a micro-batch's queries over the cells that they see.
+    """See :func:`aleator.models.layers.attention.attend`: the cells and the positions are those of ``seen``.
 
-    Args:
-        q: queries, rotated, float32 [T, H, D].
-        keys: the layer's keys; H is a multiple of their heads.
-        values: its values, or the first channels of its keys, see :func:`~aleator.models.kernels.cells.side`.
-        seen: which cells the tokens see.
-        scale: what scores are multiplied by.
-        softcap: scores s become softcap * tanh(s / softcap); 0: as they are.
-        slopes: of ALiBi, float32 [H]; ``seen`` has the positions.
-        sinks: a score of each head that no value goes with, float32 [H].
-        turn: how positions rotate; None: not at all.  Its rows are for ``-seen.deltas``, of raw keys for all
-            positions from 0, with magnitude 1.
-        room: working memory, float32; more than a token needs takes more tokens at once.
-        spare: ``q`` may be changed.
-
-    Returns:
-        float32 [T, H * Dv]; 0 for a token that sees no cell.
+    ``values`` may be the first channels of ``keys``, see :func:`~aleator.models.kernels.cells.side`, and
+    ``slopes``, float32 [H], are ALiBi's.  ``turn`` is how positions rotate (None: not at all); its rows are for
+    ``-seen.deltas``, of raw keys for all positions from 0, with magnitude 1.  ``room``, float32, is working
+    memory; more than a token needs takes more tokens at once.  ``spare``: ``q`` may be changed.
     """
     t, heads, dim = q.shape
     group = heads // keys.heads
