@@ -127,14 +127,14 @@ def in_json(
     fields: Fields,
     layers: tuple[bool, ...] | int,
     n_ff: int,
-    defaults: tuple[int | None, int | None],
+    defaults: tuple[int, int],
     used: str = "num_experts_per_tok",
     **facts: Any,
 ) -> ExpertsConfig:
     """The mixtures that a config.json describes, with experts ``n_ff`` wide.
 
-    ``defaults`` are the experts of a layer and of a token where it does not say (None: it must), ``used`` the
-    field of the latter.  ``layers``, or their number where all have experts, and ``facts`` are fields of
+    ``defaults`` are the experts of a layer and of a token where it does not say, ``used`` the field of the
+    latter.  ``layers``, or their number where all have experts, and ``facts`` are fields of
     :class:`ExpertsConfig`.
     """
     layers = (True,) * layers if isinstance(layers, int) else layers

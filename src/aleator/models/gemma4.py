@@ -33,7 +33,7 @@ from aleator.models.config import (
     unsupported,
 )
 from aleator.models.conversions import in_text_model, text_part
-from aleator.models.experts import ExpertsConfig, in_gguf, in_json
+from aleator.models.experts import MAX_EXPERTS, ExpertsConfig, in_gguf
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 
@@ -206,8 +206,15 @@ def _experts(fields: Fields, n_layers: int) -> ExpertsConfig | None:
     """The experts, which every layer has."""
     if not fields.get("enable_moe_block", False):
         return None
-    width, none = fields.width("moe_intermediate_size"), (None, None)
-    return in_json(fields, n_layers, width, none, "top_k_experts", normalised=True, beside=True)
+    n_experts = fields.integer("num_experts", 1, MAX_EXPERTS)
+    return ExpertsConfig(
+        n_experts=n_experts,
+        n_used=fields.integer("top_k_experts", 1, n_experts),
+        n_ff=fields.width("moe_intermediate_size"),
+        layers=(True,) * n_layers,
+        normalised=True,
+        beside=True,
+    )
 
 
 def _windowed(fields: Fields, n_layers: int) -> tuple[bool, ...]:
