@@ -9,11 +9,25 @@ import pytest
 import torch
 
 from aleator.core.errors import FileFormatError
-from aleator.models.layers.linear import DenseLinear, StoredLinear, linear, tensor
+from aleator.models.layers.layer import LayerWeights
+from aleator.models.layers.linear import DenseLinear, Linear, StoredLinear, tensor
 from aleator.models.weights import Weights, open_weights
 from tests.models.builders import model_metadata, model_tensors, write_gguf
 
 N_IN = 32
+CPU = torch.device("cpu")
+
+
+def linear(
+    weights: Weights,
+    names: list[str],
+    n_outs: list[int],
+    dtype: torch.dtype,
+    device: torch.device = CPU,
+    bias: bool = False,
+) -> Linear:
+    """The product with matrices outside the layers."""
+    return LayerWeights(weights, -1, device, dtype).matrix(names, N_IN, n_outs, bias=bias)
 
 
 @pytest.fixture
@@ -36,9 +50,7 @@ def test_a_bias_that_is_there_is_used_and_only_that(
     weights: Weights, names: str, dtype: torch.dtype
 ) -> None:
     sizes = {"a": 3, "b": 4, "c": 5}
-    product = linear(
-        weights, list(names), N_IN, [sizes[n] for n in names], torch.device("cpu"), dtype
-    )
+    product = linear(weights, list(names), [sizes[n] for n in names], dtype)
     assert isinstance(product, StoredLinear if dtype == torch.float32 else DenseLinear)
     x = torch.randn(2, N_IN, generator=torch.Generator().manual_seed(0), dtype=dtype)
     parts = []
@@ -53,7 +65,7 @@ def test_a_bias_that_is_there_is_used_and_only_that(
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_bias_that_must_be_there_is_missed(weights: Weights, dtype: torch.dtype) -> None:
     def with_bias(names: list[str], sizes: list[int]) -> object:
-        return linear(weights, names, N_IN, sizes, torch.device("cpu"), dtype, bias=True)
+        return linear(weights, names, sizes, dtype, bias=True)
 
     with_bias(["b"], [4])
     for names, sizes in ((["a"], [3]), (["b", "a"], [4, 3])):
@@ -63,6 +75,6 @@ def test_a_bias_that_must_be_there_is_missed(weights: Weights, dtype: torch.dtyp
 
 def test_only_float32_on_the_cpu_is_used_as_it_is_stored(weights: Weights) -> None:
     for dtype, kind in ((torch.float32, StoredLinear), (torch.bfloat16, DenseLinear)):
-        assert isinstance(linear(weights, ["a"], N_IN, [3], torch.device("cpu"), dtype), kind)
-    meta = linear(weights, ["a"], N_IN, [3], torch.device("meta"), torch.float32)
+        assert isinstance(linear(weights, ["a"], [3], dtype), kind)
+    meta = linear(weights, ["a"], [3], torch.float32, torch.device("meta"))
     assert isinstance(meta, DenseLinear)

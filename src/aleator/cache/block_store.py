@@ -74,12 +74,10 @@ class MemoryStore:
         self._lock = threading.Lock()
 
     def find(self, parents: Sequence[bytes]) -> Sequence[Entry]:
-        """See :class:`Store`."""
         with self._lock:
             return [self._entries[k][0] for p in parents for k in self._after.get(p, ())]
 
     def get(self, key: bytes) -> Sections | None:
-        """See :class:`Store`."""
         with self._lock:
             found = self._entries.get(key)
             if found is None:
@@ -97,7 +95,6 @@ class MemoryStore:
         return key in self._entries
 
     def put(self, entry: Entry, sections: Sections, model: str) -> bool:
-        """See :class:`Store`."""
         with self._lock:
             if entry.size > self.budget or entry.key in self._entries:
                 return entry.key in self._entries
@@ -112,14 +109,12 @@ class MemoryStore:
             return True
 
     def touch(self, keys: Sequence[bytes]) -> None:
-        """See :class:`Store`."""
         with self._lock:
             for key in reversed(keys):
                 if key in self._entries:
                     self._entries.move_to_end(key)
 
     def drop(self, key: bytes) -> None:
-        """See :class:`Store`."""
         with self._lock:
             if key in self._entries:
                 self._forget(key)

@@ -206,7 +206,6 @@ class DiskStore:
 
     @_or(())
     def find(self, parents: Sequence[bytes]) -> Sequence[Entry]:
-        """See :class:`Store`."""
         found: list[tuple[object, ...]] = []
         for at in range(0, len(parents), _MANY):
             some = parents[at : at + _MANY]
@@ -365,7 +364,6 @@ class DiskStore:
 
     @_or(None)
     def drop(self, key: bytes) -> None:
-        """See :class:`Store`."""
         with self._lock:
             if self._base is not None:
                 self._base.execute("DELETE FROM blocks WHERE key = ?", (key,))

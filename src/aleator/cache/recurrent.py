@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from aleator.cache.cache import Cache
+from aleator.cache.cell_verbs import forwarded
 from aleator.cache.devices import described
 from aleator.cache.journal import atomic
 from aleator.cache.options import CacheOptions, checked, checked_delta, checked_divisor
@@ -191,15 +192,8 @@ class RecurrentCache(Cache):
     def __repr__(self) -> str:
         return f"RecurrentCache({self.used}/{self.n_seq_max} sequences used)"
 
-    @property
-    def conv(self) -> list[Any]:
-        """Per layer float32 [rows, channels, conv]."""
-        return self._states.conv
-
-    @property
-    def ssm(self) -> list[Any]:
-        """Per layer float32 [rows, channels, state]."""
-        return self._states.ssm
+    conv: list[Any] = forwarded("_states.conv", "Per layer float32 [rows, channels, conv].")
+    ssm: list[Any] = forwarded("_states.ssm", "Per layer float32 [rows, channels, state].")
 
     @property
     def states(self) -> dict[int, History]:

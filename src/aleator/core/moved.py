@@ -106,6 +106,7 @@ FORMER = {
     "models.hub.located": "hub.installed hub.located",
     "models.hub.names": "hub.names",
     "models.layers.feed_forward": "models.layers.dense_and_experts",
+    "models.layers.layer_source": "models.layers.expert_tensors",
     "models.layers.linear": "models.layers.parameters models.layers.stored_linear",
     "models.layers.norms": "models.layers.layer_norm models.layers.rms_norm",
     "models.layers.parts": "models.layers.per_layer_parts",

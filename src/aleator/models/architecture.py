@@ -53,8 +53,13 @@ def shared_mlp(part: str) -> dict[str, str]:
     return under(part, GATED, "_shexp")
 
 
-OUTER = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
-"""Hugging Face's usual names of the tensors outside the layers -> GGUF's."""
+def outside(embedding: str = "model.embed_tokens", norm: str = "model.norm") -> dict[str, str]:
+    """Hugging Face's names of the tensors outside the layers -> GGUF's."""
+    return {embedding: "token_embd", norm: "output_norm", "lm_head": "output"}
+
+
+OUTER = outside()
+"""Hugging Face's usual names of these."""
 
 
 def unchanged(name: str, tensor: StoredTensor) -> StoredTensor:

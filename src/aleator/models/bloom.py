@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 
 from aleator.models import gguf_config
-from aleator.models.architecture import Architecture, HuggingFace
+from aleator.models.architecture import Architecture, HuggingFace, outside
 from aleator.models.config import ModelConfig, refuse
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.files.tensor_types import StoredTensor
-from aleator.models.json_config import refuse_features, unrotated_transformer
+from aleator.models.json_config import refuse_features, transformer
 
 ALIBI = 8.0
 CONTEXT = 2048  # positions of the published models; config.json has none
@@ -25,21 +25,16 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     refuse_features(fields)
     refuse(fields, "sums after norms", "apply_residual_connection_post_layernorm")
-    layers_key = "n_layer" if "n_layer" in fields else "num_hidden_layers"
-    heads_key = "n_head" if "n_head" in fields else "num_attention_heads"
-    width_key = "hidden_size" if "hidden_size" in fields else "n_embed"
-    n_layers = fields.layers(layers_key)
-    n_embd = fields.width(width_key)
-    heads = fields.width(heads_key)
-    return unrotated_transformer(
-        fields,
-        architecture,
-        (n_layers, n_embd, heads),
-        4 * n_embd,
-        ("seq_length", CONTEXT),
-        n_vocab=fields.length("vocab_size"),
-        alibi=ALIBI,
+    n_embd = fields.width("hidden_size" if "hidden_size" in fields else "n_embed")
+    sizes = fields.changed(
+        num_hidden_layers=fields.layers("n_layer" if "n_layer" in fields else "num_hidden_layers"),
+        hidden_size=n_embd,
+        num_attention_heads=fields.width("n_head" if "n_head" in fields else "num_attention_heads"),
+        intermediate_size=4 * n_embd,
+        max_position_embeddings=fields.length("seq_length", CONTEXT),
+        rms_norm_eps=fields.number("layer_norm_epsilon", 0.0, 1.0, 1e-5),
     )
+    return replace(transformer(sizes, architecture, tied=True), alibi=ALIBI)
 
 
 def as_gguf(name: str, tensor: StoredTensor, n_heads: int) -> StoredTensor:
@@ -63,13 +58,10 @@ BLOOM = Architecture(
         ("bloom",),
         read_json,
         stack="transformer",
+        rope_style="none",
         layers="h",
-        outer={
-            "transformer.word_embeddings": "token_embd",
-            "transformer.word_embeddings_layernorm": "token_embd_norm",
-            "transformer.ln_f": "output_norm",
-            "lm_head": "output",
-        },
+        outer=outside("transformer.word_embeddings", "transformer.ln_f")
+        | {"transformer.word_embeddings_layernorm": "token_embd_norm"},
         layer={
             "input_layernorm": "attn_norm",
             "self_attention.query_key_value": "attn_qkv",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from aleator.core.errors import UnsupportedModel
 from aleator.core.records import dataclass
@@ -22,6 +22,8 @@ MAX_HEAD_DIM = 1 << 16
 MAX_CONV = 64
 MAX_STATE = 1 << 12
 MAX_THETA = 1e30
+
+P = TypeVar("P")
 
 
 @dataclass(frozen=True)
@@ -272,29 +274,22 @@ def checked_heads(fields: Fields, key: str, ssm: SSMConfig) -> SSMConfig:
 
 def checked_rope(fields: Fields, rope: RopeConfig) -> RopeConfig:
     """A rotary embedding whose fields do not contradict each other."""
-    yarn, slow, fast = rope.scaling == "yarn", rope.beta_slow, rope.beta_fast
+    yarn, factor, theta = rope.scaling == "yarn", rope.factor, rope.theta
+    slow, fast = rope.beta_slow, rope.beta_fast
     low, high = rope.low_freq_factor, rope.high_freq_factor
-    for wrong, key, message in (
-        (
-            yarn and rope.factor < 1,
-            "factor",
-            f"the factor {rope.factor} of yarn must be at least 1",
-        ),
-        (yarn and fast <= slow, "beta_fast", f"beta_fast {fast} must exceed beta_slow {slow}"),
-        (yarn and slow < 1e-6, "beta_slow", f"beta_slow {slow} of yarn must be at least 1e-06"),
-        (
-            yarn and rope.theta <= 1,
-            "theta",
-            f"the base {rope.theta} of yarn's frequencies must exceed 1",
-        ),
-        (
-            rope.scaling == "llama3" and high <= low,
-            "high_freq_factor",
-            f"high_freq_factor {high} must exceed low_freq_factor {low}",
-        ),
-    ):
+
+    def refuse_if(wrong: bool, key: str, message: str) -> None:
         if wrong:
             raise fields.error(key, message)
+
+    refuse_if(yarn and factor < 1, "factor", f"the factor {factor} of yarn must be at least 1")
+    refuse_if(yarn and fast <= slow, "beta_fast", f"beta_fast {fast} must exceed beta_slow {slow}")
+    refuse_if(yarn and slow < 1e-6, "beta_slow", f"beta_slow {slow} of yarn must be at least 1e-06")
+    refuse_if(yarn and theta <= 1, "theta", f"the base {theta} of yarn's frequencies must exceed 1")
+    flat = rope.scaling == "llama3" and high <= low
+    refuse_if(
+        flat, "high_freq_factor", f"high_freq_factor {high} must exceed low_freq_factor {low}"
+    )
     return rope
 
 
@@ -326,6 +321,13 @@ def read_head_dim(
             )
         default = n_embd // n_heads
     return fields.integer(key, 1, MAX_HEAD_DIM, default)
+
+
+def present(part: P | None) -> P:
+    """What a model's configuration must have for its architecture's layers."""
+    if part is None:
+        raise UnsupportedModel("a layer that the model's configuration has no dimensions for")
+    return part
 
 
 def unsupported(path: object, what: str) -> UnsupportedModel:

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from aleator.models import gguf_config, json_config
-from aleator.models.architecture import ATTENTION, GATED, Architecture, HuggingFace, under
+from aleator.models.architecture import ATTENTION, GATED, Architecture, HuggingFace, outside, under
 from aleator.models.config import ModelConfig, refuse, unsupported
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
@@ -92,11 +92,7 @@ FALCON_H1 = Architecture(
     hugging_face=HuggingFace(
         ("falcon_h1",),
         read_json,
-        outer={
-            "model.embed_tokens": "token_embd",
-            "model.final_layernorm": "output_norm",
-            "lm_head": "output",
-        },
+        outer=outside(norm="model.final_layernorm"),
         layer=ATTENTION
         | {"pre_ff_layernorm": "ffn_norm"}
         | under("feed_forward", GATED)

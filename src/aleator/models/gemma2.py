@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from aleator.models import gguf_config, json_config
+from aleator.models import gguf_config
 from aleator.models.architecture import NORMS_AROUND, TRANSFORMER, Architecture, HuggingFace
 from aleator.models.config import ModelConfig, refuse
 from aleator.models.conversions import whole_norms
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
+from aleator.models.json_config import full_attention
 
 # What transformers' Gemma2Config has where config.json says nothing.
 DEFAULTS = {
@@ -52,14 +53,19 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
         )
     ]
     fields = fields.over(DEFAULTS)
-    json_config.refuse_features(fields, "hidden_activation", "gelu_pytorch_tanh")
     refuse(fields, "attention to later tokens", "use_bidirectional_attention")
-    config = json_config.transformer(fields, architecture, head_dim=HEAD_DIM, tied=True)
-    layers = [layer % EVERY < EVERY - 1 for layer in range(config.n_layers)]
+    config = full_attention(
+        fields,
+        architecture,
+        activation=("hidden_activation", "gelu_pytorch_tanh"),
+        windows=EVERY,
+        window=WINDOW,
+        head_dim=HEAD_DIM,
+        tied=True,
+    )
     scalar = fields.number("query_pre_attn_scalar", 1e-6, 1e9, 256.0)
     return replace(
         config,
-        window=json_config.read_windows(fields, config, layers, size=WINDOW),
         attention_scale=1.0 / math.sqrt(scalar),
         attention_softcap=caps[0],
         logit_softcap=caps[1],

@@ -6,11 +6,13 @@ as they were computed, as in llama.cpp.
 
 from __future__ import annotations
 
-from aleator.models.architecture import Architecture, HuggingFace
+from dataclasses import replace
+
+from aleator.models.architecture import Architecture, HuggingFace, outside
 from aleator.models.config import ModelConfig, refuse
 from aleator.models.files.fields import Fields
 from aleator.models.files.tensor_types import StoredTensor
-from aleator.models.json_config import refuse_features, unrotated_transformer
+from aleator.models.json_config import refuse_features, transformer
 
 TANH_GELU = ("gelu_new", "gelu_pytorch_tanh")
 
@@ -20,18 +22,18 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     refuse_features(fields, "activation_function", name if name in TANH_GELU else TANH_GELU[0])
     kinds = ("scale_attn_by_inverse_layer_idx", "add_cross_attention")
     refuse(fields, "attention of another kind", *kinds)
-    n_layers = fields.layers("n_layer", 12)
     n_embd = fields.width("n_embd", 768)
-    heads = fields.width("n_head", 12)
-    return unrotated_transformer(
-        fields,
-        architecture,
-        (n_layers, n_embd, heads),
-        fields.width("n_inner", 4 * n_embd),
-        ("n_positions", 1024),
-        n_vocab=fields.length("vocab_size", 50257),
-        attention_scale=None if fields.get("scale_attn_weights", True) else 1.0,
+    sizes = fields.changed(
+        num_hidden_layers=fields.layers("n_layer", 12),
+        hidden_size=n_embd,
+        num_attention_heads=fields.width("n_head", 12),
+        intermediate_size=fields.width("n_inner", 4 * n_embd),
+        max_position_embeddings=fields.length("n_positions", 1024),
+        rms_norm_eps=fields.number("layer_norm_epsilon", 0.0, 1.0, 1e-5),
+        vocab_size=fields.length("vocab_size", 50257),
     )
+    scale = None if fields.get("scale_attn_weights", True) else 1.0
+    return replace(transformer(sizes, architecture, tied=True), attention_scale=scale)
 
 
 def as_gguf(name: str, tensor: StoredTensor) -> StoredTensor:
@@ -54,13 +56,9 @@ GPT2 = Architecture(
         ("gpt2",),
         read_json,
         stack="transformer",
+        rope_style="none",
         layers="h",
-        outer={
-            "transformer.wte": "token_embd",
-            "transformer.wpe": "position_embd",
-            "transformer.ln_f": "output_norm",
-            "lm_head": "output",
-        },
+        outer=outside("transformer.wte", "transformer.ln_f") | {"transformer.wpe": "position_embd"},
         layer={
             "ln_1": "attn_norm",
             "attn.c_attn": "attn_qkv",

@@ -11,13 +11,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from aleator.models import gguf_config, json_config
+from aleator.models import gguf_config
 from aleator.models.architecture import WITHOUT_MLP, Architecture, HuggingFace
 from aleator.models.config import ModelConfig, unsupported
 from aleator.models.experts import in_gguf, in_json
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.files.tensor_types import StoredTensor
+from aleator.models.json_config import full_attention
 
 PATTERN = 2
 """Every so many layers one sees everything, where a file says nothing."""
@@ -54,7 +55,6 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    json_config.refuse_features(fields, experts=True)
     if fields.get("rope_parameters") is None and fields.get("rope_scaling") is None:
         fields = fields.changed(rope_scaling=YARN)
     for key, value in (("swiglu_alpha", 1.702), ("swiglu_limit", 7.0)):
@@ -62,15 +62,12 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
             raise unsupported(fields.path, f"{key} other than {value}")
     if not fields.get("attention_bias", True):
         raise unsupported(fields.path, "projections without a bias (attention_bias)")
-    config = json_config.transformer(fields, architecture, head_dim=64)
-    layers = [layer % PATTERN < PATTERN - 1 for layer in range(config.n_layers)]
+    config = full_attention(
+        fields, architecture, head_dim=64, windows=PATTERN, window=WINDOW, experts=True
+    )
     n, scores = config.n_layers, "chosen softmax"
     mixtures = in_json(fields, n, config.n_ff[0], (128, 4), scores=scores, biases=True)
-    return replace(
-        config,
-        window=json_config.read_windows(fields, config, layers, size=WINDOW),
-        experts=mixtures,
-    )
+    return replace(config, experts=mixtures)
 
 
 def as_gguf(name: str, tensor: StoredTensor) -> StoredTensor:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aleator.models import json_config
-from aleator.models.architecture import ATTENTION, GATED, Architecture, HuggingFace, under
+from aleator.models.architecture import ATTENTION, GATED, Architecture, HuggingFace, outside, under
 from aleator.models.config import MAX_CONV, MAX_STATE, ModelConfig, SSMConfig, refuse
 from aleator.models.experts import MAX_EXPERTS, ExpertsConfig, in_gguf
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.gguf_config import read_state_space, transformer
-from aleator.models.state_space import as_gguf
+from aleator.models.state_space import SELECTIVE, as_gguf
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
@@ -56,7 +56,6 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     return replace(
         config,
         n_kv_heads=config.kv_heads_beside(not each for each in attends),
-        rope=replace(config.rope, style="none"),
         ssm=SSMConfig(
             d_inner=fields.width("mamba_expand", 2) * config.n_embd,
             d_conv=fields.integer("mamba_d_conv", 2, MAX_CONV, 4),
@@ -74,20 +73,12 @@ JAMBA = Architecture(
     hugging_face=HuggingFace(
         ("jamba",),
         read_json,
-        outer={
-            "model.embed_tokens": "token_embd",
-            "model.final_layernorm": "output_norm",
-            "lm_head": "output",
-        },
+        outer=outside(norm="model.final_layernorm"),
         layer={
             **ATTENTION,
             **under("feed_forward", GATED | {"router": "ffn_gate_inp"}),
             "pre_ff_layernorm": "ffn_norm",
-            "mamba.in_proj": "ssm_in",
-            "mamba.conv1d": "ssm_conv1d",
-            "mamba.x_proj": "ssm_x",
-            "mamba.dt_proj": "ssm_dt",
-            "mamba.out_proj": "ssm_out",
+            **under("mamba", SELECTIVE),
             "mamba.dt_layernorm": "ssm_dt_norm",
             "mamba.b_layernorm": "ssm_b_norm",
             "mamba.c_layernorm": "ssm_c_norm",
@@ -95,6 +86,7 @@ JAMBA = Architecture(
         bare={"mamba.A_log": "ssm_a", "mamba.D": "ssm_d"},
         expert=under("feed_forward.experts.{}", GATED, ".{}"),
         convert=as_gguf,
+        rope_style="none",
     ),
     recurrent="state space",
     state_norm=True,

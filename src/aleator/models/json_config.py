@@ -31,32 +31,34 @@ def full_attention(
     fields: Fields,
     architecture: Architecture,
     *,
-    head_dim: int | None = None,
-    windows: bool = False,
+    activation: tuple[str, str] = ("hidden_act", "silu"),
+    windows: int = 0,
+    window: int | None = None,
     max_window_layers: int | None = None,
     experts: bool = False,
-    tied: bool = False,
+    **options: Any,
 ) -> ModelConfig:
     """Read the dimensions of a model whose layers see the whole text, or windows that the file names.
 
     Args:
         fields: the configuration.
         architecture: whose it is.
-        head_dim: see :func:`transformer`.
-        windows: whether a ``sliding_window`` is that of every layer.
+        activation: the field that names it, and the only one that is computed.
+        windows: 1: a ``sliding_window`` is that of every layer; more: of all but every so many; 0: of none.
+        window: its size where the file does not say; None: then there is none.
         max_window_layers: first layers without a window where ``use_sliding_window`` switches windows
             on and the file does not say; None: transformers does not look at that switch.
         experts: whether there may be mixtures of experts, which the caller reads.
-        tied: see :func:`transformer`.
+        options: see :func:`transformer`.
     """
-    refuse_features(fields, experts=experts)
-    config = transformer(fields, architecture, head_dim=head_dim, tied=tied)
-    layers, size = [windows] * config.n_layers, None
+    refuse_features(fields, *activation, experts=experts)
+    config = transformer(fields, architecture, **options)
+    layers = [windows == 1 or (i + 1) % (windows or i + 1) != 0 for i in range(config.n_layers)]
     if max_window_layers is not None and fields.get("use_sliding_window", False):
         first = fields.length("max_window_layers", max_window_layers, low=0)
         layers = [layer >= first for layer in range(config.n_layers)]
-        size = None if "sliding_window" in fields else WINDOW
-    return replace(config, window=read_windows(fields, config, layers, size=size))
+        window = None if "sliding_window" in fields else WINDOW
+    return replace(config, window=read_windows(fields, config, layers, size=window))
 
 
 WINDOW = 4096
@@ -172,40 +174,6 @@ def transformer(
     )
 
 
-def unrotated_transformer(
-    fields: Fields,
-    architecture: Architecture,
-    sizes: tuple[int, int, int],
-    n_ff: int,
-    context: tuple[str, int],
-    **facts: Any,
-) -> ModelConfig:
-    """The dimensions of layers that rotate nothing, with as many KV heads as heads.
-
-    ``sizes`` are layers, their width, and heads; ``context`` is the field with the context's length, and
-    the length where there is none; ``facts`` are other fields, among them ``n_vocab``.
-    """
-    n_layers, n_embd, heads = sizes
-    head_dim = read_head_dim(fields, "head_dim", n_embd, heads)
-    key, length = context
-    return ModelConfig(
-        architecture=architecture.name,
-        name=fields.get("_name_or_path", ""),
-        n_layers=n_layers,
-        n_embd=n_embd,
-        n_heads=(heads,) * n_layers,
-        n_kv_heads=(heads,) * n_layers,
-        n_ff=(n_ff,) * n_layers,
-        head_dim=head_dim,
-        head_dim_v=head_dim,
-        rms_eps=fields.number("layer_norm_epsilon", 0.0, 1.0, 1e-5),
-        context_length=fields.length(key, length),
-        tied=fields.get("tie_word_embeddings", True),
-        rope=RopeConfig(dim=head_dim // 2 * 2, style="none"),
-        **facts,
-    )
-
-
 def refuse_features(
     fields: Fields, key: str = "hidden_act", activation: str = "silu", experts: bool = False
 ) -> None:
@@ -252,6 +220,8 @@ def read_rope(
     ``partial``: a share of the channels may be rotated.
     """
     style = architecture.hugging_face.rope_style if architecture.hugging_face else "neox"
+    if style == "none":
+        return RopeConfig(dim=head_dim // 2 * 2, style="none")
     values: Mapping[str, Any] = (
         fields.get("rope_parameters", kind=dict) or fields.get("rope_scaling", kind=dict) or {}
     )

@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aleator.models import gguf_config
-from aleator.models.architecture import Architecture, HuggingFace
+from aleator.models.architecture import Architecture, HuggingFace, under
 from aleator.models.config import MAX_CONV, MAX_STATE, ModelConfig, SSMConfig
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
-from aleator.models.state_space import OUTER, as_gguf, checked_inner, states_alone
+from aleator.models.state_space import OUTER, SELECTIVE, as_gguf, checked_inner, states_alone
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
@@ -54,14 +54,7 @@ MAMBA = Architecture(
         read_json,
         stack="backbone",
         outer=OUTER,
-        layer={
-            "norm": "attn_norm",
-            "mixer.in_proj": "ssm_in",
-            "mixer.conv1d": "ssm_conv1d",
-            "mixer.x_proj": "ssm_x",
-            "mixer.dt_proj": "ssm_dt",
-            "mixer.out_proj": "ssm_out",
-        },
+        layer={"norm": "attn_norm"} | under("mixer", SELECTIVE),
         bare={"mixer.A_log": "ssm_a", "mixer.D": "ssm_d"},
         convert=as_gguf,
     ),

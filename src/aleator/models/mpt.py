@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aleator.models import gguf_config
-from aleator.models.architecture import Architecture, HuggingFace
+from aleator.models.architecture import Architecture, HuggingFace, outside
 from aleator.models.config import ModelConfig, unsupported
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
-from aleator.models.json_config import refuse_features, unrotated_transformer
+from aleator.models.json_config import refuse_features, transformer
 
 ALIBI = 8.0
 
@@ -38,18 +38,20 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     for key in ("qk_ln", "prefix_lm"):
         if own.get(key, False):
             raise unsupported(fields.path, f"attention of another kind (attn_config.{key})")
-    n_layers = fields.layers("n_layers", 24)
     n_embd = fields.width("d_model", 2048)
-    heads = fields.width("n_heads", 16)
+    sizes = fields.changed(
+        num_hidden_layers=fields.layers("n_layers", 24),
+        hidden_size=n_embd,
+        num_attention_heads=fields.width("n_heads", 16),
+        intermediate_size=4 * n_embd,
+        max_position_embeddings=fields.length("max_seq_len", 2048),
+        rms_norm_eps=fields.number("layer_norm_epsilon", 0.0, 1.0, 1e-5),
+        vocab_size=fields.length("vocab_size", 50368),
+    )
     scale = own.get("softmax_scale", kind=float)
     clip = own.get("clip_qkv", kind=float)
-    return unrotated_transformer(
-        fields,
-        architecture,
-        (n_layers, n_embd, heads),
-        4 * n_embd,
-        ("max_seq_len", 2048),
-        n_vocab=fields.length("vocab_size", 50368),
+    return replace(
+        transformer(sizes, architecture, tied=True),
         attention_scale=None if scale is None else own.number("softmax_scale", 1e-9, 1e6),
         alibi=ALIBI,
         qkv_clamp=0.0 if clip is None else own.number("clip_qkv", 0.0, 1e6),
@@ -64,12 +66,9 @@ MPT = Architecture(
         ("mpt",),
         read_json,
         stack="transformer",
+        rope_style="none",
         layers="blocks",
-        outer={
-            "transformer.wte": "token_embd",
-            "transformer.norm_f": "output_norm",
-            "lm_head": "output",
-        },
+        outer=outside("transformer.wte", "transformer.norm_f"),
         layer={
             "norm_1": "attn_norm",
             "attn.Wqkv": "attn_qkv",

@@ -16,17 +16,18 @@ import numpy.typing as npt
 import aleator._native as _native
 from aleator.cache.devices import Device
 from aleator.cache.pools.attention import first_of
-from aleator.cache.pools.hybrid import HybridBatch, HybridPool
+from aleator.cache.pools.hybrid import HybridBatch, HybridPool, parts_of
 from aleator.cache.pools.pool import Pool
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.pools.recurrent_rows import RecurrentBatch
+from aleator.core.arrays import Floats
 from aleator.core.threads import pool as thread_pool
 from aleator.models.decoder import Decoder, Progress
-from aleator.models.layers.expert_tensors import mixed_experts
-from aleator.models.layers.native_layers import Stored, add_attention, stateful
+from aleator.models.layers.layer_source import mixed_experts
+from aleator.models.layers.native_layers import Stored, add_attention
 from aleator.models.layers.parts import TABLE, Attention, LayerEmbedding, LayerEmbeddings, gate_of
-from aleator.models.layers.recurrent_parts import FeedForwardAlone, Stateful
-from aleator.models.layers.stored import Floats, StoredLayer, StoredWeight, stored_weight
+from aleator.models.layers.recurrent_parts import FeedForwardAlone, Stateful, stateful
+from aleator.models.layers.stored import StoredLayer, StoredWeight, stored_weight
 from aleator.models.placement import ON_CPU
 from aleator.models.step import Draw, Inputs, Step
 
@@ -62,7 +63,7 @@ class NativeDecoder(Decoder):
         self.n_layers = config.n_layers if n_layers is None else n_layers
         super().__init__(weights, [ON_CPU] * config.n_layers)
         shape = (config.n_vocab, config.n_embd)
-        self.embedding = stored_weight(weights, "token_embd", *shape, bias=False)
+        self.embedding = stored_weight(weights, "token_embd", *shape)
         self.blocks: list[Attention[Stored, Floats]] = []
         self.recurrent: list[Stateful[Stored, Floats]] = []
         self.feeding: list[FeedForwardAlone[Stored, Floats]] = []
@@ -80,29 +81,27 @@ class NativeDecoder(Decoder):
             self.blocks.append(Attention(source, self.windowed(layer), self.cache_index(layer)))
             if config.per_layer is not None:
                 self.embedding_parts.append(LayerEmbedding(source))
-        outside = StoredLayer(weights, -1)
+        outside, architecture = StoredLayer(weights, -1), self.architecture
         self.layer_embeddings: LayerEmbeddings[Stored, Floats] | None = None
         self.embedding_table: StoredWeight | None = None
         if config.per_layer is not None:
             self.layer_embeddings = LayerEmbeddings(outside)
             sizes = config.per_layer.n_vocab, config.n_layers * config.per_layer.width
-            self.embedding_table = stored_weight(weights, TABLE, *sizes, bias=False)
+            self.embedding_table = stored_weight(weights, TABLE, *sizes)
         self.gate = gate_of(outside)
-        self.embedding_norm: Floats | None = None
-        if self.architecture.embedding_norm:
-            self.embedding_norm = outside.norm("token_embd_norm")
+        normed = architecture.embedding_norm
+        self.embedding_norm = outside.norm("token_embd_norm") if normed else None
         self.positions: StoredWeight | None = None
         if self.n_positions is not None:
-            self.positions = stored_weight(
-                weights, "position_embd", self.n_positions, config.n_embd, bias=False
-            )
+            sizes = self.n_positions, config.n_embd
+            self.positions = stored_weight(weights, "position_embd", *sizes)
         self.output_norm: Floats | None = None
         self.head: StoredWeight | None = None
         if self.n_layers == config.n_layers:
-            self.output_norm = outside.norm(self.architecture.output_norm)
+            self.output_norm = outside.norm(architecture.output_norm)
             self.head = self.embedding
             if not config.tied:
-                self.head = stored_weight(weights, "output", *shape, bias=False)
+                self.head = stored_weight(weights, "output", *shape)
         weights.check.start()
         if progress is not None:
             progress(config.n_layers, config.n_layers)
@@ -201,13 +200,7 @@ class NativeStep(Step):
         self._decoder.check_positions(positions)
         logits = np.empty((len(wanted), self.n_vocab), np.float32)
         vectors = inputs.ndim == 2
-        base = window = states = None
-        if isinstance(cells, HybridBatch):
-            base, window, states = cells.base, cells.window, cells.recurrent
-        elif isinstance(cells, RecurrentBatch):
-            states = cells
-        else:
-            base = cells
+        base, window, states = parts_of(cells)
         other = states is not None and not _same_rows(self._rows, states.conv, states.ssm)
         if self._inherits(self._step) or other:
             self._build()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aleator.models import gguf_config, json_config
-from aleator.models.architecture import Architecture, HuggingFace, under
+from aleator.models.architecture import Architecture, HuggingFace, outside, under
 from aleator.models.config import ModelConfig, refuse, unsupported
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
@@ -51,7 +51,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
         conv="conv_kernel",
         least_step=True,
     )
-    return _of_parts(replace(config, ssm=ssm, rope=replace(config.rope, style="none")), parts)
+    return _of_parts(replace(config, ssm=ssm), parts)
 
 
 def _parts(fields: Fields) -> list[str]:
@@ -100,11 +100,7 @@ NEMOTRON_H = Architecture(
     hugging_face=HuggingFace(
         ("nemotron_h",),
         read_json,
-        outer={
-            "model.embeddings": "token_embd",
-            "model.norm_f": "output_norm",
-            "lm_head": "output",
-        },
+        outer=outside("model.embeddings", "model.norm_f"),
         layer={"norm": "attn_norm"} | under("mixer", MIXER | PARTS),
         bare=under("mixer", BARE),
         ours=lambda name: name.replace("backbone.", "model.", 1),

@@ -5,13 +5,12 @@ llama.cpp does not use the windows that some of these files name; for Hugging Fa
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-from aleator.models import json_config
 from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
 from aleator.models.config import ModelConfig
 from aleator.models.files.fields import Fields
+from aleator.models.json_config import full_attention
 
 ORIGINAL = 4096  # positions, where config.json does not say
 OLD_NAMES = ("su", "yarn")  # of longrope
@@ -25,10 +24,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
         if rope and rope.get("rope_type", rope.get("type")) in OLD_NAMES:
             values[key] = rope | {"rope_type": "longrope"}
     fields = Fields(fields.path, values)
-    json_config.refuse_features(fields)
-    config = json_config.transformer(fields, architecture, partial=True)
-    layers = [True] * config.n_layers
-    return replace(config, window=json_config.read_windows(fields, config, layers))
+    return full_attention(fields, architecture, partial=True, windows=1)
 
 
 PHI3 = Architecture(

@@ -5,26 +5,18 @@ llama.cpp does not use the window that these files name; for Hugging Face's file
 
 from __future__ import annotations
 
-from dataclasses import replace
+from functools import partial
 
-from aleator.models import json_config
 from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
-from aleator.models.config import ModelConfig
-from aleator.models.files.fields import Fields
+from aleator.models.json_config import full_attention
 
-
-def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    json_config.refuse_features(fields, activation="gelu_pytorch_tanh")
-    config = json_config.transformer(fields, architecture, tied=True, eps="norm_epsilon")
-    layers = [True] * config.n_layers
-    return replace(config, window=json_config.read_windows(fields, config, layers))
-
+GELU = ("hidden_act", "gelu_pytorch_tanh")
 
 STARCODER2 = Architecture(
     "starcoder2",
     hugging_face=HuggingFace(
         ("starcoder2",),
-        read_json,
+        partial(full_attention, activation=GELU, tied=True, eps="norm_epsilon", windows=1),
         layer=TRANSFORMER | {"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"},
     ),
     norm="layer",

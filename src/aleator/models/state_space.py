@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from aleator.models import json_config
-from aleator.models.architecture import Architecture
+from aleator.models.architecture import Architecture, outside
 from aleator.models.config import (
     MAX_CONV,
     MAX_STATE,
@@ -25,12 +25,17 @@ from aleator.models.files.tensor_types import StoredTensor
 # What GGUF files of models without attention say; the state itself has no length.
 CONTEXT_LENGTH = 1 << 20
 
-OUTER = {
-    "backbone.embeddings": "token_embd",
-    "backbone.norm_f": "output_norm",
-    "lm_head": "output",
-}
+OUTER = outside("backbone.embeddings", "backbone.norm_f")
 """Hugging Face's names of the tensors outside the layers -> GGUF's."""
+
+SELECTIVE = {
+    "in_proj": "ssm_in",
+    "conv1d": "ssm_conv1d",
+    "x_proj": "ssm_x",
+    "dt_proj": "ssm_dt",
+    "out_proj": "ssm_out",
+}
+"""Hugging Face's names of the tensors of a selective state space -> GGUF's."""
 
 MIXER = {
     "in_proj": "ssm_in",

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from aleator.cache.pools.hybrid import HybridBatch
+from aleator.cache.pools.hybrid import HybridBatch, parts_of
 from aleator.cache.pools.recurrent_rows import RecurrentBatch
 from aleator.cache.rows.batch import MicroBatch
 from aleator.models.kernels.packed import Packed
@@ -76,27 +76,15 @@ class StepInputs:
         cells: MicroBatch | HybridBatch | RecurrentBatch,
         wanted: npt.NDArray[np.int64],
     ) -> None:
-        self._decoder, self._inputs, self._positions, self._cells = (
-            decoder,
-            inputs,
-            positions,
-            cells,
-        )
+        self._decoder, self._inputs = decoder, inputs
+        self._positions, self._cells = positions, cells
         self._wanted = wanted if len(wanted) < len(inputs) else None
-        self.states: RecurrentBatch | None = None
+        base, window, states = parts_of(cells)
+        self.states = states if decoder.recurrent else None
         self._kinds: dict[bool, MicroBatch] = {}
-        if isinstance(cells, HybridBatch):
-            given = {False: cells.base, True: cells.window}
-            self.states = cells.recurrent
-        elif isinstance(cells, RecurrentBatch):
-            given, self.states = {}, cells
-        else:
-            given = {False: cells}
         for windowed in sorted({block.attending.windowed for block in decoder.blocks}):
-            if (part := given.get(windowed)) is not None:
+            if (part := window if windowed else base) is not None:
                 self._kinds[windowed] = part
-        if not decoder.recurrent:
-            self.states = None
         leans = decoder.slopes is not None
         self._sights = {
             w: sight(part, part.rows.k_storage == "raw", leans) for w, part in self._kinds.items()

@@ -19,8 +19,8 @@ from aleator.models.kernels.norms import RowNorm
 from aleator.models.kernels.planes import Planes, joined, planes, stack
 from aleator.models.kernels.product import FEW, Rounded, product, read_rows, round_rows
 from aleator.models.kernels.rotation import rotate
-from aleator.models.layers.expert_tensors import ExpertMatrix, expert_tensors, matrix_of, stacked
 from aleator.models.layers.layer import LayerWeights
+from aleator.models.layers.layer_source import Matrix, matrix_of
 from aleator.models.layers.linear import Linear
 from aleator.models.layers.norms import Norm, as_it_is
 from aleator.models.layers.ops import (
@@ -349,11 +349,8 @@ class TritonWeights(LayerWeights):
 
     ops = TritonOps()
 
-    def _planes(self, name: str, n_out: int, n_in: int, bias: bool) -> Planes:
-        return self._on_device(matrix_of(self.weights, self.prefix + name, n_out, n_in, bias))
-
-    def _on_device(self, matrix: ExpertMatrix) -> Planes:
-        stored, bias = matrix
+    def _planes(self, matrix: Matrix) -> Planes:
+        _, stored, bias = matrix
         n_out, n_in = stored.shape
         with warnings.catch_warnings():  # the file's bytes cannot be written, and nobody does
             warnings.filterwarnings("ignore", "The given NumPy array is not writable")
@@ -362,20 +359,7 @@ class TritonWeights(LayerWeights):
         return planes(data, stored.type, n_out, n_in, added, self.device)
 
     def embedding(self, name: str, shape: tuple[int, int]) -> TritonEmbedding:
-        return TritonEmbedding(self._planes(name, *shape, bias=False))
+        return TritonEmbedding(self._planes(matrix_of(self.weights, self.prefix + name, *shape)))
 
-    def matrix(
-        self, names: Sequence[str], n_in: int, n_outs: Sequence[int], *, bias: bool = False
-    ) -> Linear:
-        listed = zip(names, n_outs, strict=True)
-        return TritonLinear([self._planes(name, n_out, n_in, bias) for name, n_out in listed])
-
-    def stacked(self, name: str, n: int, n_in: int, n_out: int) -> list[Linear]:
-        parts = stacked(self, name, n, n_in, n_out)
-        return [TritonLinear([self._on_device((part, None))]) for part in parts]
-
-    def experts(
-        self, names: Sequence[str], n_in: int, n_outs: Sequence[int], *, bias: bool = False
-    ) -> list[Linear]:
-        found = expert_tensors(self, names, n_in, n_outs, bias)
-        return [TritonLinear([self._on_device(each) for each in matrices]) for matrices in found]
+    def product(self, matrices: Sequence[Matrix]) -> Linear:
+        return TritonLinear([self._planes(each) for each in matrices])

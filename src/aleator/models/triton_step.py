@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -25,30 +25,20 @@ Computed = Callable[[], Made]
 """A step on tensors that stay where they are."""
 
 
-class Graph(Protocol):
-    """A step that is made again on the same tensors, by nothing but :meth:`replay`."""
+class Graph:
+    """A step that is made again on the same tensors, here operation by operation."""
 
     def first(self, step: Computed) -> Made:
         """Make the step and keep its operations."""
-        ...
-
-    def replay(self) -> Made:
-        """Make it again; the result is overwritten by the next."""
-        ...
-
-
-class Eager:
-    """No graph: every step asks for its operations one by one."""
-
-    def first(self, step: Computed) -> Made:
         self._step = step
         return step()
 
     def replay(self) -> Made:
+        """Make it again; the result is overwritten by the next."""
         return self._step()
 
 
-class CudaGraph:
+class CudaGraph(Graph):
     """A CUDA graph on the current device.  The first step is made without it, which compiles and loads kernels.
 
     Other threads may use CUDA while it is captured.
@@ -80,7 +70,7 @@ class Graphs:
 
     def new(self) -> Graph:
         """One that has no step yet."""
-        return CudaGraph(self._pool) if self._captures else Eager()
+        return CudaGraph(self._pool) if self._captures else Graph()
 
 
 def _computed(

@@ -43,30 +43,19 @@ def _rows(tensor: Tensor) -> Tensor:
     return tensor if tensor.stride(1) == 1 or tensor.shape[1] == 1 else tensor.contiguous()
 
 
-@torch.library.custom_op("aleator::top_k_top_p_sample", mutates_args=(), device_types="cpu")
-def top_k_top_p_sample(
-    logits: Tensor,
-    top_k: Tensor,
-    top_p: Tensor,
-    q: Tensor | None,
-    min_p: Tensor | None,
-    seeds: Tensor | None,
-    positions: Tensor | None,
-    eps: float,
-    is_need_logits: bool,
-    top_k_guess: int,
-    limit: int,
-    max_vocab: int,
-    input_is_logits: bool,
-    is_need_sample_result: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+SCHEMA = (
+    "(Tensor logits, Tensor top_k, Tensor top_p, Tensor? q, Tensor? min_p, Tensor? seeds, Tensor? positions, "
+    "float eps, bool is_need_logits, SymInt top_k_guess, SymInt limit, SymInt max_vocab, "
+    "bool input_is_logits, bool is_need_sample_result) -> (Tensor, Tensor, Tensor, Tensor)"
+)
+
+
+@torch.library.custom_op(
+    "aleator::top_k_top_p_sample", mutates_args=(), device_types="cpu", schema=SCHEMA
+)
+def top_k_top_p_sample(*given: Any) -> Four:
     """CPU tensors: the native kernel."""
-    call, outputs = _checked(
-        Call(
-            logits, top_k, top_p, q, min_p, seeds, positions, eps, is_need_logits, top_k_guess, limit,
-            max_vocab, input_is_logits, is_need_sample_result,
-        )
-    )  # fmt: skip
+    call, outputs = _checked(Call(*given))
     plain: list[Any] = [given.detach() if isinstance(given, Tensor) else given for given in call]
     host.run(Call(*plain), _asked(outputs), torch.get_num_threads())
     return outputs

@@ -71,10 +71,11 @@ def test_attention_fits(
     shape |= {"KIND": kind, "BYTES": BYTES[kind]}
     fit(
         attention_kernels.score, kind, b.warps, **shape, **strides(kind, 8, dim), DIM=dim, CELLS=b.cells,
-        VARIANTS=kind == "q8_0", CAPPED=kind == "q8_0", LEANS=kind == "q8_0",
+        VARIANTS=kind == "q8_0", CAPPED=kind == "q8_0", **({} if kind == "q8_0" else {"slopes": None}),
     )  # fmt: skip
     weigh = {name: each for name, each in shape.items() if name not in ("KIND", "BYTES")}
-    fit(attention_kernels.weigh, kind, 4, **weigh, SINKS=kind == "q8_0")
+    without = {} if kind == "q8_0" else {"sink_scores": None}
+    fit(attention_kernels.weigh, kind, 4, **weigh, **without)
     mixed = fit(
         attention_kernels.mix,
         kind,
@@ -113,15 +114,15 @@ def test_attention_in_one_launch_fits(
     made = compiled(
         attention_kernels.attend, types, b.warps, 255, exact=False, **shape, **ways,
         KIND=kind, BYTES=BYTES[kind],
-        DIM=dim, CELLS=b.cells, VARIANTS=False, CAPPED=turn > 0, LEANS=False, SINKS=turn > 0, VALUES=dim,
+        DIM=dim, CELLS=b.cells, VARIANTS=False, CAPPED=turn > 0, slopes=None, VALUES=dim,
         VALUE_KIND=kind, VALUE_BYTES=BYTES[kind], CHANNELS=128, TURN=attention._turning(turn),
-        TURN_BACK=attention._turning(turn),
+        TURN_BACK=attention._turning(turn), **({} if turn > 0 else {"sink_scores": None}),
     )  # fmt: skip
     assert spills(made) == 0
 
 
 def test_rotation_and_storage_fit() -> None:
-    fit(rotation._rotate, "f32", 4, PAIRS=64, WIDE=64, BLOCK=8, INTERLEAVED=False, ROWS=False)
+    fit(rotation._rotate, "f32", 4, PAIRS=64, WIDE=64, BLOCK=8, INTERLEAVED=False, rows=None)
     types = {"x": "*fp32", "rows": "i32", "scale": "fp32"}
     made = compiled(rotation._hadamard, types, 4, exact=False, ROWS=8, BLOCK=128, LOG=7)
     assert spills(made) == 0

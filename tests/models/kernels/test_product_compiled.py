@@ -18,10 +18,10 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia import compiler as nvidia
 from triton.compiler import ASTSource
 
+from aleator.models.files.tensor_types import TENSOR_TYPES
 from aleator.models.kernels import product_kernels
 from aleator.models.kernels.floats import EXACT
 from aleator.models.kernels.planes import FORMS
-from aleator.models.kernels.unpacking import UNPACKED
 
 POINTERS = {
     "d": "*fp16", "m": "*fp16", "scale": "*i8", "least": "*i8", "bias": "*fp32", "xd": "*fp32",
@@ -71,7 +71,7 @@ def check(
 
 def of_type(kind: str, **more: Any) -> dict[str, Any]:
     """The constants of a type's kernels."""
-    form, block = FORMS[kind], UNPACKED[kind].elements
+    form, block = FORMS[kind], TENSOR_TYPES[kind].block
     constants = {
         "LOW": form.low, "HIGH": form.high, "OFFSET": form.offset, "TABLE": form.table,
         "GROUP": form.group, "LEAST": form.least, "D_FACTOR": form.d_factor, "BLOCK": block,

@@ -38,23 +38,23 @@ USUAL: dict[str, tuple[Any, int, dict[str, Any]]] = {
     ),
     "few tokens": (
         recurrent._convolve, 4,
-        {"WIDTH": 4, "BIASED": False, "ACTIVATED": True, "TOKENS": 4, "CHANNELS": 64, "SLOTS": 4},
+        {"WIDTH": 4, "bias": None, "ACTIVATED": True, "TOKENS": 4, "CHANNELS": 64, "SLOTS": 4},
     ),
     "many tokens": (
         recurrent._convolve, 4,
-        {"WIDTH": 4, "BIASED": True, "ACTIVATED": True, "TOKENS": 16, "CHANNELS": 32, "SLOTS": 4},
+        {"WIDTH": 4, "ACTIVATED": True, "TOKENS": 16, "CHANNELS": 32, "SLOTS": 4},
     ),
     "groups": (
         recurrent_parts._norm_parts, 8,
-        {"UNIT": False, "WEIGHTS": 2, "GATED": False, "ROWS": 1, "BLOCK": 8192},
+        {"queries": None, "WEIGHTS": 2, "gate": None, "ROWS": 1, "BLOCK": 8192},
     ),
     "units": (
         recurrent_parts._norm_parts, 1,
-        {"UNIT": True, "WEIGHTS": 0, "GATED": False, "ROWS": 1, "BLOCK": 128},
+        {"weight": None, "WEIGHTS": 0, "gate": None, "ROWS": 1, "BLOCK": 128},
     ),
     "gated": (
         recurrent_parts._norm_parts, 1,
-        {"UNIT": False, "WEIGHTS": 1, "GATED": True, "ROWS": 1, "BLOCK": 128},
+        {"queries": None, "WEIGHTS": 1, "ROWS": 1, "BLOCK": 128},
     ),
     "steps": (recurrent_parts._time_step, 4, {"BLOCK": 512}),
     "rates": (recurrent_parts._delta_rates, 4, {"BLOCK": 512}),

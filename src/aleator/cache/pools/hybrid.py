@@ -7,7 +7,7 @@ recurrent states, or both.  A sequence lives in all of them, and an operation ch
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aleator.cache.batches import Cuts, Plan, Tokens
 from aleator.cache.devices import Device
@@ -54,6 +54,13 @@ class HybridBatch:
     def tensors(self) -> CellTensors:
         """The first pool's cells for layers that compute with torch."""
         return self.base.tensors()
+
+
+def parts_of(cells: Any) -> tuple[Any, WindowBatch | None, RecurrentBatch | None]:
+    """A micro-batch's cells of layers that see everything, of those with windows, and states; None: no such."""
+    if isinstance(cells, HybridBatch):
+        return cells.base, cells.window, cells.recurrent
+    return (None, None, cells) if isinstance(cells, RecurrentBatch) else (cells, None, None)
 
 
 class Forgotten(CacheError):

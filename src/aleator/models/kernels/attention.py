@@ -38,24 +38,12 @@ def attend(
     room: torch.Tensor | None = None,
     spare: bool = False,
 ) -> torch.Tensor:
-    """Attention of a micro-batch's queries over the cells that they see.
+    """See :func:`aleator.models.layers.attention.attend`: the cells and the positions are those of ``seen``.
 
-    Args:
-        q: queries, rotated, float32 [T, H, D].
-        keys: the layer's keys; H is a multiple of their heads.
-        values: its values, or the first channels of its keys, see :func:`~aleator.models.kernels.cells.side`.
-        seen: which cells the tokens see.
-        scale: what scores are multiplied by.
-        softcap: scores s become softcap * tanh(s / softcap); 0: as they are.
-        slopes: of ALiBi, float32 [H]; ``seen`` has the positions.
-        sinks: a score of each head that no value goes with, float32 [H].
-        turn: how positions rotate; None: not at all.  Its rows are for ``-seen.deltas``, of raw keys for all
-            positions from 0, with magnitude 1.
-        room: working memory, float32; more than a token needs takes more tokens at once.
-        spare: ``q`` may be changed.
-
-    Returns:
-        float32 [T, H * Dv]; 0 for a token that sees no cell.
+    ``values`` may be the first channels of ``keys``, see :func:`~aleator.models.kernels.cells.side`, and
+    ``slopes``, float32 [H], are ALiBi's.  ``turn`` is how positions rotate (None: not at all); its rows are for
+    ``-seen.deltas``, of raw keys for all positions from 0, with magnitude 1.  ``room``, float32, is working
+    memory; more than a token needs takes more tokens at once.  ``spare``: ``q`` may be changed.
     """
     t, heads, dim = q.shape
     group = heads // keys.heads
@@ -103,29 +91,26 @@ def attend(
         shape = {"HEADS": keys.heads, "GROUP": group, "PADDED": padded, "QUERIES": b.group}
         scored = {
             **shape, "DIM": dim, "KIND": keys.kind, "BYTES": keys.block_bytes, "VARIANTS": variants > 1,
-            "CAPPED": softcap != 0, "LEANS": slopes is not None, "PAIRS": b.pairs, "CELLS": b.cells,
+            "CAPPED": softcap != 0, "PAIRS": b.pairs, "CELLS": b.cells,
         }  # fmt: skip
         index = seen.rows if variants > 1 else cells
-        positions = seen.positions if slopes is not None else cells
-        leans, sunk = slopes if slopes is not None else q, sinks if sinks is not None else q
         if once:
             channels = min(128, triton.next_power_of_2(values.dim))
             kernels.attend[pairs, 1, groups](
                 q, q.stride(0), keys.data, keys.halves, values.data, values.halves, out, room, factors,
-                seen.tokens, seen.cells, cells, index, positions, leans, sunk, *shared,
-                *keys.strides, *values.strides, scale, softcap, **scored, SINKS=sinks is not None,
-                VALUES=values.dim, VALUE_KIND=values.kind, VALUE_BYTES=values.block_bytes, CHANNELS=channels,
+                seen.tokens, seen.cells, cells, index, seen.positions, slopes, sinks, *shared,
+                *keys.strides, *values.strides, scale, softcap, **scored, VALUES=values.dim,
+                VALUE_KIND=values.kind, VALUE_BYTES=values.block_bytes, CHANNELS=channels,
                 TURN=_turning(turned), TURN_BACK=_turning(values.rotation), num_warps=b.warps,
                 maxnreg=255, **EXACT,
             )  # fmt: skip
             return out.view(t, -1)
         kernels.score[pairs, triton.cdiv(seen.longest, b.cells), groups](
-            q, q.stride(0), keys.data, keys.halves, room, seen.tokens, cells, index, positions, leans, 0,
+            q, q.stride(0), keys.data, keys.halves, room, seen.tokens, cells, index, seen.positions, slopes, 0,
             *shared, *keys.strides, scale, softcap, **scored, num_warps=b.warps, **EXACT,
         )  # fmt: skip
         kernels.weigh[pairs, 1, groups](
-            room, factors, seen.tokens, sunk, *shared, **shape,
-            SINKS=sinks is not None, PAIRS=b.pairs, num_warps=4, **EXACT,
+            room, factors, seen.tokens, sinks, *shared, **shape, PAIRS=b.pairs, num_warps=4, **EXACT,
         )  # fmt: skip
         kernels.mix[pairs, triton.cdiv(values.dim, b.channels), groups](
             room, factors, values.data, values.halves, out, seen.tokens, seen.cells,

@@ -35,7 +35,7 @@ def score(
     begin, n_tokens, all, longest, cell_stride, head_stride, stride, scale, softcap,
     HEADS: tl.constexpr, GROUP: tl.constexpr, PADDED: tl.constexpr, QUERIES: tl.constexpr,
     DIM: tl.constexpr, KIND: tl.constexpr, BYTES: tl.constexpr, VARIANTS: tl.constexpr,
-    CAPPED: tl.constexpr, LEANS: tl.constexpr, PAIRS: tl.constexpr, CELLS: tl.constexpr,
+    CAPPED: tl.constexpr, PAIRS: tl.constexpr, CELLS: tl.constexpr,
 ):  # fmt: skip
     """Scores [pairs, longest, PADDED] of CELLS cells, counted from ``from_``: q . key * scale, and so on."""
     from_ += tl.program_id(1) * CELLS
@@ -81,7 +81,7 @@ def score(
         score = tl.reshape(score, (PAIRS, QUERIES, CELLS))
         if CAPPED:
             score = softened(score, softcap)
-        if LEANS:
+        if slopes is not None:
             slope = tl.load(slopes + query, mask=real, other=0.0)
             own = tl.load(tokens + 4 * all + t, mask=alive, other=0)
             far = tl.load(positions + place, mask=seen, other=0) - own[:, None]
@@ -95,7 +95,7 @@ def score(
 def weigh(
     scores, factors, tokens, sink_scores, begin, n_tokens, all, longest,
     HEADS: tl.constexpr, GROUP: tl.constexpr, PADDED: tl.constexpr, QUERIES: tl.constexpr,
-    SINKS: tl.constexpr, PAIRS: tl.constexpr,
+    PAIRS: tl.constexpr,
 ):  # fmt: skip
     """Scores become e^(score - highest); factors [pairs, PADDED] = 1 / their sum, 0 where nothing is seen."""
     pair = tl.program_id(0) * PAIRS + tl.arange(0, PAIRS)
@@ -115,7 +115,7 @@ def weigh(
         tops = tl.where(score > tops, score, tops)
     blind = (n <= 0)[:, None]
     highest = tl.where(blind, 0.0, tl.max(tops, 1))
-    if SINKS:
+    if sink_scores is not None:
         real = alive[:, None] & (member < GROUP)[None, :]
         query = head[:, None] * GROUP + member[None, :]
         sink = tl.load(sink_scores + query, mask=real, other=0.0)
@@ -132,7 +132,7 @@ def weigh(
     total = tl.permute(tl.reshape(total, (PAIRS, 16, QUERIES)), (0, 2, 1))
     total = tl.reshape(total, (PAIRS * QUERIES, 16))
     total = tl.reshape(tree(total, PAIRS * QUERIES), (PAIRS, QUERIES))
-    if SINKS:
+    if sink_scores is not None:
         total += exponential(sink - highest)
     factor = tl.where(blind, 0.0, tl.div_rn(1.0, tl.where(blind, 1.0, total)))
     tl.store(factors + pair[:, None] * PADDED + member[None, :], factor, mask=alive[:, None])
@@ -223,9 +223,9 @@ def attend(
     value_cell, value_head, value_channel, scale, softcap,
     HEADS: tl.constexpr, GROUP: tl.constexpr, PADDED: tl.constexpr, QUERIES: tl.constexpr,
     DIM: tl.constexpr, KIND: tl.constexpr, BYTES: tl.constexpr, VARIANTS: tl.constexpr,
-    CAPPED: tl.constexpr, LEANS: tl.constexpr, PAIRS: tl.constexpr, CELLS: tl.constexpr,
-    SINKS: tl.constexpr, VALUES: tl.constexpr, VALUE_KIND: tl.constexpr, VALUE_BYTES: tl.constexpr,
-    CHANNELS: tl.constexpr, TURN: tl.constexpr, TURN_BACK: tl.constexpr,
+    CAPPED: tl.constexpr, PAIRS: tl.constexpr, CELLS: tl.constexpr, VALUES: tl.constexpr,
+    VALUE_KIND: tl.constexpr, VALUE_BYTES: tl.constexpr, CHANNELS: tl.constexpr, TURN: tl.constexpr,
+    TURN_BACK: tl.constexpr,
 ):  # fmt: skip
     """Scores, weights and values of some pairs, one after the other; the grid's second axis is 1 long.
 
@@ -246,12 +246,12 @@ def attend(
         score(
             q, q_stride, keys, key_halves, scores, tokens, key_cells, index, positions, slopes, from_,
             begin, n_tokens, all, longest, key_cell, key_head, key_channel, scale, softcap,
-            HEADS, GROUP, PADDED, QUERIES, DIM, KIND, BYTES, VARIANTS, CAPPED, LEANS, PAIRS, CELLS,
+            HEADS, GROUP, PADDED, QUERIES, DIM, KIND, BYTES, VARIANTS, CAPPED, PAIRS, CELLS,
         )  # fmt: skip
     tl.debug_barrier()
     weigh(
         scores, factors, tokens, sink_scores, begin, n_tokens, all, longest,
-        HEADS, GROUP, PADDED, QUERIES, SINKS, PAIRS,
+        HEADS, GROUP, PADDED, QUERIES, PAIRS,
     )  # fmt: skip
     tl.debug_barrier()
     for from_ in range(0, VALUES, CHANNELS):

@@ -251,7 +251,7 @@ def activated(x, up, table, inside, KIND: tl.constexpr):
 @triton.jit(do_not_specialize=["cap", "scale"])
 def _activate(
     GATE, UP, TABLE, OUT, total, gate_stride, up_stride, out_stride, cap, scale,
-    N: tl.constexpr, KIND: tl.constexpr, MULTIPLIES: tl.constexpr, BLOCK: tl.constexpr,
+    N: tl.constexpr, KIND: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """An activation of each number, times another; rows lie ``*_stride`` apart."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -259,7 +259,7 @@ def _activate(
     row, col = at // N, at % N
     x = tl.load(GATE + row * gate_stride + col, mask=inside, other=0.0)
     up = tl.full([BLOCK], 1.0, tl.float32)
-    if MULTIPLIES:
+    if UP is not None:
         up = tl.load(UP + row * up_stride + col, mask=inside, other=0.0)
     if KIND == "soften":
         y = softened(x * scale, cap)
@@ -296,13 +296,12 @@ def activate(
     if gate.numel() == 0:
         return out
     rows, made = gate.flatten(0, -2) if gate.dim() > 1 else gate[None], out.view(-1, n)
-    others = rows if up is None else up.flatten(0, -2) if up.dim() > 1 else up[None]
+    others = up if up is None else up.flatten(0, -2) if up.dim() > 1 else up[None]
     block = elements_at_once(gate)
     _activate[(triton.cdiv(rows.numel(), block),)](
-        rows, others, gelu_table(gate.device) if kind == "gelu_rounded" else rows, made,
-        rows.numel(), rows.stride(0), others.stride(0), made.stride(0),
-        cap, scale,
-        N=n, KIND=kind, MULTIPLIES=up is not None, BLOCK=block, num_warps=4, **EXACT,
+        rows, others, gelu_table(gate.device) if kind == "gelu_rounded" else None, made,
+        rows.numel(), rows.stride(0), 0 if others is None else others.stride(0), made.stride(0), cap, scale,
+        N=n, KIND=kind, BLOCK=block, num_warps=4, **EXACT,
     )  # fmt: skip
     return out
 

@@ -23,7 +23,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from aleator.models.kernels.unpacking import UNPACKED, Unpacked
+from aleator.models.files.tensor_types import TENSOR_TYPES
+from aleator.models.kernels.unpacking import APART, Unpacked
 
 Tensor = torch.Tensor
 
@@ -101,7 +102,7 @@ class Planes:
     @property
     def block(self) -> int:
         """Elements of a block: 32 or 256; 1 of a float type."""
-        return UNPACKED[self.type].elements if self.type in UNPACKED else 1
+        return TENSOR_TYPES[self.type].block
 
     @property
     def tensors(self) -> dict[str, Tensor]:
@@ -180,8 +181,8 @@ def _laid_out(rows: Tensor, type: str, n_in: int) -> dict[str, Tensor]:
     """The planes of some rows, uint8 [n, row bytes]."""
     if type in FLOATS:
         return {"low": _by_lanes(rows.contiguous().view(FLOATS[type]))}
-    unpack = UNPACKED[type]
-    return _packed(FORMS[type], unpack.apart(rows.reshape(-1, unpack.size)), len(rows), n_in)
+    blocks = rows.reshape(-1, TENSOR_TYPES[type].size)
+    return _packed(FORMS[type], APART[type](blocks), len(rows), n_in)
 
 
 def _by_lanes(rows: Tensor) -> Tensor:

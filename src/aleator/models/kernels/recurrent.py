@@ -22,18 +22,9 @@ def convolve(
     runs: Runs,
     activated: bool,
 ) -> torch.Tensor:
-    """Each channel's latest values, weighted; keeps them for the tokens to come.
+    """See :func:`aleator.models.layers.scans.convolve`; ``kept`` is float32 [rows, C, width - 1], oldest first.
 
-    Args:
-        x: float32 [T, C], rows of any stride.
-        weight: float32 [C, width], oldest first.
-        bias: float32 [C]; None: 0.
-        kept: float32 [rows, C, width - 1], oldest first; changed.
-        runs: those of the micro-batch.
-        activated: whether SiLU follows.
-
-    Returns:
-        float32 [T, C].
+    Rows of ``x`` have any stride.
     """
     (t, n), width = x.shape, weight.shape[1]
     y = torch.empty((t, n), dtype=torch.float32, device=x.device)
@@ -42,9 +33,8 @@ def convolve(
     tokens = max(4 if t <= 64 else 16, slots)
     channels = _block(n, max(4, min(64, 2048 // (tokens * slots))), x)
     _convolve[(triton.cdiv(n, channels), len(runs.sources))](
-        x, weight, weight if bias is None else bias, kept, y, runs, x.stride(0), n,
-        WIDTH=width, BIASED=bias is not None, ACTIVATED=activated, TOKENS=tokens, CHANNELS=channels,
-        SLOTS=slots, num_warps=4, **EXACT,
+        x, weight, bias, kept, y, runs, x.stride(0), n,
+        WIDTH=width, ACTIVATED=activated, TOKENS=tokens, CHANNELS=channels, SLOTS=slots, num_warps=4, **EXACT,
     )  # fmt: skip
     return y
 
@@ -65,7 +55,7 @@ def _values(
 @triton.jit
 def _convolve(
     x, weight, bias, kept, y, runs, stride, n,
-    WIDTH: tl.constexpr, BIASED: tl.constexpr, ACTIVATED: tl.constexpr,
+    WIDTH: tl.constexpr, ACTIVATED: tl.constexpr,
     TOKENS: tl.constexpr, CHANNELS: tl.constexpr, SLOTS: tl.constexpr,
 ):  # fmt: skip
     BEFORE: tl.constexpr = WIDTH - 1
@@ -91,7 +81,7 @@ def _convolve(
                 w = tl.load(weight + channel * WIDTH + k, mask=inside, other=0.0)
                 total = tl.fma(value, w, total)
             added = 0.0  # which of -0 makes +0
-            if BIASED:
+            if bias is not None:
                 added = tl.load(bias + channel, mask=inside, other=0.0)
             total = total + added
             if ACTIVATED:
@@ -282,20 +272,10 @@ def delta_rule(
     runs: Runs,
     tiled: bool,
 ) -> torch.Tensor:
-    """S = decay S + beta (v - decay S k) k^T, y = S q.
+    """See :func:`aleator.models.layers.scans.delta_rule`, of all runs; ``kept`` is S, [rows, H * Dv, D].
 
-    Args:
-        q: float32 [T, key heads, D], as k and v with rows of any stride.
-        k: [T, key heads, D].
-        v: [T, H, Dv].
-        beta: [T, H].
-        decay: [T, H].
-        kept: S, [rows, H * Dv, D]; changed.
-        runs: those of the micro-batch.
-        tiled: value head h goes with key head h modulo their number; otherwise neighbours share one.
-
-    Returns:
-        float32 [T, H, Dv].
+    There may be fewer heads of queries and keys: ``tiled``: value head h goes with key head h modulo their
+    number, otherwise neighbours share one.  Rows have any stride.
     """
     (t, heads, dim_v), (key_heads, dim) = v.shape, q.shape[1:]
     y = torch.empty((t, heads, dim_v), dtype=torch.float32, device=v.device)

@@ -116,11 +116,8 @@ def _normalised(
     block = max(16, triton.next_power_of_2(size))
     rows = min(64, triton.next_power_of_2(t)) if x.device.type == "cpu" else 1
     _norm_parts[(triton.cdiv(t, rows), n // size)](
-        x, x if weight is None else weight, x if gate is None else gate, y,
-        x.stride(0), x.stride(0) if gate is None else gate.stride(0), t, n, size, eps,
-        0 if queries is None else queries, UNIT=queries is not None, WEIGHTS=weights,
-        GATED=gate is not None, ROWS=rows, BLOCK=block, num_warps=min(8, max(1, block // 512)),
-        **EXACT,
+        x, weight, gate, y, x.stride(0), 0 if gate is None else gate.stride(0), t, n, size, eps, queries,
+        WEIGHTS=weights, ROWS=rows, BLOCK=block, num_warps=min(8, max(1, block // 512)), **EXACT,
     )  # fmt: skip
     return y
 
@@ -128,8 +125,7 @@ def _normalised(
 @triton.jit
 def _norm_parts(
     x, weight, gate, y, x_row, gate_row, t, n, size, eps, queries,
-    UNIT: tl.constexpr, WEIGHTS: tl.constexpr, GATED: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    WEIGHTS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     part = tl.program_id(1)
@@ -150,7 +146,7 @@ def _norm_parts(
             total = tl.fma(some, some, total)
     squares = tree(total, ROWS)
     above = 1.0 + tl.zeros_like(squares)
-    if UNIT:
+    if queries is not None:
         if part < queries:
             above = tl.div_rn(above, tl.sqrt_rn(tl.cast(size, tl.float32)))
     else:
@@ -161,7 +157,7 @@ def _norm_parts(
         value = value * tl.load(weight + element, mask=used, other=0.0)[None, :]
     if WEIGHTS == 2:
         value = value * tl.load(weight + begin + element, mask=used, other=0.0)[None, :]
-    if GATED:
+    if gate is not None:
         z = tl.load(
             gate + (row * gate_row + begin)[:, None] + element[None, :], mask=inside, other=0.0
         )

@@ -55,22 +55,9 @@ def rotate(
     wide = triton.next_power_of_2(pairs)
     block = max(1, (1 << 14 if INTERPRETED else 512) // wide)
     _rotate[(triton.cdiv(t * heads, block),)](
-        x,
-        by.angles,
-        x if rows is None else rows,
-        t * heads,
-        heads,
-        x.stride(0),
-        x.stride(1),
-        by.offset,
-        every,
-        PAIRS=pairs,
-        WIDE=wide,
-        BLOCK=block,
-        INTERLEAVED=by.interleaved,
-        ROWS=rows is not None,
-        **EXACT,
-    )
+        x, by.angles, rows, t * heads, heads, x.stride(0), x.stride(1), by.offset, every,
+        PAIRS=pairs, WIDE=wide, BLOCK=block, INTERLEAVED=by.interleaved, **EXACT,
+    )  # fmt: skip
     return x
 
 
@@ -97,7 +84,6 @@ def turn_pairs(x, angles, here, PAIRS: tl.constexpr, WIDE: tl.constexpr, INTERLE
 def _rotate(
     x, angles, rows, n, heads, t_stride, h_stride, offset, every,
     PAIRS: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr, INTERLEAVED: tl.constexpr,
-    ROWS: tl.constexpr,
 ):  # fmt: skip
     """``BLOCK`` heads, of all tokens; each thread has both channels of its pairs."""
     row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -105,7 +91,7 @@ def _rotate(
     here = (row < n)[:, None] & (pair < PAIRS)[None, :]
     t = row // heads
     at = t.to(tl.int64) * t_stride + (row - t * heads) * h_stride + offset
-    if ROWS:
+    if rows is not None:
         turned = tl.load(rows + t // every, mask=row < n, other=0).to(tl.int64)
     else:
         turned = (t // every).to(tl.int64)

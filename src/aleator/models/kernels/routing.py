@@ -96,7 +96,7 @@ def _route(
     LOGITS, BIAS, SCALES, SHARED, CHOSEN, WEIGHTS, SHARED_WEIGHT, n_rows, stride, scale,
     N: tl.constexpr, N_USED: tl.constexpr, SIZE: tl.constexpr, USED_SIZE: tl.constexpr, ROWS: tl.constexpr,
     N_GROUPS: tl.constexpr, GROUPS_SIZE: tl.constexpr, N_BEST: tl.constexpr, N_GROUPS_USED: tl.constexpr,
-    SCORES: tl.constexpr, NORMALISED: tl.constexpr, BIASED: tl.constexpr, SCALED: tl.constexpr,
+    SCORES: tl.constexpr, NORMALISED: tl.constexpr,
 ):  # fmt: skip
     """The N_USED experts of each row of logits, best first, and their weights; of SHARED, as far apart, the
     sigmoid.
@@ -111,7 +111,7 @@ def _route(
     elif SCORES == "sigmoid":
         scores = sigmoid(scores)
     keys = scores
-    if BIASED:
+    if BIAS is not None:
         keys = scores + tl.load(BIAS + number, mask=inside, other=0.0)
     ranks = _ranks(keys, number, inside)
     if N_GROUPS > 1:
@@ -138,7 +138,7 @@ def _route(
         total = tl.where(total < LEAST_SUM, LEAST_SUM, total)
         weights = tl.div_rn(weights, tl.broadcast_to(total, (ROWS, USED_SIZE)))
     weights = weights * scale
-    if SCALED:
+    if SCALES is not None:
         weights = weights * tl.load(SCALES + chosen, mask=there & used, other=0.0)
     at = row * N_USED + place
     tl.store(CHOSEN + at, chosen, mask=there & used)
@@ -155,19 +155,10 @@ def route(
     scales: torch.Tensor | None = None,
     shared: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """Which experts tokens go through, and with what weights.
+    """Experts int32 [T, n_used] and their weights, see :func:`~aleator.models.layers.routing.route`.
 
-    Args:
-        logits: of the router, float32 [T, experts], neighbouring in a row.
-        config: how experts are chosen.
-        choice_bias: float32 [experts], added to the scores for the choice alone.
-        scales: float32 [experts] that weights are multiplied by.
-        shared: the products of rows with the shared expert's vector, float32 [T], rows as far apart as those of
-            ``logits``; None: there are none.
-
-    Returns:
-        Experts int32 [T, n_used], best first, of equal ones the first, NaN as -inf; their weights,
-        float32 [T, n_used]; the sigmoids of ``shared``, float32 [T].
+    NaN is chosen as -inf is.  ``scales`` [experts] multiply the weights; the third result is the sigmoids of
+    ``shared`` [T], whose rows are as far apart as those of ``logits``.
     """
     n_rows, n = logits.shape
     chosen = torch.empty(n_rows, config.n_used, dtype=torch.int32, device=logits.device)
@@ -180,15 +171,13 @@ def route(
     size = max(triton.next_power_of_2(n), 16)
     at_once = rows_at_once(logits, n_rows, 1)
     _route[(triton.cdiv(n_rows, at_once),)](
-        logits, logits if choice_bias is None else choice_bias, logits if scales is None else scales,
-        shared, chosen, weights, shared_weight, n_rows, logits.stride(0), config.scale,
+        logits, choice_bias, scales, shared, chosen, weights, shared_weight, n_rows, logits.stride(0),
+        config.scale,
         N=n, N_USED=config.n_used, SIZE=size, ROWS=at_once,
         USED_SIZE=max(triton.next_power_of_2(config.n_used), 16),
         N_GROUPS=config.n_groups, GROUPS_SIZE=triton.next_power_of_2(config.n_groups),
         N_BEST=config.n_group_best, N_GROUPS_USED=config.n_groups_used,
-        SCORES=config.scores, NORMALISED=config.normalised,
-        BIASED=choice_bias is not None, SCALED=scales is not None,
-        num_warps=max(1, size // 512), **EXACT,
+        SCORES=config.scores, NORMALISED=config.normalised, num_warps=max(1, size // 512), **EXACT,
     )  # fmt: skip
     return chosen, weights, shared_weight
 
@@ -197,7 +186,6 @@ def route(
 def _combine(
     GIVEN, WEIGHTS, SHARED, SHARED_WEIGHT, OUT, n_rows,
     N: tl.constexpr, N_USED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    WEIGHED: tl.constexpr, HAS_SHARED: tl.constexpr, SHARED_WEIGHED: tl.constexpr,
 ):  # fmt: skip
     """BLOCK columns of the weighted sum of N_USED outputs, and of the shared one."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -208,12 +196,12 @@ def _combine(
     y = tl.zeros([ROWS, BLOCK], tl.float32)
     for k in tl.range(0, N_USED, loop_unroll_factor=8):
         choice = row * N_USED + k
-        if WEIGHED:
+        if WEIGHTS is not None:
             weight = tl.load(WEIGHTS + choice, mask=there, other=0.0)
         y = tl.fma(weight, tl.load(GIVEN + choice * N + cols, mask=inside, other=0.0), y)
-    if HAS_SHARED:
+    if SHARED is not None:
         weight = tl.full([ROWS, 1], 1.0, tl.float32)
-        if SHARED_WEIGHED:
+        if SHARED_WEIGHT is not None:
             weight = tl.load(SHARED_WEIGHT + row, mask=there, other=0.0)
         y = tl.fma(weight, tl.load(SHARED + row * N + cols, mask=inside, other=0.0), y)
     tl.store(OUT + row * N + cols, y, mask=inside)
@@ -225,17 +213,7 @@ def combine(
     shared: torch.Tensor | None = None,
     shared_weight: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """What experts give, best first, then the shared expert, added by fused multiply-adds from 0.
-
-    Args:
-        given: float32 [T, n_used, n], contiguous.
-        weights: float32 [T, n_used], contiguous; None: 1, where experts took weighted inputs.
-        shared: what the shared expert gives, float32 [T, n], contiguous; None: there is none.
-        shared_weight: its weights, float32 [T]; None: 1.
-
-    Returns:
-        float32 [T, n].
-    """
+    """See :meth:`TorchOps.combine`: of contiguous float32, added by fused multiply-adds from 0."""
     n_rows, n_used, n = given.shape
     out = torch.empty(n_rows, n, dtype=given.dtype, device=given.device)
     if out.numel() == 0:
@@ -243,11 +221,8 @@ def combine(
     at_once = rows_at_once(out, n_rows, 1)
     block = min(triton.next_power_of_2(n), 1024 if out.is_cpu else 512)
     _combine[(triton.cdiv(n_rows, at_once), triton.cdiv(n, block))](
-        given, given if weights is None else weights, given if shared is None else shared,
-        given if shared_weight is None else shared_weight, out, n_rows,
-        N=n, N_USED=n_used, ROWS=at_once, BLOCK=block,
-        WEIGHED=weights is not None, HAS_SHARED=shared is not None,
-        SHARED_WEIGHED=shared_weight is not None, num_warps=4, **EXACT,
+        given, weights, shared, shared_weight, out, n_rows,
+        N=n, N_USED=n_used, ROWS=at_once, BLOCK=block, num_warps=4, **EXACT,
     )  # fmt: skip
     return out
 
@@ -264,15 +239,7 @@ def _sigmoid_of_dot(
 
 
 def sigmoid_of_dot(x: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
-    """The shared expert's weights: the sigmoid of each row's product with a vector.
-
-    Args:
-        x: float32 [T, n], neighbouring in a row.
-        vector: float32 [n].
-
-    Returns:
-        float32 [T].
-    """
+    """The shared expert's weights, see :meth:`TorchOps.weighed`."""
     n_rows, n = x.shape
     out = torch.empty(n_rows, dtype=x.dtype, device=x.device)
     if n_rows:

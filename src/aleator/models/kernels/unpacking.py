@@ -72,34 +72,6 @@ def _words(data: Tensor, size: int) -> Tensor:
     return words
 
 
-def _q8_0(b: Tensor) -> Unpacked:
-    return Unpacked(b[:, 2:], b[:, :2])
-
-
-def _q4_0(b: Tensor) -> Unpacked:
-    return Unpacked(_nibbles(b[:, 2:]), b[:, :2])
-
-
-def _q4_1(b: Tensor) -> Unpacked:
-    return Unpacked(_nibbles(b[:, 4:]), b[:, :2], b[:, 2:4])
-
-
-def _q5_0(b: Tensor) -> Unpacked:
-    return Unpacked(_nibbles(b[:, 6:]) | _bits(b[:, 2:6]) << 4, b[:, :2])
-
-
-def _q5_1(b: Tensor) -> Unpacked:
-    return Unpacked(_nibbles(b[:, 8:]) | _bits(b[:, 4:8]) << 4, b[:, :2], b[:, 2:4])
-
-
-def _mxfp4(b: Tensor) -> Unpacked:
-    return Unpacked(_nibbles(b[:, 1:]), b[:, :1])
-
-
-def _q2_k(b: Tensor) -> Unpacked:
-    return Unpacked(_two_bits(b[:, 16:80]), b[:, 80:82], b[:, 82:84], b[:, :16])
-
-
 def _q3_k(b: Tensor) -> Unpacked:
     low = _nibbles(b[:, 96:104])
     high = _shifted(b[:, 104:108], [0, 2, 4, 6], 3).transpose(1, 2).reshape(-1, 16)
@@ -107,20 +79,12 @@ def _q3_k(b: Tensor) -> Unpacked:
     return Unpacked(_two_bits(b[:, 32:96]) | _by_bit(b[:, :32]) << 2, b[:, 108:110], None, scale)
 
 
-def _six_bits(p: Tensor) -> tuple[Tensor, Tensor]:
-    """12 bytes -> eight scales and eight least values, each for two groups."""
-    first, second, third = p[:, :4], p[:, 4:8], p[:, 8:]
+def _least_too(b: Tensor, u: Tensor) -> Unpacked:
+    """Q4_K's and Q5_K's blocks: 12 bytes are eight scales and eight least values, each for two groups."""
+    first, second, third = b[:, 4:8], b[:, 8:12], b[:, 12:16]
     scale = torch.cat((first & 63, third & 15 | first >> 6 << 4), 1)
-    return scale, torch.cat((second & 63, third >> 4 | second >> 6 << 4), 1)
-
-
-def _q4_k(b: Tensor) -> Unpacked:
-    return Unpacked(_nibbles_of(b[:, 16:], 32), b[:, :2], b[:, 2:4], *_six_bits(b[:, 4:16]))
-
-
-def _q5_k(b: Tensor) -> Unpacked:
-    u = _nibbles_of(b[:, 48:], 32) | _by_bit(b[:, 16:48]) << 4
-    return Unpacked(u, b[:, :2], b[:, 2:4], *_six_bits(b[:, 4:16]))
+    least = torch.cat((second & 63, third >> 4 | second >> 6 << 4), 1)
+    return Unpacked(u, b[:, :2], b[:, 2:4], scale, least)
 
 
 def _q6_k(b: Tensor) -> Unpacked:
@@ -224,40 +188,28 @@ def _tq1_0(b: Tensor) -> Unpacked:
     return Unpacked(torch.cat(parts, 1), b[:, 52:54])
 
 
-def _tq2_0(b: Tensor) -> Unpacked:
-    return Unpacked(_two_bits(b[:, :64]), b[:, 64:66])
-
-
-class Layout(NamedTuple):
-    """A type of blocks: elements of one, its bytes, and what takes blocks apart."""
-
-    elements: int
-    size: int
-    apart: Callable[[Tensor], Unpacked]
-
-
-UNPACKED = {
-    "Q8_0": Layout(32, 34, _q8_0),
-    "Q4_0": Layout(32, 18, _q4_0),
-    "Q4_1": Layout(32, 20, _q4_1),
-    "Q5_0": Layout(32, 22, _q5_0),
-    "Q5_1": Layout(32, 24, _q5_1),
-    "IQ4_NL": Layout(32, 18, _q4_0),
-    "MXFP4": Layout(32, 17, _mxfp4),
-    "Q2_K": Layout(256, 84, _q2_k),
-    "Q3_K": Layout(256, 110, _q3_k),
-    "Q4_K": Layout(256, 144, _q4_k),
-    "Q5_K": Layout(256, 176, _q5_k),
-    "Q6_K": Layout(256, 210, _q6_k),
-    "IQ4_XS": Layout(256, 136, _iq4_xs),
-    "IQ2_XXS": Layout(256, 66, _iq2_xxs),
-    "IQ2_XS": Layout(256, 74, _iq2_xs),
-    "IQ2_S": Layout(256, 82, _iq2_s),
-    "IQ3_XXS": Layout(256, 98, _iq3_xxs),
-    "IQ3_S": Layout(256, 110, _iq3_s),
-    "IQ1_S": Layout(256, 50, _iq1_s),
-    "IQ1_M": Layout(256, 56, _iq1_m),
-    "TQ1_0": Layout(256, 54, _tq1_0),
-    "TQ2_0": Layout(256, 66, _tq2_0),
+APART: dict[str, Callable[[Tensor], Unpacked]] = {
+    "Q8_0": lambda b: Unpacked(b[:, 2:], b[:, :2]),
+    "Q4_0": lambda b: Unpacked(_nibbles(b[:, 2:]), b[:, :2]),
+    "Q4_1": lambda b: Unpacked(_nibbles(b[:, 4:]), b[:, :2], b[:, 2:4]),
+    "Q5_0": lambda b: Unpacked(_nibbles(b[:, 6:]) | _bits(b[:, 2:6]) << 4, b[:, :2]),
+    "Q5_1": lambda b: Unpacked(_nibbles(b[:, 8:]) | _bits(b[:, 4:8]) << 4, b[:, :2], b[:, 2:4]),
+    "IQ4_NL": lambda b: Unpacked(_nibbles(b[:, 2:]), b[:, :2]),
+    "MXFP4": lambda b: Unpacked(_nibbles(b[:, 1:]), b[:, :1]),
+    "Q2_K": lambda b: Unpacked(_two_bits(b[:, 16:80]), b[:, 80:82], b[:, 82:84], b[:, :16]),
+    "Q3_K": _q3_k,
+    "Q4_K": lambda b: _least_too(b, _nibbles_of(b[:, 16:], 32)),
+    "Q5_K": lambda b: _least_too(b, _nibbles_of(b[:, 48:], 32) | _by_bit(b[:, 16:48]) << 4),
+    "Q6_K": _q6_k,
+    "IQ4_XS": _iq4_xs,
+    "IQ2_XXS": _iq2_xxs,
+    "IQ2_XS": _iq2_xs,
+    "IQ2_S": _iq2_s,
+    "IQ3_XXS": _iq3_xxs,
+    "IQ3_S": _iq3_s,
+    "IQ1_S": _iq1_s,
+    "IQ1_M": _iq1_m,
+    "TQ1_0": _tq1_0,
+    "TQ2_0": lambda b: Unpacked(_two_bits(b[:, :64]), b[:, 64:66]),
 }
-"""The layout of each type."""
+"""What takes blocks apart, uint8 [B, bytes of a block], by their type."""

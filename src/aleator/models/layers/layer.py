@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from aleator.models.layers.expert_tensors import expert_tensors, stacked
-from aleator.models.layers.layer_source import LayerSource
-from aleator.models.layers.linear import (
-    Embedding,
-    Linear,
-    embedding,
-    expert_linear,
-    linear,
-    parameter,
-)
+from aleator.models.layers.layer_source import LayerSource, Matrix
+from aleator.models.layers.linear import Embedding, Linear, as_stored, linear, read_rows, tensor
 from aleator.models.layers.ops import TORCH, TorchOps
 from aleator.models.layers.passes import Pass
+from aleator.models.layers.stored import stored_weight
 
 if TYPE_CHECKING:
     from aleator.models.weights import Weights
@@ -59,8 +53,9 @@ class LayerWeights(LayerSource[Linear, torch.Tensor]):
         self.device, self.dtype = device, dtype
 
     def values(self, name: str, *shape: int, exact: bool = False) -> torch.Tensor:
-        kind = torch.float32 if exact else self.dtype
-        return parameter(self.weights, self.prefix + name, shape, self.device, kind)
+        name = self.prefix + name
+        self.weights.expect(name, shape)
+        return tensor(self.weights, name, torch.float32 if exact else self.dtype).to(self.device)
 
     def flat(self, name: str, n: int) -> torch.Tensor:
         return self.values(name, *self.expect_size(name, n), exact=True).reshape(-1)
@@ -76,22 +71,9 @@ class LayerWeights(LayerSource[Linear, torch.Tensor]):
 
     def embedding(self, name: str, shape: tuple[int, int]) -> Embedding:
         """The embedding ``name``, of ``shape`` [n_vocab, n_embd]."""
-        return embedding(self.weights, shape, self.device, self.dtype, name)
+        if as_stored(self.device, self.dtype):
+            return partial(read_rows, stored_weight(self.weights, self.prefix + name, *shape))
+        return partial(self.values(f"{name}.weight", *shape).index_select, 0)
 
-    def matrix(
-        self, names: Sequence[str], n_in: int, n_outs: Sequence[int], *, bias: bool = False
-    ) -> Linear:
-        """See :class:`LayerSource`; one product for all, see :func:`~aleator.models.layers.linear.linear`."""
-        listed = [self.prefix + name for name in names]
-        return linear(self.weights, listed, n_in, n_outs, self.device, self.dtype, bias=bias)
-
-    def stacked(self, name: str, n: int, n_in: int, n_out: int) -> list[Linear]:
-        parts = stacked(self, name, n, n_in, n_out)
-        return [expert_linear([(part, None)], self.device, self.dtype) for part in parts]
-
-    def experts(
-        self, names: Sequence[str], n_in: int, n_outs: Sequence[int], *, bias: bool = False
-    ) -> list[Linear]:
-        """See :class:`LayerSource`; those of one expert are one product."""
-        found = expert_tensors(self, names, n_in, n_outs, bias)
-        return [expert_linear(matrices, self.device, self.dtype) for matrices in found]
+    def product(self, matrices: Sequence[Matrix]) -> Linear:
+        return linear(self.weights, matrices, self.device, self.dtype)

@@ -7,16 +7,49 @@ PyTorch modules and tensors (:mod:`aleator.models.layers.layer`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+
+import numpy as np
+
+from aleator.core.arrays import Floats
+from aleator.core.errors import UnsupportedModel
+from aleator.models.files.tensor_types import StoredTensor
 
 if TYPE_CHECKING:
     from aleator.models.weights import Weights
+
+GATE_UP = ["ffn_gate", "ffn_up"]
 
 M = TypeVar("M")
 """What multiplies with one or more matrices that have the same input."""
 V = TypeVar("V")
 """A vector or a small table of float32."""
+
+
+class Matrix(NamedTuple):
+    """A matrix [n_out, n_in] as the file stores it, unread."""
+
+    name: str  # of its tensor
+    stored: StoredTensor
+    bias: Floats | None  # float32 [n_out], if there is one
+
+
+def matrix_of(
+    weights: Weights, name: str, n_out: int, n_in: int, bias: bool = False, seldom: bool = False
+) -> Matrix:
+    """The matrix ``name.weight`` of the file, and ``name.bias`` if it exists or must.
+
+    What lies behind a file's first bytes is looked at for NaN later (:mod:`aleator.models.finite_check`), what
+    is ``seldom`` used where rows of logits are not finite.
+    """
+    tensor, own = f"{name}.weight", f"{name}.bias"
+    weights.expect(tensor, (n_out, n_in))
+    weights.check.add(tensor, seldom)
+    if bias or own in weights:
+        weights.expect(own, (n_out,))
+        return Matrix(tensor, weights.stored(tensor), weights.floats(own))
+    return Matrix(tensor, weights.stored(tensor), None)
 
 
 class LayerSource(ABC, Generic[M, V]):
@@ -69,6 +102,9 @@ class LayerSource(ABC, Generic[M, V]):
         """The weights of a norm of n numbers that has none in the file."""
 
     @abstractmethod
+    def product(self, matrices: Sequence[Matrix]) -> M:
+        """What multiplies with matrices that have the same input."""
+
     def matrix(
         self, names: Sequence[str], n_in: int, n_outs: Sequence[int], *, bias: bool = False
     ) -> M:
@@ -76,6 +112,8 @@ class LayerSource(ABC, Generic[M, V]):
 
         ``bias``: every ``name.bias`` must exist; one that exists is used in any case.
         """
+        listed = [(self.prefix + name, n) for name, n in zip(names, n_outs, strict=True)]
+        return self.product([matrix_of(self.weights, name, n, n_in, bias) for name, n in listed])
 
     @abstractmethod
     def with_bias(self, weight: V, bias: V | None) -> V:
@@ -92,16 +130,75 @@ class LayerSource(ABC, Generic[M, V]):
         bias = self.values(f"{name}.bias", *sizes) if f"{name}.bias" in self else None
         return self.with_bias(weight, bias)
 
-    @abstractmethod
     def stacked(self, name: str, n: int, n_in: int, n_out: int) -> list[M]:
         """The matrices [n_out, n_in] of one tensor ``name.weight`` [n, n_out, n_in]."""
+        return [self.product([each]) for each in self._stack(name, n, n_in, n_out)]
 
-    @abstractmethod
     def experts(
         self, names: Sequence[str], n_in: int, n_outs: Sequence[int], *, bias: bool = False
     ) -> list[M]:
         """The matrices of each expert, as :meth:`matrix` gives those of a layer.
 
         Those of all experts are in ``name_exps.weight`` [experts, n_out, n_in], those of one in
-        ``name.expert.weight``; gate and up may be one tensor, ``ffn_gate_up_exps.weight``.
+        ``name.expert.weight``; gate and up may be one tensor, ``ffn_gate_up_exps.weight``.  What no token goes
+        through stays on disk.
         """
+        if self.config.experts is None:
+            raise UnsupportedModel("a layer with experts in a model without them")
+        n = self.config.experts.n_experts
+        if list(names) == GATE_UP and "ffn_gate_up_exps.weight" in self:
+            both = self._stack("ffn_gate_up_exps", n, n_in, sum(n_outs), bias, seldom=True)
+            return [self.product(_divided(each, n_outs)) for each in both]
+        columns: list[list[Matrix]] = []
+        for name, n_out in zip(names, n_outs, strict=True):
+            if f"{name}_exps.weight" in self or f"{name}.0.weight" not in self:
+                columns.append(self._stack(f"{name}_exps", n, n_in, n_out, bias, seldom=True))
+            else:
+                each = [f"{self.prefix}{name}.{expert}" for expert in range(n)]
+                apart = [matrix_of(self.weights, own, n_out, n_in, seldom=True) for own in each]
+                columns.append(apart)
+        return [self.product(matrices) for matrices in zip(*columns, strict=True)]
+
+    def _stack(
+        self, name: str, n: int, n_in: int, n_out: int, bias: bool = False, seldom: bool = False
+    ) -> list[Matrix]:
+        """Those of one tensor; see :func:`matrix_of`."""
+        weights, tensor = self.weights, f"{self.prefix}{name}.weight"
+        weights.expect(tensor, (n, n_out, n_in))
+        weights.check.add(tensor, seldom)
+        stored, own = weights.stored(tensor), f"{self.prefix}{name}.bias"
+        biases: Iterable[Floats | None] = [None] * n
+        if bias or own in weights:
+            weights.expect(own, (n, n_out))
+            biases = weights.floats(own)
+        return [
+            Matrix(tensor, StoredTensor(stored.type, (n_out, n_in), part), added)
+            for part, added in zip(stored.data.reshape(n, -1), biases, strict=True)
+        ]
+
+
+def _divided(matrix: Matrix, n_outs: Sequence[int]) -> list[Matrix]:
+    """The rows of a matrix as several."""
+    name, stored, bias = matrix
+    ends = np.cumsum(n_outs)[:-1]
+    parts = np.split(stored.data.reshape(sum(n_outs), -1), ends)
+    biases = [None] * len(parts) if bias is None else np.split(bias, ends)
+    return [
+        Matrix(name, StoredTensor(stored.type, (len(part), stored.shape[1]), part.reshape(-1)), own)
+        for part, own in zip(parts, biases, strict=True)
+    ]
+
+
+def mixed_experts(weights: Weights) -> str:
+    """The first tensor of an expert that is stored otherwise than the other experts'; "": none."""
+    experts = weights.config.experts
+    if experts is None:
+        return ""
+    for layer in range(weights.config.n_layers):
+        for name in (*GATE_UP, "ffn_down"):
+            first = f"blk.{layer}.{name}.0.weight"
+            for expert in range(1, experts.n_experts if first in weights else 0):
+                own = f"blk.{layer}.{name}.{expert}.weight"
+                if own in weights and weights.stored(own).type != weights.stored(first).type:
+                    return own
+    return ""

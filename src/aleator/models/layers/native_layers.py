@@ -9,15 +9,9 @@ from typing import TYPE_CHECKING
 
 import aleator._native as _native
 from aleator.cache.storage.layer import HostLayer
+from aleator.core.arrays import Floats
 from aleator.core.errors import ParameterError
-from aleator.models.layers.recurrent_parts import (
-    DeltaNet,
-    HeadSpace,
-    ShortConvolution,
-    Stateful,
-    StateSpace,
-)
-from aleator.models.layers.stored import Floats, StoredLayer, StoredWeight
+from aleator.models.layers.stored import StoredWeight
 
 if TYPE_CHECKING:
     from aleator.cache.rows.rows import Rows
@@ -25,16 +19,6 @@ if TYPE_CHECKING:
     from aleator.models.layers.parts import Attention
 
 Stored = list[StoredWeight]
-
-
-def stateful(source: StoredLayer, index: int) -> Stateful[Stored, Floats]:
-    """The tensors of the ``index``-th layer that keeps a state, of its architecture's kind."""
-    kind = source.architecture.recurrent
-    if kind == "heads":
-        return HeadSpace(source, index)
-    if kind == "delta net":
-        return DeltaNet(source, index)
-    return (ShortConvolution if kind == "short convolution" else StateSpace)(source, index)
 
 
 def add_attention(step: _native.DecoderStep, block: Attention[Stored, Floats], rows: Rows) -> None:

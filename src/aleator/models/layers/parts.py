@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from typing import Generic
 
-from aleator.core.errors import UnsupportedModel
 from aleator.core.records import dataclass
-from aleator.models.config import LatentConfig, ModelConfig, PerLayerConfig
+from aleator.models.config import LatentConfig, present
 from aleator.models.experts import ExpertsConfig
 from aleator.models.layers.layer_source import LayerSource, M, V
 
@@ -200,7 +199,7 @@ class Attention(Generic[M, V]):
         self.n_heads, self.n_kv_heads = config.n_heads[layer], config.n_kv_heads[layer]
         self.head_dim, self.head_dim_v = config.head_dims(layer)
         self.scale = config.attention_scale or 1.0 / math.sqrt(self.head_dim)
-        self.attn_norm: V | None = source.norm("attn_norm") if architecture.pre_norm else None
+        self.attn_norm = source.norm("attn_norm") if architecture.pre_norm else None
         self.gated = architecture.attention_gate
         self.qkv: M | None = None
         self.latent: Latent[M, V] | None = None
@@ -221,9 +220,8 @@ class Attention(Generic[M, V]):
             self.qkv = source.matrix(
                 list(widths), config.n_embd, list(widths.values()), bias=architecture.qkv_bias
             )
-        self.v_norm: V | None = None
-        if config.normalised_values and self.stores:
-            self.v_norm = source.ones(self.head_dim_v)
+        normalised = config.normalised_values and self.stores
+        self.v_norm = source.ones(self.head_dim_v) if normalised else None
         self.q_norm: V | None = None
         self.k_norm: V | None = None
         self.head_norm_kind = ""
@@ -241,13 +239,13 @@ class Attention(Generic[M, V]):
         dim_v = self.head_dim_v if config.latent is None else config.latent.head_dim_v
         width = self.n_heads * dim_v
         self.output = source.matrix(["attn_output"], width, [config.n_embd])
-        self.ffn_norm: V | None = None
-        if architecture.pre_norm and not architecture.parallel and not architecture.single_parts:
-            self.ffn_norm = source.norm(architecture.ffn_norm)
+        alone, parallel = architecture.single_parts, architecture.parallel
+        normed = architecture.pre_norm and not parallel and not alone
+        self.ffn_norm = source.norm(architecture.ffn_norm) if normed else None
         self.post_norms: tuple[V, V] | None = None
         if architecture.post_norm:
             self.post_norms = source.norm("post_attention_norm"), source.norm("post_ffw_norm")
-        self.ffn = feed_forward(source) if not architecture.single_parts else None
+        self.ffn = None if alone else feed_forward(source)
         self.output_scale: V | None = None
         if architecture.output_scale:
             self.output_scale = source.found("layer_output_scale.weight", 1)
@@ -275,7 +273,7 @@ class LayerEmbeddings(Generic[M, V]):
 
     def __init__(self, source: LayerSource[M, V]) -> None:
         config = source.config
-        self.width = per_layer(config).width
+        self.width = present(config.per_layer).width
         n = config.n_layers * self.width
         self.projection = source.matrix(["per_layer_model_proj"], config.n_embd, [n])
         self.norm = source.norm("per_layer_proj_norm", self.width)
@@ -293,15 +291,8 @@ class LayerEmbedding(Generic[M, V]):
 
     def __init__(self, source: LayerSource[M, V]) -> None:
         config = source.config
-        width = per_layer(config).width
+        width = present(config.per_layer).width
         self.layer, self.gate = source.layer, gate_of(source)
         self.project = source.matrix(["inp_gate"], config.n_embd, [width])
         self.output = source.matrix(["proj"], width, [config.n_embd])
         self.norm = source.norm("post_norm")
-
-
-def per_layer(config: ModelConfig) -> PerLayerConfig:
-    """The dimensions of the embeddings of each layer."""
-    if config.per_layer is None:
-        raise UnsupportedModel("embeddings for each layer in a model that has none")
-    return config.per_layer

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
-from aleator.cache.pools.hybrid import HybridBatch
+from aleator.cache.pools.hybrid import HybridBatch, parts_of
 from aleator.cache.pools.recurrent_rows import RecurrentBatch
 from aleator.cache.rows.tensors import CellTensors
 from aleator.models.layers.rotary import Rotary
@@ -49,15 +49,8 @@ class Pass:
         self.query_scales = query_scales
         self.embeddings: torch.Tensor | None = None
         self.positions, self._highest, self.fused = positions, highest, fused
-        self._cells: dict[bool, Cells | None] = {False: None, True: None}
-        self._states: RecurrentBatch | None = None
-        if isinstance(cells, HybridBatch):
-            self._cells = {False: cells.base, True: cells.window}
-            self._states = cells.recurrent
-        elif isinstance(cells, RecurrentBatch):
-            self._states = cells
-        else:
-            self._cells[False] = cells
+        base, window, self._states = parts_of(cells)
+        self._cells: dict[bool, Cells | None] = {False: base, True: window}
         self._made: dict[Hashable, Any] = {}
 
     def moved(self, device: torch.device, dtype: torch.dtype) -> Pass:

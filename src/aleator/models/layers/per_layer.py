@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from aleator.models.layers.parts import TABLE, LayerEmbedding, LayerEmbeddings, per_layer
+from aleator.models.config import present
+from aleator.models.layers.parts import TABLE, LayerEmbedding, LayerEmbeddings
 
 if TYPE_CHECKING:
     from aleator.models.layers.layer import LayerWeights
@@ -23,7 +24,7 @@ class TokenEmbeddings:
         self.width, self.projection = parts.width, parts.projection
         self.norm = outside.ops.norm("rms", parts.norm, config.rms_eps)
         self.factor = float(np.float32(1) / np.sqrt(np.float32(config.n_embd)))
-        shape = (per_layer(config).n_vocab, config.n_layers * parts.width)
+        shape = (present(config.per_layer).n_vocab, config.n_layers * parts.width)
         self.table = outside.embedding(TABLE, shape)
 
     def __call__(self, ids: torch.Tensor | None, x: torch.Tensor) -> torch.Tensor:

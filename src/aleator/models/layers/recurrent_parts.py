@@ -5,12 +5,10 @@
 
 from __future__ import annotations
 
-from typing import Generic
+from typing import Any, Generic
 
 from aleator.cache.pools.recurrent_rows import RecurrentShape
-from aleator.core.errors import UnsupportedModel
-from aleator.models.config import ModelConfig, SSMConfig
-from aleator.models.delta_net import DeltaNetConfig
+from aleator.models.config import ModelConfig, present
 from aleator.models.layers.layer_source import LayerSource, M, V
 from aleator.models.layers.parts import FeedForward, Mixture, feed_forward
 
@@ -26,7 +24,7 @@ class StateSpace(Generic[M, V]):
 
     def __init__(self, source: LayerSource[M, V], index: int) -> None:
         config = source.config
-        self.index, self.ssm = index, state_space(config)
+        self.index, self.ssm = index, present(config.ssm)
         inner, rank, state = self.ssm.d_inner, self.ssm.dt_rank, self.ssm.d_state
         self.norm = source.norm("attn_norm")
         self.project = source.matrix(["ssm_in"], config.n_embd, [2 * inner])
@@ -37,20 +35,10 @@ class StateSpace(Generic[M, V]):
         self.a = source.values("ssm_a", inner, state, exact=True)
         self.d = source.values("ssm_d", inner, exact=True)
         self.output = source.matrix(["ssm_out"], inner, [config.n_embd])
-        self.norms: list[V] | None = None
-        if source.architecture.state_norm:
-            self.norms = [
-                source.norm(f"ssm_{name}_norm", n, exact=True)
-                for name, n in (("dt", rank), ("b", state), ("c", state))
-            ]
+        sizes = {"dt": rank, "b": state, "c": state} if source.architecture.state_norm else {}
+        norms = [source.norm(f"ssm_{name}_norm", n, exact=True) for name, n in sizes.items()]
+        self.norms = norms or None
         self.ffn_norm, self.ffn = following(source)
-
-
-def state_space(config: ModelConfig) -> SSMConfig:
-    """The dimensions of a model's state spaces."""
-    if config.ssm is None:
-        raise UnsupportedModel("a layer that keeps a state in a model without a state space")
-    return config.ssm
 
 
 class HeadSpace(Generic[M, V]):
@@ -71,7 +59,7 @@ class HeadSpace(Generic[M, V]):
     def __init__(self, source: LayerSource[M, V], index: int) -> None:
         config = source.config
         beside = config.attends(source.layer)
-        self.index, self.ssm = index, state_space(config)
+        self.index, self.ssm = index, present(config.ssm)
         inner, channels, heads = self.ssm.d_inner, self.ssm.conv_channels, self.ssm.heads
         self.norm: V | None = None if beside else source.norm("attn_norm")
         self.project = source.matrix(["ssm_in"], config.n_embd, [inner + channels + heads])
@@ -80,15 +68,11 @@ class HeadSpace(Generic[M, V]):
         self.time_bias = source.values("ssm_dt.bias", heads, exact=True)
         self.a = source.flat("ssm_a", heads)
         self.d = source.flat("ssm_d", heads)
-        self.gated_norm: V | None = None
-        if not beside or "ssm_norm.weight" in source:
-            self.gated_norm = source.flat("ssm_norm.weight", inner)
+        normed = not beside or "ssm_norm.weight" in source
+        self.gated_norm = source.flat("ssm_norm.weight", inner) if normed else None
         self.norm_groups = self.ssm.groups
         self.output = source.matrix(["ssm_out"], inner, [config.n_embd])
-        self.ffn_norm: V | None = None
-        self.ffn: FeedForward[M] | Mixture[M, V] | None = None
-        if not beside:
-            self.ffn_norm, self.ffn = following(source)
+        self.ffn_norm, self.ffn = (None, None) if beside else following(source)
 
 
 class ShortConvolution(Generic[M, V]):
@@ -100,7 +84,7 @@ class ShortConvolution(Generic[M, V]):
     """
 
     def __init__(self, source: LayerSource[M, V], index: int) -> None:
-        self.index, self.ssm = index, state_space(source.config)
+        self.index, self.ssm = index, present(source.config.ssm)
         n, width = source.config.n_embd, self.ssm.d_conv
         self.norm = source.norm("attn_norm")
         self.project = source.matrix(["shortconv.in_proj"], n, [3 * n])
@@ -126,7 +110,7 @@ class DeltaNet(Generic[M, V]):
 
     def __init__(self, source: LayerSource[M, V], index: int) -> None:
         config = source.config
-        self.index, self.net = index, delta_net(config)
+        self.index, self.net = index, present(config.delta)
         net = self.net
         self.norm = source.norm("attn_norm")
         self.qkv = source.matrix(["attn_qkv"], config.n_embd, [net.channels])
@@ -144,13 +128,18 @@ class DeltaNet(Generic[M, V]):
 
 Stateful = StateSpace[M, V] | HeadSpace[M, V] | ShortConvolution[M, V] | DeltaNet[M, V]
 """A layer that keeps a state."""
+_KINDS: dict[str | None, Any] = {
+    "state space": StateSpace,
+    "heads": HeadSpace,
+    "short convolution": ShortConvolution,
+    "delta net": DeltaNet,
+}
 
 
-def delta_net(config: ModelConfig) -> DeltaNetConfig:
-    """The dimensions of a model's gated delta nets."""
-    if config.delta is None:
-        raise UnsupportedModel("a layer that keeps a state in a model without a gated delta net")
-    return config.delta
+def stateful(source: LayerSource[M, V], index: int) -> Stateful[M, V]:
+    """The tensors of the ``index``-th layer that keeps a state, of its architecture's kind."""
+    made: Stateful[M, V] = _KINDS[source.architecture.recurrent](source, index)
+    return made
 
 
 class FeedForwardAlone(Generic[M, V]):
@@ -180,5 +169,5 @@ def state_shape(config: ModelConfig) -> RecurrentShape:
     if config.delta is not None:
         net = config.delta
         return RecurrentShape(net.channels, net.d_conv - 1, net.head_dim, inner=net.values)
-    ssm = state_space(config)
+    ssm = present(config.ssm)
     return RecurrentShape(ssm.conv_channels, ssm.d_conv - 1, ssm.d_state, ssm.d_inner)

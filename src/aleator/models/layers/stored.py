@@ -6,16 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 import aleator._native as _native
-from aleator.models.layers.expert_tensors import ExpertMatrix, expert_tensors, matrix_of, stacked
-from aleator.models.layers.layer_source import LayerSource
+from aleator.core.arrays import Floats
+from aleator.models.layers.layer_source import LayerSource, Matrix, matrix_of
 
 if TYPE_CHECKING:
     from aleator.models.weights import Weights
-
-Floats = npt.NDArray[np.float32]
 
 
 class StoredWeight:
@@ -28,15 +25,17 @@ class StoredWeight:
         n_in: width of the input.
     """
 
-    def __init__(self, matrix: ExpertMatrix) -> None:
-        stored, self.bias = matrix
+    def __init__(self, matrix: Matrix) -> None:
+        _, stored, self.bias = matrix
         self.n_out, self.n_in = stored.shape
         sizes = self.n_out, self.n_in
         self.matrix = _native.StoredMatrix(stored.data, stored.type, *sizes, self.bias)
 
 
-def stored_weight(weights: Weights, name: str, n_out: int, n_in: int, bias: bool) -> StoredWeight:
-    """See :func:`~aleator.models.layers.expert_tensors.matrix_of`."""
+def stored_weight(
+    weights: Weights, name: str, n_out: int, n_in: int, bias: bool = False
+) -> StoredWeight:
+    """See :func:`~aleator.models.layers.layer_source.matrix_of`."""
     return StoredWeight(matrix_of(weights, name, n_out, n_in, bias))
 
 
@@ -44,7 +43,8 @@ class StoredLayer(LayerSource[list[StoredWeight], Floats]):
     """The tensors of one layer as native code takes them."""
 
     def values(self, name: str, *shape: int, exact: bool = False) -> Floats:
-        return floats(self.weights, self.prefix + name, shape)
+        self.weights.expect(self.prefix + name, shape)
+        return self.weights.floats(self.prefix + name)
 
     def flat(self, name: str, n: int) -> Floats:
         return self.values(name, *self.expect_size(name, n)).reshape(-1)
@@ -58,27 +58,5 @@ class StoredLayer(LayerSource[list[StoredWeight], Floats]):
     def ones(self, n: int) -> Floats:
         return np.ones(n, np.float32)
 
-    def matrix(
-        self, names: Sequence[str], n_in: int, n_outs: Sequence[int], *, bias: bool = False
-    ) -> list[StoredWeight]:
-        return [
-            stored_weight(self.weights, self.prefix + name, n_out, n_in, bias)
-            for name, n_out in zip(names, n_outs, strict=True)
-        ]
-
-    def stacked(self, name: str, n: int, n_in: int, n_out: int) -> list[list[StoredWeight]]:
-        return [[StoredWeight((part, None))] for part in stacked(self, name, n, n_in, n_out)]
-
-    def experts(
-        self, names: Sequence[str], n_in: int, n_outs: Sequence[int], *, bias: bool = False
-    ) -> list[list[StoredWeight]]:
-        return [
-            [StoredWeight(matrix) for matrix in matrices]
-            for matrices in expert_tensors(self, names, n_in, n_outs, bias)
-        ]
-
-
-def floats(weights: Weights, name: str, shape: tuple[int, ...]) -> Floats:
-    """A tensor of the file as float32, its shape checked."""
-    weights.expect(name, shape)
-    return weights.floats(name)
+    def product(self, matrices: Sequence[Matrix]) -> list[StoredWeight]:
+        return [StoredWeight(each) for each in matrices]

@@ -123,7 +123,6 @@ class DeviceWatermark(DeviceGumbel):
         return {**super().values(sampler, place), "key": secret, "ngram": own.watermark_ngram}
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
-        """Race."""
         (most,) = self.launch
         n, own = self.get("ngram", step), self.get("key", step)
         last = LastTokens(step, n, most)
@@ -171,7 +170,6 @@ class DeviceSynthID(DeviceDist):
         return {**super().values(sampler, place), **made}
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
-        """Draw."""
         most, layers = self.launch
         last = LastTokens(step, self.get("ngram", step), most)
         h = last.hashed(torch.ones_like(last.n), _coin_hash).unsqueeze(1)

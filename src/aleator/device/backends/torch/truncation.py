@@ -232,7 +232,6 @@ class DeviceMinK(DeviceSampler):
         return {"tau": single(expect(MinK, sampler).min_k_tau)}
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
-        """Truncate."""
         size = data.size
         z = data.current.sort(dim=1, descending=True).values.to(torch.float64)  # masked ones last
         rank = torch.arange(1, z.shape[1] + 1, device=z.device)
@@ -257,7 +256,6 @@ class DevicePLess(DeviceSampler):
         return {"normalized": expect(PLess, sampler).p_less == "normalized"}
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
-        """Truncate."""
         mass, n = data.mass.clamp(min=1), data.size
         high, low = data.weights >> 20, data.weights & 0xFFFFF
         # Sums below 2^61 each; high * 2^40 + middle * 2^21 + low is the sum of squares, of 128 bits.
@@ -292,7 +290,6 @@ class DeviceTopH(DeviceSampler):
         return {"share": single(expect(TopH, sampler).top_h)}
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
-        """Truncate."""
         terms = data.entropy_terms()
         weights, bits = (data.ranked(x).cumsum(1) for x in (terms.weights, terms.bits))
         counts = data.ranked(data.alive).to(torch.int64).cumsum(1)

@@ -13,14 +13,6 @@ import triton.language as tl
 
 from aleator.core import contract
 from aleator.device.backends.triton import lists
-from aleator.device.backends.triton.lists import (
-    keep_first,
-    keep_run,
-    rank_of,
-    size_of,
-    top_of,
-    weights_of,
-)
 from aleator.device.backends.triton.numerics import (
     BEYOND,
     COLDEST,
@@ -41,7 +33,7 @@ from aleator.device.backends.triton.numerics import (
     sort_descending,
     weighted_bits,
 )
-from aleator.device.backends.triton.sparse import add_bias, penalise
+from aleator.device.backends.triton.sparse import penalise
 from aleator.samplers import synthid
 from aleator.samplers import watermark as watermark_words
 
@@ -281,7 +273,7 @@ def late_bias(
         same = ids[:, None] == tokens[None, :]
         found = tl.max(same.to(tl.int32), axis=1) > 0
         bias = tl.sum(tl.where(same, biases[None, :], 0.0), axis=1)
-        z = tl.where(found, add_bias(z, bias), z)
+        z = tl.where(found, z + bias, z)
     return lists.write(keys, alive, z, SIZE)
 
 
@@ -324,8 +316,8 @@ def ban(place, row, keys, alive, temperature, n_words, SIZE: tl.constexpr):
 @triton.jit
 def p_less(place, row, keys, alive, temperature):
     """Keeps tokens whose probability reaches the sum of all squared probabilities."""
-    w = weights_of(keys, alive, temperature)
-    n, mass = size_of(alive), tl.maximum(tl.sum(w, axis=0), 1)
+    w = lists.weights_of(keys, alive, temperature)
+    n, mass = lists.size_of(alive), tl.maximum(tl.sum(w, axis=0), 1)
     high, low = w >> 20, w & 0xFFFFF
     # high * 2^40 + middle * 2^21 + low is the sum of squares, of 128 bits.
     highs, middles = tl.sum(high * high, axis=0), tl.sum(high * low, axis=0)
@@ -345,16 +337,18 @@ def p_less(place, row, keys, alive, temperature):
     others = tl.maximum(n - 1, 1)
     normal = (n * bound - mass + others - 1) // others
     normalized = (tl.load(place.normalized + row) != 0) & (n > 1)
-    return keep_run(alive, w >= tl.where(normalized, normal, bound)) | keep_first(alive, 1)
+    return lists.keep_run(alive, w >= tl.where(normalized, normal, bound)) | lists.keep_first(
+        alive, 1
+    )
 
 
 @triton.jit
 def top_h(place, row, keys, alive, temperature):
     """Keeps the most likely tokens whose entropy is at most a share of that of all."""
-    z, top, c = key_value(keys), top_of(keys, alive), scale_of(temperature)
-    rank, n = rank_of(alive), size_of(alive)
+    z, top, c = key_value(keys), lists.top_of(keys, alive), scale_of(temperature)
+    rank, n = lists.rank_of(alive), lists.size_of(alive)
     below = alive & (z < top)
-    tops = n - size_of(below)
+    tops = n - lists.size_of(below)
     second = tl.max(tl.where(below, z, float("-inf")), axis=0)
     second = tl.where(second > float("-inf"), second, top)
     w = tl.where(below, logit_weight(z, second, c), 0)
@@ -372,13 +366,13 @@ def top_h(place, row, keys, alive, temperature):
         bits, _, _ = entropy_of(tl.maximum(tl.minimum(tops, length), 1), gap, weight, depth)
         kept = tl.where((length <= n) & (bits <= most), length, kept)
         unit = unit >> 1
-    return keep_first(alive, tl.maximum(kept, 1))
+    return lists.keep_first(alive, tl.maximum(kept, 1))
 
 
 @triton.jit
 def min_k(place, row, keys, alive, SIZE: tl.constexpr):
     """Keeps what stands before the steepest fall of the logits."""
-    n = size_of(alive)
+    n = lists.size_of(alive)
     at = tl.arange(0, SIZE)
     z = key_value(sort_descending(tl.where(alive, keys, NOTHING), SIZE))
     z = tl.where(at < n, z, 0.0).to(tl.float64)
@@ -389,4 +383,4 @@ def min_k(place, row, keys, alive, SIZE: tl.constexpr):
     first = tl.sum(tl.where(rank == 1, z, 0.0), axis=0)
     span = first - tl.sum(tl.where(rank == n, z, 0.0), axis=0)
     wanted = tl.minimum(tl.load(place.tau + row) / span, n.to(tl.float64)).to(tl.int64)
-    return keep_first(alive, tl.where(span > 0, tl.maximum(cliff, wanted), n))
+    return lists.keep_first(alive, tl.where(span > 0, tl.maximum(cliff, wanted), n))

@@ -146,12 +146,6 @@ def masked_maxima(
 
 
 @triton.jit
-def add_bias(z, bias):
-    """Logit bias, before the canonical form."""
-    return z + bias
-
-
-@triton.jit
 def repeat(z, repetition):
     """The repetition penalty, once."""
     return tl.where(z > 0, tl.div_rn(z, tl.zeros_like(z) + repetition), z * repetition)
@@ -227,7 +221,7 @@ def settle(
                         a = tl.load(own + at * 2, mask=at < H, other=0)
                         b = tl.load(own + at * 2 + 1, mask=at < H, other=0)
                         if WRITERS[i] == BIAS:
-                            biased = add_bias(z, a.to(tl.float32, bitcast=True))
+                            biased = z + a.to(tl.float32, bitcast=True)
                             written = tl.where(b != 0, biased, z)
                         else:
                             written = penalise(z, a, b, places[i], row)
