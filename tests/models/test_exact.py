@@ -138,7 +138,7 @@ def test_auto_is_the_cpu_where_a_gpu_cannot(
         "old": "needs a GPU of compute capability 8.0 or above, and cuda has 7.5",
         "no triton": "needs Triton: pip install",
         "no memory": "1 MiB are free",
-        "cache elsewhere": "reads the cache on the GPU",
+        "cache elsewhere": "reads the cache there",
     }
     for device, dtype in (("auto", "exact"), ("auto", None), (None, None)):
         caplog.clear()

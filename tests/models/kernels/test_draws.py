@@ -168,13 +168,13 @@ def test_a_graph_serves_chains_of_the_same_samplers(
     plain, ours = both(write_any(tmp_path / "m.gguf", replace(SPECS["llama"], n_layers=1)))
     captured, kept = [], []
     warmer = {"seed": 8, "temperature": 1.9, "top_k": 9, "repetition_penalty": 1.2}
-    for changes in ({}, warmer, {"max_tokens": 5}, {"mirostat": 2, "top_k": 0}, {"seed": 9}):
+    for changes in ({}, warmer, {"mirostat": 2, "max_tokens": 2}, {"max_tokens": 2}):
         options = {**OPTIONS, **changes}
         kept.append(ours.generate(PROMPTS[0], **options, sampling_device="device"))
         assert kept[-1].tokens == plain.generate(PROMPTS[0], **options).tokens
         captured.append(len(graphs))
-    assert captured == [1, 1, 1, 2, 2]
-    assert graphs[0].replays == 7
+    assert captured == [1, 1, 2, 2]
+    assert [each.replays for each in graphs] == [4, 0]
     assert len({id(draw.chain) for draw in draws}) == 2
 
 

@@ -35,7 +35,7 @@ from aleator.device.backends.triton.tiles import (
 LOGITS, PADDED, PROBABILITIES = (tl.constexpr(i) for i in range(3))
 """What a row holds: logits; logits of which masked ones stand last in the order; probabilities."""
 
-GATHERED = tl.constexpr(32)  # tiles that are gathered at once: each step waits for the one before
+GATHERED = tl.constexpr(32)  # tiles that make a list at once: each step waits for the one before
 VALUE_STEPS = tl.constexpr(16)  # of a bisection: two bits of a key's value each
 KEY_STEPS = tl.constexpr(27)  # the same, then the bits of its token
 
@@ -130,7 +130,7 @@ def block_of(
 @triton.jit
 def gather(
     source, n_selected, floor, out, capacity, KIND: tl.constexpr, H: tl.constexpr,
-    TILES: tl.constexpr = GATHERED,
+    TILES: tl.constexpr = STEP,
 ):  # fmt: skip
     """Lists the keys of at least ``floor``, as far as they fit, by block; returns their count."""
     count = tl.zeros([], tl.int32)

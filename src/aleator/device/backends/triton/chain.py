@@ -45,7 +45,7 @@ from aleator.samplers.base import Sampler
 CAPACITY = 2048
 """Candidates that reach the threshold of the tiles; more are bisected."""
 BUSY = 512  # programs that keep a device busy
-MAX_REGISTERS = 128  # of `choose` and `whole`; ptxas, left alone, takes fewer and spills
+MAX_REGISTERS = 255  # of `choose` and `whole`; ptxas, left alone, takes fewer and spills
 
 
 class TritonChain:
@@ -96,7 +96,6 @@ class TritonChain:
             path=tensor(dtype=torch.int32),
             scale=tensor(dtype=torch.float32),
             active=tensor(words, dtype=torch.int32),
-            words=words,
         )
         self.torch_rows = tensor(dtype=torch.bool)
         n_groups = self._sizes.n_groups
@@ -137,7 +136,7 @@ class TritonChain:
         wanted = self._wanted
         wanted.start[row], wanted.size[row], wanted.path[row] = path.start, path.size, path.want
         wanted.scale[row] = LOG2_E / path.temperature if path.temperature else 0.0
-        bits = np.zeros(4 * wanted.words, np.uint8)
+        bits = np.zeros(4 * wanted.active.shape[1], np.uint8)
         for i, sampler in enumerate(samplers):
             bits[i // 8] |= (sampler is not None) << i % 8
         wanted.active[row] = torch.from_numpy(bits.view("<i4").astype(np.int32))

@@ -50,7 +50,6 @@ class Wanted(NamedTuple):
     # float32 [B], log2(e) over the temperature at which the row's mass is needed; 0: it is not
     scale: Tensor
     active: Tensor  # int32 [B, words], bits of the places whose samplers the chain has
-    words: int
 
 
 class Work(NamedTuple):

@@ -82,7 +82,7 @@ def choose(
     n = tl.load(wanted.size + row)
     c = tl.load(wanted.scale + row)
     start = tl.load(wanted.start + row)
-    bits = tl.load(wanted.active + row * wanted.words)
+    bits = tl.load(wanted.active + row * ((len(KINDS) + 31) // 32))
     position = tl.load(history.position + row)
     length = tl.load(history.length + row)
     delegates, top, infinite, dead = row_state(work, row, n_tiles, H, BLOCK_T)
@@ -115,7 +115,7 @@ def choose(
         for i in tl.static_range(len(KINDS)):
             place = places[i]
             if i > 0 and i % 32 == 0:
-                bits = tl.load(wanted.active + row * wanted.words + i // 32)
+                bits = tl.load(wanted.active + row * ((len(KINDS) + 31) // 32) + i // 32)
             active = ((bits >> (i % 32)) & 1) != 0
             if KINDS[i] == samplers.LOGIT_BIAS or KINDS[i] == samplers.BAN:
                 active = active & (tl.load(place.active + row) != 0)  # `look_back` may have written it
@@ -256,7 +256,7 @@ def whole(
 ):  # fmt: skip
     """One row that its list could not decide: samplers that keep a beginning of the order, and a draw."""
     row = tl.program_id(0).to(tl.int64)
-    bits = tl.load(wanted.active + row * wanted.words)
+    bits = tl.load(wanted.active + row * ((len(KINDS) + 31) // 32))
     if tl.load(tokens + row) == UNDECIDED:
         n_tiles, n_groups = sizes.n_tiles, sizes.n_groups
         delegates, top, infinite, dead = row_state(work, row, n_tiles, H, BLOCK_T)
@@ -270,7 +270,7 @@ def whole(
         for i in tl.static_range(len(KINDS)):
             place = places[i]
             if i > 0 and i % 32 == 0:
-                bits = tl.load(wanted.active + row * wanted.words + i // 32)
+                bits = tl.load(wanted.active + row * ((len(KINDS) + 31) // 32) + i // 32)
             active = ((bits >> (i % 32)) & 1) != 0
             if KINDS[i] == samplers.TEMPERATURE:
                 factor = tl.load(place.low + row)
