@@ -89,7 +89,15 @@ def test_what_is_to_be_done() -> None:
 def test_llama_measures_the_files(tmp_path: Path) -> None:
     file, program = tmp_path / "m.gguf", tmp_path / "llama-bench"
     file.touch()
-    given = ["--only", "llama", "--models", str(file), "llama-1b:Q8_0", "--llama-bench", str(program)]
+    given = [
+        "--only",
+        "llama",
+        "--models",
+        str(file),
+        "llama-1b:Q8_0",
+        "--llama-bench",
+        str(program),
+    ]
     _, (group,), _ = gpu_decoder.groups_of(gpu_decoder.parsed(given))
     assert {item["file"] for item in group.items} == {str(file)}
     assert len(group.items) == 4 + 2

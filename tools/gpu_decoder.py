@@ -230,7 +230,9 @@ def all_llama(options: argparse.Namespace) -> list[Item]:
 
 def all_tests() -> list[Item]:
     """The files of tests that need a GPU."""
-    return [{"test": str(path)} for path in sorted((gpu_tests.ROOT / "tests").rglob("test_*cuda*.py"))]
+    return [
+        {"test": str(path)} for path in sorted((gpu_tests.ROOT / "tests").rglob("test_*cuda*.py"))
+    ]
 
 
 def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -243,7 +245,9 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         "--models", nargs="+", default=[],
         help="files to measure besides, or random models of make_models.py such as llama-1b:BF16",
     )  # fmt: skip
-    asked.add_argument("--llama-bench", type=Path, help="llama.cpp's program, to measure the files too")
+    asked.add_argument(
+        "--llama-bench", type=Path, help="llama.cpp's program, to measure the files too"
+    )
     asked.add_argument("--only", nargs="+", choices=KINDS, default=list(KINDS))
     asked.add_argument("--names", nargs="+", choices=list(MODELS), default=list(MODELS))
     asked.add_argument("--types", nargs="+", choices=TYPES, default=list(TYPES))

@@ -235,7 +235,11 @@ def limit(decoder: Any, n: int, n_ctx: int) -> float:
 
 def llama(item: Item) -> Item:
     """Have llama.cpp's programs measure a shape of :func:`speed`."""
-    n, prompt, bench = int(item.get("sequences", 1)), int(item.get("prompt", 0)), Path(item["llama"])
+    n, prompt, bench = (
+        int(item.get("sequences", 1)),
+        int(item.get("prompt", 0)),
+        Path(item["llama"]),
+    )
     tokens = int(item["tokens"])
     asked = ["-m", item["file"], "-ngl", str(item["layers"])]
     if n > 1:

@@ -44,7 +44,9 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[EngineTokenSampler]:
 
 def texts(model: aleator.LanguageModel, requests: list[dict[str, Any]], n: int) -> list[list[int]]:
     with model.engine(n_seq_max=n) as engine:
-        waiting = [engine.submit("ROMEO:", max_tokens=9 + i, **each) for i, each in enumerate(requests)]
+        waiting = [
+            engine.submit("ROMEO:", max_tokens=9 + i, **each) for i, each in enumerate(requests)
+        ]
         for each in waiting:
             each.wait()
         return [each.tokens for each in waiting]

@@ -238,9 +238,7 @@ def engine_token_sampler(context: Context, n_vocab: int) -> TokenSampler:
     from aleator.generate.engine_token_sampler import EngineTokenSampler  # PyTorch is optional
 
     n_ctx = min(context.n_ctx, context.decoder.config.context_length)
-    return EngineTokenSampler(
-        host, device, context.n_seq_max, n_vocab, n_ctx, why_not_on_device
-    )
+    return EngineTokenSampler(host, device, context.n_seq_max, n_vocab, n_ctx, why_not_on_device)
 
 
 def make_token_sampler(

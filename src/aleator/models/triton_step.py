@@ -95,7 +95,7 @@ def _computed(
     draw: Draw | None,
     outputs: Outputs | None = None,
 ) -> Computed:
-    """What computes a step whose arrays are on the device; logits are left in ``outputs`` if these are given."""
+    """What computes a step whose arrays are on the device, and leaves logits in ``outputs`` if there are any."""
     ids, batch, rows = given.given(on, shape)
 
     def step() -> Made:
@@ -116,9 +116,7 @@ def _computed(
 class _Bucket:
     """The steps of one shape: what they read of the host lies in one block of memory, always the same."""
 
-    def __init__(
-        self, decoder: TorchDecoder, shape: Shape, graph: Graph, outputs: Outputs
-    ) -> None:
+    def __init__(self, decoder: TorchDecoder, shape: Shape, graph: Graph, outputs: Outputs) -> None:
         self._decoder, self._shape, self._graph = decoder, shape, graph
         self._outputs = outputs
         self._block: torch.Tensor | None = None
@@ -142,9 +140,9 @@ class _Bucket:
 class TritonStep(TensorStep):
     """A decoder in Triton over one pool; ``front`` computes the layers before its own.
 
-    Steps of up to 64 tokens that all want logits are made to the size of a bucket, and pieces of prompts have one
-    as they are: their memory is taken at the bucket's first step, inputs are copied to their places before each,
-    and nothing waits for the device.  The draw of a step is in its graph.
+    Steps of up to 64 tokens that all want logits are made to the size of a bucket, and pieces of prompts have
+    one as they are: their memory is taken at the bucket's first step, inputs are copied to their places before
+    each, and nothing waits for the device.  The draw of a step is in its graph.
     """
 
     def __init__(self, decoder: TorchDecoder, front: Step | None) -> None:

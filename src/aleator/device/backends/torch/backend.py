@@ -27,7 +27,6 @@ from aleator.samplers.chain import SamplerChain
 from aleator.samplers.plan import Plan, bound, of_phases
 from aleator.samplers.user import UserSampler
 
-
 _numbers = count()
 """Of programs: no two have the same, whatever their places are."""
 

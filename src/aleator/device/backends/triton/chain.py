@@ -127,7 +127,14 @@ class TritonChain:
     def _of_rows(self) -> list[Tensor]:
         """What is written when a row's chain is set."""
         wanted = self._wanted
-        return [wanted.start, wanted.size, wanted.path, wanted.scale, wanted.active, self.torch_rows]
+        return [
+            wanted.start,
+            wanted.size,
+            wanted.path,
+            wanted.scale,
+            wanted.active,
+            self.torch_rows,
+        ]
 
     def set(self, row: int, samplers: Sequence[Sampler | None], tail: bool) -> None:
         """Take note of a row's chain: the samplers at the template's places."""
