@@ -25,6 +25,7 @@ ON_HOST: list[dict[str, Any]] = [
     {"seed": 7, "banned_strings": ["th"]},
     {"seed": 8, "grammar": 'root ::= "a" [b-z]+'},
     {"seed": 9, "top_a": 0.2},
+    {"seed": 10, "sampling_device": "host"},
 ]
 
 

@@ -87,6 +87,17 @@ def test_an_old_gpu(gpu: Callable[..., None]) -> None:
     check_device(CPU)  # Triton's interpreter
 
 
+def test_a_model_that_has_no_form(
+    gpu: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu()
+    monkeypatch.setattr(placement, "_has_cuda", lambda: True)
+    monkeypatch.setattr(exact, "why_not_native", lambda weights: "such experts")
+    what = "dtype='exact' does not compute such experts on the CPU: "
+    refused("dtype", f"{what}give dtype='bfloat16'", n_gpu_layers=2)
+    refused("dtype", f"{what}leave dtype out", device="cpu", dtype="exact")
+
+
 def test_too_little_memory(gpu: Callable[..., None]) -> None:
     gpu(free=300 * MIB)
     refused(

@@ -79,6 +79,8 @@ class EngineTokenSampler(DeviceTokenSampler):
         chain, options = state.chain, state.request.options
         hosts = (state.completer, state.speculation, state.search, options.logprobs)
         why = self._why_not(state)
+        if options.sampling_device == "host":
+            why = "sampling_device='host'"
         if why:
             return why
         if any(each is not None for each in hosts) or chain.constraints:

@@ -95,7 +95,7 @@ def _computed(
     draw: Draw | None,
     outputs: Outputs | None = None,
 ) -> Computed:
-    """What computes a step whose arrays are on the device, and leaves logits in ``outputs`` if there are any."""
+    """What computes a step whose arrays are on the device, and leaves logits in ``outputs`` if given."""
     ids, batch, rows = given.given(on, shape)
 
     def step() -> Made:
