@@ -74,7 +74,8 @@ def test_no_gpu() -> None:
 def test_no_triton(gpu: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     gpu()
     monkeypatch.setattr(exact, "find_spec", lambda name: None)
-    for options in ({"dtype": "exact"}, {}):
+    either: tuple[dict[str, Any], ...] = ({"dtype": "exact"}, {})
+    for options in either:
         with pytest.raises(ImportError, match=r'needs Triton: pip install "aleator\[torch\]", or'):
             aleator.load(device="cuda", **options)
 

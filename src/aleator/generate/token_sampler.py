@@ -83,13 +83,12 @@ def _told(row: Floats, kept: KeptRow | None) -> LogprobsOf:
 
 
 class TokenSampler(Protocol):
-    """Draws tokens for requests, from logits [n, V].
+    """Draws tokens for requests, from logits [n, V]."""
 
-    Attributes:
-        host: draws for requests for which it does not itself.
-    """
-
-    host: HostTokenSampler
+    @property
+    def host(self) -> HostTokenSampler:
+        """What draws for requests for which it does not itself."""
+        ...
 
     def draws_for(self, state: RequestState) -> bool:
         """Whether it draws for a request where the logits are; its :attr:`host` does if not."""
