@@ -1,13 +1,17 @@
 """Runs the decoder with the CPU's bits on a GPU: compares it with the CPU, then measures it.
 
     python tools/gpu_decoder.py [--models FILE|NAME:TYPE ...] [--seconds 840] [--out FILE.jsonl]
-                                [--only logits texts speed] [--workers N] [--device cuda]
+                                [--only logits texts speed llama tests] [--workers N] [--device cuda]
+                                [--llama-bench PROGRAM]
 
 1. logits: random models of every architecture and in every storage type; prefill, sequences beside each other,
    and a sequence that is saved on one and read on the other.  Each row is compared with that of the CPU, bit
    for bit.
 2. texts: requests with many options, through an engine; each text is compared with the CPU's.
-3. speed: tokens a second of 1, 4, 16 and 64 sequences, and of prompts of 512 and 4,096 tokens.
+3. speed: tokens a second of 1, 4, 16 and 64 sequences, and of prompts of 512 and 4,096 tokens; beside the most
+   that memory of 3.35 TB/s would allow.
+4. llama: the same files and shapes by llama.cpp's llama-bench and llama-batched-bench, if given.
+5. tests: the files test_*cuda*.py.
 
 A few of the first come at the beginning, then texts and speed, then the rest, until the time is over.  Work is
 done in child processes.  Where nothing comes of an item for its limit, or its process dies, that is its
@@ -42,13 +46,15 @@ import gpu_tests
 from gpu_decoder_items import BUNDLED, MOST_SAID, Item, name_of
 from run_report import RESULTS, parser
 
-KINDS = ("logits", "texts", "speed")
-LIMITS = {"logits": 120.0, "texts": 180.0, "speed": 120.0}
+KINDS = ("logits", "texts", "speed", "llama", "tests")
+LIMITS = {"logits": 120.0, "texts": 180.0, "speed": 120.0, "llama": 120.0, "tests": 240.0}
 """Seconds for an item, the compilation of its kernels included; the first of a process has twice that."""
 SMOKE = ("llama F16", "llama Q8_0", "llama Q4_K", "qwen3moe Q4_K", "jamba Q4_K")
 """What is compared before anything else."""
 CACHES = (("f16", "f16"), ("q8_0", "q8_0"), ("f32", "f32"), ("q8_0", "q4_0"), ("bf16", "bf16"))
 SEQUENCES, PROMPTS = (1, 4, 16, 64), (512, 4096)
+MEASURED = 1
+"""The stage that has nothing beside it."""
 
 
 # In the parent.
@@ -213,6 +219,22 @@ def all_speed(options: argparse.Namespace) -> list[Item]:
     ]
 
 
+def all_llama(options: argparse.Namespace) -> list[Item]:
+    """The same shapes of the given files for llama.cpp, if its program is given."""
+    if options.llama_bench is None:
+        return []
+    layers = 0 if options.device == "cpu" else 99
+    own = {"llama": str(options.llama_bench), "layers": layers}
+    return [{**own, **item} for item in all_speed(options) if Path(item["file"]).exists()]
+
+
+def all_tests() -> list[Item]:
+    """The files of tests that need a GPU."""
+    return [
+        {"test": str(path)} for path in sorted((gpu_tests.ROOT / "tests").rglob("test_*cuda*.py"))
+    ]
+
+
 def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     from equality_decoder import TYPES
     from wide_models import MODELS
@@ -223,6 +245,9 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         "--models", nargs="+", default=[],
         help="files to measure besides, or random models of make_models.py such as llama-1b:BF16",
     )  # fmt: skip
+    asked.add_argument(
+        "--llama-bench", type=Path, help="llama.cpp's program, to measure the files too"
+    )
     asked.add_argument("--only", nargs="+", choices=KINDS, default=list(KINDS))
     asked.add_argument("--names", nargs="+", choices=list(MODELS), default=list(MODELS))
     asked.add_argument("--types", nargs="+", choices=TYPES, default=list(TYPES))
@@ -251,7 +276,12 @@ def groups_of(options: argparse.Namespace) -> tuple[list[Group], list[Group], li
     if "texts" in options.only:
         first += shared("texts", all_texts(options), min(2, options.workers))
     measured = shared("speed", all_speed(options), 1) if "speed" in options.only else []
-    return first, measured, shared("logits", rows[n:], options.workers)
+    if "llama" in options.only:
+        measured += shared("llama", all_llama(options), 1)
+    rest = shared("logits", rows[n:], options.workers)
+    if "tests" in options.only:
+        rest = shared("tests", all_tests(), min(2, options.workers)) + rest
+    return first, measured, rest
 
 
 def run(options: argparse.Namespace) -> Results:
@@ -263,8 +293,9 @@ def run(options: argparse.Namespace) -> Results:
     results.write({"machine": gpu_tests.machine(), "device": options.device})
     words = [sys.executable, str(Path(__file__).with_name("gpu_decoder_items.py"))]
     stages = groups_of(options)
-    for groups in stages:
-        with ThreadPoolExecutor(max(options.workers, 1)) as pool:
+    for number, groups in enumerate(stages):
+        at_once = 1 if number == MEASURED else max(options.workers, 1)
+        with ThreadPoolExecutor(at_once) as pool:
             for done in [pool.submit(do, group, words, results) for group in groups]:
                 done.result()
     left = [name_of(item) for groups in stages for group in groups for item in group.items]

@@ -8,6 +8,7 @@ WORK is a JSON file: the kind, the items, and the file that takes what happens, 
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import tempfile
 import time
@@ -216,9 +217,52 @@ def speed(item: Item) -> Item:
         done = work()
         best = max(best, done / (time.perf_counter() - began))
     found: Item = {"tokens_per_second": round(best, 1)}
+    if not prompt:
+        found["limit"] = round(limit(decoder, n, tokens))
     if torch.cuda.is_available():
         found["peak_mib"] = round(torch.cuda.max_memory_allocated() / 2**20)
     return found
+
+
+def limit(decoder: Any, n: int, n_ctx: int) -> float:
+    """Tokens a second of ``n`` sequences if nothing took time but an H100's memory."""
+    from aleator.generate.device_plan import Machine, device_plan
+    from aleator.models import open_weights
+
+    plan = device_plan(open_weights(decoder.weights.path), n_ctx, "f16", "f16", (n,))
+    return n / Machine().seconds(plan.steps[0].bytes, 0)
+
+
+def llama(item: Item) -> Item:
+    """Have llama.cpp's programs measure a shape of :func:`speed`."""
+    n, prompt, bench = (
+        int(item.get("sequences", 1)),
+        int(item.get("prompt", 0)),
+        Path(item["llama"]),
+    )
+    tokens = int(item["tokens"])
+    asked = ["-m", item["file"], "-ngl", str(item["layers"])]
+    if n > 1:
+        program, key = bench.with_name("llama-batched-bench"), "speed_tg"
+        asked += ["-c", str(n * (tokens + 16)), "-npp", "8", "-ntg", str(tokens), "-npl", str(n)]
+        asked += ["--output-format", "jsonl"]
+    else:
+        program, key = bench, "avg_ts"
+        asked += ["-p", str(prompt), "-n", "0" if prompt else str(tokens), "-r", "3", "-o", "jsonl"]
+    done = subprocess.run([program, *asked], capture_output=True, text=True, check=False)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode or not lines:
+        raise RuntimeError(f"{program} ended with {done.returncode}: {done.stderr[-MOST_SAID:]}")
+    return {"tokens_per_second": round(json.loads(lines[-1])[key], 1)}
+
+
+def tests(item: Item) -> Item:
+    """Run a file of tests."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", item["test"]]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=gpu_tests.ROOT)
+    if done.returncode not in (0, 5):  # 5: none was collected, as all need a GPU
+        raise RuntimeError(done.stdout[-MOST_SAID:])
+    return {"found": done.stdout.strip().splitlines()[-1:]}
 
 
 def wait(rows: Any) -> None:
@@ -226,7 +270,9 @@ def wait(rows: Any) -> None:
     rows[-1].max().item()
 
 
-DO: dict[str, Callable[[Item], Item]] = {"logits": logits, "texts": texts, "speed": speed}
+DO: dict[str, Callable[[Item], Item]] = {
+    "logits": logits, "texts": texts, "speed": speed, "llama": llama, "tests": tests,
+}  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -874,9 +874,9 @@ class LoadKeywords(TypedDict, total=False):
     (default: cuda where there is one, else cpu)."""
 
     dtype: torch.dtype | str | None
-    """Type to compute in: float32, float16 or bfloat16; exact: weights as they are stored,
-    activations in float32, and the CPU's bits on a GPU too (docs/device.md) (default: float32 on
-    the CPU, bfloat16 on CUDA)."""
+    """Exact: weights as they are stored, activations in float32, and the CPU's bits on a GPU too
+    (docs/device.md); or a type to compute in, on a GPU by PyTorch: float32, float16 or bfloat16
+    (default: float32 on the CPU, exact on CUDA)."""
 
     n_ctx: int | None
     """Positions of one sequence: prompt and text together; 0: as many as the model was trained with

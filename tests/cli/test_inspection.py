@@ -188,6 +188,8 @@ def test_plan_json(aleator: Command) -> None:
     assert [step["sequences"] for step in slow["steps"]] == [1, 4, 16]
     for step, other in zip(slow["steps"], fast["steps"], strict=True):
         assert step["memory"] == slow["weights"] + step["cache"] + slow["scratch"]
+        # Of steps that are captured, and of those that are not, side by side.
+        assert 0 < 2 * max(step["tensors"], step["prompt_tensors"]) < slow["scratch"]
         assert step["launches"] == sum(part["launches"] for part in step["parts"].values())
         assert step["seconds"] == pytest.approx(step["bytes"] / 1e12 + step["launches"] * 1e-5)
         assert other["tokens_per_second"] > step["tokens_per_second"]

@@ -1,4 +1,4 @@
-"""Triton kernels compiled ahead of time for sm_90, as their instructions."""
+"""Triton kernels compiled ahead of time, as their instructions."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ from typing import Any
 
 import pytest
 
+CAPABILITIES = (80, 90, 120)
+"""Of the GPUs that kernels are compiled for."""
+SHARED = 99 * 1024
+"""Bytes of shared memory that a program may have on the one that has least, of capability 12.0."""
+
 
 def compiled(
     function: Any,
@@ -18,9 +23,12 @@ def compiled(
     warps: int,
     registers: int | None = None,
     exact: bool = True,
+    capability: int = 90,
     **constants: Any,
 ) -> list[str]:
-    """The instructions of a kernel for sm_90, as in a launch with rows that are a multiple of 16 long.
+    """The instructions of a kernel for a GPU, as in a launch with rows that are a multiple of 16 long.
+
+    No program may take more shared memory than the smallest of the GPUs has.
 
     ``types``: of its arguments, by name, nested as they are; ``*i64`` where it says nothing.  ``exact``:
     nothing may be contracted or approximated.
@@ -55,7 +63,8 @@ def compiled(
     source = ASTSource(
         function, signature, {(names.index(n),): v for n, v in constants.items()}, attributes
     )
-    binary = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+    binary = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
+    assert binary.metadata.shared <= SHARED
     if exact:  # every multiply and add is rounded by itself
         for instruction in ("fma.rn.f32", "fma.rn.f64", "ex2.approx", "div.full", "div.approx"):
             assert instruction not in binary.asm["ptx"], instruction

@@ -1,4 +1,4 @@
-"""The Triton kernels of device chains without a GPU: under the interpreter, and compiled for sm_90."""
+"""The Triton kernels of device chains without a GPU: interpreted, and compiled for sm_80 to sm_120."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from aleator.device.arguments import ChainOptions
 from aleator.device.cases import BANS, DRY, SAMPLERS
 from aleator.device.chain import DeviceChain
 from aleator.samplers import index as S
-from tests.device.compiled import compiled, spills
+from tests.device.compiled import CAPABILITIES, compiled, spills
 from tests.device.inside import inside
 
 HERE = Path(__file__).parent
@@ -91,8 +91,8 @@ DIST, GREEDY_LIKE = S.Dist(), S.Temperature(temperature=0.0)
         ((S.TopK(top_k=1024), S.TypicalP(typical_p=0.5), DIST), RowPath(LIST, 5, 1024)),
         ((S.TopK(top_k=1025), DIST), RowPath(WINDOW, 5, 1)),
         ((S.TopK(top_k=1025), S.TypicalP(typical_p=0.5), DIST), RowPath(TORCH)),
-        ((S.TopP(top_p=0.9), S.Temperature(temperature=0.5), DIST), RowPath(WINDOW, 7, 256, 1.0)),
-        ((S.MinP(min_p=0.1), DIST), RowPath(WINDOW, 8, 256)),
+        ((S.TopP(top_p=0.9), S.Temperature(temperature=0.5), DIST), RowPath(WINDOW, 7, 192, 1.0)),
+        ((S.MinP(min_p=0.1), DIST), RowPath(WINDOW, 8, 192)),
         ((S.MinP(min_p=0.1), S.XTC(xtc_probability=0.5), DIST), RowPath(TORCH)),
         ((S.Temperature(temperature=0.5), DIST), RowPath(WINDOW, 11, 1, 0.5)),
         ((GREEDY_LIKE, DIST), RowPath(LIST, 10, 1)),
@@ -248,11 +248,14 @@ def test_budget_of_the_weight_sweep() -> None:
 
 
 def test_no_spills_in_the_list() -> None:
-    """ALEATOR_COMPILE_ALL=1 compiles it for other templates and every length of the list."""
-    cases = [(template, False, 64) for template in (TEMPLATE, WATERMARK, SYNTHID, SHAPES)]
+    """ALEATOR_COMPILE_ALL=1 compiles every template and length of the list for every GPU."""
+    cases = [
+        (TEMPLATE, False, 64, 90), (WATERMARK, False, 64, 80), (SYNTHID, False, 64, 120),
+        (SHAPES, False, 64, 80), (CUTTING, False, 64, 120),
+    ]  # fmt: skip
     if os.environ.get("ALEATOR_COMPILE_ALL"):
         cases = [
-            (template, late, size)
+            (template, late, size, capability)
             for template, late in (
                 (TEMPLATE, False),
                 (MIROSTAT, False),
@@ -265,8 +268,9 @@ def test_no_spills_in_the_list() -> None:
             )
             for size in (16, 64, 256, 1024)
             if not (late and size == 1024)  # a few dozen there
+            for capability in CAPABILITIES
         ]
-    for template, late, size in cases:
+    for template, late, size, capability in cases:
         code = built(
             triton_rows,
             "choose",
@@ -275,8 +279,9 @@ def test_no_spills_in_the_list() -> None:
             KINDS=kinds(template, late),
             SIZE=size,
             REPORT=True,
+            capability=capability,
         )
-        assert spills(code) == 0, (template, size)
+        assert spills(code) == 0, (template, size, capability)
 
 
 def test_no_spills_elsewhere() -> None:

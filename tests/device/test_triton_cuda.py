@@ -104,4 +104,4 @@ def test_a_list_reads_few_tiles_again() -> None:
     samplers = [S.TopK(top_k=50), S.TopP(top_p=0.9), S.Dist()]
     device, _ = pair(samplers, 64, 128_256)
     device.sample(torch.randn(64, 128_256, device="cuda"))
-    assert device.paths(reset=True)["tiles"] * 128 <= 0.05 * 64 * 128_256
+    assert device.paths(reset=True)["tiles"] * 128 <= 0.055 * 64 * 128_256

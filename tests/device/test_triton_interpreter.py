@@ -434,4 +434,4 @@ def test_a_list_reads_few_tiles_again() -> None:
         tokens = device.sample(torch.from_numpy(z)).tolist()
         assert tokens == expected([SamplerChain(samplers, seed=0)], z)
         device.reset(0)
-        assert device.paths(reset=True)["tiles"] * 128 <= 0.05 * z.size
+        assert device.paths(reset=True)["tiles"] * 128 <= 0.055 * z.size

@@ -59,24 +59,44 @@ def test_on_a_gpu_weights_are_counted_as_they_are_stored() -> None:
     assert places == [Place(CUDA, "exact")] * 2
 
 
+def test_it_is_the_default_on_a_gpu() -> None:
+    assert Placement(CUDA).places(2) == [Place(CUDA, "exact")] * 2
+    assert Placement(CUDA, None, 1).places(2) == [ON_CPU, Place(CUDA, "exact")]
+    assert Placement(CUDA, "bfloat16").places(1) == [Place(CUDA, "bfloat16")]
+
+
 def test_no_gpu() -> None:
     if torch.cuda.device_count() == 0:
-        refused("device", "finds 0 CUDA devices here; give cpu", dtype="exact", device="cuda")
+        for options in ({"dtype": "exact"}, {}):
+            refused("device", "finds 0 CUDA devices here; give cpu", device="cuda", **options)
 
 
 def test_no_triton(gpu: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     gpu()
     monkeypatch.setattr(exact, "find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r'needs Triton: pip install "aleator\[torch\]", or give'):
-        aleator.load(dtype="exact", device="cuda")
+    either: tuple[dict[str, Any], ...] = ({"dtype": "exact"}, {})
+    for options in either:
+        with pytest.raises(ImportError, match=r'needs Triton: pip install "aleator\[torch\]", or'):
+            aleator.load(device="cuda", **options)
 
 
 def test_an_old_gpu(gpu: Callable[..., None]) -> None:
     gpu((7, 5))
-    refused(
-        "dtype", "8.0 or above, and cuda has 7.5: give device='cpu'", dtype="exact", device="cuda"
-    )
+    for options in ({"dtype": "exact"}, {}):
+        what = "8.0 or above, and cuda has 7.5: give device='cpu'"
+        refused("dtype", what, device="cuda", **options)
     check_device(CPU)  # Triton's interpreter
+
+
+def test_a_model_that_has_no_form(
+    gpu: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu()
+    monkeypatch.setattr(placement, "_has_cuda", lambda: True)
+    monkeypatch.setattr(exact, "why_not_native", lambda weights: "such experts")
+    what = "dtype='exact' does not compute such experts on the CPU: "
+    refused("dtype", f"{what}give dtype='bfloat16'", n_gpu_layers=2)
+    refused("dtype", f"{what}leave dtype out", device="cpu", dtype="exact")
 
 
 def test_too_little_memory(gpu: Callable[..., None]) -> None:
@@ -109,7 +129,7 @@ def test_what_is_not_on_the_cpu_and_then_on_one_gpu(gpu: Callable[..., None], di
     gpu()
     refused(
         "device_map", "the first layers on the CPU and the others on one GPU: give n_gpu_layers of 0 to 6",
-        dtype="exact", device_map=divided,
+        device_map=divided,
     )  # fmt: skip
     refused("offload_kqv", "give offload_kqv=True", dtype="exact", device="cuda", offload_kqv=False)
 
@@ -126,15 +146,19 @@ def test_auto_is_the_cpu_where_a_gpu_cannot(
     if broken == "no triton":
         monkeypatch.setattr(exact, "find_spec", lambda name: None)
     options: dict[str, Any] = {"offload_kqv": False} if broken == "cache elsewhere" else {}
-    model = aleator.load(dtype="exact", device="auto", **options)
-    assert isinstance(model.decoder, NativeDecoder)
     why = {
         "old": "needs a GPU of compute capability 8.0 or above, and cuda has 7.5",
         "no triton": "needs Triton: pip install",
         "no memory": "1 MiB are free",
-        "cache elsewhere": "reads the cache on the GPU",
+        "cache elsewhere": "reads the cache there",
     }
-    assert re.search(f"device='auto': the CPU computes, as .*{why[broken]}", caplog.text)
+    for device, dtype in (("auto", "exact"), ("auto", None), (None, None)):
+        caplog.clear()
+        model = aleator.load(device=device, dtype=dtype, **options)
+        assert isinstance(model.decoder, NativeDecoder)
+        assert re.search(f"device={device!r}: the CPU computes, as .*{why[broken]}", caplog.text)
+    with pytest.raises((ParameterError, ImportError), match=why[broken]):
+        aleator.load(n_gpu_layers=2, **options)
 
 
 def test_auto_without_a_gpu(

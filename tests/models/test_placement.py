@@ -29,7 +29,7 @@ def test_the_last_layers_are_on_the_device() -> None:
     def of(n: int | None, dtype: str | None = None) -> list[Place]:
         return Placement(CUDA, dtype, n).places(4)
 
-    host, device = Place(CPU, "float32"), Place(CUDA, "bfloat16")
+    host, device = Place(CPU, "float32"), Place(CUDA, "exact")
     assert of(0) == [host] * 4
     assert of(1) == [host, host, host, device]
     assert of(3) == [host, device, device, device]

@@ -101,6 +101,8 @@ def as_json(plan: DevicePlan, machine: Machine) -> dict[str, Any]:
                 "sequences": step.sequences,
                 "cache": step.cache,
                 "memory": plan.weights + step.cache + plan.scratch,
+                "tensors": step.scratch,
+                "prompt_tensors": step.prompt,
                 **sums(step, machine),
                 "tokens_per_second": step.sequences / machine.seconds(step.bytes, step.launches),
                 "parts": {name: of_part(part, machine) for name, part in step.parts.items()},
@@ -135,7 +137,8 @@ def show(plan: DevicePlan, machine: Machine) -> None:
         write(
             f"\n{step.sequences} {'sequence' if step.sequences == 1 else 'sequences'}: "
             f"{seconds * 1e3:.3f} ms a step, {step.sequences / seconds:,.0f} tokens/s; memory {size(memory)}, "
-            f"of which cache {size(step.cache)}\n"
+            f"of which cache {size(step.cache)}; a step's tensors {size(step.scratch)}, a prompt's "
+            f"{size(step.prompt)}\n"
         )
         head = ("part", "layers", "launches", "kernels", "weights", "keys, values", "us")
         rows = [row(name, part, machine) for name, part in step.parts.items()]

@@ -381,7 +381,7 @@ def _check_possible(request: Request) -> None:
     """Refuse options that are of a batch which is made at once."""
     options = request.options
     if options.sampling_device == "device":
-        raise ParameterError("sampling_device='device': an engine draws on the host; give 'auto'")
+        raise ParameterError("sampling_device='device': an engine draws where it can; give 'auto'")
     if options.multi_step != 1:
         raise ParameterError(
             f"multi_step={options.multi_step}: others join an engine's batch at every step; give 1"

@@ -63,6 +63,7 @@ class EngineCore:
             self._cache.seq_rm(seq, -1, -1)
         for state in self._states.values():
             state.arrivals = []
+            self.runner.sampler.leave(state)
         self.scheduler, self._states = scheduler, {}
 
     def admit(self) -> list[Job]:

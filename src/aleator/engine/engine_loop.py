@@ -21,6 +21,7 @@ from aleator.engine.job import Job
 from aleator.engine.options import EngineOptions
 from aleator.engine.pace import Pace
 from aleator.engine.request_handle import Action, ContextCalls, RequestHandle, T, Waiter, wake
+from aleator.engine.run import engine_token_sampler
 from aleator.engine.scheduler import Scheduler
 from aleator.engine.stats import EngineStats, OnEnd
 from aleator.generate.completion import Completion, Stats
@@ -28,7 +29,7 @@ from aleator.generate.context import Context, Prefixes
 from aleator.generate.model_runner import ModelRunner
 from aleator.generate.request_state import RequestState
 from aleator.generate.speculative import SharedDrafts
-from aleator.generate.token_sampler import HostTokenSampler, PendingTokens
+from aleator.generate.token_sampler import PendingTokens
 
 COUNTED = Stats.__annotations__.keys() & EngineStats.__annotations__.keys()
 """The statistics of requests that the engine adds up."""
@@ -88,7 +89,7 @@ class EngineLoop:
         mail: SimpleQueue[RequestHandle | None] = SimpleQueue()
         runner = ModelRunner(
             context,
-            HostTokenSampler(context.n_threads),
+            engine_token_sampler(context, n_tokens),
             n_tokens,
             prefixes or context.cache,
             note,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from time import perf_counter
+from typing import Any
 
 from aleator.cache.devices import Device
 from aleator.core.errors import ParameterError
@@ -68,7 +69,9 @@ class Run:
             state.take_place(-1, most_positions(state, n_ctx), self.stats)
         self._progress, self._total = progress, -1
         where, n_tokens = states[0].request.options.sampling_device, len(detokenizer)
-        self._sampler = make_token_sampler(states, where, context.device, n_tokens, n_ctx)
+        self._sampler = make_token_sampler(
+            states, where, context.device, n_tokens, n_ctx, context.idle_chains
+        )
         n_seqs, n_cells = sequences_needed(states), cells_needed(states, n_ctx)
         budget = max(context.n_ubatch, n_seqs + 1)
         # Prompts go first: who reads one of these completions waits for all.
@@ -137,6 +140,8 @@ class Run:
                 if self._jobs:
                     self._step()
                 self._end_ended()
+                if not self._jobs:
+                    self._sampler.release()
             except BaseException as error:
                 self._break_off(error)
                 raise
@@ -215,13 +220,38 @@ def why_not_on_device(state: RequestState) -> str:
     return ""
 
 
+def _has_kernels(device: Device) -> bool:
+    """Whether a GPU's device chains take kernels, and not PyTorch's operations, which are much slower."""
+    from aleator.cache.storage.tensors import torch_device  # PyTorch is optional
+    from aleator.device.selection import kernels_for
+
+    return device.type != "cuda" or kernels_for(torch_device(device)) == "triton"
+
+
+def engine_token_sampler(context: Context, n_vocab: int) -> TokenSampler:
+    """Make the sampler of an engine: on the model's device where its kernels have passed their checks."""
+    host, device = HostTokenSampler(context.n_threads), context.device
+    if device.type == "cpu" or not _has_kernels(device):
+        return host
+    from aleator.generate.engine_token_sampler import EngineTokenSampler  # PyTorch is optional
+
+    n_ctx = min(context.n_ctx, context.decoder.config.context_length)
+    return EngineTokenSampler(host, device, context.n_seq_max, n_vocab, n_ctx, why_not_on_device)
+
+
 def make_token_sampler(
-    states: Sequence[RequestState], where: str, device: Device, n_vocab: int, n_ctx: int
+    states: Sequence[RequestState],
+    where: str,
+    device: Device,
+    n_vocab: int,
+    n_ctx: int,
+    idle: dict[Hashable, Any] | None = None,
 ) -> TokenSampler:
     """Make the sampler of some requests; the log says which samplers run where, and why.
 
     ``where`` is "host"; "device": by PyTorch's operations, also on the CPU; or "auto": on the device if that is
-    not the CPU and all requests allow it, else on the host.
+    not the CPU, its kernels have passed their checks and all requests allow it, else on the host.  ``idle``:
+    device chains that may be taken.
 
     Raises:
         ParameterError: "device" where the requests do not allow it.
@@ -233,12 +263,14 @@ def make_token_sampler(
         why = "the model is on the CPU"
     else:
         why = next((why for state in states if (why := why_not_on_device(state))), "")
+        if not why and where == "auto" and not _has_kernels(device):
+            why = "the GPU's kernels were not checked here (aleator doctor --gpu --enable)"
     if not why:
         required_torch(f"sampling_device={where!r}")
         from aleator.generate.device_token_sampler import DeviceTokenSampler  # PyTorch is optional
 
         try:
-            return DeviceTokenSampler(states, device, n_vocab, n_ctx)
+            return DeviceTokenSampler(states, device, n_vocab, n_ctx, idle)
         except ParameterError as error:
             why = str(error)
     if where == "device":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Unpack, runtime_checkable
 
 import numpy as np
@@ -211,6 +211,7 @@ class Context(Uncopyable):
         decoder: the model's.
         device: where logits arrive.
         cache: a KVCache, a HybridCache or a RecurrentCache, as the model needs it.
+        idle_chains: device chains of runs that are over, whose graphs of steps the next run can replay.
 
     Raises:
         ParameterError: a value out of range.
@@ -256,6 +257,7 @@ class Context(Uncopyable):
         self._step = computed.over(self.cache.pool, self.flash_attn)
         self.cache.journal.lock_timeout = chosen.lock_timeout
         self._process = os.getpid()
+        self.idle_chains: dict[Hashable, Any] = {}
         self._last: tuple[Any, list[int]] = (None, [])  # logits, and their tokens' batch indices
 
     def decode(self, batch: Batch, draw: Draw | None = None) -> Any:

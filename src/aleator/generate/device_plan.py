@@ -20,6 +20,7 @@ from triton.runtime.jit import KernelInterface
 from aleator.cache.devices import Device
 from aleator.cache.kv_cache import KVCache, LayerShape
 from aleator.cache.recurrent import RecurrentCache
+from aleator.device.peak import PeakBytes
 from aleator.generate.context import Batch, Context
 from aleator.models.build import build_decoder
 from aleator.models.config import ModelConfig
@@ -71,6 +72,8 @@ class StepPlan:
     sequences: int  # how many
     parts: dict[str, Part]  # by kind of layers, in the order of the layers
     cache: int  # bytes of the cache
+    scratch: int  # bytes of the tensors that it makes, as many as there are at once
+    prompt: int  # the same of the pieces of a prompt of ``n_ctx`` tokens
 
     @property
     def launches(self) -> int:
@@ -134,7 +137,7 @@ def _step(
         AFTER: Part(),
         COPIES: Part(),
     }
-    with _launching(_nothing):
+    with _launching(_nothing), PeakBytes() as prompt:
         if n_ctx > 1:
             context.decode(Batch.one([0] * (n_ctx - 1), 0, logits=False))
         for seq in range(1, n):
@@ -147,14 +150,14 @@ def _step(
             _noted(count, layer, kind, last=i == len(layers) - 1)
             for i, (layer, kind) in enumerate(zip(layers, kinds, strict=True))
         ]
-        with _launching(count.kernel), count:
+        with _launching(count.kernel), count, PeakBytes() as peak:
             context.decode(batch)
     finally:
         counted.layers = layers
     for i, kind in enumerate(kinds):
         count.parts[kind].layers += 1
         count.parts[kind].cached += n * cached_bytes(counted.config, i, n_ctx, type_k, type_v)
-    return StepPlan(n, count.parts, context.cache.device_bytes[META])
+    return StepPlan(n, count.parts, context.cache.device_bytes[META], peak.most, prompt.most)
 
 
 def cached_bytes(config: ModelConfig, layer: int, n_ctx: int, type_k: str, type_v: str) -> int:

@@ -14,6 +14,7 @@ import torch
 from aleator.cache.devices import Device
 from aleator.cache.storage.tensors import torch_device
 from aleator.core.errors import LogitsError
+from aleator.device.backends.torch.program import kind_of
 from aleator.device.candidates import NOTHING
 from aleator.device.chain import DeviceChain
 from aleator.generate.complete_grammar import finish
@@ -26,10 +27,22 @@ from aleator.generate.logprobs import (
     top_logprobs,
 )
 from aleator.generate.request_state import Proposal, RequestState
-from aleator.generate.token_sampler import Logits, SampledToken, SampleTask, host_rows
+from aleator.generate.token_sampler import (
+    HostTokenSampler,
+    Logits,
+    SampledToken,
+    SampleTask,
+    host_rows,
+)
 from aleator.models.step import Draw
 
 log = logging.getLogger(__name__)
+
+IdleChains = dict[Hashable, tuple[DeviceChain, torch.Tensor]]
+"""Chains that nothing draws with now, by what they are for, and where they keep their last tokens."""
+
+MOST_IDLE = 4
+"""Device chains that are kept of runs that are over; each has graphs of steps that draw with it."""
 
 
 class DeviceTokenSampler:
@@ -38,32 +51,69 @@ class DeviceTokenSampler:
     Only tokens, masks and log-probabilities are transferred to the host.  The requests' own chains accept the
     tokens too, so they can be inspected as after sampling on the host.
 
+    Args:
+        states: the requests.
+        device: where the logits are.
+        n_vocab: tokens of a row of logits.
+        n_ctx: positions of the longest text.
+        idle: device chains of runs that are over.  One of the same samplers is taken: their parameters are in
+            its memory, so the graphs of its steps hold.
+
     Raises:
         ParameterError: chains that do not fit one another.
     """
 
     def __init__(
-        self, states: Sequence[RequestState], device: Device, n_vocab: int, n_ctx: int
+        self,
+        states: Sequence[RequestState],
+        device: Device,
+        n_vocab: int,
+        n_ctx: int,
+        idle: IdleChains | None = None,
     ) -> None:
         asked = [n for state in states if (n := state.request.options.logprobs) is not None]
-        template = states[0].chain.clone()
-        template.reset()
-        self.chain = DeviceChain(
-            template,
-            len(states),
-            n_vocab,
-            device=torch_device(device),
-            max_tokens=max(_longest(state.request, n_ctx) for state in states),
-            kernels="torch" if device.type == "cpu" else "auto",
-            logprobs=max(asked) if asked else None,
-        )
+        logprobs = max(asked) if asked else None
+        max_tokens = _room(max(longest(state.request, n_ctx) for state in states), n_ctx)
+        kinds = _kinds(states)
+        self._idle = None if kinds is None else idle
+        self._key = kinds, n_vocab, max_tokens, logprobs
+        kept = None if self._idle is None else self._idle.pop(self._key, None)
+        if kept is None:
+            template = states[0].chain.clone()
+            template.reset()
+            chain = DeviceChain(
+                template,
+                len(states),
+                n_vocab,
+                device=torch_device(device),
+                max_tokens=max_tokens,
+                kernels="torch" if device.type == "cpu" else "auto",
+                logprobs=logprobs,
+            )
+            kept = chain, torch.zeros(len(states), dtype=torch.int64, device=chain.device)
+        self.chain, self._last = kept
+        self.host = HostTokenSampler()
         self._draw: ChainDraw | None = None
-        self._last = torch.zeros(len(states), dtype=torch.int64, device=self.chain.device)
         self._rows = {state: row for row, state in enumerate(states)}
         for state, row in self._rows.items():
             self.chain.set_row(row, state.chain)
         for plan in dict.fromkeys(str(self.chain.plan(state.chain)) for state in states):
             log.info("samplers: %s", plan.replace("\n", "; "))
+
+    def release(self) -> None:
+        """See :class:`~aleator.generate.token_sampler.TokenSampler`: another run may take the chain."""
+        idle, self._idle = self._idle, None
+        if idle is not None:
+            idle[self._key] = self.chain, self._last
+            while len(idle) > MOST_IDLE:
+                del idle[next(iter(idle))]
+
+    def draws_for(self, state: RequestState) -> bool:
+        """See :class:`~aleator.generate.token_sampler.TokenSampler`."""
+        return True
+
+    def leave(self, state: RequestState) -> None:
+        """See :class:`~aleator.generate.token_sampler.TokenSampler`: rows stay those of their requests."""
 
     def row_of(self, state: RequestState) -> int:
         """The row of the chain that samples for a request."""
@@ -110,9 +160,10 @@ class DeviceTokenSampler:
                 continue
             drawn = token = tokens[row]
             if drawn == NOTHING:
-                raise LogitsError(
-                    f"sequence {state.seq}: no token that may be drawn has a finite logit"
-                )
+                why = f"sequence {state.seq}: no token that may be drawn has a finite logit"
+                nothing = partial(_of_row, logits, task.row)
+                made.append(SampledToken(None, nothing, error=LogitsError(why)))
+                continue
             state.chain.accept(drawn, generated=True)
             logprobs: LogprobsOf = partial(_of_row, logits, task.row)
             if state.request.options.logprobs is not None:
@@ -207,7 +258,21 @@ def _of_row(logits: Logits, row: int, token: int, top: int, token_bytes: TokenBy
     return top_logprobs(host_rows(logits[row]), token, top, token_bytes)
 
 
-def _longest(request: Request, n_ctx: int) -> int:
+def _kinds(states: Sequence[RequestState]) -> Hashable | None:
+    """What samplers requests have, in their order; None: they may change, or are a user's."""
+    kinds = [[kind_of(sampler) for sampler, _ in state.chain.placed] for state in states]
+    users = any(kind is not None and kind.user is not None for row in kinds for kind in row)
+    if users or any(state.chain.by_phase() for state in states):
+        return None
+    return tuple(map(tuple, kinds))
+
+
+def _room(tokens: int, n_ctx: int) -> int:
+    """Tokens of a history: a power of two, or all that the context holds, so that few sizes occur."""
+    return tokens if tokens > n_ctx else min(max(256, 1 << tokens.bit_length()), n_ctx + 1)
+
+
+def longest(request: Request, n_ctx: int) -> int:
     """The most tokens that a request's chain may hold."""
     prompt = len(request.tokens)
     whole = max(prompt, n_ctx) + 1

@@ -22,7 +22,6 @@ from aleator.generate.logprobs import LogprobsOf, noted, top_logprobs
 from aleator.generate.prompt_chunks import Chunk, add_chunks
 from aleator.generate.request_state import Failed, Proposal, Proposer, RequestErrors, RequestState
 from aleator.generate.token_sampler import (
-    HostTokenSampler,
     Logits,
     PendingTokens,
     SampledToken,
@@ -101,6 +100,7 @@ class ModelRunner:
     def empty(self, state: RequestState) -> None:
         """Empty a request's sequences."""
         self.beginnings.stop(state)
+        self.sampler.leave(state)
         state.tokens = []
         if state.guidance is not None:
             state.guidance.computed = 0
@@ -292,17 +292,20 @@ class ModelRunner:
         if not tasks:
             return
         started = perf_counter()
-        if isinstance(self.sampler, HostTokenSampler):
-            rows = host_rows(logits)
-            for task in self.sampler.sample_together(tasks, rows):
-                self.errors.alone(task.state, self._sample_one, task, rows)
-        else:
-            for task, drawn in zip(tasks, self.sampler.sample(tasks, logits), strict=True):
+        there, here = list[SampleTask](), list[SampleTask]()
+        for task in tasks:
+            (there if self.sampler.draws_for(task.state) else here).append(task)
+        if there:
+            for task, drawn in zip(there, self.sampler.sample(there, logits), strict=True):
                 self.errors.alone(task.state, self._take, task.state, drawn)
+        if here:
+            rows = host_rows(logits)
+            for task in self.sampler.host.sample_together(here, rows):
+                self.errors.alone(task.state, self._sample_one, task, rows)
         tasks[0].state.stats.sampler_seconds += perf_counter() - started
 
     def _sample_one(self, task: SampleTask, rows: Floats) -> None:
-        (drawn,) = self.sampler.sample([task], rows)
+        (drawn,) = self.sampler.host.sample([task], rows)
         made = self.pending.begin(task.state, drawn)
         if made is not None:
             self._take(task.state, made)
@@ -325,7 +328,9 @@ class ModelRunner:
                 self._take(state, made)
 
     def _take(self, state: RequestState, drawn: SampledToken) -> None:
-        """Take a request's token in."""
+        """Take a request's token in, or raise why there is none."""
+        if drawn.error is not None:
+            raise drawn.error
         if state.search is not None:
             state.search.show(state.completion)
         elif drawn.token is None:
@@ -390,6 +395,7 @@ class ModelRunner:
         """Free the sequences of a completion that has ended; the prompt cache keeps what they held."""
         state.released = True
         self.beginnings.stop(state)
+        self.sampler.leave(state)
         self.pending.drop(state)
         if state.search is not None:
             state.search.end()  # its prompt was kept when it was computed

@@ -122,9 +122,9 @@ class ModelOptions(Options):
         None, flags=("--device",), metavar="NAME", shown="cuda where there is one, else cpu",
     )  # fmt: skip
     dtype: torch.dtype | str | None = own(
-        "type to compute in: float32, float16 or bfloat16; exact: weights as they are stored, activations in "
-        "float32, and the CPU's bits on a GPU too (docs/device.md)",
-        None, flags=("--dtype",), metavar="NAME", shown="float32 on the CPU, bfloat16 on CUDA",
+        "exact: weights as they are stored, activations in float32, and the CPU's bits on a GPU too "
+        "(docs/device.md); or a type to compute in, on a GPU by PyTorch: float32, float16 or bfloat16",
+        None, flags=("--dtype",), metavar="NAME", shown="float32 on the CPU, exact on CUDA",
     )  # fmt: skip
     n_ctx: int | None = own(
         "positions of one sequence: prompt and text together; 0: as many as the model was trained with",

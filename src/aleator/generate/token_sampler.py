@@ -66,6 +66,7 @@ class SampledToken:
     # Work that gives the token and may take long; None: nothing is left to do
     pending: Work[int | None] | None = None
     kept: KeptRow | None = None  # What the chain keeps of the row, if the request asked for it
+    error: LogitsError | None = None  # Why there is no token
 
     def with_own_row(self) -> SampledToken:
         """Copy the token with its row, since the next batch may overwrite the row."""
@@ -84,6 +85,15 @@ def _told(row: Floats, kept: KeptRow | None) -> LogprobsOf:
 class TokenSampler(Protocol):
     """Draws tokens for requests, from logits [n, V]."""
 
+    @property
+    def host(self) -> HostTokenSampler:
+        """What draws for requests for which it does not itself."""
+        ...
+
+    def draws_for(self, state: RequestState) -> bool:
+        """Whether it draws for a request where the logits are; its :attr:`host` does if not."""
+        ...
+
     def draw(self, rows: Sequence[Proposal]) -> Draw | None:
         """What draws in the step that decodes ``rows`` and nothing else; None: it has to give logits.
 
@@ -95,6 +105,14 @@ class TokenSampler(Protocol):
         """Sample one token for each task; a request has one task at most."""
         ...
 
+    def leave(self, state: RequestState) -> None:
+        """Take note that a request has ended, or begins anew."""
+        ...
+
+    def release(self) -> None:
+        """Take note that no request needs it any more."""
+        ...
+
 
 class HostTokenSampler:
     """Every request's own chain, on the CPU, with ``n_threads`` at the same time; 0: one after the other."""
@@ -102,8 +120,23 @@ class HostTokenSampler:
     def __init__(self, n_threads: int | None = 0) -> None:
         self._n_threads = n_threads
 
+    @property
+    def host(self) -> HostTokenSampler:
+        """See :class:`TokenSampler`."""
+        return self
+
+    def draws_for(self, state: RequestState) -> bool:
+        """See :class:`TokenSampler`."""
+        return False
+
+    def leave(self, state: RequestState) -> None:
+        """See :class:`TokenSampler`: nothing is kept."""
+
     def draw(self, rows: Sequence[Proposal]) -> None:
         """See :class:`TokenSampler`: the host sees logits first."""
+
+    def release(self) -> None:
+        """See :class:`TokenSampler`: nothing is kept."""
 
     def sample_together(self, tasks: Sequence[SampleTask], rows: Floats) -> Sequence[SampleTask]:
         """Sample in one native call where nothing but the chain decides; returns all tasks, those with tokens.

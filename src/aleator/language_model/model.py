@@ -87,9 +87,11 @@ def load(
     try:
         places, form = _placed(weights, where, chosen.n_ctx, ContextOptions.of(given))
     except (ParameterError, ImportError) as error:
-        if chosen.device != AUTO or where.device == CPU:
+        divided = chosen.n_gpu_layers is not None or chosen.device_map is not None
+        moves = chosen.device == AUTO or (chosen.device is None and not divided)
+        if not moves or where.device == CPU:
             raise
-        log.warning("device='auto': the CPU computes, as %s", error)
+        log.warning("device=%r: the CPU computes, as %s", chosen.device, error)
         places, form = _placed(
             weights, placement(CPU, chosen.dtype), chosen.n_ctx, ContextOptions.of(given)
         )
@@ -108,7 +110,7 @@ def _placed(
 ) -> tuple[list[Place], str]:
     """The place of each layer and the decoder's form; what a GPU cannot compute is refused."""
     places, form = where.places(weights.config.n_layers), "auto"
-    if where.dtype == EXACT:
+    if EXACT in (where.dtype, places[-1].dtype):
         form = exact_form(weights, places)
         if form == "triton":
             _check_room(weights, places, n_ctx, options)
@@ -121,7 +123,9 @@ def _check_room(
     """Refuse, before anything is loaded, what a GPU has no room for."""
     if not options.offload_kqv:
         raise ParameterError(
-            "offload_kqv", "dtype='exact' reads the cache on the GPU: give offload_kqv=True"
+            "offload_kqv",
+            "dtype='exact', the default on a GPU, reads the cache there: give offload_kqv=True, or "
+            "dtype='bfloat16'",
         )
     sizes = cache_of_layers(
         weights.config, positions(weights, n_ctx), options.type_k, options.type_v

@@ -31,7 +31,7 @@ def build_decoder(
     Args:
         weights: the file.
         device: where the work is done; None: CUDA where there is one, else the CPU.
-        dtype: type of weights and activations; None: float32 on the CPU, bfloat16 on CUDA; "exact": see
+        dtype: type of weights and activations; None: float32 on the CPU, "exact" on CUDA; "exact": see
             ``form``.
         progress: called with (layers done, layers).
         form: "native": native code, on the CPU in float32; "torch": in PyTorch, anywhere; "triton": Triton's

@@ -39,7 +39,8 @@ def exact_form(weights: Weights, places: Sequence[Place]) -> str:
     if first < n:
         check_device(places[-1].device)
     if first and (why := why_not_native(weights)):
-        raise ParameterError(f"dtype='exact' does not compute {why} on the CPU: leave dtype out")
+        other = "give dtype='bfloat16'" if first < n else "leave dtype out"
+        raise ParameterError(f"dtype='exact' does not compute {why} on the CPU: {other}")
     if 0 < first < n:
         _check_division(weights.config, first)
     return "triton" if first < n else "native"
@@ -66,7 +67,8 @@ def check_device(device: Device) -> None:
     torch = required_torch("dtype='exact' on a GPU")
     if find_spec("triton") is None:
         raise ImportError(
-            'dtype="exact" on a GPU needs Triton: pip install "aleator[torch]", or give device="cpu"',
+            'dtype="exact", the default on a GPU, needs Triton: pip install "aleator[torch]", or give '
+            'device="cpu"',
             name="triton",
         )
     if device.type != "cuda" or torch.version.hip is not None:
@@ -75,7 +77,7 @@ def check_device(device: Device) -> None:
     if tuple(found) < LEAST:
         raise ParameterError(
             f"dtype='exact' needs a GPU of compute capability {_dotted(LEAST)} or above, and {device} has "
-            f"{_dotted(found)}: give device='cpu', or dtype='float16'"
+            f"{_dotted(found)}: give device='cpu', or dtype='float16' for PyTorch's operations"
         )
 
 

@@ -149,7 +149,7 @@ class Placement:
     """Where a model computes, before its number of layers is known."""
 
     device: Device  # of the last ``n_gpu_layers`` layers, or of all of them
-    # A type for all layers, or "exact"; None: float32 on the CPU, bfloat16 on CUDA
+    # A type for all layers, or "exact"; None: float32 on the CPU, "exact" on CUDA, which are the same bits
     dtype: str | None = None
     n_gpu_layers: int | None = None  # how many; None: all
     device_map: DeviceMap | None = None  # what holds instead of these; None: nothing
@@ -166,16 +166,18 @@ class Placement:
             on = n_layers if self.n_gpu_layers is None else min(self.n_gpu_layers, n_layers)
             devices = [CPU] * (n_layers - on) + [self.device] * on
         after = list(dropwhile(lambda device: device.type == "cpu", devices))
-        if self.dtype == EXACT and len(set(after)) > 1:
+        on_gpu = self.dtype or EXACT
+        gpus = [device for device in after if device.type != "cpu"]
+        if on_gpu == EXACT and gpus and len(set(after)) > 1:
             name = "n_gpu_layers" if self.device_map is None else "device_map"
             raise ParameterError(
                 name,
-                "dtype='exact' computes the first layers on the CPU and the others on one GPU: give "
-                f"n_gpu_layers of 0 to {n_layers} in place of {name}, or another dtype",
+                "dtype='exact', the default on a GPU, computes the first layers on the CPU and the others on "
+                f"one GPU: give n_gpu_layers of 0 to {n_layers} in place of {name}, or dtype='bfloat16'",
             )
         # Native code has these bits: it takes weights as they are stored.
         on_cpu = "float32" if self.dtype == EXACT else self.dtype or "float32"
-        kinds = {"cpu": on_cpu, "cuda": self.dtype or "bfloat16"}
+        kinds = {"cpu": on_cpu, "cuda": on_gpu}
         return [Place(device, kinds[device.type]) for device in devices]
 
 
@@ -187,7 +189,7 @@ def placement(
     Args:
         device: "cpu", "cuda" or "cuda:N", or PyTorch's object for it; None: CUDA where there is one, else the
             CPU; "auto": the same, and the log says why it is the CPU.
-        dtype: a type's name, or PyTorch's object for it, or "exact"; None: float32 on the CPU, bfloat16 on
+        dtype: a type's name, or PyTorch's object for it, or "exact"; None: float32 on the CPU, "exact" on
             CUDA.
         n_gpu_layers: so many of the last layers are on a CUDA device, the others on the CPU; None: all are
             where ``device`` says.

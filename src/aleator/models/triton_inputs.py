@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 ROWS = (1, 2, 4, 8, 16, 32, 64)
 """Steps of up to so many tokens are made to these numbers, so that few shapes occur."""
+CHUNKS = (128, 256, 512, 1024, 2048)
+"""Pieces of prompts that are captured: of just so many tokens, as all but the last of a prompt have."""
 _SHORTEST = 256  # cells that a token of such a step may see, at least
 
 
@@ -37,6 +39,7 @@ class Shape(NamedTuple):
     longest: tuple[int, ...]  # cells that a token sees at most, of each kind of layers that attend
     listed: tuple[int, ...]  # cells in the lists of what is seen, of each kind
     runs: int  # of layers that keep a state
+    wanted: int  # tokens whose logits are computed; -1: all
 
 
 class TritonPass(Pass):
@@ -64,7 +67,7 @@ class StepInputs:
     Attributes:
         shape: its own.
         bucket: the one that it is made to, of which a graph can be captured; None: none can, as lists of moved
-            keys and rows of wanted tokens differ from step to step.
+            keys differ from step to step, or it is the end of a prompt, which would be made too long.
         states: of layers that keep one, if any of the decoder's does.
     """
 
@@ -93,13 +96,16 @@ class StepInputs:
         runs = 0 if self.states is None else len(self.states.sources)
         longest = tuple(int(each.tokens[3].max(initial=0)) for each in sights)
         listed = tuple(len(each.cells) for each in sights)
-        self.shape = Shape(len(inputs), inputs.ndim == 2, longest, listed, runs)
+        n, vectors = len(inputs), inputs.ndim == 2
+        n_wanted = -1 if self._wanted is None else len(wanted)
+        self.shape = Shape(n, vectors, longest, listed, runs, n_wanted)
         self.bucket: Shape | None = None
-        if self._still and self._wanted is None and len(inputs) <= ROWS[-1]:
-            n = next(rows for rows in ROWS if rows >= len(inputs))
-            self.bucket = Shape(
-                n, inputs.ndim == 2, _room(longest), _room(listed), n if runs else 0
-            )
+        rooms = vectors, _room(longest), _room(listed)
+        if self._still and self._wanted is None and n <= ROWS[-1]:
+            n = next(rows for rows in ROWS if rows >= n)
+            self.bucket = Shape(n, *rooms, n if runs else 0, -1)
+        elif self._still and n in CHUNKS and self._wanted is not None:
+            self.bucket = Shape(n, *rooms, _power(runs), _power(n_wanted))
 
     @property
     def _still(self) -> bool:
@@ -118,7 +124,7 @@ class StepInputs:
         if decoder.n_positions is not None:
             arrays["positions"] = positions
         if self._wanted is not None:
-            arrays["wanted"] = self._wanted
+            arrays["wanted"] = _longer(self._wanted, shape.wanted)
         scales = decoder.query_scales(positions)
         if scales is not None:
             arrays["scales"] = scales
@@ -192,4 +198,9 @@ def _longer(array: npt.NDArray[Any], n: int, value: int = 0) -> npt.NDArray[Any]
 
 def _room(sizes: tuple[int, ...]) -> tuple[int, ...]:
     """Powers of two that are large enough."""
-    return tuple(max(_SHORTEST, 1 << max(0, n - 1).bit_length()) for n in sizes)
+    return tuple(max(_SHORTEST, _power(n)) for n in sizes)
+
+
+def _power(n: int) -> int:
+    """The least power of two that is large enough; 0 for 0."""
+    return 1 << (n - 1).bit_length() if n else 0

@@ -1,4 +1,4 @@
-"""Steps of Triton's layers over one pool: those of a few tokens are captured, one graph for each shape."""
+"""Steps of Triton's layers over one pool: of few tokens, and pieces of prompts, one graph for each shape."""
 
 from __future__ import annotations
 
@@ -73,21 +73,32 @@ class Graphs:
         return CudaGraph(self._pool) if self._captures else Graph()
 
 
+Outputs = dict[int, torch.Tensor]
+"""Where graphs leave their logits, by how many rows: all graphs of one step in the same memory."""
+
+
 def _computed(
     decoder: TorchDecoder,
     given: StepInputs,
     on: Mapping[Any, torch.Tensor],
     shape: Shape,
     draw: Draw | None,
+    outputs: Outputs | None = None,
 ) -> Computed:
-    """What computes a step whose arrays are on the device."""
+    """What computes a step whose arrays are on the device, and leaves logits in ``outputs`` if given."""
     ids, batch, rows = given.given(on, shape)
 
     def step() -> Made:
         if draw is None:
-            return decoder.compute(ids, batch, rows), None
-        logits = decoder.compute(ids if shape.vectors else draw.inputs(ids, on), batch, rows)
-        return logits, draw.compute(logits, on)
+            logits, drawn = decoder.compute(ids, batch, rows), None
+        else:
+            logits = decoder.compute(ids if shape.vectors else draw.inputs(ids, on), batch, rows)
+            drawn = draw.compute(logits, on)
+        if outputs is None:
+            return logits, drawn
+        if len(logits) not in outputs:  # before the capture
+            outputs[len(logits)] = torch.empty_like(logits)
+        return outputs[len(logits)].copy_(logits), drawn
 
     return step
 
@@ -95,8 +106,9 @@ def _computed(
 class _Bucket:
     """The steps of one shape: what they read of the host lies in one block of memory, always the same."""
 
-    def __init__(self, decoder: TorchDecoder, shape: Shape, graph: Graph) -> None:
+    def __init__(self, decoder: TorchDecoder, shape: Shape, graph: Graph, outputs: Outputs) -> None:
         self._decoder, self._shape, self._graph = decoder, shape, graph
+        self._outputs = outputs
         self._block: torch.Tensor | None = None
 
     def run(self, inputs: StepInputs, draw: Draw | None) -> Made:
@@ -105,11 +117,12 @@ class _Bucket:
         if self._block is None:
             block = torch.empty(packed.size, dtype=torch.uint8, device=where)
             on = packed.on(where, block)
-            made = self._graph.first(_computed(self._decoder, inputs, on, self._shape, draw))
+            step = _computed(self._decoder, inputs, on, self._shape, draw, self._outputs)
+            logits, drawn = self._graph.first(step)
             self._block = block
-            return made
-        packed.on(where, self._block)
-        logits, drawn = self._graph.replay()
+        else:
+            packed.on(where, self._block)
+            logits, drawn = self._graph.replay()
         # Who draws reads no logits, and tokens before the next step.
         return logits if draw is not None else logits.clone(), drawn
 
@@ -117,9 +130,9 @@ class _Bucket:
 class TritonStep(TensorStep):
     """A decoder in Triton over one pool; ``front`` computes the layers before its own.
 
-    Steps of up to 64 tokens that all want logits are made to the size of a bucket: their memory is taken at the
-    bucket's first step, inputs are copied to their places before each, and nothing waits for the device.  The
-    draw of a step is in its graph.
+    Steps of up to 64 tokens that all want logits are made to the size of a bucket, and pieces of prompts have
+    one as they are: their memory is taken at the bucket's first step, inputs are copied to their places before
+    each, and nothing waits for the device.  The draw of a step is in its graph.
     """
 
     def __init__(self, decoder: TorchDecoder, front: Step | None) -> None:
@@ -132,7 +145,7 @@ class TritonStep(TensorStep):
         """Begin without graphs."""
         # By whose draws they hold, or by the step.
         self._buckets: WeakKeyDictionary[Any, dict[Hashable, _Bucket]] = WeakKeyDictionary()
-        self._graphs = Graphs(self._decoder.where)
+        self._graphs, self._outputs = Graphs(self._decoder.where), Outputs()
 
     @torch.inference_mode()
     def run(
@@ -173,7 +186,7 @@ class TritonStep(TensorStep):
         if key not in self._buckets.get(owner, {}):
             if sum(map(len, self._buckets.values())) == MOST_GRAPHS:
                 self._forget()
-            made = _Bucket(self._decoder, shape, self._graphs.new())
+            made = _Bucket(self._decoder, shape, self._graphs.new(), self._outputs)
             self._buckets.setdefault(owner, {})[key] = made
         return self._buckets[owner][key]
 

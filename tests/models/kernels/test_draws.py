@@ -161,6 +161,23 @@ def test_rows_end_where_they_end(tmp_path: Path, graphs: list[RecordedGraph]) ->
     assert narrow.cache.used == 0
 
 
+def test_a_graph_serves_chains_of_the_same_samplers(
+    tmp_path: Path, graphs: list[RecordedGraph], draws: list[ChainDraw]
+) -> None:
+    """Their parameters are in the chain's memory: the next text replays what the first has recorded."""
+    plain, ours = both(write_any(tmp_path / "m.gguf", replace(SPECS["llama"], n_layers=1)))
+    captured, kept = [], []
+    warmer = {"seed": 8, "temperature": 1.9, "top_k": 9, "repetition_penalty": 1.2}
+    for changes in ({}, warmer, {"mirostat": 2, "max_tokens": 2}, {"max_tokens": 2}):
+        options = {**OPTIONS, **changes}
+        kept.append(ours.generate(PROMPTS[0], **options, sampling_device="device"))
+        assert kept[-1].tokens == plain.generate(PROMPTS[0], **options).tokens
+        captured.append(len(graphs))
+    assert captured == [1, 1, 2, 2]
+    assert [each.replays for each in graphs] == [4, 0]
+    assert len({id(draw.chain) for draw in draws}) == 2
+
+
 class FirstAlone:
     """A graph of which nothing is left, as on CUDA nothing of what it was captured from is."""
 

@@ -21,11 +21,15 @@ from wide_models import SMALL, write_any
 
 from aleator.cache.storage import tensors
 from aleator.generate import Batch, Context
-from aleator.models import build_decoder, open_weights, triton_step
+from aleator.models import build_decoder, open_weights, triton_inputs, triton_step
 from aleator.models.exact import SCRATCH
 from tests.models.kernels.recorded_graph import NotCapturableError, RecordedGraph
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+
+EVERY = bool(os.environ.get("ALEATOR_ALL"))
+"""Whether what is slow under the interpreter runs too."""
 
 
 def both(path: Path, **options: Any) -> list[Context]:
@@ -73,12 +77,33 @@ def test_replays_have_the_native_bits(
     assert kept[0] == kept[1]
 
 
+@pytest.mark.parametrize(
+    "name", ["llama", *(["qwen3moe", "gemma3-pattern-2", "jamba"] if EVERY else [])]
+)
+def test_pieces_of_prompts(
+    name: str, tmp_path: Path, graphs: list[RecordedGraph], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(triton_inputs, "ROWS", (1, 2))
+    monkeypatch.setattr(triton_inputs, "CHUNKS", (4,))
+    path = write_any(tmp_path / "m.gguf", SMALL[name])
+    contexts, rng = both(path, n_ctx=64, n_seq_max=2, n_ubatch=4), np.random.default_rng(9)
+    for seq, n in ((0, 11), (1, 12), (0, 4)):
+        first = contexts[0].cache.seq_pos_max(seq) + 1
+        tokens = [int(i) for i in rng.integers(contexts[0].n_vocab, size=n)]
+        same(contexts, Batch.one(tokens, first, seq=seq))
+    # Of pieces without logits, and of those with the last token's; 3 tokens have none.
+    assert [each.replays for each in graphs] == [3, 1]
+    assert len({context.cache.state_write() for context in contexts}) == 1
+
+
 def test_every_bucket(tmp_path: Path, graphs: list[RecordedGraph]) -> None:
     path = write_any(tmp_path / "m.gguf", replace(SPECS["llama"], n_layers=1))
     contexts, rng = both(path, n_ctx=256, n_seq_max=34), np.random.default_rng(5)
     for n in (1, 2, 3, 5, 9, 17, 33, 34):
         same(contexts, tokens_of(contexts, rng, list(range(n))))
     assert [each.replays for each in graphs] == [0] * 6 + [1]
+    outputs: dict[int, torch.Tensor] = contexts[1]._step._outputs  # type: ignore[attr-defined]
+    assert sorted(outputs) == [1, 2, 4, 8, 16, 32, 64]  # graphs have no logits of their own
 
 
 def test_moved_keys_and_raw_keys_are_not_captured(

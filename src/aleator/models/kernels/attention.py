@@ -21,7 +21,7 @@ from aleator.models.kernels.seen import SeenTensors
 FEW, SHORT = 16, 1024
 """Up to so many tokens, and cells that one sees, attention is one launch: each program's share is small."""
 
-ROOM = 1 << 26
+ROOM = 1 << 23
 """Floats of scores that are held at a time, where a single token does not need more."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import count
 
 import numpy as np
 import torch
@@ -25,6 +26,9 @@ from aleator.samplers.base import Sampler
 from aleator.samplers.chain import SamplerChain
 from aleator.samplers.plan import Plan, bound, of_phases
 from aleator.samplers.user import UserSampler
+
+_numbers = count()
+"""Of programs: no two have the same, whatever their places are."""
 
 
 class TorchBackend(Backend):
@@ -141,7 +145,8 @@ class TorchBackend(Backend):
             self._give(row, phases, phases)
 
     def grown(self) -> None:
-        """The program is new, or has other places."""
+        """The program is new, or has other places; steps that were captured are of no use."""
+        self._number = next(_numbers)
 
     def changed(self, row: int) -> None:
         """A row has another chain."""
@@ -320,7 +325,8 @@ class TorchBackend(Backend):
 
     def launches(self, batch: int) -> Launches:
         used = set(self.active(batch))
-        return tuple((i, p.launch) for i, p in enumerate(self.program.places) if p in used)
+        places = enumerate(self.program.places)
+        return self._number, *((i, p.launch) for i, p in places if p in used)
 
     def check_replay(self, batch: int, captured: Launches) -> None:
         then = self._launched.get(batch) if captured is None else captured

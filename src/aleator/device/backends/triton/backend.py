@@ -26,7 +26,7 @@ class TritonLaunches:
 
     plan: Plan  # which kernels
     torch: Launches  # what the PyTorch form launches; None: it is not needed
-    places: int  # how many the program has
+    program: int  # its number
 
 
 class TritonBackend(TorchBackend):
@@ -48,6 +48,7 @@ class TritonBackend(TorchBackend):
 
     def grown(self) -> None:
         """The kernels are given all places: they are made anew."""
+        super().grown()
         self._fused = TritonChain(self.program.places, self.options, self.report.wanted)
         for row in range(self.options.max_batch):
             self.changed(row)
@@ -98,7 +99,7 @@ class TritonBackend(TorchBackend):
 
     def _launches(self, plan: Plan, batch: int) -> TritonLaunches:
         own = super().launches(batch) if plan.torch else None
-        return TritonLaunches(plan, own, len(self.program.places))
+        return TritonLaunches(plan, own, self._number)
 
     def launches(self, batch: int) -> Launches:
         return self._launches(self._fused.plan(batch, False), batch)

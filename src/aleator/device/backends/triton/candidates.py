@@ -23,11 +23,19 @@ from aleator.device.backends.triton.numerics import (
     probability_weight,
 )
 from aleator.device.backends.triton.sparse import bit_of
-from aleator.device.backends.triton.tiles import STEP, TILE, WIDTH, choose_tiles, kth_delegate
+from aleator.device.backends.triton.tiles import (
+    LEAST,
+    STEP,
+    TILE,
+    WIDTH,
+    list_tiles,
+    nth_delegate,
+)
 
 LOGITS, PADDED, PROBABILITIES = (tl.constexpr(i) for i in range(3))
 """What a row holds: logits; logits of which masked ones stand last in the order; probabilities."""
 
+GATHERED = tl.constexpr(32)  # tiles that make a list at once: each step waits for the one before
 VALUE_STEPS = tl.constexpr(16)  # of a bisection: two bits of a key's value each
 KEY_STEPS = tl.constexpr(27)  # the same, then the bits of its token
 
@@ -83,31 +91,34 @@ def measure(z, top, c, KIND: tl.constexpr):
 
 
 @triton.jit
-def steps_of(n_selected, H: tl.constexpr):
-    """The end of a loop over blocks in steps of STEP: the selected tiles, then the table."""
-    end = (n_selected + STEP - 1) // STEP * STEP
+def steps_of(n_selected, H: tl.constexpr, TILES: tl.constexpr = STEP):
+    """The end of a loop over blocks in steps of TILES: the selected tiles, then the table."""
+    end = (n_selected + TILES - 1) // TILES * TILES
     if H > 0:
-        end += (H + WIDTH - 1) // WIDTH * STEP
+        end += (H + TILES * TILE - 1) // (TILES * TILE) * TILES
     return end
 
 
 @triton.jit
-def block_of(source, first, n_selected, KIND: tl.constexpr, H: tl.constexpr):
+def block_of(
+    source, first, n_selected, KIND: tl.constexpr, H: tl.constexpr, TILES: tl.constexpr = STEP
+):
     """Canonical values and tokens of a block, in order of id but for the table; and which are there.
 
-    ``H``: slots of the table, 0 without one.
+    ``H``: slots of the table, 0 without one.  ``TILES``: how many tiles a block has.
     """
-    slot = first + tl.arange(0, STEP)
+    slot = first + tl.arange(0, TILES)
     tile = tl.load(source.tiles + slot, mask=slot < n_selected, other=0)
     token = tile[:, None] * TILE + tl.arange(0, TILE)[None, :]
-    there = tl.reshape((slot < n_selected)[:, None] & (token < source.n_vocab), [WIDTH])
-    token = tl.reshape(token, [WIDTH])
+    there = (slot < n_selected)[:, None] & (token < source.n_vocab)
+    there = tl.reshape(there, [TILES * TILE])
+    token = tl.reshape(token, [TILES * TILE])
     x = tl.load(source.logits + token, mask=there, other=float("-inf")).to(tl.float32)
     z = canonical(x, source.infinite, KIND != PROBABILITIES)
     if H > 0:
         z = tl.where(bit_of(source.words, token, there), z, float("-inf"))
-        tiled = (n_selected + STEP - 1) // STEP * STEP
-        at = (first - tiled) * TILE + tl.arange(0, WIDTH)
+        tiled = (n_selected + TILES - 1) // TILES * TILES
+        at = (first - tiled) * TILE + tl.arange(0, TILES * TILE)
         own = (at >= 0) & (at < H)
         z = tl.where(own, tl.load(source.table_logits + at, mask=own, other=float("-inf")), z)
         token = tl.where(own, tl.load(source.table_ids + at, mask=own, other=0), token)
@@ -117,12 +128,15 @@ def block_of(source, first, n_selected, KIND: tl.constexpr, H: tl.constexpr):
 
 
 @triton.jit
-def gather(source, n_selected, floor, out, capacity, KIND: tl.constexpr, H: tl.constexpr):
+def gather(
+    source, n_selected, floor, out, capacity, KIND: tl.constexpr, H: tl.constexpr,
+    TILES: tl.constexpr = STEP,
+):  # fmt: skip
     """Lists the keys of at least ``floor``, as far as they fit, by block; returns their count."""
     count = tl.zeros([], tl.int32)
     tl.debug_barrier()
-    for first in range(0, steps_of(n_selected, H), STEP):
-        z, token, there = block_of(source, first, n_selected, KIND, H)
+    for first in range(0, steps_of(n_selected, H, TILES), TILES):
+        z, token, there = block_of(source, first, n_selected, KIND, H, TILES)
         keys = order_key(z, token)
         keep = there & (keys >= floor)
         place = count + tl.cumsum(keep.to(tl.int32), axis=0) - 1
@@ -255,18 +269,23 @@ def keep_through(source, n_selected, c, last, KIND: tl.constexpr, H: tl.constexp
 
 @triton.jit
 def tiles_of_first(source, delegates, n, quota, n_tiles, BLOCK_T: tl.constexpr):
-    """Selects the tiles that hold the first ``n``, at most ``quota``; their number, and the least key of those.
+    """Selects the tiles that hold the first ``n``; their number, and a key that no more than these have.
 
-    All tiles, and any key, if ``n`` is more than there are tiles.
+    All tiles if ``n`` is more than there are.  Of those whose delegates are the n-th, only so many as ``quota``
+    leaves.
     """
-    t = tl.arange(0, BLOCK_T)
-    least = tl.full([], float("-inf"), tl.float32)
+    order, inside = ordered(delegates), tl.arange(0, BLOCK_T) < n_tiles
+    least, n_selected, room = tl.full([], LEAST, tl.int32), quota, quota
     if n == 1:
-        least = tl.max(delegates, axis=0)
+        least = tl.max(order, axis=0)
+        equal = (order == least) & inside
+        n_selected = tl.minimum(tl.sum(equal.to(tl.int32), axis=0), quota)
     elif n <= n_tiles:
-        least = kth_delegate(delegates, t, n_tiles, n)
-    n_selected = choose_tiles(delegates, t, n_tiles, least, quota, source.tiles)
-    return n_selected, ordered(least).to(tl.int64) << 32
+        least, reached, beyond = nth_delegate(order, n_tiles, n, source.top)
+        quota = tl.maximum(quota, tl.where(reached <= n + n // 16, reached, 0))
+        n_selected, room = tl.minimum(reached, quota), quota - beyond
+    list_tiles(order, n_tiles, least, room, source.tiles, BLOCK_T)
+    return n_selected, least.to(tl.int64) << 32
 
 
 @triton.jit
@@ -278,11 +297,13 @@ def first_keys(
     n += tl.zeros([], tl.int32)  # Triton makes a constant of an argument that is 1
     quota = tl.minimum(n, n_tiles)
     n_selected, floor = tiles_of_first(source, delegates, n, quota, n_tiles, BLOCK_T)
-    count = gather(source, n_selected, floor, buffer, CAP, LOGITS, H)
+    # Few for a few: what is not there takes time too.
+    at_once: tl.constexpr = SIZE // 2 if SIZE < 2 * GATHERED else GATHERED
+    count = gather(source, n_selected, floor, buffer, CAP, LOGITS, H, at_once)
     tl.atomic_add(paths + tiles_read, n_selected)
     if count > CAP:  # ties, or large logits side by side
         floor = keep_first(source, n_selected, n.to(tl.int64), LOGITS, H)
-        count = gather(source, n_selected, floor, buffer, CAP, LOGITS, H)
+        count = gather(source, n_selected, floor, buffer, CAP, LOGITS, H, at_once)
         tl.atomic_add(
             paths + tiles_read, n_selected * (VALUE_STEPS + 2 if H == 0 else KEY_STEPS + 1)
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 import triton
 from torch import Tensor
@@ -44,7 +45,7 @@ from aleator.samplers.base import Sampler
 CAPACITY = 2048
 """Candidates that reach the threshold of the tiles; more are bisected."""
 BUSY = 512  # programs that keep a device busy
-MAX_REGISTERS = 128  # of `choose` and `whole`; ptxas, left alone, takes fewer and spills
+MAX_REGISTERS = 255  # of `choose` and `whole`; ptxas, left alone, takes fewer and spills
 
 
 class TritonChain:
@@ -88,11 +89,13 @@ class TritonChain:
         def tensor(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
             return torch.zeros(max_batch, *shape, dtype=dtype, device=device)
 
+        words = triton.cdiv(max(1, len(places)), 32)
         self._wanted = Wanted(
             start=tensor(dtype=torch.int32),
             size=tensor(dtype=torch.int32),
             path=tensor(dtype=torch.int32),
             scale=tensor(dtype=torch.float32),
+            active=tensor(words, dtype=torch.int32),
         )
         self.torch_rows = tensor(dtype=torch.bool)
         n_groups = self._sizes.n_groups
@@ -118,7 +121,20 @@ class TritonChain:
     def nbytes(self) -> int:
         """Bytes of its tensors."""
         made = (tensor for i in self._past for tensor in self._places[i])
-        return sum(t.nbytes for t in (*self._wanted, *self._work, self.torch_rows, *made))
+        return sum(t.nbytes for t in (*self._of_rows, *self._work, *made))
+
+    @property
+    def _of_rows(self) -> list[Tensor]:
+        """What is written when a row's chain is set."""
+        wanted = self._wanted
+        return [
+            wanted.start,
+            wanted.size,
+            wanted.path,
+            wanted.scale,
+            wanted.active,
+            self.torch_rows,
+        ]
 
     def set(self, row: int, samplers: Sequence[Sampler | None], tail: bool) -> None:
         """Take note of a row's chain: the samplers at the template's places."""
@@ -127,11 +143,15 @@ class TritonChain:
         wanted = self._wanted
         wanted.start[row], wanted.size[row], wanted.path[row] = path.start, path.size, path.want
         wanted.scale[row] = LOG2_E / path.temperature if path.temperature else 0.0
+        bits = np.zeros(4 * wanted.active.shape[1], np.uint8)
+        for i, sampler in enumerate(samplers):
+            bits[i // 8] |= (sampler is not None) << i % 8
+        wanted.active[row] = torch.from_numpy(bits.view("<i4").astype(np.int32))
         self.torch_rows[row] = path.want == triton_rows.AT_TORCH.value
 
     def permute(self, rows: Sequence[int], index: Tensor) -> None:
         """Let row i be what row ``rows[i]`` was."""
-        for tensor in (*self._wanted, self.torch_rows):
+        for tensor in self._of_rows:
             tensor.copy_(tensor[index])
         self._paths = [self._paths[row] for row in rows]
 

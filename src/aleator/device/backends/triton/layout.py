@@ -49,6 +49,7 @@ class Wanted(NamedTuple):
     path: Tensor  # int32 [B], an index of ``rows.PATHS``
     # float32 [B], log2(e) over the temperature at which the row's mass is needed; 0: it is not
     scale: Tensor
+    active: Tensor  # int32 [B, words], bits of the places whose samplers the chain has
 
 
 class Work(NamedTuple):

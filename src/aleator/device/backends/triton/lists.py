@@ -133,15 +133,14 @@ def draw(keys, w, u):
         reached = (before <= target) & (before + w > target)
         token = tl.max(tl.where(reached, ids, 0), axis=0)
     else:
-        token = tl.zeros(
-            [], tl.int64
-        )  # the largest such that the mass before it is at most the target
-        for i in range(10):
-            unit = tl.full([], 1, tl.int64) << (18 - 2 * i)
-            one = tl.sum(tl.where(ids < token + unit, w, 0), axis=0) <= target
-            two = tl.sum(tl.where(ids < token + 2 * unit, w, 0), axis=0) <= target
-            three = tl.sum(tl.where(ids < token + 3 * unit, w, 0), axis=0) <= target
-            token += unit * (one.to(tl.int64) + two.to(tl.int64) + three.to(tl.int64))
+        # The largest token such that the mass before it is at most the target; below 5^9 are all ids.
+        token, unit = tl.zeros([], tl.int64), tl.full([], 5**8, tl.int64)
+        steps = tl.arange(0, 4)
+        for _ in range(9):
+            ends = token + (steps + 1) * unit
+            before = tl.sum(tl.where(ids[None, :] < ends[:, None], w[None, :], 0), axis=1)
+            token += tl.sum((before <= target).to(tl.int64), axis=0) * unit
+            unit = unit // 5
     return token
 
 

@@ -22,8 +22,8 @@ from aleator.samplers.top_k import TopK
 
 LONGEST = 1024
 """Candidates that a list can hold."""
-WINDOW = 256
-"""Candidates in which the end of a top-p or min-p without a top-k is looked for first."""
+WINDOW = 192
+"""Candidates in which the end of a top-p or min-p without a top-k is looked for first, in a list of 256."""
 
 KINDS = {
     draws.DeviceGreedy: places.GREEDY,

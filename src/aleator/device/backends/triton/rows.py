@@ -82,6 +82,7 @@ def choose(
     n = tl.load(wanted.size + row)
     c = tl.load(wanted.scale + row)
     start = tl.load(wanted.start + row)
+    bits = tl.load(wanted.active + row * ((len(KINDS) + 31) // 32))
     position = tl.load(history.position + row)
     length = tl.load(history.length + row)
     delegates, top, infinite, dead = row_state(work, row, n_tiles, H, BLOCK_T)
@@ -113,7 +114,13 @@ def choose(
         enough = n > 0
         for i in tl.static_range(len(KINDS)):
             place = places[i]
-            active = tl.load(place.active + row) != 0
+            if i > 0 and i % 32 == 0:
+                bits = tl.load(wanted.active + row * ((len(KINDS) + 31) // 32) + i // 32)
+            active = ((bits >> (i % 32)) & 1) != 0
+            if KINDS[i] == samplers.LOGIT_BIAS or KINDS[i] == samplers.BAN:
+                active = active & (
+                    tl.load(place.active + row) != 0
+                )  # `look_back` may have written it
             if KINDS[i] == samplers.TEMPERATURE:
                 factor = tl.load(place.low + row)
                 if tl.load(place.dynamic + row) != 0:
@@ -251,14 +258,12 @@ def whole(
 ):  # fmt: skip
     """One row that its list could not decide: samplers that keep a beginning of the order, and a draw."""
     row = tl.program_id(0).to(tl.int64)
+    bits = tl.load(wanted.active + row * ((len(KINDS) + 31) // 32))
     if tl.load(tokens + row) == UNDECIDED:
         n_tiles, n_groups = sizes.n_tiles, sizes.n_groups
         delegates, top, infinite, dead = row_state(work, row, n_tiles, H, BLOCK_T)
-        t = tl.arange(0, BLOCK_T)
         source = candidates.source_of(logits, work, row, sizes, top, infinite, dead, H)
-        n_selected = choose_tiles(
-            delegates, t, n_tiles, float("-inf"), n_tiles, source.tiles
-        )  # all
+        n_selected = choose_tiles(delegates, n_tiles, float("-inf"), source.tiles, BLOCK_T)  # all
         first = tl.load(work.firsts + row)
         last = tl.full([], NOTHING, tl.int64)  # what stands before or at it is left
         temperature = tl.full([], 1, tl.float64)
@@ -266,7 +271,9 @@ def whole(
         token = tl.full([], -1, tl.int64)
         for i in tl.static_range(len(KINDS)):
             place = places[i]
-            active = tl.load(place.active + row) != 0
+            if i > 0 and i % 32 == 0:
+                bits = tl.load(wanted.active + row * ((len(KINDS) + 31) // 32) + i // 32)
+            active = ((bits >> (i % 32)) & 1) != 0
             if KINDS[i] == samplers.TEMPERATURE:
                 factor = tl.load(place.low + row)
                 product = temperature * factor

@@ -9,11 +9,12 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from aleator.device.backends.triton.numerics import ordered, value_of
+from aleator.device.backends.triton.numerics import ordered
 
 TILE = tl.constexpr(128)
 STEP = tl.constexpr(8)  # tiles that a program looks at together
 WIDTH = tl.constexpr(1024)  # STEP * TILE
+LEAST = tl.constexpr(-2139095041)  # what -inf is in ``ordered``
 
 
 def block_of(n: int) -> int:
@@ -44,42 +45,57 @@ def tile_maxima(
 
 
 @triton.jit
-def choose_tiles(delegates, t, n_tiles, least, quota, tiles):
-    """Lists the tiles above ``least`` and the first at it, ``quota`` in all; returns their count."""
-    above = (delegates > least) & (t < n_tiles)
-    equal = (delegates == least) & (t < n_tiles)
-    room = quota - tl.sum(above.to(tl.int32), axis=0)
-    chosen = above | (equal & (tl.cumsum(equal.to(tl.int32), axis=0) <= room))
-    place = tl.cumsum(chosen.to(tl.int32), axis=0) - 1
+def list_tiles(order, n_tiles, least, room, tiles, BLOCK_T: tl.constexpr):
+    """Lists the tiles above ``least`` and the first ``room`` at it; delegates are given by :func:`ordered`."""
+    t = tl.arange(0, BLOCK_T)
+    above = (order > least) & (t < n_tiles)
+    equal = (order == least) & (t < n_tiles)
+    # Both numbers in one sum: a row has at most 2^13 tiles.
+    so_far = tl.cumsum(above.to(tl.int32) + (equal.to(tl.int32) << 16), axis=0)
+    n_equal = so_far >> 16
+    place = (so_far & 0xFFFF) + tl.minimum(n_equal, room) - 1
     tl.debug_barrier()
-    tl.store(tiles + place, t, mask=chosen)
+    tl.store(tiles + place, t, mask=above | (equal & (n_equal <= room)))
     tl.debug_barrier()
-    return tl.sum(chosen.to(tl.int32), axis=0)
 
 
 @triton.jit
-def kth_delegate(delegates, t, n_tiles, k):
-    """The k-th largest delegate, k <= n_tiles: two bits of its order at a time, three counts in one sum."""
-    order = ordered(delegates).to(tl.int64) + 2147483648
-    order = tl.where(t < n_tiles, order, -1)
-    found = tl.zeros([], tl.int64)
-    reached = tl.zeros([], tl.int64)  # how many there are at or above ``found``
-    i = tl.zeros([], tl.int32)
-    while (i < 16) & (reached != k):
-        unit = tl.full([], 1, tl.int64) << (30 - 2 * i).to(tl.int64)
-        counts = (
-            (order >= found + unit).to(tl.int64)
-            + ((order >= found + 2 * unit).to(tl.int64) << 20)
-            + ((order >= found + 3 * unit).to(tl.int64) << 40)
-        )
+def choose_tiles(delegates, n_tiles, least, tiles, BLOCK_T: tl.constexpr):
+    """Lists the tiles whose delegates are ``least`` or more; returns their count."""
+    order, bound = ordered(delegates), ordered(tl.zeros([], tl.float32) + least)
+    list_tiles(order, n_tiles, bound, n_tiles, tiles, BLOCK_T)
+    inside = (order >= bound) & (tl.arange(0, BLOCK_T) < n_tiles)
+    return tl.sum(inside.to(tl.int32), axis=0)
+
+
+@triton.jit
+def nth_delegate(order, n_tiles, n, top):
+    """What ``n`` delegates reach, and at most a sixteenth more unless they are equal; n <= n_tiles.
+
+    The range from the least to ``top``, which none exceeds, is cut in five until that holds.
+
+    Returns:
+        it, as :func:`ordered` gives it; how many reach it; and how many reach something above it that fewer
+        than ``n`` reach.
+    """
+    finite = order > LEAST
+    reached = tl.sum(finite.to(tl.int32), axis=0)
+    least = tl.min(tl.where(finite, order, 0x7FFFFFFF), axis=0)
+    enough = reached >= n
+    beyond = tl.where(enough, 0, reached)
+    low = tl.where(enough, least, LEAST).to(tl.int64)
+    high = tl.where(enough, ordered(top), LEAST).to(tl.int64) + 1
+    reached = tl.where(enough, reached, n_tiles)
+    while (high - low > 1) & (reached > n + n // 16):
+        unit, begin = tl.maximum((high - low) // 5, 1), low
+        counts = tl.zeros_like(order).to(tl.int64)
+        for i in tl.static_range(4):  # four counts in one sum
+            counts += (order >= (begin + (i + 1) * unit).to(tl.int32)).to(tl.int64) << (16 * i)
         counts = tl.sum(counts, axis=0)
-        one, two, three = counts & 0xFFFFF, (counts >> 20) & 0xFFFFF, counts >> 40
-        found += unit * (
-            (one >= k).to(tl.int64) + (two >= k).to(tl.int64) + (three >= k).to(tl.int64)
-        )
-        reached = tl.where(one >= k, one, reached)
-        reached = tl.where(two >= k, two, reached)
-        reached = tl.where(three >= k, three, reached)
-        i += 1
-    least = tl.min(tl.where(order >= found, order, 4294967296), axis=0)
-    return value_of((least - 2147483648).to(tl.int32))
+        for i in tl.static_range(4):
+            at, count = begin + (i + 1) * unit, ((counts >> (16 * i)) & 0xFFFF).to(tl.int32)
+            below = (count < n) & (at < high)
+            high, beyond = tl.where(below, at, high), tl.where(below, count, beyond)
+            low = tl.where(count >= n, at, low)
+            reached = tl.where(count >= n, count, reached)
+    return low.to(tl.int32), reached, beyond

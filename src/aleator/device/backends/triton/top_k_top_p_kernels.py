@@ -191,7 +191,7 @@ def choose(
                             work.maxima + row * n_tiles, n_tiles, BLOCK_T
                         )
                         n_selected = choose_tiles(
-                            each, t, n_tiles, float("-inf"), n_tiles, source.tiles
+                            each, n_tiles, float("-inf"), source.tiles, BLOCK_T
                         )
                     if nucleus:
                         wanted = ceil_product(p, total)
@@ -216,7 +216,7 @@ def choose(
                 if (m > 0.0) | (MODE == DRAW):
                     least = value_of((limit_key >> 32).to(tl.int32))
                     least = tl.where(m > 0.0, least, float("-inf"))
-                    n_selected = choose_tiles(delegates, t, n_tiles, least, n_tiles, source.tiles)
+                    n_selected = choose_tiles(delegates, n_tiles, least, source.tiles, BLOCK_T)
                 if MODE == RACE or MODE == LIST:
                     if m > 0.0:
                         best, token = list_by_id(

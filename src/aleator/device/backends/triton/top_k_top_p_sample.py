@@ -17,7 +17,7 @@ from aleator.device.backends.triton.top_k_top_p_list import DRAW, LIST, NONE, RA
 
 SMALL, LARGE = 256, 2048  # lists up to here are sorted in registers
 FULL = 512  # programs that keep a device busy
-MAX_REGISTERS = 128  # of `choose`; ptxas, left alone, takes 80 and spills
+MAX_REGISTERS = 255  # of `choose`; ptxas, left alone, takes 80 and spills
 PATHS = kernels.PATHS
 
 _counters: dict[torch.device, Tensor] = {}

@@ -1,0 +1,93 @@
+"""An engine's requests draw on the device, each in a row of its own while it lasts, or on the host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import aleator
+from aleator.cache.devices import Device
+from aleator.engine import engine_loop, run
+from aleator.generate.engine_token_sampler import EngineTokenSampler
+from aleator.generate.request_state import RequestState
+from aleator.generate.token_sampler import HostTokenSampler
+
+ON_DEVICE: list[dict[str, Any]] = [
+    {"seed": 1, "temperature": 1.2},
+    {"seed": 2, "top_k": 7, "repetition_penalty": 1.3},
+    {"seed": 3, "temperature": 0.0},
+    {"seed": 4, "min_p": 0.1, "top_k": 30, "xtc_probability": 0.5, "xtc_threshold": 0.1},
+]
+ON_HOST: list[dict[str, Any]] = [
+    {"seed": 5, "mirostat": 2},
+    {"seed": 6, "logprobs": 2},
+    {"seed": 7, "banned_strings": ["th"]},
+    {"seed": 8, "grammar": 'root ::= "a" [b-z]+'},
+    {"seed": 9, "top_a": 0.2},
+    {"seed": 10, "sampling_device": "host"},
+]
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[EngineTokenSampler]:
+    """Samplers of engines, which draw with PyTorch's operations on the CPU."""
+    samplers: list[EngineTokenSampler] = []
+
+    def sampler(context: Any, n_vocab: int) -> EngineTokenSampler:
+        given = HostTokenSampler(1), Device("cpu"), context.n_seq_max, n_vocab, context.n_ctx
+        samplers.append(EngineTokenSampler(*given, run.why_not_on_device))
+        return samplers[-1]
+
+    monkeypatch.setattr(engine_loop, "engine_token_sampler", sampler)
+    return samplers
+
+
+def texts(model: aleator.LanguageModel, requests: list[dict[str, Any]], n: int) -> list[list[int]]:
+    with model.engine(n_seq_max=n) as engine:
+        waiting = [
+            engine.submit("ROMEO:", max_tokens=9 + i, **each) for i, each in enumerate(requests)
+        ]
+        for each in waiting:
+            each.wait()
+        return [each.tokens for each in waiting]
+
+
+def test_tokens_are_those_of_the_host(
+    made: list[EngineTokenSampler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, requests = aleator.load(device="cpu", n_ctx=128), ON_DEVICE + ON_HOST + ON_DEVICE[:2]
+    rows, asked = list[dict[str, Any]](), EngineTokenSampler._refused
+
+    def noted(self: EngineTokenSampler, state: RequestState) -> str:
+        why = asked(self, state)
+        rows.append({"seed": state.chain.seed, "why": why})
+        return why
+
+    monkeypatch.setattr(EngineTokenSampler, "_refused", noted)
+    found = texts(model, requests, 3)
+    with monkeypatch.context() as patch:
+        patch.setattr(engine_loop, "engine_token_sampler", lambda *given: HostTokenSampler(1))
+        assert texts(model, requests, 3) == found
+    drawn = {each["seed"] for each in rows if not each["why"]}
+    assert drawn == {each["seed"] for each in ON_DEVICE}, rows
+    assert sorted(made[0]._free) == [0, 1, 2]
+    assert not made[0]._rows
+
+
+def test_a_row_without_a_token_ends_its_request_alone(made: list[EngineTokenSampler]) -> None:
+    model = aleator.load(device="cpu", n_ctx=128)
+    n_vocab = len(model.vocab)
+    nothing = dict.fromkeys(range(n_vocab), float("-inf"))
+    with model.engine(n_seq_max=2) as engine:
+        good = engine.submit("ROMEO:", max_tokens=12, seed=1)
+        bad = engine.submit("ROMEO:", max_tokens=12, seed=1, logit_bias=nothing)
+        assert isinstance(bad.exception(), aleator.LogitsError)
+        right = model.generate("ROMEO:", max_tokens=12, seed=1).tokens
+        assert good.result() is not None
+        assert good.tokens == right
+
+
+def test_the_cpu_draws_on_the_host() -> None:
+    context = aleator.load(device="cpu").context(n_ctx=64)
+    assert isinstance(run.engine_token_sampler(context, 30), HostTokenSampler)
