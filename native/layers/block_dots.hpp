@@ -201,17 +201,19 @@ static inline __m128 four_scales(const uint8_t* const (&p)[4], int64_t at) {
 }
 // total += d * the rows' sums of dots, less dmin * those of least, both times x's d.
 template <class B, int T>
-static inline __attribute__((always_inline)) void add_block(
-    const FewTile& tile, const uint8_t* const (&p)[4], int64_t b, const __m256i (&dots)[T][4],
-    const __m256i (&least)[T][4], __m128 (&total)[T]) {
+static inline __attribute__((always_inline)) void add_block(const FewTile& tile,
+                                                            const uint8_t* const (&p)[4], int64_t b,
+                                                            const __m256i (&dots)[T][4],
+                                                            const __m256i (&least)[T][4],
+                                                            __m128 (&total)[T]) {
   const int64_t at = b * block_shape(B::type).bytes, n = tile.x.in / 256;
 #pragma GCC unroll 4
   for (int t = 0; t < T; t++) {
     const __m128 dx = _mm_set1_ps(tile.x.d[(tile.t0 + t) * n + b]);
     total[t] = _mm_fmadd_ps(_mm_mul_ps(four_scales<B>(p, at), dx), row_sums(dots[t]), total[t]);
     if constexpr (B::has_least)
-      total[t] = _mm_fnmadd_ps(_mm_mul_ps(four_halves(p, at + B::dmin_at), dx),
-                               row_sums(least[t]), total[t]);
+      total[t] = _mm_fnmadd_ps(_mm_mul_ps(four_halves(p, at + B::dmin_at), dx), row_sums(least[t]),
+                               total[t]);
   }
 }
 

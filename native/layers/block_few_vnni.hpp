@@ -129,8 +129,8 @@ static inline __m512i scales_and_least(__m512i header) {
                                        each_row(_mm_setr_epi32(0, 0x30303030, 0, 0x30303030)));
   return _mm512_or_si512(low, two);
 }
-// The products of four vectors, each pair's sums times its scales; four products of 63 * 127 at most
-// fit 16 bits.
+// The products of four vectors, each pair's sums times its scales; four products of 63 * 127 at
+// most fit 16 bits.
 static inline __m512i scaled_dots(const __m512i (&u)[4], const __m512i (&x)[4],
                                   const __m512i (&scale)[2]) {
   const __m512i zero = _mm512_setzero_si512();

@@ -40,8 +40,8 @@ class Products {
   void norm(const float* x, const float* weight, int64_t n, float eps, float* y) const;
   // The running sum normalised, in these forms.
   Input normed(int thread, const float* weight, float eps, Forms forms);
-  // Several matrices with one input, and a barrier; after(product, begin, end) follows on the thread
-  // that has computed these rows of a product's matrix.
+  // Several matrices with one input, and a barrier; after(product, begin, end) follows on the
+  // thread that has computed these rows of a product's matrix.
   template <class F>
   void run(int thread, const Input& x, std::initializer_list<Product> list, F&& after) {
     multiply(thread, x, list, after);

@@ -101,9 +101,8 @@ class Pool {
   // A split of [0, n) in pieces of `size`, the last perhaps smaller: f(begin, end).
   template <class F>
   void split_pieces(int thread, int64_t n, int64_t size, F&& f) {
-    split(thread, (n + size - 1) / size, [&](int64_t piece) {
-      f(piece * size, (piece + 1) * size < n ? (piece + 1) * size : n);
-    });
+    split(thread, (n + size - 1) / size,
+          [&](int64_t piece) { f(piece * size, (piece + 1) * size < n ? (piece + 1) * size : n); });
   }
 
  private:
