@@ -6,10 +6,8 @@
 #include <variant>
 #include <vector>
 
-#include "layers/delta_net.hpp"
-#include "layers/head_space.hpp"
 #include "layers/products.hpp"
-#include "layers/ssm.hpp"
+#include "layers/state_kernels.hpp"
 
 namespace aleator {
 

@@ -1,6 +1,6 @@
 // Python's side of routing, for tests of it alone.
 #include "bind.hpp"
-#include "layers/given_mixture.hpp"
+#include "layers/given.hpp"
 
 namespace aleator {
 

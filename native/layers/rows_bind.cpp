@@ -2,7 +2,7 @@
 #include "bind.hpp"
 #include "layers/angles.hpp"
 #include "layers/gates.hpp"
-#include "layers/given_mixture.hpp"
+#include "layers/given.hpp"
 #include "layers/rows.hpp"
 
 namespace aleator {
