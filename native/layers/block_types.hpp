@@ -26,95 +26,80 @@ static inline uint32_t signs_of(uint32_t sevens) {
   return eight_signs(sevens & 127) | eight_signs(sevens >> 7 & 127) << 8 |
          eight_signs(sevens >> 14 & 127) << 16 | eight_signs(sevens >> 21 & 127) << 24;
 }
-// The scales of two groups of 16.
-static inline void odd_scales(Parts& to, int j, uint32_t first, uint32_t second) {
-  to.scale[2 * j] = int16_t(2 * first + 1);
-  to.scale[2 * j + 1] = int16_t(2 * second + 1);
-}
-
-struct OfGrid {
+// 32 elements, plus zero, and the scales of their two groups of 16, from which odd numbers are
+// made.
+struct GridPart {
+  vu8x32 u;
+  uint32_t first, second;
+};
+struct OfGrid {};
+// Of a codebook whose entries are at most `zero` away from 0; Own gives part j of eight, of whose
+// scale d is a fraction.
+template <class Own, Stored type_, int zero_, int group_, int fraction = 8>
+struct GridBlock : OfGrid {
+  static constexpr Stored type = type_;
+  static constexpr int zero = zero_, top = 2 * zero_, group = group_;
   static constexpr bool has_least = false, wide = false;
+  static float d(const uint8_t* p) { return half_at(p) * (1.0f / fraction); }
+  static void unpack(const uint8_t* p, Parts& to) {
+    for (int j = 0; j < 8; j++) {
+      const GridPart part = Own::part(p, j);
+      put(to.u + 32 * j, part.u);
+      to.scale[2 * j] = int16_t(2 * part.first + 1);
+      to.scale[2 * j + 1] = int16_t(2 * part.second + 1);
+    }
+  }
 };
 
-struct BlockIQ2_XXS : OfGrid {
-  static constexpr Stored type = Stored::iq2_xxs;
-  static constexpr int zero = 43, top = 86, group = 32;
-  static float d(const uint8_t* p) { return half_at(p) * 0.125f; }
-  static void unpack(const uint8_t* p, Parts& to) {
-    for (int j = 0; j < 8; j++) {
-      const uint8_t* q = p + 2 + 8 * j;
-      const uint32_t rest = load_as<uint32_t>(q + 4);
-      const vu64x4 v = {entry(iq2_xxs_grid[q[0]]), entry(iq2_xxs_grid[q[1]]),
-                        entry(iq2_xxs_grid[q[2]]), entry(iq2_xxs_grid[q[3]])};
-      put(to.u + 32 * j, with_signs<zero>(v, signs_of(rest)));
-      odd_scales(to, j, rest >> 28, rest >> 28);
-    }
+struct BlockIQ2_XXS : GridBlock<BlockIQ2_XXS, Stored::iq2_xxs, 43, 32> {
+  static inline GridPart part(const uint8_t* p, int j) {
+    const uint8_t* q = p + 2 + 8 * j;
+    const uint32_t rest = load_as<uint32_t>(q + 4);
+    const vu64x4 v = {entry(iq2_xxs_grid[q[0]]), entry(iq2_xxs_grid[q[1]]),
+                      entry(iq2_xxs_grid[q[2]]), entry(iq2_xxs_grid[q[3]])};
+    return {with_signs<zero>(v, signs_of(rest)), rest >> 28, rest >> 28};
   }
 };
-struct BlockIQ2_XS : OfGrid {
-  static constexpr Stored type = Stored::iq2_xs;
-  static constexpr int zero = 43, top = 86, group = 16;
-  static float d(const uint8_t* p) { return half_at(p) * 0.125f; }
-  static void unpack(const uint8_t* p, Parts& to) {
-    for (int j = 0; j < 8; j++) {
-      vu64x4 v;
-      uint32_t signs = 0;
-      for (int l = 0; l < 4; l++) {
-        const uint32_t q = load_as<uint16_t>(p + 2 + 8 * j + 2 * l);
-        v[l] = entry(iq2_xs_grid[q & 511]);
-        signs |= eight_signs(q >> 9) << 8 * l;
-      }
-      put(to.u + 32 * j, with_signs<zero>(v, signs));
-      odd_scales(to, j, p[66 + j] & 15u, p[66 + j] >> 4);
+struct BlockIQ2_XS : GridBlock<BlockIQ2_XS, Stored::iq2_xs, 43, 16> {
+  static inline GridPart part(const uint8_t* p, int j) {
+    vu64x4 v;
+    uint32_t signs = 0;
+    for (int l = 0; l < 4; l++) {
+      const uint32_t q = load_as<uint16_t>(p + 2 + 8 * j + 2 * l);
+      v[l] = entry(iq2_xs_grid[q & 511]);
+      signs |= eight_signs(q >> 9) << 8 * l;
     }
+    return {with_signs<zero>(v, signs), p[66 + j] & 15u, uint32_t(p[66 + j] >> 4)};
   }
 };
-struct BlockIQ2_S : OfGrid {
-  static constexpr Stored type = Stored::iq2_s;
-  static constexpr int zero = 43, top = 86, group = 16;
-  static float d(const uint8_t* p) { return half_at(p) * 0.125f; }
-  static void unpack(const uint8_t* p, Parts& to) {
-    for (int j = 0; j < 8; j++) {
-      const uint8_t* q = p + 2 + 4 * j;
-      const uint32_t high = p[66 + j];
-      vu64x4 v;
-      for (int l = 0; l < 4; l++) v[l] = entry(iq2_s_grid[q[l] | (high << (8 - 2 * l) & 0x300)]);
-      put(to.u + 32 * j, with_signs<zero>(v, load_as<uint32_t>(q + 32)));
-      odd_scales(to, j, p[74 + j] & 15u, p[74 + j] >> 4);
-    }
+struct BlockIQ2_S : GridBlock<BlockIQ2_S, Stored::iq2_s, 43, 16> {
+  static inline GridPart part(const uint8_t* p, int j) {
+    const uint8_t* q = p + 2 + 4 * j;
+    const uint32_t high = p[66 + j];
+    vu64x4 v;
+    for (int l = 0; l < 4; l++) v[l] = entry(iq2_s_grid[q[l] | (high << (8 - 2 * l) & 0x300)]);
+    return {with_signs<zero>(v, load_as<uint32_t>(q + 32)), p[74 + j] & 15u,
+            uint32_t(p[74 + j] >> 4)};
   }
 };
-struct BlockIQ3_XXS : OfGrid {
-  static constexpr Stored type = Stored::iq3_xxs;
-  static constexpr int zero = 62, top = 124, group = 32;
-  static float d(const uint8_t* p) { return half_at(p) * 0.25f; }
-  static void unpack(const uint8_t* p, Parts& to) {
-    for (int j = 0; j < 8; j++) {
-      const uint8_t* q = p + 2 + 8 * j;
-      const uint32_t rest = load_as<uint32_t>(p + 66 + 4 * j);
-      vu64x4 v;
-      for (int l = 0; l < 4; l++)
-        v[l] = entries(iq3_xxs_grid[q[2 * l]], iq3_xxs_grid[q[2 * l + 1]]);
-      put(to.u + 32 * j, with_signs<zero>(v, signs_of(rest)));
-      odd_scales(to, j, rest >> 28, rest >> 28);
-    }
+struct BlockIQ3_XXS : GridBlock<BlockIQ3_XXS, Stored::iq3_xxs, 62, 32, 4> {
+  static inline GridPart part(const uint8_t* p, int j) {
+    const uint8_t* q = p + 2 + 8 * j;
+    const uint32_t rest = load_as<uint32_t>(p + 66 + 4 * j);
+    vu64x4 v;
+    for (int l = 0; l < 4; l++) v[l] = entries(iq3_xxs_grid[q[2 * l]], iq3_xxs_grid[q[2 * l + 1]]);
+    return {with_signs<zero>(v, signs_of(rest)), rest >> 28, rest >> 28};
   }
 };
-struct BlockIQ3_S : OfGrid {
-  static constexpr Stored type = Stored::iq3_s;
-  static constexpr int zero = 15, top = 30, group = 32;
-  static float d(const uint8_t* p) { return half_at(p); }
-  static void unpack(const uint8_t* p, Parts& to) {
-    for (int j = 0; j < 8; j++) {
-      const uint8_t* q = p + 2 + 8 * j;
-      const uint32_t high = p[66 + j], scale = p[106 + j / 2] >> 4 * (j % 2) & 15u;
-      vu64x4 v;
-      for (int l = 0; l < 4; l++)
-        v[l] = entries(iq3_s_grid[q[2 * l] | (high << (8 - 2 * l) & 256)],
-                       iq3_s_grid[q[2 * l + 1] | (high << (7 - 2 * l) & 256)]);
-      put(to.u + 32 * j, with_signs<zero>(v, load_as<uint32_t>(p + 74 + 4 * j)));
-      odd_scales(to, j, scale, scale);
-    }
+struct BlockIQ3_S : GridBlock<BlockIQ3_S, Stored::iq3_s, 15, 32, 1> {
+  static inline GridPart part(const uint8_t* p, int j) {
+    const uint8_t* q = p + 2 + 8 * j;
+    const uint32_t high = p[66 + j], scale = p[106 + j / 2] >> 4 * (j % 2) & 15u;
+    vu64x4 v;
+    for (int l = 0; l < 4; l++)
+      v[l] = entries(iq3_s_grid[q[2 * l] | (high << (8 - 2 * l) & 256)],
+                     iq3_s_grid[q[2 * l + 1] | (high << (7 - 2 * l) & 256)]);
+    return {with_signs<zero>(v, load_as<uint32_t>(p + 74 + 4 * j)), scale, scale};
   }
 };
 // An eighth less or more of the eight elements of an entry whose bit is set or not.
@@ -123,42 +108,31 @@ static inline vu8x32 shifted_entries(vu64x4 v, uint32_t less) {
   for (int l = 0; l < 4; l++) v[l] = less >> l & 1 ? v[l] - ones : v[l] + ones;
   return reinterpret<vu8x32>(v);
 }
-struct BlockIQ1_S : OfGrid {
-  static constexpr Stored type = Stored::iq1_s;
-  static constexpr int zero = 9, top = 18, group = 32;
-  static float d(const uint8_t* p) { return half_at(p) * 0.125f; }
-  static void unpack(const uint8_t* p, Parts& to) {
-    for (int j = 0; j < 8; j++) {
-      const uint8_t* q = p + 2 + 4 * j;
-      const uint32_t high = load_as<uint16_t>(p + 34 + 2 * j);
-      vu64x4 v;
-      for (int l = 0; l < 4; l++) v[l] = entry(iq1_grid[q[l] | (high >> 3 * l & 7) << 8]);
-      put(to.u + 32 * j, shifted_entries(v, high & 0x8000 ? 15 : 0));
-      odd_scales(to, j, high >> 12 & 7, high >> 12 & 7);
-    }
+struct BlockIQ1_S : GridBlock<BlockIQ1_S, Stored::iq1_s, 9, 32> {
+  static inline GridPart part(const uint8_t* p, int j) {
+    const uint8_t* q = p + 2 + 4 * j;
+    const uint32_t high = load_as<uint16_t>(p + 34 + 2 * j);
+    vu64x4 v;
+    for (int l = 0; l < 4; l++) v[l] = entry(iq1_grid[q[l] | (high >> 3 * l & 7) << 8]);
+    return {shifted_entries(v, high & 0x8000 ? 15 : 0), high >> 12 & 7, high >> 12 & 7};
   }
 };
 // Four bits of d are the highest of each 16 that have four scales.
-struct BlockIQ1_M : OfGrid {
-  static constexpr Stored type = Stored::iq1_m;
-  static constexpr int zero = 9, top = 18, group = 16;
+struct BlockIQ1_M : GridBlock<BlockIQ1_M, Stored::iq1_m, 9, 16> {
   static float d(const uint8_t* p) {
     const uint64_t s = load_as<uint64_t>(p + 48);
     return f32_of_f16(uint16_t((s >> 12 & 0xf) | (s >> 24 & 0xf0) | (s >> 36 & 0xf00) |
                                (s >> 48 & 0xf000))) *
            0.125f;
   }
-  static void unpack(const uint8_t* p, Parts& to) {
-    for (int j = 0; j < 8; j++) {
-      const uint8_t *q = p + 4 * j, *h = p + 32 + 2 * j;
-      const uint32_t high = load_as<uint16_t>(h);
-      const uint32_t scales = uint32_t(load_as<uint16_t>(p + 48 + j / 2 * 2)) >> 6 * (j % 2);
-      vu64x4 v;
-      for (int l = 0; l < 4; l++) v[l] = entry(iq1_grid[q[l] | (high >> 4 * l & 7) << 8]);
-      const uint32_t less = (high >> 3 & 1) | (high >> 6 & 2) | (high >> 9 & 4) | (high >> 12 & 8);
-      put(to.u + 32 * j, shifted_entries(v, less));
-      odd_scales(to, j, scales & 7, scales >> 3 & 7);
-    }
+  static inline GridPart part(const uint8_t* p, int j) {
+    const uint8_t *q = p + 4 * j, *h = p + 32 + 2 * j;
+    const uint32_t high = load_as<uint16_t>(h);
+    const uint32_t scales = uint32_t(load_as<uint16_t>(p + 48 + j / 2 * 2)) >> 6 * (j % 2);
+    vu64x4 v;
+    for (int l = 0; l < 4; l++) v[l] = entry(iq1_grid[q[l] | (high >> 4 * l & 7) << 8]);
+    const uint32_t less = (high >> 3 & 1) | (high >> 6 & 2) | (high >> 9 & 4) | (high >> 12 & 8);
+    return {shifted_entries(v, less), scales & 7, scales >> 3 & 7};
   }
 };
 
@@ -166,11 +140,7 @@ struct BlockIQ1_M : OfGrid {
 static inline void ones(Parts& to) {
   for (int16_t& scale : to.scale) scale = 1;
 }
-struct BlockTQ1_0 {
-  static constexpr bool has_least = false, wide = false;
-  static constexpr Stored type = Stored::tq1_0;
-  static constexpr int64_t d_at = 52;
-  static constexpr int zero = 1, top = 3, group = 32;
+struct BlockTQ1_0 : LargeBlock<Stored::tq1_0, 52, 1, 3, 32> {
   // Digit n of numbers to base 3, which are fractions of 256.
   static void digits(const uint8_t* p, int bytes, int count, uint8_t* to) {
     uint8_t power = 1;
@@ -184,11 +154,7 @@ struct BlockTQ1_0 {
     ones(to);
   }
 };
-struct BlockTQ2_0 {
-  static constexpr bool has_least = false, wide = false;
-  static constexpr Stored type = Stored::tq2_0;
-  static constexpr int64_t d_at = 64;
-  static constexpr int zero = 1, top = 3, group = 32;
+struct BlockTQ2_0 : LargeBlock<Stored::tq2_0, 64, 1, 3, 32> {
   static void unpack(const uint8_t* p, Parts& to) {
     for (int n = 0; n < 2; n++) {
       const vu8x32 q = load_as<vu8x32>(p + 32 * n);

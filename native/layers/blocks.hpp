@@ -194,6 +194,16 @@ struct Parts {
   alignas(32) int16_t scale[16], least[16];
 };
 
+// What is said of such a type; of a `wide` one elements go to 255, and no dmin_at is no least
+// value.
+template <Stored type_, int64_t d_at_, int zero_, int top_, int group_, int64_t dmin_at_ = 0>
+struct LargeBlock {
+  static constexpr Stored type = type_;
+  static constexpr int64_t d_at = d_at_, dmin_at = dmin_at_;
+  static constexpr int zero = zero_, top = top_, group = group_;
+  static constexpr bool has_least = dmin_at != 0, wide = top == 255;
+};
+
 // 16 numbers of 16 bits from bytes, plus `add`.
 template <bool is_signed>
 static inline void put16(int16_t* to, const void* bytes, int add = 0) {
@@ -229,12 +239,8 @@ static inline void six_bits(const uint8_t* p, Parts& to) {
 }
 
 // d, dmin, the scales and least values, the fifth bits if there are any, and the nibbles.
-template <Stored type_, bool fifths>
-struct BlockSixBits {
-  static constexpr Stored type = type_;
-  static constexpr int64_t d_at = 0, dmin_at = 2;
-  static constexpr int zero = 0, top = fifths ? 31 : 15, group = 32;
-  static constexpr bool has_least = true, wide = false;
+template <Stored type, bool fifths>
+struct BlockSixBits : LargeBlock<type, 0, 0, fifths ? 31 : 15, 32, 2> {
   static constexpr int64_t nibbles_of_groups_at = fifths ? 48 : 16,
                            fifths_of_groups_at = fifths ? 16 : 0;
   static void unpack(const uint8_t* p, Parts& to) {
@@ -251,11 +257,7 @@ struct BlockSixBits {
 };
 using BlockQ4_K = BlockSixBits<Stored::q4_k, false>;
 using BlockQ5_K = BlockSixBits<Stored::q5_k, true>;
-struct BlockQ6_K {
-  static constexpr Stored type = Stored::q6_k;
-  static constexpr int64_t d_at = 208;
-  static constexpr int zero = 32, top = 63, group = 16;
-  static constexpr bool has_least = false, wide = false;
+struct BlockQ6_K : LargeBlock<Stored::q6_k, 208, 32, 63, 16> {
   static void unpack(const uint8_t* p, Parts& to) {
     put16<true>(to.scale, p + 192);
     for (int n = 0; n < 2; n++) {
@@ -266,11 +268,7 @@ struct BlockQ6_K {
     }
   }
 };
-struct BlockQ2_K {
-  static constexpr Stored type = Stored::q2_k;
-  static constexpr int64_t d_at = 80, dmin_at = 82;
-  static constexpr int zero = 0, top = 3, group = 16;
-  static constexpr bool has_least = true, wide = false;
+struct BlockQ2_K : LargeBlock<Stored::q2_k, 80, 0, 3, 16, 82> {
   static void unpack(const uint8_t* p, Parts& to) {
     const vu8x16 both = load_as<vu8x16>(p), scale = both & 15, least = both >> 4;
     put16<false>(to.scale, &scale);
@@ -282,11 +280,7 @@ struct BlockQ2_K {
     }
   }
 };
-struct BlockQ3_K {
-  static constexpr Stored type = Stored::q3_k;
-  static constexpr int64_t d_at = 108;
-  static constexpr int zero = 4, top = 7, group = 16;
-  static constexpr bool has_least = false, wide = false;
+struct BlockQ3_K : LargeBlock<Stored::q3_k, 108, 4, 7, 16> {
   // Plus 32.
   static vu8x16 scales(const uint8_t* p) {
     const uint64_t low = load_as<uint64_t>(p + 96);
@@ -310,11 +304,7 @@ struct BlockQ3_K {
     }
   }
 };
-struct BlockIQ4_XS {
-  static constexpr Stored type = Stored::iq4_xs;
-  static constexpr int64_t d_at = 0;
-  static constexpr int zero = 128, group = 32;
-  static constexpr bool has_least = false, wide = true;
+struct BlockIQ4_XS : LargeBlock<Stored::iq4_xs, 0, 128, 255, 32> {
   static void unpack(const uint8_t* p, Parts& to) {
     const uint32_t low = load_as<uint32_t>(p + 4);
     const uint64_t high = load_as<uint16_t>(p + 2);
