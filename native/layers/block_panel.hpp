@@ -251,8 +251,8 @@ struct PanelOf : Panel {
     }
   }
   // Q4_K and Q5_K: see six_bits.
-  template <Stored type, bool fifths>
-  void fill_block(BlockSixBits<type, fifths>, Rows p, int64_t at, int64_t b, int first) {
+  template <Stored type, bool fifth>
+  void fill_block(BlockSixBits<type, fifth>, Rows p, int64_t at, int64_t b, int first) {
     const Sixteen header = of_rows(p, at);
     put_factors(b, first, header.v[0]);
     const auto words = [](vbytes v) { return reinterpret<vi>(v); };
