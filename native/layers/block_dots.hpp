@@ -156,6 +156,14 @@ struct FewTile {
   void point(const uint8_t* (&p)[n]) const {
     for (int r = 0; r < n; r++) p[r] = w.data + (row + (r < rows ? r : rows - 1)) * w.row_bytes;
   }
+  // Block b of a row; memory is asked for a later one.
+  template <class B>
+  const uint8_t* block(const uint8_t* row_at, int64_t b) const {
+    constexpr int64_t bytes = block_shape(B::type).bytes;
+    const uint8_t* at = row_at + b * bytes;
+    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + ahead + i, 0, 2);
+    return at;
+  }
   // T tokens' sums with the rows, and the bias.
   template <int T, class V>
   void store(const V (&total)[T]) const {
@@ -184,12 +192,7 @@ template <class B, class F>
 static inline __attribute__((always_inline)) void each_of_four(const FewTile& tile,
                                                                const uint8_t* const (&p)[4],
                                                                int64_t b, F&& f) {
-  constexpr int64_t bytes = block_shape(B::type).bytes;
-  const auto row = [&](auto r) __attribute__((always_inline)) {
-    const uint8_t* at = p[r()] + b * bytes;
-    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + tile.ahead + i, 0, 2);
-    f(r, at);
-  };
+  const auto row = [&](auto r) __attribute__((always_inline)) { f(r, tile.block<B>(p[r()], b)); };
   row(std::integral_constant<int, 0>()), row(std::integral_constant<int, 1>());
   row(std::integral_constant<int, 2>()), row(std::integral_constant<int, 3>());
 }

@@ -170,17 +170,18 @@ template <class B, int T>
 static void few_large(const FewTile& tile) {
   four_rows<T>(tile, [&](const auto& p, int64_t b, auto& total) __attribute__((always_inline)) {
     __m256i dots[T][4], least[T][4];
-    each_of_four<B>(tile, p, b, [&](auto r, const uint8_t* at) __attribute__((always_inline)) {
+#pragma GCC unroll 4
+    for (int r = 0; r < 4; r++) {
       Parts part;
-      B::unpack(at, part);
+      B::unpack(tile.block<B>(p[r], b), part);
 #pragma GCC unroll 4
       for (int t = 0; t < T; t++) {
         const int64_t of = (tile.t0 + t) * (tile.x.in / 256) + b;
         const __m256i sums = load256(tile.x.sums + of * 16);
-        dots[t][r()] = narrow(dot_large<B>(part, tile.x.q + of * 256, sums));
-        if constexpr (B::has_least) least[t][r()] = _mm256_madd_epi16(load256(part.least), sums);
+        dots[t][r] = narrow(dot_large<B>(part, tile.x.q + of * 256, sums));
+        if constexpr (B::has_least) least[t][r] = _mm256_madd_epi16(load256(part.least), sums);
       }
-    });
+    }
     add_block<B>(tile, p, b, dots, least, total);
   });
 }
@@ -222,7 +223,8 @@ static void few_coded(const FewTile& tile, int64_t tokens) {
   for (__m128& sum : total) sum = _mm_setzero_ps();
   for (int64_t b = 0; b < tile.x.in / 256; b++) {
     Parts parts[4];
-    each_of_four<B>(tile, p, b, [&](auto r, const uint8_t* at) { B::unpack(at, parts[r()]); });
+#pragma GCC unroll 4
+    for (int r = 0; r < 4; r++) B::unpack(tile.block<B>(p[r], b), parts[r]);
     with_count<most_tokens>(tokens, [&](auto count) {
       add_parts<count()>(parts, four_scales<B>(p, b * bytes), zero_of<B>, tile.x, tile.t0, b,
                          total);
