@@ -1,8 +1,7 @@
 // Contract: docs/llama-cpp.md
-#include "samplers/infill.hpp"
-
 #include "llama/sampler.hpp"
 #include "samplers/making.hpp"
+#include "samplers/token_texts.hpp"
 
 namespace aleator::llama {
 

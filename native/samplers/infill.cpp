@@ -1,12 +1,11 @@
 // Contract: src/aleator/samplers/infill.py
-#include "samplers/infill.hpp"
-
 #include <algorithm>
 #include <functional>
 #include <numeric>
 
 #include "rng/fixed.hpp"
 #include "samplers/making.hpp"
+#include "samplers/token_texts.hpp"
 
 namespace aleator {
 
