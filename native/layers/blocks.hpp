@@ -186,6 +186,33 @@ static inline float scale_of(const uint8_t* p) {
   return reinterpret<float>(p[0] < 2 ? 0x00200000u << p[0] : uint32_t(p[0] - 1) << 23);
 }
 
+// Rows of such a type as float32, a block at a time; scale times integer is exact in float32.
+template <class B>
+struct ReadBlocks {
+  static constexpr Stored type = B::type;
+  static constexpr int step = block_elements;
+  static constexpr int64_t bytes(int64_t i) { return stored_bytes(type, i); }
+  static void group(const uint8_t* p, int64_t i, vf (&v)[step / lanes]) {
+    p += bytes(i);
+    const vu8x32 u = B::unpack(p);
+    const auto* from = reinterpret_cast<const uint8_t*>(&u);
+    const float d = scale_of<B>(p), m = B::has_m ? half_at(p + 2) : 0.0f;
+    for (int k = 0; k < step / lanes; k++) {
+      const vi q =
+          type == Stored::q8_0 ? vi_of_i8(p + 2 + k * lanes) : vi_of_u8(from + k * lanes) - B::zero;
+      v[k] = __builtin_convertvector(q, vf) * d;
+      if constexpr (B::has_m) v[k] += m;
+    }
+  }
+};
+// Calls f(Read{}) for a type that the cache stores.
+template <class F>
+static inline void with_reader(Stored type, F&& f) {
+  with_one_of<ReadBlocks<BlockQ8_0>, ReadBlocks<BlockQ4_0>, ReadBlocks<BlockQ4_1>,
+              ReadBlocks<BlockQ5_0>, ReadBlocks<BlockQ5_1>, ReadBlocks<BlockIQ4_NL>, ReadF32,
+              ReadF16, ReadBF16>(type, f);
+}
+
 // Types of 256 elements.  `scale` and `least`: one per 16 elements, of which the same stand twice
 // where `group` elements are 32.  d and dmin are float16 at d_at and dmin_at; where a type has
 // d(p), that is it.
