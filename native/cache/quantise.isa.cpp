@@ -133,9 +133,7 @@ static void quantise_iq4_nl(const float* x, uint8_t* p) {
       const vf scaled = b.v[k] * inverse;
       for (int level = 1; level < 16; level++)  // comparisons are -1 where they hold
         q[k] -= scaled - iq4_nl_values[level - 1] >= iq4_nl_values[level] - scaled;
-      vf value;
-      for (int i = 0; i < lanes; i++) value[i] = iq4_nl_values[q[k][i]];
-      const vf weighted = b.v[k] * b.v[k] * value;
+      const vf value = iq4_values(q[k]), weighted = b.v[k] * b.v[k] * value;
       store(products + k * lanes, weighted * b.v[k]);
       store(squares + k * lanes, weighted * value);
     }

@@ -142,9 +142,12 @@ ALEATOR_KEPT static void read_blocks(const uint8_t* p, int64_t in, float* y) {
         }
       }
     } else {
-      vf v[32 / lanes];
-      ReadBlocks<B>::group(p, 0, v);
-      for (int k = 0; k < 32 / lanes; k++) store(y + k * lanes, v[k]);
+      const vu8x32 u = B::unpack(p);
+      const float d = scale_of<B>(p), m = B::has_m ? half_at(p + 2) : 0.0f;
+      for (int i = 0; i < 32; i++) {
+        const float v = d * float(int(u[i]) - B::zero);
+        y[i] = B::has_m ? v + m : v;
+      }
     }
   }
 }

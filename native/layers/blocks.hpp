@@ -186,22 +186,58 @@ static inline float scale_of(const uint8_t* p) {
   return reinterpret<float>(p[0] < 2 ? 0x00200000u << p[0] : uint32_t(p[0] - 1) << 23);
 }
 
+// What IQ4_NL's codes stand for.
+static inline vf iq4_values(vi q) {
+#if defined(ALEATOR_ISA_v4)
+  const vf table = load(iq4_nl_values);
+  return _mm512_maskz_permutexvar_ps(0xffff, reinterpret<__m512i>(q), table);
+#elif defined(ALEATOR_ISA_v3)
+  const __m256i index = reinterpret<__m256i>(q);
+  const vf low = _mm256_permutevar8x32_ps(load(iq4_nl_values), index);
+  const vf high = _mm256_permutevar8x32_ps(load(iq4_nl_values + 8), index);
+  const vi upper = q > 7;
+  return reinterpret<vf>((reinterpret<vi>(high) & upper) | (reinterpret<vi>(low) & ~upper));
+#else
+  vf v;
+  for (int i = 0; i < lanes; i++) v[i] = iq4_nl_values[q[i]];
+  return v;
+#endif
+}
 // Rows of such a type as float32, a block at a time; scale times integer is exact in float32.
 template <class B>
 struct ReadBlocks {
   static constexpr Stored type = B::type;
-  static constexpr int step = block_elements;
+  static constexpr int step = block_elements, parts = step / lanes;
   static constexpr int64_t bytes(int64_t i) { return stored_bytes(type, i); }
-  static void group(const uint8_t* p, int64_t i, vf (&v)[step / lanes]) {
+  static void group(const uint8_t* p, int64_t i, vf (&v)[parts]) {
     p += bytes(i);
-    const vu8x32 u = B::unpack(p);
-    const auto* from = reinterpret_cast<const uint8_t*>(&u);
-    const float d = scale_of<B>(p), m = B::has_m ? half_at(p + 2) : 0.0f;
-    for (int k = 0; k < step / lanes; k++) {
-      const vi q =
-          type == Stored::q8_0 ? vi_of_i8(p + 2 + k * lanes) : vi_of_u8(from + k * lanes) - B::zero;
-      v[k] = __builtin_convertvector(q, vf) * d;
+    vi q[parts];
+    if constexpr (type == Stored::q8_0)
+      for (int k = 0; k < parts; k++) q[k] = vi_of_i8(p + 2 + k * lanes);
+    else
+      nibbles(p, q);
+    const float d = half_at(p), m = B::has_m ? half_at(p + 2) : 0.0f;
+    for (int k = 0; k < parts; k++) {
+      if constexpr (type == Stored::iq4_nl)
+        v[k] = iq4_values(q[k]) * d;
+      else
+        v[k] = __builtin_convertvector(type == Stored::q8_0 ? q[k] : q[k] - B::zero, vf) * d;
       if constexpr (B::has_m) v[k] += m;
+    }
+  }
+
+ private:
+  static void nibbles(const uint8_t* p, vi (&q)[parts]) {
+    for (int k = 0; k < parts / 2; k++) {
+      const vi both = vi_of_u8(p + B::nibbles_at + k * lanes);
+      q[k] = both & 15, q[k + parts / 2] = both >> 4;
+    }
+    if constexpr (B::fifths_at == 0) return;
+    const vi bits = int32_t(load_as<uint32_t>(p + B::fifths_at)) - vi{};
+    for (int k = 0; k < parts; k++) {
+      vi place;
+      for (int i = 0; i < lanes; i++) place[i] = i + k * lanes;
+      q[k] |= ((bits >> place) & 1) << 4;
     }
   }
 };
