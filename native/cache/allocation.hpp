@@ -1,5 +1,5 @@
-// The allocator of everything that the cells grow at run time.  Tests make the n-th allocation
-// fail.
+// What the cache's books have in common: the allocator of everything that they grow at run time, of
+// which tests make the n-th allocation fail, and how a journal sees them.
 #pragma once
 
 #include <cstddef>
@@ -36,5 +36,17 @@ struct Allocator {
 
 template <typename T>
 using Vector = std::vector<T, Allocator<T>>;
+
+// What keeps an undo log of its own: a journal begins, commits and takes it back with all else.
+// begin may throw, and then has done nothing.
+class Part {
+ public:
+  virtual void begin() = 0;
+  virtual void commit() noexcept = 0;
+  virtual void rollback() noexcept = 0;
+
+ protected:
+  ~Part() = default;
+};
 
 }  // namespace aleator::cache

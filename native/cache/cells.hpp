@@ -19,7 +19,6 @@
 
 #include "cache/bitmap.hpp"
 #include "cache/owner_sets.hpp"
-#include "cache/part.hpp"
 #include "cache/runs.hpp"
 
 namespace aleator::cache {

@@ -4,16 +4,9 @@
 #include "cache/cells.hpp"
 #include "errors.hpp"
 
+namespace aleator::cache {
 namespace {
 
-using aleator::Array;
-using aleator::as_array;
-using aleator::owned_array;
-using aleator::refuse;
-using aleator::cache::Cells;
-using aleator::cache::Extra;
-using aleator::cache::Move;
-using aleator::cache::Run;
 using Rows = Array<const uint64_t, 2>;
 // [tokens, 3]
 using Triplets =
@@ -76,7 +69,7 @@ using Triples = std::vector<std::tuple<int64_t, int64_t, int64_t>>;
 
 ALEATOR_BIND(cells) {
   m.def(
-      "fail_allocation", [](int64_t n) { aleator::cache::allocations_left = n; }, "n"_a,
+      "fail_allocation", [](int64_t n) { allocations_left = n; }, "n"_a,
       "For tests: the cells' n-th allocation from now in this thread fails; -1: none does.");
 
   nb::class_<Cells>(m, "Cells",
@@ -256,3 +249,5 @@ ALEATOR_BIND(cells) {
            "several.")
       .def("check", &Cells::check, "Raise RuntimeError if the indexes and the cells disagree.");
 }
+
+}  // namespace aleator::cache

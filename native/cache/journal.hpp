@@ -18,7 +18,6 @@
 #include <vector>
 
 #include "cache/allocation.hpp"
-#include "cache/part.hpp"
 
 namespace aleator::cache {
 

@@ -3,11 +3,8 @@
 #include "cache/journal.hpp"
 #include "cache/states.hpp"
 
+namespace aleator::cache {
 namespace {
-
-using aleator::cache::Cells;
-using aleator::cache::Journal;
-using aleator::cache::States;
 
 // The frame of one block under `with`.  Entering and leaving are native, so that a block that was
 // entered is left whatever comes between.
@@ -190,3 +187,5 @@ ALEATOR_BIND(states) {
           "Replace histories, all or none. ValueError for a row that there is not.")
       .def("check", &States::check, "Raise RuntimeError if rows are lost or held twice.");
 }
+
+}  // namespace aleator::cache

@@ -32,11 +32,9 @@ static void require_blocks(int64_t width, int64_t block) {
 
 template <class F>
 static void each_row(Pool& pool, int64_t n, F&& f) {
-  constexpr int64_t per_unit = 16;
   pool.run([&](int thread) {
-    pool.split(thread, (n + per_unit - 1) / per_unit, [&](int64_t unit) {
-      const int64_t end = (unit + 1) * per_unit < n ? (unit + 1) * per_unit : n;
-      for (int64_t i = unit * per_unit; i < end; i++) f(thread, i);
+    pool.split_pieces(thread, n, 16, [&](int64_t i, int64_t end) {
+      for (; i < end; i++) f(thread, i);
     });
   });
 }

@@ -2,13 +2,14 @@
 
 #include <cmath>
 
+#include "layers/block_bytes.hpp"
+#include "layers/blocks.hpp"
 #include "layers/exponential.hpp"
 
 namespace aleator::ALEATOR_ISA {
 
 constexpr int parts = block_elements / lanes;
 
-static inline vf absolute(vf x) { return reinterpret<vf>(reinterpret<vi>(x) & 0x7fffffff); }
 static inline float highest(vf v) {
   float m = v[0];
   for (int i = 1; i < lanes; i++) m = v[i] > m ? v[i] : m;
@@ -41,15 +42,10 @@ struct Block {
   }
 };
 
-static inline void put_scale(float d, uint8_t* p) {
-  const uint16_t h = f16_of_f32(d);
-  std::memcpy(p, &h, 2);
-}
-
 static void quantise_q8_0(const float* x, uint8_t* p) {
   const Block b(x);
   const float d = b.largest / 127.0f, inverse = d != 0.0f ? 1.0f / d : 0.0f;
-  put_scale(b.poison == 0 ? d : b.poison, p);
+  put_half(b.poison == 0 ? d : b.poison, p);
   for (int k = 0; k < parts; k++) {
     const vf scaled = clamped(b.v[k] * inverse, -127.0f, 127.0f);
     // Half away from zero: the number below 0.5, so that 0.49999997 does not become 1.
@@ -67,18 +63,11 @@ static float extreme(const Block& b, const float* x) {
   return 0;
 }
 
-// Integers below 16 as nibbles; of integers below 32 the lower four bits.
-static inline void put_nibbles(const vi (&q)[parts], uint8_t* p) {
-  for (int k = 0; k < parts / 2; k++) {
-    const vi both = (q[k] & 15) | (q[k + parts / 2] & 15) << 4;
-    for (int i = 0; i < lanes; i++) p[k * lanes + i] = uint8_t(both[i]);
-  }
-}
-static inline void put_fifth(const vi (&q)[parts], uint8_t* p) {
-  uint32_t bits = 0;
+static inline void put_levels(Stored type, const vi (&q)[parts], float d, float least, uint8_t* p) {
+  uint8_t levels[block_elements];
   for (int k = 0; k < parts; k++)
-    for (int i = 0; i < lanes; i++) bits |= uint32_t(q[k][i] >> 4 & 1) << (k * lanes + i);
-  std::memcpy(p, &bits, 4);
+    for (int i = 0; i < lanes; i++) levels[k * lanes + i] = uint8_t(q[k][i]);
+  put_small(type, levels, d, least, p);
 }
 
 // Signed integers of `count` levels: the extreme becomes the lowest of them, whatever its sign.
@@ -92,15 +81,15 @@ static float signed_levels(const float* x, int count, vi (&q)[parts]) {
   return b.poison == 0 ? d : b.poison;
 }
 
-// Integers of `count` levels from the least element up; puts scale and least element.
-static void levels_from_least(const float* x, int count, vi (&q)[parts], uint8_t* p) {
+// Integers of `count` levels from the least element up.
+static float levels_from_least(const float* x, int count, vi (&q)[parts], float& least) {
   const Block b(x);
   vf low = b.v[0], high = b.v[0];
   for (int k = 1; k < parts; k++) {
     low = where(b.v[k] < low, b.v[k], low);
     high = where(b.v[k] > high, b.v[k], high);
   }
-  float least = lowest(low);
+  least = lowest(low);
   const float most = highest(high);
   if (least == 0)  // of zeros the first one counts, whose sign is stored
     for (int i = 0; i < block_elements; i++)
@@ -110,25 +99,22 @@ static void levels_from_least(const float* x, int count, vi (&q)[parts], uint8_t
       }
   const float d = most == least ? 0.0f : (most - least) / float(count - 1);
   const float inverse = d != 0.0f ? 1.0f / d : 0.0f;
-  put_scale(b.poison == 0 ? d : b.poison, p);
-  put_scale(b.poison == 0 ? least : b.poison, p + 2);
   for (int k = 0; k < parts; k++)
     q[k] = __builtin_convertvector(
         clamped((b.v[k] - least) * inverse + 0.5f, 0.0f, float(count - 1)), vi);
+  if (b.poison != 0) least = b.poison;
+  return b.poison == 0 ? d : b.poison;
 }
 
-// Integers of `count` levels, 16 or 32, after the scale, and after the least element if that is
-// kept.
-template <int count, bool least>
+// Integers of `count` levels, 16 or 32.
+template <Stored type, int count>
 static void quantise_levels(const float* x, uint8_t* p) {
   vi q[parts];
-  if constexpr (least)
-    levels_from_least(x, count, q, p);
-  else
-    put_scale(signed_levels(x, count, q), p);
-  p += least ? 4 : 2;
-  if constexpr (count > 16) put_fifth(q, p), p += 4;
-  put_nibbles(q, p);
+  float least = 0;
+  const float d = type == Stored::q4_1 || type == Stored::q5_1
+                      ? levels_from_least(x, count, q, least)
+                      : signed_levels(x, count, q);
+  put_levels(type, q, d, least, p);
 }
 
 constexpr float nothing = 1e-15f;  // magnitudes below are 0
@@ -147,7 +133,7 @@ static void quantise_iq4_nl(const float* x, uint8_t* p) {
       const vf scaled = b.v[k] * inverse;
       for (int level = 1; level < 16; level++)  // comparisons are -1 where they hold
         q[k] -= scaled - iq4_nl_values[level - 1] >= iq4_nl_values[level] - scaled;
-      const vf value = ReadIQ4_NL::looked_up(q[k]), weighted = b.v[k] * b.v[k] * value;
+      const vf value = iq4_values(q[k]), weighted = b.v[k] * b.v[k] * value;
       store(products + k * lanes, weighted * b.v[k]);
       store(squares + k * lanes, weighted * value);
     }
@@ -158,15 +144,14 @@ static void quantise_iq4_nl(const float* x, uint8_t* p) {
     }
     d = product / square;
   }
-  put_scale(b.poison == 0 ? d : b.poison, p);
-  put_nibbles(q, p + 2);
+  put_levels(Stored::iq4_nl, q, b.poison == 0 ? d : b.poison, 0, p);
 }
 
 static auto quantiser(Stored type) {
-  return type == Stored::q4_0     ? quantise_levels<16, false>
-         : type == Stored::q4_1   ? quantise_levels<16, true>
-         : type == Stored::q5_0   ? quantise_levels<32, false>
-         : type == Stored::q5_1   ? quantise_levels<32, true>
+  return type == Stored::q4_0     ? quantise_levels<Stored::q4_0, 16>
+         : type == Stored::q4_1   ? quantise_levels<Stored::q4_1, 16>
+         : type == Stored::q5_0   ? quantise_levels<Stored::q5_0, 32>
+         : type == Stored::q5_1   ? quantise_levels<Stored::q5_1, 32>
          : type == Stored::iq4_nl ? quantise_iq4_nl
                                   : quantise_q8_0;
 }

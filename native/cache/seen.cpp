@@ -8,13 +8,9 @@
 #include "cache/cells.hpp"
 #include "errors.hpp"
 
+namespace aleator::cache {
 namespace {
 
-using aleator::Array;
-using aleator::owned_array;
-using aleator::refuse;
-using aleator::cache::Cells;
-using aleator::cache::Run;
 using Pairs =
     std::optional<nb::ndarray<const int32_t, nb::shape<-1, 2>, nb::c_contig, nb::device::cpu>>;
 
@@ -27,7 +23,7 @@ nb::tuple seen_cells(const Cells& book, Array<const int32_t> positions, Array<co
     refuse("sizes disagree");
   if (coordinates && (int64_t(coordinates->shape(0)) != n_tokens || !book.extras()))
     refuse("coordinates must be [tokens, 2], of cells with extras");
-  const aleator::cache::Extra* const at = coordinates ? book.extras() : nullptr;
+  const Extra* const at = coordinates ? book.extras() : nullptr;
   const int32_t *pos = book.positions(), *key_pos = key_positions ? key_positions->data() : 0;
   std::vector<int32_t> cells, list(static_cast<size_t>(n_tokens)), deltas;
   std::vector<int64_t> start(1, 0), count(static_cast<size_t>(n_tokens));
@@ -89,7 +85,7 @@ nb::ndarray<nb::numpy, int64_t> before_window(const Cells& book, Array<const int
   for (size_t t = 0; t < list.size(); t++) {
     if (list(t) < 0 || list(t) >= lists) refuse("there is no such list");
     const int32_t *begin = cells.data() + start(list(t)), *end = cells.data() + start(list(t) + 1);
-    const int64_t low = aleator::cache::window_begin(positions(t), window, chunked);
+    const int64_t low = window_begin(positions(t), window, chunked);
     first[t] = std::partition_point(begin, end, [&](int32_t c) { return pos[c] < low; }) - begin;
   }
   return owned_array(std::move(first));
@@ -111,3 +107,5 @@ ALEATOR_BIND(seen) {
         "many cells at its beginning lie below positions[t] - window + 1, or chunked: below the "
         "multiple of window that is next at or below positions[t].");
 }
+
+}  // namespace aleator::cache

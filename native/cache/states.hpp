@@ -14,7 +14,6 @@
 
 #include "cache/allocation.hpp"
 #include "cache/bitmap.hpp"
-#include "cache/part.hpp"
 
 namespace aleator::cache {
 

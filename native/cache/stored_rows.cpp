@@ -4,10 +4,9 @@
 #include "bind.hpp"
 #include "errors.hpp"
 
+namespace aleator::cache {
 namespace {
 
-using aleator::Array;
-using aleator::refuse;
 using Layer = Array<uint8_t, 2>;
 using Index = Array<const int64_t>;
 
@@ -30,10 +29,10 @@ class StoredRows {
       each(cells, cells.size(), 0, taken.data(),
            [](uint8_t* row, uint8_t* copy, size_t n) { std::memcpy(copy, row, n); });
     }
-    return aleator::owned_array(std::move(taken));
+    return owned_array(std::move(taken));
   }
 
-  void put(Index cells, aleator::Bytes taken, size_t first) const {
+  void put(Index cells, Bytes taken, size_t first) const {
     check(cells);
     const size_t rows = bytes_ ? taken.size() / bytes_ : 0;
     if (rows * bytes_ != taken.size() || first > rows || cells.size() > rows - first)
@@ -82,3 +81,5 @@ ALEATOR_BIND(stored_rows) {
            "out.")
       .def_prop_ro("row_bytes", &StoredRows::bytes, "Bytes of one cell, all layers together.");
 }
+
+}  // namespace aleator::cache

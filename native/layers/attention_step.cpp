@@ -225,8 +225,7 @@ void AttentionStep::run(int thread, Pool& pool, const AttentionShape& s, const f
   });
   if (n_shared == 0) return;
   pool.barrier();
-  pool.split(thread, shared_tokens_ * s.heads, [&](int64_t row) { weigh_row(s, row); });
-  pool.barrier();
+  pool.each(thread, shared_tokens_ * s.heads, [&](int64_t row) { weigh_row(s, row); });
   const int64_t all = heads * ((s.values.dim + channels_together - 1) / channels_together);
   int64_t units = std::min<int64_t>(all, pool.size());
   while (all % units) units++;

@@ -122,18 +122,6 @@ concept Nibbles = requires { B::nibbles_at; };
 template <class B>
 concept LookedUp = requires { B::table; };
 
-// T tokens' sums with up to four rows, and the bias, into y[token * y_stride + row].
-template <int T>
-static inline void store_four_rows(const __m128 (&total)[T], const Weights& w, int64_t row,
-                                   int64_t rows, float* y, int64_t y_stride) {
-  for (int t = 0; t < T; t++) {
-    alignas(16) float out[4];
-    _mm_store_ps(out, total[t]);
-    for (int r = 0; r < rows; r++)
-      y[t * y_stride + row + r] = w.bias ? out[r] + w.bias[row + r] : out[r];
-  }
-}
-
 // Halves added.
 #if defined(ALEATOR_ISA_v4)
 // By shuffles: GCC 12 takes the casts' undefined halves for uninitialised variables.
@@ -150,5 +138,86 @@ static inline __m256i narrow(__m512i v) {
 }
 #endif
 static inline __m256i narrow(__m256i v) { return v; }
+
+// --- rows as they lie, for few tokens ---
+
+// Rows [row, row + rows) of W and some tokens from t0 on.
+struct FewTile {
+  const Weights& w;
+  int64_t row, rows;
+  int64_t ahead;  // how many bytes after a block memory is asked for
+  const Rounded& x;
+  int64_t t0;
+  float* y;
+  int64_t y_stride;
+
+  // The last row is read again in place of those that there are not.
+  template <int n>
+  void point(const uint8_t* (&p)[n]) const {
+    for (int r = 0; r < n; r++) p[r] = w.data + (row + (r < rows ? r : rows - 1)) * w.row_bytes;
+  }
+  // Block b of a row; memory is asked for a later one.
+  template <class B>
+  const uint8_t* block(const uint8_t* row_at, int64_t b) const {
+    constexpr int64_t bytes = block_shape(B::type).bytes;
+    const uint8_t* at = row_at + b * bytes;
+    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + ahead + i, 0, 2);
+    return at;
+  }
+  // T tokens' sums with the rows, and the bias.
+  template <int T, class V>
+  void store(const V (&total)[T]) const {
+    for (int t = 0; t < T; t++) {
+      float out[sizeof(V) / sizeof(float)];
+      std::memcpy(out, &total[t], sizeof out);
+      for (int r = 0; r < rows; r++)
+        y[(t0 + t) * y_stride + row + r] = w.bias ? out[r] + w.bias[row + r] : out[r];
+    }
+  }
+};
+
+// The sums of T tokens with four rows: block(p, b, total) adds block b of 256 elements.
+template <int T, class Block>
+static inline __attribute__((always_inline)) void four_rows(const FewTile& tile, Block&& block) {
+  const uint8_t* p[4];
+  tile.point(p);
+  __m128 total[T];
+  for (__m128& sum : total) sum = _mm_setzero_ps();
+  const int64_t n = tile.x.in / 256;
+  for (int64_t b = 0; b < n; b++) block(p, b, total);
+  tile.store(total);
+}
+// f(r, block b of row r) for four rows.
+template <class B, class F>
+static inline __attribute__((always_inline)) void each_of_four(const FewTile& tile,
+                                                               const uint8_t* const (&p)[4],
+                                                               int64_t b, F&& f) {
+  const auto row = [&](auto r) __attribute__((always_inline)) { f(r, tile.block<B>(p[r()], b)); };
+  row(std::integral_constant<int, 0>()), row(std::integral_constant<int, 1>());
+  row(std::integral_constant<int, 2>()), row(std::integral_constant<int, 3>());
+}
+template <class B>
+static inline __m128 four_scales(const uint8_t* const (&p)[4], int64_t at) {
+  if constexpr (!requires { B::d(p[0]); }) return four_halves(p, at + B::d_at);
+  return _mm_setr_ps(large_scale_of<B>(p[0] + at), large_scale_of<B>(p[1] + at),
+                     large_scale_of<B>(p[2] + at), large_scale_of<B>(p[3] + at));
+}
+// total += d * the rows' sums of dots, less dmin * those of least, both times x's d.
+template <class B, int T>
+static inline __attribute__((always_inline)) void add_block(const FewTile& tile,
+                                                            const uint8_t* const (&p)[4], int64_t b,
+                                                            const __m256i (&dots)[T][4],
+                                                            const __m256i (&least)[T][4],
+                                                            __m128 (&total)[T]) {
+  const int64_t at = b * block_shape(B::type).bytes, n = tile.x.in / 256;
+#pragma GCC unroll 4
+  for (int t = 0; t < T; t++) {
+    const __m128 dx = _mm_set1_ps(tile.x.d[(tile.t0 + t) * n + b]);
+    total[t] = _mm_fmadd_ps(_mm_mul_ps(four_scales<B>(p, at), dx), row_sums(dots[t]), total[t]);
+    if constexpr (B::has_least)
+      total[t] = _mm_fnmadd_ps(_mm_mul_ps(four_halves(p, at + B::dmin_at), dx), row_sums(least[t]),
+                               total[t]);
+  }
+}
 
 }  // namespace aleator::ALEATOR_ISA

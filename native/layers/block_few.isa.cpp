@@ -77,17 +77,18 @@ static inline void eight_dots(const uint8_t* const (&p)[8], int64_t b, int64_t a
 }
 
 template <class B, int T>
-static void few_small(const Weights& w, int64_t row, int64_t rows, int64_t ahead, const Rounded& x,
-                      int64_t t0, float* y, int64_t y_stride) {
+static void few_small(const FewTile& tile) {
   constexpr int64_t bytes = block_shape(B::type).bytes;
+  const Rounded& x = tile.x;
+  const int64_t t0 = tile.t0;
   const uint8_t* p[8];
-  for (int r = 0; r < 8; r++) p[r] = w.data + (row + (r < rows ? r : rows - 1)) * w.row_bytes;
+  tile.point(p);
   __m256 total[T];
   for (int t = 0; t < T; t++) total[t] = _mm256_setzero_ps();
   const int64_t n = x.in / 32;
   for (int64_t b = 0; b < n; b++) {
     __m256i dots[T];
-    eight_dots<B, T>(p, b, ahead, x, t0, dots);
+    eight_dots<B, T>(p, b, tile.ahead, x, t0, dots);
     Factors factors;
     if constexpr (B::has_m)
       factors = eight_factors(p, b * bytes);
@@ -106,12 +107,7 @@ static void few_small(const Weights& w, int64_t row, int64_t rows, int64_t ahead
         total[t] = _mm256_fmadd_ps(factors.m, _mm256_set1_ps(dx * float(sum)), total[t]);
     }
   }
-  for (int t = 0; t < T; t++) {
-    alignas(32) float out[8];
-    _mm256_store_ps(out, total[t]);
-    for (int r = 0; r < rows; r++)
-      y[(t0 + t) * y_stride + row + r] = w.bias ? out[r] + w.bias[row + r] : out[r];
-  }
+  tile.store(total);
 }
 
 // Sum over a block of 256 of scale * (u - zero) * x, in lanes.
@@ -170,48 +166,24 @@ static inline Lanes dot_large(const Parts& w, const int8_t* x, __m256i sums) {
 }
 #endif
 
-template <class B>
-static inline __m128 four_scales(const uint8_t* const (&p)[4], int64_t at) {
-  if constexpr (!requires { B::d(p[0]); }) return four_halves(p, at + B::d_at);
-  return _mm_setr_ps(large_scale_of<B>(p[0] + at), large_scale_of<B>(p[1] + at),
-                     large_scale_of<B>(p[2] + at), large_scale_of<B>(p[3] + at));
-}
-
 template <class B, int T>
-static void few_large(const Weights& w, int64_t row, int64_t rows, int64_t ahead, const Rounded& x,
-                      int64_t t0, float* y, int64_t y_stride) {
-  constexpr int64_t bytes = block_shape(B::type).bytes;
-  const uint8_t* p[4];
-  for (int r = 0; r < 4; r++) p[r] = w.data + (row + (r < rows ? r : rows - 1)) * w.row_bytes;
-  __m128 total[T];
-  for (int t = 0; t < T; t++) total[t] = _mm_setzero_ps();
-  const int64_t n = x.in / 256;
-  for (int64_t b = 0; b < n; b++) {
+static void few_large(const FewTile& tile) {
+  four_rows<T>(tile, [&](const auto& p, int64_t b, auto& total) __attribute__((always_inline)) {
     __m256i dots[T][4], least[T][4];
 #pragma GCC unroll 4
     for (int r = 0; r < 4; r++) {
-      const uint8_t* at = p[r] + b * bytes;
-      for (int64_t line = 0; line < bytes; line += 64) __builtin_prefetch(at + ahead + line, 0, 2);
       Parts part;
-      B::unpack(at, part);
+      B::unpack(tile.block<B>(p[r], b), part);
 #pragma GCC unroll 4
       for (int t = 0; t < T; t++) {
-        const __m256i sums = load256(x.sums + ((t0 + t) * n + b) * 16);
-        dots[t][r] = narrow(dot_large<B>(part, x.q + (t0 + t) * x.in + b * 256, sums));
+        const int64_t of = (tile.t0 + t) * (tile.x.in / 256) + b;
+        const __m256i sums = load256(tile.x.sums + of * 16);
+        dots[t][r] = narrow(dot_large<B>(part, tile.x.q + of * 256, sums));
         if constexpr (B::has_least) least[t][r] = _mm256_madd_epi16(load256(part.least), sums);
       }
     }
-#pragma GCC unroll 4
-    for (int t = 0; t < T; t++) {
-      const __m128 dx = _mm_set1_ps(x.d[(t0 + t) * n + b]);
-      total[t] =
-          _mm_fmadd_ps(_mm_mul_ps(four_scales<B>(p, b * bytes), dx), row_sums(dots[t]), total[t]);
-      if constexpr (B::has_least)
-        total[t] = _mm_fnmadd_ps(_mm_mul_ps(four_halves(p, b * bytes + B::dmin_at), dx),
-                                 row_sums(least[t]), total[t]);
-    }
-  }
-  store_four_rows(total, w, row, rows, y + t0 * y_stride, y_stride);
+    add_block<B>(tile, p, b, dots, least, total);
+  });
 }
 
 constexpr int most_tokens = lanes == 16 ? 4 : 3;
@@ -243,29 +215,25 @@ template <int T>
   }
 }
 template <class B>
-static void few_coded(const Weights& w, int64_t row, int64_t rows, int64_t ahead, const Rounded& x,
-                      int64_t t0, int64_t tokens, float* y, int64_t y_stride) {
+static void few_coded(const FewTile& tile, int64_t tokens) {
   constexpr int64_t bytes = block_shape(B::type).bytes;
   const uint8_t* p[4];
-  for (int r = 0; r < 4; r++) p[r] = w.data + (row + (r < rows ? r : rows - 1)) * w.row_bytes;
+  tile.point(p);
   __m128 total[most_tokens];
   for (__m128& sum : total) sum = _mm_setzero_ps();
-  for (int64_t b = 0; b < x.in / 256; b++) {
+  for (int64_t b = 0; b < tile.x.in / 256; b++) {
     Parts parts[4];
 #pragma GCC unroll 4
-    for (int r = 0; r < 4; r++) {
-      const uint8_t* at = p[r] + b * bytes;
-      for (int64_t line = 0; line < bytes; line += 64) __builtin_prefetch(at + ahead + line, 0, 2);
-      B::unpack(at, parts[r]);
-    }
+    for (int r = 0; r < 4; r++) B::unpack(tile.block<B>(p[r], b), parts[r]);
     with_count<most_tokens>(tokens, [&](auto count) {
-      add_parts<count()>(parts, four_scales<B>(p, b * bytes), zero_of<B>, x, t0, b, total);
+      add_parts<count()>(parts, four_scales<B>(p, b * bytes), zero_of<B>, tile.x, tile.t0, b,
+                         total);
     });
   }
   with_count<most_tokens>(tokens, [&](auto count) {
     __m128 s[count()];
     for (int i = 0; i < count(); i++) s[i] = total[i];
-    store_four_rows(s, w, row, rows, y + t0 * y_stride, y_stride);
+    tile.store(s);
   });
 }
 
@@ -280,24 +248,21 @@ static void few(const Weights& w, int64_t begin, int64_t end, const Rounded& x, 
   const int64_t passes = (x.tokens + most_tokens - 1) / most_tokens;
   for (int64_t row = begin; row < end; row += tile) {
     const int64_t rows = end - row < tile ? end - row : tile;
-    const auto tokens = [&](auto count, int64_t t) {
-      if constexpr (Coded<B>) return few_coded<B>(w, row, rows, ahead, x, t, count(), y, y_stride);
-#if defined(ALEATOR_ISA_v4)
-      if constexpr (SixBits<B>)
-        return few_six_bits<B, count()>(w, row, rows, ahead, x, t, y, y_stride);
-      if constexpr (B::type == Stored::iq4_xs)
-        return few_iq4_xs<B, count()>(w, row, rows, ahead, x, t, y, y_stride);
-      if constexpr (Sixteens<B>)
-        return few_sixteens<B, count()>(w, row, rows, ahead, x, t, y, y_stride);
-#endif
-      if constexpr (large<B>)
-        few_large<B, count()>(w, row, rows, ahead, x, t, y, y_stride);
-      else
-        few_small<B, count()>(w, row, rows, ahead, x, t, y, y_stride);
-    };
     for (int64_t i = 0, t = 0; i < passes; i++) {
       const int64_t next = x.tokens * (i + 1) / passes;
-      with_count<most_tokens>(next - t, [&](auto count) { tokens(count, t); });
+      const FewTile of{w, row, rows, ahead, x, t, y, y_stride};
+      with_count<most_tokens>(next - t, [&](auto count) {
+        if constexpr (Coded<B>) return few_coded<B>(of, count());
+#if defined(ALEATOR_ISA_v4)
+        if constexpr (SixBits<B>) return few_six_bits<B, count()>(of);
+        if constexpr (B::type == Stored::iq4_xs) return few_iq4_xs<B, count()>(of);
+        if constexpr (Sixteens<B>) return few_sixteens<B, count()>(of);
+#endif
+        if constexpr (large<B>)
+          few_large<B, count()>(of);
+        else
+          few_small<B, count()>(of);
+      });
       t = next;
     }
   }

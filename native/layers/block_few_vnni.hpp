@@ -48,50 +48,34 @@ static inline __m256i iq4_scales(const uint8_t* p) {
 }
 
 template <class B, int T>
-static void few_iq4_xs(const Weights& w, int64_t row, int64_t rows, int64_t ahead, const Rounded& x,
-                       int64_t t0, float* y, int64_t y_stride) {
-  constexpr int64_t bytes = block_shape(B::type).bytes;
-  const uint8_t* p[4];
-  for (int r = 0; r < 4; r++) p[r] = w.data + (row + (r < rows ? r : rows - 1)) * w.row_bytes;
-  __m128 total[T];
-  for (int t = 0; t < T; t++) total[t] = _mm_setzero_ps();
-  const int64_t n = x.in / 256;
+static void few_iq4_xs(const FewTile& tile) {
   const __m512i none = _mm512_setzero_si512(), zero = _mm512_set1_epi8(int8_t(B::zero));
   const __m512i four = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
   const __m512i other_four = _mm512_add_epi32(four, _mm512_set1_epi32(4));
-  for (int64_t b = 0; b < n; b++) {
+  four_rows<T>(tile, [&](const auto& p, int64_t b, auto& total) __attribute__((always_inline)) {
     HalvesOfGroups xs[T][2];
     __m512i off[T][2];  // what `zero` is in a sum, the same for every row
 #pragma GCC unroll 4
     for (int t = 0; t < T; t++)
 #pragma GCC unroll 2
       for (int k = 0; k < 2; k++) {
-        xs[t][k] = halves_of_groups(x.q + (t0 + t) * x.in + b * 256 + 128 * k);
+        xs[t][k] = halves_of_groups(tile.x.q + (tile.t0 + t) * tile.x.in + b * 256 + 128 * k);
         off[t][k] = _mm512_sub_epi32(none, halves_dot(none, {zero, zero}, xs[t][k]));
       }
     __m256i dots[T][4];
-#pragma GCC unroll 4
-    for (int r = 0; r < 4; r++) {
-      const uint8_t* at = p[r] + b * bytes;
-      for (int64_t line = 0; line < bytes; line += 64) __builtin_prefetch(at + ahead + line, 0, 2);
+    each_of_four<B>(tile, p, b, [&](auto r, const uint8_t* at) __attribute__((always_inline)) {
       const HalvesOfGroups u[2] = {iq4_halves(at + 8), iq4_halves(at + 72)};
       const __m512i scales = extended(iq4_scales(at));
       const __m512i scale[2] = {_mm512_maskz_permutexvar_epi32(0xffff, four, scales),
                                 _mm512_maskz_permutexvar_epi32(0xffff, other_four, scales)};
 #pragma GCC unroll 4
       for (int t = 0; t < T; t++)
-        dots[t][r] = narrow(
+        dots[t][r()] = narrow(
             _mm512_add_epi32(_mm512_mullo_epi32(halves_dot(off[t][0], u[0], xs[t][0]), scale[0]),
                              _mm512_mullo_epi32(halves_dot(off[t][1], u[1], xs[t][1]), scale[1])));
-    }
-    const __m128 d = four_halves(p, b * bytes);
-#pragma GCC unroll 4
-    for (int t = 0; t < T; t++) {
-      const __m128 dx = _mm_set1_ps(x.d[(t0 + t) * n + b]);
-      total[t] = _mm_fmadd_ps(_mm_mul_ps(d, dx), row_sums(dots[t]), total[t]);
-    }
-  }
-  store_four_rows(total, w, row, rows, y + t0 * y_stride, y_stride);
+    });
+    add_block<B>(tile, p, b, dots, dots, total);
+  });
 }
 
 // --- Q4_K and Q5_K, whose scales have six bits ---
@@ -145,6 +129,21 @@ static inline __m512i scales_and_least(__m512i header) {
                                        each_row(_mm_setr_epi32(0, 0x30303030, 0, 0x30303030)));
   return _mm512_or_si512(low, two);
 }
+// The products of four vectors, each pair's sums times its scales; four products of 63 * 127 at
+// most fit 16 bits.
+static inline __m512i scaled_dots(const __m512i (&u)[4], const __m512i (&x)[4],
+                                  const __m512i (&scale)[2]) {
+  const __m512i zero = _mm512_setzero_si512();
+  __m512i acc = zero;
+#pragma GCC unroll 2
+  for (int g = 0; g < 2; g++)
+    acc = _mm512_dpwssd_epi32(
+        acc,
+        _mm512_packs_epi32(_mm512_dpbusd_epi32(zero, u[2 * g], x[2 * g]),
+                           _mm512_dpbusd_epi32(zero, u[2 * g + 1], x[2 * g + 1])),
+        scale[g]);
+  return acc;
+}
 // Lane 0 of each of the four parts of 128 bits.
 static inline __m128i first_lanes(__m512i v) {
   const __m512i own = _mm512_setr_epi32(0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12);
@@ -161,18 +160,14 @@ static inline __m512i scale_order(int first) {
 }
 
 template <class B, int T>
-static void few_six_bits(const Weights& w, int64_t row, int64_t rows, int64_t ahead,
-                         const Rounded& x, int64_t t0, float* y, int64_t y_stride) {
-  constexpr int64_t bytes = block_shape(B::type).bytes;
-  const uint8_t* p[4];
-  for (int r = 0; r < 4; r++) p[r] = w.data + (row + (r < rows ? r : rows - 1)) * w.row_bytes;
-  __m128 total[T];
-  for (int t = 0; t < T; t++) total[t] = _mm_setzero_ps();
-  const int64_t n = x.in / 256;
+static void few_six_bits(const FewTile& tile) {
+  const Rounded& x = tile.x;
+  const int64_t t0 = tile.t0;
   const __m512i zero = _mm512_setzero_si512();
   const __m512i order[2] = {scale_order(0), scale_order(4)};
-  for (int64_t b = 0; b < n; b++) {
-    const __m512i header = four_headers(p, b * bytes), six = scales_and_least(header);
+  four_rows<T>(tile, [&](const auto& p, int64_t b, auto& total) __attribute__((always_inline)) {
+    const __m512i header = four_headers(p, b * block_shape(B::type).bytes);
+    const __m512i six = scales_and_least(header);
     __m512i xs[T][4];
 #pragma GCC unroll 4
     for (int t = 0; t < T; t++) {
@@ -181,47 +176,33 @@ static void few_six_bits(const Weights& w, int64_t row, int64_t rows, int64_t ah
       xs[t][2] = two_groups(q + 128, q + 192), xs[t][3] = two_groups(q + 160, q + 224);
     }
     __m256i dots[T][4];
-    const auto add_row = [&](auto r) {
-      const uint8_t* at = p[r()] + b * bytes;
-      for (int64_t line = 0; line < bytes; line += 64) __builtin_prefetch(at + ahead + line, 0, 2);
+    each_of_four<B>(tile, p, b, [&](auto r, const uint8_t* at) __attribute__((always_inline)) {
       __m512i u[4];
       group_vectors<B>(at, u);
       const __m512i own = _mm512_maskz_shuffle_i32x4(0xffff, six, six, r() * 0x55);
       const __m512i scale[2] = {_mm512_shuffle_epi8(own, order[0]),
                                 _mm512_shuffle_epi8(own, order[1])};
 #pragma GCC unroll 4
-      for (int t = 0; t < T; t++) {
-        __m512i acc = zero;
-#pragma GCC unroll 2
-        for (int g = 0; g < 2; g++)  // four products of 31 * 127 at most fit 16 bits
-          acc = _mm512_dpwssd_epi32(
-              acc,
-              _mm512_packs_epi32(_mm512_dpbusd_epi32(zero, u[2 * g], xs[t][2 * g]),
-                                 _mm512_dpbusd_epi32(zero, u[2 * g + 1], xs[t][2 * g + 1])),
-              scale[g]);
-        dots[t][r()] = narrow(acc);
-      }
-    };
-    add_row(std::integral_constant<int, 0>()), add_row(std::integral_constant<int, 1>());
-    add_row(std::integral_constant<int, 2>()), add_row(std::integral_constant<int, 3>());
+      for (int t = 0; t < T; t++) dots[t][r()] = narrow(scaled_dots(u, xs[t], scale));
+    });
     const __m512i least = _mm512_unpackhi_epi8(six, zero);
     const __m256 both = _mm256_cvtph_ps(first_lanes(header));  // d and dmin in turn
     const __m128 low = _mm256_castps256_ps128(both), high = _mm256_extractf128_ps(both, 1);
     const __m128 d = _mm_shuffle_ps(low, high, 0x88), dmin = _mm_shuffle_ps(low, high, 0xdd);
 #pragma GCC unroll 4
     for (int t = 0; t < T; t++) {
-      const int16_t* sums = x.sums + ((t0 + t) * n + b) * 16;
+      const int64_t at = (t0 + t) * (x.in / 256) + b;
+      const int16_t* sums = x.sums + at * 16;
       const __m512i of_groups =
           each_row(_mm_hadd_epi16(load_as<__m128i>(sums), load_as<__m128i>(sums + 8)));
       __m512i off = _mm512_dpwssd_epi32(zero, least, of_groups);
       off = _mm512_add_epi32(off, _mm512_maskz_shuffle_epi32(0xffff, off, _MM_PERM_ENUM(0x4e)));
       off = _mm512_add_epi32(off, _mm512_maskz_shuffle_epi32(0xffff, off, _MM_PERM_ENUM(0xb1)));
-      const __m128 dx = _mm_set1_ps(x.d[(t0 + t) * n + b]);
+      const __m128 dx = _mm_set1_ps(x.d[at]);
       total[t] = _mm_fmadd_ps(_mm_mul_ps(d, dx), row_sums(dots[t]), total[t]);
       total[t] = _mm_fnmadd_ps(_mm_mul_ps(dmin, dx), _mm_cvtepi32_ps(first_lanes(off)), total[t]);
     }
-  }
-  store_four_rows(total, w, row, rows, y + t0 * y_stride, y_stride);
+  });
 }
 
 // --- types whose scales belong to groups of 16 elements ---
@@ -306,34 +287,24 @@ static inline __m512i scale_order_of_sixteens(int pair) {
 }
 
 template <class B, int T>
-static void few_sixteens(const Weights& w, int64_t row, int64_t rows, int64_t ahead,
-                         const Rounded& x, int64_t t0, float* y, int64_t y_stride) {
+static void few_sixteens(const FewTile& tile) {
   using S = SixteensOf<B>;
-  constexpr int64_t bytes = block_shape(B::type).bytes;
-  const uint8_t* p[4];
-  for (int r = 0; r < 4; r++) p[r] = w.data + (row + (r < rows ? r : rows - 1)) * w.row_bytes;
-  __m128 total[T];
-  for (int t = 0; t < T; t++) total[t] = _mm_setzero_ps();
-  const int64_t n = x.in / 256;
-  const __m512i zero = _mm512_setzero_si512();
   const __m512i order[2] = {scale_order_of_sixteens<S>(0), scale_order_of_sixteens<S>(1)};
-  for (int64_t b = 0; b < n; b++) {
+  four_rows<T>(tile, [&](const auto& p, int64_t b, auto& total) __attribute__((always_inline)) {
     __m512i xs[T][4];
     __m256i sums[T];
 #pragma GCC unroll 4
     for (int t = 0; t < T; t++) {
-      const int8_t* q = x.q + (t0 + t) * x.in + b * 256;
+      const int64_t at = (tile.t0 + t) * (tile.x.in / 256) + b;
+      const int8_t* q = tile.x.q + at * 256;
 #pragma GCC unroll 4
       for (int k = 0; k < 4; k++)
         xs[t][k] =
             S::halves ? two_groups(q + 32 * k, q + 128 + 32 * k) : load_as<__m512i>(q + 64 * k);
-      sums[t] = load256(x.sums + ((t0 + t) * n + b) * 16);
+      sums[t] = load256(tile.x.sums + at * 16);
     }
     __m256i dots[T][4], least[T][4];
-#pragma GCC unroll 4
-    for (int r = 0; r < 4; r++) {
-      const uint8_t* at = p[r] + b * bytes;
-      for (int64_t line = 0; line < bytes; line += 64) __builtin_prefetch(at + ahead + line, 0, 2);
+    each_of_four<B>(tile, p, b, [&](auto r, const uint8_t* at) __attribute__((always_inline)) {
       __m512i u[4];
       S::unpack(at, u);
       const __m256i scales = S::scales(at);
@@ -341,33 +312,16 @@ static void few_sixteens(const Weights& w, int64_t row, int64_t rows, int64_t ah
                                 _mm512_permutexvar_epi16(order[1], extended(scales))};
 #pragma GCC unroll 4
       for (int t = 0; t < T; t++) {
-        __m512i acc = zero;
-#pragma GCC unroll 2
-        for (int g = 0; g < 2; g++)  // four products of 63 * 127 at most fit 16 bits
-          acc = _mm512_dpwssd_epi32(
-              acc,
-              _mm512_packs_epi32(_mm512_dpbusd_epi32(zero, u[2 * g], xs[t][2 * g]),
-                                 _mm512_dpbusd_epi32(zero, u[2 * g + 1], xs[t][2 * g + 1])),
-              scale[g]);
-        dots[t][r] = narrow(acc);
+        dots[t][r()] = narrow(scaled_dots(u, xs[t], scale));
         if constexpr (B::zero != 0)
-          dots[t][r] =
-              _mm256_sub_epi32(dots[t][r], _mm256_slli_epi32(_mm256_madd_epi16(scales, sums[t]),
-                                                             std::countr_zero(unsigned(B::zero))));
-        if constexpr (B::has_least) least[t][r] = _mm256_madd_epi16(S::least(at), sums[t]);
+          dots[t][r()] = _mm256_sub_epi32(dots[t][r()],
+                                          _mm256_slli_epi32(_mm256_madd_epi16(scales, sums[t]),
+                                                            std::countr_zero(unsigned(B::zero))));
+        if constexpr (B::has_least) least[t][r()] = _mm256_madd_epi16(S::least(at), sums[t]);
       }
-    }
-    const __m128 d = four_halves(p, b * bytes + B::d_at);
-#pragma GCC unroll 4
-    for (int t = 0; t < T; t++) {
-      const __m128 dx = _mm_set1_ps(x.d[(t0 + t) * n + b]);
-      total[t] = _mm_fmadd_ps(_mm_mul_ps(d, dx), row_sums(dots[t]), total[t]);
-      if constexpr (B::has_least)
-        total[t] = _mm_fnmadd_ps(_mm_mul_ps(four_halves(p, b * bytes + B::dmin_at), dx),
-                                 row_sums(least[t]), total[t]);
-    }
-  }
-  store_four_rows(total, w, row, rows, y + t0 * y_stride, y_stride);
+    });
+    add_block<B>(tile, p, b, dots, least, total);
+  });
 }
 
 }  // namespace aleator::ALEATOR_ISA

@@ -35,6 +35,17 @@ static inline vbytes in_lanes(vbytes v, int a, int b, int c, int d) {
   return shuffled(v, each_sixteen(load_as<__m128i>(order)));
 }
 
+// In every 128 bits the lower halves of a's and b's in turn, word by word, or the upper ones.
+template <class Words, bool upper>
+static inline vbytes interleaved(vbytes a, vbytes b) {
+  constexpr int n = sizeof(Words) / sizeof(Words{}[0]), part = n * 16 / sizeof(Words);
+  return [&]<int... i>(std::integer_sequence<int, i...>) __attribute__((always_inline)) {
+    return reinterpret<vbytes>(__builtin_shufflevector(
+        reinterpret<Words>(a), reinterpret<Words>(b),
+        (i / part * part + (upper ? part / 2 : 0) + i % part / 2 + (i % 2 ? n : 0))...));
+  }(std::make_integer_sequence<int, n>());
+}
+
 // One lane for each of as many rows, from 16 bytes of each row: result i has their bytes 4 i to
 // 4 i + 3.
 struct Sixteen {
@@ -56,36 +67,11 @@ static inline Sixteen sixteen_bytes(At&& at) {
         reinterpret<vbytes>(_mm256_inserti128_si256(_mm256_castsi128_si256(row(i)), row(i + 4), 1));
 #endif
   }
-#if defined(ALEATOR_ISA_v4)
-  const auto low32 = [](vbytes a, vbytes b) {
-    return _mm512_maskz_unpacklo_epi32(0xffff, reinterpret<__m512i>(a), reinterpret<__m512i>(b));
-  };
-  const auto high32 = [](vbytes a, vbytes b) {
-    return _mm512_maskz_unpackhi_epi32(0xffff, reinterpret<__m512i>(a), reinterpret<__m512i>(b));
-  };
-  const auto low64 = [](__m512i a, __m512i b) {
-    return reinterpret<vbytes>(_mm512_maskz_unpacklo_epi64(0xff, a, b));
-  };
-  const auto high64 = [](__m512i a, __m512i b) {
-    return reinterpret<vbytes>(_mm512_maskz_unpackhi_epi64(0xff, a, b));
-  };
-#else
-  const auto low32 = [](vbytes a, vbytes b) {
-    return _mm256_unpacklo_epi32(reinterpret<__m256i>(a), reinterpret<__m256i>(b));
-  };
-  const auto high32 = [](vbytes a, vbytes b) {
-    return _mm256_unpackhi_epi32(reinterpret<__m256i>(a), reinterpret<__m256i>(b));
-  };
-  const auto low64 = [](__m256i a, __m256i b) {
-    return reinterpret<vbytes>(_mm256_unpacklo_epi64(a, b));
-  };
-  const auto high64 = [](__m256i a, __m256i b) {
-    return reinterpret<vbytes>(_mm256_unpackhi_epi64(a, b));
-  };
-#endif
-  const auto a = low32(v[0], v[1]), b = high32(v[0], v[1]);
-  const auto c = low32(v[2], v[3]), d = high32(v[2], v[3]);
-  return {{low64(a, c), high64(a, c), low64(b, d), high64(b, d)}};
+  typedef int64_t vlongs __attribute__((vector_size(4 * lanes)));
+  const vbytes a = interleaved<vi, false>(v[0], v[1]), b = interleaved<vi, true>(v[0], v[1]);
+  const vbytes c = interleaved<vi, false>(v[2], v[3]), d = interleaved<vi, true>(v[2], v[3]);
+  return {{interleaved<vlongs, false>(a, c), interleaved<vlongs, true>(a, c),
+           interleaved<vlongs, false>(b, d), interleaved<vlongs, true>(b, d)}};
 }
 
 template <class B>
@@ -148,39 +134,25 @@ struct PanelOf : Panel {
         p[i] = w.data + (row + (first + i < rows ? first + i : rows - 1)) * w.row_bytes +
                k / block * bytes;
       for (int64_t b = 0, at = 0; b < n / block; b++, at += bytes) {
-        if constexpr (!large<B>)
-          fill_small(p, at, b, first);
-        else if constexpr (requires { B::nibbles_of_groups_at; })
-          fill_six_bits(p, at, b, first);
-        else if constexpr (B::type == Stored::q2_k)
-          fill_q2_k(p, at, b, first);
-        else if constexpr (B::type == Stored::q3_k)
-          fill_q3_k(p, at, b, first);
-        else if constexpr (B::type == Stored::q6_k)
-          fill_q6_k(p, at, b, first);
-        else if constexpr (B::type == Stored::iq4_xs)
-          fill_iq4_xs(p, at, b, first);
-        else if constexpr (B::type == Stored::tq2_0)
-          fill_tq2_0(p, at, b, first);
-        else
-          fill_large(p, at, b, first);
+        fill_block(B(), p, at, b, first);
       }
     }
   }
 
  private:
   static constexpr int64_t bytes = block_shape(B::type).bytes;
+  using Rows = const uint8_t* const (&)[lanes];
 
   static void store_at(auto& rows, int first, auto v) {
     std::memcpy(reinterpret_cast<uint8_t*>(&rows) + 4 * first, &v, sizeof v);
   }
   // Element 4 * at and the three after it.
   void put(int64_t at, int first, vbytes v) { store_at(u[at], first, is_signed ? v ^ 128 : v); }
-  static Sixteen of_rows(const uint8_t* const (&p)[lanes], int64_t at) {
+  static Sixteen of_rows(Rows p, int64_t at) {
     return sixteen_bytes([&](int r) { return p[r] + at; });
   }
   template <class Of>
-  static void eight_by_eight(const uint8_t* const (&p)[lanes], Of&& of) {
+  static void eight_by_eight(Rows p, Of&& of) {
     for (int r = 0; r < lanes; r += 8) {
       const uint8_t* eight[8];
       for (int i = 0; i < 8; i++) eight[i] = p[r + i];
@@ -188,7 +160,13 @@ struct PanelOf : Panel {
     }
   }
 
-  void fill_small(const uint8_t* const (&p)[lanes], int64_t at, int64_t b, int first) {
+  void fill_block(auto, Rows p, int64_t at, int64_t b, int first) {
+    if constexpr (large<B>)
+      fill_large(p, at, b, first);
+    else
+      fill_small(p, at, b, first);
+  }
+  void fill_small(Rows p, int64_t at, int64_t b, int first) {
     if constexpr (Nibbles<B>) {
       const Sixteen q = of_rows(p, at + B::nibbles_at);
 #pragma GCC unroll 4
@@ -265,8 +243,16 @@ struct PanelOf : Panel {
     store_at(m[b], first, _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1)));
 #endif
   }
+  // d, and dmin if there is one, of large blocks.
+  void put_factors(Rows p, int64_t at, int64_t b, int first) {
+    for (int r = 0; r < lanes; r++) {
+      d[b][first + r] = large_scale_of<B>(p[r] + at);
+      if constexpr (B::has_least) m[b][first + r] = half_at(p[r] + at + B::dmin_at);
+    }
+  }
   // Q4_K and Q5_K: see six_bits.
-  void fill_six_bits(const uint8_t* const (&p)[lanes], int64_t at, int64_t b, int first) {
+  template <Stored type, bool fifth>
+  void fill_block(BlockSixBits<type, fifth>, Rows p, int64_t at, int64_t b, int first) {
     const Sixteen header = of_rows(p, at);
     put_factors(b, first, header.v[0]);
     const auto words = [](vbytes v) { return reinterpret<vi>(v); };
@@ -320,26 +306,24 @@ struct PanelOf : Panel {
         store_at(two[b * 8 + j], first, in_lanes(v, k, -1, k + 1, -1));
     }
   }
-  void fill_q2_k(const uint8_t* const (&p)[lanes], int64_t at, int64_t b, int first) {
+  void fill_block(BlockQ2_K, Rows p, int64_t at, int64_t b, int first) {
+    put_factors(p, at, b, first);
     Sixteen scales = of_rows(p, at), least;
     for (int i = 0; i < 4; i++) least.v[i] = scales.v[i] >> 4, scales.v[i] &= 15;
     put_scales<false>(b, first, scales);
     put_two<false>(b, first, least);
     put_quarters(p, at + 16, b, first, [](vbytes quarter, int, int, int) { return quarter; });
-    for (int r = 0; r < lanes; r++) {
-      d[b][first + r] = half_at(p[r] + at + B::d_at);
-      m[b][first + r] = half_at(p[r] + at + B::dmin_at);
-    }
   }
-  void fill_tq2_0(const uint8_t* const (&p)[lanes], int64_t at, int64_t b, int first) {
+  void fill_block(BlockTQ2_0, Rows p, int64_t at, int64_t b, int first) {
+    put_factors(p, at, b, first);
     const Sixteen ones = {each_sixteen(_mm_set1_epi8(1)), each_sixteen(_mm_set1_epi8(1)),
                           each_sixteen(_mm_set1_epi8(1)), each_sixteen(_mm_set1_epi8(1))};
     put_scales<false>(b, first, ones);
     put_two<false>(b, first, ones);
     put_quarters(p, at, b, first, [](vbytes quarter, int, int, int) { return quarter; });
-    for (int r = 0; r < lanes; r++) d[b][first + r] = half_at(p[r] + at + B::d_at);
   }
-  void fill_q3_k(const uint8_t* const (&p)[lanes], int64_t at, int64_t b, int first) {
+  void fill_block(BlockQ3_K, Rows p, int64_t at, int64_t b, int first) {
+    put_factors(p, at, b, first);
     alignas(16) uint8_t six[lanes][16];
     for (int r = 0; r < lanes; r++) {
       const vu8x16 v = B::scales(p[r] + at) - 32;
@@ -352,11 +336,10 @@ struct PanelOf : Panel {
     put_quarters(p, at + 32, b, first, [&](vbytes quarter, int bit, int half, int i) {
       return quarter | (bits[half].v[i] >> bit << 2 & 4);
     });
-    for (int r = 0; r < lanes; r++) d[b][first + r] = half_at(p[r] + at + B::d_at);
   }
   // Bytes of four elements, 32 apart: of(two bits, which 32 of the block, half of them, vector).
   template <class Of>
-  void put_quarters(const uint8_t* const (&p)[lanes], int64_t at, int64_t b, int first, Of&& of) {
+  void put_quarters(Rows p, int64_t at, int64_t b, int first, Of&& of) {
     for (int n = 0; n < 2; n++)
 #pragma GCC unroll 2
       for (int half = 0; half < 2; half++) {
@@ -369,7 +352,8 @@ struct PanelOf : Panel {
                 of(q.v[i] >> 2 * j & 3, 4 * n + j, half, i));
       }
   }
-  void fill_iq4_xs(const uint8_t* const (&p)[lanes], int64_t at, int64_t b, int first) {
+  void fill_block(BlockIQ4_XS, Rows p, int64_t at, int64_t b, int first) {
+    put_factors(p, at, b, first);
     const Sixteen header = of_rows(p, at);
     const vi high = reinterpret<vi>(header.v[0]) >> 16, low = reinterpret<vi>(header.v[1]);
     const vbytes table = each_sixteen(load_as<__m128i>(iq4_table.u));
@@ -386,9 +370,9 @@ struct PanelOf : Panel {
         put(b * 64 + 8 * g + 4 + i, first, shuffled(table, q.v[i] >> 4));
       }
     }
-    for (int r = 0; r < lanes; r++) d[b][first + r] = half_at(p[r] + at + B::d_at);
   }
-  void fill_q6_k(const uint8_t* const (&p)[lanes], int64_t at, int64_t b, int first) {
+  void fill_block(BlockQ6_K, Rows p, int64_t at, int64_t b, int first) {
+    put_factors(p, at, b, first);
     const Sixteen scales = of_rows(p, at + 192);
     put_scales<true>(b, first, scales);
     put_two<true>(b, first, scales);
@@ -406,15 +390,11 @@ struct PanelOf : Panel {
         }
       }
     }
-    for (int r = 0; r < lanes; r++) d[b][first + r] = half_at(p[r] + at + B::d_at);
   }
-  void fill_large(const uint8_t* const (&p)[lanes], int64_t at, int64_t b, int first) {
+  void fill_large(Rows p, int64_t at, int64_t b, int first) {
+    put_factors(p, at, b, first);
     Parts parts[lanes];
-    for (int r = 0; r < lanes; r++) {
-      B::unpack(p[r] + at, parts[r]);
-      d[b][first + r] = large_scale_of<B>(p[r] + at);
-      if constexpr (B::has_least) m[b][first + r] = half_at(p[r] + at + B::dmin_at);
-    }
+    for (int r = 0; r < lanes; r++) B::unpack(p[r] + at, parts[r]);
     for (int64_t e = 0; e < 256; e += 16) {
       const Sixteen of = sixteen_bytes([&](int r) { return parts[r].u + e; });
 #pragma GCC unroll 4

@@ -186,12 +186,85 @@ static inline float scale_of(const uint8_t* p) {
   return reinterpret<float>(p[0] < 2 ? 0x00200000u << p[0] : uint32_t(p[0] - 1) << 23);
 }
 
+// What IQ4_NL's codes stand for.
+static inline vf iq4_values(vi q) {
+#if defined(ALEATOR_ISA_v4)
+  const vf table = load(iq4_nl_values);
+  return _mm512_maskz_permutexvar_ps(0xffff, reinterpret<__m512i>(q), table);
+#elif defined(ALEATOR_ISA_v3)
+  const __m256i index = reinterpret<__m256i>(q);
+  const vf low = _mm256_permutevar8x32_ps(load(iq4_nl_values), index);
+  const vf high = _mm256_permutevar8x32_ps(load(iq4_nl_values + 8), index);
+  const vi upper = q > 7;
+  return reinterpret<vf>((reinterpret<vi>(high) & upper) | (reinterpret<vi>(low) & ~upper));
+#else
+  vf v;
+  for (int i = 0; i < lanes; i++) v[i] = iq4_nl_values[q[i]];
+  return v;
+#endif
+}
+// Rows of such a type as float32, a block at a time; scale times integer is exact in float32.
+template <class B>
+struct ReadBlocks {
+  static constexpr Stored type = B::type;
+  static constexpr int step = block_elements, parts = step / lanes;
+  static constexpr int64_t bytes(int64_t i) { return stored_bytes(type, i); }
+  static void group(const uint8_t* p, int64_t i, vf (&v)[parts]) {
+    p += bytes(i);
+    vi q[parts];
+    if constexpr (type == Stored::q8_0)
+      for (int k = 0; k < parts; k++) q[k] = vi_of_i8(p + 2 + k * lanes);
+    else
+      nibbles(p, q);
+    const float d = half_at(p), m = B::has_m ? half_at(p + 2) : 0.0f;
+    for (int k = 0; k < parts; k++) {
+      if constexpr (type == Stored::iq4_nl)
+        v[k] = iq4_values(q[k]) * d;
+      else
+        v[k] = __builtin_convertvector(type == Stored::q8_0 ? q[k] : q[k] - B::zero, vf) * d;
+      if constexpr (B::has_m) v[k] += m;
+    }
+  }
+
+ private:
+  static void nibbles(const uint8_t* p, vi (&q)[parts]) {
+    for (int k = 0; k < parts / 2; k++) {
+      const vi both = vi_of_u8(p + B::nibbles_at + k * lanes);
+      q[k] = both & 15, q[k + parts / 2] = both >> 4;
+    }
+    if constexpr (B::fifths_at == 0) return;
+    const vi bits = int32_t(load_as<uint32_t>(p + B::fifths_at)) - vi{};
+    for (int k = 0; k < parts; k++) {
+      vi place;
+      for (int i = 0; i < lanes; i++) place[i] = i + k * lanes;
+      q[k] |= ((bits >> place) & 1) << 4;
+    }
+  }
+};
+// Calls f(Read{}) for a type that the cache stores.
+template <class F>
+static inline void with_reader(Stored type, F&& f) {
+  with_one_of<ReadBlocks<BlockQ8_0>, ReadBlocks<BlockQ4_0>, ReadBlocks<BlockQ4_1>,
+              ReadBlocks<BlockQ5_0>, ReadBlocks<BlockQ5_1>, ReadBlocks<BlockIQ4_NL>, ReadF32,
+              ReadF16, ReadBF16>(type, f);
+}
+
 // Types of 256 elements.  `scale` and `least`: one per 16 elements, of which the same stand twice
 // where `group` elements are 32.  d and dmin are float16 at d_at and dmin_at; where a type has
 // d(p), that is it.
 struct Parts {
   alignas(64) uint8_t u[256];
   alignas(32) int16_t scale[16], least[16];
+};
+
+// What is said of such a type; of a `wide` one elements go to 255, and no dmin_at is no least
+// value.
+template <Stored type_, int64_t d_at_, int zero_, int top_, int group_, int64_t dmin_at_ = 0>
+struct LargeBlock {
+  static constexpr Stored type = type_;
+  static constexpr int64_t d_at = d_at_, dmin_at = dmin_at_;
+  static constexpr int zero = zero_, top = top_, group = group_;
+  static constexpr bool has_least = dmin_at != 0, wide = top == 255;
 };
 
 // 16 numbers of 16 bits from bytes, plus `add`.
@@ -229,12 +302,8 @@ static inline void six_bits(const uint8_t* p, Parts& to) {
 }
 
 // d, dmin, the scales and least values, the fifth bits if there are any, and the nibbles.
-template <Stored type_, bool fifths>
-struct BlockSixBits {
-  static constexpr Stored type = type_;
-  static constexpr int64_t d_at = 0, dmin_at = 2;
-  static constexpr int zero = 0, top = fifths ? 31 : 15, group = 32;
-  static constexpr bool has_least = true, wide = false;
+template <Stored type, bool fifths>
+struct BlockSixBits : LargeBlock<type, 0, 0, fifths ? 31 : 15, 32, 2> {
   static constexpr int64_t nibbles_of_groups_at = fifths ? 48 : 16,
                            fifths_of_groups_at = fifths ? 16 : 0;
   static void unpack(const uint8_t* p, Parts& to) {
@@ -251,11 +320,7 @@ struct BlockSixBits {
 };
 using BlockQ4_K = BlockSixBits<Stored::q4_k, false>;
 using BlockQ5_K = BlockSixBits<Stored::q5_k, true>;
-struct BlockQ6_K {
-  static constexpr Stored type = Stored::q6_k;
-  static constexpr int64_t d_at = 208;
-  static constexpr int zero = 32, top = 63, group = 16;
-  static constexpr bool has_least = false, wide = false;
+struct BlockQ6_K : LargeBlock<Stored::q6_k, 208, 32, 63, 16> {
   static void unpack(const uint8_t* p, Parts& to) {
     put16<true>(to.scale, p + 192);
     for (int n = 0; n < 2; n++) {
@@ -266,11 +331,7 @@ struct BlockQ6_K {
     }
   }
 };
-struct BlockQ2_K {
-  static constexpr Stored type = Stored::q2_k;
-  static constexpr int64_t d_at = 80, dmin_at = 82;
-  static constexpr int zero = 0, top = 3, group = 16;
-  static constexpr bool has_least = true, wide = false;
+struct BlockQ2_K : LargeBlock<Stored::q2_k, 80, 0, 3, 16, 82> {
   static void unpack(const uint8_t* p, Parts& to) {
     const vu8x16 both = load_as<vu8x16>(p), scale = both & 15, least = both >> 4;
     put16<false>(to.scale, &scale);
@@ -282,11 +343,7 @@ struct BlockQ2_K {
     }
   }
 };
-struct BlockQ3_K {
-  static constexpr Stored type = Stored::q3_k;
-  static constexpr int64_t d_at = 108;
-  static constexpr int zero = 4, top = 7, group = 16;
-  static constexpr bool has_least = false, wide = false;
+struct BlockQ3_K : LargeBlock<Stored::q3_k, 108, 4, 7, 16> {
   // Plus 32.
   static vu8x16 scales(const uint8_t* p) {
     const uint64_t low = load_as<uint64_t>(p + 96);
@@ -310,11 +367,7 @@ struct BlockQ3_K {
     }
   }
 };
-struct BlockIQ4_XS {
-  static constexpr Stored type = Stored::iq4_xs;
-  static constexpr int64_t d_at = 0;
-  static constexpr int zero = 128, group = 32;
-  static constexpr bool has_least = false, wide = true;
+struct BlockIQ4_XS : LargeBlock<Stored::iq4_xs, 0, 128, 255, 32> {
   static void unpack(const uint8_t* p, Parts& to) {
     const uint32_t low = load_as<uint32_t>(p + 4);
     const uint64_t high = load_as<uint16_t>(p + 2);

@@ -96,7 +96,6 @@ void DecoderStep::layer(int thread, const DecoderLayer& l, const MicroBatch& bat
   if (!l.attends() || !shape_.parallel)
     gate(thread, l, products_.normed(thread, l.ffn_norm, shape_.eps, forms_of({&l.gate, &l.up})),
          batch.tokens);
-  products_.pool().barrier();
   add(thread, l.down, gate_.data(), l.ffn_post_norm, batch.tokens);
 }
 
@@ -113,7 +112,6 @@ const HeadLayer* DecoderStep::beside(const DecoderLayer& l) const {
 
 // Queries, keys and values.
 void DecoderStep::project(int thread, const DecoderLayer& l, const MicroBatch& batch) {
-  Pool& pool = products_.pool();
   if (l.latent >= 0)
     return latent_.project(thread, products_, latents_[l.latent], l.attention_norm, shape_.eps,
                            q_.data(), k_.data(), v_.data());
@@ -128,35 +126,23 @@ void DecoderStep::project(int thread, const DecoderLayer& l, const MicroBatch& b
     products_.run(thread, x, {{&l.q, q_.data()}, {&l.k, k_.data()}, {&l.v, v_.data()}});
   else
     products_.run(thread, x, {{&l.q, q_.data()}, {&l.k, k_.data()}});
-  pool.barrier();
-  if (shape_.parallel) {
-    gate(thread, l, x, batch.tokens);
-    pool.barrier();
-  }
-  if (beside) {
-    recurrent_.project(thread, products_, *beside, batch.runs, x);
-    pool.barrier();
-  }
-  if (shape_.head_norm == HeadNorm::all && l.q_norm) {
-    normalise_heads(thread, l, batch.tokens);
-    pool.barrier();
-  }
+  if (shape_.parallel) gate(thread, l, x, batch.tokens);
+  if (beside) recurrent_.project(thread, products_, *beside, batch.runs, x);
+  if (shape_.head_norm == HeadNorm::all && l.q_norm) normalise_heads(thread, l, batch.tokens);
 }
 
 void DecoderStep::attend(int thread, const DecoderLayer& l, const MicroBatch& batch) {
   Pool& pool = products_.pool();
   project(thread, l, batch);
   place_keys(thread, l, batch);
-  pool.barrier();
   attention_[l.group].run(thread, pool, attention(l), l.gated ? queries_.data() : q_.data(),
                           attended_.data());
   pool.barrier();
   if (l.gated) {
     const int64_t dim = l.values.dim;
-    pool.split(thread, batch.tokens * l.heads(), [&](int64_t unit) {
+    pool.each(thread, batch.tokens * l.heads(), [&](int64_t unit) {
       sigmoid_gate_(&attended_[unit * dim], &q_[(2 * unit + 1) * dim], dim);
     });
-    pool.barrier();
   }
   const float* given = attended_.data();
   if (l.values.within) given = latent_.outputs(thread, products_, latents_[l.latent], given);
@@ -173,7 +159,7 @@ void DecoderStep::limit(float* x, int64_t n) const {
 
 // All heads of a token together.
 void DecoderStep::normalise_heads(int thread, const DecoderLayer& l, int64_t tokens) {
-  products_.pool().split(thread, 2 * tokens, [&](int64_t unit) {
+  products_.pool().each(thread, 2 * tokens, [&](int64_t unit) {
     const bool key = unit >= tokens;
     const int64_t n = key ? l.k.out : l.q.out;
     float* row = key ? &k_[(unit - tokens) * n] : &q_[unit * n];
@@ -205,7 +191,7 @@ void DecoderStep::place_keys(int thread, const DecoderLayer& l, const MicroBatch
     if (kind != HeadNorm::rotated_head) rotate(x, t, raw);
   };
   const int64_t stored = l.k.data || l.latent >= 0 ? l.keys.heads : 0;
-  products_.pool().split(thread, batch.tokens * (l.heads() + stored), [&](int64_t unit) {
+  products_.pool().each(thread, batch.tokens * (l.heads() + stored), [&](int64_t unit) {
     const int64_t t = unit % batch.tokens, head = unit / batch.tokens - l.heads();
     if (head < 0) {
       const int64_t at = t * l.heads() + head + l.heads();
@@ -236,44 +222,39 @@ void DecoderStep::gate(int thread, const DecoderLayer& l, const Input& x, int64_
   const bool gated = l.up.data;
   const int64_t own = rows_per_unit(l.gate, tokens),
                 rows = gated ? std::min(own, rows_per_unit(l.up, tokens)) : own, ff = l.gate.out;
-  products_.pool().split(thread, (ff + rows - 1) / rows, [&](int64_t unit) {
-    const int64_t begin = unit * rows, end = std::min(ff, begin + rows), n = end - begin;
+  products_.pool().split_pieces(thread, ff, rows, [&](int64_t begin, int64_t end) {
     product_rows(l.gate, begin, end, x, gate_.data(), l.gate.out);
     if (gated) product_rows(l.up, begin, end, x, up_.data(), l.up.out);
     for (int64_t t = 0; t < tokens; t++)
       apply_gate(shape_.gate, &gate_[t * ff + begin], gated ? &up_[t * ff + begin] : ones_.data(),
-                 n);
+                 end - begin);
   });
+  products_.pool().barrier();
 }
 
 // The running sum += rms_norm of a dense part and the mixture together, each normalised before.
 void DecoderStep::mix_beside(int thread, const DecoderLayer& l, const Mixture& m, int64_t tokens) {
-  Pool& pool = products_.pool();
   const int64_t e = shape_.n_embd();
   gate(thread, l, products_.normed(thread, l.ffn_norm, shape_.eps, forms_of({&l.gate, &l.up})),
        tokens);
-  pool.barrier();
   const Input in =
       products_.input(thread, gate_.data(), l.down.in, l.down.in, tokens, forms_of({&l.down}));
   products_.run(thread, in, {{&l.down, dense_.data()}});
-  pool.barrier();
   experts_.run(thread, products_, m, nullptr, shape_.eps);
-  pool.split(thread, tokens, [&](int64_t t) {
+  products_.pool().each(thread, tokens, [&](int64_t t) {
     float *y = experts_.out(t), *dense = &dense_[t * e];
     products_.norm(dense, m.dense_post_norm, e, shape_.eps, dense);
     products_.norm(y, m.expert_post_norm, e, shape_.eps, y);
     for (int64_t i = 0; i < e; i++) y[i] = dense[i] + y[i];
     take(t, l.ffn_post_norm);
   });
-  pool.barrier();
 }
 
 void DecoderStep::scale(int thread, float by, int64_t tokens) {
-  products_.pool().split(thread, tokens, [&](int64_t t) {
+  products_.pool().each(thread, tokens, [&](int64_t t) {
     float* x = products_.x(t);
     for (int64_t i = 0; i < shape_.n_embd(); i++) x[i] *= by;
   });
-  products_.pool().barrier();
 }
 
 // A token's running sum += what the experts give, or += its norm.
@@ -286,8 +267,7 @@ void DecoderStep::take(int64_t token, const float* norm) {
 // The running sum += the mixture, or += rms_norm of what it gives.
 void DecoderStep::mix(int thread, const DecoderLayer& l, int64_t tokens) {
   experts_.run(thread, products_, mixtures_[l.mixture], l.ffn_norm, shape_.eps);
-  products_.pool().split(thread, tokens, [&](int64_t t) { take(t, l.ffn_post_norm); });
-  products_.pool().barrier();
+  products_.pool().each(thread, tokens, [&](int64_t t) { take(t, l.ffn_post_norm); });
 }
 
 }  // namespace aleator

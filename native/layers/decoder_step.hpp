@@ -100,36 +100,33 @@ class DecoderStep {
   void add_layer(const DecoderLayer& layer) { layers_.push_back(layer); }
   // A layer whose keys and values are compressed; it has no q, k and v.
   void add_layer(const LatentLayer& latent, DecoderLayer layer) {
-    layer.latent = int64_t(latents_.size());
-    latents_.push_back(latent);
+    layer.latent = added(latents_, latent);
     layers_.push_back(layer);
   }
   // What keeps a state, and the feed-forward part of `layer`, if it has one.
   void add_layer(const RecurrentLayer& space, DecoderLayer layer) {
-    layer.recurrent = int64_t(spaces_.size());
-    spaces_.push_back(space);
+    layer.recurrent = added(spaces_, space);
     layers_.push_back(layer);
   }
   // The last layer's attention has a state space beside it, which takes what it takes.
-  void add_beside(const HeadLayer& space) {
-    layers_.back().recurrent = int64_t(spaces_.size());
-    spaces_.push_back(space);
-  }
+  void add_beside(const HeadLayer& space) { layers_.back().recurrent = added(spaces_, space); }
   // The feed-forward part of the last layer is a mixture of experts.
-  void add_mixture(const Mixture& mixture) {
-    layers_.back().mixture = int64_t(mixtures_.size());
-    mixtures_.push_back(mixture);
-  }
+  void add_mixture(const Mixture& mixture) { layers_.back().mixture = added(mixtures_, mixture); }
   // The tokens' embeddings of each layer, and the last layer's part of them.
   void set_per_layer(const LayerEmbeddings& all) { per_layer_.set(all); }
   void add_per_layer(const LayerEmbedding& part) {
-    layers_.back().embedding = int64_t(embeddings_.size());
-    embeddings_.push_back(part);
+    layers_.back().embedding = added(embeddings_, part);
   }
   // The caller has checked every index.  Calls from several threads take turns.
   void run(Pool& pool, const MicroBatch& batch, Watch* watch = nullptr);
 
  private:
+  // Its number.
+  template <class T, class One>
+  static int64_t added(std::vector<T>& all, const One& one) {
+    all.push_back(one);
+    return int64_t(all.size()) - 1;
+  }
   void prepare(Pool& pool, const MicroBatch& batch);
   void layer(int thread, const DecoderLayer& l, const MicroBatch& batch);
   const HeadLayer* beside(const DecoderLayer& l) const;

@@ -32,11 +32,9 @@ void Experts::run(int thread, Products& products, const Mixture& m, const float*
   if (m.beside()) {
     const Input own = products.normed(thread, m.router_norm, eps, forms_of({&m.router}));
     products.run(thread, own, {{&m.router, logits_.data()}});
-    pool.barrier();
   }
   const Input x = products.normed(thread, m.beside() ? m.expert_norm : norm, eps, forms);
   if (!m.beside()) products.run(thread, x, {{&m.router, logits_.data()}});
-  pool.barrier();
   choose(thread, pool, m, x);
   gather(thread, pool, m, x);
   activate(thread, pool, m, x);
@@ -45,13 +43,12 @@ void Experts::run(int thread, Products& products, const Mixture& m, const float*
 
 void Experts::choose(int thread, Pool& pool, const Mixture& m, const Input& x) {
   const Routing& r = m.routing;
-  pool.split(thread, tokens_, [&](int64_t t) {
+  pool.each(thread, tokens_, [&](int64_t t) {
     route_(r, &logits_[t * r.n_experts], &keys_[t * (r.n_experts + r.n_groups)],
            &chosen_[t * r.n_used], &weights_[t * r.n_used]);
     shared_weight_[t] =
         m.shared_router ? sigmoid_of_dot_(x.x + t * x.stride, m.shared_router, n_embd_) : 1.0f;
   });
-  pool.barrier();
   if (thread == 0) group(m);
   pool.barrier();
 }
@@ -97,7 +94,7 @@ void Experts::group(const Mixture& m) {
 void Experts::gather(int thread, Pool& pool, const Mixture& m, const Input& x) {
   if (!gathers(m)) return;
   const Forms forms = forms_of({&m.experts[0].gate, &m.experts[0].up});
-  pool.split(thread, tokens_ * m.routing.n_used, [&](int64_t slot) {
+  pool.each(thread, tokens_ * m.routing.n_used, [&](int64_t slot) {
     const int64_t choice = token_[slot], t = choice / m.routing.n_used;
     float* row = &gathered_[slot * n_embd_];
     if (forms.floats || m.weighs_input || InputSquares::active)
@@ -111,13 +108,12 @@ void Experts::gather(int thread, Pool& pool, const Mixture& m, const Input& x) {
     if (forms.small) small_.copy(slot, x.small, t);
     if (forms.large) large_.copy(slot, x.large, t);
   });
-  pool.barrier();
 }
 
 // gate and up of every expert, and their product.
 void Experts::activate(int thread, Pool& pool, const Mixture& m, const Input& x) {
   size_t at = 0;
-  pool.split(thread, units_, [&](int64_t unit) {
+  pool.each(thread, units_, [&](int64_t unit) {
     if (unit < groups_[at].units) at = 0;
     while (at + 1 < groups_.size() && groups_[at + 1].units <= unit) at++;
     const Group& g = groups_[at];
@@ -136,18 +132,16 @@ void Experts::activate(int thread, Pool& pool, const Mixture& m, const Input& x)
     for (int64_t t = 0; t < g.tokens; t++)
       apply_gate(m.gate, gate + t * ff + begin, up + t * ff + begin, end - begin);
   });
-  pool.barrier();
   const int64_t slots = tokens_ * m.routing.n_used, ff = m.n_ff(), wide = m.shared.gate.out;
   const bool own = in_blocks(m.experts[0].down.type);
   const bool other = m.shared.down.data && in_blocks(m.shared.down.type);
   if (!own && !other) return;
-  pool.split(thread, slots + (other ? tokens_ : 0), [&](int64_t row) {
+  pool.each(thread, slots + (other ? tokens_ : 0), [&](int64_t row) {
     if (row >= slots)
       shared_hidden_.round(row - slots, &shared_gate_[(row - slots) * wide]);
     else if (own)
       hidden_.round(row, &gate_[row * ff]);
   });
-  pool.barrier();
 }
 
 Input Experts::hidden(const Mixture& m, const Group& g) const {
@@ -160,7 +154,7 @@ Input Experts::hidden(const Mixture& m, const Group& g) const {
 // Back to the width, and what a token's experts give, best first, in one sum.
 void Experts::give_back(int thread, Pool& pool, const Mixture& m) {
   size_t at = 0;
-  pool.split(thread, units_down_, [&](int64_t unit) {
+  pool.each(thread, units_down_, [&](int64_t unit) {
     if (unit < groups_[at].units_down) at = 0;
     while (at + 1 < groups_.size() && groups_[at + 1].units_down <= unit) at++;
     const Group& g = groups_[at];
@@ -170,10 +164,9 @@ void Experts::give_back(int thread, Pool& pool, const Mixture& m) {
     std::vector<float>& to = g.expert == &m.shared ? shared_down_ : down_;
     product_rows(down, begin, end, hidden(m, g), &to[g.first * n_embd_], down.out);
   });
-  pool.barrier();
   constexpr int64_t at_once = 512;
   const int64_t pieces = (n_embd_ + at_once - 1) / at_once, used = m.routing.n_used;
-  pool.split(thread, tokens_ * pieces, [&](int64_t unit) {
+  pool.each(thread, tokens_ * pieces, [&](int64_t unit) {
     const int64_t t = unit / pieces, begin = unit % pieces * at_once;
     const int64_t n = std::min(at_once, n_embd_ - begin);
     float* y = out(t) + begin;
@@ -183,7 +176,6 @@ void Experts::give_back(int thread, Pool& pool, const Mixture& m) {
     if (m.shared.gate.data)
       add_weighted_(y, &shared_down_[t * n_embd_ + begin], shared_weight_[t], n);
   });
-  pool.barrier();
 }
 
 }  // namespace aleator

@@ -11,6 +11,7 @@ namespace aleator::ALEATOR_ISA {
 static inline vf where(vi condition, vf yes, vf no) {
   return reinterpret<vf>((reinterpret<vi>(yes) & condition) | (reinterpret<vi>(no) & ~condition));
 }
+static inline vf absolute(vf x) { return reinterpret<vf>(reinterpret<vi>(x) & INT32_MAX); }
 // c[0] x^(n - 1) + ... + c[n - 1], by Horner's rule.
 static inline vf polynomial(vf x, std::initializer_list<float> c) {
   vf p = splat(*c.begin());
@@ -49,7 +50,7 @@ static inline vf softplus(vf x) {
 // tanh x: below 0.625 x + x^3 P(x^2), P fitted to it; above 1 - 2 / (e^2x + 1).
 static inline vf hyperbolic_tangent(vf x) {
   const vi sign = reinterpret<vi>(x) & INT32_MIN;
-  const vf a = reinterpret<vf>(reinterpret<vi>(x) & INT32_MAX), a2 = a * a;
+  const vf a = absolute(x), a2 = a * a;
   const vf p = polynomial(
       a2, {-0x1.71ba5p-8f, 0x1.514478p-6f, -0x1.b81bd4p-5f, 0x1.110640p-3f, -0x1.55553p-2f});
   const vf near = fused(a2 * a, p, a), far = 1.0f - 2.0f / (exponential(2.0f * a) + 1.0f);

@@ -54,7 +54,7 @@ void geglu(float* gate, const float* up, int64_t n) {  // (1 + tanh(z)) / 2 = 1 
 // than 1.5e-7.
 void geglu_exact(float* gate, const float* up, int64_t n) {
   each(gate, n, [&](vf x, int64_t i) {
-    const vf a = reinterpret<vf>(reinterpret<vi>(x) & INT32_MAX) * 0.70710678118654752440f;
+    const vf a = absolute(x) * 0.70710678118654752440f;
     const vf t = 1.0f / fused(splat(0.3275911f), a, splat(1.0f));
     const vf p = polynomial(
         t, {1.061405429f, -1.453152027f, 1.421413741f, -0.284496736f, 0.254829592f, 0.0f});

@@ -133,7 +133,6 @@ static inline vi vi_of_u8(const uint8_t* p) {
 #endif
 }
 
-static inline vf vf_of_i8(const uint8_t* p) { return __builtin_convertvector(vi_of_i8(p), vf); }
 static inline vf vf_of_bf16(const uint8_t* p) { return reinterpret<vf>(vi_of_u16(p) << 16); }
 static inline vf vf_of_f16(const uint8_t* p) {
 #if defined(ALEATOR_ISA_v4)
@@ -203,99 +202,9 @@ struct ReadHalf {
 using ReadF16 = ReadHalf<Stored::f16>;
 using ReadBF16 = ReadHalf<Stored::bf16>;
 
-// Types in blocks.  `block(p, v)` gives a block's values but for a factor, which it returns: 11
-// bits of scale times at most 8 of integer are exact in float32.
-template <class Read, Stored type_>
-struct ReadBlocks {
-  static constexpr Stored type = type_;
-  static constexpr int step = block_elements;
-  static constexpr int64_t bytes(int64_t i) { return stored_bytes(type, i); }
-  static void group(const uint8_t* p, int64_t i, vf (&v)[step / lanes]) {
-    const float d = Read::block(p + bytes(i), v);
-    for (int k = 0; k < step / lanes; k++) v[k] *= d;
-  }
-
- protected:
-  static float f16_at(const uint8_t* p) { return f32_of_f16(load_as<uint16_t>(p)); }
-  // The 32 nibbles from p on.
-  static void nibbles(const uint8_t* p, vi (&q)[step / lanes]) {
-    constexpr int half = step / lanes / 2;
-    for (int k = 0; k < half; k++) {
-      const vi both = vi_of_u8(p + k * lanes);
-      q[k] = both & 15;
-      q[k + half] = both >> 4;
-    }
-  }
-  // Adds the fifth bits from p on to nibbles.
-  static void add_fifth(const uint8_t* p, vi (&q)[step / lanes]) {
-    const vi bits = int32_t(load_as<uint32_t>(p)) - vi{};
-    for (int k = 0; k < step / lanes; k++) {
-      vi place;
-      for (int i = 0; i < lanes; i++) place[i] = i + k * lanes;
-      q[k] |= ((bits >> place) & 1) << 4;
-    }
-  }
-  static vf as_float(vi q) { return __builtin_convertvector(q, vf); }
-};
-struct ReadQ8_0 : ReadBlocks<ReadQ8_0, Stored::q8_0> {
-  static float block(const uint8_t* p, vf (&v)[step / lanes]) {
-    for (int k = 0; k < step / lanes; k++) v[k] = vf_of_i8(p + 2 + k * lanes);
-    return f16_at(p);
-  }
-};
-// d, `least` if the block has one, the fifth bits if there are any, and the nibbles.
-template <Stored type, bool has_least, bool fifths>
-struct ReadNibbles : ReadBlocks<ReadNibbles<type, has_least, fifths>, type> {
-  using Base = ReadBlocks<ReadNibbles, type>;
-  using Base::step, Base::f16_at;
-  static constexpr int64_t fifths_at = has_least ? 4 : 2, at = fifths_at + (fifths ? 4 : 0);
-  static constexpr int zero = has_least ? 0 : fifths ? 16 : 8;
-  static float block(const uint8_t* p, vf (&v)[step / lanes]) {
-    vi q[step / lanes];
-    Base::nibbles(p + at, q);
-    if constexpr (fifths) Base::add_fifth(p + fifths_at, q);
-    const float d = f16_at(p);
-    if constexpr (!has_least) {
-      for (int k = 0; k < step / lanes; k++) v[k] = Base::as_float(q[k] - zero);
-      return d;
-    }
-    const float least = f16_at(p + 2);
-    for (int k = 0; k < step / lanes; k++) v[k] = Base::as_float(q[k]) * d + least;
-    return 1;
-  }
-};
-using ReadQ4_0 = ReadNibbles<Stored::q4_0, false, false>;
-using ReadQ4_1 = ReadNibbles<Stored::q4_1, true, false>;
-using ReadQ5_0 = ReadNibbles<Stored::q5_0, false, true>;
-using ReadQ5_1 = ReadNibbles<Stored::q5_1, true, true>;
-struct ReadIQ4_NL : ReadBlocks<ReadIQ4_NL, Stored::iq4_nl> {
-  static float block(const uint8_t* p, vf (&v)[step / lanes]) {
-    vi q[step / lanes];
-    nibbles(p + 2, q);
-    for (int k = 0; k < step / lanes; k++) v[k] = looked_up(q[k]);
-    return f16_at(p);
-  }
-  static vf looked_up(vi q) {
-#if defined(ALEATOR_ISA_v4)
-    const vf table = load(iq4_nl_values);
-    return _mm512_maskz_permutexvar_ps(0xffff, reinterpret<__m512i>(q), table);
-#elif defined(ALEATOR_ISA_v3)
-    const __m256i index = reinterpret<__m256i>(q);
-    const vf low = _mm256_permutevar8x32_ps(load(iq4_nl_values), index);
-    const vf high = _mm256_permutevar8x32_ps(load(iq4_nl_values + 8), index);
-    const vi upper = q > 7;
-    return reinterpret<vf>((reinterpret<vi>(high) & upper) | (reinterpret<vi>(low) & ~upper));
-#else
-    vf v;
-    for (int i = 0; i < lanes; i++) v[i] = iq4_nl_values[q[i]];
-    return v;
-#endif
-  }
-};
-
-// Whether a type is in blocks.
+// Whether a type is in blocks: see blocks.hpp.
 template <class Read>
-concept Blocks = requires(const uint8_t* p, vf (&v)[block_elements / lanes]) { Read::block(p, v); };
+concept Blocks = in_blocks(Read::type);
 
 // Calls f(T{}) for the one of several T that is of the type, and says whether there is one.
 template <class... T, class F>
@@ -306,12 +215,6 @@ static inline bool with_one_of(Stored type, F&& f) {
 template <class F>
 static inline void with_floats(Stored type, F&& f) {
   with_one_of<ReadF32, ReadF16, ReadBF16>(type, f);
-}
-// Calls f(Read{}) for a type that the cache stores.
-template <class F>
-static inline void with_reader(Stored type, F&& f) {
-  with_one_of<ReadQ8_0, ReadQ4_0, ReadQ4_1, ReadQ5_0, ReadQ5_1, ReadIQ4_NL, ReadF32, ReadF16,
-              ReadBF16>(type, f);
 }
 
 }  // namespace aleator::ALEATOR_ISA

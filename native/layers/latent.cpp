@@ -23,8 +23,7 @@ void LatentHeads::project(int thread, Products& products, const LatentLayer& l,
   const Input x = products.normed(thread, attention_norm, eps, forms_of({&l.query, &l.compress}));
   products.run(thread, x,
                {{&l.query, low ? low_.data() : queries}, {&l.compress, compressed_.data()}});
-  pool.barrier();
-  pool.split(thread, tokens_, [&](int64_t t) {
+  pool.each(thread, tokens_, [&](int64_t t) {
     if (low) {
       float* row = &low_[t * l.query.out];
       products.norm(row, l.query_norm, l.query.out, eps, row);
@@ -34,19 +33,16 @@ void LatentHeads::project(int thread, Products& products, const LatentLayer& l,
     products.norm(from, l.norm, l.rank, eps, to);
     if (l.compressed()) std::copy_n(from + l.rank, l.rotated, to + l.rank);
   });
-  pool.barrier();
   if (low) {
     const Input in = products.input(thread, low_.data(), l.query.out, l.query.out, tokens_,
                                     forms_of({&l.query_up}));
     products.run(thread, in, {{&l.query_up, queries}});
-    pool.barrier();
   }
   if (l.compressed()) return compare_compressed(thread, products, l, q);
   const Input in =
       products.input(thread, normed_.data(), l.rank, l.rank, tokens_, forms_of({&l.expand}));
   products.run(thread, in, {{&l.expand, expanded_.data()}});
-  pool.barrier();
-  pool.split(thread, tokens_, [&](int64_t t) {
+  pool.each(thread, tokens_, [&](int64_t t) {
     const float* rotated = &compressed_[t * l.compress.out + l.rank];
     for (int64_t h = 0; h < l.heads; h++) {
       const float* from = &expanded_[t * l.expand.out + h * (l.plain + l.dim_v)];
@@ -56,7 +52,6 @@ void LatentHeads::project(int thread, Products& products, const LatentLayer& l,
       std::copy_n(from + l.plain, l.dim_v, v + (t * l.heads + h) * l.dim_v);
     }
   });
-  pool.barrier();
 }
 
 // Queries as they are compared with compressed keys.
@@ -64,10 +59,9 @@ void LatentHeads::compare_compressed(int thread, Products& products, const Laten
                                      float* q) {
   const int64_t dim = l.dim(), key = l.key_dim();
   each_head(thread, products.pool(), l.key_up, queries_.data(), dim, q, key);
-  products.pool().split(thread, tokens_ * l.heads, [&](int64_t row) {
+  products.pool().each(thread, tokens_ * l.heads, [&](int64_t row) {
     std::copy_n(&queries_[row * dim + l.plain], l.rotated, q + row * key + l.rank);
   });
-  products.pool().barrier();
 }
 
 const float* LatentHeads::outputs(int thread, Products& products, const LatentLayer& l,
@@ -84,14 +78,13 @@ void LatentHeads::each_head(int thread, Pool& pool, const std::vector<Weights>& 
   if (block > 1) {
     if (thread == 0) rounded_.resize(tokens_ * heads, in, block == 256 ? 256 : 32);
     pool.barrier();
-    pool.split(thread, tokens_ * heads, [&](int64_t row) {
+    pool.each(thread, tokens_ * heads, [&](int64_t row) {
       const int64_t h = row / tokens_, t = row % tokens_;
       rounded_.round(row, from + (t * heads + h) * from_dim);
     });
-    pool.barrier();
   }
   const int64_t per_head = units(matrices[0], tokens_);
-  pool.split(thread, heads * per_head, [&](int64_t unit) {
+  pool.each(thread, heads * per_head, [&](int64_t unit) {
     const int64_t h = unit / per_head, rows = rows_per_unit(matrices[h], tokens_);
     const Weights& w = matrices[h];
     const int64_t begin = unit % per_head * rows, end = std::min(w.out, begin + rows);
@@ -99,7 +92,6 @@ void LatentHeads::each_head(int thread, Pool& pool, const std::vector<Weights>& 
     if (block > 1) x.small = x.large = rounded_.view(h * tokens_, tokens_);
     product_rows(w, begin, end, x, to + h * to_dim, heads * to_dim);
   });
-  pool.barrier();
 }
 
 }  // namespace aleator

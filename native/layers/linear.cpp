@@ -42,7 +42,6 @@ static void linear(Pool& pool, const StoredMatrix& matrix, Array<const float, 2>
   if (int64_t(x.shape(1)) != w.in || int64_t(y.shape(1)) != w.out || int64_t(y.shape(0)) != tokens)
     refuse("x must be [tokens, in] and y [tokens, out]");
   nb::gil_scoped_release nogil;
-  const int64_t per_unit = rows_per_unit(w, tokens);
   Input in{.x = x.data(), .stride = w.in, .tokens = tokens};
   const Forms forms = forms_of({&w});
   RoundedRows rounded;
@@ -51,13 +50,10 @@ static void linear(Pool& pool, const StoredMatrix& matrix, Array<const float, 2>
     (forms.small ? in.small : in.large) = rounded.view(tokens);
   }
   pool.run([&](int thread) {
-    if (!forms.floats) {
-      pool.split(thread, tokens, [&](int64_t t) { rounded.round(t, x.data() + t * w.in); });
-      pool.barrier();
-    }
-    pool.split(thread, units(w, tokens), [&](int64_t unit) {
-      const int64_t end = (unit + 1) * per_unit;
-      linear_rows_(w, unit * per_unit, end < w.out ? end : w.out, in, y.data(), w.out);
+    if (!forms.floats)
+      pool.each(thread, tokens, [&](int64_t t) { rounded.round(t, x.data() + t * w.in); });
+    pool.split_pieces(thread, w.out, rows_per_unit(w, tokens), [&](int64_t begin, int64_t end) {
+      linear_rows_(w, begin, end, in, y.data(), w.out);
     });
   });
 }
@@ -70,11 +66,9 @@ static void read_rows(Pool& pool, const StoredMatrix& matrix, Array<const int64_
   for (int64_t i = 0; i < n; i++)
     if (index[i] < 0 || index[i] >= w.out) refuse("row ", index[i], " of a matrix of ", w.out);
   nb::gil_scoped_release nogil;
-  constexpr int64_t per_unit = 16;
   pool.run([&](int thread) {
-    pool.split(thread, (n + per_unit - 1) / per_unit, [&](int64_t unit) {
-      const int64_t end = (unit + 1) * per_unit < n ? (unit + 1) * per_unit : n;
-      for (int64_t i = unit * per_unit; i < end; i++) read_row_(w, index[i], y.data() + i * w.in);
+    pool.split_pieces(thread, n, 16, [&](int64_t i, int64_t end) {
+      for (; i < end; i++) read_row_(w, index[i], y.data() + i * w.in);
     });
   });
 }

@@ -14,15 +14,13 @@ void PerLayer::prepare(int64_t tokens) {
 }
 
 void PerLayer::project(int thread, Products& products, const int64_t* ids, float eps) {
-  Pool& pool = products.pool();
   const Weights& w = all_.projection;
   const int64_t n = w.out, width = all_.width;
   const Input x = products.input(thread, products.x(0), w.in, w.in, tokens_, forms_of({&w}));
   products.run(thread, x, {{&w, inputs_.data()}});
-  pool.barrier();
   const float shorter = 1.0f / std::sqrt(float(w.in)), longer = std::sqrt(float(width)),
               half = 1.0f / std::sqrt(2.0f);
-  pool.split(thread, tokens_, [&](int64_t t) {
+  products.pool().each(thread, tokens_, [&](int64_t t) {
     float *y = &inputs_[t * n], *row = &rows_[t * n];
     read_row_(all_.embedding, ids ? ids[t] : 0, row);
     for (int64_t i = 0; i < n; i++) y[i] *= shorter;
@@ -32,19 +30,15 @@ void PerLayer::project(int thread, Products& products, const int64_t* ids, float
       y[i] = (y[i] + row[i]) * half;
     }
   });
-  pool.barrier();
 }
 
 void PerLayer::add(int thread, Products& products, const LayerEmbedding& l, Gate gate, float eps) {
-  Pool& pool = products.pool();
   const int64_t e = l.in.in, width = all_.width, n = all_.projection.out;
   const Input x = products.input(thread, products.x(0), e, e, tokens_, forms_of({&l.in}));
   products.run(thread, x, {{&l.in, gate_.data()}});
-  pool.barrier();
-  pool.split(thread, tokens_, [&](int64_t t) {
+  products.pool().each(thread, tokens_, [&](int64_t t) {
     apply_gate(gate, &gate_[t * width], &inputs_[t * n + l.layer * width], width);
   });
-  pool.barrier();
   products.add_rows(thread, l.out, gate_.data(), tokens_, 1, l.norm, eps);
 }
 

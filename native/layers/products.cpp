@@ -53,8 +53,7 @@ Input Products::forms(int thread, int64_t in, int64_t tokens, Forms forms, const
       if (thread == 0) make_room();
       pool_->barrier();
     }
-    pool_->split(thread, tokens, finish);
-    pool_->barrier();
+    pool_->each(thread, tokens, finish);
   }
   return {rows, stride, tokens, small.view(tokens), large.view(tokens)};
 }
@@ -88,19 +87,17 @@ Input Products::normed(int thread, const float* weight, float eps, Forms forms) 
                      [&](int64_t t) { norm(x(t), weight, e, eps, y + t * stride); });
 }
 
-void Products::add(int thread, const Weights& w, const Input& input, float scale) {
-  run(thread, input, {{&w, sum_.data()}}, [&](int64_t, int64_t begin, int64_t end) {
-    for (int64_t t = 0; t < input.tokens; t++)
-      for (int64_t row = begin; row < end; row++)
-        x_[t * w.out + row] += scale * sum_[t * w.out + row];
-  });
-}
-
-void Products::add_normed(int thread, const Weights& w, const Input& input, const float* norm,
-                          float eps) {
-  run(thread, input, {{&w, sum_.data()}});
-  pool_->barrier();
-  pool_->split(thread, input.tokens, [&](int64_t t) {
+void Products::add_rows(int thread, const Weights& w, const float* from, int64_t tokens,
+                        float scale, const float* norm, float eps) {
+  const Input in = input(thread, from, w.in, w.in, tokens, forms_of({&w}));
+  if (!norm)
+    return run(thread, in, {{&w, sum_.data()}}, [&](int64_t, int64_t begin, int64_t end) {
+      for (int64_t t = 0; t < tokens; t++)
+        for (int64_t row = begin; row < end; row++)
+          x_[t * w.out + row] += scale * sum_[t * w.out + row];
+    });
+  run(thread, in, {{&w, sum_.data()}});
+  pool_->each(thread, tokens, [&](int64_t t) {
     float *y = &sum_[t * w.out], *to = x(t);
     this->norm(y, norm, w.out, eps, y);
     for (int64_t i = 0; i < w.out; i++) to[i] += y[i];
@@ -119,7 +116,7 @@ void Products::logits(int thread, const Weights& w, const float* norm, float eps
   const Input in = forms(thread, n_embd_, n, forms_of({&w}), y, stride, [&](int64_t i) {
     this->norm(x(rows[i]), norm, n_embd_, eps, y + i * stride);
   });
-  run(thread, in, {{&w, out}});
+  multiply(thread, in, {{&w, out}}, nothing_after);
 }
 
 }  // namespace aleator

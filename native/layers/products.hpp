@@ -40,10 +40,29 @@ class Products {
   void norm(const float* x, const float* weight, int64_t n, float eps, float* y) const;
   // The running sum normalised, in these forms.
   Input normed(int thread, const float* weight, float eps, Forms forms);
-  // Several matrices with one input; after(product, begin, end) follows on the thread that has
-  // computed these rows of a product's matrix.
+  // Several matrices with one input, and a barrier; after(product, begin, end) follows on the
+  // thread that has computed these rows of a product's matrix.
   template <class F>
   void run(int thread, const Input& x, std::initializer_list<Product> list, F&& after) {
+    multiply(thread, x, list, after);
+    pool_->barrier();
+  }
+  void run(int thread, const Input& x, std::initializer_list<Product> list) {
+    run(thread, x, list, nothing_after);
+  }
+  // The running sum += scale * W x, or += W x normalised if there is a norm: of rows x of floats
+  // [tokens, W.in].  A barrier follows.
+  void add_rows(int thread, const Weights& w, const float* x, int64_t tokens, float scale,
+                const float* norm = nullptr, float eps = 0);
+  // Rows `rows` of the running sum, normalised, times W: out [n, W.out]; without W [n, n_embd].  No
+  // barrier follows.
+  void logits(int thread, const Weights& w, const float* norm, float eps, const int64_t* rows,
+              int64_t n, float* out);
+
+ private:
+  static void nothing_after(int64_t, int64_t, int64_t) {}
+  template <class F>
+  void multiply(int thread, const Input& x, std::initializer_list<Product> list, F&& after) {
     int64_t n = 0;
     for (const Product& p : list) n += units(*p.weights, x.tokens);
     pool_->split(thread, n, [&](int64_t unit) {
@@ -56,24 +75,7 @@ class Products {
       after(p - list.begin(), begin, end);
     });
   }
-  void run(int thread, const Input& x, std::initializer_list<Product> list) {
-    run(thread, x, list, [](int64_t, int64_t, int64_t) {});
-  }
-  // The running sum += scale * (W input), or += W input normalised.
-  void add(int thread, const Weights& w, const Input& input, float scale = 1);
-  // The same from rows of floats [tokens, W.in], normalised if there is a norm; a barrier follows.
-  void add_rows(int thread, const Weights& w, const float* from, int64_t tokens, float scale,
-                const float* norm = nullptr, float eps = 0) {
-    const Input in = input(thread, from, w.in, w.in, tokens, forms_of({&w}));
-    norm ? add_normed(thread, w, in, norm, eps) : add(thread, w, in, scale);
-    pool_->barrier();
-  }
-  void add_normed(int thread, const Weights& w, const Input& input, const float* norm, float eps);
-  // Rows `rows` of the running sum, normalised, times W: out [n, W.out]; without W [n, n_embd].
-  void logits(int thread, const Weights& w, const float* norm, float eps, const int64_t* rows,
-              int64_t n, float* out);
 
- private:
   Pool* pool_ = nullptr;
   Norm norm_ = Norm::rms;
   int64_t tokens_ = 0, n_embd_ = 0;

@@ -41,14 +41,12 @@ void RecurrentLayers::run_layer(int thread, Products& products, const SSMLayer& 
                    convolve_(s.conv, runs, begin, std::min({begin + most_channels, end, s.inner}),
                              projected_.data(), 2 * s.inner, true, convolved_.data());
                });
-  pool.barrier();
   products.run(
       thread,
       products.input(thread, convolved_.data(), s.inner, s.inner, tokens, forms_of({&l.select})),
       {{&l.select, selected_.data()}});
-  pool.barrier();
   if (l.normed) {
-    pool.split(thread, tokens, [&](int64_t t) {
+    pool.each(thread, tokens, [&](int64_t t) {
       float* part = &selected_[t * wide];
       for (int i = 0; i < 3; i++) {
         const int64_t n = i ? s.state : s.rank;
@@ -57,13 +55,10 @@ void RecurrentLayers::run_layer(int thread, Products& products, const SSMLayer& 
         part += n;
       }
     });
-    pool.barrier();
   }
   const Input steps =
       products.input(thread, selected_.data(), wide, s.rank, tokens, forms_of({&l.time_step}));
-  pool.split(thread, (s.inner + channels_together - 1) / channels_together, [&](int64_t unit) {
-    const int64_t begin = unit * channels_together,
-                  end = std::min(s.inner, begin + channels_together);
+  pool.split_pieces(thread, s.inner, channels_together, [&](int64_t begin, int64_t end) {
     product_rows(l.time_step, begin, end, steps, dt_.data(), l.time_step.out);
     scan_(s, runs, tokens, begin, end, convolved_.data(), dt_.data(), selected_.data(),
           projected_.data(), y_.data());
@@ -82,7 +77,6 @@ void RecurrentLayers::reserve(const HeadLayer& l) {
 void RecurrentLayers::run_layer(int thread, Products& products, const HeadLayer& l,
                                 const Runs& runs, float eps, float scale) {
   project(thread, products, l, runs, products.normed(thread, l.norm, eps, forms_of({&l.in})));
-  products.pool().barrier();
   finish(thread, products, l, runs, eps, scale);
 }
 
@@ -103,17 +97,15 @@ void RecurrentLayers::finish(int thread, Products& products, const HeadLayer& l,
                              float eps, float scale) {
   const HeadSpace& s = l.space;
   Pool& pool = products.pool();
-  pool.split(thread, s.heads, [&](int64_t head) {
+  pool.each(thread, s.heads, [&](int64_t head) {
     scan_head_(s, runs, tokens_, head, projected_.data(), convolved_.data(), y_.data());
   });
-  pool.barrier();
   if (s.norm) {
     const int64_t n = s.inner / s.norm_groups;
-    pool.split(thread, tokens_ * s.norm_groups, [&](int64_t unit) {
+    pool.each(thread, tokens_ * s.norm_groups, [&](int64_t unit) {
       float* part = &y_[unit * n];
       rms_norm_(part, s.norm + unit % s.norm_groups * n, n, eps, part);
     });
-    pool.barrier();
   }
   products.add_rows(thread, l.out, y_.data(), tokens_, scale);
 }
@@ -130,9 +122,7 @@ void RecurrentLayers::run_layer(int thread, Products& products, const ShortLayer
   const int64_t n = l.conv.channels;
   products.run(thread, products.normed(thread, l.norm, eps, forms_of({&l.in})),
                {{&l.in, projected_.data()}});
-  pool.barrier();
-  pool.split(thread, (n + channels_together - 1) / channels_together, [&](int64_t unit) {
-    const int64_t begin = unit * channels_together, end = std::min(n, begin + channels_together);
+  pool.split_pieces(thread, n, channels_together, [&](int64_t begin, int64_t end) {
     for (int64_t t = 0; t < tokens_; t++) {
       float* row = &projected_[t * 3 * n];
       for (int64_t i = begin; i < end; i++) row[i] *= row[2 * n + i];
@@ -171,27 +161,23 @@ void RecurrentLayers::run_layer(int thread, Products& products, const DeltaNetLa
                    convolve_(d.conv, runs, begin, std::min(begin + most_channels, end),
                              projected_.data(), channels, true, convolved_.data());
                });
-  pool.barrier();
   const int64_t units = 2 * d.key_heads + 1;
   const float shorter = 1.0f / std::sqrt(float(d.dim));
-  pool.split(thread, tokens * units, [&](int64_t unit) {
+  pool.each(thread, tokens * units, [&](int64_t unit) {
     const int64_t t = unit / units, head = unit % units;
     if (head == 2 * d.key_heads) return delta_rates_(d, &beta_[t * d.heads], &decay_[t * d.heads]);
     unit_length_(&convolved_[t * channels + head * d.dim], d.dim, d.eps,
                  head < d.key_heads ? shorter : 1.0f);
   });
-  pool.barrier();
   const int64_t parts = (d.dim_v + state_rows_together - 1) / state_rows_together;
-  pool.split(thread, d.heads * parts, [&](int64_t unit) {
+  pool.each(thread, d.heads * parts, [&](int64_t unit) {
     const int64_t begin = unit % parts * state_rows_together;
     delta_scan_(d, runs, unit / parts, begin, std::min(d.dim_v, begin + state_rows_together),
                 convolved_.data(), beta_.data(), decay_.data(), y_.data());
   });
-  pool.barrier();
-  pool.split(thread, tokens * d.heads, [&](int64_t unit) {
+  pool.each(thread, tokens * d.heads, [&](int64_t unit) {
     gated_norm_(&y_[unit * d.dim_v], d.norm, &gate_[unit * d.dim_v], d.dim_v, eps);
   });
-  pool.barrier();
   products.add_rows(thread, l.out, y_.data(), tokens, scale);
 }
 

@@ -6,10 +6,8 @@
 #include <variant>
 #include <vector>
 
-#include "layers/delta_net.hpp"
-#include "layers/head_space.hpp"
 #include "layers/products.hpp"
-#include "layers/ssm.hpp"
+#include "layers/state_kernels.hpp"
 
 namespace aleator {
 
@@ -58,8 +56,7 @@ class RecurrentLayers {
   // The running sum += scale * what the layer gives; a barrier follows.
   void run(int thread, Products& products, const RecurrentLayer& layer, const Runs& runs, float eps,
            float scale);
-  // The two parts of a state space beside attention, which takes x too.  The first one has a
-  // barrier after it, before the second.
+  // The two parts of a state space beside attention, which takes x too.
   void project(int thread, Products& products, const HeadLayer& l, const Runs& runs,
                const Input& x);
   void finish(int thread, Products& products, const HeadLayer& l, const Runs& runs, float eps,

@@ -4,6 +4,7 @@
 
 #include <type_traits>
 
+#include "layers/blocks.hpp"
 #include "layers/lanes16.hpp"
 
 namespace aleator::ALEATOR_ISA {

@@ -88,9 +88,37 @@ class LlamaChain : public ChainBase<LlamaSampler> {
     save(saved_);
   }
 
-  std::string write_state(bool users) const;
-  void read_state(std::string_view bytes);  // into a new chain; after an error it is of no use
-  void adopt(LlamaChain& other) {           // takes over its samplers and their state
+  std::string write_state(bool users) const {
+    StateWriter out(users);
+    history_.write(out);
+    std::vector<State> states = saved_;
+    save(states);  // applications since the last token included
+    for (const State& state : states) {
+      if (state.words > State::max_words)
+        throw ParameterError("chain", "a sampler has drawn ", state.words,
+                             " random words, and a state holds at most ", State::max_words);
+      state.write(out);
+    }
+    write_samplers(out);
+    return out.bytes();
+  }
+  void read_state(std::string_view bytes) {  // into a new chain; after an error it is of no use
+    StateReader in(bytes);
+    history_.read(in);
+    position_ = std::count(history_.generated.begin(), history_.generated.end(), 1);
+    const size_t kinds = stateful_.size();
+    saved_.clear();
+    std::vector<State> present(kinds);
+    for (size_t i = 0; i < (history_.tokens.size() + 1) * kinds; ++i) {
+      saved_.push_back(State::read(in));
+      if (i >= kinds && saved_[i].words < saved_[i - kinds].words)
+        in.refuse("a generator has gone back");
+    }
+    for (State& state : present) state = State::read(in);
+    read_samplers(in);
+    restore(present.data());
+  }
+  void adopt(LlamaChain& other) {  // takes over its samplers and their state
     swap(other);
     std::swap(grammar_, other.grammar_);
     stateful_.swap(other.stateful_);
@@ -123,38 +151,6 @@ class LlamaChain : public ChainBase<LlamaSampler> {
   std::vector<State> before_;
   Row row_;
 };
-
-std::string LlamaChain::write_state(bool users) const {
-  StateWriter out(users);
-  history_.write(out);
-  std::vector<State> states = saved_;
-  save(states);  // applications since the last token included
-  for (const State& state : states) {
-    if (state.words > State::max_words)
-      throw ParameterError("chain", "a sampler has drawn ", state.words,
-                           " random words, and a state holds at most ", State::max_words);
-    state.write(out);
-  }
-  write_samplers(out);
-  return out.bytes();
-}
-
-void LlamaChain::read_state(std::string_view bytes) {
-  StateReader in(bytes);
-  history_.read(in);
-  position_ = std::count(history_.generated.begin(), history_.generated.end(), 1);
-  const size_t kinds = stateful_.size();
-  saved_.clear();
-  std::vector<State> present(kinds);
-  for (size_t i = 0; i < (history_.tokens.size() + 1) * kinds; ++i) {
-    saved_.push_back(State::read(in));
-    if (i >= kinds && saved_[i].words < saved_[i - kinds].words)
-      in.refuse("a generator has gone back");
-  }
-  for (State& state : present) state = State::read(in);
-  read_samplers(in);
-  restore(present.data());
-}
 
 int32_t LlamaChain::sample(const void* data, int64_t n, Dtype dtype) {
   const auto began = Clock::now();

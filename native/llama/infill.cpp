@@ -1,86 +1,72 @@
 // Contract: docs/llama-cpp.md
-#include "samplers/infill.hpp"
-
 #include "llama/sampler.hpp"
 #include "samplers/making.hpp"
+#include "samplers/token_texts.hpp"
 
 namespace aleator::llama {
 
-class Infill : public LlamaCloned<Infill> {
- public:
-  explicit Infill(std::shared_ptr<const InfillVocabulary> vocabulary)
-      : vocabulary_(std::move(vocabulary)) {}
-
-  void apply(Row& row, const History&) override {
-    row.softmax(true);
-    float ending = 0, text = 0;
-    Candidate* c = row.list();
-    for (int64_t i = 0; i < row.size(); ++i) (vocabulary_->ends(c[i].id) ? ending : text) += c[i].p;
-    if (3 * ending * static_cast<float>(row.size()) > text) {
-      keep(row, [&](const Candidate& x) { return vocabulary_->ends(x.id); });
-      return;
+// Keeps some, in order, and normalises their p.
+template <typename Kept>
+static void keep_some(Row& row, Kept kept) {
+  Candidate* c = row.list();
+  float sum = 0;
+  int64_t n = 0;
+  for (int64_t i = 0; i < row.size(); ++i)
+    if (kept(c[i])) {
+      sum += c[i].p;
+      c[n++] = c[i];
     }
-    merge_prefixes(c, row.size());
-    const int64_t texts = filter(row, 0.2f);
-    if (!texts) {
-      c[0].id = vocabulary_->end_of_turn;
-      c[0].logit = 1;
-      row.truncate(1);
-      return;
-    }
-    filter(row, static_cast<float>(1.0 / static_cast<double>(texts + 1)));
-  }
+  for (int64_t i = 0; i < n; ++i) c[i].p /= sum;
+  row.truncate(n);
+}
 
- private:
-  // Where one token's text begins another's, the more likely of the two takes over the other's
-  // probability.
-  void merge_prefixes(Candidate* c, int64_t n) const {
-    for (int64_t i = 0; i < n; ++i) {
-      const std::string_view prefix = vocabulary_->text(c[i].id);
-      if (prefix.empty()) continue;
-      for (int64_t j = 0; j < n && c[i].logit != -infinity; ++j) {
-        if (i == j || c[j].logit == -infinity || !vocabulary_->text(c[j].id).starts_with(prefix))
-          continue;
-        Candidate &into = c[j].p > c[i].p ? c[j] : c[i], &from = c[j].p > c[i].p ? c[i] : c[j];
-        into.p += from.p;
-        from.logit = -infinity;
-        from.p = 0;
-      }
+// Where one token's text begins another's, the more likely of the two takes over the other's
+// probability.
+static void merge_prefixes(Candidate* c, int64_t n, const InfillVocabulary& vocabulary) {
+  for (int64_t i = 0; i < n; ++i) {
+    const std::string_view prefix = vocabulary.text(c[i].id);
+    if (prefix.empty()) continue;
+    for (int64_t j = 0; j < n && c[i].logit != -infinity; ++j) {
+      if (i == j || c[j].logit == -infinity || !vocabulary.text(c[j].id).starts_with(prefix))
+        continue;
+      Candidate &into = c[j].p > c[i].p ? c[j] : c[i], &from = c[j].p > c[i].p ? c[i] : c[j];
+      into.p += from.p;
+      from.logit = -infinity;
+      from.p = 0;
     }
   }
+}
 
+static void infill(Row& row, const std::shared_ptr<const InfillVocabulary>& vocabulary) {
+  row.softmax(true);
+  float ending = 0, text = 0;
+  Candidate* c = row.list();
+  for (int64_t i = 0; i < row.size(); ++i) (vocabulary->ends(c[i].id) ? ending : text) += c[i].p;
+  if (3 * ending * static_cast<float>(row.size()) > text)
+    return keep_some(row, [&](const Candidate& x) { return vocabulary->ends(x.id); });
+  merge_prefixes(c, row.size(), *vocabulary);
   // Drops text tokens below the threshold; returns how many text tokens are left.
-  int64_t filter(Row& row, float threshold) const {
+  const auto filter = [&](float threshold) {
     int64_t texts = 0;
-    keep(row, [&](const Candidate& x) {
-      if (vocabulary_->ends(x.id)) return true;
+    keep_some(row, [&](const Candidate& x) {
+      if (vocabulary->ends(x.id)) return true;
       const bool kept = !(x.p < threshold);
       texts += kept;
       return kept;
     });
     return texts;
+  };
+  if (const int64_t texts = filter(0.2f)) {
+    filter(static_cast<float>(1.0 / static_cast<double>(texts + 1)));
+    return;
   }
-
-  // Keeps some, in order, and normalises their p.
-  template <typename Kept>
-  static void keep(Row& row, Kept kept) {
-    Candidate* c = row.list();
-    float sum = 0;
-    int64_t n = 0;
-    for (int64_t i = 0; i < row.size(); ++i)
-      if (kept(c[i])) {
-        sum += c[i].p;
-        c[n++] = c[i];
-      }
-    for (int64_t i = 0; i < n; ++i) c[i].p /= sum;
-    row.truncate(n);
-  }
-
-  std::shared_ptr<const InfillVocabulary> vocabulary_;
-};
+  c[0].id = vocabulary->end_of_turn;
+  c[0].logit = 1;
+  row.truncate(1);
+}
 
 ALEATOR_BIND(llama_infill) {
-  bind_sampler<Infill(std::shared_ptr<const InfillVocabulary>)>(m, "LlamaInfill", "vocabulary"_a);
+  bind_stateless<infill, LlamaSampler>(m, "LlamaInfill", "vocabulary"_a);
 }
 
 }  // namespace aleator::llama

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "bind.hpp"
-#include "llama/mirostat_state.hpp"
+#include "llama/draws.hpp"
 
 namespace aleator::llama {
 

@@ -17,22 +17,12 @@ struct State {
   int32_t token = -1;  // adaptive-p: the token drawn last, and its probability
   float p = 0;
 
-  void write(StateWriter& out) const {
-    out.put(words);
-    out.put(a);
-    out.put(b);
-    out.put(token);
-    out.put(p);
-  }
+  void write(StateWriter& out) const { out.put(words, a, b, token, p); }
   // More words are drawn again from the seed, so a made-up number must not take for ever.
   static constexpr uint64_t max_words = uint64_t{1} << 30;
   static State read(StateReader& in) {
     State s;
-    s.words = in.get<uint64_t>();
-    s.a = in.get<float>();
-    s.b = in.get<float>();
-    s.token = in.get<int32_t>();
-    s.p = in.get<float>();
+    in.read(s.words, s.a, s.b, s.token, s.p);
     if (s.words > max_words || !std::isfinite(s.a) || !std::isfinite(s.b) || !std::isfinite(s.p))
       in.refuse("a sampler's numbers are out of range");
     return s;

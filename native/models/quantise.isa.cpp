@@ -2,8 +2,8 @@
 
 #include <cmath>
 
+#include "layers/block_bytes.hpp"
 #include "layers/exponential.hpp"
-#include "models/block_bytes.hpp"
 
 // The searches are llama.cpp's (ggml-quants.c: make_qx_quants, make_q3_quants, make_qkx2_quants,
 // make_qkx3_quants, make_qp_quants): which scales they try, and in which order they round and add,
@@ -20,7 +20,6 @@ static inline bool any(vi condition) {
   for (int i = 0; i < lanes; i++) found |= condition[i];
   return found;
 }
-static inline vf absolute(vf x) { return reinterpret<vf>(reinterpret<vi>(x) & INT32_MAX); }
 static inline vf root(vf x) {
   for (int i = 0; i < lanes; i++) x[i] = std::sqrt(x[i]);
   return x;

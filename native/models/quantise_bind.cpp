@@ -22,8 +22,7 @@ static void quantise_rows(Pool& pool, const std::string& name, Array<const float
   const int64_t bytes = int64_t(data.shape(1)), at_once = std::max<int64_t>(1, 16384 / n);
   nb::gil_scoped_release nogil;
   pool.run([&](int thread) {
-    pool.split(thread, (rows + at_once - 1) / at_once, [&](int64_t unit) {
-      const int64_t first = unit * at_once, end = std::min(rows, first + at_once);
+    pool.split_pieces(thread, rows, at_once, [&](int64_t first, int64_t end) {
       if (searched(type, weight))
         return quantise_searched_(from + first * n, end - first, n, type, weight,
                                   to + first * bytes);

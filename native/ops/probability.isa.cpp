@@ -33,9 +33,7 @@ float least_noise(const float* q, int64_t n) {
   int64_t i = 0;
   for (; i + lanes <= n; i += lanes)
     for (int j = 0; j < lanes; ++j) {
-      uint32_t v;
-      __builtin_memcpy(&v, q + i + j, 4);
-      v &= 0x7FFFFFFFu;
+      const uint32_t v = std::bit_cast<uint32_t>(q[i + j]) & 0x7FFFFFFFu;
       least[j] = v < least[j] ? v : least[j];
       most[j] = v > most[j] ? v : most[j];
     }

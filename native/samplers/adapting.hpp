@@ -37,19 +37,16 @@ class Adapting : public Cloned<Derived> {
   }
   void set_ordinal(uint32_t ordinal) override { stream_.ordinal = ordinal; }
   void write_state(StateWriter& out) const override {
-    for (const Numbers& numbers : before_)
-      for (const double x : numbers) out.put(x);
-    for (const double x : now_) out.put(x);
-    out.put(noted_);
-    out.put(drawn_);
+    for (const Numbers& numbers : before_) out.put_all(numbers);
+    out.put_all(now_);
+    out.put(noted_, drawn_);
   }
   void read_state(StateReader& in, const History& history) override {
     before_.resize(history.tokens.size());
     for (Numbers& numbers : before_)
-      for (double& x : numbers) x = in.get<double>();
-    for (double& x : now_) x = in.get<double>();
-    noted_ = in.get<double>();
-    drawn_ = in.get<int32_t>();
+      for (double& x : numbers) in.read(x);
+    for (double& x : now_) in.read(x);
+    in.read(noted_, drawn_);
     check(in, now_);
     for (const Numbers& numbers : before_) check(in, numbers);
   }

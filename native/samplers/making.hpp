@@ -61,7 +61,26 @@ class Stateless<function, Base, void (*)(Row&, const Step&, Parameters...)>
   using Stateless<function, Base, void (*)(Row&, Parameters...)>::Stateless;
 };
 
-// The names are those of the function's parameters after the row and the step.
+// With room that it fills anew each time.
+template <auto function, typename Base, typename Row, typename Room, typename... Parameters>
+  requires(!std::is_const_v<Room>)
+class Stateless<function, Base, void (*)(Row&, Room&, Parameters...)>
+    : public Cloned<Stateless<function, Base>, Base> {
+ public:
+  using Made = Stateless<function, Base>(std::decay_t<Parameters>...);
+  explicit Stateless(std::decay_t<Parameters>... parameters)
+      : parameters_(std::move(parameters)...) {}
+  void apply(Row& row, const typename Base::When&) override {
+    std::apply([&](const auto&... parameters) { function(row, room_, parameters...); },
+               parameters_);
+  }
+
+ private:
+  std::tuple<std::decay_t<Parameters>...> parameters_;
+  Room room_;
+};
+
+// The names are those of the function's parameters after the row and the step or the room.
 template <auto function, typename Base = Sampler, typename... Names>
 void bind_stateless(nb::module_& m, const char* name, const Names&... names) {
   bind_sampler<typename Stateless<function, Base>::Made>(m, name, names...);

@@ -4,30 +4,11 @@
 
 #include "bind.hpp"
 #include "samplers/sampler.hpp"
+#include "samplers/token_texts.hpp"
 
 namespace aleator {
 
 namespace {
-
-// The texts of a vocabulary's tokens, one after the other; read only, and shared.
-struct TokenTexts {
-  std::string texts;
-  std::vector<int64_t> starts;  // one more than there are tokens
-
-  TokenTexts(const nb::bytes& all, const Array<const int64_t>& ends)
-      : texts(all.c_str(), all.size()) {
-    starts.push_back(0);
-    for (size_t i = 0; i < ends.size(); ++i) {
-      if (ends.data()[i] < starts.back() || ends.data()[i] > static_cast<int64_t>(texts.size()))
-        throw ParameterError("vocabulary", "the ends of the tokens' texts are out of order");
-      starts.push_back(ends.data()[i]);
-    }
-  }
-  std::string_view text(int32_t token) const {
-    if (static_cast<size_t>(token) + 1 >= starts.size()) return {};
-    return std::string_view(texts).substr(starts[token], starts[token + 1] - starts[token]);
-  }
-};
 
 // Where a text stands: a node for each beginning of a mark in each phase.
 struct PhaseMarks {

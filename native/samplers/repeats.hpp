@@ -7,9 +7,170 @@
 #include <vector>
 
 #include "samplers/sampler.hpp"
-#include "samplers/suffixes.hpp"
 
 namespace aleator {
+
+// Which tokens followed the earlier occurrences of the newest tokens, and how long a run each of
+// them continued: a suffix automaton of the whole history.  Another token costs about the same
+// whatever the length, and the last one can be taken back exactly.
+class Suffixes {
+ public:
+  // Runs shorter than `least`, 1 or more, do not count.
+  explicit Suffixes(int64_t least) : least_(least) { clear(); }
+
+  int64_t size() const { return static_cast<int64_t>(steps_.size()); }
+
+  void clear() {
+    states_.assign(1, {0, -1, -1, 0});
+    edges_.clear();
+    changes_.clear();
+    steps_.clear();
+    table_.assign(64, 0);
+    last_ = counted_ = 0;
+  }
+
+  void push(int32_t token) {
+    try {
+      append(token);
+    } catch (...) {  // no memory: begin anew next time
+      clear();
+      throw;
+    }
+  }
+
+  void pop() {
+    const Step before = steps_.back();
+    steps_.pop_back();
+    for (; count(changes_) > before.changes; changes_.pop_back()) {
+      const Change& c = changes_.back();
+      (c.link ? states_[c.index].link : edges_[c.index].target) = c.old;
+    }
+    for (; count(edges_) > before.edges; edges_.pop_back()) {
+      const Edge& e = edges_.back();
+      table_[slot(e.state, e.token)] = 0;
+      states_[e.state].first = e.next;
+      --states_[e.state].n_edges;
+    }
+    states_.resize(before.states);
+    last_ = before.last;
+    counted_ = before.counted;
+  }
+
+  // Fills `longest`, which is empty: by token that followed, the length of the longest run before
+  // it that the newest tokens repeat, if that is `least` or more; no length above `limit`.
+  void following(int64_t limit, std::unordered_map<int32_t, int64_t>& longest) const {
+    // Whatever follows a longer run follows its end too, so the shortest that counts has them all.
+    const auto all = static_cast<size_t>(states_[counted_].n_edges);
+    for (int32_t v = states_[last_].link;
+         v >= 0 && states_[v].length >= least_ && longest.size() < all; v = states_[v].link)
+      for (int32_t e = states_[v].first; e >= 0; e = edges_[e].next)
+        longest.try_emplace(edges_[e].token, std::min<int64_t>(states_[v].length, limit));
+  }
+
+ private:
+  struct State {
+    int32_t length;          // of its longest run
+    int32_t link;            // the state of the runs' longest end that occurs elsewhere too
+    int32_t first, n_edges;  // edges, latest first
+  };
+  struct Edge {
+    int32_t state, token, target, next;
+  };
+  struct Change {
+    int32_t index, old;
+    bool link;  // of a state, else an edge's target
+  };
+  // The sizes before a token, and what last_ and counted_ were.
+  struct Step {
+    int32_t states, edges, changes, last, counted;
+  };
+
+  template <typename T>
+  static int32_t count(const std::vector<T>& values) {
+    return static_cast<int32_t>(values.size());
+  }
+
+  void append(int32_t token) {
+    steps_.push_back({count(states_), count(edges_), count(changes_), last_, counted_});
+    const int64_t counted_length = std::min(least_, size() - 1);
+    const int32_t added = add_state(states_[last_].length + 1, 0);
+    int32_t p = last_, edge = -1;
+    for (; p >= 0 && (edge = find(p, token)) < 0; p = states_[p].link) add_edge(p, token, added);
+    if (p >= 0) {
+      const int32_t q = edges_[edge].target;
+      if (states_[q].length == states_[p].length + 1) {
+        states_[added].link = q;
+      } else {
+        const int32_t half = split(q, states_[p].length + 1);
+        for (; p >= 0 && (edge = find(p, token)) >= 0 && edges_[edge].target == q;
+             p = states_[p].link) {
+          changes_.push_back({edge, q, false});
+          edges_[edge].target = half;
+        }
+        states_[added].link = half;
+        if (counted_ == q && counted_length <= states_[half].length) counted_ = half;
+      }
+    }
+    last_ = added;
+    counted_ = edges_[find(counted_, token)].target;
+    const int64_t wanted = std::min(least_, counted_length + 1);
+    while (counted_ != 0 && states_[states_[counted_].link].length >= wanted)
+      counted_ = states_[counted_].link;
+  }
+
+  int32_t add_state(int32_t length, int32_t link) {
+    states_.push_back({length, link, -1, 0});
+    return count(states_) - 1;
+  }
+
+  // A state for the shorter runs of q, up to `length`, with q's edges.
+  int32_t split(int32_t q, int32_t length) {
+    const int32_t half = add_state(length, states_[q].link);
+    for (int32_t e = states_[q].first; e >= 0; e = edges_[e].next)
+      add_edge(half, edges_[e].token, edges_[e].target);
+    changes_.push_back({q, states_[q].link, true});
+    states_[q].link = half;
+    return half;
+  }
+
+  void add_edge(int32_t state, int32_t token, int32_t target) {
+    if (2 * (edges_.size() + 1) > table_.size()) grow();
+    table_[slot(state, token)] = count(edges_) + 1;
+    edges_.push_back({state, token, target, states_[state].first});
+    states_[state].first = count(edges_) - 1;
+    ++states_[state].n_edges;
+  }
+
+  int32_t find(int32_t state, int32_t token) const { return table_[slot(state, token)] - 1; }
+
+  // Where an edge stands in the table, or the free place where it would.  Edges are added in order
+  // and go in reverse order, so an empty place never interrupts the way to another.
+  size_t slot(int32_t state, int32_t token) const {
+    const uint64_t key =
+        static_cast<uint64_t>(static_cast<uint32_t>(state)) << 32 | static_cast<uint32_t>(token);
+    const size_t mask = table_.size() - 1;
+    size_t at = (key * 0x9E3779B97F4A7C15u >> 24) & mask;
+    for (; table_[at]; at = (at + 1) & mask) {
+      const Edge& e = edges_[static_cast<size_t>(table_[at]) - 1];
+      if (e.state == state && e.token == token) break;
+    }
+    return at;
+  }
+
+  void grow() {
+    table_.assign(4 * table_.size(), 0);
+    for (int32_t e = 0; e < count(edges_); ++e)
+      table_[slot(edges_[e].state, edges_[e].token)] = e + 1;
+  }
+
+  int64_t least_;
+  std::vector<State> states_;
+  std::vector<Edge> edges_;
+  std::vector<int32_t> table_;  // open addressing: an edge's index plus 1, or 0
+  std::vector<Change> changes_;
+  std::vector<Step> steps_;  // one for each token
+  int32_t last_, counted_;   // the states of all tokens, and of the newest `least`
+};
 
 class Repeats {
  public:

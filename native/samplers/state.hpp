@@ -31,17 +31,20 @@ class StateWriter {
   // Without users, what a sampler written in Python remembers is left out.
   explicit StateWriter(bool users) : users(users) {}
 
-  template <typename T>
-  void put(T value) {
-    value = little_endian(value);
-    put_bytes({reinterpret_cast<const char*>(&value), sizeof value});
+  template <typename... T>
+  void put(T... values) {
+    const auto put_one = [&](auto value) {
+      value = little_endian(value);
+      put_bytes({reinterpret_cast<const char*>(&value), sizeof value});
+    };
+    (put_one(values), ...);
   }
-  template <typename T>
-  void put_all(const std::vector<T>& values) {
+  template <typename Values>
+  void put_all(const Values& values) {
     if constexpr (std::endian::native == std::endian::little)
-      put_bytes({reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)});
+      put_bytes({reinterpret_cast<const char*>(values.data()), values.size() * sizeof values[0]});
     else
-      for (const T value : values) put(value);
+      for (const auto value : values) put(value);
   }
   void put_bytes(std::string_view data) { bytes_.append(data); }
   // What `write` puts, preceded by its length.
@@ -70,6 +73,10 @@ class StateReader {
     T value;
     std::memcpy(&value, take(sizeof value).data(), sizeof value);
     return little_endian(value);
+  }
+  template <typename... T>
+  void read(T&... values) {
+    ((values = get<T>()), ...);
   }
   template <typename T>
   std::vector<T> get_all(uint64_t n) {

@@ -2,6 +2,7 @@
 // probabilities.  TiledRow and RankedRow do the rest alike for both.
 #pragma once
 
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -16,16 +17,12 @@ constexpr float infinity = std::numeric_limits<float>::infinity();
 
 // Floats as integers in the same order.  The argument is never -0 nor NaN.
 inline uint32_t ordered(float z) {
-  uint32_t b;
-  __builtin_memcpy(&b, &z, 4);
+  const auto b = std::bit_cast<uint32_t>(z);
   return b & 0x80000000u ? ~b : b | 0x80000000u;
 }
 
 inline float from_ordered(uint32_t b) {
-  b = b & 0x80000000u ? b & 0x7FFFFFFFu : ~b;
-  float z;
-  __builtin_memcpy(&z, &b, 4);
-  return z;
+  return std::bit_cast<float>(b & 0x80000000u ? b & 0x7FFFFFFFu : ~b);
 }
 
 // A token's place in the order: larger is earlier.

@@ -27,36 +27,27 @@ inline const char* isa_name(Isa i) {
 
 }  // namespace aleator
 
-#if defined(__x86_64__)
-#define ALEATOR_DECLARE(declaration) \
-  namespace isa_base {               \
-  declaration;                       \
-  }                                  \
-  namespace isa_v3 {                 \
-  declaration;                       \
-  }                                  \
-  namespace isa_v4 {                 \
-  declaration;                       \
+#define ALEATOR_DECLARE_IN(isa, declaration) \
+  namespace isa {                            \
+  declaration;                               \
   }
+#if defined(__x86_64__)
+#define ALEATOR_DECLARE(declaration)        \
+  ALEATOR_DECLARE_IN(isa_base, declaration) \
+  ALEATOR_DECLARE_IN(isa_v3, declaration)   \
+  ALEATOR_DECLARE_IN(isa_v4, declaration)
 #define ALEATOR_PICK(name)                                  \
   (::aleator::isa() == ::aleator::Isa::v4   ? &isa_v4::name \
    : ::aleator::isa() == ::aleator::Isa::v3 ? &isa_v3::name \
                                             : &isa_base::name)
 #elif defined(__aarch64__)
-#define ALEATOR_DECLARE(declaration) \
-  namespace isa_base {               \
-  declaration;                       \
-  }                                  \
-  namespace isa_dotprod {            \
-  declaration;                       \
-  }
+#define ALEATOR_DECLARE(declaration)        \
+  ALEATOR_DECLARE_IN(isa_base, declaration) \
+  ALEATOR_DECLARE_IN(isa_dotprod, declaration)
 #define ALEATOR_PICK(name) \
   (::aleator::isa() == ::aleator::Isa::dotprod ? &isa_dotprod::name : &isa_base::name)
 #else
-#define ALEATOR_DECLARE(declaration) \
-  namespace isa_base {               \
-  declaration;                       \
-  }
+#define ALEATOR_DECLARE(declaration) ALEATOR_DECLARE_IN(isa_base, declaration)
 #define ALEATOR_PICK(name) (&isa_base::name)
 #endif
 

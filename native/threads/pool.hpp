@@ -1,8 +1,7 @@
 // A small team of threads which runs one job at a time.
 //
 //     pool.run([&](int thread) {
-//       pool.split(thread, n_units, [&](int64_t unit) { ... });   // each unit once, on some thread
-//       pool.barrier();                                           // before the next split
+//       pool.each(thread, n_units, [&](int64_t unit) { ... });   // each unit once, on some thread
 //     });
 //
 // Threads that wait spin for some microseconds, offer their cores, and then sleep.  A forked child
@@ -93,6 +92,18 @@ class Pool {
   }
 
   void barrier();
+  // A split, and the barrier that must stand before the next one.
+  template <class F>
+  void each(int thread, int64_t units, F&& f) {
+    split(thread, units, f);
+    barrier();
+  }
+  // A split of [0, n) in pieces of `size`, the last perhaps smaller: f(begin, end).
+  template <class F>
+  void split_pieces(int thread, int64_t n, int64_t size, F&& f) {
+    split(thread, (n + size - 1) / size,
+          [&](int64_t piece) { f(piece * size, (piece + 1) * size < n ? (piece + 1) * size : n); });
+  }
 
  private:
   struct Team;
