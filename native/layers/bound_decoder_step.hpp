@@ -1,6 +1,8 @@
 // Python's side of DecoderStep: every size and index is checked here, and the memory kept alive.
 #pragma once
 
+#include <nanobind/stl/tuple.h>
+
 #include "bind.hpp"
 #include "layers/cache_memory.hpp"
 #include "layers/decoder_step.hpp"
@@ -11,6 +13,7 @@
 namespace aleator {
 
 using Matrix = Array<const float, 2>;
+using GivenAdapted = std::tuple<Indices, Numbers, Floats>;  // starts, adapters, scales
 
 class BoundDecoderStep {
  public:
@@ -105,12 +108,26 @@ class BoundDecoderStep {
                          given.needed("norm", e, at + "post_norm.weight"), n_layers_ - 1});
   }
 
+  // W: the matrix whose bytes are `data`; b: B with its columns as rows.
+  void adapt(Bytes data, int64_t adapter, const StoredMatrix& a, Matrix b,
+             std::optional<Floats> grows) {
+    const Given given({}, kept_);
+    const int64_t rank = a.weights.out;
+    require(adapter >= 0 && adapter < 1 << 16, "adapter ", adapter);
+    require(int64_t(b.shape(0)) == rank && !in_blocks(a.weights.type) && data.size() > 0,
+            "A [rank, in] in floats and B's columns [rank, out] do not fit");
+    require(!grows || grows->size() == b.shape(1), "a number for every row of W");
+    step_.adapters().set(given.keep(data)->data(), adapter,
+                         {given.keep(a)->weights, given.keep(b)->data(),
+                          grows ? given.keep(*grows)->data() : nullptr});
+  }
+
   void run(Pool& pool, std::optional<Indices> ids, std::optional<Matrix> embeddings,
            Numbers positions, Indices cells, Numbers seen, Indices list_start, Numbers seen_list,
            Indices seen_count, std::optional<Numbers> seen_deltas, Indices out_rows,
            Array<float, 2> logits, std::optional<nb::tuple> window,
            std::optional<nb::tuple> recurrent, std::optional<Numbers> seen_positions,
-           std::optional<Floats> query_scales);
+           std::optional<Floats> query_scales, std::optional<GivenAdapted> adapted);
 
  private:
   static Rotation rotation_of(const Given& given) {

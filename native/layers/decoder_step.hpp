@@ -92,6 +92,7 @@ struct MicroBatch {
   int64_t n_groups = 1;
   Seen groups[most_groups];
   Runs runs;  // of decoders with recurrent layers
+  Adapted adapted;
 };
 
 class DecoderStep {
@@ -126,6 +127,7 @@ class DecoderStep {
     layers_.back().embedding = int64_t(embeddings_.size());
     embeddings_.push_back(part);
   }
+  Adapters& adapters() { return products_.adapters(); }
   // The caller has checked every index.  Calls from several threads take turns.
   void run(Pool& pool, const MicroBatch& batch, Watch* watch = nullptr);
 

@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <vector>
 
+#include "layers/adapters.hpp"
 #include "layers/input_squares.hpp"
 #include "threads/pool.hpp"
 
@@ -30,6 +31,7 @@ class Products {
   // Makes room for `tokens` rows of n_embd.
   void prepare(Pool& pool, int64_t tokens, int64_t n_embd, Norm norm = Norm::rms);
   Pool& pool() { return *pool_; }
+  Adapters& adapters() { return adapters_; }
   float* x(int64_t token) { return &x_[token * n_embd_]; }
 
   // The rest is called by every thread of the pool.
@@ -44,6 +46,7 @@ class Products {
   // computed these rows of a product's matrix.
   template <class F>
   void run(int thread, const Input& x, std::initializer_list<Product> list, F&& after) {
+    lower(thread, x, list);
     int64_t n = 0;
     for (const Product& p : list) n += units(*p.weights, x.tokens);
     pool_->split(thread, n, [&](int64_t unit) {
@@ -52,12 +55,24 @@ class Products {
       const Weights& w = *p->weights;
       const int64_t rows = rows_per_unit(w, x.tokens), begin = unit * rows;
       const int64_t end = begin + rows < w.out ? begin + rows : w.out;
-      product_rows(w, begin, end, x, p->out, w.out);
+      rows(thread, p - list.begin(), w, begin, end, x, p->out);
       after(p - list.begin(), begin, end);
     });
   }
   void run(int thread, const Input& x, std::initializer_list<Product> list) {
     run(thread, x, list, [](int64_t, int64_t, int64_t) {});
+  }
+  // The two parts of a run: what adapters take of the input, and rows [begin, end) of product k.
+  void lower(int thread, const Input& x, std::initializer_list<Product> list) {
+    if (!adapters_.any()) return;
+    adapters_.begin(thread);
+    for (const Product& p : list) adapters_.find(thread, *p.weights);
+    adapters_.lower(thread, *pool_, x);
+  }
+  void rows(int thread, int64_t k, const Weights& w, int64_t begin, int64_t end, const Input& x,
+            float* out) const {
+    product_rows(w, begin, end, x, out, w.out);
+    adapters_.add(thread, k, w, begin, end, x.tokens, out);
   }
   // The running sum += scale * (W input), or += W input normalised.
   void add(int thread, const Weights& w, const Input& input, float scale = 1);
@@ -76,6 +91,7 @@ class Products {
  private:
   Pool* pool_ = nullptr;
   Norm norm_ = Norm::rms;
+  Adapters adapters_;
   int64_t tokens_ = 0, n_embd_ = 0;
   std::vector<float> x_, sum_, apart_;
   // Of few tokens each thread makes the forms for itself: less work than waiting for another.

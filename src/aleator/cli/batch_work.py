@@ -212,13 +212,13 @@ class Work:
         """What makes the answer of a line, and what writes the response once it is made."""
         from aleator.cli import batch_bodies
 
+        model = str(line.body.get("model", self._model.weights.path.name))
+        adapter = {"adapters": model} if model in self._model.decoder.adapters.names else {}
         if line.url == CHAT:
-            asked = batch_bodies.chat_arguments(line.body)
-            model = str(line.body.get("model", self._model.weights.path.name))
+            asked = {**adapter, **batch_bodies.chat_arguments(line.body)}
             answer = self._model.chat(engine=engine, **{**self._defaults_for(asked), **asked})
             return answer.generation, lambda: batch_bodies.chat_response(answer, line.name, model)
-        asked = batch_bodies.completion_arguments(line.body)
-        model = str(line.body.get("model", self._model.weights.path.name))
+        asked = {**adapter, **batch_bodies.completion_arguments(line.body)}
         made = engine.submit(**{**self._defaults_for(asked), **asked})
         return made, lambda: batch_bodies.completion_response(made, line.name, model)
 

@@ -21,6 +21,7 @@ from aleator.cache.pools.pool import Pool
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.pools.recurrent_rows import RecurrentBatch
 from aleator.core.threads import pool as thread_pool
+from aleator.models.adapters import Rows
 from aleator.models.decoder import Decoder, Progress
 from aleator.models.layers.expert_tensors import mixed_experts
 from aleator.models.layers.native_layers import Stored, add_attention, stateful
@@ -53,6 +54,8 @@ class NativeDecoder(Decoder):
         embedding_table: the table of these.
         embedding_parts: what layers do with them, one for each layer.
     """
+
+    adapts = True
 
     def __init__(
         self, weights: Weights, progress: Progress | None = None, n_layers: int | None = None
@@ -185,6 +188,11 @@ class NativeStep(Step):
                 )
             elif not attends:
                 step.add_feed_forward(next(feeding))
+        for number, adapter in enumerate(decoder.adapters.loaded):
+            for name, added in adapter.matrices.items():
+                a = _native.StoredMatrix(added.a.data, added.a.type, *added.a.shape, None)
+                data = decoder.weights.stored(name).data
+                step.adapt(data, number, a, added.b, added.grows)
         # Together, and last: what interrupts leaves the step before, or none that is believed.
         self._rows: tuple[Floats, Floats] | None = None
         self._step, self._rows = step, None if states is None else (states.conv[0], states.ssm[0])
@@ -197,6 +205,7 @@ class NativeStep(Step):
         wanted: npt.NDArray[np.int64],
         n_threads: int | None = None,
         draw: Draw | None = None,
+        adapters: Rows | None = None,
     ) -> npt.NDArray[np.float32]:
         self._decoder.check_positions(positions)
         logits = np.empty((len(wanted), self.n_vocab), np.float32)
@@ -233,6 +242,7 @@ class NativeStep(Step):
             runs,
             distances,
             self._decoder.query_scales(positions),
+            adapters,
         )
         if self._scale != 1:
             logits *= self._scale
