@@ -240,8 +240,8 @@ void DecoderStep::gate(int thread, const DecoderLayer& l, const Input& x, int64_
                 rows = gated ? std::min(own, rows_per_unit(l.up, tokens)) : own, ff = l.gate.out;
   products_.pool().split(thread, (ff + rows - 1) / rows, [&](int64_t unit) {
     const int64_t begin = unit * rows, end = std::min(ff, begin + rows), n = end - begin;
-    products_.rows(thread, 0, l.gate, begin, end, x, gate_.data());
-    if (gated) products_.rows(thread, 1, l.up, begin, end, x, up_.data());
+    products_.product(thread, 0, l.gate, begin, end, x, gate_.data());
+    if (gated) products_.product(thread, 1, l.up, begin, end, x, up_.data());
     for (int64_t t = 0; t < tokens; t++)
       apply_gate(shape_.gate, &gate_[t * ff + begin], gated ? &up_[t * ff + begin] : ones_.data(),
                  n);

@@ -55,7 +55,7 @@ class Products {
       const Weights& w = *p->weights;
       const int64_t rows = rows_per_unit(w, x.tokens), begin = unit * rows;
       const int64_t end = begin + rows < w.out ? begin + rows : w.out;
-      rows(thread, p - list.begin(), w, begin, end, x, p->out);
+      product(thread, p - list.begin(), w, begin, end, x, p->out);
       after(p - list.begin(), begin, end);
     });
   }
@@ -69,8 +69,8 @@ class Products {
     for (const Product& p : list) adapters_.find(thread, *p.weights);
     adapters_.lower(thread, *pool_, x);
   }
-  void rows(int thread, int64_t k, const Weights& w, int64_t begin, int64_t end, const Input& x,
-            float* out) const {
+  void product(int thread, int64_t k, const Weights& w, int64_t begin, int64_t end, const Input& x,
+               float* out) const {
     product_rows(w, begin, end, x, out, w.out);
     adapters_.add(thread, k, w, begin, end, x.tokens, out);
   }

@@ -19,7 +19,10 @@ def scales_of(name: str, value: Any) -> dict[int, float]:
         number = each.get("id")
         if not is_whole(number) or number in made or "scale" not in each:
             raise ParameterError(name, f'{where}: give {{"id": N, "scale": X}}, each id once')
-        made[number] = checked_scale(each["scale"])
+        try:
+            made[number] = checked_scale(each["scale"])
+        except ParameterError as error:
+            raise ParameterError(name, f"{where}: {error}") from None
     return made
 
 
