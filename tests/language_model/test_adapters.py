@@ -1,4 +1,4 @@
-"""Adapters of a loaded model: chosen per text, beside others, in sessions, records, beams and the prompt cache."""
+"""Adapters of a loaded model: chosen per text, beside others, in sessions, records and the prompt cache."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_session_goes_on_with_its_adapters(
     assert session.restored > 10
     made = adapted.generate(session, **(OPTIONS | {"max_tokens": 14})).tokens
     assert begun.tokens + made == whole
-    with pytest.raises(ParameterError, match="made with {'old': 0.5}"):
+    with pytest.raises(ParameterError, match=r"made with \{'old': 0.5\}"):
         adapted.generate(adapted.load_session(tmp_path / "s"), adapters="old")
     with pytest.raises(ParameterError, match="no adapter 'old'"):
         model.generate(model.load_session(tmp_path / "s"))
@@ -136,9 +136,7 @@ def test_records_carry_them(
 
 def test_the_prompt_cache_on_disk_is_kept_apart(files: dict[str, Path], tmp_path: Path) -> None:
     def fresh() -> aleator.LanguageModel:
-        made = aleator.load(
-            adapters=files, n_threads=1, cache_disk=2**24, cache_dir=str(tmp_path)
-        )
+        made = aleator.load(adapters=files, n_threads=1, cache_disk=2**24, cache_dir=str(tmp_path))
         return made
 
     prompt = PROMPT * 12
@@ -148,7 +146,8 @@ def test_the_prompt_cache_on_disk_is_kept_apart(files: dict[str, Path], tmp_path
     first.prompt_tiers.close()
     second = fresh()
     other = second.generate(prompt, adapters="new", **OPTIONS)
-    assert other.tokens and other.stats.reused_tokens == 0
+    assert other.tokens
+    assert other.stats.reused_tokens == 0
     same = second.generate(prompt, adapters="old", **OPTIONS)
     assert same.tokens == tokens
     assert same.stats.reused_tokens > 100

@@ -74,7 +74,10 @@ def test_gguf_is_what_merged_weights_are(base: Path, tmp_path: Path, scale: floa
 
 
 def test_two_adapters_of_other_ranks_and_matrices(base: Path, tmp_path: Path) -> None:
-    first, second = pairs_of(1, ["attn_q", "ffn_down"]), pairs_of(2, ["attn_v", "ffn_down"], rank=11)
+    first, second = (
+        pairs_of(1, ["attn_q", "ffn_down"]),
+        pairs_of(2, ["attn_v", "ffn_down"], rank=11),
+    )
     files = [write_adapter(tmp_path / f"{i}.gguf", p) for i, p in enumerate((first, second))]
     rows = logits(adapted(base, *files), {"b": 0.25, "a": 1})
     check_near(rows, merged((first, ALPHA / RANK), (second, 0.25 * ALPHA / 11)), tmp_path)
@@ -286,7 +289,11 @@ def test_bad_files_are_refused(
             pairs["token_embd.weight"] = a, np.ones((24, RANK), np.float32)
     path = write_adapter(tmp_path / "a.gguf", {} if damage == "nothing" else pairs, fields)
     if damage in ("one side", "other"):
-        extra = {"blk.0.attn_q.weight.lora_a": a} if damage == "one side" else {"blk.0.attn_q.weight": a}
+        extra = (
+            {"blk.0.attn_q.weight.lora_a": a}
+            if damage == "one side"
+            else {"blk.0.attn_q.weight": a}
+        )
         about = {"general.type": "adapter", "adapter.type": "lora", "adapter.lora.alpha": 1.0}
         path = write_gguf(path, about, extra)
     with pytest.raises(error, match=words):
@@ -295,7 +302,7 @@ def test_bad_files_are_refused(
 
 def test_another_architecture(base: Path, tmp_path: Path) -> None:
     file = write_adapter(tmp_path / "a.gguf", pairs_of(1), architecture="qwen2")
-    with pytest.raises(FileFormatError, match="'qwen2'.*'llama'"):
+    with pytest.raises(FileFormatError, match=r"'qwen2'.*'llama'"):
         adapted(base, file)
 
 
@@ -364,6 +371,7 @@ def test_keys_tell_adapters_and_scales_apart(base: Path, tmp_path: Path) -> None
     adapters = adapted(base, *files).adapters
     chosen = [{}, "a", "b", {"a": 0.5}, {"a": 1, "b": 1}]
     keys = [key_of(adapters.chosen(chosen_adapters(each))) for each in chosen]
-    assert keys[0] == "" and len(set(keys)) == len(keys)
+    assert keys[0] == ""
+    assert len(set(keys)) == len(keys)
     both = chosen_adapters({"b": 1, "a": 1})
     assert key_of(adapters.chosen(both)) == keys[-1]

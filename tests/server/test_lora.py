@@ -50,7 +50,8 @@ def test_a_name_of_a_model_chooses_an_adapter(client: Client) -> None:
     base = client.service.name
     listed = {each["id"]: each for each in client.get("/v1/models").json()["data"]}
     assert [*listed] == [base, "old", "new"]
-    assert listed["old"]["parent"] == base and listed[base]["parent"] is None
+    assert listed["old"]["parent"] == base
+    assert listed[base]["parent"] is None
     plain, old = text(client), text(client, model="old")
     assert plain == text(client, model=base) != old
     assert old == text(client, adapters={"old": 1}) == text(client, adapters="old")
@@ -115,7 +116,8 @@ def test_what_is_wrong_is_refused(client: Client, more: dict[str, Any], words: s
 
 def test_vectors_are_not_those_of_an_adapter(client: Client) -> None:
     made = post(client, "/v1/embeddings", {"input": "x", "model": "old"})
-    assert made.status_code == 400 and "old" in made.json()["error"]["message"]
+    assert made.status_code == 400
+    assert "old" in made.json()["error"]["message"]
 
 
 def test_a_name_of_both(files: dict[str, Path]) -> None:

@@ -172,9 +172,8 @@ class ModelOptions(Options):
         None, flags=("-ts", "--tensor-split"), metavar="N,N", checker=not_divided,
     )  # fmt: skip
     adapters: tuple[AdapterFile, ...] = own(
-        "LoRA adapters by their names, {name: file}, which texts choose; with (file, scale) in place of file one "
-        "holds for all texts that choose none, as it does on the command line, scale 1 if none is given "
-        "(docs/adapters.md)",
+        "LoRA adapters by their names, {name: file}, which texts choose; with (file, scale) in place of file, "
+        "and on the command line, one holds for all texts that choose none (docs/adapters.md)",
         (), flags=("--lora", "--lora-scaled"), checker=adapter_files, reader=read_words,
         annotation="Mapping[str, str | PathLike[str] | tuple[str | PathLike[str], float]]",
         metavar="[NAME=]FILE[:SCALE]",
@@ -398,8 +397,8 @@ class GenerateOptions(Options):
         16, low=1, high=64, flags=("--spec-draft-n-max",),
     )  # fmt: skip
     adapters: Chosen | None = option(
-        "adapters that the model was loaded with and their scales, {'name': 0.5}, or one name (docs/adapters.md); "
-        "{}: none",
+        "adapters that the model was loaded with and their scales, {'name': 0.5}, or one name; {}: none "
+        "(docs/adapters.md)",
         None, type=object, checker=chosen_adapters, annotation="Mapping[str, float] | str | None",
         schema={"type": ["object", "array", "string", "null"]}, shown="what the model was loaded with",
     )  # fmt: skip

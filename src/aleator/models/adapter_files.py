@@ -22,9 +22,7 @@ from aleator.models.fingerprint import fingerprint
 from aleator.models.weights import Weights, separated
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
-ADAPTED = re.compile(
-    r"blk\.\d+\.(?:attn_(?:q|k|v|output)|ffn_(?:gate|up|down))\.weight", re.ASCII
-)
+ADAPTED = re.compile(r"blk\.\d+\.(?:attn_(?:q|k|v|output)|ffn_(?:gate|up|down))\.weight", re.ASCII)
 """Matrices that an adapter may change: native code adds to the products of these."""
 LARGEST_ALPHA = 1e6
 _FLOATS = ("F32", "F16", "BF16")
@@ -50,7 +48,9 @@ _NEUTRAL: Mapping[str, tuple[object, ...]] = {
     # Others begin with changed weights of the base, which the adapter needs.
     "init_lora_weights": (True, False, "gaussian", "eva", "orthogonal"),
 }
-_CONVERT = "merge it into its model (PEFT: merge_and_unload; GGUF: llama-export-lora), and load that"
+_CONVERT = (
+    "merge it into its model (PEFT: merge_and_unload; GGUF: llama-export-lora), and load that"
+)
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,9 @@ def load_adapters(files: Sequence[AdapterFile], weights: Weights) -> Adapters:
     loaded = [_load(name, Path(file), weights) for name, file, _ in files]
     made = Adapters(loaded, [0.0] * len(files))
     for number, (_, _, scale) in enumerate(files):
-        made.use([scale if i == number else 0.0 for i in range(len(files))])  # each can be by itself
+        made.use(
+            [scale if i == number else 0.0 for i in range(len(files))]
+        )  # each can be by itself
     made.use([scale for _, _, scale in files])
     return made
 
@@ -116,7 +118,9 @@ def _read_gguf(gguf: GGUFFile, weights: Weights) -> dict[str, _Part]:
             path, f"the file holds a {kind!r}, not an adapter (general.type): give it as the model"
         )
     if (of := fields.require("adapter.type", str)) != "lora":
-        raise UnsupportedModel(f"{path}: adapters of the type {of!r:.40} are not applied: {_CONVERT}")
+        raise UnsupportedModel(
+            f"{path}: adapters of the type {of!r:.40} are not applied: {_CONVERT}"
+        )
     if (of := fields.require("general.architecture", str)) != weights.architecture.name:
         raise FileFormatError(
             path,
@@ -182,7 +186,9 @@ def _read_peft(path: Path, weights: Weights) -> dict[str, _Part]:
         module = modules[name]
         wanted = _matching(ranks, module, rank_of_all)
         if wanted != rank:
-            raise fields.error("r", f"{module} has rank {rank}, and the configuration says {wanted:g}")
+            raise fields.error(
+                "r", f"{module} has rank {rank}, and the configuration says {wanted:g}"
+            )
         own = _matching(alphas, module, alpha)
         return float(own / (np.sqrt(rank) if root else rank))
 
@@ -193,11 +199,15 @@ def _check_config(fields: Fields) -> None:
     """Refuse, by its name, what would be computed otherwise than this reads it."""
     kind = fields.require("peft_type", str)
     if kind != "LORA":
-        raise UnsupportedModel(f"{fields.path}: peft_type={kind!r:.40} is not applied, LORA is: {_CONVERT}")
+        raise UnsupportedModel(
+            f"{fields.path}: peft_type={kind!r:.40} is not applied, LORA is: {_CONVERT}"
+        )
     for name, neutral in _NEUTRAL.items():
         value = fields.values.get(name)
         if value is not None and not any(type(value) is type(n) and value == n for n in neutral):
-            raise UnsupportedModel(f"{fields.path}: {name}={value!r:.80} is not applied: {_CONVERT}")
+            raise UnsupportedModel(
+                f"{fields.path}: {name}={value!r:.80} is not applied: {_CONVERT}"
+            )
 
 
 def _patterns(fields: Fields, key: str) -> dict[tuple[str, str], float]:

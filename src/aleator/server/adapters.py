@@ -36,7 +36,9 @@ def by_name(name: str, scales: Mapping[int, float], adapters: Adapters) -> dict[
     for number in scales:
         if not 0 <= number < len(names):
             there = f"0 to {len(names) - 1}" if names else "none: start it with --lora FILE"
-            raise ParameterError(name, f"{name}: there is no adapter {number}; this server has {there}")
+            raise ParameterError(
+                name, f"{name}: there is no adapter {number}; this server has {there}"
+            )
     return {names[number]: scale for number, scale in scales.items()}
 
 

@@ -59,7 +59,7 @@ def described(service: Service, name: str) -> dict[str, Any]:
         "created": service.started,
         "owned_by": "aleator",
         "aliases": [] if named else list(service.names),
-        **{"root": each.path for each in named},
+        "root": named[0].path if named else name,
         "parent": service.name if named else None,
         "max_model_len": model.n_ctx,
         "meta": {
