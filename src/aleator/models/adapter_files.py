@@ -107,7 +107,8 @@ def _load(name: str, path: Path, weights: Weights) -> Adapter:
         for kind, tensor in (("a", part.a), ("b", part.b), ("m", part.magnitude))
         if tensor is not None
     ]
-    return Adapter(name, str(path), fingerprint(numbers), matrices, about)
+    fixed = any(each.grows is not None for each in matrices.values())
+    return Adapter(name, str(path), fingerprint(numbers), matrices, about, fixed)
 
 
 def _read_gguf(gguf: GGUFFile, weights: Weights) -> dict[str, _Part]:
@@ -211,8 +212,9 @@ def _check_config(fields: Fields) -> None:
 
 
 def _patterns(fields: Fields, key: str) -> dict[tuple[str, str], float]:
-    made = {}
-    for text in fields.get(key, {}):
+    made: dict[tuple[str, str], float] = {}
+    texts: dict[str, object] = fields.get(key, {})
+    for text in texts:
         pattern = _PATTERN.fullmatch(text)
         if pattern is None:
             raise UnsupportedModel(

@@ -46,11 +46,7 @@ class Adapter:
     digest: str  # of all its numbers
     matrices: Mapping[str, LowRank]  # by the GGUF names of the matrices that it changes
     about: Mapping[str, str]  # what its file says for people: a task's name, a prompt's beginning
-
-    @property
-    def fixed(self) -> bool:
-        """Whether it stands for one scale only, and by itself (DoRA)."""
-        return any(each.grows is not None for each in self.matrices.values())
+    fixed: bool  # whether it stands for scale 1 only, and by itself (DoRA)
 
 
 class Adapters:

@@ -190,7 +190,8 @@ class NativeStep(Step):
                 step.add_feed_forward(next(feeding))
         for number, adapter in enumerate(decoder.adapters.loaded):
             for name, added in adapter.matrices.items():
-                a = _native.StoredMatrix(added.a.data, added.a.type, *added.a.shape, None)
+                rank, n_in = added.a.shape
+                a = _native.StoredMatrix(added.a.data, added.a.type, rank, n_in, None)
                 data = decoder.weights.stored(name).data
                 step.adapt(data, number, a, added.b, added.grows)
         # Together, and last: what interrupts leaves the step before, or none that is believed.
