@@ -97,7 +97,9 @@ def test_beams_and_negative_prompts_have_them_too(
     best = adapted.beams(PROMPT, adapters="old", **more)[0]
     assert best.logprob != plain.logprob
     with adapted.engine(n_seq_max=4) as engine:
-        (found,) = engine.beams(PROMPT, adapters="old", **more).wait().beams[:1]
+        search = engine.beams(PROMPT, adapters="old", **more)
+        search.wait()
+        found = search.beams[0]
     assert (found.logprob, found.tokens) == (best.logprob, best.tokens)
     guided = {"negative_prompt": "HAMLET:", "guidance_scale": 1.5}
     assert text(adapted, "old", **guided) != text(adapted, {}, **guided)
@@ -143,6 +145,7 @@ def test_the_prompt_cache_on_disk_is_kept_apart(files: dict[str, Path], tmp_path
     first = fresh()
     tokens = first.generate(prompt, adapters="old", **OPTIONS).tokens
     assert first.prompt_tiers is not None
+    first.prompt_tiers.flush()
     first.prompt_tiers.close()
     second = fresh()
     other = second.generate(prompt, adapters="new", **OPTIONS)

@@ -121,7 +121,7 @@ class Adapters:
 
 def key_of(chosen: Chosen | None) -> str:
     """Tells apart what was computed with different adapters; "": with none."""
-    return "\0adapters " + " ".join(f"{d}*{s!r}" for _, s, d in chosen) if chosen else ""
+    return "\x1fadapters " + " ".join(f"{d}*{s!r}" for _, s, d in chosen) if chosen else ""
 
 
 def checked_scale(value: Any) -> float:
