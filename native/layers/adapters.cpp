@@ -1,9 +1,6 @@
 #include "layers/adapters.hpp"
 
 #include <algorithm>
-
-#include "layers/routing.hpp"
-
 namespace aleator {
 
 constexpr int64_t most_products = 4;  // with one input
@@ -35,7 +32,10 @@ void Adapters::prepare(const Adapted& batch, int64_t tokens, int threads) {
 
 void Adapters::find(int thread, const Weights& w) {
   const auto at = matrices_.find(w.data);
-  found_[thread].push_back(at == matrices_.end() ? nullptr : &at->second);
+  const bool fits =
+      at != matrices_.end() && std::all_of(at->second.begin(), at->second.end(),
+                                           [&](const LowRank& each) { return each.fits(w); });
+  found_[thread].push_back(fits ? &at->second : nullptr);
 }
 
 void Adapters::lower(int thread, Pool& pool, const Input& x) {
@@ -47,15 +47,17 @@ void Adapters::lower(int thread, Pool& pool, const Input& x) {
     const int64_t k = unit / (n_runs * blocks), begin = unit % blocks * rows_at_once;
     const Run& run = runs_[unit / blocks % n_runs];
     if (!found[k] || run.adapter >= int64_t(found[k]->size())) return;
-    const Weights& a = (*found[k])[run.adapter].a;
+    const LowRank& given = (*found[k])[run.adapter];
+    const Weights& a = given.a;
     const int64_t end = std::min(begin + rows_at_once, a.out), step = run.step * rank_;
     if (begin >= end) return;
     float* low = &low_[(k * entries_ + run.entry) * rank_];
     const Input own{.x = x.x + run.token * x.stride, .stride = x.stride, .tokens = run.tokens};
     linear_rows_(a, begin, end, own, low, step);
-    for (int64_t t = 0; t < run.tokens; t++)
-      for (int64_t j = begin; j < end; j++)
-        low[t * step + j] *= batch_.scales[run.entry + t * run.step];
+    for (int64_t t = 0; t < run.tokens; t++) {
+      const float scale = batch_.scales[run.entry + t * run.step] * given.factor;
+      for (int64_t j = begin; j < end; j++) low[t * step + j] *= scale;
+    }
   });
   pool.barrier();
 }
@@ -67,14 +69,13 @@ void Adapters::add(int thread, int64_t k, const Weights& w, int64_t begin, int64
   for (int64_t t = 0; t < tokens; t++)
     for (int64_t e = batch_.starts[t]; e < batch_.starts[t + 1]; e++) {
       const int64_t adapter = batch_.adapters[e];
-      if (adapter >= int64_t(all.size()) || !all[adapter].b) continue;
+      if (adapter >= int64_t(all.size()) || !all[adapter].a.data) continue;
       const LowRank& given = all[adapter];
       float* to = y + t * w.out;
       for (int64_t i = begin; given.grows && i < end; i++)
         to[i] += given.grows[i] * (w.bias ? to[i] - w.bias[i] : to[i]);
       const float* low = &low_[(k * entries_ + e) * rank_];
-      for (int64_t j = 0; j < given.a.out; j++)
-        add_weighted_(to + begin, given.b + j * w.out + begin, low[j], end - begin);
+      add_low_rank_(given.b, begin, end, low, given.a.out, to);
     }
 }
 

@@ -11,10 +11,19 @@ namespace aleator {
 
 // Of a matrix W: y = W x becomes y + B (scale * (A x)); see docs/numerics.md, part 2.
 struct LowRank {
-  Weights a;                     // [rank, W.in]
-  const float* b = nullptr;      // B with its columns as rows, [rank, W.out]; none: W stays as it is
+  Weights a;         // [rank, W.in]; no data: W stays as it is
+  Weights b;         // for every sixteen rows of B its columns, [rank, 16]; 0 after the last row
+  float factor = 1;  // of the scale: alpha / rank
   const float* grows = nullptr;  // [W.out] of W x (without the bias) that are added too, or none
+  bool fits(const Weights& w) const {
+    return !a.data || (a.in == w.in && b.out == (w.out + 15) / 16 * a.out);
+  }
 };
+
+// y += B low of a token, in rows [begin, end).
+ALEATOR_KERNEL(void, add_low_rank,
+               (const Weights& b, int64_t begin, int64_t end, const float* low, int64_t rank,
+                float* y))
 
 // Adapters of T tokens; those of token t are starts[t] to starts[t + 1], in the order of their sum.
 struct Adapted {
@@ -43,8 +52,8 @@ class Adapters {
 
  private:
   using OfMatrix = std::vector<LowRank>;  // by adapter
-  struct Run {                            // tokens that follow each other and have the same adapters
-    int64_t token, tokens, entry, step;   // entries of one adapter are `step` apart
+  struct Run {                           // tokens that follow each other and have the same adapters
+    int64_t token, tokens, entry, step;  // entries of one adapter are `step` apart
     int32_t adapter;
   };
   static constexpr int64_t rows_at_once = 8, most_tokens = 32;

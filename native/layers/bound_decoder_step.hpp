@@ -108,17 +108,19 @@ class BoundDecoderStep {
                          given.needed("norm", e, at + "post_norm.weight"), n_layers_ - 1});
   }
 
-  // W: the matrix whose bytes are `data`; b: B with its columns as rows.
-  void adapt(Bytes data, int64_t adapter, const StoredMatrix& a, Matrix b,
-             std::optional<Floats> grows) {
+  // W: the matrix whose bytes are `data`; the others: see LowRank.
+  void adapt(Bytes data, int64_t adapter, const StoredMatrix& a, const StoredMatrix& b,
+             float factor, std::optional<Floats> grows) {
     const Given given({}, kept_);
-    const int64_t rank = a.weights.out;
+    const Weights &low = a.weights, &high = b.weights;
     require(adapter >= 0 && adapter < 1 << 16, "adapter ", adapter);
-    require(int64_t(b.shape(0)) == rank && !in_blocks(a.weights.type) && data.size() > 0,
-            "A [rank, in] in floats and B's columns [rank, out] do not fit");
-    require(!grows || grows->size() == b.shape(1), "a number for every row of W");
+    require(high.in == 16 && high.out % low.out == 0 && data.size() > 0 && !in_blocks(low.type) &&
+                !in_blocks(high.type),
+            "A [rank, in] and B's columns [rank, 16] in floats do not fit");
+    require(!grows || (int64_t(grows->size()) + 15) / 16 * low.out == high.out,
+            "a number for every row of W");
     step_.adapters().set(given.keep(data)->data(), adapter,
-                         {given.keep(a)->weights, given.keep(b)->data(),
+                         {given.keep(a)->weights, given.keep(b)->weights, factor,
                           grows ? given.keep(*grows)->data() : nullptr});
   }
 

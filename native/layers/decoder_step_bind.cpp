@@ -148,7 +148,7 @@ ALEATOR_BIND(decoder_step) {
            "LayerEmbeddings (models/layers/parts.py).")
       .def("add_per_layer", &BoundDecoderStep::add_per_layer, "part"_a,
            "The last layer adds its part of them, see LayerEmbedding (models/layers/parts.py).")
-      .def("adapt", &BoundDecoderStep::adapt, "data"_a, "adapter"_a, "a"_a, "b"_a.noconvert(),
+      .def("adapt", &BoundDecoderStep::adapt, "data"_a, "adapter"_a, "a"_a, "b"_a, "factor"_a,
            "grows"_a.noconvert().none() = nb::none(),
            "Products with the matrix whose bytes are data get B (scale * (A x)) for tokens with "
            "this adapter: see LowRank (native/layers/adapters.hpp).")

@@ -12,7 +12,7 @@ from aleator import _native
 from aleator.core.threads import pool as thread_pool
 from tests.models.native_parts import decoder_step, weight
 
-E, FF, T, EPS = 48, 80, 5, 1e-5
+E, FF, T, EPS = 48, 90, 5, 1e-5
 RANKS = (3, 17)
 CHOSEN: list[list[tuple[int, float]]] = [[(0, 1.0)], [], [(0, 0.3), (1, -2.0)], [(1, 0.7)], []]
 """The adapters of each token, and their scales."""
@@ -37,11 +37,18 @@ def test_adapted_products_are_the_reference(threads: int, kind: str, grows: bool
     low = []
     for number, rank in enumerate(RANKS):
         a, b, growth = normal(rank, E), normal(FF, rank), normal(FF) if grows else None
-        a = a.astype({"F32": np.float32, "F16": np.float16}[kind])
-        stored = _native.StoredMatrix(a.view(np.uint8).reshape(-1), kind, rank, E, None)
+        type_of = {"F32": np.float32, "F16": np.float16}[kind]
+        a, b, factor = a.astype(type_of), b.astype(type_of), np.float32(2.3)
+        columns = np.zeros((-(-FF // 16), rank, 16), type_of)
+        for row in range(FF):
+            columns[row // 16, :, row % 16] = b[row]
+        stored = [
+            _native.StoredMatrix(each.view(np.uint8).reshape(-1), kind, *sizes, None)
+            for each, sizes in ((a, (rank, E)), (columns, (columns.size // 16, 16)))
+        ]
         data = up.view(np.uint8).reshape(-1)
-        step.adapt(data, number, stored, np.ascontiguousarray(b.T), growth)
-        low.append((a.astype(np.float32), b, growth))
+        step.adapt(data, number, *stored, factor, growth)
+        low.append((a.astype(np.float32), b.astype(np.float32), factor, growth))
     starts = np.cumsum([0, *map(len, CHOSEN)])
     flat = [each for chosen in CHOSEN for each in chosen]
     rows = (
@@ -58,7 +65,8 @@ def test_adapted_products_are_the_reference(threads: int, kind: str, grows: bool
     wide = products(up, taken, bias)
     for t, chosen in enumerate(CHOSEN):
         for number, scale in chosen:
-            a, b, growth = low[number]
-            wide[t] = adapted(wide[t : t + 1], taken[t : t + 1], a, b, scale, growth, bias)[0]
+            a, b, factor, growth = low[number]
+            by = np.float32(scale) * factor
+            wide[t] = adapted(wide[t : t + 1], taken[t : t + 1], a, b, by, growth, bias)[0]
     right = rms_norm(x + products(down, relu_squared(wide)), last, EPS)
     assert made.tobytes() == right.tobytes()

@@ -92,7 +92,8 @@ def test_without_alpha_the_scale_is_1(base: Path, tmp_path: Path) -> None:
 def test_half_precision_is_used_as_it_is_stored(base: Path, tmp_path: Path) -> None:
     pairs = {n: (a.astype(np.float16), b.astype(np.float16)) for n, (a, b) in pairs_of(1).items()}
     decoder = adapted(base, write_adapter(tmp_path / "a.gguf", pairs))  # type: ignore[arg-type]
-    assert {each.a.type for each in decoder.adapters.loaded[0].matrices.values()} == {"F16"}
+    matrices = decoder.adapters.loaded[0].matrices.values()
+    assert {each.type for pair in matrices for each in (pair.a, pair.b)} == {"F16"}
     check_near(logits(decoder, "a"), merged((pairs, ALPHA / RANK)), tmp_path)  # type: ignore[arg-type]
 
 

@@ -307,8 +307,8 @@ def adapted(
         y: the product, its bias included.
         x: activations.
         a: A widened to float32 [rank, in].
-        b: B times alpha / rank, float32 [out, rank].
-        scale: of the adapter.
+        b: B widened to float32 [out, rank].
+        scale: of the adapter, times alpha / rank.
         grows: with DoRA how much each row grows, less 1, [out].
         bias: of the product, [out] or 0.
 

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from aleator.core.errors import FileFormatError, ParameterError, UnsupportedModel
 from aleator.core.records import dataclass
-from aleator.models.adapters import Adapter, AdapterFile, Adapters, Floats, LowRank
+from aleator.models.adapters import Adapter, AdapterFile, Adapters, LowRank
 from aleator.models.files.fields import Fields, read_json
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.files.safetensors import read_file
@@ -26,6 +27,7 @@ ADAPTED = re.compile(r"blk\.\d+\.(?:attn_(?:q|k|v|output)|ffn_(?:gate|up|down))\
 """Matrices that an adapter may change: native code adds to the products of these."""
 LARGEST_ALPHA = 1e6
 _FLOATS = ("F32", "F16", "BF16")
+Words = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 _OF_PEFT = re.compile(
     r"base_model\.model\.(.+)\.(lora_A|lora_B|lora_magnitude_vector)(?:\.weight)?", re.ASCII
 )
@@ -264,24 +266,41 @@ def _low_ranks(
 ) -> Iterator[tuple[str, LowRank]]:
     """What is added to a matrix, or to each of its parts where it is a fused one."""
     rank = part.b.shape[1]
-    b = part.b.floats() * np.float32(part.scale)
-    if not np.isfinite(b).all():
-        raise FileFormatError(path, f"lora_b times {part.scale:g} is not finite", field=tensor)
+    a, b = (
+        each if each.type in _FLOATS else StoredTensor.of(each.floats())
+        for each in (part.a, part.b)
+    )
     if part.magnitude is not None:
-        b = np.concatenate((b, part.magnitude.floats().reshape(-1, 1)), axis=1)
-    parts = separated({tensor: StoredTensor.of(b)}, weights.architecture, weights.config)
-    for name, rows in parts.items():
-        _check_matrix(path, tensor, name, (rows.shape[0], part.a.shape[1]), weights)
-        turned = _in_order(rows.floats(), name, weights, of_peft)
-        a = part.a if part.a.type in _FLOATS else StoredTensor.of(part.a.floats())
-        own, grows = turned[:, :rank], None
+        column = part.magnitude.floats().reshape(-1, 1)
+        b = StoredTensor.of(np.concatenate((b.floats(), column), axis=1))
+    for name, rows in separated({tensor: b}, weights.architecture, weights.config).items():
+        _check_matrix(path, tensor, name, (rows.shape[0], a.shape[1]), weights)
+        turned = _in_order(_words(rows), name, weights, of_peft)
+        grows = None
         if part.magnitude is not None:
-            whole = weights.floats(name) + own @ a.floats()
-            growth = turned[:, rank] / np.sqrt((whole.astype(np.float64) ** 2).sum(1))
-            own, grows = own * growth[:, None], (growth - 1).astype(np.float32)
+            own, sizes = np.split(turned.view(np.float32), [rank], axis=1)
+            whole = weights.floats(name) + np.float32(part.scale) * (own @ a.floats())
+            growth = sizes[:, 0] / np.sqrt((whole.astype(np.float64) ** 2).sum(1))
             if not np.isfinite(growth).all():
                 raise FileFormatError(path, "a row of zeros cannot be normalised", field=name)
-        yield name, LowRank(a, np.ascontiguousarray(own.T, np.float32), grows)
+            grows = (growth - 1).astype(np.float32)
+            turned = (own * growth[:, None]).astype(np.float32).view(np.uint32)
+        yield name, LowRank(a, _columns(turned, rows.type), part.scale, grows)
+
+
+def _words(tensor: StoredTensor) -> Words:
+    """The numbers of a tensor in floats, as their bits."""
+    kind = np.uint32 if tensor.type == "F32" else np.uint16
+    return tensor.data.view(kind).reshape(tensor.shape)
+
+
+def _columns(b: Words, kind: str) -> StoredTensor:
+    """The columns of every sixteen rows of B, as native code reads them; after its last row there are zeros."""
+    out, rank = b.shape
+    rows = np.zeros((-(-out // 16) * 16, rank), b.dtype)
+    rows[:out] = b
+    columns = np.ascontiguousarray(rows.reshape(-1, 16, rank).swapaxes(1, 2))
+    return StoredTensor(kind, (columns.size // 16, 16), columns.reshape(-1).view(np.uint8))
 
 
 def _check_matrix(
@@ -307,7 +326,7 @@ def _check_matrix(
         )
 
 
-def _in_order(rows: Floats, name: str, weights: Weights, of_peft: bool) -> Floats:
+def _in_order(rows: Words, name: str, weights: Weights, of_peft: bool) -> Words:
     """Rows of queries and keys in the order of the model's own file, whose rotation pairs others."""
     files, config = weights.architecture.hugging_face, weights.config
     _, layer, kind, _ = name.split(".")

@@ -30,10 +30,11 @@ MOST, LONGEST_NAME, LARGEST_SCALE = 1024, 200, 1e4
 
 @dataclass(frozen=True)
 class LowRank:
-    """What an adapter adds to W x: B (scale * (A x)), and with DoRA some of W x itself."""
+    """What an adapter adds to W x: B (factor * scale * (A x)), and with DoRA some of W x itself."""
 
     a: StoredTensor  # [rank, n_in], in floats
-    b: Floats  # [rank, n_out]: B's columns, times alpha / rank
+    b: StoredTensor  # of every sixteen rows of B the columns, [n_out / 16 * rank, 16], in floats
+    factor: float  # alpha / rank
     grows: Floats | None = None  # [n_out] of W x, without the bias, that is added too
 
 

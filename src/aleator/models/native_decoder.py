@@ -190,10 +190,9 @@ class NativeStep(Step):
                 step.add_feed_forward(next(feeding))
         for number, adapter in enumerate(decoder.adapters.loaded):
             for name, added in adapter.matrices.items():
-                rank, n_in = added.a.shape
-                a = _native.StoredMatrix(added.a.data, added.a.type, rank, n_in, None)
+                pair = StoredWeight((added.a, None)).matrix, StoredWeight((added.b, None)).matrix
                 data = decoder.weights.stored(name).data
-                step.adapt(data, number, a, added.b, added.grows)
+                step.adapt(data, number, *pair, added.factor, added.grows)
         # Together, and last: what interrupts leaves the step before, or none that is believed.
         self._rows: tuple[Floats, Floats] | None = None
         self._step, self._rows = step, None if states is None else (states.conv[0], states.ssm[0])

@@ -27,7 +27,7 @@ def scales_of(name: str, value: Any) -> dict[int, float]:
 
 
 LORA = Field("lora", scales_of)
-"""llama-server's adapters by their numbers; those that it does not name have scale 0."""
+"""llama-server's adapters by their numbers; those that it does not name have scale 0; []: as if not given."""
 
 
 def by_name(name: str, scales: Mapping[int, float], adapters: Adapters) -> dict[str, float]:
@@ -47,7 +47,7 @@ def choose(body: Body, adapters: Adapters) -> None:
     model, lora = body.own.get("model"), body.own.get("lora")
     if model in adapters.names:
         body.force("model", {"adapters": {model: 1.0}})
-    if lora is not None:
+    if lora:
         body.force("lora", {"adapters": by_name("lora", lora, adapters)})
 
 
