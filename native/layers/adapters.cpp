@@ -63,20 +63,22 @@ void Adapters::lower(int thread, Pool& pool, const Input& x) {
 }
 
 void Adapters::add(int thread, int64_t k, const Weights& w, int64_t begin, int64_t end,
-                   int64_t tokens, float* y) const {
+                   float* y) const {
   if (runs_.empty() || !found_[thread][k]) return;
   const OfMatrix& all = *found_[thread][k];
-  for (int64_t t = 0; t < tokens; t++)
-    for (int64_t e = batch_.starts[t]; e < batch_.starts[t + 1]; e++) {
-      const int64_t adapter = batch_.adapters[e];
-      if (adapter >= int64_t(all.size()) || !all[adapter].a.data) continue;
-      const LowRank& given = all[adapter];
-      float* to = y + t * w.out;
-      for (int64_t i = begin; given.grows && i < end; i++)
-        to[i] += given.grows[i] * (w.bias ? to[i] - w.bias[i] : to[i]);
-      const float* low = &low_[(k * entries_ + e) * rank_];
-      add_low_rank_(given.b, begin, end, low, given.a.out, to);
-    }
+  for (const Run& run : runs_) {  // those of a token in their order
+    if (run.adapter >= int64_t(all.size()) || !all[run.adapter].a.data) continue;
+    const LowRank& given = all[run.adapter];
+    float* to = y + run.token * w.out;
+    for (int64_t t = 0; given.grows && t < run.tokens; t++)
+      for (int64_t i = begin; i < end; i++) {
+        float& each = to[t * w.out + i];
+        each += given.grows[i] * (w.bias ? each - w.bias[i] : each);
+      }
+    add_low_ranks_({&given.b, given.a.out, run.tokens, &low_[(k * entries_ + run.entry) * rank_],
+                    run.step * rank_, to, w.out},
+                   begin, end);
+  }
 }
 
 }  // namespace aleator

@@ -20,10 +20,17 @@ struct LowRank {
   }
 };
 
-// y += B low of a token, in rows [begin, end).
-ALEATOR_KERNEL(void, add_low_rank,
-               (const Weights& b, int64_t begin, int64_t end, const float* low, int64_t rank,
-                float* y))
+// y += B low, of tokens one after the other, [tokens, rank] and [tokens, W.out].
+struct LowRanks {
+  const Weights* b;
+  int64_t rank, tokens;
+  const float* low;
+  int64_t low_stride;
+  float* y;
+  int64_t y_stride;
+};
+// In rows [begin, end) of W.
+ALEATOR_KERNEL(void, add_low_ranks, (const LowRanks& of, int64_t begin, int64_t end))
 
 // Adapters of T tokens; those of token t are starts[t] to starts[t + 1], in the order of their sum.
 struct Adapted {
@@ -46,9 +53,8 @@ class Adapters {
   void begin(int thread) { found_[thread].clear(); }
   void find(int thread, const Weights& w);
   void lower(int thread, Pool& pool, const Input& x);
-  // Adds to rows [begin, end) of the product that was found as number k: y [tokens, W.out].
-  void add(int thread, int64_t k, const Weights& w, int64_t begin, int64_t end, int64_t tokens,
-           float* y) const;
+  // Adds to rows [begin, end) of the product that was found as number k: y [T, W.out].
+  void add(int thread, int64_t k, const Weights& w, int64_t begin, int64_t end, float* y) const;
 
  private:
   using OfMatrix = std::vector<LowRank>;  // by adapter

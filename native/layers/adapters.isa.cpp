@@ -4,24 +4,69 @@
 
 namespace aleator::ALEATOR_ISA {
 
-void add_low_rank(const Weights& b, int64_t begin, int64_t end, const float* low, int64_t rank,
-                  float* y) {
-  with_floats(b.type, [&](auto read) {
-    using Read = decltype(read);
-    for (int64_t at = begin / 16 * 16; at < end; at += 16) {
-      const int64_t first = at < begin ? begin : at, last = at + 16 < end ? at + 16 : end;
-      float some[16] = {};
-      if (last - first < 16) std::memcpy(some + (first - at), y + first, size_t(last - first) * 4);
-      v16 sum = last - first < 16 ? load16(some) : load16(y + at);
-      const uint8_t* columns = b.data + at / 16 * rank * b.row_bytes;
-      for (int64_t j = 0; j < rank; j++)
-        sum = fused(load16_as<Read>(columns + j * b.row_bytes, 0), splat16(low[j]), sum);
-      if (last - first == 16) {
-        store16(y + at, sum);
-      } else {
-        store16(some, sum);
-        std::memcpy(y + first, some + (first - at), size_t(last - first) * 4);
+// Sums of K blocks of sixteen rows for T tokens: as many as hide the time that one takes.
+template <class Read, int K, int T>
+static inline __attribute__((always_inline)) void add_blocks(const LowRanks& of, int64_t at,
+                                                             int64_t begin, int64_t end,
+                                                             int64_t token, int64_t ahead) {
+  const int64_t rank = of.rank, bytes = of.b->row_bytes;
+  const uint8_t* columns = of.b->data + at / 16 * rank * bytes;
+  const float* low = of.low + token * of.low_stride;
+  float* y = of.y + token * of.y_stride;
+  v16 sums[T][K];
+  const auto each = [&](auto&& f) __attribute__((always_inline)) {
+#pragma GCC unroll 4
+    for (int t = 0; t < T; t++)
+#pragma GCC unroll 4
+      for (int k = 0; k < K; k++) {
+        const int64_t from = at + 16 * k, first = from < begin ? begin : from;
+        f(y + t * of.y_stride + first, first - from, (from + 16 < end ? from + 16 : end) - first,
+          sums[t][k]);
       }
+  };
+  each([](const float* p, int64_t lane, int64_t n, v16& sum) __attribute__((always_inline)) {
+    if (n == 16) return void(sum = load16(p));
+    float some[16] = {};
+    std::memcpy(some + lane, p, size_t(n) * 4);
+    sum = load16(some);
+  });
+  for (int64_t j = 0; j < rank; j++) {
+    v16 column[K];
+#pragma GCC unroll 4
+    for (int k = 0; k < K; k++) {
+      const uint8_t* row = columns + (k * rank + j) * bytes;
+      if (ahead) __builtin_prefetch(row + ahead, 0, 2);
+      column[k] = load16_as<Read>(row, 0);
+    }
+#pragma GCC unroll 4
+    for (int t = 0; t < T; t++) {
+      const v16 by = splat16(low[t * of.low_stride + j]);
+#pragma GCC unroll 4
+      for (int k = 0; k < K; k++) sums[t][k] = fused(column[k], by, sums[t][k]);
+    }
+  }
+  each([](float* p, int64_t lane, int64_t n, const v16& sum) __attribute__((always_inline)) {
+    if (n == 16) return store16(p, sum);
+    float some[16];
+    store16(some, sum);
+    std::memcpy(p, some + lane, size_t(n) * 4);
+  });
+}
+
+void add_low_ranks(const LowRanks& of, int64_t begin, int64_t end) {
+  // What the next piece will read mostly lies behind this one's: by then it is near.
+  const int64_t ahead = (end - begin + 15) / 16 * of.rank * of.b->row_bytes;
+  with_floats(of.b->type, [&](auto read) {
+    using Read = decltype(read);
+    int64_t token = 0, at = begin / 16 * 16;
+    for (; token + 4 <= of.tokens; token += 4)
+      for (at = begin / 16 * 16; at < end; at += 16)
+        add_blocks<Read, 1, 4>(of, at, begin, end, token, 0);
+    for (; token < of.tokens; token++) {
+      for (at = begin / 16 * 16; at + 48 < end; at += 64)
+        add_blocks<Read, 4, 1>(of, at, begin, end, token, token ? 0 : ahead);
+      for (; at < end; at += 16)
+        add_blocks<Read, 1, 1>(of, at, begin, end, token, token ? 0 : ahead);
     }
   });
 }

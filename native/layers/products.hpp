@@ -72,7 +72,7 @@ class Products {
   void product(int thread, int64_t k, const Weights& w, int64_t begin, int64_t end, const Input& x,
                float* out) const {
     product_rows(w, begin, end, x, out, w.out);
-    adapters_.add(thread, k, w, begin, end, x.tokens, out);
+    adapters_.add(thread, k, w, begin, end, out);
   }
   // The running sum += scale * (W input), or += W input normalised.
   void add(int thread, const Weights& w, const Input& input, float scale = 1);

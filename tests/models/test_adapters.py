@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from aleator.core.errors import FileFormatError, InvalidBatch, ParameterError, UnsupportedModel
 from aleator.generate import Batch, Context
+from aleator.models import adapter_files as adapter_files_module
 from aleator.models import build_decoder, open_weights
 from aleator.models.adapter_files import load_adapters
 from aleator.models.adapters import Adapters, adapter_files, chosen_adapters, key_of, read_words
@@ -95,6 +96,25 @@ def test_half_precision_is_used_as_it_is_stored(base: Path, tmp_path: Path) -> N
     matrices = decoder.adapters.loaded[0].matrices.values()
     assert {each.type for pair in matrices for each in (pair.a, pair.b)} == {"F16"}
     check_near(logits(decoder, "a"), merged((pairs, ALPHA / RANK)), tmp_path)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["BF16", "F16"])
+def test_numbers_that_need_half_the_bytes(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    def shorter(x: Rows) -> Rows:
+        if kind == "F16":
+            return x.astype(np.float16).astype(np.float32)
+        return (x.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+
+    pairs = {name: (shorter(a), shorter(b)) for name, (a, b) in pairs_of(1).items()}
+    file = write_adapter(tmp_path / "a.gguf", pairs)
+    decoder = adapted(base, file)
+    assert {each.b.type for each in decoder.adapters.loaded[0].matrices.values()} == {kind}
+    monkeypatch.setattr(adapter_files_module, "_narrowed", lambda tensor: tensor)
+    whole = adapted(base, file)
+    assert {each.b.type for each in whole.adapters.loaded[0].matrices.values()} == {"F32"}
+    assert (logits(decoder, "a") == logits(whole, "a")).all()
 
 
 def test_fused_projections(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,8 @@ from aleator.models.fingerprint import fingerprint
 from aleator.models.weights import Weights, separated
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
-ADAPTED = re.compile(r"blk\.\d+\.(?:attn_(?:q|k|v|output)|ffn_(?:gate|up|down))\.weight", re.ASCII)
+_KINDS = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
+ADAPTED = re.compile(rf"blk\.\d+\.(?:{'|'.join(_KINDS)})\.weight", re.ASCII)
 """Matrices that an adapter may change: native code adds to the products of these."""
 LARGEST_ALPHA = 1e6
 _FLOATS = ("F32", "F16", "BF16")
@@ -109,8 +111,55 @@ def _load(name: str, path: Path, weights: Weights) -> Adapter:
         for kind, tensor in (("a", part.a), ("b", part.b), ("m", part.magnitude))
         if tensor is not None
     ]
+    matrices = _side_by_side(matrices)
     fixed = any(each.grows is not None for each in matrices.values())
     return Adapter(name, str(path), fingerprint(numbers), matrices, about, fixed)
+
+
+def _side_by_side(matrices: Mapping[str, LowRank]) -> dict[str, LowRank]:
+    """The matrices with their numbers in memory in the order of a step: each asks for those of the next."""
+
+    def turn(name: str) -> tuple[int, int]:
+        _, layer, kind, _ = name.split(".")
+        return int(layer), _KINDS.index(kind)
+
+    names = sorted(matrices, key=turn)
+    packed = [_packed([getattr(matrices[name], side) for name in names]) for side in ("a", "b")]
+    return {
+        name: replace(matrices[name], a=a, b=b) for name, a, b in zip(names, *packed, strict=True)
+    }
+
+
+def _narrowed(tensor: StoredTensor) -> StoredTensor:
+    """Numbers in F32 as BF16 or F16 where these have them all: half the bytes, and the same bits."""
+    if tensor.type != "F32":
+        return tensor
+    words = _words(tensor)
+    if not (words & 0xFFFF).any():
+        halves, kind = (words >> 16).astype(np.uint16), "BF16"
+    else:
+        values = words.view(np.float32)
+        with np.errstate(over="ignore"):
+            near = values.astype(np.float16)
+        if (near != values).any():
+            return tensor
+        halves, kind = near.view(np.uint16), "F16"
+    return StoredTensor(kind, tensor.shape, halves.reshape(-1).view(np.uint8))
+
+
+def _packed(tensors: Sequence[StoredTensor]) -> list[StoredTensor]:
+    """Copies of tensors one after the other, each at the beginning of a cache line."""
+    tensors = [_narrowed(each) for each in tensors]
+    line, made = 64, []
+    sizes = [-(-each.data.size // line) * line for each in tensors]
+    room = np.zeros(sum(sizes) + line, np.uint8)
+    at = -room.ctypes.data % line
+    for each, size in zip(tensors, sizes, strict=True):
+        part = room[at : at + each.data.size]
+        part[:] = each.data
+        made.append(StoredTensor(each.type, each.shape, part))
+        at += size
+    return made
 
 
 def _read_gguf(gguf: GGUFFile, weights: Weights) -> dict[str, _Part]:
