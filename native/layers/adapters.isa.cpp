@@ -4,6 +4,28 @@
 
 namespace aleator::ALEATOR_ISA {
 
+// n numbers at p, which are lanes `lane` to `lane` + n of sixteen.
+static inline v16 load_within16(const float* p, int64_t lane, int64_t n) {
+#if defined(ALEATOR_ISA_v4)
+  return {_mm512_maskz_loadu_ps(__mmask16(((1u << n) - 1) << lane), p - lane)};
+#else
+  if (n == 16) return load16(p);
+  float some[16] = {};
+  std::memcpy(some + lane, p, size_t(n) * 4);
+  return load16(some);
+#endif
+}
+static inline void store_within16(float* p, int64_t lane, int64_t n, v16 v) {
+#if defined(ALEATOR_ISA_v4)
+  _mm512_mask_storeu_ps(p - lane, __mmask16(((1u << n) - 1) << lane), v.part[0]);
+#else
+  if (n == 16) return store16(p, v);
+  float some[16];
+  store16(some, v);
+  std::memcpy(p, some + lane, size_t(n) * 4);
+#endif
+}
+
 // Sums of K blocks of sixteen rows for T tokens: as many as hide the time that one takes.
 template <class Read, int K, int T>
 static inline __attribute__((always_inline)) void add_blocks(const LowRanks& of, int64_t at,
@@ -24,12 +46,8 @@ static inline __attribute__((always_inline)) void add_blocks(const LowRanks& of,
           sums[t][k]);
       }
   };
-  each([](const float* p, int64_t lane, int64_t n, v16& sum) __attribute__((always_inline)) {
-    if (n == 16) return void(sum = load16(p));
-    float some[16] = {};
-    std::memcpy(some + lane, p, size_t(n) * 4);
-    sum = load16(some);
-  });
+  each([](const float* p, int64_t lane, int64_t n, v16& sum)
+           __attribute__((always_inline)) { sum = load_within16(p, lane, n); });
   for (int64_t j = 0; j < rank; j++) {
     v16 column[K];
 #pragma GCC unroll 4
@@ -45,12 +63,8 @@ static inline __attribute__((always_inline)) void add_blocks(const LowRanks& of,
       for (int k = 0; k < K; k++) sums[t][k] = fused(column[k], by, sums[t][k]);
     }
   }
-  each([](float* p, int64_t lane, int64_t n, const v16& sum) __attribute__((always_inline)) {
-    if (n == 16) return store16(p, sum);
-    float some[16];
-    store16(some, sum);
-    std::memcpy(p, some + lane, size_t(n) * 4);
-  });
+  each([](float* p, int64_t lane, int64_t n, const v16& sum)
+           __attribute__((always_inline)) { store_within16(p, lane, n, sum); });
 }
 
 void add_low_ranks(const LowRanks& of, int64_t begin, int64_t end) {
