@@ -78,7 +78,7 @@ def test_the_prompt_cache_is_kept_apart(
 def test_requests_of_an_engine_have_the_bits_that_they_have_alone(
     adapted: aleator.LanguageModel, files: dict[str, Path]
 ) -> None:
-    more = {"max_tokens": 12, "logprobs": 2, "seed": 1}
+    more: dict[str, Any] = {"max_tokens": 12, "logprobs": 2, "seed": 1}
     fresh = aleator.load(adapters=files, n_threads=1, prompt_cache=False)
     with adapted.engine(n_seq_max=5) as engine:
         made = [engine.submit(PROMPT, adapters=each, **more) for each in CHOICES * 2]
@@ -91,7 +91,7 @@ def test_requests_of_an_engine_have_the_bits_that_they_have_alone(
 def test_beams_and_negative_prompts_have_them_too(
     adapted: aleator.LanguageModel, model: aleator.LanguageModel
 ) -> None:
-    more = {"num_beams": 3, "max_tokens": 6}
+    more: dict[str, Any] = {"num_beams": 3, "max_tokens": 6}
     plain = adapted.beams(PROMPT, **more)[0]
     assert plain.logprob == model.beams(PROMPT, **more)[0].logprob
     best = adapted.beams(PROMPT, adapters="old", **more)[0]
@@ -101,7 +101,7 @@ def test_beams_and_negative_prompts_have_them_too(
         search.wait()
         found = search.beams[0]
     assert (found.logprob, found.tokens) == (best.logprob, best.tokens)
-    guided = {"negative_prompt": "HAMLET:", "guidance_scale": 1.5}
+    guided: dict[str, Any] = {"negative_prompt": "HAMLET:", "guidance_scale": 1.5}
     assert text(adapted, "old", **guided) != text(adapted, {}, **guided)
 
 
@@ -167,12 +167,13 @@ def test_guesses_change_nothing(adapted: aleator.LanguageModel) -> None:
 
 
 def test_bad_choices(adapted: aleator.LanguageModel, files: dict[str, Path]) -> None:
-    for chosen, words in (
+    bad: list[tuple[Any, str]] = [
         ("other", "no adapter 'other'.*old, new"),
         ({"old": float("nan")}, "scale"),
         ({"old": 1e9}, "scale"),
         (5, "adapters=5"),
-    ):
+    ]
+    for chosen, words in bad:
         with pytest.raises(ParameterError, match=words):
             adapted.generate(PROMPT, adapters=chosen)
     with pytest.raises(ParameterError, match="no such file"):

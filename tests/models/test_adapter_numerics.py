@@ -42,12 +42,11 @@ def test_adapted_products_are_the_reference(threads: int, kind: str, grows: bool
         columns = np.zeros((-(-FF // 16), rank, 16), type_of)
         for row in range(FF):
             columns[row // 16, :, row % 16] = b[row]
-        stored = [
-            _native.StoredMatrix(each.view(np.uint8).reshape(-1), kind, *sizes, None)
-            for each, sizes in ((a, (rank, E)), (columns, (columns.size // 16, 16)))
-        ]
+        matrix = _native.StoredMatrix
+        low_a = matrix(a.view(np.uint8).reshape(-1), kind, rank, E, None)
+        low_b = matrix(columns.view(np.uint8).reshape(-1), kind, columns.size // 16, 16, None)
         data = up.view(np.uint8).reshape(-1)
-        step.adapt(data, number, *stored, factor, growth)
+        step.adapt(data, number, low_a, low_b, float(factor), growth)
         low.append((a.astype(np.float32), b.astype(np.float32), factor, growth))
     starts = np.cumsum([0, *map(len, CHOSEN)])
     flat = [each for chosen in CHOSEN for each in chosen]
@@ -66,7 +65,7 @@ def test_adapted_products_are_the_reference(threads: int, kind: str, grows: bool
     for t, chosen in enumerate(CHOSEN):
         for number, scale in chosen:
             a, b, factor, growth = low[number]
-            by = np.float32(scale) * factor
+            by = float(np.float32(scale) * factor)
             wide[t] = adapted(wide[t : t + 1], taken[t : t + 1], a, b, by, growth, bias)[0]
     right = rms_norm(x + products(down, relu_squared(wide)), last, EPS)
     assert made.tobytes() == right.tobytes()

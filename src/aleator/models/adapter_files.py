@@ -339,8 +339,9 @@ def _low_ranks(
 
 def _words(tensor: StoredTensor) -> Words:
     """The numbers of a tensor in floats, as their bits."""
-    kind = np.uint32 if tensor.type == "F32" else np.uint16
-    return tensor.data.view(kind).reshape(tensor.shape)
+    wide = tensor.type == "F32"
+    words: Words = tensor.data.view(np.uint32) if wide else tensor.data.view(np.uint16)
+    return words.reshape(tensor.shape)
 
 
 def _columns(b: Words, kind: str) -> StoredTensor:
@@ -383,5 +384,7 @@ def _in_order(rows: Words, name: str, weights: Weights, of_peft: bool) -> Words:
     if same or of_peft == (weights.kind == "safetensors") or kind not in ("attn_q", "attn_k"):
         return rows
     heads = (config.n_heads if kind == "attn_q" else config.n_kv_heads)[int(layer)]
-    pairs = rows.reshape(heads, *((2, -1) if of_peft else (-1, 2)), rows.shape[1])
-    return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(rows.shape)
+    made = np.empty_like(rows)
+    pairs = rows.reshape(heads, *((2, -1) if of_peft else (-1, 2)), rows.shape[1]).swapaxes(1, 2)
+    made.reshape(pairs.shape)[:] = pairs
+    return made

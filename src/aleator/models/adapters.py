@@ -168,7 +168,8 @@ def adapter_files(value: Any) -> tuple[AdapterFile, ...]:
             (name, *file) if isinstance(file, tuple | list) else (name, file, 0.0)
             for name, file in value.items()
         ]
-    given = [tuple(each) for each in value] if isinstance(value, Iterable) else [()]
+    items = value if isinstance(value, Iterable) else [value]
+    given = [tuple(each) if isinstance(each, tuple | list) else () for each in items]
     made: dict[str, AdapterFile] = {}
     for each in given:
         if len(each) != 3 or not isinstance(each[1], str | os.PathLike):

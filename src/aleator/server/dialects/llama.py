@@ -233,7 +233,8 @@ async def respond(
             if each.id_slot >= 0:
                 tokens, n = each.generation.request.tokens, each.n_predicted
                 text = [*tokens, *writing_of(each.generation).completion.tokens[:n]]
-                slots.ended(each.id_slot, namespace, text, each.generation.request)
+                adapters = each.generation.request.options.adapters
+                slots.ended(each.id_slot, namespace, text, len(tokens), adapters)
 
     readings = list(made)
     headers = {"x-aleator-seed": str(made[0].generation.seed)}

@@ -25,7 +25,6 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from aleator.core.errors import FileFormatError, Incompatible, ParameterError, SessionInUse
-from aleator.generate.completion import Request as TextRequest
 from aleator.generate.context import Context
 from aleator.generate.session import (
     Rows,
@@ -36,7 +35,7 @@ from aleator.generate.session import (
     write_session,
 )
 from aleator.generate.session_file import SessionFile
-from aleator.models.adapters import key_of
+from aleator.models.adapters import Chosen, key_of
 from aleator.server.adapters import numbered
 from aleator.server.auth import own_namespace, place_of
 from aleator.server.bodies import body_of, in_thread
@@ -144,11 +143,15 @@ class Slots:
             self._under_way.remove(request)
 
     def ended(
-        self, number: int, namespace: str, tokens: Sequence[int], request: TextRequest
+        self,
+        number: int,
+        namespace: str,
+        tokens: Sequence[int],
+        n_prompt: int,
+        adapters: Chosen | None = None,
     ) -> None:
         """Note the text of a request that named a slot, the prompt first."""
-        adapters = request.options.adapters or ()
-        text = Session(tuple(tokens), len(request.tokens), adapters=adapters)
+        text = Session(tuple(tokens), n_prompt, adapters=adapters or ())
         self._remember(number, namespace, text)
 
     def _remember(self, number: int, namespace: str, text: Session) -> None:

@@ -192,7 +192,7 @@ async def chat_completions(request: Request) -> Response:
         for made in answer.generations if slot >= 0 else ():
             tokens = made.request.tokens
             text = [*tokens, *writing_of(made).completion.tokens]
-            slots.ended(slot, caller, text, made.request)
+            slots.ended(slot, caller, text, len(tokens), made.request.options.adapters)
 
     def gone() -> None:
         answer.cancel()
