@@ -212,13 +212,15 @@ class Work:
         """What makes the answer of a line, and what writes the response once it is made."""
         from aleator.cli import batch_bodies
 
-        model = str(line.body.get("model", self._model.weights.path.name))
-        adapter = {"adapters": model} if model in self._model.decoder.adapters.names else {}
+        named = line.body.get("model", self._model.weights.path.name)
+        adapter = {"adapters": named} if named in self._model.decoder.adapters.names else {}
         if line.url == CHAT:
             asked = {**adapter, **batch_bodies.chat_arguments(line.body)}
+            model = str(named)
             answer = self._model.chat(engine=engine, **{**self._defaults_for(asked), **asked})
             return answer.generation, lambda: batch_bodies.chat_response(answer, line.name, model)
         asked = {**adapter, **batch_bodies.completion_arguments(line.body)}
+        model = str(named)
         made = engine.submit(**{**self._defaults_for(asked), **asked})
         return made, lambda: batch_bodies.completion_response(made, line.name, model)
 
