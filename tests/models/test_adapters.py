@@ -284,6 +284,7 @@ DAMAGED: list[tuple[dict[str, Any], str, type[Exception], str]] = [
     ({}, "embedding", UnsupportedModel, r"'token_embd.weight'"),
     ({}, "other", UnsupportedModel, r"'blk.0.attn_q.weight' is no part of LoRA"),
     ({}, "nothing", FileFormatError, "no tensors"),
+    ({}, "wide", UnsupportedModel, "has rank 5000, and at most 4096"),
 ]
 
 
@@ -300,6 +301,9 @@ def test_bad_files_are_refused(
             pairs["blk.0.attn_q.weight"] = a, b[:, :-1]
         case "shape":
             pairs["blk.0.attn_q.weight"] = np.ones((RANK, 40), np.float32), b
+        case "wide":
+            wide = np.ones((5000, 32), np.float32)
+            pairs["blk.0.attn_q.weight"] = wide, np.ascontiguousarray(wide.T)
         case "layer":
             pairs["blk.7.attn_q.weight"] = a, b
         case "norm":

@@ -27,7 +27,7 @@ CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
 _KINDS = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
 ADAPTED = re.compile(rf"blk\.\d+\.(?:{'|'.join(_KINDS)})\.weight", re.ASCII)
 """Matrices that an adapter may change: native code adds to the products of these."""
-LARGEST_ALPHA = 1e6
+LARGEST_ALPHA, LARGEST_RANK = 1e6, 4096
 _FLOATS = ("F32", "F16", "BF16")
 Words = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 _OF_PEFT = re.compile(
@@ -305,6 +305,10 @@ def _paired(
         if not fits or (m is not None and m.n_elements != b.shape[0]):
             raise FileFormatError(
                 path, f"lora_a {list(a.shape)} and lora_b {list(b.shape)} do not fit", field=name
+            )
+        if a.shape[0] > LARGEST_RANK:
+            raise UnsupportedModel(
+                f"{path}: {name!r} has rank {a.shape[0]}, and at most {LARGEST_RANK} is applied: {_CONVERT}"
             )
         made[name] = _Part(a, b, scale(name, a.shape[0]), m)
     return made
