@@ -44,7 +44,7 @@ NOT_RUN = (
 )
 """What blocks of ```py have, that need a running server, a network or a GPU."""
 
-REFUSED = ("--lora", "-cnv")
+REFUSED = ("--lora-init-without-apply", "-cnv")
 """Parts of commands that are shown for their errors."""
 
 

@@ -14,6 +14,7 @@ from aleator.cli import COMMANDS
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 EXECUTED = (
+    "adapters",
     "beams",
     "chain-state",
     "chat",

@@ -92,6 +92,7 @@ struct MicroBatch {
   int64_t n_groups = 1;
   Seen groups[most_groups];
   Runs runs;  // of decoders with recurrent layers
+  Adapted adapted;
 };
 
 class DecoderStep {
@@ -117,6 +118,7 @@ class DecoderStep {
   void add_per_layer(const LayerEmbedding& part) {
     layers_.back().embedding = added(embeddings_, part);
   }
+  Adapters& adapters() { return products_.adapters(); }
   // The caller has checked every index.  Calls from several threads take turns.
   void run(Pool& pool, const MicroBatch& batch, Watch* watch = nullptr);
 

@@ -1,4 +1,6 @@
 // Python's DecoderStep: every size and index is checked here, and the memory kept alive.
+#include <nanobind/stl/tuple.h>
+
 #include "layers/cache_memory.hpp"
 #include "layers/decoder_step.hpp"
 #include "layers/given.hpp"
@@ -52,6 +54,21 @@ static Runs checked_runs(const Indices& starts, const Indices& sources, const In
     require(stores(i) >= -1 && stores(i) < n_rows, "row ", stores(i));
   }
   return {runs, starts.data(), sources.data(), order.data(), stores.data()};
+}
+
+using GivenAdapted = std::tuple<Indices, Numbers, Floats>;  // starts, adapters, scales
+
+// starts [tokens + 1], adapters and scales: see Adapted.
+static Adapted checked_adapted(const GivenAdapted& given, int64_t tokens, int64_t n_adapters) {
+  const auto& [starts, adapters, scales] = given;
+  const int64_t n = int64_t(adapters.size());
+  require(int64_t(starts.size()) == tokens + 1 && starts(0) == 0 && starts(tokens) == n &&
+              int64_t(scales.size()) == n,
+          "adapters do not match the tokens");
+  for (int64_t i = 0; i < tokens; i++) require(starts(i) <= starts(i + 1), "starts descend");
+  for (int64_t i = 0; i < n; i++)
+    require(adapters(i) >= 0 && adapters(i) < n_adapters, "adapter ", adapters(i));
+  return {starts.data(), adapters.data(), scales.data()};
 }
 
 class BoundDecoderStep {
@@ -147,12 +164,28 @@ class BoundDecoderStep {
                          given.needed("norm", e, at + "post_norm.weight"), n_layers_ - 1});
   }
 
+  // W: the matrix whose bytes are `data`; the others: see LowRank.
+  void adapt(Bytes data, int64_t adapter, const StoredMatrix& a, const StoredMatrix& b,
+             float factor, std::optional<Floats> grows) {
+    const Given given({}, kept_);
+    const Weights &low = a.weights, &high = b.weights;
+    require(adapter >= 0 && adapter < 1 << 16, "adapter ", adapter);
+    require(high.in == 16 && high.out % low.out == 0 && data.size() > 0 && !in_blocks(low.type) &&
+                !in_blocks(high.type),
+            "A [rank, in] and B's columns [rank, 16] in floats do not fit");
+    require(!grows || (int64_t(grows->size()) + 15) / 16 * low.out == high.out,
+            "a number for every row of W");
+    step_.adapters().set(given.keep(data)->data(), adapter,
+                         {given.keep(a)->weights, given.keep(b)->weights, factor,
+                          grows ? given.keep(*grows)->data() : nullptr});
+  }
+
   void run(Pool& pool, std::optional<Indices> ids, std::optional<Matrix> embeddings,
            Numbers positions, Indices cells, Numbers seen, Indices list_start, Numbers seen_list,
            Indices seen_count, std::optional<Numbers> seen_deltas, Indices out_rows,
            Array<float, 2> logits, std::optional<nb::tuple> window,
            std::optional<nb::tuple> recurrent, std::optional<Numbers> seen_positions,
-           std::optional<Floats> query_scales) {
+           std::optional<Floats> query_scales, std::optional<GivenAdapted> adapted) {
     const int64_t tokens = int64_t(positions.size());
     require(n_layers_ > 0 && tokens > 0, "no layers or no tokens");
     MicroBatch b =
@@ -195,6 +228,7 @@ class BoundDecoderStep {
       b.runs = checked_runs(states[0], states[1], states[2], states[3], b.tokens, n_rows_);
     }
     b.positions = positions.data();
+    if (adapted) b.adapted = checked_adapted(*adapted, b.tokens, step_.adapters().size());
     interruptibly([&](Watch& watch) { step_.run(pool, b, &watch); });
   }
 
@@ -413,13 +447,19 @@ ALEATOR_BIND(decoder_step) {
            "LayerEmbeddings (models/layers/parts.py).")
       .def("add_per_layer", &BoundDecoderStep::add_per_layer, "part"_a,
            "The last layer adds its part of them, see LayerEmbedding (models/layers/parts.py).")
+      .def("adapt", &BoundDecoderStep::adapt, "data"_a, "adapter"_a, "a"_a, "b"_a, "factor"_a,
+           "grows"_a.noconvert().none() = nb::none(),
+           "Products with the matrix whose bytes are data get B (scale * (A x)) for tokens with "
+           "this adapter: see LowRank (native/layers/adapters.hpp).")
       .def("run", &BoundDecoderStep::run, "pool"_a, "ids"_a.none(), "embeddings"_a.none(),
            "positions"_a, "cells"_a, "seen"_a, "list_start"_a, "seen_list"_a, "seen_count"_a,
            "seen_deltas"_a.none(), "out_rows"_a, "logits"_a.noconvert(),
            "window"_a.none() = nb::none(), "recurrent"_a.none() = nb::none(),
            "seen_positions"_a.none() = nb::none(), "query_scales"_a.none() = nb::none(),
+           "adapted"_a.none() = nb::none(),
            "T tokens: see MicroBatch (native/layers/decoder_step.hpp), Seen (attention_step.hpp) "
-           "and Runs (state_kernels.hpp). ids int64, or embeddings and all other numbers float32; "
+           "and Runs (state_kernels.hpp). adapted: starts, adapters and scales of Adapted "
+           "(adapters.hpp). ids int64, or embeddings and all other numbers float32; "
            "positions, lists of cells, seen_list and seen_deltas int32; the rest int64. window: "
            "for window layers cells to seen_deltas, seen_first, and seen_sinks or None. "
            "recurrent: starts, sources, order and stores. ValueError, with nothing changed, for "

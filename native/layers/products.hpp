@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <vector>
 
+#include "layers/adapters.hpp"
 #include "layers/input_squares.hpp"
 #include "threads/pool.hpp"
 
@@ -30,6 +31,7 @@ class Products {
   // Makes room for `tokens` rows of n_embd.
   void prepare(Pool& pool, int64_t tokens, int64_t n_embd, Norm norm = Norm::rms);
   Pool& pool() { return *pool_; }
+  Adapters& adapters() { return adapters_; }
   float* x(int64_t token) { return &x_[token * n_embd_]; }
 
   // The rest is called by every thread of the pool.
@@ -50,6 +52,19 @@ class Products {
   void run(int thread, const Input& x, std::initializer_list<Product> list) {
     run(thread, x, list, nothing_after);
   }
+  // What adapters take of the input of these products, before their rows are computed.
+  void lower(int thread, const Input& x, std::initializer_list<Product> list) {
+    if (!adapters_.any()) return;
+    adapters_.begin(thread);
+    for (const Product& p : list) adapters_.find(thread, *p.weights);
+    adapters_.lower(thread, *pool_, x);
+  }
+  // Rows [begin, end) of product k, with its adapters.
+  void product(int thread, int64_t k, const Weights& w, int64_t begin, int64_t end, const Input& x,
+               float* out) const {
+    product_rows(w, begin, end, x, out, w.out);
+    adapters_.add(thread, k, w, begin, end, out);
+  }
   // The running sum += scale * W x, or += W x normalised if there is a norm: of rows x of floats
   // [tokens, W.in].  A barrier follows.
   void add_rows(int thread, const Weights& w, const float* x, int64_t tokens, float scale,
@@ -63,6 +78,7 @@ class Products {
   static void nothing_after(int64_t, int64_t, int64_t) {}
   template <class F>
   void multiply(int thread, const Input& x, std::initializer_list<Product> list, F&& after) {
+    lower(thread, x, list);
     int64_t n = 0;
     for (const Product& p : list) n += units(*p.weights, x.tokens);
     pool_->split(thread, n, [&](int64_t unit) {
@@ -71,13 +87,14 @@ class Products {
       const Weights& w = *p->weights;
       const int64_t rows = rows_per_unit(w, x.tokens), begin = unit * rows;
       const int64_t end = begin + rows < w.out ? begin + rows : w.out;
-      product_rows(w, begin, end, x, p->out, w.out);
+      product(thread, p - list.begin(), w, begin, end, x, p->out);
       after(p - list.begin(), begin, end);
     });
   }
 
   Pool* pool_ = nullptr;
   Norm norm_ = Norm::rms;
+  Adapters adapters_;
   int64_t tokens_ = 0, n_embd_ = 0;
   std::vector<float> x_, sum_, apart_;
   // Of few tokens each thread makes the forms for itself: less work than waiting for another.

@@ -366,6 +366,10 @@ class GenerateKeywords(SamplingKeywords, total=False):
     spec_draft_n_max: int
     """Tokens guessed at once at most; fewer where fewer pay (1 to 64; default: 16)."""
 
+    adapters: Mapping[str, float] | str | None
+    """Adapters that the model was loaded with and their scales, {'name': 0.5}, or one name; {}:
+    none (docs/adapters.md) (default: what the model was loaded with)."""
+
     namespace: str
     """Of the prompt cache: prompts share what was computed only within one (default: none)."""
 
@@ -482,6 +486,10 @@ class BatchKeywords(TypedDict, total=False):
 
     spec_draft_n_max: int | Sequence[int]
     """Tokens guessed at once at most; fewer where fewer pay (1 to 64; default: 16)."""
+
+    adapters: Mapping[str, float] | str | None
+    """Adapters that the model was loaded with and their scales, {'name': 0.5}, or one name; {}:
+    none (docs/adapters.md) (default: what the model was loaded with)."""
 
     namespace: str | Sequence[str]
     """Of the prompt cache: prompts share what was computed only within one (default: none)."""
@@ -754,6 +762,10 @@ class BeamKeywords(SamplingKeywords, total=False):
     shown_tokens: Iterable[int]
     """Control tokens whose names are part of the text, where others are left out (default: none)."""
 
+    adapters: Mapping[str, float] | str | None
+    """Adapters that the model was loaded with and their scales, {'name': 0.5}, or one name; {}:
+    none (docs/adapters.md) (default: what the model was loaded with)."""
+
     namespace: str
     """Of the prompt cache: prompts share what was computed only within one (default: none)."""
 
@@ -909,6 +921,11 @@ class LoadKeywords(TypedDict, total=False):
 
     tensor_split: str | None
     """Refused: device_map names layers (default: none)."""
+
+    adapters: Mapping[str, str | PathLike[str] | tuple[str | PathLike[str], float]]
+    """LoRA adapters by their names, {name: file}, which texts choose; with (file, scale) in place
+    of file, and on the command line, one holds for all texts that choose none (docs/adapters.md)
+    (default: none)."""
 
     model_draft: str | None
     """A smaller model with the same vocabulary, which guesses for spec_type='draft' (default:

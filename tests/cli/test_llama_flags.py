@@ -58,7 +58,7 @@ def test_what_is_so_anyway_changes_nothing(aleator: Command, words: list[str]) -
         (["-cnv"], "aleator chat holds a conversation"),
         (["--color", "on"], "without colours"),
         (["--simple-io=1"], "takes no value"),
-        (["--lora", "x.gguf"], "merge the adapter"),
+        (["--lora-init-without-apply"], "--lora FILE:0"),
         (["--numa", "distribute"], "numactl"),
         (["--rope-freq-base", "1e6"], "the model file"),
         (["-mu", "http://x"], "-hf ORG/NAME"),

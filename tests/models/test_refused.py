@@ -17,7 +17,7 @@ from tests.models.builders import model_json, model_metadata, write_gguf
 @pytest.mark.parametrize(
     ("architecture", "fields", "words"),
     [
-        ("llama", {"general.type": "adapter"}, "LoRA.*llama-export-lora"),
+        ("llama", {"general.type": "adapter"}, "load the model that it is for.*--lora"),
         ("clip", {"general.type": "mmproj"}, "pictures.*no encoders"),
         ("clip", {}, "pictures.*no encoders"),
         ("bert", {}, "encoder"),

@@ -61,7 +61,7 @@ def test_what_is_wrong_is_named(body: dict[str, Any], name: str, says: str) -> N
 def test_what_clients_of_llama_server_send_is_taken() -> None:
     sent = {
         "reasoning_format": "auto", "parse_tool_calls": True,
-        "backend_sampling": False, "n_probs": 0, "t_max_predict_ms": 0, "speculative.n_max": 16, "lora": [],
+        "backend_sampling": False, "n_probs": 0, "t_max_predict_ms": 0, "speculative.n_max": 16,
         "grammar_lazy": False, "return_tokens": False, "reasoning_budget_tokens": 5, "typical_p": 1,
     }  # fmt: skip
     body = TABLE.read({"prompt": "a", **sent})

@@ -290,3 +290,32 @@ def scan_heads(
         state = fused(decay, state, b[t] * (dt[t][:, None] * u[t])[:, :, None])
         out[t] = dot16(state, np.broadcast_to(c[t], state.shape))
     return out, state
+
+
+def adapted(
+    y: Floats,
+    x: Floats,
+    a: Floats,
+    b: Floats,
+    scale: float,
+    grows: Floats | None = None,
+    bias: Floats | float = 0,
+) -> Floats:
+    """A product ``y`` [T, out] of rows ``x`` [T, in], with what an adapter adds to it.
+
+    Args:
+        y: the product, its bias included.
+        x: activations.
+        a: A widened to float32 [rank, in].
+        b: B widened to float32 [out, rank].
+        scale: of the adapter, times alpha / rank.
+        grows: with DoRA how much each row grows, less 1, [out].
+        bias: of the product, [out] or 0.
+
+    """
+    low = np.float32(scale) * dot16(a, x[:, None])
+    if grows is not None:
+        y = y + grows * (y - np.asarray(bias, np.float32))
+    for j in range(len(a)):
+        y = fused(low[:, j, None], np.broadcast_to(b[:, j], y.shape), y)
+    return y

@@ -32,6 +32,7 @@ ACCEPTED_HERE: Mapping[str, Accepted] = {
     "cache_prompt": Accepted("the prompt cache changes no text"),
     "timings_per_token": Accepted("results are the same in every run", (False,)),
     "return_progress": Accepted("a result is no stream", (False,)),
+    "lora": Accepted("give adapters with their names", ([],)),
     "aleator_replay": Accepted("the lines make the results again", (False,)),
 }
 """Fields of the server that mean nothing in a batch, and those with which the server does nothing either."""

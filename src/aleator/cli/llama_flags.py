@@ -40,7 +40,7 @@ _WHOLE_LAYERS = (
 )
 _MEDIA = "models of text only"
 _LOG = "messages go to standard error: 2> FILE, -v for more of them, --log-disable for none"
-_ADAPTER = "merge the adapter into the model's file (llama-export-lora), and load that"
+_ADAPTER = "--lora FILE:0 loads an adapter and applies it where a request says so"
 _STATES = "cached prefixes are kept while there is room (docs/kv-cache.md)"
 _DRAFT = "the draft model is loaded as the model is; --spec-draft-n-max is the most that it guesses"
 _NGRAM = (
@@ -134,7 +134,6 @@ _TABLE: dict[str, Foreign] = {
     "-mmdev --mmproj-device": Foreign(_WHOLE_LAYERS, 1),
     "-cmoe --cpu-moe": Foreign(_WHOLE_LAYERS),
     "-fitp --fit-print -fitt --fit-target -fitc --fit-ctx": Foreign(_SIZES, 1),
-    "--lora --lora-scaled": Foreign(_ADAPTER, 1),
     "--lora-init-without-apply": Foreign(_ADAPTER),
     "--control-vector --control-vector-scaled": Foreign("logits can be changed by on_logits in Python", 1),
     "--control-vector-layer-range": Foreign("logits can be changed by on_logits in Python", 2),

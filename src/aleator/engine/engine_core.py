@@ -192,6 +192,8 @@ class EngineCore:
         if state.search is not None:
             state.search.begin(self._cache, (job.seq, *job.others))
         try:
+            for seq in (job.seq, *job.others):
+                self.runner.context.adapters.set(seq, state.request.options.adapters)
             held = self.runner.enter(state, self._reuse)
         except Exception as error:
             self.runner.errors.fail(state, error)

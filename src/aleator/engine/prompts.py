@@ -17,6 +17,7 @@ from aleator.generate.completion import Request
 from aleator.generate.healing import NOTHING, take_back
 from aleator.generate.options import GenerateOptions
 from aleator.generate.session import Session
+from aleator.models.adapters import Adapters, Chosen, key_of
 from aleator.models.weights import Weights
 from aleator.samplers import SamplingParams
 from aleator.samplers.params import ALL, SAMPLER_SEQ
@@ -160,8 +161,11 @@ def check_without_model(given: Mapping[str, Any]) -> None:
 class RequestMaker:
     """Makes requests of prompts and options; the model's files may recommend sampling parameters."""
 
-    def __init__(self, tokenizer: Tokenizer, weights: Weights) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, weights: Weights, adapters: Adapters | None = None
+    ) -> None:
         self._tokenizer, self._vocab = tokenizer, tokenizer.vocab
+        self._adapters = Adapters() if adapters is None else adapters
         self._recommended = cache(weights.recommended_sampling)
 
     def check(self, given: Mapping[str, Any]) -> None:
@@ -184,7 +188,7 @@ class RequestMaker:
         chosen: dict[tuple[object, ...], SamplingParams] = {}  # equal parameters are one object
         requests: list[Request] = []
         for prompt, own in zip(prompts, given, strict=True):
-            options, sampling = divided(own)
+            options, sampling = divided(self._adapted(prompt, own))
             params = own["params"]
             unseeded = not isinstance(params, SamplingParams) or params.seed is None
             if unseeded and isinstance(prompt, Session) and prompt.seed is not None:
@@ -201,6 +205,24 @@ class RequestMaker:
             made = chosen.setdefault((*key, first.params.phases), first.params)
             requests += [replace(first, params=made, completion=each) for each in range(n)]
         return requests
+
+    def _adapted(self, prompt: Prompt, own: Mapping[str, Any]) -> dict[str, Any]:
+        """The options of a text with the adapters that it has, which tell its part of the prompt cache apart.
+
+        A session goes on with its own.
+        """
+        given: Chosen | None = GENERATION["adapters"].check(own.get("adapters"))
+        before = prompt.adapters if isinstance(prompt, Session) else None
+        chosen = self._adapters.chosen(before if given is None else given)
+        if before is not None and before != chosen:
+            raise ParameterError(
+                f"adapters: the session was made with {dict(each[:2] for each in before) or 'none'}: give the "
+                "same, or leave them out"
+            )
+        if not self._adapters:
+            return dict(own)
+        where = own.get("namespace", "") + key_of(chosen)
+        return {**own, "adapters": chosen, "namespace": where}
 
     def of_search(self, prompt: object, given: Mapping[str, Any]) -> tuple[Request, BeamOptions]:
         """The request of a search of beams, and the search's options.

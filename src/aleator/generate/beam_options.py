@@ -71,6 +71,6 @@ class BeamOptions(Options):
 
 OF_BEAMS: tuple[Option, ...] = tuple(
     declarations(GenerateOptions)[name]
-    for name in ("max_tokens", "stop", "parse_special", "shown_tokens", "namespace")
+    for name in ("max_tokens", "stop", "parse_special", "shown_tokens", "adapters", "namespace")
 )
 """Options of a text that beams have too."""

@@ -147,6 +147,8 @@ class BeamSearch:
                 f"context: sequence {used} holds tokens, and beams need 0 to {n - 1} empty: remove them, or "
                 "give a context of its own"
             )
+        for seq in range(n):
+            context.adapters.set(seq, self._request.options.adapters)
         self.begin(cache, range(n))
         try:
             held = prefixes.reuse(0, prompt, self._request.where)

@@ -28,6 +28,7 @@ from aleator.core.integers import exact, first_inexact, integer
 from aleator.core.options import declarations, takes
 from aleator.core.threads import MAX_THREADS
 from aleator.generate.options import ContextOptions
+from aleator.generate.sequence_adapters import SequenceAdapters
 from aleator.models.decoder import Decoder
 from aleator.models.step import Draw
 
@@ -210,6 +211,7 @@ class Context(Uncopyable):
     Attributes:
         decoder: the model's.
         device: where logits arrive.
+        adapters: which adapters each sequence has.
         cache: a KVCache, a HybridCache or a RecurrentCache, as the model needs it.
         idle_chains: device chains of runs that are over, whose graphs of steps the next run can replay.
 
@@ -234,12 +236,10 @@ class Context(Uncopyable):
         self.decoder = decoder = decoder.in_context(n_ctx)
         if n_ctx > trained * n_seq_max:
             log.warning("n_ctx=%d: the model was trained with %d positions", n_ctx, trained)
-        self.n_ctx = n_ctx
-        self.n_batch = min(chosen.n_batch, n_ctx)
+        self.n_ctx, self.n_batch = n_ctx, min(chosen.n_batch, n_ctx)
         self.n_ubatch = min(chosen.n_ubatch, self.n_batch)
-        self.n_seq_max = n_seq_max
         self.flash_attn, self.causal_attn = chosen.flash_attn, chosen.causal_attn
-        self.policy = chosen.policy
+        self.n_seq_max, self.policy = n_seq_max, chosen.policy
         if not self.causal_attn and (decoder.recurrent_shapes or decoder.config.window is not None):
             why = "a state knows" if decoder.recurrent_shapes else "windows know"
             raise ParameterError(f"causal_attn=False: {why} no later tokens; use causal_attn=True")
@@ -248,7 +248,8 @@ class Context(Uncopyable):
         self.n_threads_batch = self.n_threads if batch is None else batch
         mixed = bool(decoder.recurrent_shapes and decoder.cache_shapes)
         self.split = chosen.split or ("equal" if chosen.policy == "streams" or mixed else "simple")
-        self.abort_callback = abort_callback
+        self.abort_callback, self._process = abort_callback, os.getpid()
+        self.adapters = SequenceAdapters(decoder.adapters)
         self.device = (
             decoder.device if chosen.device is None else checked_device("device", chosen.device)
         )
@@ -256,7 +257,6 @@ class Context(Uncopyable):
         self.cache = build_cache(decoder.cache_layers, chosen, n_ctx, self.n_ubatch, prefix)
         self._step = computed.over(self.cache.pool, self.flash_attn)
         self.cache.journal.lock_timeout = chosen.lock_timeout
-        self._process = os.getpid()
         self.idle_chains: dict[Hashable, Any] = {}
         self._last: tuple[Any, list[int]] = (None, [])  # logits, and their tokens' batch indices
 
@@ -290,6 +290,7 @@ class Context(Uncopyable):
         cuts = Cuts(self.n_ubatch, self.n_batch, self.split, causal=self.causal_attn)
         plan = pool.plan(batch, cuts)
         inputs = checked_inputs(batch, config.n_vocab, config.n_embd)
+        adapters = self.adapters.of(batch.sequences)
         threads = self.n_threads if len(plan) == 1 else self.n_threads_batch
         if threads is not None:
             threads = min(threads, MAX_THREADS)
@@ -300,7 +301,8 @@ class Context(Uncopyable):
                 raise Aborted(len(rows))
             given = inputs[part.tokens]
             whole = draw if len(part.wanted) == len(plan) and plan.rows is None else None
-            rows.append(self._step.run(given, part.positions, part, part.wanted, threads, whole))
+            about = part.positions, part, part.wanted, threads, whole, adapters(part.tokens)
+            rows.append(self._step.run(given, *about))
         out = self._step.joined(rows, plan.rows, self.device)
         if isinstance(out, np.ndarray):
             check.raise_found(out)

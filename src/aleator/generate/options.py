@@ -18,6 +18,7 @@ from aleator.core.records import dataclass
 from aleator.generate.expressions import MOST as MOST_EXPRESSIONS
 from aleator.generate.expressions import Expressions, banned_expressions
 from aleator.generate.loops import Limits, loop_limits
+from aleator.models.adapters import AdapterFile, Chosen, adapter_files, chosen_adapters, read_words
 from aleator.models.placement import DeviceMap
 from aleator.samplers.token_arguments import check_ids
 
@@ -169,6 +170,13 @@ class ModelOptions(Options):
     tensor_split: str | None = own(
         "refused: device_map names layers",
         None, flags=("-ts", "--tensor-split"), metavar="N,N", checker=not_divided,
+    )  # fmt: skip
+    adapters: tuple[AdapterFile, ...] = own(
+        "LoRA adapters by their names, {name: file}, which texts choose; with (file, scale) in place of file, "
+        "and on the command line, one holds for all texts that choose none (docs/adapters.md)",
+        (), flags=("--lora", "--lora-scaled"), checker=adapter_files, reader=read_words,
+        annotation="Mapping[str, str | PathLike[str] | tuple[str | PathLike[str], float]]",
+        metavar="[NAME=]FILE[:SCALE]",
     )  # fmt: skip
     model_draft: str | None = own(
         "a smaller model with the same vocabulary, which guesses for spec_type='draft'",
@@ -387,6 +395,12 @@ class GenerateOptions(Options):
     spec_draft_n_max: int = own(
         "tokens guessed at once at most; fewer where fewer pay",
         16, low=1, high=64, flags=("--spec-draft-n-max",),
+    )  # fmt: skip
+    adapters: Chosen | None = option(
+        "adapters that the model was loaded with and their scales, {'name': 0.5}, or one name; {}: none "
+        "(docs/adapters.md)",
+        None, type=object, checker=chosen_adapters, annotation="Mapping[str, float] | str | None",
+        schema={"type": ["object", "array", "string", "null"]}, shown="what the model was loaded with",
     )  # fmt: skip
     namespace: str = own("of the prompt cache: prompts share what was computed only within one", "")
 

@@ -22,6 +22,7 @@ from aleator.core.errors import CacheError, FileFormatError, Incompatible, Param
 from aleator.core.records import dataclass
 from aleator.generate.completion import OWN, Forgotten, remaining
 from aleator.generate.context import Context
+from aleator.models.adapters import Chosen, chosen_adapters, key_of
 from aleator.models.fingerprint import ModelIdentity
 from aleator.samplers.chain import SamplerChain
 
@@ -159,7 +160,8 @@ def _recurrent(cache: Cache) -> tuple[RecurrentPool, KeptStates] | None:
     return None
 
 
-FORMAT = 2
+FORMAT, ADAPTED = 2, 3
+"""Formats of sessions; the second has adapters, which versions that know no more than the first refuse."""
 _loaded = count(1)
 
 
@@ -178,6 +180,7 @@ class Session:
         restored: tokens whose keys and values came with the file; the others are computed anew.
         why_not: why it is not all but the last token.
         chain: the state of the chain that drew the others; b"" where it could not be written.
+        adapters: with which the text was computed.
     """
 
     tokens: tuple[int, ...]
@@ -189,6 +192,7 @@ class Session:
     restored: int = 0
     why_not: str = ""
     chain: bytes = field(default=b"", repr=False)
+    adapters: Chosen = ()
 
     @property
     def remaining(self) -> tuple[int, ...]:
@@ -205,7 +209,7 @@ def write_session(
     """
     header = {
         "kind": "session",
-        "format": FORMAT,
+        "format": ADAPTED if session.adapters else FORMAT,
         "model": asdict(model),
         "held": contents.held,
         "n_prompt": session.n_prompt,
@@ -213,6 +217,7 @@ def write_session(
         "extra": session.extra,
         "forgotten": session.forgotten,
         "rotation": contents.rotation,
+        **({"adapters": session.adapters} if session.adapters else {}),
     }
     sections = {
         "tokens": np.asarray(session.tokens, "<i4").tobytes(),
@@ -289,9 +294,10 @@ def restore_session(
     """Keep a session's text in the context's cache as far as it fits; the session returned says how far.
 
     The sequence is empty, and is so again afterwards.  A text that no context shift has changed is kept in
-    ``namespace``.
+    ``namespace``, where its adapters tell it apart.
     """
     held, why_not, cache = state.header["held"], "", context.cache
+    namespace += key_of(session.adapters)
     if held:
         try:
             put_rows(context, seq, state, held)
@@ -346,7 +352,7 @@ def _session(state: StateFile, n_vocab: int) -> Session:
         return FileFormatError(state.name, message, field=name)
 
     header = state.header
-    if header.get("kind") == "session" and header.get("format", 1) != FORMAT:
+    if header.get("kind") == "session" and header.get("format", 1) not in (FORMAT, ADAPTED):
         raise wrong(
             f"the session is of format {header.get('format', 1)!r:.20}, and this version reads {FORMAT} only: "
             "make it anew (--session-new, new=True)",
@@ -375,6 +381,10 @@ def _session(state: StateFile, n_vocab: int) -> Session:
         raise wrong(f"seed is {seed!r}", "seed")
     if not isinstance(header.get("extra"), dict):
         raise wrong("extra is not an object", "extra")
+    try:
+        adapters = chosen_adapters(header.get("adapters", []))
+    except ParameterError as error:
+        raise wrong(str(error), "adapters") from None
     return Session(
         tuple(tokens.tolist()),
         header["n_prompt"],
@@ -382,4 +392,5 @@ def _session(state: StateFile, n_vocab: int) -> Session:
         header["extra"],
         tuple((at, n) for at, n in forgotten),
         chain=bytes(state.sections.get("chain", b"")),
+        adapters=adapters,
     )

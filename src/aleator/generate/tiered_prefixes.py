@@ -62,12 +62,12 @@ class TieredPrefixes:
                 model.fingerprint,
                 ARITHMETIC_VERSION,
                 pieces.FORMAT,
-                "",
+                "",  # adapters are part of namespaces
                 dict(loading),
                 *_kind(context),
             ],
             sort_keys=True,
-        )  # "": no adapter
+        )
         self._off = why_not(pool)
         if self._off:
             _say(self._off)

@@ -71,7 +71,7 @@ class LoadedModel:
         self._context_options = context_options
         self.draft = draft
         drafts = None if draft is None else draft.cells
-        self.request_maker = RequestMaker(tokenizer, weights)
+        self.request_maker = RequestMaker(tokenizer, weights, decoder.adapters)
         self.request_states = RequestStateMaker(tokenizer, self.request_maker, drafts)
         self._context: Context | None = None
         self._user: weakref.ref[Run] | None = None
@@ -270,6 +270,7 @@ class LoadedModel:
             extra=dict(extra or {}),
             forgotten=writing_of(generation).completion.forgotten,
             namespace=generation.namespace,
+            adapters=request.options.adapters or (),
         )
         if not new:
             path.require(session.tokens, session.n_prompt)

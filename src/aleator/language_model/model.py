@@ -34,6 +34,8 @@ from aleator.generate.session import Session
 from aleator.generate.speculative import Drafter
 from aleator.language_model.base import positions
 from aleator.language_model.scoring import ScoringModel
+from aleator.models.adapter_files import load_adapters
+from aleator.models.adapters import Adapters
 from aleator.models.build import build_decoder
 from aleator.models.exact import check_memory, exact_form
 from aleator.models.hub.bundled import bundled_model
@@ -95,8 +97,10 @@ def load(
         places, form = _placed(
             weights, placement(CPU, chosen.dtype), chosen.n_ctx, ContextOptions.of(given)
         )
+    adapters = load_adapters(chosen.adapters, weights) if chosen.adapters else Adapters()
     with Beside(lambda: Tokenizer(load_vocabulary(weights))) as text:
         decoder = build_decoder(weights, progress=progress, places=places, form=form)
+    decoder.take(adapters)
     tokenizer = text.made
     draft: LanguageModel | None = None
     if chosen.model_draft is not None:

@@ -18,7 +18,8 @@ from aleator.cache.pools.pool import Pool
 from aleator.cache.pools.recurrent_rows import RecurrentShape
 from aleator.cache.rows.rows import LayerShape
 from aleator.core.digests import new_digest
-from aleator.core.errors import FileFormatError, InvalidBatch
+from aleator.core.errors import FileFormatError, InvalidBatch, ParameterError
+from aleator.models.adapters import Adapters
 from aleator.models.config import RopeConfig
 from aleator.models.layers.recurrent_parts import state_shape
 from aleator.models.layers.rotation import Rotation, logarithm
@@ -52,7 +53,11 @@ class Decoder(ABC):
         embedding_scale: what embeddings of tokens are multiplied by.
         slopes: of ALiBi, float32 [heads]; None: scores do not depend on distances.
         n_positions: positions that have an embedding; None: every position can be computed.
+        adapters: what can be added to its matrices.
     """
+
+    adapts = False
+    """Whether this form computes adapters."""
 
     def __init__(self, weights: Weights, places: Sequence[Place]) -> None:
         config = weights.config
@@ -66,6 +71,7 @@ class Decoder(ABC):
             self.window_rotation = _rotation(weights, config.window.rope, 0, file=not own)
         scaled = weights.architecture.scaled_embedding
         self.embedding_scale = math.sqrt(config.n_embd) if scaled else config.embedding_scale
+        self.adapters = Adapters()
         self.slopes = alibi_slopes(config.n_heads[0], config.alibi) if config.alibi else None
         self.n_positions: int | None = None
         if weights.architecture.position_embedding:
@@ -74,6 +80,16 @@ class Decoder(ABC):
     @abstractmethod
     def over(self, pool: Pool, fused: bool = True) -> Step:
         """What computes micro-batches over ``pool``; ``fused``: attention may use PyTorch's fused kernel."""
+
+    def take(self, adapters: Adapters) -> None:
+        """Add adapters, before anything computes; ParameterError where this form has none."""
+        if adapters and not self.adapts:
+            raise ParameterError(
+                "adapters",
+                f"adapters are computed in native code on the CPU, and this model is not ({self.device}, "
+                f"{self.dtype}): load it with device='cpu' and dtype='float32', or merge the adapter into it",
+            )
+        self.adapters = adapters
 
     def in_context(self, n_ctx: int) -> Decoder:
         """A decoder over the same weights whose rotation is that of contexts of ``n_ctx`` positions.

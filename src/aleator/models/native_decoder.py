@@ -22,6 +22,7 @@ from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.pools.recurrent_rows import RecurrentBatch
 from aleator.core.arrays import Floats
 from aleator.core.threads import pool as thread_pool
+from aleator.models.adapters import Rows
 from aleator.models.decoder import Decoder, Progress
 from aleator.models.layers.layer_source import mixed_experts
 from aleator.models.layers.native_layers import Stored, add_attention
@@ -54,6 +55,8 @@ class NativeDecoder(Decoder):
         embedding_table: the table of these.
         embedding_parts: what layers do with them, one for each layer.
     """
+
+    adapts = True
 
     def __init__(
         self, weights: Weights, progress: Progress | None = None, n_layers: int | None = None
@@ -184,6 +187,11 @@ class NativeStep(Step):
                 )
             elif not attends:
                 step.add_feed_forward(next(feeding))
+        for number, adapter in enumerate(decoder.adapters.loaded):
+            for name, added in adapter.matrices.items():
+                pair = StoredWeight((added.a, None)).matrix, StoredWeight((added.b, None)).matrix
+                data = decoder.weights.stored(name).data
+                step.adapt(data, number, *pair, added.factor, added.grows)
         # Together, and last: what interrupts leaves the step before, or none that is believed.
         self._rows: tuple[Floats, Floats] | None = None
         self._step, self._rows = step, None if states is None else (states.conv[0], states.ssm[0])
@@ -196,6 +204,7 @@ class NativeStep(Step):
         wanted: npt.NDArray[np.int64],
         n_threads: int | None = None,
         draw: Draw | None = None,
+        adapters: Rows | None = None,
     ) -> npt.NDArray[np.float32]:
         self._decoder.check_positions(positions)
         logits = np.empty((len(wanted), self.n_vocab), np.float32)
@@ -226,6 +235,7 @@ class NativeStep(Step):
             runs,
             distances,
             self._decoder.query_scales(positions),
+            adapters,
         )
         if self._scale != 1:
             logits *= self._scale

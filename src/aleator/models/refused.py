@@ -33,7 +33,7 @@ _ENCODER = (
 )
 
 KINDS: Mapping[str, str] = {
-    "adapter": ": LoRA adapters are not applied; merge it into its model with llama.cpp's llama-export-lora",
+    "adapter": ": load the model that it is for, and the adapter with it (adapters={name: file}; --lora FILE)",
     "mmproj": _PICTURES,
     "imatrix": "",
 }

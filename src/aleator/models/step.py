@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aleator.cache.devices import Device
+from aleator.models.adapters import Rows
 
 Inputs = npt.NDArray[np.int64] | npt.NDArray[np.float32]
 """Token ids [T], or input vectors [T, n_embd]."""
@@ -65,6 +66,7 @@ class Step(ABC):
         wanted: npt.NDArray[np.int64],
         n_threads: int | None = None,
         draw: Draw | None = None,
+        adapters: Rows | None = None,
     ) -> Any:
         """Compute one micro-batch of T tokens.
 
@@ -76,6 +78,7 @@ class Step(ABC):
             n_threads: threads to use, 1 to 256; None: as many as there are cores.
             draw: what is made of the logits of a step in which all tokens want theirs.  Where steps are not
                 captured nothing is made.
+            adapters: of the tokens, where the decoder has any; None: no token has one.
 
         Returns:
             Logits, float32 [len(wanted), n_vocab], as :meth:`joined` takes them.

@@ -19,6 +19,7 @@ from aleator.cache.pools.recurrent_rows import RecurrentBatch
 from aleator.cache.rows.batch import MicroBatch
 from aleator.cache.storage.tensors import torch_device
 from aleator.core.errors import DeviceOutOfMemory
+from aleator.models.adapters import Rows
 from aleator.models.block import Block
 from aleator.models.decoder import Decoder, Progress
 from aleator.models.layers.feed_forward import FeedForwardLayer
@@ -256,6 +257,7 @@ class TensorStep(Step):
         wanted: npt.NDArray[np.int64],
         n_threads: int | None = None,
         draw: Draw | None = None,
+        adapters: Rows | None = None,
     ) -> torch.Tensor:
         """See :class:`Step`; None leaves PyTorch's own number of threads."""
         if n_threads is not None and n_threads != torch.get_num_threads():

@@ -13,6 +13,7 @@ import torch
 from aleator.cache.pools.recurrent_rows import RecurrentBatch
 from aleator.cache.storage.tensors import current
 from aleator.core.errors import DeviceOutOfMemory
+from aleator.models.adapters import Rows
 from aleator.models.step import Draw, Inputs, Step
 from aleator.models.torch_decoder import TensorStep, TorchDecoder, named_memory
 from aleator.models.triton_inputs import Shape, StepInputs
@@ -156,6 +157,7 @@ class TritonStep(TensorStep):
         wanted: npt.NDArray[np.int64],
         n_threads: int | None = None,
         draw: Draw | None = None,
+        adapters: Rows | None = None,
     ) -> torch.Tensor:
         decoder, n = self._decoder, len(inputs)
         if draw is not None and draw.device.type != decoder.at[-1][0].type:

@@ -99,7 +99,6 @@ LLAMA: Mapping[str, Accepted] = {
     "grammar_lazy": Accepted("the grammar holds from the first token", (False,)),
     "grammar_triggers": Accepted("the grammar holds from the first token", ([],)),
     "preserved_tokens": Accepted("give shown_tokens with the ids to show", ([],)),
-    "lora": Accepted("adapters are not supported", ([],)),
     "n_indent": Accepted("give grammar", (0,)),
     "add_generation_prompt": Accepted("a chat ends with the beginning of the answer", (True,)),
 }

@@ -13,6 +13,7 @@ from typing import Any
 from aleator.core.errors import ParameterError
 from aleator.engine.replay import KEY
 from aleator.generate.logprobs import Logprobs, TokenLogprob
+from aleator.server.adapters import LORA
 from aleator.server.fields import (
     MOST_TOP,
     Body,
@@ -63,12 +64,13 @@ def seconds(name: str, value: Any) -> float:
 
 
 OURS = (
+    LORA,
     Field("deadline", seconds),
     Field("cache_salt", text, ""),
     Field("cache_prompt", switch, True),
     Field(KEY, switch, False),
 )
-"""Fields of this server, in every dialect.
+"""Fields of this server, in every dialect; and llama-server's adapters.
 
 ``deadline``: seconds after which the text ends; ``cache_salt``: prompts share what was computed with those of
 the same salt only, as in vLLM; ``cache_prompt``: with false the request uses no cached prefix and leaves none;

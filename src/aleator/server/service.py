@@ -29,10 +29,12 @@ from aleator.generate.loops import check_stretch
 from aleator.generate.options import BANS, GenerateOptions
 from aleator.generate.request_state import OnLogits
 from aleator.language_model import LanguageModel
+from aleator.models.adapters import Adapters
 from aleator.models.decoder import ARITHMETIC_VERSION
 from aleator.samplers import SamplingParams
 from aleator.samplers.params import CONSTRAINTS
 from aleator.samplers.watermark import KEY_FILE, KEYED, WATERMARK_KEY_FILE
+from aleator.server.adapters import choose
 from aleator.server.auth import current_caller, own_namespace
 from aleator.server.bodies import body_of, in_thread
 from aleator.server.chat import ChatAnswer, ChatChoice, ChatRequest
@@ -72,6 +74,12 @@ class Service:
         known = (*self.options.alias, path.name, path.stem, title)
         self.names = tuple(dict.fromkeys(name for name in known if name))  # for requests
         self.name = self.names[0]  # in responses: the first alias, or the name of the file
+        for name in self.names:
+            if name in self.adapters.names:
+                raise ParameterError(
+                    f"adapters: {name!r:.80} is the model's name, too: give the adapter another one (command "
+                    "line: --lora NAME=FILE)"
+                )
         self.started = int(time.time())
         numerics = f"{NUMERICS_VERSION}.{ARITHMETIC_VERSION}"
         self.fingerprint = f"{model.fingerprint[:16]}-numerics{numerics}-aleator{__version__}"
@@ -101,6 +109,8 @@ class Service:
         """What a response calls the model."""
         if name is None or name in self.names or self.options.any_model:
             return name or self.name
+        if name in self.adapters.names:
+            return name
         raise ApiError(
             404,
             f"model={name!r:.80}: this server has {' or '.join(map(repr, self.names))}; other names are taken "
@@ -108,6 +118,11 @@ class Service:
             "model",
             "model_not_found",
         )
+
+    @property
+    def adapters(self) -> Adapters:
+        """What the model was loaded with."""
+        return self.model.decoder.adapters
 
     def effective(self) -> tuple[SamplingParams, GenerateOptions]:
         """What is in effect where a request says nothing; the seed is None: each request draws one."""
@@ -394,5 +409,9 @@ async def read_body(request: Request, fields: Fields) -> tuple[Service, Body]:
     service: Service = request.app.state.service
     body = fields.read(await body_of(request), service.options.lenient)
     if "model" in body.own:
-        body.own["model"] = service.check_model(body.own["model"])
+        body.own["model"] = name = service.check_model(body.own["model"])
+        if name in service.adapters.names and "adapters" not in fields.options:
+            told = f"model={name!r:.80} is an adapter, which this endpoint has none of: give {service.name!r}"
+            raise ApiError(400, told, "model")
+    choose(body, service.adapters)
     return service, body

@@ -111,12 +111,13 @@ def test_attention_in_one_launch_fits(
         "keys": types["data"], "values": types["data"], "key_halves": types["halves"],
         "value_halves": types["halves"], "key_cells": "*i32",
     }  # fmt: skip
+    absent: dict[str, Any] = {} if turn > 0 else {"sink_scores": None}
     made = compiled(
         attention_kernels.attend, types, b.warps, 255, exact=False, **shape, **ways,
         KIND=kind, BYTES=BYTES[kind],
         DIM=dim, CELLS=b.cells, VARIANTS=False, CAPPED=turn > 0, slopes=None, VALUES=dim,
         VALUE_KIND=kind, VALUE_BYTES=BYTES[kind], CHANNELS=128, TURN=attention._turning(turn),
-        TURN_BACK=attention._turning(turn), **({} if turn > 0 else {"sink_scores": None}),
+        TURN_BACK=attention._turning(turn), **absent,
     )  # fmt: skip
     assert spills(made) == 0
 

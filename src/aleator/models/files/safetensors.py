@@ -35,7 +35,7 @@ def read_directory(directory: Path) -> Iterator[tuple[Path, str, StoredTensor]]:
         file = directory / _SINGLE
         if not file.exists():
             raise FileFormatError(directory, f"the directory has neither {_SINGLE} nor {_INDEX}")
-        for name, tensor in _read_file(file).items():
+        for name, tensor in read_file(file).items():
             yield file, name, tensor
         return
     fields = read_json(index)
@@ -50,7 +50,7 @@ def read_directory(directory: Path) -> Iterator[tuple[Path, str, StoredTensor]]:
         file = directory / shard
         if not file.exists():
             raise FileFormatError(file, f"the shard is missing; {_INDEX} names it")
-        found = _read_file(file)
+        found = read_file(file)
         for name in wanted:
             if name not in found:
                 raise FileFormatError(
@@ -68,7 +68,7 @@ def _is_plain_name(name: str) -> bool:
     )
 
 
-def _read_file(file: Path) -> dict[str, StoredTensor]:
+def read_file(file: Path) -> dict[str, StoredTensor]:
     """All tensors of one file, their data mapped, without gaps."""
     require_little_endian(file)
     data = map_file(file)

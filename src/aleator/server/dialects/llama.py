@@ -14,6 +14,7 @@ from starlette.routing import Route
 from aleator.core.errors import ContextFull
 from aleator.engine.replay import KEY
 from aleator.generate.generation import Generation, Piece, writing_of
+from aleator.server.adapters import numbered
 from aleator.server.auth import own_namespace
 from aleator.server.bodies import in_thread
 from aleator.server.dialects.llama_fields import FIELDS, Prompt, options_of, tokens_of
@@ -196,6 +197,7 @@ class Reading:
         about["n_keep"] = own["n_keep"] or 0
         if own["n_predict"] == 0:
             about |= {"n_predict": 0, "max_tokens": 0}
+        about["lora"] = numbered(request.options.adapters, self._service.adapters)
         return settings(request.params, request.options, self._service.model.tokenizer, about)
 
 
@@ -231,7 +233,8 @@ async def respond(
             if each.id_slot >= 0:
                 tokens, n = each.generation.request.tokens, each.n_predicted
                 text = [*tokens, *writing_of(each.generation).completion.tokens[:n]]
-                slots.ended(each.id_slot, namespace, text, len(tokens))
+                adapters = each.generation.request.options.adapters
+                slots.ended(each.id_slot, namespace, text, len(tokens), adapters)
 
     readings = list(made)
     headers = {"x-aleator-seed": str(made[0].generation.seed)}

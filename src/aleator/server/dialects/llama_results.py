@@ -102,7 +102,6 @@ def settings(
         "samplers": ["typ_p" if name == "typical_p" else name for name in params.samplers],
         "speculative.types": options.spec_type,
         "backend_sampling": False,
-        "lora": [],
         **about,
     }
 

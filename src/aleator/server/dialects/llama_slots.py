@@ -35,6 +35,8 @@ from aleator.generate.session import (
     write_session,
 )
 from aleator.generate.session_file import SessionFile
+from aleator.models.adapters import Chosen, key_of
+from aleator.server.adapters import numbered
 from aleator.server.auth import own_namespace, place_of
 from aleator.server.bodies import body_of, in_thread
 from aleator.server.dialects.llama_results import settings, without_text
@@ -140,9 +142,17 @@ class Slots:
         finally:
             self._under_way.remove(request)
 
-    def ended(self, number: int, namespace: str, tokens: Sequence[int], n_prompt: int) -> None:
+    def ended(
+        self,
+        number: int,
+        namespace: str,
+        tokens: Sequence[int],
+        n_prompt: int,
+        adapters: Chosen | None = None,
+    ) -> None:
         """Note the text of a request that named a slot, the prompt first."""
-        self._remember(number, namespace, Session(tuple(tokens), n_prompt))
+        text = Session(tuple(tokens), n_prompt, adapters=adapters or ())
+        self._remember(number, namespace, text)
 
     def _remember(self, number: int, namespace: str, text: Session) -> None:
         self._slots.pop((namespace, number), None)
@@ -193,7 +203,8 @@ class Slots:
             raise ApiError(
                 400, f"slot {number} has no text: no request with id_slot={number} has ended"
             )
-        where, text = self.namespace(number, namespace), [*slot.tokens, 0]
+        where = self.namespace(number, namespace) + key_of(slot.adapters)
+        text = [*slot.tokens, 0]
         held, tiers = await self._cached(where, slot.tokens)
         below = None if tiers is None else await in_thread(tiers.read, text, where, held)
 
@@ -227,11 +238,12 @@ class Slots:
                 "prompt goes on from there",
                 "filename",
             )
-        where, before = self.namespace(number, namespace), state.header["held"]
+        own, before = self.namespace(number, namespace), state.header["held"]
+        where = own + key_of(session.adapters)
 
         def put(context: Context, seq: int) -> tuple[Session, TieredPrefixes | None]:
             context.cache.give_up(where)
-            restored = restore_session(context, state, session, seq, where)
+            restored = restore_session(context, state, session, seq, own)
             return restored, model.tiers_of(context)
 
         restored, tiers = await asyncio.wrap_future(self._service.engine.visit(put))
@@ -239,14 +251,15 @@ class Slots:
             raise ApiError(400, f"the slot cannot be restored: {restored.why_not}", "filename")
         if tiers is not None:
             await in_thread(tiers.forget, where)
-        self._remember(number, namespace, Session(session.tokens, session.n_prompt))
+        text = Session(session.tokens, session.n_prompt, adapters=session.adapters)
+        self._remember(number, namespace, text)
         return Moved(restored.restored, size, perf_counter() - started)
 
     async def erase(self, number: int, namespace: str) -> int:
         """Forget a slot's text; returns how many of its tokens were cached."""
         self.check(number)
-        where = self.namespace(number, namespace)
         slot = self._slots.pop((namespace, number), NOTHING)
+        where = self.namespace(number, namespace) + key_of(slot.adapters)
         held, tiers = await self._cached(where, slot.tokens, forget=True)
         if tiers is not None:
             await in_thread(tiers.forget, where)
@@ -331,6 +344,7 @@ async def props(request: Request) -> Response:
         "n_probs": 0,
         "timings_per_token": False,
         "post_sampling_probs": False,
+        "lora": numbered(service.adapters.chosen(None), service.adapters),
     }
     made: dict[str, Any] = {
         "default_generation_settings": {

@@ -18,6 +18,7 @@ from aleator.core.version import __version__
 from aleator.generate.completion import Stats
 from aleator.generate.logprobs import Logprobs
 from aleator.server.accepted import Accepted
+from aleator.server.adapters import choose
 from aleator.server.auth import place_of
 from aleator.server.bodies import body_of, in_thread
 from aleator.server.chat import ChatAnswer, ChatChoice, ChatEvent, ChatRequest, ChatStop, Usage
@@ -284,7 +285,8 @@ async def _read(
     service: Service = request.app.state.service
     body = fields.read(await body_of(request), service.options.lenient)
     name: str = body.own["model"]
-    service.check_model(name.removesuffix(LATEST))
+    model = service.check_model(name.removesuffix(LATEST))
+    choose(Body({**body.own, "model": model}, body.options, body.spelled), service.adapters)
     return service, body, OllamaWriter(name, chat)
 
 

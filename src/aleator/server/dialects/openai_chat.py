@@ -182,7 +182,8 @@ async def chat_completions(request: Request) -> Response:
     def over() -> None:
         for made in answer.generations if slot >= 0 else ():
             tokens = made.request.tokens
-            slots.ended(slot, caller, [*tokens, *writing_of(made).completion.tokens], len(tokens))
+            text = [*tokens, *writing_of(made).completion.tokens]
+            slots.ended(slot, caller, text, len(tokens), made.request.options.adapters)
 
     def gone() -> None:
         answer.cancel()

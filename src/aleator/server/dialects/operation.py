@@ -35,7 +35,8 @@ async def metrics(request: Request) -> Response:
 async def models(request: Request) -> Response:
     """The list of models."""
     service: Service = request.app.state.service
-    return JSONResponse({"object": "list", "data": [described(service, service.name)]})
+    names = [service.name, *service.adapters.names]
+    return JSONResponse({"object": "list", "data": [described(service, name) for name in names]})
 
 
 async def model(request: Request) -> Response:
@@ -45,15 +46,21 @@ async def model(request: Request) -> Response:
 
 
 def described(service: Service, name: str) -> dict[str, Any]:
-    """A model as OpenAI's list has it, with what llama.cpp (``meta``) and vLLM (``max_model_len``) add."""
+    """A model as OpenAI's list has it, with what llama.cpp (``meta``) and vLLM (``max_model_len``) add.
+
+    An adapter is a model, too, whose ``parent`` is the one that it is added to.
+    """
     model = service.model
     config = model.weights.config
+    named = [each for each in service.adapters.loaded if each.name == name]
     return {
         "id": name,
         "object": "model",
         "created": service.started,
         "owned_by": "aleator",
-        "aliases": list(service.names),
+        "aliases": [] if named else list(service.names),
+        "root": named[0].path if named else name,
+        "parent": service.name if named else None,
         "max_model_len": model.n_ctx,
         "meta": {
             "architecture": config.architecture,
@@ -99,7 +106,6 @@ def _not_built(paths: Mapping[str, Sequence[str]]) -> list[Route]:
 NO_LLAMA_SERVER = _not_built(
     {
         "documents are not reranked": ("/rerank", "/reranking", "/v1/rerank", "/v1/reranking"),
-        "LoRA adapters are not supported": ("/lora-adapters",),
         "audio is not supported": ("/audio/transcriptions", "/v1/audio/transcriptions"),
         # GET /models is another endpoint's.
         "one server serves one model": ("/models", "/models/load", "/models/unload", "/models/sse"),

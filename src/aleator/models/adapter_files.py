@@ -1,0 +1,394 @@
+"""Reads adapters: llama.cpp's GGUF files and PEFT's directories; every number is looked at before any is used.
+
+Matrices of Hugging Face's models become those of GGUF files by what each architecture declares.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from aleator.core.errors import FileFormatError, ParameterError, UnsupportedModel
+from aleator.core.records import dataclass
+from aleator.models.adapters import Adapter, AdapterFile, Adapters, LowRank
+from aleator.models.files.fields import Fields, read_json
+from aleator.models.files.gguf import GGUFFile
+from aleator.models.files.safetensors import read_file
+from aleator.models.files.tensor_types import StoredTensor
+from aleator.models.fingerprint import fingerprint
+from aleator.models.weights import Weights, separated
+
+CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
+_KINDS = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
+ADAPTED = re.compile(rf"blk\.\d+\.(?:{'|'.join(_KINDS)})\.weight", re.ASCII)
+"""Matrices that an adapter may change: native code adds to the products of these."""
+LARGEST_ALPHA, LARGEST_RANK = 1e6, 4096
+_FLOATS = ("F32", "F16", "BF16")
+Words = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
+_OF_PEFT = re.compile(
+    r"base_model\.model\.(.+)\.(lora_A|lora_B|lora_magnitude_vector)(?:\.weight)?", re.ASCII
+)
+# What a pattern of PEFT may be: a regular expression of a file could take for ever.
+_PATTERN = re.compile(r"(\^?)([\w.]+)", re.ASCII)
+# Settings of adapter_config.json that change what is computed, and the values that do not.
+_NEUTRAL: Mapping[str, tuple[object, ...]] = {
+    "bias": ("none",),
+    "fan_in_fan_out": (False,),
+    "modules_to_save": ([],),
+    "layer_replication": ([],),
+    "lora_bias": (False,),
+    "use_qalora": (False,),
+    "use_bdlora": (False, {}),
+    "alora_invocation_tokens": ([],),
+    "trainable_token_indices": ([], {}),
+    "target_parameters": ([],),
+    "megatron_config": (),
+    "arrow_config": (),
+    # Others begin with changed weights of the base, which the adapter needs.
+    "init_lora_weights": (True, False, "gaussian", "eva", "orthogonal"),
+}
+_CONVERT = (
+    "merge it into its model (PEFT: merge_and_unload; GGUF: llama-export-lora), and load that"
+)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What a file has for one matrix, in the order of rows of its kind of files."""
+
+    a: StoredTensor
+    b: StoredTensor
+    scale: float
+    magnitude: StoredTensor | None = None
+
+
+def load_adapters(files: Sequence[AdapterFile], weights: Weights) -> Adapters:
+    """The adapters of some files for a model.
+
+    Raises:
+        ParameterError: a file is not there.
+        FileFormatError: a file is damaged, or no adapter, or one of another model.
+        UnsupportedModel: an adapter that changes what cannot be changed here; names it.
+    """
+    loaded = [_load(name, Path(file), weights) for name, file, _ in files]
+    made = Adapters(loaded, [0.0] * len(files))
+    for number, (_, _, scale) in enumerate(files):
+        made.use(
+            [scale if i == number else 0.0 for i in range(len(files))]
+        )  # each can be by itself
+    made.use([scale for _, _, scale in files])
+    return made
+
+
+def _load(name: str, path: Path, weights: Weights) -> Adapter:
+    if not path.exists():
+        raise ParameterError(
+            f"adapters: {name!r}: {path}: no such file; give a GGUF file of an adapter, or a directory with "
+            f"{CONFIG} and {TENSORS}"
+        )
+    about: dict[str, str] = {}
+    if path.is_dir():
+        parts = _read_peft(path, weights)
+    else:
+        gguf = GGUFFile(path)
+        parts = _read_gguf(gguf, weights)
+        for key in ("task_name", "prompt_prefix"):
+            about[key] = gguf.fields.get(f"adapter.lora.{key}", "")
+    matrices: dict[str, LowRank] = {}
+    for tensor, part in parts.items():
+        for own, made in _low_ranks(path, tensor, part, weights, of_peft=path.is_dir()):
+            if own in matrices:
+                raise FileFormatError(path, "the adapter changes this matrix twice", field=own)
+            matrices[own] = made
+    numbers = [
+        (f"{key} {kind} {part.scale!r}", tensor.data)
+        for key, part in sorted(parts.items())
+        for kind, tensor in (("a", part.a), ("b", part.b), ("m", part.magnitude))
+        if tensor is not None
+    ]
+    matrices = _side_by_side(matrices)
+    fixed = any(each.grows is not None for each in matrices.values())
+    return Adapter(name, str(path), fingerprint(numbers), matrices, about, fixed)
+
+
+def _side_by_side(matrices: Mapping[str, LowRank]) -> dict[str, LowRank]:
+    """The matrices with their numbers in memory in the order of a step: each asks for those of the next."""
+
+    def turn(name: str) -> tuple[int, int]:
+        _, layer, kind, _ = name.split(".")
+        return int(layer), _KINDS.index(kind)
+
+    names = sorted(matrices, key=turn)
+    packed = [_packed([getattr(matrices[name], side) for name in names]) for side in ("a", "b")]
+    return {
+        name: replace(matrices[name], a=a, b=b) for name, a, b in zip(names, *packed, strict=True)
+    }
+
+
+def _narrowed(tensor: StoredTensor) -> StoredTensor:
+    """Numbers in F32 as BF16 or F16 where these have them all: half the bytes, and the same bits."""
+    if tensor.type != "F32":
+        return tensor
+    words = _words(tensor)
+    if not (words & 0xFFFF).any():
+        halves, kind = (words >> 16).astype(np.uint16), "BF16"
+    else:
+        values = words.view(np.float32)
+        with np.errstate(over="ignore"):
+            near = values.astype(np.float16)
+        if (near != values).any():
+            return tensor
+        halves, kind = near.view(np.uint16), "F16"
+    return StoredTensor(kind, tensor.shape, halves.reshape(-1).view(np.uint8))
+
+
+def _packed(tensors: Sequence[StoredTensor]) -> list[StoredTensor]:
+    """Copies of tensors one after the other, each at the beginning of a cache line."""
+    tensors = [_narrowed(each) for each in tensors]
+    line, made = 64, []
+    sizes = [-(-each.data.size // line) * line for each in tensors]
+    room = np.zeros(sum(sizes) + line, np.uint8)
+    at = -room.ctypes.data % line
+    for each, size in zip(tensors, sizes, strict=True):
+        part = room[at : at + each.data.size]
+        part[:] = each.data
+        made.append(StoredTensor(each.type, each.shape, part))
+        at += size
+    return made
+
+
+def _read_gguf(gguf: GGUFFile, weights: Weights) -> dict[str, _Part]:
+    path, fields = gguf.path, gguf.fields
+    kind = fields.get("general.type", "model")
+    if kind != "adapter":
+        raise FileFormatError(
+            path, f"the file holds a {kind!r}, not an adapter (general.type): give it as the model"
+        )
+    if (of := fields.require("adapter.type", str)) != "lora":
+        raise UnsupportedModel(
+            f"{path}: adapters of the type {of!r:.40} are not applied: {_CONVERT}"
+        )
+    if (of := fields.require("general.architecture", str)) != weights.architecture.name:
+        raise FileFormatError(
+            path,
+            f"the adapter is for the architecture {of!r:.40}, and the model is {weights.architecture.name!r}: "
+            "give an adapter that was trained on this model",
+            field="general.architecture",
+        )
+    if "adapter.alora.invocation_tokens" in fields:
+        raise UnsupportedModel(
+            f"{path}: an aLoRA adapter, which begins at invocation tokens (adapter.alora.invocation_tokens), "
+            "is not applied: give one that holds for the whole text"
+        )
+    alpha = fields.number("adapter.lora.alpha", -LARGEST_ALPHA, LARGEST_ALPHA, 0.0)
+    found: dict[str, dict[str, StoredTensor]] = {}
+    for name in gguf.tensors:
+        stem, _, side = name.rpartition(".")
+        if side not in ("lora_a", "lora_b"):
+            raise UnsupportedModel(f"{path}: the tensor {name!r} is no part of LoRA: {_CONVERT}")
+        found.setdefault(stem, {})[side] = gguf.stored(name)
+    return _paired(path, found, lambda _, rank: alpha / rank if alpha else 1.0)
+
+
+def _read_peft(path: Path, weights: Weights) -> dict[str, _Part]:
+    fields = read_json(path / CONFIG)
+    _check_config(fields)
+    files = weights.architecture.hugging_face
+    unusual = files is not None and (files.convert_heads or files.convert_fields)
+    if files is None or unusual:
+        raise UnsupportedModel(
+            f"{path}: adapters of PEFT are not read for {weights.architecture.name!r}: convert it with "
+            "llama.cpp's convert_lora_to_gguf.py"
+        )
+    config = weights.config
+    names = files.names(config.n_layers, config.experts.n_experts if config.experts else 0)
+    found: dict[str, dict[str, StoredTensor]] = {}
+    modules: dict[str, str] = {}
+    for key, tensor in read_file(path / TENSORS).items():
+        match = _OF_PEFT.fullmatch(key)
+        theirs = "" if match is None else files.ours(f"{match[1]}.weight")
+        if match is None or theirs not in names:
+            raise UnsupportedModel(
+                f"{path}: the tensor {key!r:.200} is no part of LoRA for {weights.architecture.name!r} with "
+                f"{config.n_layers} layers: {_CONVERT}"
+            )
+        ours = names[theirs]
+        side = {"lora_A": "lora_a", "lora_B": "lora_b"}.get(match[2], "magnitude")
+        if modules.setdefault(ours, match[1]) != match[1] or side in found.get(ours, {}):
+            raise FileFormatError(path, "the adapter changes this matrix twice", field=key)
+        found.setdefault(ours, {})[side] = tensor
+        if side == "lora_b" and files.convert(ours, tensor) is not tensor:
+            raise UnsupportedModel(
+                f"{path}: {key!r:.200}: this matrix is stored in another form here: {_CONVERT}"
+            )
+    dora = fields.get("use_dora", False)
+    if dora != any("magnitude" in each for each in found.values()):
+        raise fields.error("use_dora", f"use_dora is {dora}, and the tensors say otherwise")
+    root = fields.get("use_rslora", False)
+    alpha = fields.number("lora_alpha", -LARGEST_ALPHA, LARGEST_ALPHA)
+    alphas = _patterns(fields, "alpha_pattern")
+    ranks, rank_of_all = _patterns(fields, "rank_pattern"), fields.integer("r", 1, 1 << 20)
+
+    def scale(name: str, rank: int) -> float:
+        module = modules[name]
+        wanted = _matching(ranks, module, rank_of_all)
+        if wanted != rank:
+            raise fields.error(
+                "r", f"{module} has rank {rank}, and the configuration says {wanted:g}"
+            )
+        own = _matching(alphas, module, alpha)
+        return float(own / (np.sqrt(rank) if root else rank))
+
+    return _paired(path, found, scale)
+
+
+def _check_config(fields: Fields) -> None:
+    """Refuse, by its name, what would be computed otherwise than this reads it."""
+    kind = fields.require("peft_type", str)
+    if kind != "LORA":
+        raise UnsupportedModel(
+            f"{fields.path}: peft_type={kind!r:.40} is not applied, LORA is: {_CONVERT}"
+        )
+    for name, neutral in _NEUTRAL.items():
+        value = fields.values.get(name)
+        if value is not None and not any(type(value) is type(n) and value == n for n in neutral):
+            raise UnsupportedModel(
+                f"{fields.path}: {name}={value!r:.80} is not applied: {_CONVERT}"
+            )
+
+
+def _patterns(fields: Fields, key: str) -> dict[tuple[str, str], float]:
+    made: dict[tuple[str, str], float] = {}
+    texts: dict[str, object] = fields.get(key, {})
+    for text in texts:
+        pattern = _PATTERN.fullmatch(text)
+        if pattern is None:
+            raise UnsupportedModel(
+                f"{fields.path}: {key}: {text!r:.80} is no name of a module or its end: {_CONVERT}"
+            )
+        own = Fields(fields.path, fields.values[key]).number(text, -LARGEST_ALPHA, LARGEST_ALPHA)
+        made[pattern[1], pattern[2]] = own
+    return made
+
+
+def _matching(patterns: Mapping[tuple[str, str], float], module: str, default: float) -> float:
+    """The value of the first pattern that is the module, or but for one with "^" its end."""
+    for (whole, name), value in patterns.items():
+        if module == name or (not whole and module.endswith(f".{name}")):
+            return value
+    return default
+
+
+def _paired(
+    path: Path, found: Mapping[str, Mapping[str, StoredTensor]], scale: Callable[[str, int], float]
+) -> dict[str, _Part]:
+    """Pairs of matrices, of shapes that fit each other, with finite numbers."""
+    if not found:
+        raise FileFormatError(path, "the adapter has no tensors")
+    made: dict[str, _Part] = {}
+    for name, sides in found.items():
+        for side, tensor in sides.items():
+            index, _ = tensor.first_nonfinite()
+            if index is not None:
+                raise FileFormatError(
+                    path, f"{side} holds NaN or an infinity, near element {index}", field=name
+                )
+        if "lora_a" not in sides or "lora_b" not in sides:
+            raise FileFormatError(path, "one of lora_a and lora_b is missing", field=name)
+        a, b, m = sides["lora_a"], sides["lora_b"], sides.get("magnitude")
+        fits = len(a.shape) == len(b.shape) == 2 and a.shape[0] == b.shape[1]
+        if not fits or (m is not None and m.n_elements != b.shape[0]):
+            raise FileFormatError(
+                path, f"lora_a {list(a.shape)} and lora_b {list(b.shape)} do not fit", field=name
+            )
+        if a.shape[0] > LARGEST_RANK:
+            raise UnsupportedModel(
+                f"{path}: {name!r} has rank {a.shape[0]}, and at most {LARGEST_RANK} is applied: {_CONVERT}"
+            )
+        made[name] = _Part(a, b, scale(name, a.shape[0]), m)
+    return made
+
+
+def _low_ranks(
+    path: Path, tensor: str, part: _Part, weights: Weights, of_peft: bool
+) -> Iterator[tuple[str, LowRank]]:
+    """What is added to a matrix, or to each of its parts where it is a fused one."""
+    rank = part.b.shape[1]
+    a, b = (
+        each if each.type in _FLOATS else StoredTensor.of(each.floats())
+        for each in (part.a, part.b)
+    )
+    if part.magnitude is not None:
+        column = part.magnitude.floats().reshape(-1, 1)
+        b = StoredTensor.of(np.concatenate((b.floats(), column), axis=1))
+    for name, rows in separated({tensor: b}, weights.architecture, weights.config).items():
+        _check_matrix(path, tensor, name, (rows.shape[0], a.shape[1]), weights)
+        turned = _in_order(_words(rows), name, weights, of_peft)
+        grows = None
+        if part.magnitude is not None:
+            own, sizes = np.split(turned.view(np.float32), [rank], axis=1)
+            whole = weights.floats(name) + np.float32(part.scale) * (own @ a.floats())
+            growth = sizes[:, 0] / np.sqrt((whole.astype(np.float64) ** 2).sum(1))
+            if not np.isfinite(growth).all():
+                raise FileFormatError(path, "a row of zeros cannot be normalised", field=name)
+            grows = (growth - 1).astype(np.float32)
+            turned = (own * growth[:, None]).astype(np.float32).view(np.uint32)
+        yield name, LowRank(a, _columns(turned, rows.type), part.scale, grows)
+
+
+def _words(tensor: StoredTensor) -> Words:
+    """The numbers of a tensor in floats, as their bits."""
+    wide = tensor.type == "F32"
+    words: Words = tensor.data.view(np.uint32) if wide else tensor.data.view(np.uint16)
+    return words.reshape(tensor.shape)
+
+
+def _columns(b: Words, kind: str) -> StoredTensor:
+    """The columns of every sixteen rows of B, as native code reads them; after its last row there are zeros."""
+    out, rank = b.shape
+    rows = np.zeros((-(-out // 16) * 16, rank), b.dtype)
+    rows[:out] = b
+    columns = np.ascontiguousarray(rows.reshape(-1, 16, rank).swapaxes(1, 2))
+    return StoredTensor(kind, (columns.size // 16, 16), columns.reshape(-1).view(np.uint8))
+
+
+def _check_matrix(
+    path: Path, tensor: str, name: str, shape: tuple[int, int], weights: Weights
+) -> None:
+    if name not in weights:
+        raise FileFormatError(
+            path,
+            f"the model {weights.path} has no {name!r}: give an adapter that was trained on this model",
+            field=tensor,
+        )
+    if ADAPTED.fullmatch(name) is None:
+        raise UnsupportedModel(
+            f"{path}: the adapter changes {name!r}; projections of attention and of dense feed-forward parts "
+            f"can be changed: {_CONVERT}"
+        )
+    if weights.stored(name).shape != shape:
+        raise FileFormatError(
+            path,
+            f"the adapter is for a matrix of shape {list(shape)}, and the model's is "
+            f"{list(weights.stored(name).shape)}: give an adapter that was trained on this model",
+            field=tensor,
+        )
+
+
+def _in_order(rows: Words, name: str, weights: Weights, of_peft: bool) -> Words:
+    """Rows of queries and keys in the order of the model's own file, whose rotation pairs others."""
+    files, config = weights.architecture.hugging_face, weights.config
+    _, layer, kind, _ = name.split(".")
+    same = files is None or files.rope_style == weights.architecture.rope_style
+    if same or of_peft == (weights.kind == "safetensors") or kind not in ("attn_q", "attn_k"):
+        return rows
+    heads = (config.n_heads if kind == "attn_q" else config.n_kv_heads)[int(layer)]
+    made = np.empty_like(rows)
+    pairs = rows.reshape(heads, *((2, -1) if of_peft else (-1, 2)), rows.shape[1]).swapaxes(1, 2)
+    made.reshape(pairs.shape)[:] = pairs
+    return made

@@ -1,0 +1,205 @@
+"""Low-rank adapters: what each adds to a model's matrices, and which of them a text has, at what scales.
+
+docs/numerics.md says what is computed, docs/adapters.md how they are used.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from aleator.core.errors import ParameterError
+from aleator.core.records import dataclass
+from aleator.models.files.tensor_types import StoredTensor
+
+Floats = npt.NDArray[np.float32]
+AdapterFile = tuple[str, str, float]
+"""An adapter's name, its file, and its scale in texts that do not say which adapters they have."""
+Chosen = tuple[tuple[str, float, str], ...]
+"""Adapters of a text: name, scale, and the adapter's digest; "": whatever has that name."""
+Rows = tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], Floats]
+"""Adapters of a micro-batch: where those of each token begin, their numbers, and their scales."""
+MOST, LONGEST_NAME, LARGEST_SCALE = 1024, 200, 1e4
+
+
+@dataclass(frozen=True)
+class LowRank:
+    """What an adapter adds to W x: B (factor * scale * (A x)), and with DoRA some of W x itself."""
+
+    a: StoredTensor  # [rank, n_in], in floats
+    b: StoredTensor  # of every sixteen rows of B the columns, [n_out / 16 * rank, 16], in floats
+    factor: float  # alpha / rank
+    grows: Floats | None = None  # [n_out] of W x, without the bias, that is added too
+
+
+@dataclass(frozen=True, eq=False)
+class Adapter:
+    """A loaded adapter."""
+
+    name: str
+    path: str
+    digest: str  # of all its numbers
+    matrices: Mapping[str, LowRank]  # by the GGUF names of the matrices that it changes
+    about: Mapping[str, str]  # what its file says for people: a task's name, a prompt's beginning
+    fixed: bool  # whether it stands for scale 1 only, and by itself (DoRA)
+
+
+class Adapters:
+    """The adapters of a model, in the order in which they were loaded.
+
+    Attributes:
+        loaded: all of them.
+        scales: of each in texts that do not say which adapters they have; replaced whole.
+    """
+
+    def __init__(self, loaded: Sequence[Adapter] = (), scales: Sequence[float] = ()) -> None:
+        self.loaded, self.scales = tuple(loaded), tuple(scales)
+
+    def __bool__(self) -> bool:
+        return bool(self.loaded)
+
+    @property
+    def names(self) -> list[str]:
+        """Their names."""
+        return [each.name for each in self.loaded]
+
+    def use(self, scales: Sequence[float]) -> None:
+        """Set the scales of texts that do not say which adapters they have."""
+        pairs = zip(self.names, scales, strict=True)
+        self.chosen(tuple((name, checked_scale(scale), "") for name, scale in pairs))
+        self.scales = tuple(scales)
+
+    def chosen(self, given: Chosen | None) -> Chosen:
+        """What a text has, in the order of loading, without what has scale 0; None: what holds for all.
+
+        Raises:
+            ParameterError: an adapter that is not loaded, another one of that name, or some that do not go
+                together.
+        """
+        if given is None:
+            given = tuple((n, s, "") for n, s in zip(self.names, self.scales, strict=True))
+        for name, _, digest in given:
+            if name not in self.names:
+                known = ", ".join(self.names) or "none: load the model with adapters={name: file}"
+                raise ParameterError(
+                    f"adapters: there is no adapter {name!r:.80}; loaded are {known}"
+                )
+            if digest not in ("", self.loaded[self.names.index(name)].digest):
+                raise ParameterError(
+                    f"adapters: {name!r} is another adapter than the one that this was made with "
+                    f"({digest}): load that one"
+                )
+        wanted = {name: _float32(scale) for name, scale, _ in given}
+        made = [(each, wanted.get(each.name, 0.0)) for each in self.loaded]
+        used = [(each, scale) for each, scale in made if scale]
+        for each, scale in used:
+            if each.fixed and (scale != 1 or len(used) > 1):
+                raise ParameterError(
+                    f"adapters: {each.name!r} is a DoRA adapter, whose rows are normalised for scale 1 and no "
+                    "other adapter: give it alone and with scale 1"
+                )
+        return tuple((each.name, scale, each.digest) for each, scale in used)
+
+    def rows(self, of_tokens: Sequence[Chosen]) -> Rows | None:
+        """The adapters of a micro-batch from those of each token; None: no token has any."""
+        if not any(of_tokens):
+            return None
+        numbers = {name: i for i, name in enumerate(self.names)}
+        starts = np.cumsum([0, *map(len, of_tokens)])
+        all_of = [each for chosen in of_tokens for each in chosen]
+        return (
+            starts.astype(np.int64),
+            np.array([numbers[name] for name, _, _ in all_of], np.int32),
+            np.array([scale for _, scale, _ in all_of], np.float32),
+        )
+
+
+def key_of(chosen: Chosen | None) -> str:
+    """Tells apart what was computed with different adapters; "": with none."""
+    return "\x1fadapters " + " ".join(f"{d}*{s!r}" for _, s, d in chosen) if chosen else ""
+
+
+def checked_scale(value: Any) -> float:
+    """A scale; ParameterError for what is none."""
+    number = isinstance(value, int | float | np.floating) and not isinstance(value, bool)
+    if not number or not math.isfinite(value) or abs(value) > LARGEST_SCALE:
+        raise ParameterError(
+            f"adapters: the scale {value!r:.40} is out of range: give a number, "
+            f"{-LARGEST_SCALE:g} to {LARGEST_SCALE:g} (1: as it was trained; 0: without it)"
+        )
+    return float(value)
+
+
+def _float32(scale: float) -> float:
+    return float(np.float32(scale))
+
+
+def chosen_adapters(value: Any) -> Chosen:
+    """The adapters of a text from a name, a mapping of names to scales, or what this function gave."""
+    if isinstance(value, str):
+        value = {value: 1.0}
+    pairs = value.items() if isinstance(value, Mapping) else value
+    if not isinstance(pairs, Iterable):
+        pairs = [()]
+    made: dict[str, tuple[str, float, str]] = {}
+    for each in pairs:
+        parts = list(each) if isinstance(each, list | tuple) else []
+        parts += [""] * (len(parts) == 2)
+        if len(parts) != 3 or not (isinstance(parts[0], str) and isinstance(parts[2], str)):
+            raise ParameterError(
+                f"adapters={value!r:.80}: give a name, or names and scales: {{'name': 0.5}}"
+            )
+        if parts[0] in made:
+            raise ParameterError(f"adapters: {parts[0]!r:.80} is given twice: give it once")
+        made[parts[0]] = parts[0], checked_scale(parts[1]), parts[2]
+    return tuple(made.values())
+
+
+def adapter_files(value: Any) -> tuple[AdapterFile, ...]:
+    """The adapters to load from a mapping of names to files, or to (file, scale), or what this gave."""
+    if isinstance(value, Mapping):
+        value = [
+            (name, *file) if isinstance(file, tuple | list) else (name, file, 0.0)
+            for name, file in value.items()
+        ]
+    items = value if isinstance(value, Iterable) else [value]
+    given = [tuple(each) if isinstance(each, tuple | list) else () for each in items]
+    made: dict[str, AdapterFile] = {}
+    for each in given:
+        if len(each) != 3 or not isinstance(each[1], str | os.PathLike):
+            raise ParameterError(f"adapters={value!r:.80}: give {{name: file}}")
+        name, file, scale = each
+        if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
+            raise ParameterError(
+                f"adapters: the name {name!r:.80} is none: give 1 to {LONGEST_NAME} printable characters"
+            )
+        if name in made:
+            raise ParameterError(
+                f"adapters: two are called {name!r}: name them apart (command line: --lora NAME=FILE)"
+            )
+        made[name] = name, os.fspath(file), checked_scale(scale)
+    if len(made) > MOST:
+        raise ParameterError(f"adapters has {len(made)} entries: give at most {MOST}")
+    return tuple(made.values())
+
+
+def read_words(words: Sequence[str]) -> tuple[AdapterFile, ...]:
+    """The adapters of the command line: [NAME=]FILE[:SCALE], several with commas between them."""
+    made: list[AdapterFile] = []
+    for text in [each for word in words for each in word.split(",")]:
+        file, _, scale = text.rpartition(":")
+        try:
+            number = float(scale)
+        except ValueError:
+            file, number = text, 1.0
+        name, equals, rest = file.partition("=")
+        if not equals or os.sep in name:
+            rest, name = file, Path(file).name if Path(file).is_dir() else Path(file).stem
+        made.append((name, rest, number))
+    return adapter_files(made)
