@@ -33,9 +33,7 @@ def clear_frames(error: BaseException | None) -> None:
     while left:
         each = left.pop()
         trace = each.__traceback__
-        ours = (
-            trace is not None and id(trace.tb_frame) in cleared
-        )  # a cleared frame that caught an error
+        ours = trace is not None and id(trace.tb_frame) in cleared  # caught in that frame
         while trace is not None:
             # Readers' frames come first, then the engine's, then those of the code it called.
             ours = ours or _is_ours(trace.tb_frame)
