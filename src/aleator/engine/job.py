@@ -44,7 +44,7 @@ class Job:
     done: int = field(default=0, init=False)  # Positions of ``seq`` that are computed
     beside_done: int = field(
         default=0, init=False
-    )  # Positions after a second prompt that are computed
+    )  # Positions of the second prompt that are computed
     # How many later jobs started first because they needed less room
     passed_over: int = field(default=0, init=False)
     # Running jobs that share the cells of the same prompt, this job included; the cells are counted for the

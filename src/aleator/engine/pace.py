@@ -13,7 +13,7 @@ ENDS = 0.15
 """Added to that for a single decoding request; each of n requests gets 1/n of it.  A stream that ends loses
 the time it was owed, which matters most with few streams."""
 ADVANCE = 1.75
-"""Factor for the first chunk of a prompt, as no decoding follows its last one."""
+"""Factor of the time owed after the first chunk of a prompt, as none is owed after its last one."""
 FIRST = 16
 """Tokens of the first chunk, whose cost is not known yet."""
 GROWTH = 4

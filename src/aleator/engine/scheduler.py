@@ -14,7 +14,7 @@ from aleator.engine.pace import Pace
 K = TypeVar("K")
 
 SHORTEST = 2
-"""Fewest tokens of one prompt per step, so that prefills end even when a step's tokens are halved."""
+"""Fewest tokens per prompt when a step's tokens are halved from prompt to prompt."""
 
 
 class Cells(Protocol):

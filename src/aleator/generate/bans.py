@@ -106,7 +106,7 @@ class Bans:
         self._given = [token_bytes(token) for token in begun]  # bytes of the last of these
         self._kept = [len(b"".join(self._given))] * len(
             bans
-        )  # how many of these bytes may belong to a match
+        )  # per ban, bytes of these in which a match may begin
         self._within: dict[tuple[Ban, bytes], list[int]] = {}
 
     @property

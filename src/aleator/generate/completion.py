@@ -315,7 +315,7 @@ class Completion:
             return
         try:
             self.end(reason)
-        except BaseException as error:  # the call may repeat an earlier failure
+        except BaseException as error:  # an earlier failure may recur here
             self.stop_reason = reason
             if isinstance(error, KeyboardInterrupt):
                 raise

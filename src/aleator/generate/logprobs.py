@@ -102,7 +102,7 @@ def with_kept(found: LogprobsOf, row: KeptRow) -> LogprobsOf:
 
 
 def noted(found: LogprobsOf, token: int, top: int | None, token_bytes: TokenBytes) -> LogprobsOf:
-    """The requested log-probabilities of a token, computed without its logits; ``top`` None: none."""
+    """Compute what is requested of a token now, so that its logits can be dropped; ``top`` None: nothing."""
     made = [] if top is None else [found(token, top, token_bytes)]
     return lambda *_: made[0]
 

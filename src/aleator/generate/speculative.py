@@ -267,7 +267,7 @@ class Costs:
             row = self.row(n_sequences)
             measured = min(MOST_COST, max(LEAST_COST, (seconds / usual - 1) / guessed))
             self._measured += 1
-            # At first each measurement counts as much as each earlier one, and as the assumed value.
+            # At first each measurement counts as much as each earlier one and the assumed value.
             row += max(WEIGHT, 1 / (1 + self._measured)) * (measured - row)
             self._row = row * usual
 

@@ -61,7 +61,7 @@ class FairSemaphore:
             self._give_back(who)
 
     def close(self) -> None:
-        """Refuse everyone from now on, including those that wait; called in the event loop."""
+        """Refuse all callers from now on, including waiting ones; called in the event loop."""
         self._closed = True
         waiting, self._waiting = self._waiting, {}
         for each in (each for queue in waiting.values() for each in queue if not each.done()):
