@@ -37,7 +37,7 @@ def line(told: Mapping[str, Any]) -> bytes:
 
 
 class Playground:
-    """What the endpoints share: the kept texts, how they start and branch, and how steps are sent."""
+    """What the endpoints share: the recorded texts, how they start and branch, and how steps are sent."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
