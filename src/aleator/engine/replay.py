@@ -226,8 +226,8 @@ class Record:
         The prompt's tokens are needed if the record has only their hash.
 
         Raises:
-            ParameterError: Tokens or parameters are missing, the tokens differ from the record's, or what its
-                samplers draw changed between its version of the numerics and this one.
+            ParameterError: Tokens or parameters are missing; the tokens differ from the record's; or its
+                samplers draw otherwise in this version of the numerics.
         """
         tokens = self.prompt if prompt is None else tuple(prompt)
         if tokens is None:

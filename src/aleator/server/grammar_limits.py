@@ -137,9 +137,9 @@ class KeptGrammars:
     """Compiled grammars by their text: the last used ones, limited in number and memory.
 
     A grammar grows after it is compiled: llguidance makes states of its automaton when a text reaches them, and
-    keeps them for the next text (whole numbers that are multiples of 300,100 begin with 45 MiB, and have 130
-    after 512 digits).  It does not report their size.  So the bound applies to what the whole process allocates
-    beyond its allocation without grammars; other allocations count until all grammars have been dropped once.
+    keeps them for the next text.  Multiples of 300,100, for example, begin with 45 MiB and have 130 after 512
+    digits.  It does not report their size.  So the bound applies to what the whole process allocates beyond its
+    allocation without grammars; other allocations count until all grammars have been dropped once.
     """
 
     def __init__(self, allocated: Callable[[], int] | None = None) -> None:
