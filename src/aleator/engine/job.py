@@ -78,7 +78,7 @@ class Job:
         return self.beams or (2 if self.beside else 1)
 
     def common(self, other: Job, least: int) -> int:
-        """Length of the prefix shared with another prompt, without this one's last token; 0 if below ``least``."""
+        """Length of the prefix shared with another prompt, without its own last token; 0 below ``least``."""
         n = min(len(self.prompt) - 1, len(other.prompt))
         if n < least or self.prompt[least - 1] != other.prompt[least - 1]:
             return 0
