@@ -1,4 +1,4 @@
-"""Chat: messages in, messages out; calls of tools, reasoning, and conversations that branch."""
+"""Chat: messages in and out, tool calls, reasoning, and conversations that branch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A call of a tool as a JSON object with its name and arguments: how it is read, and forced."""
+"""Reads and forces a tool call that is a JSON object with a name and arguments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ARGUMENTS = ("arguments", "parameters")
 
 
 def read_arguments(reader: TextReader, calls: Calls, name: str) -> Deltas:
-    """A call whose name was read before; its arguments come as a JSON value, or Malformed is raised."""
+    """Read the arguments of a call after its name, as a JSON value; raise Malformed if there is none."""
     yield calls.begin(name)
     yield from _value(reader, calls)
     yield calls.end()
@@ -22,13 +22,14 @@ def read_arguments(reader: TextReader, calls: Calls, name: str) -> Deltas:
 def read_call(
     reader: TextReader, calls: Calls, names: Collection[str] | None = None, key: str = "name"
 ) -> Generator[Delta | None, None, Literal["call", "broken", "text"]]:
-    """A call as ``{"name": ..., "arguments": {...}}``, or with "parameters"; ``key`` is that of the name.
+    """Read a call as ``{"name": ..., "arguments": {...}}``, or with "parameters"; ``key`` is the key of the
+    name.
 
-    To be a call it must have one of ``names``, and arguments; None: every object with a name is one.
+    A call has one of ``names``, and arguments; None: every object with a name is a call.
 
     Returns:
-        "call"; "broken": it had begun when it turned out to be wrong; "text": it is no call, and nothing was
-        read.
+        "call"; "broken": the object turned out to be wrong after the call had begun; "text": it is not a call,
+        and nothing was read.
     """
     start, name, held, begun, closed = reader.at, "", "", False, False
     try:
@@ -80,7 +81,7 @@ def read_call(
 
 
 def _value(reader: TextReader, calls: Calls) -> Deltas:
-    """The arguments; those that are written as JSON within a JSON string are taken out of it."""
+    """Read the arguments; unwrap them if they are JSON within a JSON string."""
     yield from reader.skip_space()
     if (yield from reader.peek()) == '"':
         said = yield from reader.read_string()
@@ -95,6 +96,6 @@ def _value(reader: TextReader, calls: Calls) -> Deltas:
 
 
 def object_with(function: Function, key: str, name: str = "name", first: str = "") -> list[Part]:
-    """A call as a JSON object that begins with ``first``; ``key`` names the arguments, ``name`` the name."""
+    """The parts of a call as a JSON object that begins with ``first``; ``key`` and ``name`` are its keys."""
     head = f'{{{first}{json.dumps(name)}: {json.dumps(function.name)}, "{key}": '
     return [head, Schema(function.parameters), "}"]

@@ -1,4 +1,4 @@
-"""A conversation: turns that can be answered again, edited, branched off, and kept in a file."""
+"""A conversation: turns that can be answered again, edited, branched off, and saved to a file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NO_OPTIONS = ("progress", "engine")
 
 
 class ChatModel(Protocol):
-    """What a conversation asks of a model; :class:`aleator.LanguageModel` has it."""
+    """The part of :class:`aleator.LanguageModel` that a conversation uses."""
 
     vocab: Vocabulary
 
@@ -41,29 +41,29 @@ class ChatModel(Protocol):
 
 
 class Conversation:
-    """Messages with a model, and what is asked of each answer.
+    """Messages exchanged with a model, and the options of each answer.
 
-    The past stays in the model's prompt cache: each turn computes only what is new, and so does a branch.
-    Answer ``n`` (0 for the first) draws with the seed ``seed + n``, so a conversation repeats, and an answer
-    given again is another one.
+    Earlier messages stay in the model's prompt cache: each turn, or branch, computes only what is new.
+    Answer ``n`` (0 for the first) draws with the seed ``seed + n``.  So a conversation is reproducible, and an
+    answer that is given again differs from the first.
 
     Args:
-        model: Answers.
+        model: Model that answers.
         system: A first message that is never forgotten.
-        tool_choice: Of every answer for which no other is given.  A forced call is over once it is made: what
-            tools gave is answered in the model's own way.
+        tool_choice: Default for every answer.  A forced call is forced once: after the tools' results the
+            model chooses freely.
         options: Without ``seed`` one is drawn.  With ``context_shift`` the oldest exchanges are forgotten when
             the context is full.
 
-    What is not said here is as for :meth:`aleator.LanguageModel.chat`.
+    For everything else see :meth:`aleator.LanguageModel.chat`.
 
     Attributes:
-        model: Answers.
-        seed: Of the first answer.
-        answers: How many answers were drawn, those given again included.
+        model: Model that answers.
+        seed: Seed of the first answer.
+        answers: Number of answers drawn, repeated ones included.
 
     Raises:
-        ParameterError: An option of ``chat`` that is wrong in itself.
+        ParameterError: An option of ``chat`` is invalid.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Conversation:
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """All messages, the last answer as far as it was made.  A copy: :meth:`edit` changes them."""
+        """All messages, the last answer as far as it was made.  A copy: use :meth:`edit` to change messages."""
         made = [dict(message) for message in self._messages]
         if self._answer is not None and (said := self._answer.so_far) != Message():
             made.append(said.as_json())
@@ -137,11 +137,11 @@ class Conversation:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What every answer is drawn with, but for the seed."""
+        """The options of every answer, except the seed."""
         return {name: value for name, value in self._options.items() if value is not None}
 
     def set_options(self, **options: Any) -> None:
-        """Change what the next answers are drawn with; None takes an option back.
+        """Change the options of the next answers; None resets an option.
 
         Raises:
             ParameterError: An unknown option, or one out of range; nothing has changed.
@@ -157,7 +157,7 @@ class Conversation:
 
     @property
     def answer(self) -> ChatGeneration | None:
-        """The last answer, which may be under way; None before the first, and after an edit or a load."""
+        """The last answer, which may be unfinished; None before the first, and after an edit or a load."""
         return self._answer
 
     def say(
@@ -166,29 +166,30 @@ class Conversation:
         *,
         tool_choice: ToolChoice | None = None,
     ) -> ChatGeneration:
-        """Say something; the answer is made as it is iterated over.
+        """Send a user message; the answer is generated as it is iterated over.
 
-        An answer before it that is still under way ends where it is.
+        A previous answer that is unfinished is cut off.
 
         Args:
             text: A text, or a list of parts.
-            tool_choice: Of this answer; None: the conversation's.
+            tool_choice: For this answer; None: the conversation's.
 
         Raises:
-            ParameterError: A tool that is not declared; the conversation is as before.
-            ContextFull: The conversation is longer than the context; it is as before.
+            ParameterError: An undeclared tool; the conversation is unchanged.
+            ContextFull: The conversation is longer than the context; it is unchanged.
         """
         return self._go_on([*self.messages, {"role": "user", "content": text}], tool_choice)
 
     def tool_results(
         self, results: Mapping[str, str], *, tool_choice: ToolChoice | None = None
     ) -> ChatGeneration:
-        """Give what tools gave, and let the model go on.
+        """Send the results of tools, and let the model continue.
 
         Args:
-            results: Text by the ids of the calls of the last answer: one for each.
-            tool_choice: Of this answer; None: the conversation's.  Where that forces a call, the model now
-                chooses; with ``strict`` tools, which leave no choice, it calls none.
+            results: Texts by the ids of the calls of the last answer, one for each.
+            tool_choice: For this answer; None: the conversation's.  If that forces a call, the model now
+        chooses
+                freely; with ``strict`` tools, which do not allow that, it calls none.
 
         Raises:
             ParameterError: A call without a result, or a result without a call.
@@ -204,13 +205,13 @@ class Conversation:
         return self._go_on([*messages, *new], tool_choice)
 
     def regenerate(self, *, tool_choice: ToolChoice | None = None) -> ChatGeneration:
-        """Another answer to what was said last.
+        """Generate another answer to the last message.
 
         Args:
-            tool_choice: Of this answer; None: that of the answer before.
+            tool_choice: For this answer; None: that of the previous answer.
 
         Raises:
-            ParameterError: Nothing was said, or a tool is not declared.
+            ParameterError: There is no message to answer, or a tool is not declared.
         """
         messages = self.messages
         if messages and messages[-1]["role"] == "assistant":
@@ -222,15 +223,15 @@ class Conversation:
     def edit(
         self, index: int, text: str, *, tool_choice: ToolChoice | None = None
     ) -> ChatGeneration | None:
-        """Put another text in place of a message, and forget what came after it.
+        """Replace the text of a message, and forget the messages after it.
 
         Args:
-            index: Of the message among :attr:`messages`; negative ones count from the end.
-            text: What it says now.
-            tool_choice: Of the answer; None: the conversation's.
+            index: Index among :attr:`messages`; negative ones count from the end.
+            text: The new text.
+            tool_choice: For the answer; None: the conversation's.
 
         Returns:
-            The answer, made as it is iterated over; None where the message is not one to be answered.
+            The answer, generated as it is iterated over; None if the message is not one to be answered.
 
         Raises:
             ParameterError: There is no such message.
@@ -253,13 +254,13 @@ class Conversation:
         return None
 
     def branch(self, at: int | None = None) -> Conversation:
-        """A conversation of its own that begins like this one; neither changes the other.
+        """A new conversation with the same beginning; neither changes the other.
 
         Args:
-            at: How many messages it takes over; None: all.
+            at: Number of messages to take over; None: all.
 
         Raises:
-            ParameterError: There are not so many.
+            ParameterError: There are fewer messages.
         """
         messages = self.messages
         number = len(messages) if at is None else exact(at)
@@ -272,13 +273,13 @@ class Conversation:
         return made
 
     def reset(self) -> None:
-        """Forget everything but the system message, and begin with the first seed again."""
+        """Forget everything but the system message, and start with the first seed again."""
         self._settle()
         del self._messages[int(self.system is not None) :]
         self._known, self.answers = [], 0
 
     def as_json(self) -> dict[str, Any]:
-        """The conversation as a JSON-ready dictionary, for :meth:`from_json`."""
+        """The conversation as a JSON-ready dictionary for :meth:`from_json`."""
         about = {name: value for name, value in self._about.items() if value is not None}
         return {
             "format": FORMAT,
@@ -298,16 +299,16 @@ class Conversation:
         source: object = "the conversation",
         **options: Any,
     ) -> Conversation:
-        """Go on with what :meth:`as_json` gave.
+        """Restore a conversation from :meth:`as_json`.
 
         Args:
-            model: Answers.
-            data: What it gave.
-            source: Names it in errors.
-            options: As for the class, and in place of what is in the data.
+            model: Model that answers.
+            data: The dictionary that :meth:`as_json` returned.
+            source: Name of the data in errors.
+            options: As for the class; they override the options in the data.
 
         Raises:
-            FileFormatError: It is no conversation, or a damaged one.
+            FileFormatError: It is not a conversation, or is damaged.
         """
         fields = {"format", "messages", "seed", "answers", "tokens"}
         about = {"tools", "tool_choice", "enable_thinking", "chat_template", "chat_template_kwargs"}
@@ -349,7 +350,7 @@ class Conversation:
 
     @classmethod
     def load(cls, model: ChatModel, path: str | os.PathLike[str], **options: Any) -> Conversation:
-        """Go on with the conversation in a file; arguments and errors are those of :meth:`from_json`."""
+        """Restore the conversation in a file; arguments and errors are those of :meth:`from_json`."""
         try:
             data = json.loads(Path(path).read_text("utf-8"))
         except ValueError as error:
@@ -364,7 +365,7 @@ class Conversation:
         return [*made.request.tokens, *writing_of(made).completion.tokens]
 
     def _settle(self) -> None:
-        """End the answer under way, and make it a message."""
+        """End the current answer, and turn it into a message."""
         if self._answer is None:
             return
         if not self._answer.done:
@@ -376,7 +377,7 @@ class Conversation:
     def _go_on(
         self, messages: list[dict[str, Any]], tool_choice: ToolChoice | None
     ) -> ChatGeneration:
-        """Let the model answer these messages in place of those so far."""
+        """Replace the conversation's messages, and let the model answer."""
         messages = checked_messages(messages)
         choice = self._chosen(messages, tool_choice)
         if self._answer is not None and not self._answer.done:
@@ -403,7 +404,7 @@ class Conversation:
     def _chosen(
         self, messages: list[dict[str, Any]], given: ToolChoice | None
     ) -> ToolChoice | None:
-        """The choice of an answer; ParameterError if it names no tool."""
+        """The tool choice of an answer; ParameterError if it names no tool."""
         tools = checked_tools(self._about["tools"])
         if given is not None:
             chosen_tools(given, tools)

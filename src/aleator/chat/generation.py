@@ -1,4 +1,4 @@
-"""An answer as it is made: pieces of its content, or of all that it consists of."""
+"""An answer as it is generated: pieces of its content, or all its deltas."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ChatStop = Literal["stop", "tool_calls", "loop", "length", "deadline", "interrup
 
 
 def chat_stop(message: Message, reason: StopReason) -> ChatStop:
-    """Why an answer ended, by why its text did; :attr:`ChatGeneration.stop_reason` says what they mean."""
+    """Why an answer ended, derived from why its text did; see :attr:`ChatGeneration.stop_reason`."""
     if reason == "interrupted" or reason == "deadline":
         return reason
     if message.tool_calls and all(call.complete for call in message.tool_calls):
@@ -25,18 +25,17 @@ def chat_stop(message: Message, reason: StopReason) -> ChatStop:
 
 
 class ChatGeneration(Iterator[str]):
-    """An answer under way: an iterator over pieces of its content, made as they are asked for.
+    """An answer being generated: an iterator over pieces of its content, generated on demand.
 
-    Reasoning and calls of tools are not among these pieces; :meth:`deltas` gives everything.  ``message``,
-    ``text`` and ``stop_reason`` make whatever is still to be made before they answer, and so does
-    ``print(generation)``, which prints the text.  ``async for`` gives the pieces too, and lets other tasks run
-    meanwhile.
+    These pieces exclude reasoning and tool calls; :meth:`deltas` gives everything.  ``message``, ``text`` and
+    ``stop_reason`` first generate the rest of the answer, and so does ``print(generation)``, which prints the
+    text.  ``async for`` gives the pieces too, and lets other tasks run meanwhile.
 
-    As :class:`~aleator.Generation` it has what futures have; :meth:`result`, and ``await generation``, give the
-    message.
+    It has the methods of futures, as :class:`~aleator.Generation` does; :meth:`result`, and ``await
+    generation``, give the message.
 
     Attributes:
-        generation: What makes the text underneath, with its tokens and log-probabilities.
+        generation: The underlying generation, with its tokens and log-probabilities.
     """
 
     def __init__(self, generation: Generation, reply: Reply) -> None:
@@ -90,7 +89,7 @@ class ChatGeneration(Iterator[str]):
         return self.text
 
     def deltas(self) -> Iterator[Delta]:
-        """Everything that the answer consists of, from its beginning, as it is made."""
+        """All deltas of the answer, from its beginning, as they are generated."""
         i = 0
         while self._has(i):
             yield self._deltas[i]
@@ -98,7 +97,7 @@ class ChatGeneration(Iterator[str]):
 
     @property
     def message(self) -> Message:
-        """The whole answer: content, reasoning and calls of tools.
+        """The whole answer: content, reasoning and tool calls.
 
         Raises:
             TokenizerError: The model has no vocabulary.
@@ -109,7 +108,7 @@ class ChatGeneration(Iterator[str]):
 
     @property
     def so_far(self) -> Message:
-        """The answer as far as it was read; makes nothing."""
+        """The answer as far as it was read; generates nothing."""
         return self._reply.message
 
     @property
@@ -121,10 +120,10 @@ class ChatGeneration(Iterator[str]):
     def stop_reason(self) -> ChatStop:
         """Why it ended.
 
-        "stop": the model ended it, a stop string was met, or it is all that its schema asks for;
-        "tool_calls": it calls tools, and waits for what they give; "loop": it repeats itself as ``stop_loops``
+        "stop": the model ended it, a stop string occurred, or it is complete by its schema;
+        "tool_calls": it calls tools, and waits for their results; "loop": it repeats itself as ``stop_loops``
         says; "length": ``max_tokens``, or no room in the context; "deadline": its time was over;
-        "interrupted": :meth:`cancel`, or an error.  ``generation.stop_reason`` says more.
+        "interrupted": :meth:`cancel`, or an error.  ``generation.stop_reason`` has more detail.
         """
         return chat_stop(self.message, self.generation.stop_reason)
 
@@ -149,7 +148,7 @@ class ChatGeneration(Iterator[str]):
         return self.generation.done
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Make it to its end, as :meth:`aleator.Generation.wait`; its pieces can still be read afterwards."""
+        """Generate to the end, as :meth:`aleator.Generation.wait`; its pieces can still be read afterwards."""
         return self.generation.wait(timeout)
 
     @property
@@ -159,15 +158,15 @@ class ChatGeneration(Iterator[str]):
 
     @property
     def error(self) -> BaseException | None:
-        """What ended it, if that was an error."""
+        """The error that ended it, if any."""
         return self.generation.error
 
     def cancel(self) -> bool:
-        """End it before the next token, as :meth:`aleator.Generation.cancel`; says whether it was under way."""
+        """End it before the next token; see :meth:`aleator.Generation.cancel`, also for the result."""
         return self.generation.cancel()
 
     def _has(self, i: int) -> bool:
-        """Whether there is a delta ``i``, which is made if it must be."""
+        """Whether there is a delta ``i``; generates it if necessary."""
         while i >= len(self._deltas):
             if self._ended:
                 return False
@@ -178,7 +177,7 @@ class ChatGeneration(Iterator[str]):
         self._take(next(self.generation, None))
 
     def _take(self, piece: str | None) -> None:
-        """Read a piece of the text; None: it has ended."""
+        """Read a piece of the text; None at its end."""
         if piece is not None:
             self._deltas += self._reply.push(piece)
         else:

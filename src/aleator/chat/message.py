@@ -1,4 +1,4 @@
-"""Messages and tools: what is given, looked at before a template sees it, and what a model has answered."""
+"""Messages and tools: input, checked before a template gets it, and the model's answers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MEDIA = {
     "video": "videos",
 }
 _PART = ("type", "text", "cache_control", "annotations")
-"""Of a part with a text; the last two say nothing of the text."""
+"""Fields of a text part; the last two do not affect the text."""
 _NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
@@ -39,13 +39,13 @@ _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
 
 @dataclass(frozen=True)
 class ToolCall:
-    """A call of a tool.
+    """A tool call.
 
     Attributes:
-        id: Names the call, so that the message with its result can refer to it.
+        id: Identifies the call, so that the message with its result can refer to it.
         name: The tool's name.
         arguments: JSON text of its arguments, as the model wrote it.
-        complete: Whether the model ended the call; False where the reply was cut off within it.
+        complete: Whether the model ended the call; False if the reply was cut off within it.
     """
 
     id: str
@@ -54,7 +54,7 @@ class ToolCall:
     complete: bool = True
 
     def as_json(self) -> dict[str, Any]:
-        """The call as OpenAI's interface writes it."""
+        """The call in the form of OpenAI's interface."""
         function = {"name": self.name, "arguments": self.arguments}
         return {"id": self.id, "type": "function", "function": function}
 
@@ -64,9 +64,9 @@ class Message:
     """A message of the assistant.
 
     Attributes:
-        content: The answer; "" if there is none, as beside a call.
-        reasoning_content: What the model thought before it answered; "" if it did not.
-        tool_calls: Calls of tools, in order.
+        content: The answer; "" if there is none, as with a call.
+        reasoning_content: The model's reasoning before the answer; "" if there is none.
+        tool_calls: Tool calls, in order.
     """
 
     content: str = ""
@@ -76,7 +76,7 @@ class Message:
     def as_json(self) -> dict[str, Any]:
         """The message as a mapping, to append to the messages of the next call.
 
-        Calls that were cut off are left out: their arguments are no JSON, and nothing can answer them.
+        Calls that were cut off are left out: their arguments are not JSON, and they cannot be answered.
         """
         made: dict[str, Any] = {"role": "assistant", "content": self.content}
         if self.reasoning_content:
@@ -89,19 +89,19 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """A piece of a message under way."""
+    """A piece of a message."""
 
     # What it adds to: "content", "reasoning", or the arguments of a call; "call" begins a call, and "call_end"
     # ends one
     kind: Literal["content", "reasoning", "call", "arguments", "call_end"]
-    text: str = ""  # The text that it adds; of "call" the tool's name
-    index: int = 0  # Of a call: its place among the calls of the message
-    id: str = ""  # Of "call": the call's id
+    text: str = ""  # The added text; for "call" the tool's name
+    index: int = 0  # For calls: index among the calls of the message
+    id: str = ""  # For "call": the call's id
 
 
 @dataclass(frozen=True)
 class Function:
-    """A tool as it was declared: its name, and the JSON schema of its arguments."""
+    """A declared tool: its name, and the JSON schema of its arguments."""
 
     name: str
     parameters: Any
@@ -166,7 +166,7 @@ def _message(where: str, message: object, calls: set[str]) -> dict[str, Any]:
 
 
 def _content(where: str, content: object) -> str:
-    """A content as one text; several parts are divided by line breaks."""
+    """A content as one text; several parts are separated by line breaks."""
     if isinstance(content, str):
         return content
     if isinstance(content, Mapping) or not isinstance(content, Sequence):
@@ -190,7 +190,7 @@ def _content(where: str, content: object) -> str:
 
 
 def _only(where: str, value: Mapping[str, Any], known: Sequence[str]) -> None:
-    """See that an object has no other fields than these; null is not given."""
+    """Refuse fields other than ``known``; null counts as absent."""
     for name, each in value.items():
         if name not in known and each is not None:
             raise _wrong(f"{where}.{name:.80}", each, f"known are {', '.join(known)}")
@@ -199,7 +199,7 @@ def _only(where: str, value: Mapping[str, Any], known: Sequence[str]) -> None:
 def _with_function(
     where: str, given: object, shape: str
 ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """A call or a declaration, and the function in it; it has this shape."""
+    """A call or a declaration of this shape, and the function in it."""
     function = given.get("function") if isinstance(given, Mapping) else None
     if not isinstance(given, Mapping) or not isinstance(function, Mapping):
         raise _wrong(where, given, f"give {shape}")
@@ -235,7 +235,7 @@ def _tool_call(where: str, given: object) -> dict[str, Any]:
 
 
 def checked_tools(tools: object) -> list[tuple[dict[str, Any], Function]]:
-    """Declarations of tools, each as a template takes it and as what is needed to read and force calls.
+    """Tool declarations, each as a template takes it and as needed to read and force calls.
 
     Raises:
         ParameterError: Names the tool by its index, the field, and what is allowed.
@@ -276,10 +276,11 @@ def _tool(where: str, tool: object) -> tuple[dict[str, Any], Function]:
 def chosen_tools(
     choice: object, tools: Sequence[tuple[dict[str, Any], Function]]
 ) -> tuple[bool, list[Function]]:
-    """What a choice asks for: "auto" (also None), "none", "required", a tool's name, or OpenAI's mapping.
+    """The tools that a choice allows: "auto" (also None), "none", "required", a tool's name, or OpenAI's
+    mapping.
 
     Returns:
-        Whether the tools are shown to the model, and of which of them it must call one; [] if it need not.
+        Whether the model sees the tools, and the tools of which it must call one; [] if it need not.
 
     Raises:
         ParameterError: Another choice, one without tools, or a tool that is not declared.
@@ -312,5 +313,5 @@ def _wrong(where: str, value: object, what: str) -> ParameterError:
 
 
 def shown(value: object) -> str:
-    """A value in at most 80 characters, however long or deep it is."""
+    """A value in at most 80 characters, however long or deeply nested it is."""
     return _SHORT.repr(value)[:80]

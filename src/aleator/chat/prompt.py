@@ -1,4 +1,4 @@
-"""How chats are written: a model's template; and what becomes of the arguments of ``chat``."""
+"""Chat prompts: a model's template, and the checked arguments of ``chat``."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FOREIGN = (
     "<tool_sep>",
     "\uff5cDSML\uff5c",
 )
-"""Marks of calls in other forms, which are not read."""
+"""Marks of calls in other forms, which are not supported."""
 _TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token")
 _OWN = frozenset(("messages", "tools", "documents", "add_generation_prompt", *_TOKENS))
 _PROBE = {"aleator_probe": 1}
@@ -48,37 +48,37 @@ CONSTRAINTS = ("grammar", "regex", "json_schema")
 
 
 class ChatFormat:
-    """A chat template for a tokenizer, and what its text says of the model.
+    """A chat template for a tokenizer, and what its text shows about the model.
 
     TemplateError if there is no template, or it does not parse.
     """
 
     def __init__(self, tokenizer: Tokenizer, source: str | None) -> None:
         self._tokenizer, self._vocab = tokenizer, tokenizer.vocab
-        self.template = ChatTemplate(source, tokenizer.vocab)  # writes messages
+        self.template = ChatTemplate(source, tokenizer.vocab)  # renders messages
         text = self.template.source
-        self.family = family_of(text)  # how calls of tools are written
+        self.family = family_of(text)  # how tool calls are written
         ids = self._vocab.ids
         shown = (t for t in THINKING if t.begin in text or t.end in text)
         known = (t for t in THINKING if t.begin in ids or t.end in ids)
-        # How reasoning is written; None if nothing says so.
+        # How reasoning is written; None if unknown.
         self.thinking = self.family.thinking or next(shown, None) or next(known, None)
 
     @property
     def shows_tools(self) -> bool:
-        """Whether the template tells the model of tools."""
+        """Whether the template shows tools to the model."""
         return "tools" in self.template.variables
 
     @property
     def foreign_mark(self) -> str | None:
-        """A mark of calls in the template that no family here reads."""
+        """A mark in the template of calls that no family here supports."""
         if self.family.name not in ("hermes", "llama3", "generic"):
             return None
         return next((mark for mark in FOREIGN if mark in self.template.source), None)
 
     @property
     def variables(self) -> list[str]:
-        """What may be given for the template to read, by name."""
+        """Names of the variables that the template reads."""
         return sorted(self.template.variables - _OWN)
 
     @cached_property
@@ -93,10 +93,9 @@ class ChatFormat:
     def arguments(
         self, enable_thinking: bool | None, given: Mapping[str, Any] | None
     ) -> dict[str, Any]:
-        """Variables that the template is given; ParameterError if it does not read one.
+        """The template's variables; ParameterError if it does not read one of those given.
 
-        ``enable_thinking`` goes under whichever of its names the template reads; None: as the template
-        likes.
+        ``enable_thinking`` is passed under the name that the template reads; None: the template's default.
         """
         if given is not None and not isinstance(given, Mapping):
             raise ParameterError(f"chat_template_kwargs={given!r:.80}: give a mapping")
@@ -141,8 +140,8 @@ class ChatFormat:
     def tokens(self, rendered: Rendered, known: Sequence[int] = ()) -> list[int]:
         """The prompt in tokens, beginning with as many of the known ones as fit its text.
 
-        Tokens that were drawn need not be those that the tokenizer makes of the same text, so the text is
-        compared, and only what follows is tokenized.
+        Drawn tokens may differ from the tokenizer's tokens of the same text.  So the text is compared, and only
+        what follows is tokenized.
         """
         vocab, tokenizer = self._vocab, self._tokenizer
         whole = rendered.as_prompt(tokenizer)
@@ -184,7 +183,7 @@ class ChatFormat:
 
     @cached_property
     def _takes_mappings(self) -> bool:
-        """Whether the template writes the arguments of a call by itself; otherwise they must be JSON text."""
+        """Whether the template serializes a call's arguments itself; otherwise they must be JSON text."""
         function = {"name": "f", "arguments": _PROBE}
         call = {"id": "abcdefghi", "type": "function", "function": function}
         talk: list[dict[str, Any]] = [
@@ -195,7 +194,7 @@ class ChatFormat:
             text = self.template.render(talk, add_generation_prompt=False)
         except TemplateError:
             return False
-        return repr(_PROBE) not in text  # Python's form is nobody's
+        return repr(_PROBE) not in text  # no model uses Python's repr
 
 
 def _text(call: Mapping[str, Any]) -> str:
@@ -204,7 +203,7 @@ def _text(call: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class ChatPrompt:
-    """What the prompt of a chat is made of, as ``chat`` was given it; :func:`prepare_chat` checks it."""
+    """The parts of a chat's prompt, as given to ``chat``; :func:`prepare_chat` checks them."""
 
     messages: Any
     tools: Any = None
@@ -219,11 +218,11 @@ class PreparedChat:
 
     tokens: list[int]  # The prompt
     options: dict[str, Any]  # Keyword arguments of ``generate``
-    # Makes what reads a reply, of the key that the ids of its calls are made of
+    # Makes the reader of a reply from the key of its calls' ids
     reader: Callable[[bytes], Reply]
 
     def reply_of(self, completion: int) -> Reply:
-        """Reads the reply of one of several completions."""
+        """The reader for the reply of one of several completions."""
         key = np.asarray(self.tokens, "<i4").tobytes() + repr(self.options.get("seed")).encode()
         if completion:
             key += completion.to_bytes(4, "little")
@@ -239,10 +238,10 @@ def prepare_chat(
 ) -> PreparedChat:
     """Check a chat, write its prompt, and make the grammar and the reader of the reply.
 
-    ``known`` are tokens of the conversation so far; they are kept where they fit the text.
+    ``known`` are tokens of the conversation so far; they are kept as far as they fit the text.
 
     Raises:
-        ParameterError: Names what is wrong, or what this template does not allow.
+        ParameterError: Names what is invalid, or not allowed by this template.
         GrammarError: A schema cannot be enforced.
         TemplateError: The template refuses the messages.
     """
@@ -301,21 +300,21 @@ def prepare_chat(
             )
             choices = [family.call(function) for function in enforceable]
             choices = choices or [family.content(schema_of("json_schema", schema))]
-            made["stop"] = made["stop"][len(vocab.chat_stop) :]  # the grammar says where it ends
+            made["stop"] = made["stop"][len(vocab.chat_stop) :]  # the grammar determines the end
             made["grammar"] = reply_grammar(
                 tokenizer, choices, thinking if may_think else None, opened
             )
-            if may_think:  # no end of reasoning can be searched for
+            if may_think:  # the end of reasoning cannot be searched for
                 made.setdefault("complete_grammar", False)
     read = {function.name: function.parameters for _, function in tools} if shown else {}
-    if family.thinking is not None:  # it reads its reasoning itself
+    if family.thinking is not None:  # the family reads reasoning itself
         return PreparedChat(tokens, made, partial(Reply, family, None, opened, read))
     reads = family if read else None
     return PreparedChat(tokens, made, partial(Reply, reads, thinking, opened, read))
 
 
 def _mark_phases(options: dict[str, Any], chat_format: ChatFormat) -> None:
-    """Give phases the marks of the template; ParameterError for one that it has none for."""
+    """Give phases the marks of the template; ParameterError for a phase without marks."""
     thinking: Thinking | None = chat_format.thinking
     params: Any = options.get("params")
     known = {TOOL: chat_format.family.around_calls}

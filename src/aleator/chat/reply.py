@@ -1,6 +1,6 @@
-"""Replies: how families of templates have them written, and what reads them while they are written.
+"""Replies: their form in each family of templates, and how they are read as they are generated.
 
-What reads are generators, which yield None to wait for more of the text.
+Readers are generators, which yield None to wait for more of the text.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ T = TypeVar("T")
 Pieces = Generator["str | None", None, T]
 """Yields pieces of text, and returns a result at its end."""
 Waiting = Generator[None, None, T]
-"""Returns a result at its end."""
+"""Yields None while waiting, and returns a result at its end."""
 Deltas = Generator["Delta | None", None, None]
-"""Yields what was read."""
+"""Yields the deltas that were read."""
 
 _SPACE = " \t\r\n"
 _ENDS_OF_PLAIN = ",]}" + _SPACE
@@ -32,7 +32,7 @@ class Malformed(Exception):
 
 
 class TextReader:
-    """Reads a text that is still being written, and is complete once it has ``ended``.
+    """Reads a text that is still being generated, and is complete once it has ``ended``.
 
     ``at`` is the index of the next character to read; it may be set back.
     """
@@ -47,7 +47,7 @@ class TextReader:
         self._text += text
 
     def read_until(self, *markers: str) -> Pieces[str]:
-        """Read up to the first of some markers, leaving out white space right before it.
+        """Read up to the first of some markers, leaving out white space directly before it.
 
         Returns the marker, which is read too; "" if the text ends without one.
         """
@@ -71,7 +71,7 @@ class TextReader:
             yield None
 
     def _found(self, markers: tuple[str, ...]) -> tuple[str, str] | None:
-        """Read what is before the first marker, and that; of several at one place the longest."""
+        """Read the text before the first marker, and the marker; the longest if several begin there."""
         found = [(at, m) for m in markers if (at := self._text.find(m, self.at)) >= 0]
         if not found:
             return None
@@ -81,9 +81,9 @@ class TextReader:
         return before, marker
 
     def read_exactly(self, *markers: str) -> Waiting[tuple[str, str]]:
-        """Read up to the first of some markers, white space included; returns the text and the marker.
+        """Read up to the first of some markers, white space included; return the text and the marker.
 
-        Malformed where the text ends without one; all of it has been read then.
+        Malformed if the text ends without one; all of it has been read then.
         """
         while True:
             if found := self._found(markers):
@@ -94,7 +94,7 @@ class TextReader:
             yield None
 
     def read_any(self, *texts: str) -> Waiting[str]:
-        """Read one of some texts if it comes next; returns it, or ""."""
+        """Read one of some texts if it comes next; return it, or ""."""
         for text in texts:
             while not self.ended and len(self._text) - self.at < len(text):
                 if not text.startswith(self._text[self.at :]):
@@ -106,7 +106,7 @@ class TextReader:
         return ""
 
     def read_next(self, *texts: str) -> Waiting[str]:
-        """Read white space, and then one of some texts if it comes next; returns it, or ""."""
+        """Read white space, then one of some texts if it comes next; return it, or ""."""
         yield from self.skip_space()
         return (yield from self.read_any(*texts))
 
@@ -116,7 +116,7 @@ class TextReader:
             self.at += 1
 
     def peek(self) -> Waiting[str]:
-        """Look at the next character without reading it; returns "" at the end."""
+        """Return the next character without reading it; "" at the end."""
         while self.at == len(self._text):
             if self.ended:
                 return ""
@@ -124,14 +124,14 @@ class TextReader:
         return self._text[self.at]
 
     def expect(self, character: str) -> Waiting[None]:
-        """Read white space and then a character; Malformed if another one comes."""
+        """Read white space, then a character; Malformed if another one comes."""
         yield from self.skip_space()
         if (yield from self.peek()) != character:
             raise Malformed
         self.at += 1
 
     def read_string(self) -> Waiting[str]:
-        """Read a JSON string; returns its value, or raises Malformed if no string comes next."""
+        """Read a JSON string; return its value, or raise Malformed if no string comes next."""
         yield from self.skip_space()
         if (yield from self.peek()) != '"':
             raise Malformed
@@ -143,9 +143,9 @@ class TextReader:
         return str(said)
 
     def read_value(self) -> Pieces[None]:
-        """Read a JSON value; yields its text in pieces.
+        """Read a JSON value; yield its text in pieces.
 
-        Malformed where no value comes next, the text ends within it, or its brackets do not match.
+        Malformed if no value comes next, the text ends within it, or its brackets do not match.
         """
         yield from self.skip_space()
         if (yield from self.peek()) in ("", ",", "]", "}"):
@@ -180,7 +180,7 @@ class TextReader:
                 self.at += 1
                 open_brackets = open_brackets[:-1]
             elif character in _ENDS_OF_PLAIN and not open_brackets:
-                break  # of a number or a word
+                break  # the end of a number or a word
             else:
                 self.at += 1
                 continue
@@ -191,7 +191,7 @@ class TextReader:
 
 
 def collected(pieces: Pieces[T]) -> Waiting[tuple[str, T]]:
-    """The text that some pieces make, and what they return."""
+    """Collect pieces; return their text and their result."""
     text = ""
     while True:
         try:
@@ -205,7 +205,7 @@ def collected(pieces: Pieces[T]) -> Waiting[tuple[str, T]]:
 
 
 def read_text(reader: TextReader, *markers: str) -> Generator[Delta | None, None, str]:
-    """Content up to a marker, which is read too; returns it, or "" at the end of the text."""
+    """Read content up to a marker, which is read too; return the marker, or "" at the end of the text."""
     pieces = reader.read_until(*markers)
     while True:
         try:
@@ -216,35 +216,35 @@ def read_text(reader: TextReader, *markers: str) -> Generator[Delta | None, None
 
 
 class Calls:
-    """Counts the calls of a reply that have begun, in ``n``."""
+    """Makes the deltas of a reply's calls; ``n`` calls have begun."""
 
     def __init__(self) -> None:
         self.n = 0
 
     def begin(self, name: str) -> Delta:
-        """A call begins."""
+        """Begin a call."""
         self.n += 1
         return Delta("call", name, self.n - 1)
 
     def arguments(self, text: str) -> Delta:
-        """A piece of the arguments of the call that began last."""
+        """A piece of the arguments of the current call."""
         return Delta("arguments", text, self.n - 1)
 
     def end(self) -> Delta:
-        """The call that began last is complete."""
+        """End the current call."""
         return Delta("call_end", index=self.n - 1)
 
 
 @dataclass(frozen=True)
 class Schema:
-    """A place in a reply where JSON stands that a schema describes."""
+    """A place in a reply for JSON that matches a schema."""
 
     schema: Any
 
 
 @dataclass(frozen=True)
 class Words:
-    """A place where a string stands without quotes, and without ``mark``, up to which it is read.
+    """A place for a string without quotes that ends at ``mark`` and does not contain it.
 
     ``limits`` are "enum", "const", "minLength" and "maxLength" of its schema; ``end`` follows, with the mark.
     """
@@ -256,19 +256,19 @@ class Words:
 
 @dataclass(frozen=True)
 class Maybe:
-    """Parts that may be left out."""
+    """Optional parts."""
 
     parts: tuple[Part, ...]
 
 
 Part = str | Schema | Words | Maybe
-"""A part of a reply that is forced: text, in which names of control tokens are these tokens, or what is
+"""A part of a forced reply: text, in which names of control tokens stand for these tokens, or a part that is
 drawn."""
 
 
 @dataclass(frozen=True)
 class Thinking:
-    """What begins and ends a model's reasoning, and what stands between it and the answer."""
+    """The beginning and end of a model's reasoning, and what separates it from the answer."""
 
     begin: str
     end: str
@@ -276,40 +276,40 @@ class Thinking:
 
 
 class Family(ABC):
-    """Templates whose models write calls in one way."""
+    """Templates whose models write calls in the same form."""
 
     name: ClassVar[str]
     shown_by: ClassVar[tuple[str, ...]] = ()
-    """What the text of such a template has, all of it; none: it may be any."""
+    """Strings that the text of such a template contains, all of them; empty: any template."""
     thinking: ClassVar[Thinking | None] = None
-    """Of families that have a way of their own to write reasoning, and read it themselves."""
+    """For families with their own form of reasoning, which they read themselves."""
     marks: ClassVar[tuple[str, ...]] = ()
     """Names by which a reply is read, which may be control tokens."""
     around_calls: ClassVar[tuple[str, str] | None] = None
-    """The marks before and after calls; the second is "" where calls end a reply, None where none are sure."""
+    """Marks before and after calls; the second is "" where calls end a reply; None if they are uncertain."""
 
     def __init__(self, template: str) -> None:
         self.template = template
 
     @classmethod
     def shows(cls, template: str) -> bool:
-        """Whether a template is of this family."""
+        """Whether a template belongs to this family."""
         return all(mark in template for mark in cls.shown_by)
 
     @abstractmethod
     def read(self, reader: TextReader, calls: Calls, tools: Mapping[str, Any]) -> Deltas:
-        """Read a reply, after its reasoning; ``tools`` are schemas of arguments by the tools' names."""
+        """Read a reply, after its reasoning; ``tools`` are argument schemas by tool name."""
 
     @abstractmethod
     def call(self, function: Function) -> list[Part]:
-        """A call of a function, and nothing else."""
+        """The parts of a reply that is only a call of a function."""
 
     def turns(self, messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-        """Messages as the template reads them, where it wants results of tools elsewhere."""
+        """Messages in the form that the template takes, which may have tool results elsewhere."""
         return messages
 
     def content(self, schema: Any) -> list[Part]:
-        """An answer that is JSON, and nothing else."""
+        """The parts of a reply that is only JSON."""
         return [Schema(schema)]
 
 
@@ -318,13 +318,13 @@ class Reply:
 
     def __init__(
         self,
-        # how calls are written; None: there are no tools, and all is content
+        # how calls are written; None: no tools, so all is content
         family: Family | None,
         # how the model writes reasoning; None: it does not, or the family reads it
         thinking: Thinking | None = None,
         opened: bool = False,  # whether the prompt ends within reasoning
-        tools: Mapping[str, Any] | None = None,  # schemas of the tools' arguments by name
-        key: bytes = b"",  # the ids of calls are made of it: equal keys give equal ids
+        tools: Mapping[str, Any] | None = None,  # argument schemas by tool name
+        key: bytes = b"",  # determines the ids of calls: equal keys give equal ids
     ) -> None:
         self._family, self._thinking, self._opened = family, thinking, opened
         self._tools, self._key = dict(tools or {}), key
@@ -335,16 +335,16 @@ class Reply:
 
     @property
     def message(self) -> Message:
-        """The message, as far as it was read."""
+        """The message as far as it was read."""
         return Message(self._texts["content"], self._texts["reasoning"], tuple(self._calls))
 
     def push(self, text: str) -> list[Delta]:
-        """Read a piece of the reply; returns what it adds to the message."""
+        """Read a piece of the reply; return what it adds to the message."""
         self._reader.add(text)
         return list(self._ready())
 
     def finish(self) -> list[Delta]:
-        """Read the rest after the reply has ended; returns what it adds to the message."""
+        """Read the rest after the reply has ended; return what it adds to the message."""
         self._reader.ended = True
         return list(self._ready())
 

@@ -1,4 +1,4 @@
-"""Grammars of replies that are forced: made of the parts that a family of templates writes."""
+"""Grammars of forced replies, made from the parts that a family of templates writes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aleator.text.tokenizer import Tokenizer, cut
 
 
 def schema_of(where: str, schema: Any) -> dict[str, Any]:
-    """Check a JSON schema, and return it as a mapping; GrammarError names ``where`` it stands."""
+    """Check a JSON schema, and return it as a mapping; GrammarError names its place, ``where``."""
     try:
         text = schema_text(schema)
         schema_grammar(text)
@@ -31,7 +31,7 @@ def reply_grammar(
     thinking: Thinking | None = None,
     opened: bool = False,
 ) -> Lark:
-    """A grammar of replies: reasoning if ``thinking`` says how, then one of the choices, each in parts.
+    """A grammar of replies: reasoning if ``thinking`` is given, then one of the choices, each in parts.
 
     ``opened``: the prompt ends within reasoning, so the reply begins within it.
     """
@@ -40,7 +40,7 @@ def reply_grammar(
     rules: list[str] = []
 
     def words(text: str) -> str:
-        """A text in Lark's notation; the names of control tokens become these tokens."""
+        """A text in Lark's notation; names of control tokens become these tokens."""
         return " ".join(
             f"<[{part}]>" if isinstance(part, int) else json.dumps(part, ensure_ascii=False)
             for part in cut(text, control)

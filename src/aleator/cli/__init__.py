@@ -1,7 +1,7 @@
 """The command line: ``aleator COMMAND ...``.
 
-Each command is a module here with ``SUMMARY``, ``add_arguments(parser)`` and ``run(arguments) -> exit code``;
-it is imported only when it is called, so that ``--help`` and ``--version`` answer at once.
+Each command is a module here with ``SUMMARY``, ``add_arguments(parser)`` and ``run(arguments) -> exit code``.
+It is imported only when it is called, so that ``--help`` and ``--version`` respond immediately.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ FAILED, BAD_INPUT, BAD_FILE, CONTEXT_FULL, INTERRUPTED = 1, 2, 3, 4, 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command line, the words after ``aleator`` or those of this process; returns the exit code."""
+    """Run a command line, the words after ``aleator`` or those of this process; return the exit code."""
     if argv is None:
         _hurry()
     words = list(sys.argv[1:] if argv is None else argv)
@@ -100,11 +100,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _hurry() -> None:
-    """Spare a process of a command a tenth of the time to its first token.
+    """Save a command a tenth of the time to its first token.
 
-    Imports leave no cycles, so nobody looks for them until the command runs.  NumPy puts together the
-    docstrings of its native functions when it is imported; no command shows them, so the modules that do it are
-    empty here.
+    Imports leave no reference cycles, so garbage collection is off until the command runs.  NumPy assembles the
+    docstrings of its native functions when it is imported.  No command shows them, so the modules that do this
+    are replaced by empty ones.
     """
     gc.disable()
     for name in ("_add_newdocs", "_add_newdocs_scalars"):
@@ -112,7 +112,7 @@ def _hurry() -> None:
 
 
 def dispatch(words: list[str], hurried: bool = False) -> int:
-    """Find the command, parse its options and run it; ``hurried``: garbage has yet to be looked for."""
+    """Find the command, parse its options and run it; ``hurried``: garbage collection is off."""
     if not words or words[0] in ("-h", "--help", "help"):
         lines = "\n".join(f"  {name:<12} {summary}" for name, summary in COMMANDS.items())
         print(USAGE.format(commands=lines), end="")
@@ -138,14 +138,14 @@ def dispatch(words: list[str], hurried: bool = False) -> int:
     if arguments is None:
         return 0
     if hurried:
-        gc.freeze()  # what was imported stays, and need not be looked through
+        gc.freeze()  # excludes imported objects from garbage collection
         gc.enable()
     with messages(arguments.verbose, arguments.log_disable):
         return int(module.run(arguments))
 
 
 def exit_code(error: BaseException) -> int:
-    """The exit code that belongs to an error."""
+    """The exit code for an error."""
     if isinstance(error, errors.ContextFull | errors.CacheFull):
         return CONTEXT_FULL
     if isinstance(error, errors.ParameterError | errors.TokenizerError):
@@ -165,7 +165,7 @@ def exit_code(error: BaseException) -> int:
 
 
 def message_of(error: BaseException) -> str:
-    """One line for the user."""
+    """The error as one line for the user."""
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror or error}"
     if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("aleator"):

@@ -1,6 +1,6 @@
 """Options: parsed the way llama.cpp's users expect, with messages that say what to write instead.
 
-argparse, because cyclopts cannot spell llama.cpp's ``-ub``.
+Uses argparse, because cyclopts cannot spell llama.cpp's ``-ub``.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ from aleator.core.errors import ParameterError
 from aleator.core.parameter import closest
 
 WIDTH = 110
-"""Columns of --help at most."""
+"""Most columns of --help."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """``"; did you mean ...?"`` with the closest of the known words, or nothing."""
+    """Return ``"; did you mean ...?"`` with the closest known word, or ""."""
     close = closest(word, known, 2)
     return f"; did you mean {' or '.join(close)}?" if close else ""
 
 
 class _Checker(argparse.HelpFormatter):
-    """argparse makes one for every option, to see whether its words can be shown."""
+    """argparse makes one for every option, to check that its help can be formatted."""
 
     def __init__(self, prog: str) -> None:
-        super().__init__(prog, width=WIDTH)  # without one it imports what asks the terminal
+        super().__init__(prog, width=WIDTH)  # without a width, argparse imports shutil
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
     def __init__(self, prog: str) -> None:
-        from shutil import get_terminal_size  # and archives of all kinds: for --help only
+        from shutil import get_terminal_size  # slow to import; for --help only
 
         super().__init__(prog, max_help_position=28, width=min(get_terminal_size().columns, WIDTH))
 
 
 class _Stop(Exception):
-    """--help was printed."""
+    """Raised after --help was printed."""
 
 
 class _ArgumentParser(argparse.ArgumentParser):
@@ -56,8 +56,8 @@ class _ArgumentParser(argparse.ArgumentParser):
 class Parser:
     """The options of one command.
 
-    An option's value is always the next word, whatever it looks like (``--temp -1``, ``-p "- a list"``),
-    or follows ``=``; a number may follow an option of one letter directly (``-n5``).  Options are not
+    An option's value is always the next word, whatever it looks like (``--temp -1``, ``-p "- a list"``), or
+    follows ``=``; a number may follow an option of one letter directly (``-n5``).  Options cannot be
     abbreviated.
 
     ``alone``: with ``--help`` and the options of every command; otherwise they are the value of another option.
@@ -78,7 +78,7 @@ class Parser:
         self._command = command
         self._positionals = 0
         self.options: dict[str, argparse.Action] = {}  # by their flags
-        self.former: dict[str, str] = {}  # the present flags by the former ones
+        self.former: dict[str, str] = {}  # current flags by former ones
         self.offered: dict[str, tuple[str, ...]] = {}  # words for an option's value, by its flags
         if not alone:
             return
@@ -94,23 +94,23 @@ class Parser:
         return Group(self, self._parser.add_argument_group(title))
 
     def positional(self, name: str, help: str) -> None:
-        """A word that is not an option; optional."""
+        """Add an optional word that is not an option."""
         action = self._parser.add_argument(name, nargs="?", default=None, help=help)
         self._parser.usage = f"{self._parser.usage} [{name.upper()}]"
         action.metavar = name.upper()
         self._positionals += 1
 
     def parse(self, words: Sequence[str]) -> argparse.Namespace | None:
-        """The options' values; None after --help.  ParameterError if one is unknown, or its value wrong."""
+        """Parse the options' values; None after --help.  ParameterError for unknown options or wrong values."""
         try:
             return self._parser.parse_args(self._joined(list(words)))
         except _Stop:
             return None
 
     def _pass_over(self, name: str, value: str | None, words: list[str]) -> None:
-        """Take a flag of llama.cpp that says what is so anyway, with its value, out of ``words``.
+        """Remove a flag of llama.cpp that asks for what is the case anyway, with its value, from ``words``.
 
-        ParameterError says what to use, if it asks for something else.
+        ParameterError says what to use if it asks for something else.
         """
         about = foreign(name)
         if about is None:
@@ -125,7 +125,7 @@ class Parser:
             raise ParameterError(name, f"{name} is llama.cpp's, and no option here: {about.use}")
 
     def _joined(self, words: list[str]) -> list[str]:
-        """Join every option's value to it by "=", other words as they are."""
+        """Join each option and its value with "="; leave other words unchanged."""
         joined, rest = [], []
         while words:
             word = words.pop(0)
@@ -175,7 +175,7 @@ class Group:
     def option(self, *flags: str, offered: Sequence[str] = (), **settings: Any) -> None:
         """Add an option with the settings of ``argparse.add_argument``.
 
-        ``offered`` are words that a shell offers for its value.
+        ``offered`` are the words that a shell offers for its value.
         """
         action = self._group.add_argument(*flags, **settings)
         self.parser.options.update(dict.fromkeys(flags, action))
@@ -195,7 +195,7 @@ class Group:
         default: int | None = None,
         dest: str | None = None,
     ) -> None:
-        """Add an option that is a whole number within a range; its help ends with the default."""
+        """Add an option that is an integer within a range; its help ends with the default."""
         if default is not None:
             help += f" (default: {default})"
         kind = integer(low, high)
@@ -203,7 +203,7 @@ class Group:
 
 
 def integer(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
-    """A converter for whole numbers within a range."""
+    """Make a converter for integers within a range."""
 
     def convert(text: str) -> int:
         top = f" to {maximum}" if maximum is not None else " or more"

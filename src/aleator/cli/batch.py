@@ -1,4 +1,4 @@
-"""``aleator batch``: answer many requests from a file."""
+"""``aleator batch``: answer the requests in a file."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ examples:
 """
 
 LINES = 2
-"""Lines that a worker of a cluster takes at once, for each that it answers at the same time."""
+"""Lines that a cluster worker takes at once, for each that it answers concurrently."""
 TEXT = (
     "max_tokens", "stop", "stop_loops", "logprobs", "reasoning_budget", "reasoning_budget_message",
     "reasoning_budget_grace", "banned_strings", "banned_regex",
@@ -119,7 +119,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _code(lines: list[Line], results: ResultFile) -> int:
-    """The exit code where all is done; errors of an earlier run count too."""
+    """The exit code when all is done; errors of an earlier run count too."""
     return int(any(line.name in results.errors for line in lines))
 
 
@@ -128,7 +128,7 @@ def _same_file(first: str, second: str) -> bool:
 
 
 class Worker:
-    """A worker of a Ray cluster: answers lines with a model of its own."""
+    """A worker of a Ray cluster, with a model of its own."""
 
     def __init__(self, arguments: argparse.Namespace, defaults: Mapping[str, Any]) -> None:
         self._model, self._defaults = load_model(arguments), defaults
@@ -144,7 +144,7 @@ class Worker:
 
     def __call__(self, batch: pyarrow.Table) -> pyarrow.Table:
         """Answer a batch of rows."""
-        import pyarrow as pa  # Ray's data sets bring it
+        import pyarrow as pa  # a dependency of Ray's data sets
 
         return pa.table({"result": pa.array(self.answers(batch["line"].to_pylist()), pa.string())})
 
@@ -155,11 +155,11 @@ def run_on_ray(
     results: ResultFile,
     defaults: Mapping[str, Any],
 ) -> None:
-    """Have lines answered by a cluster; results are written as they come.
+    """Let a cluster answer lines; results are written as they come.
 
     Raises:
-        ParameterError: No cluster answers.
-        ImportError: Ray is not installed, or too old; in one line.
+        ParameterError: No cluster responds.
+        ImportError: Ray is not installed, or too old; a one-line message.
     """
     from aleator.integrations.ray import answered, connect  # Ray is optional
 
@@ -168,7 +168,7 @@ def run_on_ray(
     theirs = copy.copy(arguments)
     theirs.n_threads = str(threads)
     if theirs.model is not None and os.path.exists(theirs.model):
-        theirs.model = os.path.abspath(theirs.model)  # workers are started elsewhere
+        theirs.model = os.path.abspath(theirs.model)  # workers start in other directories
     rows = answered(
         [json.dumps({**vars(line), "body": dict(line.body)}) for line in todo],
         Worker,

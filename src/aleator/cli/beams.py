@@ -1,4 +1,4 @@
-"""``aleator generate --num-beams``: the most probable texts, or some drawn without replacement."""
+"""``aleator generate --num-beams``: the most probable texts, or texts drawn without replacement."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from aleator.generate.beam_options import OF_BEAMS, BeamOptions
 
 BEAMS = tuple(declarations(BeamOptions).values())
 OTHERS = {"num": 1, "session": None, "replay": None}
-"""Options of the command that say nothing to beams, and what they are where nobody gave them."""
+"""Options of the command that do not apply to beams, and their default values."""
 
 
 def beams_asked(arguments: argparse.Namespace) -> bool:
-    """Whether ``--num-beams`` was given; ParameterError for other options of beams without it."""
+    """Whether ``--num-beams`` was given; ParameterError for other beam options without it."""
     if arguments.num_beams is None:
         for each in BEAMS:
             if getattr(arguments, each.name) is not None:
@@ -30,7 +30,7 @@ def beams_asked(arguments: argparse.Namespace) -> bool:
 
 
 def run_beams(arguments: argparse.Namespace, of_texts: Iterable[Option]) -> int:
-    """Search and write; ``of_texts`` are all options of a text that the command has."""
+    """Search, and print the texts; ``of_texts`` are all text options of the command."""
     strange = [each.name for each in of_texts if each not in OF_BEAMS]
     for name, absent in {**OTHERS, **dict.fromkeys(strange)}.items():
         if getattr(arguments, name) != absent:

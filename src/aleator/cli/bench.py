@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def timed(work: Callable[[], None], n: int, repetitions: int) -> list[float]:
-    """Tokens per second of each repetition; one unmeasured run goes before."""
+    """Tokens per second of each repetition, after one unmeasured run."""
     work()
     speeds = []
     for _ in range(repetitions):

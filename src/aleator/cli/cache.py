@@ -1,4 +1,4 @@
-"""``aleator cache``: what the prompt cache has on disk; look at it, check it, make it smaller."""
+"""``aleator cache``: inspect, check and shrink the prompt cache on disk."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _pin(store: DiskStore, beginning: str, pinned: bool) -> None:
-    """Pin the entry whose key begins so, or end that."""
+    """Pin or unpin the entry whose key begins with ``beginning``."""
     found = [key for key, *_ in store.listed() if key.startswith(beginning.lower())]
     if len(found) != 1:
         raise ParameterError(

@@ -1,4 +1,4 @@
-"""``aleator cache-view``: show which cells of the KV cache hold what while sequences come and go."""
+"""``aleator cache-view``: show what the KV cache's cells hold as sequences come and go."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def _run(arguments: argparse.Namespace, file: SessionFile | None) -> int:
     if arguments.chat_template is not None:
         options["chat_template"] = shared.file_text(arguments.chat_template)
     model = shared.load_model(arguments, keep_prompts=True)
-    # What is wrong with the template is said at once, and that the context needs too much memory.
+    # Report problems with the template, or with the context's memory, immediately.
     model.chat_format(options.get("chat_template"))
     model.own_context()
     with ProgressBar("reading", "tokens") as bar:
@@ -127,7 +127,7 @@ def _begun(
     file: SessionFile | None,
     options: dict[str, Any],
 ) -> Conversation:
-    """A new conversation, or that of the session."""
+    """A new conversation, or the session's."""
     from aleator.chat.conversation import Conversation
 
     if file is None or not file.exists:
@@ -144,7 +144,7 @@ def _begun(
 
 
 def _write(path: str, model: LanguageModel, file: SessionFile, conversation: Conversation) -> None:
-    """Keep the conversation with its keys and values, if something was said."""
+    """Save the conversation with its keys and values, if it has messages."""
     if conversation.answer is None:
         note(f"session: nothing new was said, {path} is as it was")
         return
@@ -154,7 +154,7 @@ def _write(path: str, model: LanguageModel, file: SessionFile, conversation: Con
 
 
 def variables(text: str | None) -> dict[str, Any] | None:
-    """The template's variables; ParameterError if they are no JSON object."""
+    """The template's variables; ParameterError if they are not a JSON object."""
     if text is None:
         return None
     try:
@@ -169,7 +169,7 @@ def variables(text: str | None) -> dict[str, Any] | None:
 
 
 def converse(talk: Talk, message: str | None, *, single: bool = False) -> None:
-    """Answer a first message, if there is one, and all that follow; ``single``: one message alone."""
+    """Answer a first message, if there is one, and all that follow; ``single``: only one message."""
     if message is None:
         message = ask()
     while message is not None:
@@ -190,7 +190,7 @@ def converse(talk: Talk, message: str | None, *, single: bool = False) -> None:
 
 
 def show(answer: ChatGeneration) -> None:
-    """Write an answer as it is made, and what it took; reasoning and calls go to standard error."""
+    """Print an answer as it is generated, and its statistics; reasoning and calls go to standard error."""
     last, thinking = "", False
     with on_interrupt(answer.cancel):
         for delta in answer.deltas():

@@ -1,4 +1,4 @@
-"""What begins with a slash in ``aleator chat``."""
+"""Commands in ``aleator chat``, which begin with a slash."""
 
 from __future__ import annotations
 
@@ -37,9 +37,7 @@ HELP = """\
 
 
 class Talk:
-    """The branches of a talk, and the commands on them; ``options`` are those of conversations that are
-    loaded.
-    """
+    """The branches of a chat, and the commands on them; ``options`` are those of loaded conversations."""
 
     def __init__(
         self, model: LanguageModel, conversation: Conversation, options: dict[str, Any]
@@ -63,7 +61,7 @@ class Talk:
         }
 
     def take(self, line: str) -> ChatGeneration | None:
-        """Do what a line says: an answer to show, or None.  After ParameterError nothing has changed."""
+        """Run a line; return an answer to show, or None.  After ParameterError nothing has changed."""
         command, _, rest = line.strip().partition(" ")
         if not command:
             return None

@@ -1,4 +1,4 @@
-"""``aleator completion``: write what a shell needs to complete commands and options."""
+"""``aleator completion``: print the script that a shell needs to complete commands and options."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ examples:
   aleator completion fish > ~/.config/fish/completions/aleator.fish
 """
 PLACES = ("PATH", "FILE")
-"""What stands for a value that is a file."""
+"""Placeholders of values that are files."""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class Flag:
-    """An option of a command; ``value`` stands for its value, and is "" where it has none."""
+    """An option of a command; ``value`` is the placeholder of its value, "" if it has none."""
 
     names: tuple[str, ...]
     help: str

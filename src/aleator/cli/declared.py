@@ -1,4 +1,4 @@
-"""Flags made from the declarations of options and sampling parameters, and their values."""
+"""Flags made from the declarations of options and sampling parameters, and the values given for them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ def add_declared(
 ) -> None:
     """Add the flags of parameters; those without flags are for Python only.
 
-    ``defaults`` hold where a parameter is not given, if they are not its own; ``names``: its name is a flag
-    too.
+    ``defaults`` replace the parameters' own; ``names``: a parameter's name is a flag too.
     """
     for each in parameters:
         help = described(each, (defaults or {}).get(each.name, each.neutral)).replace("%", "%%")
@@ -60,22 +59,22 @@ def add_declared(
 def given(
     arguments: argparse.Namespace, parameters: Iterable[Parameter], no_escape: bool = False
 ) -> dict[str, Any]:
-    r"""What was given for parameters, by their names; ParameterError names the flag of a wrong value.
+    r"""The values given for parameters, by their names; ParameterError names the flag of a wrong value.
 
-    ``no_escape``: marks such as ``\n`` are taken literally.
+    ``no_escape``: escapes such as ``\n`` are taken literally.
     """
     values: dict[str, Any] = {}
     for each in parameters:
         value = getattr(arguments, each.name, None)
         if value is None or isinstance(value, bool):
             if value is not None:
-                values[each.name] = each.type(value)  # 0 of a flag that switches a number off
+                values[each.name] = each.type(value)  # 0 if the flag switches a number off
             continue
         if each.escapes and not no_escape:
             several = isinstance(value, list)
             value = [unescape(word) for word in value] if several else unescape(value)
         try:
-            # Flags have llama.cpp's names, and take what it takes.
+            # Flags have llama.cpp's names, and accept its values.
             values[each.name] = each.check(spoken(each, each.read(value), ("llama.cpp",)))
         except ParameterError as error:
             if not isinstance(each, Option):
@@ -85,7 +84,7 @@ def given(
 
 
 def metavar(parameter: Parameter) -> str:
-    """What stands for the value in --help."""
+    """Placeholder of the value in --help."""
     if parameter.metavar:
         return parameter.metavar
     if parameter.choices or parameter.type is bool:
@@ -94,6 +93,6 @@ def metavar(parameter: Parameter) -> str:
 
 
 def unescape(text: str) -> str:
-    r"""Read ``\n``, ``\t``, ``\r`` and ``\\`` as the characters they stand for."""
+    r"""Replace ``\n``, ``\t``, ``\r`` and ``\\`` by the characters they stand for."""
     marks = {r"\n": "\n", r"\t": "\t", r"\r": "\r", r"\\": "\\"}
     return re.sub(r"\\[ntr\\]", lambda mark: marks[mark[0]], text)

@@ -1,4 +1,4 @@
-"""``aleator doctor``: what is installed and what it can do."""
+"""``aleator doctor``: what is installed, and what it can do."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ EXTRAS = {
     "matplotlib": ("plot", "pictures of aleator explain"),
 }
 ROOT = Path("/")
-"""Where the system's files are."""
+"""Root of the system's files."""
 SMALL = 2 << 30
 """Bytes of memory below which most models do not fit."""
 INSTRUCTIONS = {"v4": "avx512f", "v3": "avx2"}
-"""Instruction sets of the native code, the best first, and the processor's flag for each."""
+"""Instruction sets of the native code, best first, and the processor's flag for each."""
 ORDER = ("base", "v3", "v4")
 
 
@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def gpu(enable: bool) -> int:
-    """Run the checks of :mod:`aleator.cli.gpu`, and say what is on and how to turn on the rest."""
+    """Run the checks of :mod:`aleator.cli.gpu`; print what is on, and how to turn on the rest."""
     torch = required_torch("aleator doctor --gpu")
     if not torch.cuda.is_available():
         line("gpu", "none: torch finds no CUDA device, so nothing was checked")
@@ -107,7 +107,7 @@ def line(title: str, finding: str) -> None:
 
 
 def attempt(title: str, check: Callable[[], str]) -> bool:
-    """Write what a check finds, or why it fails; returns whether it succeeded."""
+    """Print what a check finds, or why it fails; return whether it succeeded."""
     try:
         line(title, check())
     except (ImportError, AleatorError, OSError, RuntimeError) as error:
@@ -142,7 +142,7 @@ def cuda() -> str:
 
 
 def bundled() -> str:
-    """Load the bundled model and write with it, twice the same."""
+    """Load the bundled model, and generate twice with equal results."""
     from aleator.language_model import load
 
     model = load()
@@ -159,7 +159,7 @@ def bundled() -> str:
 
 
 def slow_settings() -> Iterator[tuple[str, str]]:
-    """What is slow: a title, and the setting with its remedy."""
+    """Settings that slow things down: a title, and the setting with its remedy."""
     yield from _threads()
     yield from _instructions()
     yield from _quota()
@@ -176,7 +176,7 @@ def usable_processors() -> int:
 
 
 def cores() -> int:
-    """Cores among the processors, of which each may run two threads; 0: unknown."""
+    """Cores among the processors, each of which may run two threads; 0: unknown."""
     found = set()
     for block in _read("proc/cpuinfo").split("\n\n"):
         fields = {}

@@ -1,4 +1,4 @@
-"""``aleator eval samplers``: quality against diversity of samplers on a model."""
+"""``aleator eval samplers``: quality and diversity of samplers on a model."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "mirostat 2": {"mirostat": 2},
     "adaptive-p 0.5": {"adaptive_target": 0.5, "min_p": 0.05},
 }
-"""Samplers with values that their papers or engines use, each alone with the temperature.  Adaptive-p needs a
+"""Samplers with values from their papers or from engines, each alone with the temperature.  Adaptive-p needs a
 min-p."""
 INSTEAD = {
     "temperature": "leave its temperature out: those of --temps are used",
     "seed": "leave its seed out: the seed of a text is its number",
 }
-"""What a setting of one's own may not have, and why."""
+"""Parameters that a custom setting may not have, and why."""
 LONGEST_GRAM = 4
 
 EXAMPLES = """\
@@ -144,7 +144,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def settings_of(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """The settings that are asked for, by name."""
+    """The requested settings, by name."""
     words = SETTINGS if arguments.only is None else map(str.strip, arguments.only.split(","))
     only = [word for word in words if word]
     for name in only:
@@ -180,7 +180,7 @@ def temperatures_of(words: str) -> list[float]:
 
 
 def params_of(sampling: Mapping[str, Any], temperature: float) -> SamplingParams:
-    """All parameters of a setting; without a preset of its own the others are neutral."""
+    """All parameters of a setting; without a preset the others are neutral."""
     given = {"preset": "neutral", **sampling, "temperature": temperature}
     made: SamplingParams = SamplingParams.resolve(given, given.pop("preset"))
     return made
@@ -192,7 +192,7 @@ def texts_of(
     arguments: argparse.Namespace,
     params: SamplingParams,
 ) -> list[tuple[str, tuple[int, ...], str]]:
-    """Prompt, tokens and text of each, by the setting."""
+    """Prompt, tokens and text of each generation with the setting."""
     several = [prompt for prompt in prompts for _ in range(arguments.texts)]
     made = model.generate_batch(
         several, seed=list(range(len(several))), max_tokens=arguments.n_predict, params=params
@@ -207,7 +207,7 @@ def measured(
     judge: LanguageModel,
     by_text: bool,
 ) -> Measured:
-    """What they are like; a judge with a vocabulary of its own reads the text."""
+    """Measure the texts; a judge with another vocabulary reads the text."""
     scored = [(p, text if by_text else tokens) for p, tokens, text in texts if text and tokens]
     scores: Any = (
         judge.score([p for p, _ in scored], [text for _, text in scored]) if scored else []
@@ -222,18 +222,18 @@ def measured(
 
 
 def grams(tokens: Sequence[int], n: int) -> Iterable[tuple[int, ...]]:
-    """All runs of n tokens."""
+    """All runs of ``n`` tokens."""
     return zip(*(tokens[i:] for i in range(n)), strict=False)
 
 
 def distinct_share(texts: Sequence[Sequence[int]], n: int) -> float:
-    """Of all runs of n tokens in the texts, those that differ."""
+    """Share of distinct runs among all runs of ``n`` tokens in the texts."""
     counts = Counter(gram for tokens in texts for gram in grams(tokens, n))
     return len(counts) / max(1, counts.total())
 
 
 def repeat_share(texts: Sequence[Sequence[int]]) -> float:
-    """Of all runs of four tokens, those that stood before in their own text."""
+    """Share of runs of four tokens that occurred earlier in the same text."""
     runs = [list(grams(tokens, LONGEST_GRAM)) for tokens in texts]
     return (
         1 - sum(len(set(each)) for each in runs) / max(1, sum(map(len, runs))) if any(runs) else 0.0
@@ -241,12 +241,12 @@ def repeat_share(texts: Sequence[Sequence[int]]) -> float:
 
 
 def as_json(m: Measured) -> dict[str, Any]:
-    """A setting for JSON, which has no number for texts without tokens."""
+    """A setting as JSON, which cannot express the values of texts without tokens."""
     return {**asdict(m), "perplexity": m.perplexity if math.isfinite(m.perplexity) else None}
 
 
 def table(found: Sequence[Measured]) -> str:
-    """A line for each setting and temperature."""
+    """A table with a line for each setting and temperature."""
     lines = [
         f"{'setting':<20} {'temp':>5} {'tokens':>7} {'perplexity':>10} "
         + " ".join(f"{f'distinct-{n}':>10}" for n in range(1, LONGEST_GRAM + 1))
@@ -262,7 +262,7 @@ def table(found: Sequence[Measured]) -> str:
 
 
 def pages(arguments: argparse.Namespace, found: Sequence[Measured], model: str, judge: str) -> None:
-    """The page and the plot, where they are asked for."""
+    """Write the page and the plot, if requested."""
     if not found or not (arguments.html or arguments.svg):
         return
     if arguments.html:

@@ -11,13 +11,13 @@ from aleator.core.records import dataclass
 
 @dataclass(frozen=True)
 class Measured:
-    """What the texts of a setting are like."""
+    """Measurements of a setting's texts."""
 
     setting: str
     temperature: float
     tokens: int
     perplexity: float
-    distinct: tuple[float, ...]  # of one token, two, ...
+    distinct: tuple[float, ...]  # of runs of one token, two, ...
     repeats: float
 
 
@@ -32,7 +32,7 @@ VALUES: dict[str, Callable[[Measured], float]] = {
     "distinct-2": lambda m: m.distinct[1],
     "repeats": lambda m: m.repeats,
 }
-"""What the plots show over perplexity."""
+"""Values that the plots show over perplexity."""
 STYLE = """\
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 60em; padding: 0 1em; }
 table { border-collapse: collapse; } td, th { padding: 2px 10px; text-align: right; }
@@ -41,7 +41,7 @@ svg { max-width: 100%; height: auto; }"""
 
 
 def plot(found: Sequence[Measured], what: str) -> str:
-    """One value over perplexity: a line for each setting, a point for each temperature."""
+    """Plot one value over perplexity: a line for each setting, a point for each temperature."""
     value = VALUES[what]
     points = [m for m in found if math.isfinite(m.perplexity)]
     low, high = bounds([math.log10(m.perplexity) for m in points], 0.03)
@@ -97,14 +97,14 @@ def plot(found: Sequence[Measured], what: str) -> str:
 
 
 def bounds(values: Sequence[float], margin: float) -> tuple[float, float]:
-    """The least and the largest, and something more on both sides."""
+    """The smallest and the largest value, with a margin on both sides."""
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
     more = margin * (high - low) or 0.05
     return low - more, high + more
 
 
 def page(found: Sequence[Measured], model: str, judge: str) -> str:
-    """One page for a browser, which needs nothing else."""
+    """A self-contained page for a browser."""
     names = [f"distinct-{n + 1}" for n in range(len(found[0].distinct))]
     heads = ("setting", "temperature", "tokens", "perplexity", *names, "repeats")
     rows = [

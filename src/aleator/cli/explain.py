@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from aleator.samplers.explain import Explanation
 
 CONSTRAINTS = ("grammar", "json_schema", "regex")
-"""Parameters of which a text has one at most."""
+"""Parameters of which a text has at most one."""
 TEXT = (
     "stop", "stop_loops", "heal", "reasoning_budget", "reasoning_budget_message", "reasoning_budget_grace",
     "banned_strings", "banned_regex",
 )  # fmt: skip
-"""Options of a text that change what its steps draw, or end it."""
+"""Options of a text that affect what its steps draw, or end it."""
 EVERYTHING = 2**62
-"""Bytes of logits that are kept."""
+"""Bytes of logits that are kept, in effect all."""
 
 EXAMPLES = """\
 For one step: a table with a line per sampler, and a bar per token.  The full bar
@@ -163,10 +163,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def changed(sampling: Mapping[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
-    """The sampling parameters of the second text: those of the first with what ``--compare`` changes."""
+    """The sampling parameters of the second text: those of the first, with the changes of ``--compare``."""
     changes = sampling_of(arguments.compare, "compare", arguments.no_escape)
     kept = {} if "preset" in changes else dict(sampling)
-    if any(name in changes for name in CONSTRAINTS):  # a text obeys one of them
+    if any(name in changes for name in CONSTRAINTS):  # a text has only one
         kept = {name: value for name, value in kept.items() if name not in CONSTRAINTS}
     return kept | changes
 
@@ -188,15 +188,13 @@ def compared(
 
 
 def to_the_end(generation: Generation) -> str:
-    """Write a text until it ends, or Ctrl-C ends it; says why it ended."""
+    """Run a generation until it ends, or Ctrl-C ends it; return why it ended."""
     with on_interrupt(generation.cancel):
         return generation.stop_reason
 
 
 def branch_of(word: str, steps: int, model: LanguageModel) -> tuple[int, int]:
-    """Where ``--branch`` leaves the text, and the one token that it has there; ParameterError for anything
-    else.
-    """
+    """The place at which a ``--branch`` leaves the text, and its token there; ParameterError if invalid."""
     place, _, token = word.partition("=")
     at = int(place) if place.isascii() and place.isdigit() else -1
     if not 0 <= at < steps or not token:
@@ -226,9 +224,7 @@ def branched(
     steps: int,
     options: Mapping[str, Any],
 ) -> list[Named]:
-    """Branches of a text: each with the place where it leaves it, and the token; ``steps`` with those
-    before.
-    """
+    """Branches of a text, one for each place and token; ``steps`` includes the tokens before the branch."""
     made: list[Named] = []
     own = {**options, **{name: each for name, each in parent.sampling.items() if name != "seed"}}
     for at, token in branches:
@@ -255,7 +251,7 @@ def side_by_side(first: Recording, second: Recording) -> Shown:
 
 
 def as_given(value: Any) -> Any:
-    """A sampling parameter as it is written: a constraint as its text."""
+    """A sampling parameter as the user wrote it: a constraint as its text."""
     from aleator.samplers import Grammar, JSONSchema, Regex
 
     if isinstance(value, JSONSchema):
@@ -291,7 +287,7 @@ def finish(generation: Generation, steps: list[Explanation], vocab: Any) -> None
 
 
 def put(text: str) -> None:
-    """Write lines, in characters that standard output has."""
+    """Print lines in characters that standard output supports."""
     from aleator.samplers.explain_text import to_ascii
 
     try:
@@ -309,7 +305,7 @@ def as_json(generation: Generation, steps: list[Explanation]) -> dict[str, Any]:
         "seed": generation.seed,
         "chain": generation.chain.describe(),
         "text": generation.text,
-        "tokens": generation.tokens,  # of bans and what is forced also others than the steps drew
+        "tokens": generation.tokens,  # may differ from the steps' draws: bans, forced tokens
         "stop_reason": generation.stop_reason,
         "steps": [step.to_dict() for step in steps],
         "curves": curves(steps) if steps else {},

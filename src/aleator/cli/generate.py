@@ -1,4 +1,4 @@
-"""``aleator generate``: write text that continues a prompt."""
+"""``aleator generate``: generate text that continues a prompt."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def _run(arguments: argparse.Namespace, file: SessionFile | None) -> int:
 
 
 def stream(generations: Sequence[Generation]) -> None:
-    """Write each completion's text; the first one as it is made, the others are made along with it."""
+    """Print each completion's text: the first as it is generated, the others along with it."""
     for number, generation in enumerate(generations, 1):
         if len(generations) > 1:
             note(f"completion {number} of {len(generations)}:")
@@ -158,7 +158,7 @@ def stream(generations: Sequence[Generation]) -> None:
         for piece in generation:
             write(piece)
             last = piece
-        # A file or pipe gets exactly the text; people and several texts get lines.
+        # A file or pipe gets exactly the text; a terminal, or several texts, get line ends.
         if not last.endswith("\n"):
             at_once = sys.stdout.isatty() or len(generations) > 1
             (write if at_once else hint)("\n")
@@ -169,7 +169,7 @@ def stream(generations: Sequence[Generation]) -> None:
 
 
 def write_records(path: str, model: LanguageModel, generations: Sequence[Generation]) -> None:
-    """Write the records of all completions, a line each; see :mod:`aleator.engine.replay`."""
+    """Write the records of all completions, one per line; see :mod:`aleator.engine.replay`."""
     from aleator.core.version import __version__
     from aleator.engine.replay import Record
 
@@ -182,7 +182,7 @@ def write_records(path: str, model: LanguageModel, generations: Sequence[Generat
 def print_json(
     model: LanguageModel, prompt: str | Session, generations: Sequence[Generation]
 ) -> None:
-    """Write everything about the run as one JSON object on one line."""
+    """Print everything about the run as one JSON object on one line."""
     result = {
         "model": str(model.weights.path),
         "prompt": prompt if isinstance(prompt, str) else None,
@@ -197,7 +197,7 @@ def print_json(
 
 
 def finite(value: Any) -> Any:
-    """A value with its infinities as the strings "inf" and "-inf", which JSON has no numbers for."""
+    """Replace infinities in a value by the strings "inf" and "-inf", as JSON has no numbers for them."""
     if isinstance(value, ConstraintSampler):
         return value.describe()
     if isinstance(value, dict):
@@ -208,7 +208,7 @@ def finite(value: Any) -> Any:
 
 
 def report(generations: Sequence[Generation]) -> None:
-    """The speed and why it ended, on standard error."""
+    """Print the speed and the stop reason on standard error."""
     stats = generations[0].stats
     reused = f" ({stats.reused_tokens} more reused)" if stats.reused_tokens else ""
     gap = "\n" if sys.stdout.isatty() else ""
@@ -222,7 +222,7 @@ def report(generations: Sequence[Generation]) -> None:
 
 
 def exit_code(model: LanguageModel, generations: Sequence[Generation]) -> int:
-    """0, 130 after Ctrl-C, or 4 with an explanation where the context was too small."""
+    """0, 130 after Ctrl-C, or 4 with an explanation if the context was too small."""
     reasons = {generation.stop_reason for generation in generations}
     if "interrupted" in reasons:
         return 130

@@ -1,4 +1,4 @@
-"""What ``aleator doctor --gpu`` runs: comparisons of all that runs on a GPU with the host, bit for bit."""
+"""Checks of ``aleator doctor --gpu``: bitwise comparisons with the host of all that runs on a GPU."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ VOCABULARIES = (301, 5000, 128_256)
 
 
 class Differs(RuntimeError):
-    """What a GPU gave is not what the host gives."""
+    """A GPU's result differs from the host's."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """Something that must have passed before it is a default; ``run`` raises if it fails.
+    """A check that must pass before a feature is a default; ``run`` raises if it fails.
 
-    ``name`` is that in the results file, see :mod:`aleator.device.selection`; ``enables`` says how to use it
-    where it is not the default, "" if it always is.
+    ``name`` is its name in the results file, see :mod:`aleator.device.selection`; ``enables`` says how to turn
+    the feature on if it is not the default, "" if it always is.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Check:
 
 
 def checks() -> list[Check]:
-    """All that can run with what is installed."""
+    """All checks that can run with what is installed."""
     found = [Check("torch", torch_form, "")]
     if find_spec("triton") is not None:
         found.append(Check("triton", triton_form, "kernels='triton' of a DeviceChain"))
@@ -59,7 +59,7 @@ def compare(
     cases: Iterable[tuple[str, list[Sampler]]],
     vocabularies: Iterable[int],
 ) -> None:
-    """Draw tokens with chains on a device and on the host, from all families of rows; Differs names one."""
+    """Draw tokens on a device and on the host, for all families of rows; Differs names a difference."""
     sizes = list(vocabularies)
     for name, samplers in cases:
         for n_vocab in sizes:
@@ -73,7 +73,7 @@ def compare(
 def pair(
     device: torch.device, kernels: str, samplers: list[Sampler], n_vocab: int
 ) -> tuple[DeviceChain, list[SamplerChain]]:
-    """A device chain, and its rows' chains on the host."""
+    """A device chain, and the host chains of its rows."""
     made = DeviceChain(samplers, BATCH, n_vocab, device=device, max_tokens=256, kernels=kernels)
     chains = [SamplerChain(samplers, seed=100 + row, completion=row) for row in range(BATCH)]
     for row, chain in enumerate(chains):
@@ -120,7 +120,7 @@ def operator(device: torch.device) -> None:
 
 
 def same(found: list[int], wanted: list[int], what: str) -> None:
-    """Refuse another token."""
+    """Raise Differs if tokens differ."""
     for row, (mine, its) in enumerate(zip(found, wanted, strict=True)):
         if mine != its:
             raise Differs(f"{what}: row {row} drew {mine}, the host draws {its}")

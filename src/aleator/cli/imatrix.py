@@ -1,4 +1,4 @@
-"""``aleator imatrix``: which columns of a model's matrices matter for a text."""
+"""``aleator imatrix``: how much each column of a model's matrices matters for a text."""
 
 from __future__ import annotations
 

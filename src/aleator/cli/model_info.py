@@ -1,4 +1,4 @@
-"""``aleator model-info``: what is in a model file."""
+"""``aleator model-info``: the contents of a model file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PLACING = [
     for name, each in declarations(ModelOptions).items()
     if name in ("dtype", "n_gpu_layers", "device_map")
 ]
-"""Options that say where layers are; here only sizes follow from them."""
+"""Options that place layers; here they only affect sizes."""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -136,7 +136,7 @@ def about_delta_nets(net: Any) -> dict[str, Any]:
 
 
 def per_layer(values: tuple[int, ...]) -> int | list[int]:
-    """One number where all layers agree."""
+    """A single number if all layers agree."""
     return values[0] if len(set(values)) == 1 else list(values)
 
 
@@ -169,7 +169,7 @@ def about_cache(config: Any, arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def cache_of_layers(config: Any, arguments: argparse.Namespace) -> list[tuple[int, int, int]]:
-    """Bytes of each layer's keys, of its values, and of its states of one sequence."""
+    """Bytes of each layer's keys, values, and states of one sequence."""
     from aleator.models import sizes
 
     n_ctx = arguments.ctx_size or config.context_length
@@ -177,7 +177,7 @@ def cache_of_layers(config: Any, arguments: argparse.Namespace) -> list[tuple[in
 
 
 def about_devices(weights: Any, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Layers, weights and cache of each device, here or not; {} where no option divides layers."""
+    """Layers, weights and cache of each device, present or not; {} if no option divides layers."""
     from aleator.cache.devices import Device, sizes_by_device
     from aleator.models.placement import Placement, checked_dtype, weight_bytes
 
@@ -205,14 +205,14 @@ def about_devices(weights: Any, arguments: argparse.Namespace) -> dict[str, Any]
 
 
 def metadata(weights: Any) -> dict[str, Any]:
-    """All metadata of a GGUF file; of long arrays the beginning."""
+    """All metadata of a GGUF file, with long arrays cut."""
     if weights.gguf is None:
         return {}
     return {key: shortened(value) for key, value in weights.gguf.metadata.items()}
 
 
 def shortened(value: Any) -> Any:
-    """A value that fits on a line."""
+    """A value shortened to fit on a line."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, list | tuple) and len(value) > 8:
@@ -221,7 +221,7 @@ def shortened(value: Any) -> Any:
 
 
 def show(title: str, value: Any) -> None:
-    """Write a finding, nested ones on lines of their own."""
+    """Print a finding, with nested ones on lines of their own."""
     if isinstance(value, dict):
         write(f"{title}\n")
         for name, inner in value.items():
@@ -231,7 +231,7 @@ def show(title: str, value: Any) -> None:
 
 
 def shown(name: str, value: Any) -> str:
-    """A value for people, by its name in bytes or not."""
+    """A value for display; its name tells whether it is in bytes."""
     if isinstance(value, dict):
         return ", ".join(f"{key} {shown(key, inner)}" for key, inner in value.items())
     return size(value) if name in ("bytes", "weights", "cache") else readable(value)
@@ -248,5 +248,5 @@ def readable(value: Any) -> str:
 
 
 def size(n_bytes: int) -> str:
-    """Bytes in mebibytes."""
+    """Bytes as text, in mebibytes."""
     return f"{n_bytes / 2**20:,.2f} MiB"

@@ -1,4 +1,4 @@
-"""``aleator models``: the models that are on this machine; fetch and remove those of the hub."""
+"""``aleator models``: list the models on this machine; fetch and remove those of the hub."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def here() -> list[LocalModel]:
-    """The models on this machine that have a name."""
+    """The named models on this machine."""
     from aleator.models.hub.bundled import bundled_model
 
     found = list(installed())

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 MODEL_OPTIONS = tuple(declarations(ModelOptions).values())
 OF_TEXTS = ("n_ctx", "prompt_cache", "cache_ram", "cache_disk", "cache_dir")
-"""Options of a model that mean nothing, or something else, where a text is read in chunks."""
+"""Model options that do not apply, or have another meaning, if a text is processed in chunks."""
 
 
 def add_model_options(parser: Parser, *, chunk: int | None = None) -> None:
-    """Which model, and how much memory and how many threads it gets.
+    """Add options for the model, its memory and its threads.
 
-    ``chunk``: default of ``-c`` where a command reads a text in chunks, of which each fills the context;
-    None: ``-c`` is the length of one sequence.
+    ``chunk``: default of ``-c`` if a command processes a text in chunks, each of which fills the context; None:
+    ``-c`` is the length of one sequence.
     """
     model = parser.group("model")
     add_model(model)
@@ -51,7 +51,7 @@ def add_model_options(parser: Parser, *, chunk: int | None = None) -> None:
 
 
 def add_model(group: Group) -> None:
-    """``-m``, and the options that name a model of the hub."""
+    """Add ``-m``, and the options that name a model of the hub."""
     group.option(
         "-m",
         "--model",
@@ -79,7 +79,7 @@ def add_model(group: Group) -> None:
 
 
 def model_named(arguments: argparse.Namespace) -> Path | None:
-    """Where the model is that the options name, fetched if need be; None: none is named."""
+    """Path of the model that the options name, fetched if necessary; None if none is named."""
     name, repo, file = arguments.model, arguments.hf_repo, arguments.hf_file
     if name is not None and repo is not None:
         raise ParameterError("hf_repo", "-m and -hf are both given: choose one")
@@ -95,7 +95,7 @@ def model_named(arguments: argparse.Namespace) -> Path | None:
 
 
 def weights_named(arguments: argparse.Namespace) -> Weights:
-    """The opened file that the options name, or a word of the command line; without one the bundled model."""
+    """The opened file that the options, or a word of the command line, name; by default the bundled model."""
     from aleator.models.hub.bundled import bundled_model
     from aleator.models.weights import open_weights
 
@@ -116,12 +116,12 @@ def vocabulary_named(arguments: argparse.Namespace) -> Vocabulary:
 def load_model(arguments: argparse.Namespace, *, keep_prompts: bool = False) -> LanguageModel:
     """Load the model that the options name, with a progress bar on a terminal.
 
-    ``keep_prompts``: its prompt cache is on disk too, which is said, unless the options say otherwise.
+    ``keep_prompts``: unless the options say otherwise, its prompt cache is on disk too, which is reported.
     """
     from aleator.language_model import load
 
     options: dict[str, Any] = {}
-    # Elsewhere the directory's owner and mode cannot be told, or there is no place to keep things.
+    # On other systems the directory's owner and mode are unknown, or there is no place for the cache.
     if keep_prompts and os.name == "posix" and Path(os.path.expanduser("~")).is_absolute():
         from aleator.generate.prompt_tiers import default_directory  # loads SQLite
 
@@ -129,7 +129,7 @@ def load_model(arguments: argparse.Namespace, *, keep_prompts: bool = False) -> 
         kept = 0
         with suppress(OSError):
             kept = sum(each.stat().st_size for each in os.scandir(blocks))
-        options["cache_disk"] = max(CHAT_CACHE_DISK, kept)  # it makes nobody's cache smaller
+        options["cache_disk"] = max(CHAT_CACHE_DISK, kept)  # it never shrinks a cache
     options |= given(arguments, (*MODEL_OPTIONS, *LOADED))
 
     path = model_named(arguments)
@@ -147,7 +147,7 @@ def load_model(arguments: argparse.Namespace, *, keep_prompts: bool = False) -> 
 
 
 def add_cache_types(group: Group, what: str) -> None:
-    """``-ctk`` and ``-ctv``, which say ``what``."""
+    """Add ``-ctk`` and ``-ctv``; ``what`` is their help."""
     for letter in "kv":
         group.option(
             f"-ct{letter}",
@@ -167,7 +167,7 @@ def add_session_options(group: Group, *flags: str, about: str) -> None:
 
 
 def session_file(arguments: argparse.Namespace) -> AbstractContextManager[SessionFile | None]:
-    """The file of ``--session``, opened before anything else is done; None without one."""
+    """The file of ``--session``, opened before anything else; None without the option."""
     from aleator.generate.session_file import SessionFile
 
     if arguments.session is None:
@@ -178,7 +178,7 @@ def session_file(arguments: argparse.Namespace) -> AbstractContextManager[Sessio
 
 
 def announce_session(path: str, session: Session) -> None:
-    """What was found in a session file, on standard error."""
+    """Report on standard error what a session file contained."""
     why_not = f" ({session.why_not})" if session.why_not else ""
     gone = len(session.tokens) - len(session.remaining)
     forgotten = f", {gone} forgotten by context shifts" if gone else ""
@@ -189,7 +189,7 @@ def announce_session(path: str, session: Session) -> None:
 
 
 def add_text_options(parser: Parser, title: str, what: str) -> None:
-    """Where a text comes from: ``-p``, ``-f`` or standard input."""
+    """Add the options for a text: ``-p``, ``-f`` or standard input."""
     group = parser.group(title)
     group.option("-p", "--prompt", metavar="TEXT", help=f"{what}; -: standard input")
     group.option(
@@ -217,19 +217,19 @@ def read_text(arguments: argparse.Namespace) -> str:
 
 
 def read_file(name: str) -> str:
-    """The text of a file; -: standard input.  ParameterError names the first byte that is wrong."""
+    """The text of a file; -: standard input.  ParameterError names the first invalid byte."""
     if name == "-":
         return decode(sys.stdin.buffer.read(), "standard input")
     return file_text(name)
 
 
 def file_text(path: str) -> str:
-    """The text of a file, whatever its name; errors as by :func:`read_file`."""
+    """The text of a file, even one named -; errors are those of :func:`read_file`."""
     return decode(Path(path).read_bytes(), path)
 
 
 def decode(data: bytes, name: str) -> str:
-    """UTF-8 bytes as text; ParameterError names the first byte that is wrong."""
+    """UTF-8 bytes as text; ParameterError names the first invalid byte."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -241,7 +241,7 @@ def decode(data: bytes, name: str) -> str:
 
 
 def generation_options(arguments: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
-    """What was given for the named options of a generation, as keyword arguments of ``generate``."""
+    """The values given for the named options of a generation, as keyword arguments of ``generate``."""
     return given(arguments, pick(names), arguments.no_escape)
 
 

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from aleator.language_model import LanguageModel
 
 CHUNK = 512
-"""Tokens of a chunk without ``-c``, as in llama.cpp."""
+"""Tokens per chunk without ``-c``, as in llama.cpp."""
 QUIET = 10.0
-"""Seconds between lines of progress where standard error is no terminal."""
+"""Seconds between lines of progress if standard error is not a terminal."""
 
 EXAMPLES = """\
 The text is cut into chunks of -c tokens, each read with an empty cache and, where the
@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class Progress:
-    """Shows the running value and the speed: one changing line on a terminal, else a line now and then."""
+    """Shows the running value and the speed: one changing line on a terminal, otherwise a line now and then."""
 
     def __init__(self) -> None:
         self.last: Perplexity | None = None
@@ -71,7 +71,7 @@ class Progress:
         self._terminal = sys.stderr.isatty()
 
     def __call__(self, now: Perplexity) -> None:
-        """Note what has been measured, and show it."""
+        """Note a measurement, and show it."""
         self.last, self.seconds = now, perf_counter() - self._started
         speed = now.n_read / self.seconds
         left = (now.n_chunks - now.chunk) * now.n_ctx / speed
@@ -86,7 +86,7 @@ class Progress:
             note(line)
 
     def clear(self) -> None:
-        """Take the line away."""
+        """Clear the line."""
         if self._terminal and self.last is not None:
             print(f"\r{'':<79}\r", end="", file=sys.stderr, flush=True)
 

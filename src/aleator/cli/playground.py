@@ -60,14 +60,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def taken(options: ServerOptions) -> bool:
-    """Whether something listens at the usual port already."""
+    """Whether something already listens on the default port."""
     with socket.socket() as trial:
         trial.settimeout(1)
         return trial.connect_ex((options.host, options.port)) == 0
 
 
 def has_browser() -> bool:
-    """Whether there is a screen for one: without, what opens would be a browser in this terminal."""
+    """Whether there is a screen for a browser: without one, a text browser would open in this terminal."""
     if sys.platform in ("win32", "darwin"):
         return True
     return any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))

@@ -1,4 +1,4 @@
-"""``aleator replay``: make texts again from their records, offline, and compare."""
+"""``aleator replay``: generate texts again from their records, offline, and compare."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.file is None:
         raise ParameterError("file", "name the file with the records (see aleator replay --help)")
-    _key = given(arguments, (WATERMARK_KEY_FILE,))  # while it is held, its fingerprint finds it
+    _key = given(arguments, (WATERMARK_KEY_FILE,))  # found by its fingerprint while referenced
     records = [Record.from_json(each, arguments.file) for each in read_records(arguments.file)]
     model = load_for(records, arguments)
     prompt = None
@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def same(record: Record, model: LanguageModel, prompt: tuple[int, ...] | None, where: str) -> bool:
-    """Make one text again, and print how it compares."""
+    """Generate one text again, and print the differences."""
     from aleator.engine.replay import differences, hash_of_text, make_again
 
     now = make_again(record, model, prompt)
@@ -108,7 +108,7 @@ def same(record: Record, model: LanguageModel, prompt: tuple[int, ...] | None, w
 def verified(
     record: Record, model: LanguageModel, prompt: tuple[int, ...] | None, where: str
 ) -> bool:
-    """Check one text token by token, and print the wrong ones with their reasons."""
+    """Check one text token by token, and print wrong tokens with their reasons."""
     from aleator.engine.verify import MOST_WRONG, verify
 
     found = verify(record, model, prompt)
@@ -129,7 +129,7 @@ def verified(
 
 
 def read_records(path: str) -> list[object]:
-    """The records in a file, a line each or in a response; FileFormatError if there are none."""
+    """The records in a file, one per line or in a response; FileFormatError if there are none."""
     from aleator.engine.replay import KEY
 
     text = read_file(path)
@@ -160,13 +160,13 @@ def read_records(path: str) -> list[object]:
 
 
 def load_for(records: list[Record], arguments: argparse.Namespace) -> LanguageModel:
-    """Load the model as it was for the records, but for what the command line gives."""
+    """Load the model as it was loaded for the records, except for options given on the command line."""
     from aleator.language_model import load
 
     options: dict[str, Any] = dict(records[0].loading)
     options["n_ctx"] = max(record.n_ctx for record in records)
     chosen = given(arguments, (*MODEL_OPTIONS, *LOADED))
-    if chosen.keys() & set(WHERE):  # it computes there, wherever it did then
+    if chosen.keys() & set(WHERE):  # where it computes may differ
         options = {name: value for name, value in options.items() if name not in WHERE}
     options |= chosen
     path = model_named(arguments)
@@ -175,7 +175,7 @@ def load_for(records: list[Record], arguments: argparse.Namespace) -> LanguageMo
 
 
 def check_model(record: Record, model: LanguageModel, any_model: bool) -> None:
-    """Refuse another model or contract than a record's; ParameterError says which."""
+    """Refuse a model or contract other than the record's; ParameterError says which."""
     if record.model != model.fingerprint:
         message = (
             f"the model is another one: its fingerprint is {model.fingerprint}, and that of the record "
@@ -205,7 +205,7 @@ def read_prompt(path: str, model: LanguageModel, record: Record) -> tuple[int, .
         return tuple(ids)
     parse_special = bool(record.options.get("parse_special"))
     tokens = model.prompt_tokens(text, parse_special=parse_special)
-    if len(text) > 1 and text.endswith("\n"):  # which editors add
+    if len(text) > 1 and text.endswith("\n"):  # editors add it
         shorter = model.prompt_tokens(text[:-1], parse_special=parse_special)
         if hash_of_tokens(shorter) == record.prompt_hash:
             return shorter

@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def find(name: str) -> type[Sampler]:
-    """The sampler of a name, letter or alias."""
+    """The sampler with a name, letter or alias."""
     spellings = {
         spelling: cls
         for cls in SAMPLERS
@@ -64,7 +64,7 @@ def find(name: str) -> type[Sampler]:
 
 
 def summary(cls: type[Sampler]) -> str:
-    """What a sampler does, in a sentence."""
+    """What a sampler does, in one sentence."""
     return (inspect.getdoc(cls) or "").splitlines()[0].replace("``", "")
 
 
@@ -88,7 +88,7 @@ def parameter_row(p: Parameter) -> tuple[str, ...]:
 
 
 def neutral(p: Parameter) -> str:
-    """The value that does nothing."""
+    """The value with no effect."""
     if isinstance(p.neutral, tuple):
         return " ".join(map(repr, p.neutral)) or "none"
     return "none" if p.neutral is None else str(p.neutral)

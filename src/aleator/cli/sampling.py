@@ -22,7 +22,7 @@ CHAIN = tuple(p for p in (*CHAIN_OPTIONS.values(), SAMPLER_SEQ) if p.flags)
 
 
 def add_sampling_options(parser: Parser, grammars: bool = True) -> None:
-    """Declare a flag for every sampling parameter, and for what the text must obey, if that is asked."""
+    """Declare a flag for every sampling parameter and, with ``grammars``, for constraints on the text."""
     group = parser.group("sampling")
     group.option(
         "--preset",
@@ -60,7 +60,7 @@ GRAMMAR_OPTIONS = ("grammar", "grammar_file", "json_schema", "json_schema_file",
 
 
 def grammar_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The grammar that was given, as a keyword argument of ``generate``; errors name the file it came from."""
+    """The given grammar as a keyword argument of ``generate``; errors name the file it came from."""
     given = [name for name in GRAMMAR_OPTIONS if getattr(arguments, name) is not None]
     if len(given) > 1:
         flags = " and ".join(f"--{name.replace('_', '-')}" for name in given)
@@ -81,7 +81,7 @@ def grammar_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def sampling_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What was given, as keyword arguments of ``LanguageModel.generate``."""
+    """The given sampling options, as keyword arguments of ``LanguageModel.generate``."""
     values = given(arguments, (*CHAIN, *PARAMETERS.values()), arguments.no_escape)
     if arguments.preset is not None:
         values["preset"] = arguments.preset
@@ -91,7 +91,7 @@ def sampling_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def sampling_of(words: str, option: str, no_escape: bool = False) -> dict[str, Any]:
-    """The sampling options in a word, which is the value of another option."""
+    """The sampling options in a word that is the value of another option."""
     parser = Parser("generate", alone=False)
     add_sampling_options(parser)
     try:
@@ -104,9 +104,9 @@ def sampling_of(words: str, option: str, no_escape: bool = False) -> dict[str, A
 
 
 def announce(params: SamplingParams, model: LanguageModel, preset: str | None) -> None:
-    """Print the seed, and the samplers and parameters of each phase that do something, on standard error.
+    """Print the seed, and each phase's effective samplers and parameters, on standard error.
 
-    What the model's files recommend is said, where no ``preset`` leaves it out.
+    The recommendations of the model's files are printed too, unless a ``preset`` replaces them.
     """
     recommended = {} if preset is not None else model.weights.recommended_sampling()
     if recommended:

@@ -76,9 +76,9 @@ def serve(
     defaults: dict[str, Any],
     announced: Callable[[Service, str], None],
 ) -> None:
-    """Load the model and serve it until told to stop.
+    """Load the model and serve it until stopped.
 
-    ``announced`` is called with the service and its address once requests are taken.
+    ``announced`` is called with the service and its address once requests are accepted.
     """
     try:
         running = import_module("aleator.server.run")
@@ -88,7 +88,7 @@ def serve(
         raise ImportError(
             f'aleator serve needs {error.name}: pip install "aleator[server]"', name=error.name
         ) from error
-    listening = running.bound(options)  # before the model is loaded: a port in use is told at once
+    listening = running.bound(options)  # before the slow load: the port may be in use
     with listening:
         model = load_model(arguments, keep_prompts=True)
         metrics = metrics_of(__version__, model.fingerprint)
@@ -99,7 +99,7 @@ def serve(
 
 
 def announce(service: Service, where: str) -> None:
-    """Print where the server listens, and how to ask it something."""
+    """Print where the server listens, and an example request."""
     engine, chats = service.engine, service.model.vocab.chat_template is not None
     page = service.options.playground and not where.startswith("unix:")
     playground = f"playground: {where}/\n" if page else ""
@@ -110,7 +110,7 @@ def announce(service: Service, where: str) -> None:
 
 
 def curl(where: str, chats: bool) -> str:
-    """One line for a shell that asks the server something."""
+    """A shell command that sends an example request."""
     socket, _, path = where.partition("unix:")
     url = f"--unix-socket {path} http://localhost" if not socket and path else where
     prompt = '{"prompt": "Once upon a time", "max_tokens": 40}'

@@ -1,4 +1,4 @@
-"""What goes to the terminal: messages and progress on standard error, text on standard output."""
+"""Terminal output: messages and progress on standard error, text on standard output."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _silent = False
 
 @contextmanager
 def messages(verbose: bool, silent: bool) -> Iterator[None]:
-    """How much is said on standard error within the block: also what is logged, or errors alone."""
+    """Set how much is printed on standard error within the block: logs as well, or errors only."""
     global _silent
     before, _silent = _silent, silent
     root = logging.getLogger()
@@ -63,14 +63,14 @@ def note(message: str) -> None:
 
 
 def hint(text: str) -> None:
-    """Print a piece of text for people on standard error at once."""
+    """Print part of a line for people on standard error, and flush."""
     if not _silent:
         sys.stderr.write(text)
         sys.stderr.flush()
 
 
 def write(text: str) -> None:
-    """Print text on standard output at once; what its encoding lacks becomes '?'."""
+    """Print text on standard output, and flush; characters that its encoding lacks become '?'."""
     try:
         sys.stdout.write(text)
     except UnicodeEncodeError:
@@ -80,12 +80,12 @@ def write(text: str) -> None:
 
 
 def quiet_stdout() -> None:
-    """The reader of our output is gone: let nothing more be written to it, nor complained about."""
+    """Discard further output, without errors, after the reader of standard output has gone."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class ProgressBar:
-    """Progress of a task on a terminal, shown once it takes longer; elsewhere nothing.
+    """Progress of a slow task on a terminal; elsewhere nothing.
 
     Use it in a ``with`` block, which clears the line whatever happens.
     """
@@ -103,7 +103,7 @@ class ProgressBar:
         self._stop()
 
     def __call__(self, done: int, total: int) -> None:
-        """Show that ``done`` of ``total`` is done; the last one clears the line."""
+        """Show that ``done`` of ``total`` is done; clear the line at the end."""
         if not self._wanted:
             return
         if done >= total:
@@ -146,7 +146,7 @@ def _rich_bar(unit: str) -> Any:
 
 @contextmanager
 def on_interrupt(*stops: Callable[[], object]) -> Iterator[None]:
-    """Let the first Ctrl-C call ``stops`` and only a second one raise KeyboardInterrupt."""
+    """Let the first Ctrl-C call ``stops``; only a second one raises KeyboardInterrupt."""
 
     def handle(signum: int, frame: object) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def tokens(text: str, arguments: argparse.Namespace) -> list[int]:
-    """The tokens of a text, without those that stand around every text."""
+    """The tokens of a text, without those that a tokenizer adds around every text."""
     from aleator.text.tokenizer import Tokenizer
 
     return Tokenizer(vocabulary_named(arguments)).encode(
@@ -78,7 +78,7 @@ def tokens(text: str, arguments: argparse.Namespace) -> list[int]:
 
 
 def token_ids(text: str) -> list[int]:
-    """Token ids of a JSON list."""
+    """Token ids from a JSON list."""
     try:
         made = json.loads(text)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Many requests over one context: who joins when, what a step computes, and the streams of their texts."""
+"""Runs many requests over one context: admission, what each step computes, and the text streams."""
 
 from __future__ import annotations
 

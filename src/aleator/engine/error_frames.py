@@ -1,4 +1,4 @@
-"""Clears the frames of errors, so that a kept error does not keep what the frames hold."""
+"""Clears the frames of errors, so that a kept error does not keep alive what its frames refer to."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ OURS = (
 """Modules whose frames hold the context."""
 
 SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
-"""Flags of code whose frames may go on later."""
+"""Flags of code whose frames may be resumed later."""
 
 
 def clear_frames(error: BaseException | None) -> None:
     """Clear the frames of an error that ended a request; its traceback still says where it was raised.
 
-    The frames hold the context and the logits of a whole step, and the error holds the frames.  The frames and
-    the request refer to one another, so without this only the garbage collector would free them.  The errors in
-    ``__cause__`` and ``__context__`` are cleared too.  This does not clear frames that still run, generators,
-    coroutines, or the frames of readers.
+    The frames refer to the context and the logits of a whole step, and the error refers to the frames.  The
+    frames and the request refer to one another, so without this only the garbage collector would free them.
+    The errors in ``__cause__`` and ``__context__`` are cleared too.  Running frames, generators, coroutines and
+    the frames of readers are not cleared.
     """
     cleared: set[int] = set()
     seen: set[int] = set()
@@ -33,9 +33,9 @@ def clear_frames(error: BaseException | None) -> None:
     while left:
         each = left.pop()
         trace = each.__traceback__
-        ours = trace is not None and id(trace.tb_frame) in cleared  # one that was caught there
+        ours = trace is not None and id(trace.tb_frame) in cleared  # caught in that frame
         while trace is not None:
-            # Readers' frames come first, then the engine's, then those of what it called.
+            # Readers' frames come first, then the engine's, then those of the code it called.
             ours = ours or _is_ours(trace.tb_frame)
             if ours:
                 cleared.add(id(trace.tb_frame))
@@ -62,5 +62,5 @@ def _is_ours(frame: FrameType) -> bool:
 
 def _clear(frame: FrameType) -> None:
     if not frame.f_code.co_flags & SUSPENDED:
-        with suppress(RuntimeError):  # it runs
+        with suppress(RuntimeError):  # the frame is running
             frame.clear()

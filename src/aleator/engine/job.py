@@ -1,4 +1,4 @@
-"""A request as the scheduler sees it: its lengths, its place in the order, and what it needs of a context."""
+"""A request as the scheduler sees it: its lengths, its place in the order, and what it needs from a context."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from aleator.generate.context import Context
 from aleator.generate.request_state import RequestState
 
 PLACES = 64
-"""One step of priority puts a request before this many earlier ones."""
+"""One step of priority moves a request ahead of this many earlier ones."""
 WORTH_WAITING = 32
 """If another job is computing at least this many tokens of the same prompt, it is better to wait for them."""
 
@@ -27,58 +27,58 @@ class Job:
     """The scheduler's view of a request: everything but its text."""
 
     prompt: Int32s  # int32, the tokens to compute before the first token is drawn
-    # Positions that it may use at most, prompt included, in both its sequences together
+    # Most positions that it may use, prompt included, in both its sequences together
     longest: int
     priority: int = 0
     namespace: str = ""
     # Whether it may share cells with others; if not, it needs a cell for each of its positions
     shares: bool = True
-    # Tokens of a second prompt, which has its own sequence and is computed first; 0: there is none
+    # Tokens of a second prompt, which has its own sequence and is computed first; 0: none
     beside: int = 0
-    beams: int = 0  # Beams of a search, each of which needs a sequence; 0: it is none
-    most: int = 2**31 - 1  # A step computes this many tokens of its prompts at most
-    number: int = -1  # Requests are numbered in the order in which they come
+    beams: int = 0  # Beams of a search, each of which needs a sequence; 0: no search
+    most: int = 2**31 - 1  # Most tokens of its prompts that one step computes
+    number: int = -1  # Requests are numbered in the order of arrival
     seq: int = field(default=-1, init=False)  # Its sequence; -1 while it waits
-    # Its other sequences: that of the second prompt, or those for beams
+    # Its other sequences: that of the second prompt, or those of beams
     others: list[int] = field(default_factory=list, init=False)
     done: int = field(default=0, init=False)  # Positions of ``seq`` that are computed
     beside_done: int = field(
         default=0, init=False
-    )  # Positions after a second prompt that are computed
-    # How many later jobs went first because they needed less room
+    )  # Positions of the second prompt that are computed
+    # How many later jobs started first because they needed less room
     passed_over: int = field(default=0, init=False)
     # Running jobs that share the cells of the same prompt, this job included; the cells are counted for the
     # first of them. Empty, or only this job: no other job shares them
     partners: list[Job] = field(default_factory=list, init=False)
     # Whether another job is computing the prompt for it
     follows: bool = field(default=False, init=False)
-    # Whether some of its prompt is being read, so that no step computes it yet
+    # Whether part of its prompt is still being loaded, so that no step computes it yet
     arriving: bool = field(default=False, init=False)
 
     @property
     def turn(self) -> tuple[int, int]:
-        """Sort key of the order in which jobs begin."""
+        """Sort key of the order in which jobs start."""
         return self.number - PLACES * self.priority, self.number
 
     @property
     def left(self) -> int:
-        """How many tokens of its prompts are still to be computed."""
+        """Number of prompt tokens that are still to be computed."""
         left = len(self.prompt) - self.done
         left = left if left > 0 else 0
         return left + self.beside - self.beside_done if self.beside_done < self.beside else left
 
     @property
     def depth(self) -> int:
-        """How many tokens the next token of its prompts attends to."""
+        """Number of tokens that the next prompt token attends to."""
         return self.done if self.beside_done >= self.beside else self.beside_done
 
     @property
     def width(self) -> int:
-        """How many sequences it has, which is how many rows it has in a step in which it writes."""
+        """Number of its sequences, which is its number of rows in a decode step."""
         return self.beams or (2 if self.beside else 1)
 
     def common(self, other: Job, least: int) -> int:
-        """Length of the common prefix with another prompt, without its own last token; 0 below ``least``."""
+        """Length of the prefix shared with another prompt, without its own last token; 0 below ``least``."""
         n = min(len(self.prompt) - 1, len(other.prompt))
         if n < least or self.prompt[least - 1] != other.prompt[least - 1]:
             return 0
@@ -89,12 +89,12 @@ class Job:
 
     @cached_property
     def beginning(self) -> tuple[str, bytes]:
-        """Key that is equal for prompts that it may be worth waiting for."""
+        """Key that is equal for prompts of which one may wait for the other."""
         return self.namespace, self.prompt[: WORTH_WAITING + 1].tobytes()
 
     @cached_property
     def looks(self) -> tuple[str, int, int]:
-        """Key that is equal for equal prompts, and seldom for others."""
+        """Key that is equal for equal prompts, and rarely equal for different ones."""
         n = len(self.prompt)
         return self.namespace, n, int(self.prompt[-1]) if n else -1
 
@@ -112,13 +112,13 @@ class Job:
 
     @property
     def reserve(self) -> int:
-        """Positions reserved for it: all, without the prompt if that is counted for a partner."""
+        """Positions reserved for it: all, or all but the prompt if that is counted for a partner."""
         borrows = self.partners and self.partners[0] is not self
         return self.longest - len(self.prompt) if borrows else self.longest
 
     @property
     def growth(self) -> int:
-        """How many more cells it may take."""
+        """Number of further cells that it may take."""
         if not self.shares:
             return self.longest
         done = len(self.prompt) if self.follows else self.done + self.beside_done
@@ -126,20 +126,20 @@ class Job:
 
 
 LOOKED_AT = 4
-"""Jobs at the head of the queue that are looked at when there is room."""
+"""Number of jobs at the head of the queue that are considered when there is room."""
 PASSED_OVER = 64
-"""So often a job that needs more room than there is lets later ones go first; then they wait for it."""
+"""Most later jobs that may start before a job that does not fit; after that they wait for it."""
 
 
 class Queue:
     """Jobs by their turn: in the order of arrival, moved ahead or back by their priorities.
 
-    Nobody waits for ever: a priority is worth a fixed number of places (:attr:`Job.turn`), and who does not
-    fit is passed over :data:`PASSED_OVER` times at most.
+    No job waits for ever: a priority is worth a fixed number of places (:attr:`Job.turn`), and a job that does
+    not fit is passed over at most :data:`PASSED_OVER` times.
     """
 
     def __init__(self) -> None:
-        # Ascending from the end: the next is the last, which is cheap to take.
+        # In descending order: the next job is the last one, which is cheap to remove.
         self._jobs: list[Job] = []
 
     def __len__(self) -> int:
@@ -149,11 +149,11 @@ class Queue:
         return reversed(self._jobs)
 
     def add(self, job: Job) -> None:
-        """Let a job wait."""
+        """Add a job to the queue."""
         insort(self._jobs, job, key=lambda each: [-n for n in each.turn])
 
     def remove(self, job: Job) -> bool:
-        """Take a job out; whether it was there."""
+        """Remove a job; return whether it was in the queue."""
         try:
             self._jobs.remove(job)
         except ValueError:
@@ -161,7 +161,7 @@ class Queue:
         return True
 
     def head(self) -> list[Job]:
-        """The jobs that may go next, in their order."""
+        """The jobs that may start next, in their order."""
         found = []
         for job in reversed(self._jobs[-LOOKED_AT:]):
             found.append(job)
@@ -170,7 +170,7 @@ class Queue:
         return found
 
     def take(self, job: Job) -> None:
-        """A job goes; those that it overtakes remember."""
+        """Remove a job that starts, and count it for the jobs that it overtakes."""
         for i in range(len(self._jobs) - 1, -1, -1):
             each = self._jobs[i]
             if each is job:
@@ -184,13 +184,13 @@ MOST_POSITIONS = 2**31 - 1
 
 
 def positions(request: Request, n_ctx: int) -> int:
-    """Positions that a request's sequence may come to use, at most ``n_ctx``."""
+    """Positions that a request's sequence may use, at most ``n_ctx``."""
     wanted = request.options.max_tokens
     return n_ctx if wanted is None else min(n_ctx, len(request.remaining) + max(1, wanted))
 
 
 def most_positions(state: RequestState, n_ctx: int) -> int:
-    """How many positions a request's sequence can use if each sequence has ``n_ctx``."""
+    """Positions that a request's sequence can use if each sequence has ``n_ctx``."""
     if state.guidance is None:
         return n_ctx
     negative, prompt = len(state.guidance.prompt), len(state.request.remaining)
@@ -203,7 +203,7 @@ def most_positions(state: RequestState, n_ctx: int) -> int:
 
 
 def job_of(state: RequestState, longest: int, priority: int = 0, most: int = MOST_POSITIONS) -> Job:
-    """A request as a scheduler sees it, before its sequences are known.
+    """The job of a request, before its sequences are known.
 
     ``longest``: see :func:`positions`.  A step computes at most ``most`` tokens of its prompts.
     """
@@ -223,19 +223,19 @@ def job_of(state: RequestState, longest: int, priority: int = 0, most: int = MOS
 
 
 def _beside(state: RequestState, longest: int) -> int:
-    """Positions that the sequence of a second prompt uses, the text included; 0 without one."""
+    """Positions that the sequence of a second prompt uses, generated text included; 0 without one."""
     if state.guidance is None:
         return 0
     return len(state.guidance.prompt) + longest - len(state.request.remaining)
 
 
 def sequences_needed(states: Sequence[RequestState]) -> int:
-    """Sequences with which all completions can begin at once."""
+    """Number of sequences with which all completions can start at once."""
     return sum(1 if state.guidance is None else 2 for state in states)
 
 
 def cells_needed(states: Sequence[RequestState], n_ctx: int) -> int:
-    """Cells with which all completions can begin at once, each with up to ``n_ctx`` positions."""
+    """Number of cells with which all completions can start at once, each with up to ``n_ctx`` positions."""
     prompts: set[tuple[tuple[int, ...], str]] = set()
     cells = 0
     for state in states:
@@ -250,7 +250,7 @@ def cells_needed(states: Sequence[RequestState], n_ctx: int) -> int:
 
 
 def check_rollback(state: RequestState, context: Context) -> None:
-    """Refuse speculation and banned strings if a model's states could not take their tokens back."""
+    """Refuse speculation and banned strings if the model's states cannot be rolled back."""
     if state.speculation is not None and context.rewindable(1) < 1:
         raise ParameterError(
             "n_rollback",

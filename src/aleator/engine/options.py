@@ -1,4 +1,4 @@
-"""Options of an engine, and those of a request that are not about its text."""
+"""Options of an engine, and options of a request that do not concern its text."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class EngineOptions(Options):
     )  # fmt: skip
 
     def __post_init__(self) -> None:
-        """Check every value, and those that depend on one another."""
+        """Check every value, and the values that depend on one another."""
         super().__post_init__()
         if self.token_budget <= self.n_seq_max:
             raise ParameterError(

@@ -1,70 +1,69 @@
-"""How an engine shares its time between prompts and those who write, learned from what steps take."""
+"""Divides an engine's time between prefill and decoding, learned from measured step times."""
 
 from __future__ import annotations
 
 from math import sqrt
 
 AIM = 0.7
-"""Of the longest pause, what a step is sized to take: what steps take varies."""
+"""Fraction of the longest pause that a step is sized to take, since step times vary."""
 WRITERS = 1.14
-"""Seconds that those who write get for each second that a piece took: somewhat more, as their steps take
-longer just after a piece has emptied the processor's caches."""
+"""Seconds of decoding for each second that a chunk took.  Above 1, as the steps just after a chunk take longer:
+it has emptied the processor's caches."""
 ENDS = 0.15
-"""What one who writes alone gets on top of that; each of n gets an n-th part of it.  A stream that ends loses
-what it was owed, and of few streams that is much."""
+"""Added to that for a single decoding request; each of n requests gets 1/n of it.  A stream that ends loses
+the time it was owed, which matters most with few streams."""
 ADVANCE = 1.75
-"""Times as many after the first piece of a prompt, as none follow its last one."""
+"""Factor of the time owed after the first chunk of a prompt, as none is owed after its last one."""
 FIRST = 16
-"""Tokens of the first piece, while it is not known yet what they cost."""
+"""Tokens of the first chunk, whose cost is not known yet."""
 GROWTH = 4
-"""Times as many tokens as the piece before, at most."""
+"""Largest factor from one chunk to the next."""
 LEAST = 4
-"""Tokens of a piece at least: fewer take hardly less time."""
+"""Fewest tokens of a chunk: fewer take hardly less time."""
 DEPTH = 2048
-"""Tokens before a piece after which, it is believed at first, a token costs twice as much."""
+"""Number of preceding tokens that is assumed at first to double the cost of a token."""
 DOWN = 0.5
-"""Of what a piece took less than expected, how much is believed at once; of what it took more, all."""
+"""Fraction learned at once when a chunk took less time than expected; when it took more, all is learned."""
 INSTANT = 1e-9
-"""Seconds: hardly any, but more than none."""
+"""Smallest time above zero, in seconds."""
 WEIGHT = 0.2
-"""Of the newest step in the running mean of steps without prompts."""
+"""Weight of the newest step in the running mean of steps without prefill."""
 HELD_UP = 2.0
-"""Times the mean that such a step counts at most."""
+"""Largest multiple of the mean as which such a step counts."""
 
 
 class Pace:
-    """Shares time between prompts and those who write.
+    """Divides time between prefill and decoding.
 
-    A step with a piece of prompts is followed by steps of writers only, until these have had as much time as
-    the piece.  So prompts get half of the time, in pieces that are as large as the pause allows, and
-    writers keep half of their speed.
+    After a step with a chunk, only decode steps run until they have had as much time as the chunk.  So prefill
+    gets half of the time, in chunks as large as the pause allows, and decoding keeps half of its speed.
 
-    What a piece will take is told from those before: a token costs the more, the more tokens it looks back at.
-    A step with a piece may take ``max_pause`` seconds, or three times what one without takes if that is longer.
+    The time of a chunk is predicted from earlier ones: a token costs more, the more tokens precede it.
+    A step with a chunk may take ``max_pause`` seconds, or three times a step without one if that is longer.
     """
 
     def __init__(self, max_pause: float) -> None:
         self._aim = AIM * max_pause
-        self._plain: float | None = None  # seconds of a step without prompts
-        self._latest = FIRST  # tokens of a piece
-        self._owed = 0.0  # seconds that those who write get before the next piece
-        # Seconds of a prompt's first token, and what DEPTH tokens before one add to that.
+        self._plain: float | None = None  # seconds of a step without prefill
+        self._latest = FIRST  # tokens of a chunk
+        self._owed = 0.0  # seconds of decoding before the next chunk
+        # Seconds of a prompt's first token, and what DEPTH preceding tokens add to that.
         self._cost: tuple[float, float] | None = None
 
     def writers_turn(self) -> bool:
-        """Whether the next step computes nothing of prompts while others write."""
+        """Whether the next step computes no prompt tokens while others decode."""
         return self._plain is None or self._owed > 0
 
     def tokens(self, depth: int) -> int:
-        """Tokens of prompts that a step may compute while others write.
+        """Number of prompt tokens that a step may compute while others decode.
 
-        ``depth`` tokens of the prompt are computed already; of several, the most.
+        ``depth`` is the number of prompt tokens already computed, the largest among several prompts.
         """
         if self._plain is None or self._cost is None:
             return FIRST
         first, more = self._cost
         seconds = max(self._aim - self._plain, 2 * self._plain)
-        # n tokens take n (each + slope n), with the depth in their middle.
+        # n tokens take n * (each + slope * n) seconds: the mean depth is that of the middle token.
         each, slope = first + more * depth / DEPTH, more / (2 * DEPTH)
         n = 2 * seconds / (each + sqrt(each * each + 4 * slope * seconds))
         self._latest = max(LEAST, int(min(n, GROWTH * self._latest)))
@@ -72,13 +71,14 @@ class Pace:
 
     def observe(
         self,
-        rows: int,  # Tokens of those who write
-        tokens: int,  # Tokens of prompts
-        depth: float,  # Tokens before each of these, their mean
-        seconds: float,  # How long it took
+        rows: int,  # Tokens decoded
+        tokens: int,  # Prompt tokens computed
+        depth: float,  # Mean number of tokens before each of these
+        seconds: float,  # Duration of the step
         *,
-        begun: int = 0,  # Prompts that came to their end, so that one more writes from now on
-        # Those that are left; more of them than there are who write get more than half of the time
+        begun: int = 0,  # Prompts that were completed, each of which decodes from now on
+        # Prompts that are left; if there are more of them than decoding requests, they get more than half of
+        # the time
         prompts: int = 1,
     ) -> None:
         """Learn from a step."""
@@ -96,23 +96,23 @@ class Pace:
     def _owed_after(
         self, added: float, is_first: bool, rows: int, begun: int, prompts: int
     ) -> float:
-        """Seconds that those who write get after a piece that added so many."""
+        """Seconds of decoding owed after a chunk that added ``added`` seconds."""
         writers = rows + min(begun, prompts)
         if not writers:
             return 0.0
         part = (WRITERS + ENDS / writers) * min(1.0, writers / max(prompts, 1))
         if is_first:
             part *= ADVANCE
-        if not rows:  # the piece could be longer than the pause
+        if not rows:  # no decoding, so the chunk could exceed the pause
             return min(part * added, WRITERS * self._aim)
         plain = self._plain or 0.0
-        # One step at least, or what these take would not be known any more.
+        # At least one step: otherwise the time of plain steps would go stale.
         return max(self._owed + part * added - plain, INSTANT)
 
     def _learn(self, tokens: int, depth: float, each: float) -> None:
-        """Change what tokens are believed to cost, as little as explains a piece (normalised least squares).
+        """Adjust the assumed token costs by the least that explains a chunk (normalised least squares).
 
-        Of pieces below LEAST little is believed: most of what they add is chance.
+        Chunks below LEAST tokens change little: most of their time is noise.
         """
         if self._cost is None:
             self._cost = (max(each / (1 + depth), INSTANT),) * 2

@@ -1,9 +1,9 @@
-"""Records of texts that were generated: what is needed to make each again.
+"""Records of generated texts: what is needed to generate each again.
 
 A text is a function of the model, the prompt's tokens, the parameters of the chain and the seed
-(docs/reproducibility.md).  A :class:`Record` has all of these, and what came of them, as JSON with a version.
+(docs/reproducibility.md).  A :class:`Record` has all of these and the result, as JSON with a version.
 The server sends one with a response, ``aleator generate --replay FILE`` writes one, and ``aleator replay``
-makes the text again, offline, and compares.
+generates the text again, offline, and compares.
 """
 
 from __future__ import annotations
@@ -38,45 +38,45 @@ from aleator.samplers.as_json import params_as_json, params_from_json
 from aleator.samplers.sampling_params import SamplingParams
 
 VERSION = 1
-"""Of the form of records."""
+"""Version of the record format."""
 
 KEY = "aleator_replay"
 """Field of a record that holds its version, and of a response that holds its records."""
 
 CUT_OFF = ("deadline", "interrupted")
-"""Reasons of ends that no text has of itself: only its beginning can be compared."""
+"""Stop reasons that depend on time or the user: only the text up to there can be compared."""
 
 LONG = 2048
-"""Bytes from which on parameters are left out of a header, and their hash stands for them."""
+"""Parameters of this many bytes or more are left out of a header, which has their hash instead."""
 
 TEXT_OPTIONS = {name: each for name, each in declarations(GenerateOptions).items() if each.portable}
 
 
 class Replayable(Served, Protocol):
-    """What a record is made for; an :class:`aleator.LanguageModel` is one."""
+    """A model for which records can be made, such as an :class:`aleator.LanguageModel`."""
 
     @property
     def identity(self) -> ModelIdentity:
-        """Name, path and fingerprint."""
+        """The model's name, path and fingerprint."""
 
     @property
     def loading(self) -> Mapping[str, object]:
-        """The options it was loaded with that can change logits, JSON-ready."""
+        """The options with which it was loaded that can change logits, JSON-ready."""
 
 
 @dataclass(frozen=True)
 class Made:
-    """What came of a request."""
+    """The result of a request."""
 
-    tokens: tuple[int, ...]  # All that were drawn
-    text_hash: str  # Of the text, "" where tokens have none
-    stop_reason: str  # Why it ended
-    # Natural-log probability of each token; None where nobody asked
+    tokens: tuple[int, ...]  # All tokens drawn
+    text_hash: str  # Hash of the text, "" where tokens have no text
+    stop_reason: str  # Why generation ended
+    # Natural-log probability of each token; None if not requested
     logprobs: tuple[float, ...] | None = None
 
     @classmethod
     def of(cls, generation: Generation) -> Made:
-        """What a generation has made; waits for its end."""
+        """Return the result of a generation; wait for its end."""
         logprobs, has_text = generation.logprobs, writing_of(generation).completion.has_text
         return cls(
             tokens=tuple(generation.tokens),
@@ -88,26 +88,26 @@ class Made:
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """All that a text is a function of, and what came of it."""
+    """All that a text is a function of, and the result."""
 
     model: str  # Fingerprint of the model's files
-    name: str  # What the model calls itself; for people
-    loading: Mapping[str, object]  # Options it was loaded with that can change logits
-    seed: int  # Of the draws
-    n_ctx: int  # Positions that the request might use
-    # Sampling parameters in effect that are not neutral, JSON-ready; None: only known by a hash
+    name: str  # Name that the model gives itself, for display
+    loading: Mapping[str, object]  # Options with which it was loaded that can change logits
+    seed: int  # Seed of the draws
+    n_ctx: int  # Positions that the request could use
+    # Sampling parameters in effect that are not neutral, JSON-ready; None: only their hash is known
     params: Mapping[str, object] | None
-    options: Mapping[str, object]  # Other options that are not their defaults, JSON-ready
-    prompt_hash: str  # Of the prompt's tokens
-    prompt: tuple[int, ...] | None = None  # These; None: they are elsewhere
-    # What the client wrote, JSON-ready; None: it is not known
+    options: Mapping[str, object]  # Other options that differ from their defaults, JSON-ready
+    prompt_hash: str  # Hash of the prompt's tokens
+    prompt: tuple[int, ...] | None = None  # The prompt's tokens; None: not stored here
+    # What the client sent, JSON-ready; None: unknown
     given: Mapping[str, object] | None = None
     completion: int = 0  # Index among the completions of one prompt
-    position: int = 0  # Tokens of the prompt, the last ones, that an earlier request drew
+    position: int = 0  # How many of the prompt's last tokens an earlier request drew
     n_keep: int = 0  # Positions that a context shift keeps
     echo: str = ""  # Text before the text
-    chain_state: bytes = b""  # Of the chain that drew ``position`` tokens; b"": it is made of these
-    made: Made | None = None  # What came of it; None: that is not known
+    chain_state: bytes = b""  # it ends the loop, and the others must not wait for ever
+    made: Made | None = None  # The result; None: unknown
     package: str = ""  # Version of the package
     numerics: int = NUMERICS_VERSION  # Version of the rules of draws (docs/numerics.md, part 1)
     # Version of the rules of logits on CPUs (docs/numerics.md, part 2)
@@ -117,15 +117,15 @@ class Record:
     def of(
         cls,
         generation: Generation,  # Made by an engine or by ``generate``
-        model: Replayable,  # What makes it
+        model: Replayable,  # Model that generates it
         package: str,  # Version of the package
-        given: Mapping[str, object] | None = None,  # What the client wrote, JSON-ready
+        given: Mapping[str, object] | None = None,  # What the client sent, JSON-ready
     ) -> Record:
-        """The record of a generation, with what came of it if it has ended.
+        """The record of a generation, with the result if it has ended.
 
         Raises:
-            ParameterError: It cannot be made again from a record: an earlier generation shifted its context, or
-                a grammar of the user's own code takes part.
+            ParameterError: The text cannot be generated again from a record: an earlier generation shifted its
+                context, or it uses a grammar that is the user's own code.
         """
         request = generation.request
         if request.forgotten:
@@ -159,7 +159,7 @@ class Record:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """All of it as a dictionary that :meth:`from_json` reads."""
+        """The record as a dictionary that :meth:`from_json` reads."""
         made: dict[str, Any] = {KEY: VERSION}
         for each in dataclasses.fields(self):
             value = getattr(self, each.name)
@@ -169,16 +169,18 @@ class Record:
             made["chain_state"] = base64.b64encode(self.chain_state).decode()
         if self.made is not None:
             made["made"] = {k: v for k, v in vars(self.made).items() if v is not None}
-            if self.made.logprobs is not None:  # JSON has no number for those of impossible tokens
+            if (
+                self.made.logprobs is not None
+            ):  # JSON has no number for the -inf of impossible tokens
                 made["made"]["logprobs"] = [
                     each if math.isfinite(each) else str(each) for each in self.made.logprobs
                 ]
         return made
 
     def header(self) -> str:
-        """What fits a header: without prompt, text, and what the client wrote; one line of ASCII JSON.
+        """The record as one line of ASCII JSON for a header: without prompt, text and what the client sent.
 
-        Long parameters are left out, too, and their hash stands for them.
+        Long parameters are replaced by their hash.
         """
         short = dataclasses.replace(self, prompt=None, given=None, made=None, chain_state=b"")
         made = short.as_json()
@@ -195,10 +197,10 @@ class Record:
 
     @classmethod
     def from_json(cls, value: object, path: str = "record") -> Record:
-        """Read what :meth:`as_json` or :meth:`header` made; errors name ``path``.
+        """Read what :meth:`as_json` or :meth:`header` returned; errors name ``path``.
 
         Raises:
-            FileFormatError: It is no record, or one of a newer form.
+            FileFormatError: It is not a record, or has a newer format.
         """
         if not isinstance(value, dict) or KEY not in value:
             raise FileFormatError(path, f"this is no record: it has no field {KEY!r}")
@@ -219,13 +221,13 @@ class Record:
             raise FileFormatError(path, f"the record is damaged: {error}") from None
 
     def request(self, prompt: Sequence[int] | None = None, vocab: Any = None) -> Request:
-        """The request to make again; ``vocab`` is the model's, as for :meth:`SamplingParams.chain`.
+        """The request to run again; ``vocab`` is the model's, as for :meth:`SamplingParams.chain`.
 
-        The tokens of the prompt are needed where the record has only their hash.
+        The prompt's tokens are needed if the record has only their hash.
 
         Raises:
-            ParameterError: There are no tokens, others than then, or no parameters; or another version of the
-                numerics than this one changed what its samplers draw.
+            ParameterError: Tokens or parameters are missing; the tokens differ from the record's; or its
+                samplers draw otherwise in this version of the numerics.
         """
         tokens = self.prompt if prompt is None else tuple(prompt)
         if tokens is None:
@@ -274,7 +276,7 @@ class Record:
 
 
 def _read(name: str, value: Any) -> Any:
-    """A field of a record from JSON; TypeError, ValueError or KeyError for what cannot be."""
+    """Read a field of a record from JSON; raise TypeError, ValueError or KeyError if it is invalid."""
     if name == "chain_state":
         return base64.b64decode(value, validate=True)
     if name == "prompt":
@@ -303,19 +305,19 @@ def _read(name: str, value: Any) -> Any:
 
 
 def hash_of_tokens(tokens: Sequence[int]) -> str:
-    """32 hexadecimal digits: SHA-256 of the tokens as int32, the lowest byte first."""
+    """SHA-256 of the tokens as little-endian int32, its first 32 hexadecimal digits."""
     return hashlib.sha256(np.asarray(tokens, "<i4").tobytes()).hexdigest()[:32]
 
 
 def hash_of_text(text: str) -> str:
-    """32 hexadecimal digits: SHA-256 of a text in UTF-8; half a surrogate pair counts as if it could be."""
+    """SHA-256 of a text in UTF-8, its first 32 hexadecimal digits; lone surrogates are encoded as such."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def make_again(record: Record, model: Served, prompt: Sequence[int] | None = None) -> Made:
-    """Make a record's text again, by itself.
+    """Generate a record's text again, by itself.
 
-    The tokens of the prompt are needed where the record has only their hash.
+    The prompt's tokens are needed if the record has only their hash.
 
     Raises:
         ParameterError: As for :meth:`Record.request`; or the model was loaded with too small an ``n_ctx``.
@@ -336,9 +338,9 @@ def begin_again(
     prepare: Callable[[RequestState, Context], None] | None = None,
     on_logits: OnLogits | None = None,
 ) -> Generation:
-    """Begin to make a record's request again, by itself, in as many positions as then.
+    """Start a record's request again, by itself, with the same number of positions.
 
-    ``prepare`` is called with the request's state and its context first.  Errors are those of
+    ``prepare`` is called first, with the request's state and its context.  Errors are those of
     :func:`make_again`.
     """
     if record.n_ctx > model.n_ctx:
@@ -349,7 +351,7 @@ def begin_again(
         )
     (state,) = model.request_states.make([request], on_logits)
     n_ctx = max(record.n_ctx, len(request.remaining) + 1)
-    if state.guidance is not None:  # a longer second prompt takes positions of both
+    if state.guidance is not None:  # a longer second prompt uses positions of both sequences
         n_ctx += max(0, len(state.guidance.prompt) - len(request.remaining))
     n_seqs, n_cells = sequences_needed([state]), cells_needed([state], n_ctx)
     context = model.context(n_cells, n_seqs, prompt_cache=False, device=None)
@@ -360,7 +362,7 @@ def begin_again(
 
 
 def differences(then: Made, now: Made) -> list[str]:
-    """Where two texts differ, in words; none: they are the same to the bit."""
+    """Where two results differ, in words; empty if they are equal to the bit."""
     n = len(then.tokens)
     cut_off = then.stop_reason in CUT_OFF
     tokens = now.tokens[:n] if cut_off else now.tokens

@@ -1,4 +1,4 @@
-"""What other threads share with an engine's: requests, and calls on its context."""
+"""What the engine's thread shares with other threads: requests, and calls on its context."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 class Waiter:
-    """What a task awaits until it is woken: a future of an event loop, that costs one turn of the loop.
+    """A future of an event loop that a task awaits until it is woken, within one turn of the loop.
 
-    Where a future of asyncio's has its result, its task goes on one turn later, and each turn asks the system
-    about all sockets.  Here the task goes on at once.
+    A task that awaits an asyncio future resumes one turn after the future has its result, and each turn polls
+    all sockets.  Here the task resumes at once.
     """
 
-    # By this tasks know what can be awaited; they set it.
+    # Tasks recognise awaitables by this attribute, and set it.
     _asyncio_future_blocking = False
 
     def __init__(self, until: Until, loop: AbstractEventLoop) -> None:
@@ -57,26 +57,26 @@ class Waiter:
         return self._cancelled
 
     def result(self) -> None:
-        """Nothing; CancelledError if it was cancelled."""
+        """Return None; raise CancelledError if it was cancelled."""
         if self._cancelled:
-            from asyncio import CancelledError  # who awaits has imported it
+            from asyncio import CancelledError  # the awaiting code has imported it
 
             raise CancelledError
 
     def add_done_callback(
         self, callback: Callable[[Waiter], object], *, context: contextvars.Context | None = None
     ) -> None:
-        """Have something called when it is woken or cancelled; it must not be done."""
+        """Call ``callback`` when it is woken or cancelled; it must not be done yet."""
         self._callbacks.append((callback, context or contextvars.copy_context()))
 
     def remove_done_callback(self, callback: Callable[[Waiter], object]) -> int:
-        """Have something called no more; returns how often it would have been."""
+        """Remove a callback; return how many entries were removed."""
         before = len(self._callbacks)
         self._callbacks = [each for each in self._callbacks if each[0] != callback]
         return before - len(self._callbacks)
 
     def cancel(self, msg: object = None) -> bool:
-        """Let whoever waits be cancelled; returns whether it still waited."""
+        """Cancel the waiting task; return whether it was still waiting."""
         if self._over:
             return False
         self._over = self._cancelled = True
@@ -85,7 +85,7 @@ class Waiter:
         return True
 
     def wake(self) -> None:
-        """Let whoever waits go on, now; in the loop's thread, outside of tasks."""
+        """Resume the waiting task now; call in the loop's thread, outside of tasks."""
         if not self._over:  # it was cancelled
             self._over = True
             for callback, context in self._callbacks:
@@ -93,12 +93,12 @@ class Waiter:
 
 
 def wake(waiters: Sequence[Waiter]) -> None:
-    """Let readers go on: each event loop is interrupted once, however many wait there."""
+    """Wake readers: each event loop is interrupted once, however many wait there."""
     loops: dict[AbstractEventLoop, list[Waiter]] = {}
     for each in waiters:
         loops.setdefault(each.loop, []).append(each)
     for loop, waiting in loops.items():
-        with suppress(RuntimeError):  # the loop was closed, and nobody waits any more
+        with suppress(RuntimeError):  # the loop was closed, so no task waits there
             loop.call_soon_threadsafe(_wake, waiting)
 
 
@@ -106,15 +106,15 @@ def _wake(waiting: Sequence[Waiter]) -> None:
     for i, each in enumerate(waiting):
         try:
             each.wake()
-        except BaseException:  # it is to end the loop; the others must not wait for ever
+        except BaseException:  # it ends the loop, and the others must not wait for ever
             each.loop.call_soon(_wake, waiting[i + 1 :])
             raise
 
 
 class RequestHandle:
-    """Lets readers wait for what the engine's thread makes of a job and its state.
+    """Lets readers wait for the engine thread's progress on a job and its state.
 
-    ``deadline`` is the moment of ``perf_counter`` at which it ends; None: there is none.
+    ``deadline`` is the ``perf_counter`` time at which the request ends; None: no deadline.
     """
 
     def __init__(
@@ -126,18 +126,20 @@ class RequestHandle:
     ) -> None:
         self.job, self.state, self.deadline = job, state, deadline
         self.completion, self.stats = state.completion, state.stats
-        # Cancels the request when nobody holds its generation any more; None: there is none yet.
+        # Cancels the request when its generation is no longer referenced; None: no generation yet.
         self.generation: weakref.finalize[[], Generation] | None = None
-        self.thread_id = 0  # of the engine's thread, which must not wait for the request
+        self.thread_id = 0  # the engine's thread, which must not wait for the request
         self.came = perf_counter()
-        self.began = self.first = 0.0  # when its prompt was begun, its first token was drawn
+        self.began = self.first = (
+            0.0  # times at which its prompt was started and its first token drawn
+        )
         self._woken = woken
         self._settled = False
         self._make_lock()
 
     def _make_lock(self) -> None:
-        # The lock itself is what `with` takes: entering a Condition is Python code, which an interrupt can
-        # leave with the lock taken.
+        # `with` takes the lock itself: entering a Condition runs Python code, and an interrupt there can leave
+        # the lock taken.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._blocked = 0  # threads that wait for a change
@@ -146,7 +148,7 @@ class RequestHandle:
     def make(self, until: Until, timeout: float | None = None) -> None:
         """See :class:`aleator.generate.generation.Stepper`; the engine's own thread would wait for itself."""
         if threading.get_ident() == self.thread_id:
-            if until():  # what is left, freeing its place, this thread does afterwards
+            if until():  # this thread frees the request's place afterwards
                 return
             raise AleatorError(
                 "the engine's own thread waits for a request that it makes: read it in another thread"
@@ -160,7 +162,7 @@ class RequestHandle:
 
     async def make_async(self, until: Until) -> None:
         """See :class:`aleator.generate.generation.Stepper`."""
-        import asyncio  # who awaits has imported it; the others need not wait for that
+        import asyncio  # the awaiting code has imported it; others do without the import
 
         while not (self._settled or self._ready(until)):
             loop = asyncio.get_running_loop()
@@ -177,7 +179,7 @@ class RequestHandle:
                 raise
 
     def _ready(self, until: Until) -> bool:
-        """Whether readers go on; after the end of a completion :meth:`settle` lets them go on."""
+        """Whether readers may go on; after the end of a completion :meth:`settle` lets them go on."""
         return not self.completion.done and until()
 
     def wake(self) -> None:
@@ -185,10 +187,10 @@ class RequestHandle:
         self._woken(self)
 
     def watch(self, generation: Generation) -> None:
-        """Cancel the request when nobody holds its generation any more."""
+        """Cancel the request when its generation is no longer referenced."""
         self.generation = weakref.finalize(generation, self._abandon)
         self.generation.atexit = False
-        if self._settled:  # meanwhile
+        if self._settled:  # it has ended meanwhile
             self.generation.detach()
 
     def _abandon(self) -> None:
@@ -217,17 +219,17 @@ class RequestHandle:
         """Note that the completion has ended and holds nothing any more."""
         self._settled = True
         if self.generation is not None:
-            self.generation.detach()  # or it would hold the generation, by the frames of its error
+            self.generation.detach()  # otherwise the frames of its error would keep the generation alive
         self.notify()
 
     def after_fork(self, error: BaseException) -> None:
-        """End it with an error in a forked child, which does not have the engine's thread."""
+        """End it with an error in a forked child, where the engine's thread does not exist."""
         self._make_lock()  # the thread may have held it
         self.completion.fail(error)
         self.settle()
 
     def count_time(self) -> None:
-        """Note how long the prompt has taken so far, or the tokens after it."""
+        """Note how long the prompt, or the tokens after it, have taken so far."""
         now, stats = perf_counter(), self.stats
         searching = self.state.search is not None and self.stats.decode_tokens > 0
         if (self.completion.tokens or searching) and not self.first:
@@ -239,7 +241,7 @@ class RequestHandle:
             stats.prompt_seconds = now - self.began
 
     def ended(self) -> EndedRequest:
-        """The report on the request at its end."""
+        """The report on the request when it has ended."""
         completion, came = self.completion, self.came
         failed = completion.error is not None
         return EndedRequest(
@@ -265,7 +267,7 @@ class ContextCalls:
         self._waiting: deque[tuple[Action[Any], Future[Any]]] = deque()
 
     def __len__(self) -> int:
-        """How many wait."""
+        """Number of waiting calls."""
         return len(self._waiting)
 
     def submit(self, action: Action[T]) -> Future[T]:
@@ -278,14 +280,14 @@ class ContextCalls:
         return future
 
     def run_all(self, seq: int | None) -> None:
-        """Run all actions that wait, with a scratch sequence; None: none is free, and all go on waiting."""
+        """Run all waiting actions with a scratch sequence; None: no sequence is free, and all go on waiting."""
         while self._waiting and seq is not None:
             action, future = self._waiting.popleft()
             if not future.set_running_or_notify_cancel():
                 continue
             try:
                 made = action(self._context, seq)
-            except BaseException as error:  # it belongs to the caller
+            except BaseException as error:  # the error belongs to the caller
                 future.set_exception(error)
             else:
                 future.set_result(made)
@@ -293,7 +295,7 @@ class ContextCalls:
                 self._context.cache.seq_rm(seq, -1, -1)
 
     def fail_all(self, error: Exception) -> None:
-        """End all futures that wait with an error."""
+        """End all waiting futures with an error."""
         while self._waiting:
             _, future = self._waiting.popleft()
             if future.set_running_or_notify_cancel():

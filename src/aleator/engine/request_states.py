@@ -1,4 +1,4 @@
-"""Makes the state of a request: its chain, its stream of text, its drafter, and what ends its text."""
+"""Makes the state of a request: its chain, text stream, drafter, and what ends its text."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ from aleator.text.tokenizer import StreamDecoder, Tokenizer
 class RequestStateMaker:
     """Makes the states of requests.
 
-    ``draft_context`` makes a context of the draft model from numbers of cells and sequences; None: there is
-    none.
+    ``draft_context`` makes a context of the draft model from numbers of cells and sequences; None: no draft
+    model.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class RequestStateMaker:
         self._request_maker, self._draft_context = request_maker, draft_context
 
     def shared_drafts(self, n_cells: int, n_seq_max: int) -> SharedDrafts:
-        """What the requests of a context with so many cells and sequences share."""
+        """What the requests of a context of this size share for drafting."""
         make = self._draft_context
         if make is None:
             return SharedDrafts(None)
@@ -64,7 +64,7 @@ class RequestStateMaker:
         drafter: Drafter | None = None,
         shared: SharedDrafts | None = None,
     ) -> list[RequestState]:
-        """Requests with chains of their own, which have accepted the prompts.
+        """Make the states of requests, with chains of their own that have accepted the prompts.
 
         ``drafter`` guesses tokens in place of what the requests' options say.  ``shared`` is what the requests
         of the context share; None: make one for these requests.
@@ -72,7 +72,7 @@ class RequestStateMaker:
         if shared is None:
             wanted = [positions(request, MOST_POSITIONS) for request in requests]
             shared = self.shared_drafts(sum(wanted), len(requests))
-        templates: dict[int, SamplerChain] = {}  # what DRY prepares from a vocabulary is shared
+        templates: dict[int, SamplerChain] = {}  # DRY's tables for a vocabulary are shared
         states = []
         for request in requests:
             key = id(request.params)
@@ -106,7 +106,7 @@ class RequestStateMaker:
     def of_search(
         self, request: Request, options: BeamOptions, n_seq_max: int, n_ctx: int
     ) -> tuple[RequestState, BeamSearch]:
-        """A search of beams in a context of so many sequences; a text may use ``n_ctx`` positions."""
+        """The state of a beam search in a context of ``n_seq_max`` sequences with ``n_ctx`` positions each."""
         (state,) = self.make([request])
 
         def new_completion(chain: SamplerChain) -> Completion:
@@ -119,7 +119,7 @@ class RequestStateMaker:
         return state, search
 
     def _budget(self, request: Request) -> ReasoningBudget | None:
-        """What ends the text's reasoning; None if it has no limit."""
+        """The reasoning budget; None if reasoning has no limit."""
         budget = request.options.reasoning_budget
         if budget is None:
             return None
@@ -148,13 +148,15 @@ class RequestStateMaker:
         opened = text.rfind(begin) > text.rfind(end)
         grace = request.options.reasoning_budget_grace
         made = ReasoningBudget(budget, begin.encode(), end.encode(), tokens, opened, grace)
-        for token in request.tokens[start:]:  # drawn by an earlier generation, which goes on here
+        for token in request.tokens[
+            start:
+        ]:  # drawn by an earlier generation that this one continues
             made.next()
             made.take(token, self._vocab.token_bytes(token))
         return made
 
     def _spelled(self, message: str) -> list[int]:
-        """The tokens of ``reasoning_budget_message``, byte by byte, none of them a control token."""
+        """The tokens of ``reasoning_budget_message``, byte by byte, without control tokens."""
         spelled = spelling(self._tokenizer)
         tokens = spelled.tokens(message.encode())
         if b"".join(spelled.pieces[token] for token in tokens) != message.encode():
@@ -165,7 +167,7 @@ class RequestStateMaker:
         return tokens
 
     def _banned(self, request: Request, chain: SamplerChain) -> Bans | None:
-        """What the text must not have; None if that is nothing."""
+        """The request's bans; None without any."""
         options, params, vocab = request.options, request.params, self._vocab
         for name in options.bans:
             vocab.require_text(name)
@@ -196,7 +198,7 @@ class RequestStateMaker:
     def _speculation(
         self, request: Request, chain: SamplerChain, drafter: Drafter | None, shared: SharedDrafts
     ) -> Speculation | None:
-        """What guesses a request's tokens; None if nothing does."""
+        """The request's speculation; None without any."""
         options = request.options
         if drafter is None and options.spec_type == "none":
             return None
@@ -218,7 +220,7 @@ class RequestStateMaker:
         return Speculation(guesses, options.spec_draft_n_max, len(self._vocab))
 
     def _guidance(self, request: Request) -> Guidance | None:
-        """What moves a request's logits away from a negative prompt; None if nothing does."""
+        """The guidance by a negative prompt; None without one."""
         options = request.options
         if options.guidance_scale == 1.0:
             if options.negative_prompt is not None:
@@ -235,7 +237,7 @@ class RequestStateMaker:
         return Guidance(prompt, options.guidance_scale)
 
     def _healing(self, request: Request, chain: SamplerChain) -> Healing | None:
-        """What lets the text begin with what was taken back of its prompt; None if nothing was."""
+        """The healing of tokens taken back from the prompt; None if none were."""
         if not request.options.heal:
             return None
         other = "a grammar" if chain.constraints else "reasoning_budget"
@@ -250,7 +252,7 @@ class RequestStateMaker:
         return b"".join(map(self._vocab.token_bytes, tokens))
 
     def stream(self, request: Request) -> StreamDecoder:
-        """Turns tokens into text; it has been given the tokens that an earlier generation drew."""
+        """A decoder of tokens to text, which has been given the tokens that an earlier generation drew."""
         start = len(request.tokens) - request.drawn
         _, taken = request.taken_back
         decoder = self._tokenizer.stream(
@@ -263,12 +265,12 @@ class RequestStateMaker:
         return decoder
 
     def _at_start(self, request: Request) -> bool:
-        """Whether there is no text before the request's."""
+        """Whether no text precedes the request's."""
         start = len(request.tokens) - request.drawn
         return all(map(self._vocab.is_special, request.tokens[:start]))
 
     def _completer(self, request: Request, chain: SamplerChain) -> GrammarCompleter | None:
-        """Completes a constrained text before its tokens run out; None if it need not, or cannot."""
+        """What completes a constrained text before its tokens run out; None if unnecessary or impossible."""
         wanted = request.options.complete_grammar
         steered = request.options.bans or request.options.reasoning_budget is not None
         if wanted and steered:

@@ -1,4 +1,4 @@
-"""Who goes next, and what a step computes: decisions only, without a model, a clock or a thread."""
+"""Decides which job goes next and what a step computes, without a model, a clock or a thread."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from aleator.engine.pace import Pace
 K = TypeVar("K")
 
 SHORTEST = 2
-"""Tokens of one prompt that a step computes at least, so that half of what is left comes to an end."""
+"""Fewest tokens per prompt when a step's tokens are halved from prompt to prompt."""
 
 
 class Cells(Protocol):
-    """What the scheduler asks of the cache."""
+    """The cache as the scheduler uses it."""
 
     def adopt(self, job: Job) -> int:
-        """Give a job's sequence the cached beginning of its prompt; how many tokens that is.
+        """Give a job's sequence the cached prefix of its prompt; return the prefix's length.
 
-        Of a second prompt the job itself is told (``beside_done``), and whether more will come
-        (``arriving``, :meth:`Scheduler.arrived`).
+        The job itself records the progress of a second prompt (``beside_done``) and whether more is still to
+        come (``arriving``, :meth:`Scheduler.arrived`).
         """
 
     def drop(self, job: Job) -> None:
         """Empty a job's sequences again."""
 
     def held(self) -> int | None:
-        """Cells that the sequences of running jobs hold, each counted once; None: that cannot be told."""
+        """Number of cells that running jobs' sequences hold, each counted once; None if unknown."""
 
 
 @dataclass(frozen=True)
 class StepPlan:
-    """What one step computes: jobs that write a token, and jobs with how many tokens of their prompts."""
+    """What one step computes: jobs that decode a token, and jobs with a number of prompt tokens."""
 
     writing: Sequence[Job]
     chunks: Sequence[tuple[Job, int]]
@@ -45,41 +45,41 @@ class StepPlan:
 class Scheduler:
     """Admits jobs when there is room for the longest they can become, and divides steps among them.
 
-    So nobody who has begun ever lacks cells: what running jobs hold and what they may still need together
-    fits the cache; cached prefixes give way.
+    So no started job ever lacks cells: what running jobs hold and may still need fits the cache together, and
+    cached prefixes are evicted for it.
 
-    Jobs with the same prompt begin together: one computes it, the others follow and take over its cells.
+    Jobs with the same prompt start together: one computes it, the others follow and take over its cells.
     """
 
     def __init__(
         self,
         n_seq_max: int,  # Sequences of the cache
         n_cells: int,  # Cells of the cache
-        token_budget: int,  # Tokens of a step at most
-        # Shares time between prompts and those who write; None: prompts go first
+        token_budget: int,  # Most tokens of a step
+        # Divides time between prefill and decoding; None: prefill goes first
         pace: Pace | None,
         *,
-        # What a job computes can be reused by another one, so it may be worth waiting for
+        # Whether other jobs can reuse what a job computes, so that waiting for it may pay
         reuses: bool = True,
     ) -> None:
-        self.waiting = Queue()  # Jobs that have not begun
-        # Jobs by their sequences, in the order in which they began
+        self.waiting = Queue()  # Jobs that have not started
+        # Jobs by their sequences, in the order in which they started
         self.running: dict[int, Job] = {}
-        # Positions that these may come to use; a prompt that several share, counted once
+        # Positions that these may use; a shared prompt is counted once
         self.reserved = 0
         self.n_cells, self._token_budget, self._pace = n_cells, token_budget, pace
         self._free = list(range(n_seq_max))
         heapify(self._free)
-        # Running jobs again: those whose prompts are being computed, in their order, without those that follow.
+        # Running jobs whose prompts are being computed, in their order, without followers.
         self.reading: list[Job] = []
-        self._alike: dict[tuple[str, int, int], list[Job]] = {}  # the same, by their looks
-        # And by their beginnings, in order.
+        self._alike: dict[tuple[str, int, int], list[Job]] = {}  # the same, by ``looks``
+        # And by ``beginning``, in order.
         self._beginning: dict[tuple[str, bytes], list[Job]] = {}
-        self._writing: dict[int, Job] = {}  # those that write
-        self._rows = 0  # of these in a step
+        self._writing: dict[int, Job] = {}  # running jobs that decode
+        self._rows = 0  # their rows in a step
         self._reuses = reuses
-        self._stuck = False  # nobody fitted, and nothing has changed since
-        # Jobs whose prompts others wait for, and how far these must have come.
+        self._stuck = False  # no job fitted, and nothing has changed since
+        # Jobs whose prompts others wait for, and the length at which the wait ends.
         self._awaited: dict[Job, int] = {}
 
     @property
@@ -89,26 +89,26 @@ class Scheduler:
 
     @property
     def writes(self) -> bool:
-        """Whether somebody has begun to write."""
+        """Whether a job is decoding."""
         return bool(self._writing)
 
     @property
     def _n_computed(self) -> int:
-        """Prompts that steps compute."""
+        """Number of prompts that steps compute."""
         return sum([not job.arriving for job in self.reading])
 
     @property
     def free(self) -> int | None:
-        """A sequence that no running job has; None: there is none."""
+        """A sequence that no running job has; None if there is none."""
         return self._free[0] if self._free else None
 
     def add(self, job: Job) -> None:
-        """Let a job wait for its turn."""
+        """Add a job to the queue."""
         self.waiting.add(job)
         self._stuck = False
 
     def remove(self, job: Job) -> None:
-        """A job has ended, or was given up before it began; its sequence is empty."""
+        """Remove a job that has ended or was given up; its sequence is empty."""
         if self.running.get(job.seq) is job:
             heir = self.heir(job)
             if heir is not None:
@@ -122,13 +122,13 @@ class Scheduler:
             self._stuck = False
 
     def heir(self, job: Job) -> Job | None:
-        """Who goes on with the prompt that a job computes for others too, when that job ends; None: nobody."""
+        """The job that takes over a shared prompt when the job computing it ends; None if there is none."""
         if job.follows or not job.left:
             return None
         return next((each for each in job.partners if each.follows), None)
 
     def _part(self, job: Job) -> None:
-        """A job's positions are reserved no longer; another partner answers for the prompt they share."""
+        """Release a job's positions; another partner becomes responsible for a shared prompt."""
         self.reserved -= job.reserve
         if job.partners:
             first = job.partners[0] is job
@@ -147,7 +147,7 @@ class Scheduler:
             heappush(self._free, seq)
 
     def _read(self, job: Job) -> None:
-        """A job that has begun has a prompt to compute, or writes if nothing of it is left."""
+        """Start computing a job's prompt, or decoding if nothing of it is left."""
         if job.left:
             insort(self.reading, job, key=_turn)
             self._alike.setdefault(job.looks, []).append(job)
@@ -165,12 +165,12 @@ class Scheduler:
         self._rows += job.width
 
     def admit(self, cells: Cells) -> list[Job]:
-        """Begin jobs while there are sequences and cells for them.
+        """Start jobs while there are sequences and cells for them.
 
-        Each that begins, and is returned, has a sequence and ``done`` tokens of its prompt.
+        Each returned job has a sequence and ``done`` tokens of its prompt.
         """
         begun: list[Job] = []
-        growth: int | None = None  # of those who run
+        growth: int | None = None  # of the running jobs
         while self._free and len(self.waiting) and not self._stuck:
             self._stuck = True
             self._awaited.clear()
@@ -191,17 +191,17 @@ class Scheduler:
         return begun
 
     def _begin(self, job: Job, cells: Cells, promised: int | None, growth: int | None) -> bool:
-        """Begin a job if there is room; returns whether it has begun.
+        """Start a job if there is room; return whether it has started.
 
-        ``promised`` is what running jobs hold and may still take; None where that does not matter, or cannot be
-        told.  ``growth`` is what they may still take; None where it does not matter.
+        ``promised`` is the number of cells that running jobs hold and may still take; None if irrelevant or
+        unknown. ``growth`` is the number that they may still take; None if irrelevant.
         """
         alike = self._alike.get(job.looks, ())
         leader = next((each for each in alike if job.same_prompt(each)), None)
         needs = job.longest if leader is None else job.longest - len(job.prompt)
         certain = self.reserved + needs <= self.n_cells
         if not certain:
-            # What is shared may make it fit: at best all of its prompt but the last token.
+            # Sharing may make it fit: at best it shares all of its prompt but the last token.
             least = needs if leader is not None else job.longest - len(job.prompt) + 1
             if promised is None or not job.shares or promised + least > self.n_cells:
                 return False
@@ -231,7 +231,7 @@ class Scheduler:
         return True
 
     def _computed_now(self, job: Job) -> bool:
-        """Whether a running job computes so much of a waiting one's prompt that it is better to wait for it."""
+        """Whether a running job computes enough of a waiting job's prompt for waiting to pay."""
         if not job.shares or not self._reuses:
             return False
         for other in self._beginning.get(job.beginning, ()):
@@ -244,10 +244,10 @@ class Scheduler:
         return False
 
     def plan(self) -> StepPlan:
-        """What the next step computes: a token of everybody who writes, and pieces of prompts in their turn.
+        """Plan the next step: a token of every decoding job, and chunks of prompts in their turn.
 
-        The oldest prompt gets at least half of what prompts get, so it comes to its end; short ones need not
-        wait for it.
+        The oldest prompt gets at least half of the prompt tokens, so that it ends; short ones need not wait for
+        it.
         """
         writing = list(self._writing.values())
         reading = [job for job in self.reading if not job.arriving]
@@ -259,7 +259,7 @@ class Scheduler:
                 return StepPlan(writing, ())
             room = min(room, pace.tokens(max([job.depth for job in reading])))
         last = reading[-1] if reading else None
-        # By comparisons: of dozens of prompts, calls of min and max would cost most.
+        # Comparisons, since for dozens of prompts calls of min and max would cost most.
         for job in reading:
             if room <= 0:
                 break
@@ -271,15 +271,15 @@ class Scheduler:
             n = n if n < job.most else job.most
             chunks.append((job, n))
             room -= n
-        if room > 0 and len(chunks) > 1:  # what short prompts left over
+        if room > 0 and len(chunks) > 1:  # tokens that short prompts left
             job, n = chunks[0]
             chunks[0] = (job, min(n + room, job.left, job.most))
         return StepPlan(writing, chunks)
 
     def observe(self, plan: StepPlan, rows: int, seconds: float) -> None:
-        """Learn what a step has cost, and who has read all of the prompt.
+        """Learn what a step has cost, and which prompts are now complete.
 
-        ``done`` of its jobs is up to date; those who write had so many rows decoded, 0 if none was.
+        ``done`` of its jobs is up to date; ``rows`` is the number of rows decoded, 0 if none.
         """
         if self._pace is not None:
             tokens = sum([n for _, n in plan.chunks])
@@ -293,14 +293,14 @@ class Scheduler:
             self.advanced(job)
 
     def arrived(self, job: Job) -> None:
-        """Nothing more of a job's prompt will be read: the rest is to be computed."""
+        """Note that no more of a job's prompt will be loaded: the rest is to be computed."""
         job.arriving = False
         self.advanced(job)
 
     def advanced(self, job: Job) -> bool:
-        """More of a job's prompt is there: it writes if that is all, and who waited for it waits no longer.
+        """Note progress on a job's prompt: if complete, start decoding; release jobs that waited for it.
 
-        Returns whether somebody waited.
+        Returns whether a job waited for it.
         """
         if job.left == 0 and job in self.reading:
             self._stop_reading(job)
@@ -321,7 +321,7 @@ def _turn(job: Job) -> tuple[int, int]:
 
 
 def _remove(jobs: dict[K, list[Job]], key: K, job: Job) -> None:
-    """Take a job out of those with a key, and the key with the last one."""
+    """Remove a job from the list under a key, and the key when its list is empty."""
     found = jobs[key]
     found.remove(job)
     if not found:

@@ -13,31 +13,31 @@ class EngineStats:
     """Counts since the engine was made, and what is under way.
 
     Attributes:
-        submitted: requests that were taken.
-        refused: requests that were not, since too many waited.
-        finished: requests that came to their end.
-        cancelled: requests that were cancelled, or whose generation nobody held any more.
-        expired: requests whose deadline came.
+        submitted: requests that were accepted.
+        refused: requests that were refused because too many waited.
+        finished: requests that ended normally.
+        cancelled: requests that were cancelled, or whose generation was no longer referenced.
+        expired: requests that reached their deadline.
         failed: requests that an error ended.
-        waiting: requests that have not begun.
-        running: requests that are being made.
-        steps: steps, each a batch that was decoded.
-        mixed_steps: those of them that computed pieces of prompts while others were writing.
-        prompt_tokens: tokens of prompts that were computed.
-        reused_tokens: tokens of prompts that were not, since they were cached.
+        waiting: requests that have not started.
+        running: requests that have started.
+        steps: decoded batches.
+        mixed_steps: steps that computed prompt chunks while other requests decoded.
+        prompt_tokens: prompt tokens that were computed.
+        reused_tokens: prompt tokens that were not computed because they were cached.
         decode_tokens: tokens that were decoded after prompts.
         sampled_tokens: tokens that were drawn.
         forced_tokens: tokens that grammars forced, decoded together with the one before.
         context_shifts: context shifts.
         draft_n: tokens that speculation guessed.
         draft_n_accepted: guesses that were drawn.
-        drafts: guesses were made so often, for one request and one step each.
-        prompt_seconds: of all requests together, from their beginnings to their first tokens.
-        decode_seconds: of all requests together, from then on.
+        drafts: how often guesses were made, counted per request and step.
+        prompt_seconds: sum over requests, from start to first token.
+        decode_seconds: sum over requests, from the first token on.
         cells: cells of the cache.
-        cells_reserved: positions that running requests may come to use.
+        cells_reserved: positions that running requests may use.
         step_seconds: seconds in steps.
-        longest_step: seconds of the longest one.
+        longest_step: seconds of the longest step.
         scheduling_seconds: seconds in the scheduler's decisions.
     """
 
@@ -69,21 +69,21 @@ class EngineStats:
     scheduling_seconds: float = 0.0
 
     def as_json(self) -> dict[str, float]:
-        """All of it as a dictionary."""
+        """All of them as a dictionary."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class EndedRequest:
-    """A request that has ended; times are seconds from its submission on."""
+    """A request that has ended; times are seconds since its submission."""
 
-    reason: str  # why its text ended, "error" where an error ended it
+    reason: str  # why its text ended, "error" if an error ended it
     prompt: int  # tokens of its prompt
     tokens: int  # tokens that were drawn
-    queued: float | None  # until it began; None: it never did
+    queued: float | None  # until it started; None: it never did
     first: float | None  # until its first token was drawn; None: none was
     seconds: float  # until it ended
 
 
 OnEnd = Callable[[EndedRequest], None]
-"""Told of every request that ends, in the engine's thread; must be quick and raise nothing."""
+"""Called with every request that ends, in the engine's thread; must be quick and raise nothing."""

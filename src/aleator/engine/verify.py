@@ -1,8 +1,8 @@
 """Checks the texts of records at the speed of a prefill.
 
-A text is made again with its own tokens as guesses (as speculation does it): the model reads hundreds of them
-in one batch, and the record's chain draws each from its key.  Where a draw gives another token, the text goes
-on with that one, so that every altered token is found by itself, and not all that follow it.
+A text is generated again with its own tokens as guesses, as in speculation: the model computes hundreds of them
+in one batch, and the record's chain draws each from its key.  Where a draw gives another token, the text
+continues with the drawn one, so that each altered token is found by itself, without those that follow it.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from aleator.samplers.chain import SamplerChain
 from aleator.samplers.kept_tokens import KeptRow
 
 MOST_WRONG = 16
-"""Wrong tokens after which nothing more is looked at: such a text is another one."""
+"""Wrong tokens after which the check stops: the text is a different one."""
 
 LOW_BITS = 0.05
-"""How far log-probabilities may be apart where logits depend on the shape of a batch: not on the CPU."""
+"""Largest difference of log-probabilities where logits depend on the batch's shape; on the CPU they do not."""
 
 
 @dataclass(frozen=True)
@@ -39,20 +39,20 @@ class WrongToken:
     """A token of a record that its chain does not draw there."""
 
     position: int  # In the text, from 0
-    token: int | None  # Of the record; None: its text has ended
-    # What the chain draws after the tokens before, of which wrong ones are replaced by what was drawn for them;
+    token: int | None  # The record's token; None: its text has ended
+    # What the chain draws after the preceding tokens, with wrong ones replaced by what was drawn for them;
     # None: the text ends
     drawn: int | None
-    reason: str  # In words
+    reason: str  # Explanation in words
 
 
 @dataclass(frozen=True)
 class Verification:
-    """What came of a check."""
+    """The result of a check."""
 
     checked: int  # Tokens that were drawn again
-    wrong: tuple[WrongToken, ...]  # Tokens that are not those drawn, :data:`MOST_WRONG` at most
-    others: tuple[str, ...]  # What else differs, in words: log-probabilities, the end, the text
+    wrong: tuple[WrongToken, ...]  # Tokens that differ from those drawn, at most :data:`MOST_WRONG`
+    others: tuple[str, ...]  # Other differences, in words: log-probabilities, the end, the text
 
     @property
     def ok(self) -> bool:
@@ -61,7 +61,7 @@ class Verification:
 
 
 class _Guesses(Speculation):
-    """Guesses what a text has at its place, as much of it as fits a batch of ``most`` rows."""
+    """Guesses the text's own tokens, as many as fit a batch of ``most`` rows."""
 
     def __init__(self, text: Sequence[int], made: Sequence[int], most: int, size: int) -> None:
         super().__init__(self, most, size)
@@ -78,7 +78,7 @@ class _Guesses(Speculation):
 
 
 class _Judge:
-    """Says of each token drawn whether the record has it, and if not, why the record's cannot stand there."""
+    """Compares each drawn token with the record's, and explains differences."""
 
     def __init__(self, model: Served, request: Request, tokens: Sequence[int]) -> None:
         self._model, self._request, self._tokens = model, request, tokens
@@ -88,16 +88,16 @@ class _Judge:
         self.wrong: list[WrongToken] = []
 
     def on_logits(self, chain: SamplerChain, row: Any) -> None:
-        """Look at the token drawn last, and keep the logits [V] of the next."""
+        """Check the token drawn last, and keep the logits [V] of the next."""
         self.look()
         self._row = row.copy()
 
     def look(self) -> None:
-        """Compare the tokens that were drawn since."""
+        """Compare the tokens that were drawn since the last call."""
         made = self.made
         for at in range(self._seen, min(len(made), len(self._tokens))):
             if made[at] != self._tokens[at] and len(self.wrong) < MOST_WRONG:
-                # Tokens that were held back come several at once: the logits are the last one's.
+                # Tokens that were held back come several at once: the logits belong to the last one.
                 alone = len(made) == self._seen + 1
                 why = self._why(at, made, self._row if alone else None)
                 self.wrong.append(WrongToken(at, self._tokens[at], made[at], why))

@@ -1,8 +1,8 @@
-"""The beginning of a text on its way from a tier of the prompt cache into a sequence.
+"""Loads a prefix of a text from a tier of the prompt cache into a sequence.
 
-What a store has is looked up and read by threads, block by block, and a block is put into the sequence when it
-has come.  Where everything in a pool can be cut, what has come is of use if the rest does not; with windows and
-recurrent states, whose entry is the last, it is of use only together with them.
+Threads look up and read what a store has, block by block, and each block is put into the sequence when it
+arrives.  In a pool whose entries can all be cut, the blocks that have arrived are of use without the rest;
+with windows and recurrent states they need the entry for the end, which comes last.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from aleator.core.records import dataclass
 from aleator.generate.prompt_tiers import Found, PromptTiers, nothing
 
 BLOCK = 128
-"""Tokens of a block."""
+"""Tokens per block."""
 LEAST = 32
-"""Tokens that a tier must have beyond the pool, for bringing them up to be worth its while."""
+"""Tokens that a tier must have beyond the pool for loading them to pay."""
 AHEAD = 16 * 2**20
-"""Bytes that are asked for before those that came are taken in, beside the next block."""
+"""Bytes that are requested before those that arrived are taken in, besides the next block."""
 LONGEST = 30.0
-"""Seconds to wait for a tier while it is not known how long computing would take."""
+"""Seconds to wait for a tier while the time of computing is unknown."""
 LOOKING = 0.02
-"""Seconds to wait for a look at the index, however fast computing is."""
+"""Least time in seconds to wait for an index look-up, however fast computing is."""
 
 Wake = Callable[[], None]
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A beginning that could be restored: its length, its blocks, and the entry after them if one is needed."""
+    """A prefix that could be restored: its length, its blocks, and the entry after them if one is needed."""
 
     length: int
     blocks: Sequence[bytes]
@@ -45,7 +45,7 @@ class Candidate:
 
     @property
     def pieces(self) -> Sequence[bytes]:
-        """The keys of all its entries, in their order."""
+        """Keys of all its entries, in order."""
         return self.blocks if self.end is None else [*self.blocks, self.end]
 
 
@@ -53,38 +53,37 @@ class Candidate:
 class LookUp:
     """What the tiers have of a text, looked up before its turn."""
 
-    digests: Sequence[bytes]  # of nothing, and after each whole block
+    digests: Sequence[bytes]  # of the empty prefix, and after each whole block
     found: Future[Mapping[bytes, Entry]]  # entries by their keys, once a thread has looked
-    # their bytes, where these were read too; None: each is asked for when it is needed
+    # their bytes, if these were read too; None: each is requested when it is needed
     read: Mapping[bytes, Future[Found | None]] | None = None
 
 
 class Arrival:
-    """Brings the longest candidate that is sound into a sequence, unless computing it is cheaper.
+    """Loads the longest sound candidate into a sequence, unless computing it is cheaper.
 
-    Nobody else uses the sequence until it is :attr:`done`.
+    Nothing else may use the sequence until this is :attr:`done`.
 
     Attributes:
         length: tokens of the text that the sequence holds.
-        done: nothing more will come.
-        seconds: what taking in has cost so far: putting in, and about what reading took in other threads.
+        done: nothing more will arrive.
+        seconds: cost so far: the time of putting entries in, and an estimate of the reading threads' time.
     """
 
     def __init__(
         self,
         cache: Cache,  # the sequence's
-        tiers: PromptTiers,  # where from
-        model: str,  # the model's name, for whoever looks at the store
+        tiers: PromptTiers,  # source of the entries
+        model: str,  # the model's name, for people who inspect the store
         seq: int,  # a sequence that holds the first ``held`` tokens of the text
         held: int,  # how many
-        most: int,  # how many it can come to hold
+        most: int,  # most tokens of the text that it may hold
         look_up: LookUp,  # what the tiers have of the text
-        # what could be restored of the entries that were found, the longest first
+        # candidates among the entries that were found, longest first
         candidates: Callable[[Mapping[bytes, Entry]], Iterable[Candidate]],
-        # called with the length at the end, if that is more than ``held``
+        # called at the end with the length, if that exceeds ``held``
         keep: Callable[[int], object],
-        # called in any thread when something has come, so that ``go_on`` has something to do; None: it
-        # waits itself
+        # called in any thread when something has arrived and ``go_on`` has work to do; None: ``go_on`` waits
         wake: Wake | None = None,
     ) -> None:
         self._keep = keep
@@ -95,12 +94,12 @@ class Arrival:
         self._found: Mapping[bytes, Entry] = {}
         self._candidates: Iterator[Candidate] = iter(())
         self.seq, self.length, self._held = seq, held, held
-        self._placed = held  # positions whose cells are there
+        self._placed = held  # positions that have cells
         self.done, self.seconds = False, 0.0
         self._spoiled: set[bytes] = set()
-        self._goal: Candidate | None = None  # nobody has looked yet
+        self._goal: Candidate | None = None  # None until the look-up is done
         self._asked: deque[tuple[bytes, Future[Found | None]]] = deque()
-        self._left: deque[bytes] = deque()  # keys that were not asked for yet
+        self._left: deque[bytes] = deque()  # keys that have not been requested
         self._tiers_used: set[str] = set()
         self._latest = perf_counter() + max(LOOKING, self._patience(most - held))
         if look_up.found.done():
@@ -109,7 +108,7 @@ class Arrival:
             self._wake_after(look_up.found)
 
     def go_on(self, seconds: float = inf) -> bool:
-        """Take in what has come, for about so many seconds; returns whether the sequence has changed."""
+        """Take in what has arrived, for about ``seconds`` seconds; return whether the sequence has changed."""
         before, end = self.length, perf_counter() + seconds
         try:
             while not self.done:
@@ -123,28 +122,28 @@ class Arrival:
                     break
         except CacheFull:
             self.stop()
-        except Exception as error:  # a step goes on without the tiers
+        except Exception as error:  # the step continues without the tiers
             self._tiers.failed(error)
             self.stop()
         return self.length > before
 
     @property
     def ready(self) -> bool:
-        """Whether :meth:`go_on` has something to do at once."""
+        """Whether :meth:`go_on` has work to do now."""
         return not self.done and self._awaited.done()
 
     @property
     def late(self) -> bool:
-        """Whether computing what is missing would have taken no longer than it has waited."""
+        """Whether the wait has been as long as computing the missing tokens would take."""
         return perf_counter() > self._latest
 
     @property
     def _awaited(self) -> Future[Any]:
-        """What comes next: a look at the index, or an entry, of which one is always asked for."""
+        """The future to wait for: the look-up, or the next entry, which has always been requested."""
         return self._look_up.found if self._goal is None else self._asked[0][1]
 
     def _has_come(self) -> bool:
-        """Whether what comes next is there; waits no longer for it than computing would take."""
+        """Whether that future is done; wait for it at most as long as computing would take."""
         future, alone = self._awaited, self._wake is None
         if alone and not future.done():
             wait([future], max(0.0, self._latest - perf_counter()))
@@ -156,7 +155,7 @@ class Arrival:
         return False
 
     def stop(self) -> None:
-        """Wait for nothing more; what the sequence holds stays."""
+        """Stop waiting for more; the sequence keeps what it holds."""
         if not self.done:
             self.done = True
             self._drop_asked()
@@ -175,19 +174,19 @@ class Arrival:
         self._left.clear()
 
     def _patience(self, tokens: int) -> float:
-        """Seconds that computing so many tokens would take."""
+        """Seconds that computing ``tokens`` tokens would take."""
         seconds = self._tiers.computing.seconds(tokens)
         return LONGEST if seconds is None else seconds
 
     def _look(self) -> None:
-        """Choose among what was found."""
+        """Select candidates among the entries that were found."""
         looked = self._look_up.found
         self._found = {} if looked.cancelled() else looked.result()
         self._candidates = iter(self._candidates_of(self._found))
         self._choose()
 
     def _choose(self) -> None:
-        """Go for the longest of the candidates that are left; stop where none is worth its while."""
+        """Load the longest of the remaining candidates; stop if none is worth it."""
         self._drop_asked()
         for each in self._candidates:
             missing = each.length - self.length
@@ -202,12 +201,12 @@ class Arrival:
                 break
             self._goal, self._left = each, deque(keys)
             self._latest = perf_counter() + self._patience(missing)
-            self._ask()  # at once: its turn to be taken in may come late
+            self._ask()  # now, since its turn to be taken in may come late
             return
         self.stop()
 
     def _ask(self) -> None:
-        """Ask for what comes next."""
+        """Request the next entries."""
         size = sum(self._found[key].size for key, _ in self._asked)
         while self._left and (not self._asked or size < AHEAD):
             entry = self._found[self._left.popleft()]
@@ -224,7 +223,7 @@ class Arrival:
             future.add_done_callback(lambda _, wake=self._wake: wake())  # type: ignore[misc]
 
     def _take_next(self, goal: Candidate) -> None:
-        """Take in the next entry, which has come; what follows is read meanwhile."""
+        """Take in the next entry, which has arrived; the following ones are read meanwhile."""
         key, future = self._asked.popleft()
         self._ask()
         found, entry = None if future.cancelled() else future.result(), self._found[key]
@@ -256,7 +255,7 @@ class Arrival:
         self._choose()
 
     def _put_in(self, goal: Candidate, entry: Entry, sections: Sections) -> None:
-        """Within a frame, put an entry into the sequence."""
+        """Put an entry into the sequence, within a frame."""
         pool = self._cache.pool
         if self._has_cells:
             first = len(goal.blocks) * BLOCK if entry.key == goal.end else entry.length - BLOCK

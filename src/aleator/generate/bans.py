@@ -1,4 +1,4 @@
-"""Strings and matches of regular expressions that a text never has: they are taken back, and drawn anew."""
+"""Bans strings and matches of regular expressions from a text: their tokens are taken back and drawn anew."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from aleator.generate.expressions import Searcher
 from aleator.generate.logprobs import LogprobsOf, TokenBytes
 
 ONE_BY_ONE = 8
-"""So many tokens are refused at a place one by one; then all that have something banned in them."""
+"""Tokens refused at a place one by one; after that, all tokens that contain something banned are refused."""
 KEPT_ROWS = 4
-"""Of so many held tokens, the last ones, logits are kept; and of the text's first, which follows the prompt."""
+"""Last held tokens whose logits are kept; those after the prompt are kept as well."""
 MOST_REFUSED = 1000
-"""Tokens that may be refused at a place one by one, until that is an error."""
+"""Most tokens refused one by one at a place; beyond that an error is raised."""
 
 
 Row = tuple[Floats, LogprobsOf]
-"""The logits [V] to draw from, and what the model thought."""
+"""The logits [V] to draw from, and the model's log-probabilities."""
 
 
 @dataclass
 class Held:
-    """A token that was drawn from a row of logits and may have to be taken back; the row may be given up."""
+    """A token that may have to be taken back, and its row of logits, which may have been dropped."""
 
     token: int
     piece: bytes
@@ -46,22 +46,22 @@ class Strings:
         self.longest = max(map(len, self._strings))
 
     def matches(self, text: bytes, at: int, since: int, over: bool) -> Iterator[tuple[int, int]]:
-        """The first place, if there is one."""
+        """The first match, if there is one."""
         least = [(max(at, since - len(s) + 1), s) for s in self._strings]
         found = [(i, i + len(s)) for start, s in least if (i := text.find(s, start)) >= 0]
         if found:
             yield min(found)
 
     def open(self, text: bytes, at: int) -> int:
-        """Where a string may begin."""
+        """The first place where a string may begin."""
         return len(text) - open_length(text[at:], self._strings, self.longest)
 
     def before(self, last: bytes) -> bytes:
-        """Nothing."""
+        """Return b""."""
         return b""
 
     def within(self, pieces: Sequence[bytes], last: bytes) -> list[int]:
-        """Indices of the texts that have one in them."""
+        """Indices of the texts that contain a banned string."""
         return [i for i, piece in enumerate(pieces) if any(s in piece for s in self._strings)]
 
 
@@ -70,7 +70,7 @@ Ban = Strings | Searcher
 
 @dataclass
 class _Refused:
-    """The tokens refused at a place, and how often one was."""
+    """The tokens refused at a place, and how often tokens were refused there."""
 
     tokens: set[int] = field(default_factory=set)
     times: int = 0
@@ -79,34 +79,34 @@ class _Refused:
 class Bans:
     """Holds tokens back for as long as something banned may begin in them.
 
-    What is banned is taken back from the token on in which it begins.  That token may have been given out,
-    since what followed it at first was no match; then that is taken back which is held.
+    A match is taken back from the token in which it begins.  If that token has been given out already, because
+    there was no match at first, only the tokens still held are taken back.
     """
 
     def __init__(
         self,
-        bans: Sequence[Ban],  # What is banned
-        token_bytes: TokenBytes,  # Gives the bytes of a token; none of one that is no text
-        n_tokens: int,  # How many tokens there are
-        # Gives for a place in the text a number, at least 0 and below 1: a match that begins in the token there
-        # is banned if it is below the ban's probability
+        bans: Sequence[Ban],  # The bans
+        token_bytes: TokenBytes,  # Bytes of a token; b"" for tokens without text
+        n_tokens: int,  # Size of the vocabulary
+        # Number in [0, 1) for a place in the text: a match that begins in the token there is banned if the
+        # number is below the ban's probability
         coin: Callable[[int], float],
         begun: Sequence[int] = (),  # Tokens of the text that were drawn earlier
-        skip: int = 0,  # Bytes at the beginning that are no part of the text
-        strip: bool = False,  # Whether a space at its beginning is none
+        skip: int = 0,  # Bytes at the beginning that are not part of the text
+        strip: bool = False,  # Whether a space at the beginning is not part of the text
     ) -> None:
         self._bans, self._token_bytes, self._n_tokens = bans, token_bytes, n_tokens
         self._coin, self._skip, self._strip = coin, skip, strip
-        # Bytes of the longest match: so many tokens may have to be taken back at most
+        # Bytes of the longest match, and so the most tokens that may have to be taken back
         self.longest = max(ban.longest for ban in bans)
         self._may_stay = any(ban.probability < 1 for ban in bans)
         self.held: list[Held] = []  # The tokens held back
-        self._refused = [_Refused()]  # at the place of each held token, and of the next one
-        self._begun = self._n = len(begun)  # tokens of the text that are held no longer
-        self._given = [token_bytes(token) for token in begun]  # the last ones of these, as bytes
+        self._refused = [_Refused()]  # at the places of the held tokens and of the next one
+        self._begun = self._n = len(begun)  # tokens of the text that are no longer held
+        self._given = [token_bytes(token) for token in begun]  # bytes of the last of these
         self._kept = [len(b"".join(self._given))] * len(
             bans
-        )  # bytes of these in which a match may begin
+        )  # per ban, bytes of these in which a match may begin
         self._within: dict[tuple[Ban, bytes], list[int]] = {}
 
     @property
@@ -115,7 +115,7 @@ class Bans:
         return bool(self._refused[-1].tokens)
 
     def masked(self, row: Floats) -> Floats:
-        """The logits [V] to draw the next token from: without those refused at its place."""
+        """The logits [V] to draw the next token from, without the tokens refused at its place."""
         if not self.refuses:
             return row
         left = row.copy()
@@ -126,7 +126,7 @@ class Bans:
         """Take in a token that was drawn from a row; ``over``: the text ends with it.
 
         Returns:
-            How many of the tokens held, the last ones, must be taken back; 0: none.
+            How many of the last held tokens must be taken back; 0 for none.
         """
         self.held.append(Held(token, self._token_bytes(token), logprobs, row))
         at = len(self.held) - 1 - KEPT_ROWS
@@ -138,10 +138,10 @@ class Bans:
         return len(self.held) - max(0, min(places, default=len(self.held)))
 
     def back(self, n: int) -> Held:
-        """Take back the last ``n`` tokens; returns the first of them, which is refused at its place.
+        """Take back the last ``n`` tokens; return the first of them, which is refused at its place.
 
         Raises:
-            LogitsError: very many were refused there.
+            LogitsError: too many tokens were refused there.
         """
         place = len(self.held) - n
         gone, refused = self.held[place], self._refused[place]
@@ -159,7 +159,7 @@ class Bans:
         return gone
 
     def ready(self, everything: bool) -> list[Held]:
-        """Hold tokens no longer in which nothing banned can begin, or all where the text ends; returns them."""
+        """Release and return the held tokens in which nothing banned can begin; all at the end of the text."""
         stayed = [*self._matches(False)] if self._may_stay else []
         n = len(self.held) if everything else self._closed()
         made, pieces = self.held[:n], self._pieces()[:n]
@@ -183,7 +183,7 @@ class Bans:
         return made
 
     def _closed(self) -> int:
-        """How many of the first tokens can be given out."""
+        """Number of first held tokens that can be given out."""
         text, since = self._text()
         end = min(ban.open(text, since - n) for ban, n in zip(self._bans, self._kept, strict=True))
         end -= since
@@ -194,7 +194,7 @@ class Bans:
         return len(self.held)
 
     def _pieces(self) -> list[bytes]:
-        """The bytes of each token held that are part of the text."""
+        """The bytes of each held token that are part of the text."""
         made, skip, strip = [], self._skip, self._strip
         for each in self.held:
             piece = each.piece.removeprefix(b" ") if strip else each.piece
@@ -203,19 +203,19 @@ class Bans:
         return made
 
     def _text(self) -> tuple[bytes, int]:
-        """The text to search, and where in it the tokens held begin."""
+        """The text to search, and where the held tokens begin in it."""
         given = b"".join(self._given)
         return given + b"".join(self._pieces()), len(given)
 
     def _matches(self, over: bool) -> Iterator[tuple[Ban, int, int]]:
-        """Each match, and where in the text to search it begins and ends."""
+        """Each match, with its beginning and end in the text that is searched."""
         text, since = self._text()
         for ban, n in zip(self._bans, self._kept, strict=True):
             for start, end in ban.matches(text, since - n, since, over):
                 yield ban, start, end
 
     def _place(self, at: int) -> int:
-        """Which of the held tokens has a byte of the text; below 0 for one that was given out."""
+        """Index of the held token that has a byte of the text; negative for a token that was given out."""
         for place, piece in enumerate([*self._given, *self._pieces()], start=-len(self._given)):
             at -= len(piece)
             if at < 0:
@@ -227,7 +227,7 @@ class Bans:
         return ban.probability == 1 or self._coin(self._n + place) < ban.probability
 
     def _all_with(self, ban: Ban) -> list[int]:
-        """The tokens that have something in them that is banned, if they come next."""
+        """The tokens that would contain something banned if they came next."""
         last = ban.before(self._text()[0][-1:])
         if (ban, last) not in self._within:
             pieces = [self._token_bytes(token) for token in range(self._n_tokens)]

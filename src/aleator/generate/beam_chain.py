@@ -1,4 +1,4 @@
-"""What a chain leaves for beams: which ones have a meaning, probabilities, and the best of them."""
+"""The chain of a beam search: which samplers it may have, its probabilities, and the best candidates."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aleator.samplers import SamplerChain
 from aleator.samplers.candidates import Candidates
 
 COLDEST = 1e-5
-"""A temperature up to this leaves one token."""
+"""A temperature up to this leaves a single token."""
 DRAWING = {
     "xtc": "xtc_probability",
     "mirostat": "mirostat",
@@ -28,7 +28,7 @@ PLAIN = ("inverse", "mt19937")
 
 
 def check_chain(chain: SamplerChain, temperature: float) -> None:
-    """Refuse a chain with samplers that draw, and what leaves beams nothing to choose from."""
+    """Refuse a chain with samplers that draw, or one that leaves a single token."""
     if chain.numerics != "portable":
         raise ParameterError(
             f"numerics={chain.numerics!r} draws whenever it is applied, and beams need probabilities: give "
@@ -54,14 +54,14 @@ def check_chain(chain: SamplerChain, temperature: float) -> None:
 
 
 def distribution(chain: SamplerChain, row: Any) -> tuple[Int32s, Doubles]:
-    """The ids that a chain leaves of logits [V], ascending, and their natural-log probabilities."""
+    """The ids that a chain keeps of logits [V], ascending, and their natural-log probabilities."""
     candidates = Candidates(row)
     chain.apply(candidates)
     return candidates.ids, log_softmax(candidates.logits)
 
 
 def ranked(scores: Doubles, first: int) -> Iterator[int]:
-    """The places of scores [n] above -inf, best first, equal ones in order; ``first`` are found at once."""
+    """Indices of scores [n] above -inf, best first, ties in order; the first ``first`` are found at once."""
     bound, n = math.inf, first
     while n:
         n = min(n, len(scores))

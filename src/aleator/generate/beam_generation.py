@@ -10,10 +10,9 @@ from aleator.generate.generation import Generation, Stepper
 
 
 class BeamGeneration(Generation):
-    """A search of an engine.  What it has in common with other generations is that of the best text.
+    """A beam search in an engine.  Members shared with other generations describe the best text.
 
-    It is made as a whole: its text comes at the end, and one that is cut off (stop reason "deadline" or
-    "interrupted") has none.
+    All texts come at the end.  A search that is cut off (stop reason "deadline" or "interrupted") has none.
     """
 
     def __init__(self, run: Stepper, completion: Completion, search: BeamSearch) -> None:
@@ -22,18 +21,18 @@ class BeamGeneration(Generation):
 
     @property
     def beams(self) -> list[Beam]:
-        """The texts, the best first; it is made until it ends."""
+        """The texts, best first; runs the search to its end."""
         self.wait()
         return list(self._search.beams)
 
     @property
     def steps(self) -> list[list[Grown]]:
-        """The beams of each step, where they are noted; it is made until it ends."""
+        """The beams of each step, if recorded; runs the search to its end."""
         self.wait()
         return list(self._search.steps)
 
     async def steps_async(self) -> AsyncIterator[list[Grown]]:
-        """The beams of each step as they come, where they are noted."""
+        """Yield the beams of each step as they are made, if recorded."""
         made, noted, told = self._completion, self._search.steps, 0
 
         def further() -> bool:
@@ -46,11 +45,11 @@ class BeamGeneration(Generation):
             for each in noted[told:]:
                 told += 1
                 yield each
-        await self._writing.wait_async()  # what it held is free
+        await self._writing.wait_async()  # so that its sequences are free
         made.check()
 
     @property
     def generations(self) -> list[Generation]:
-        """These as generations that have ended."""
+        """The beams as generations that have ended."""
         self.wait()
         return [Generation(self._run, each) for each in self._search.found]

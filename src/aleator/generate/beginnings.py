@@ -1,4 +1,4 @@
-"""The beginnings of requests: what the prompt cache has of them, at hand or on its way, and what it keeps."""
+"""The prompt cache's part in requests: finding, loading and keeping prefixes."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class Beginnings:
-    """What the prompt cache does for the requests of a run.
+    """The prompt cache for the requests of a run.
 
-    What must be read is read beside the steps, and ``wake`` is called, in any thread, when :meth:`take_in` has
-    something to do; None: :meth:`begin` reads it.
+    Loading from tiers runs beside the steps, and ``wake`` is called, in any thread, when :meth:`take_in` has
+    something to do; None: :meth:`begin` loads.
     """
 
     def __init__(self, prefixes: Prefixes, wake: Wake | None) -> None:
@@ -27,11 +27,11 @@ class Beginnings:
 
     @property
     def tiered(self) -> bool:
-        """Whether there are tiers, which write while a prompt is computed, rather than all of it at its end."""
+        """Whether there are tiers, which store a prompt while it is computed rather than at its end."""
         return self._tiers is not None
 
     def look_up(self, state: RequestState) -> None:
-        """Have a thread look for what a tier has of a request's prompts before its turn; in any thread."""
+        """Start looking up a request's prompts in the tiers before its turn; may be called in any thread."""
         if self._tiers is None or self._wake is None or state.wants_prompt:
             return
         beside = () if state.guidance is None else state.guidance.prompt
@@ -42,7 +42,7 @@ class Beginnings:
                 state.look_ups[tokens] = looked
 
     def begin(self, state: RequestState, seq: int, tokens: tuple[int, ...]) -> int:
-        """Give an empty sequence of a request what is cached of ``tokens``; returns how many that is."""
+        """Give an empty sequence of a request the cached prefix of ``tokens``; return the prefix's length."""
         where = state.request.where
         if self._tiers is None or self._wake is None:
             return self._prefixes.reuse(seq, tokens, where)
@@ -53,9 +53,9 @@ class Beginnings:
         return held
 
     def take_in(self, state: RequestState, seconds: float) -> float:
-        """Take in what has come of a request's prompts, for about so many seconds each.
+        """Take in what has arrived of a request's prompts, for about ``seconds`` seconds each.
 
-        Returns the seconds that it has cost, those of threads that read among them.
+        Returns the seconds that it cost, including those of reading threads.
         """
         guidance, spent = state.guidance, 0.0
         for arrival in state.arrivals:
@@ -74,17 +74,17 @@ class Beginnings:
 
     @staticmethod
     def stop(state: RequestState) -> None:
-        """Wait for nothing more."""
+        """Stop loading for a request."""
         for arrival in state.arrivals:
             arrival.stop()
         state.arrivals = []
 
     def keep(self, seq: int, tokens: Sequence[int], namespace: str) -> None:
-        """Keep the beginning that a sequence holds, unless its request is to leave nothing."""
+        """Keep the prefix that a sequence holds, unless its request is to leave nothing."""
         if not namespace.startswith(ONCE):
             self._prefixes.keep(seq, tokens, namespace)
 
     def computed(self, tokens: int, seconds: float) -> None:
-        """Note how long a piece of a prompt took."""
+        """Note how long a chunk of a prompt took."""
         if self._tiers is not None:
             self._tiers.computed(tokens, seconds)

@@ -1,4 +1,4 @@
-"""Operations on a context's cache, written as words, for pictures of what each does to the cells."""
+"""Operations on a context's cache, written as words, to show what each does to the cells."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aleator.generate.context import Batch, Context
 EXAMPLE = (
     "decode 0 20; fork 0 1; fork 0 2; decode 0,1,2 8; rm 1; slide 0 4; decode 0,2 4; rm 2; defrag"
 )
-"""A script that shows most of them, in 80 cells."""
+"""A script that uses most of them, in 80 cells."""
 
 OPERATIONS = {
     "decode": (2, 2),
@@ -31,7 +31,7 @@ OPERATIONS = {
 
 
 def checked(words: Sequence[str]) -> None:
-    """See whether words are an operation; ParameterError says what it takes."""
+    """Check that words are an operation; ParameterError says what the operation takes."""
     name, given = words[0], list(words[1:])
     if name not in OPERATIONS:
         raise ParameterError(
@@ -48,7 +48,7 @@ def checked(words: Sequence[str]) -> None:
 
 
 class Script:
-    """Runs operations on a context, whose sequences begin with ``prompt`` and go on with tokens of the model.
+    """Runs operations on a context; sequences begin with ``prompt`` and continue with the model's tokens.
 
     Raises:
         ParameterError: The prompt has no tokens.
@@ -64,7 +64,7 @@ class Script:
         self.computed = 0  # Tokens that were decoded
 
     def do(self, words: Sequence[str]) -> None:
-        """Run one operation, which :func:`checked` has seen."""
+        """Run one operation, which :func:`checked` has accepted."""
         cache, name = self._context.cache, words[0]
         if name == "decode":
             for _ in range(int(words[2])):
@@ -85,7 +85,7 @@ class Script:
         batch = Batch()
         for seq in seqs:
             empty = self._context.cache.seq_pos_max(seq) < 0
-            # A sequence that was not decoded yet goes on with a token of the prompt.
+            # A sequence that has not been decoded yet continues with a token of the prompt.
             go_on = [self._next.get(seq, self._random.choice(self._prompt))]
             text = self._prompt if empty else go_on
             for i, token in enumerate(text):

@@ -1,4 +1,4 @@
-"""Completes constrained texts before their tokens run out: JSON is closed, not cut off."""
+"""Completes constrained texts before their tokens run out, so that JSON is closed instead of cut off."""
 
 from __future__ import annotations
 
@@ -16,30 +16,31 @@ if TYPE_CHECKING:
     import random
 
 GROWTH = 64
-"""A token is taken to lengthen the ending by this many tokens at most, or by the length of the first ending.
+"""A token is assumed to lengthen the ending by at most this many tokens, or by the first ending's length.
 
-So the tokens that are left beyond an ending say for how many tokens no new search is needed."""
+So the tokens left beyond an ending tell for how many tokens no new search is needed.
+"""
 TRIALS = 12000
-"""A search tries this many tokens at most."""
+"""Most tokens that a search tries."""
 
 THOROUGH = 25 * TRIALS
-"""The same limit where a shorter search found no ending: deep in a recursion a search needs more."""
+"""The same limit after a shorter search found no ending: deep in a recursion a search needs more."""
 
 BREADTH = 3000
-"""A search for the way out of a string or a number tries this many of them at most."""
+"""Most tokens that a search for the end of a string or number tries."""
 
 ATTEMPTS = 12
-"""An ending is searched for this often at most.  From the fourth search on, choices between at most ``FEW``
-branches are random."""
+"""Most searches for one ending.  From the fourth search on, choices between at most ``FEW`` branches are
+random."""
 FEW = 16
 
 R = TypeVar("R")
 Work = Generator[None, None, R]
-"""Work done in pieces.  It pauses after each piece, so that other requests go on."""
+"""Work done in parts.  It pauses after each part, so that other requests can continue."""
 
 
 def finish(work: Work[R]) -> R:
-    """Do work to its end; returns its result."""
+    """Run work to its end; return its result."""
     while True:
         try:
             next(work)
@@ -49,7 +50,7 @@ def finish(work: Work[R]) -> R:
 
 
 def _random(seed: int) -> random.Random:
-    from random import Random  # few texts are so hard to end that they need it
+    from random import Random  # few texts need it
 
     return Random(seed)
 
@@ -70,7 +71,7 @@ class EndingSearch:
         self.ends = spelling.ends  # tokens that end a generation
         self._ready = False
         self._trials = 0
-        self._met_digit = self._met_branch = False  # whether a digit, or chance, could choose
+        self._met_digit = self._met_branch = False  # whether a choice depended on digits, or chance
 
     def _prepare(self) -> None:
         if self._ready:
@@ -98,15 +99,16 @@ class EndingSearch:
 
     @property
     def gave_up(self) -> bool:
-        """Whether the last search ran out of trials: with more of them it may find an ending."""
+        """Whether the last search ran out of trials, so that more trials may find an ending."""
         return self._trials <= 0
 
     def search(
         self, constraint: host.Constraint, limit: int, trials: int = TRIALS
     ) -> Work[list[int] | None]:
-        """Search, in pieces, for at most ``limit`` tokens that complete the text; None: none were found.
+        """Search, in parts, for at most ``limit`` tokens that complete the text; None: none were found.
 
-        One search at a time.  It does not change the constraint, and nobody else may meanwhile.
+        Only one search may run at a time.  It leaves the constraint unchanged, and so must everything else
+        meanwhile.
         """
         self._prepare()
         best: list[int] | None = None
@@ -114,7 +116,7 @@ class EndingSearch:
         for attempt in range(ATTEMPTS):
             rng = _random(attempt) if attempt >= len(self._digits) else None
             if attempt and best is None and not (self._met_branch if rng else self._met_digit):
-                continue  # it would go the same way once more
+                continue  # it would take the same path again
             digits = self._digits[attempt % len(self._digits)]
             found = yield from self._descend(constraint.clone(), limit, digits, rng)
             if found is not None and (best is None or len(found) < len(best)):
@@ -127,7 +129,7 @@ class EndingSearch:
         self, at: host.Constraint, limit: int, digits: list[int], rng: random.Random | None
     ) -> Work[list[int] | None]:
         tokens: list[int] = []
-        lost: set[bytes] = set()  # masks from which no way out was found
+        lost: set[bytes] = set()  # masks from which no ending was found
         while not at.complete:
             forced = self._spelling.tokens(at.jump_forward())
             taken = self._take(at, forced[: limit - len(tokens) + 1])
@@ -196,7 +198,7 @@ class EndingSearch:
         return int(ids[np.argmax(self._lengths[ids])]) if len(ids) else None
 
     def _opens_way(self, at: host.Constraint, token: int, seen: set[bytes]) -> bool:
-        """Whether after the token the text is complete, or something else is allowed than what was seen."""
+        """Whether after the token the text is complete, or something not seen before is allowed."""
         self._trials -= 1
         at.accept(token)
         new = at.complete or at.mask().tobytes() not in seen
@@ -204,7 +206,7 @@ class EndingSearch:
         return new
 
     def _over(self, words: UInt32s) -> bool:
-        """Whether a string can end, or a number has ended or can."""
+        """Whether a string can end, or a number can end or has ended."""
         inside = any(_allows(words, token) for token in self._letters)
         ends = self._quotes if inside else (*self._quotes, *self._brackets, *self._commas)
         return any(_allows(words, token) for token in ends)
@@ -212,7 +214,7 @@ class EndingSearch:
     def _way_out(self, at: host.Constraint) -> Work[list[int]]:
         """The fewest single bytes that complete the text, or end a string or a number; [] if there are none.
 
-        States that allow the same tokens count as one, so this finds no way through a bare count of bytes.
+        States that allow the same tokens count as one, so it cannot find an end that requires counting bytes.
         """
         seen = {at.mask().tobytes()}
         paths: list[list[int]] = [[]]
@@ -253,35 +255,36 @@ def _allows(words: UInt32s, token: int) -> bool:
 class GrammarCompleter:
     """Samples the tokens of a constrained text, and completes the text before its tokens run out.
 
-    It samples for as long as an ending still fits after the token, and then gives the tokens of that ending.
+    It samples as long as an ending still fits after the token, then gives the tokens of that ending.
     Its chain has one constraint and can roll back.  ``closing``: the ending has begun, and nothing is sampled.
     """
 
     def __init__(self, chain: SamplerChain, search: EndingSearch) -> None:
         self._chain, self._search = chain, search
-        self._plan: list[int] | None = None  # an ending of the present text, if one is known
+        self._plan: list[int] | None = None  # an ending of the current text, if known
         self.closing = False
         self._growth = 0
-        self._wait = 0  # tokens for which the last one found fits without looking again
+        self._wait = 0  # number of tokens for which it certainly fits
         self._off = False
 
     def sample(self, row: Floats, left: int) -> Work[int | None]:
-        """Find the next of ``left`` tokens, in pieces; None: the text is complete and ends here.
+        """Find the next of ``left`` tokens, in parts; None: the text is complete and ends here.
 
-        The chain accepts it.  The logits [V] are read before the first piece is done.
+        The chain accepts it.  The logits [V] are read before the first part ends.
         """
         if self.closing:
             return self.close()
         return (yield from self.check(self._chain.sample(row), left))
 
     def check(self, token: int, left: int) -> Work[int | None]:
-        """See, in pieces, whether an ending still fits after a token that the chain has just accepted.
+        """Check, in parts, whether an ending still fits after a token that the chain has just accepted.
 
-        If this is closed before its end, it takes the token back.  Nobody else may change the chain meanwhile.
+        If this generator is closed early, it takes the token back.  Nothing else may change the chain
+        meanwhile.
 
         Returns:
-            The token, or in its place the first token of the ending, which the chain has accepted then; None:
-            the text is complete without the token.
+            The token, or the first token of the ending in its place, accepted by the chain; None: the text is
+            complete without the token.
         """
         chain, search = self._chain, self._search
         self._wait -= 1
@@ -305,7 +308,7 @@ class GrammarCompleter:
         chain.rollback(1)
         if self._plan is None:
             self._plan = yield from search.search(self._constraint, left, THOROUGH)
-        if self._plan is None:  # it never fitted
+        if self._plan is None:  # no ending has fitted yet
             chain.accept(token, generated=True)
             self._off = True
             return token
@@ -317,7 +320,7 @@ class GrammarCompleter:
         return self._chain.constraints[0].constraint
 
     def close(self) -> int | None:
-        """Give the next token of the ending, and have the chain accept it; None: the ending is complete."""
+        """Give the next token of the ending, and let the chain accept it; None: the ending is complete."""
         if not self._plan:
             return None
         token = self._plan.pop(0)

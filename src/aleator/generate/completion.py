@@ -1,4 +1,4 @@
-"""What was asked for, and what has been made of it: tokens, text, and why it ended."""
+"""A request, and the completion made of it so far: tokens, text, and stop reason."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from aleator.generate.options import GenerateOptions
 from aleator.samplers import SamplerChain, SamplingParams
 
 OWN = "\0"
-"""How namespaces of the prompt cache begin that the package makes up: of texts that one process alone has."""
+"""Prefix of prompt-cache namespaces that the package makes up, for texts of one process alone."""
 ONCE = f"{OWN}once "
-"""How those begin of which nothing is kept."""
+"""Prefix of those namespaces of which nothing is kept."""
 
 
 def once() -> str:
-    """The namespace of a request that neither uses cached prefixes nor leaves any."""
+    """A namespace for a request that neither uses cached prefixes nor leaves any."""
     return ONCE + os.urandom(16).hex()
 
 
 Forgotten = tuple[tuple[int, int], ...]
-"""What context shifts have removed from a text: (index, number of tokens), one after the other."""
+"""What context shifts have removed from a text: (index, number of tokens) of each shift, in order."""
 
 
 @dataclass(frozen=True)
@@ -39,44 +39,44 @@ class Request:
     :class:`~aleator.generate.request_state.RequestState` has the state while it is made.
     """
 
-    tokens: tuple[int, ...]  # the prompt, at least one token, those in the cache included
+    tokens: tuple[int, ...]  # the prompt, at least one token, including cached ones
     params: SamplingParams  # sampling parameters, with a seed
-    # Everything else that was asked for
+    # All other options of the request
     options: GenerateOptions = field(default_factory=GenerateOptions)
-    # Index among the completions of one prompt, which have random streams of their own
+    # Index among the completions of one prompt, each with its own random stream
     completion: int = 0
-    # How many of the prompt's last tokens were drawn by an earlier generation, which goes on here
+    # How many of the prompt's last tokens were drawn by an earlier generation that this request continues
     drawn: int = 0
-    # State of the chain that drew them; b"" if it is not known
+    # State of the chain that drew them; b"" if unknown
     chain_state: bytes = field(default=b"", repr=False)
-    # What context shifts of the earlier generation removed; the model sees ``remaining`` only
+    # What the earlier generation's context shifts removed; the model sees only ``remaining``
     forgotten: Forgotten = ()
-    # Namespace of the prompt cache that has what those context shifts left; "" without them
+    # Prompt-cache namespace with what those context shifts left; "" without them
     namespace: str = ""
-    n_keep: int = 0  # positions at the beginning that a context shift never forgets
-    echo: str = ""  # text to give before the generated text
-    # Tokens of the prompt that are not among ``tokens``, since ``heal`` writes them anew
+    n_keep: int = 0  # positions at the beginning that a context shift always keeps
+    echo: str = ""  # text that precedes the generated text in the output
+    # Tokens of the prompt that ``tokens`` lacks because ``heal`` took them back to be generated anew
     taken_back: TakenBack = NOTHING
 
     @property
     def prompt(self) -> tuple[int, ...]:
-        """The tokens with those that were taken back."""
+        """The tokens, including those that were taken back."""
         at, taken = self.taken_back
         return (*self.tokens[:at], *taken, *self.tokens[at:])
 
     @cached_property
     def remaining(self) -> tuple[int, ...]:
-        """The tokens that context shifts have left."""
+        """The tokens left by context shifts."""
         return remaining(self.tokens, self.forgotten)
 
     @property
     def where(self) -> str:
-        """The namespace of the prompt cache in which to look for the prompt."""
+        """The prompt-cache namespace to search for the prompt."""
         return self.namespace or self.options.namespace
 
 
 def remaining(tokens: Sequence[int], forgotten: Forgotten) -> tuple[int, ...]:
-    """The tokens that context shifts have left of a text."""
+    """The tokens of a text that context shifts have left."""
     left = list(tokens)
     for at, n in forgotten:
         del left[at : at + n]
@@ -84,7 +84,7 @@ def remaining(tokens: Sequence[int], forgotten: Forgotten) -> tuple[int, ...]:
 
 
 def too_long(tokens: int, n_ctx: int) -> ContextFull:
-    """The error of a prompt of so many tokens, which are more than ``n_ctx``."""
+    """The error for a prompt of ``tokens`` tokens, more than ``n_ctx``."""
     return ContextFull(
         f"the prompt has {tokens} tokens and the context {n_ctx} positions: shorten the prompt, or load the "
         "model with a larger n_ctx (command line: -c)"
@@ -103,7 +103,7 @@ class TextStream(Protocol):
         """Text that became complete with ``token``."""
 
     def flush(self) -> str:
-        """What is left, an unfinished character as U+FFFD."""
+        """The remaining text; an incomplete character becomes U+FFFD."""
 
 
 class Detokenizer(Protocol):
@@ -115,13 +115,13 @@ class Detokenizer(Protocol):
 
     @property
     def has_text(self) -> bool:
-        """Whether tokens have texts; without, the model knows ids only."""
+        """Whether tokens have texts; if not, the model knows ids only."""
 
     def require_text(self, what: str) -> None:
-        """Raise TokenizerError where ``what`` cannot be done because tokens have no texts."""
+        """Raise TokenizerError if tokens have no texts; ``what`` names the operation that needs them."""
 
     def __len__(self) -> int:
-        """How many tokens there are."""
+        """Number of tokens."""
 
     def token_bytes(self, token: int) -> bytes:
         """The bytes a token stands for."""
@@ -131,12 +131,12 @@ class Detokenizer(Protocol):
 class Stats:
     """Counts and wall-clock seconds of one run: all completions that were made in one batch.
 
-    ``prompt`` is the prefill, ``decode`` everything after the first token of each completion (model,
-    sampling and detokenising; not what the caller does between two pieces), ``sampler`` the calls of the
-    chains within both.  ``reused_tokens`` are prompt tokens that the cache held already: they are not
-    among the ``prompt_tokens``, which were computed.  ``forced_tokens`` are those of the sampled tokens that
-    were decoded together with the one before, because a grammar forced their text.  ``draft_n`` tokens were
-    guessed by speculation, in ``drafts`` steps; ``draft_n_accepted`` of these were drawn.
+    ``prompt`` is the prefill; ``decode`` is everything after the first token of each completion (model,
+    sampling and detokenising, but not the caller's work between two pieces); ``sampler`` is the chains' part
+    of both.  ``reused_tokens`` are prompt tokens that were cached; ``prompt_tokens`` counts only computed ones.
+    ``forced_tokens`` are sampled tokens that were decoded together with the one before because a grammar forced
+    their text.  Speculation guessed ``draft_n`` tokens in ``drafts`` steps; ``draft_n_accepted`` of them were
+    drawn.
     """
 
     prompt_tokens: int = 0
@@ -178,7 +178,7 @@ class Stats:
 
 
 def loop_watch(request: Request, chain: SamplerChain) -> LoopWatch | None:
-    """What watches for loops, told what an earlier generation drew; None: nothing does."""
+    """A watch for loops that has been given the tokens of an earlier generation; None if not requested."""
     if request.options.stop_loops is None:
         return None
     made = LoopWatch(request.options.stop_loops, chain, request.params.temperature)
@@ -188,7 +188,7 @@ def loop_watch(request: Request, chain: SamplerChain) -> LoopWatch | None:
 
 
 class Completion:
-    """What has been made of a request so far; the run feeds it, a :class:`Generation` shows it.
+    """The completion of a request so far; the run feeds it, and a :class:`Generation` shows it.
 
     The chain's constraints say whether the text is complete.
     """
@@ -201,15 +201,15 @@ class Completion:
         self.tokens: list[int] = []
         self.logprobs: list[Logprobs] = []
         self.pieces: list[str] = []
-        self.piece_ends: list[int] = []  # tokens drawn when each piece was given out
+        self.piece_ends: list[int] = []  # number of tokens drawn when each piece was given out
         self.stop_reason: StopReason | None = None
         self.complete: bool | None = None
         self.cancelled = False
-        self.error: BaseException | None = None  # what ended it, if that was an error
-        self.error_raised = False  # whether the error was raised to a reader, or returned to one
+        self.error: BaseException | None = None  # the error that ended it, if any
+        self.error_raised = False  # whether a reader got the error, raised or returned
         self.forgotten, self.namespace = request.forgotten, request.namespace
-        self.n_ctx = 0  # positions that it may use, the prompt's included; 0 before it has a place
-        # what the model thinks of the prompt's tokens so far, of the first one None; None: that is not noted
+        self.n_ctx = 0  # positions that it may use, prompt included; 0 before it starts
+        # log-probabilities of the prompt's tokens so far, None for the first; None: not recorded
         self.prompt_logprobs: list[Logprobs | None] | None = None
         self._prompt_top = 0
         self._detokenizer = detokenizer
@@ -228,11 +228,11 @@ class Completion:
 
     @property
     def stop_string(self) -> str | None:
-        """The stop string that was found."""
+        """The stop string that was found, if any."""
         return self._matcher.matched
 
     def feed(self, token: int, logprobs: LogprobsOf) -> None:
-        """Take in a token, and end where it ends things; ``logprobs`` says what the model thought of it."""
+        """Take in a token, and end if it ends the text; ``logprobs`` gives the model's log-probabilities."""
         request = self.request
         self.tokens.append(token)
         looping = self._loops is not None and self._loops.push(token)
@@ -253,16 +253,16 @@ class Completion:
             self.end("length")
 
     def want_prompt(self, top: int) -> None:
-        """Have the prompt's log-probabilities noted as it is computed, and the ``top`` most probable tokens.
+        """Record the prompt's log-probabilities as it is computed, with the ``top`` most probable tokens.
 
-        A completion of no tokens, which has ended, goes on until they are known.
+        A completion of no tokens, which has already ended, is reopened until they are known.
         """
         self.prompt_logprobs, self._prompt_top = [None], top
         if self.request.options.max_tokens == 0 and len(self.request.tokens) > 1:
             self.stop_reason = None
 
     def feed_prompt(self, row: Floats) -> None:
-        """Take in the logits [V] after the next token of the prompt; those after the last say nothing of it."""
+        """Take in the logits [V] after the next prompt token; those after the last prompt token are ignored."""
         made, tokens = self.prompt_logprobs, self.request.tokens
         if made is not None and len(made) < len(tokens):
             token = tokens[len(made)]
@@ -271,7 +271,7 @@ class Completion:
                 self.end("length")
 
     def ends_with(self, token: int) -> bool:
-        """Whether a token ends the text, whatever it is."""
+        """Whether a token ends the text by its id alone."""
         params = self.request.params
         ends = token in self._detokenizer.eog and not params.ignore_eos
         return ends or token in params.stop_token_ids
@@ -282,15 +282,15 @@ class Completion:
         return self._detokenizer.has_text
 
     def require_text(self, what: str) -> None:
-        """Raise TokenizerError where ``what`` cannot be done because tokens have no texts."""
+        """Raise TokenizerError if tokens have no texts; ``what`` names the operation that needs them."""
         self._detokenizer.require_text(what)
 
     def token_bytes(self, token: int) -> bytes:
-        """What a token stands for, names of control tokens too; nothing where tokens have no texts."""
+        """The bytes of a token, names of control tokens included; b"" where tokens have no texts."""
         return self._detokenizer.token_bytes(token) if self._detokenizer.has_text else b""
 
     def forget(self, at: int, n: int, namespace: str) -> None:
-        """A context shift has removed ``n`` tokens; what is left is kept in a namespace of its own."""
+        """Note that a context shift removed ``n`` tokens; the rest is kept in a namespace of its own."""
         *before, last = self.forgotten or ((at, 0),)
         self.forgotten = (
             (*before, (at, last[1] + n)) if last[0] == at else (*self.forgotten, (at, n))
@@ -298,40 +298,40 @@ class Completion:
         self.namespace = namespace
 
     def fail(self, error: BaseException) -> None:
-        """An error has ended it; one that has ended before stays as it is."""
+        """End it with an error, unless it has ended already."""
         if not self.done:
             self.error = error
             self.break_off("interrupted")
 
     def check(self) -> None:
-        """Raise the error that ended it, unless a reader has it already."""
+        """Raise the error that ended it, unless a reader already got the error."""
         if self.error is not None and not self.error_raised:
             self.error_raised = True
             raise self.error
 
     def break_off(self, reason: StopReason) -> None:
-        """End it whatever its constraints do; one that has ended before stays as it is."""
+        """End it whatever its constraints say, unless it has ended already."""
         if self.done:
             return
         try:
             self.end(reason)
-        except BaseException as error:  # what failed before may be what is asked here
+        except BaseException as error:  # an earlier failure may recur here
             self.stop_reason = reason
             if isinstance(error, KeyboardInterrupt):
                 raise
 
     def _show(self, piece: str) -> None:
         if piece:
-            # First: other threads read as many as there are pieces.
+            # First, because other threads read as many ends as there are pieces.
             self.piece_ends.append(len(self.tokens))
             self.pieces.append(piece)
 
     def end(self, reason: StopReason) -> None:
-        """End it, and give out what was held back of its text."""
+        """End it, and give out the text that was held back."""
         if self._loops is not None:
             self._loops.end()
         if reason in ("eog", "grammar", "stop_token"):
-            # Only here is the text over for good: elsewhere more bytes of the character would follow.
+            # Only here has the text ended for good: elsewhere the character's remaining bytes may still come.
             self._show(self._matcher.push(self._stream.flush()))
         if self._matcher.matched is None:
             self._show(self._matcher.flush())
@@ -347,9 +347,9 @@ class Completion:
 class StopMatcher:
     """Passes text through until one of several strings appears in it.
 
-    Text that could still become a stop string is held back, so what :meth:`push` returns never has to be
-    taken back.  The match that ends first wins, and of those the longest; so the result does not depend
-    on how the text was cut into pieces.  Everything from the match's first character on is dropped.
+    Text that could still become a stop string is held back, so :meth:`push` never returns text that has to be
+    taken back.  The match that ends first wins, and the longest among those.  So the result does not depend on
+    how the text was cut into pieces.  Everything from the match's first character on is dropped.
 
     Raises:
         ParameterError: an empty string, or something that is not a string.
@@ -369,7 +369,7 @@ class StopMatcher:
     def push(self, piece: str) -> str:
         """Take the next piece of text; return what can be shown now.
 
-        After a match (:attr:`matched` is then the stop string) nothing more is returned.
+        Once :attr:`matched` is set to the stop string, "" is returned.
         """
         if self.matched is not None:
             return ""
@@ -390,13 +390,13 @@ class StopMatcher:
         return text[:shown]
 
     def flush(self) -> str:
-        """The text ended without a match: return what was held back."""
+        """Return what was held back, when the text ends without a match."""
         held, self._held = self._held, ""
         return held
 
 
 def open_length(text: AnyStr, strings: Sequence[AnyStr], longest: int) -> int:
-    """Length of the longest end of ``text`` that begins some string; the longest one has so many characters."""
+    """Length of the longest suffix of ``text`` that begins a string; no string is longer than ``longest``."""
     for length in range(min(len(text), longest - 1), 0, -1):
         if any(string.startswith(text[-length:]) for string in strings):
             return length

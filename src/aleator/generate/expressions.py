@@ -1,7 +1,7 @@
-"""Regular expressions that a text must not match: how long a match may be, and what it may begin with.
+"""Regular expressions that a text must not match: the lengths of their matches and what these begin with.
 
-RE2 (the package google-re2, BSD licence) compiles and searches them, in linear time.  It says neither of the
-two, so what it has accepted is read again here.
+RE2 (the package google-re2, BSD licence) compiles and searches them, in linear time.  It provides neither the
+lengths nor the beginnings, so expressions that it has accepted are parsed again here.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from aleator.core.parameter import check_unicode
 from aleator.core.records import dataclass
 
 Expressions = tuple[tuple[str, float], ...]
-"""``banned_regex``: expressions, each with the probability that a match is banned."""
+"""Type of ``banned_regex``: expressions, each with the probability that a match is banned."""
 
 LONGEST = 512
-"""Bytes of the longest match that an expression may have: so much text may be held back."""
+"""Most bytes of a match of an expression, since this much text may be held back."""
 MOST, MOST_CHARACTERS, MOST_PROBABILITIES = 512, 1000, 4
-"""Expressions at most, characters of one, and different probabilities below 1."""
+"""Most expressions, characters of one expression, and different probabilities below 1."""
 MOST_SIZE, MEMORY = 20_000, 8 << 20
-"""RE2's instructions for all expressions together; bytes that RE2 may take for a search, enough for these."""
+"""Most RE2 instructions of all expressions together; bytes that RE2 may use for a search, enough for these."""
 NAME = "banned_regex"
 
 
@@ -35,13 +35,13 @@ NAME = "banned_regex"
 class Part:
     """What a part of an expression matches."""
 
-    whole: str  # An expression for it, whose flags hold for itself only
-    # An expression for the end of a text that its matches begin with, without being one; for nothing too
+    whole: str  # An equivalent expression whose flags apply only to itself
+    # An expression for proper prefixes of its matches at the end of a text, the empty one included
     begun: str
     shortest: int  # Characters of the shortest match
-    longest: float  # Bytes of the longest match, or more
-    looks_back: bool = False  # Whether it depends on what stands before
-    looks_on: bool = False  # Whether it depends on what follows
+    longest: float  # An upper bound of the bytes of its longest match
+    looks_back: bool = False  # Whether it depends on preceding text
+    looks_on: bool = False  # Whether it depends on following text
 
 
 _FLAGS = re.compile(r"\(\?([imsU-]*)\)")
@@ -51,23 +51,23 @@ _ESCAPE = re.compile(r"\\(?:[pP](?:\{[^}]*\}|.)|x(?:\{[^}]*\}|..)|[0-7]{1,3}|.)"
 _REPEAT = re.compile(r"(?:([*+?])|\{(\d+)(,?)(\d*)\})\??")
 _QUOTED = re.compile(r"\\Q(.*?)(?:\\E|\Z)|\\.", re.DOTALL)
 _WIDE = re.compile(r"\[\^|\\[^dswnrtfv\W]|\[:\^|[^\0-\x7f]", re.DOTALL)
-"""What tells that a class has characters of several bytes, or may have."""
+"""Finds that a class may have characters of several bytes."""
 _ANCHOR = re.compile(r"\^|\\A")
-"""What tells that an expression knows where the text begins, or may."""
+"""Finds that an expression may depend on where the text begins."""
 _ENDLESS = float("inf")
 _OVER = r"\z"
 """In ``begun`` where the text may end: with an empty text there RE2 compiles it in quadratic time."""
 
 
 class _Reader:
-    """Reads an expression that RE2 has accepted, which needs no checks therefore."""
+    """Parses an expression that RE2 has accepted, so without checks."""
 
     def __init__(self, source: str) -> None:
         self._text = _QUOTED.sub(_unquoted, source)
         self._at = 0
 
     def alternatives(self, flags: frozenset[str] = frozenset()) -> Part:
-        """What stands up to the end of the group."""
+        """Parse up to the end of the group."""
         ways: list[list[Part]] = [[]]
         while self._at < len(self._text) and self._text[self._at] != ")":
             if self._take("|"):
@@ -139,13 +139,13 @@ def _flagged(text: str, flags: Iterable[str]) -> str:
 
 
 def _atom(text: str, longest: int, flags: Iterable[str] = ()) -> Part:
-    """One character."""
+    """A single character."""
     return Part(_flagged(text, flags), _OVER, 1, longest)
 
 
 def _literal(char: str, flags: frozenset[str]) -> Part:
     n = len(char.encode())
-    if "i" in flags:  # the Kelvin sign is a k, and a long s is an s
+    if "i" in flags:  # K matches the Kelvin sign, and s the long s
         n = 3 if char in "kKsS" else n if char.isascii() else 4
     return _atom(_escape(char), n, flags & {"i"})
 
@@ -166,7 +166,7 @@ def _times(least: float, most: float) -> str:
 
 
 def _sequence(items: Sequence[Part]) -> Part:
-    """Parts one after the other."""
+    """Consecutive parts."""
     begun = items[-1].begun if items else _OVER
     for part in reversed(items[:-1]):
         begun = f"{part.begun}|{part.whole}(?:{begun})"
@@ -181,7 +181,7 @@ def _sequence(items: Sequence[Part]) -> Part:
 
 
 def any_of(parts: Sequence[Part]) -> Part:
-    """One of several parts."""
+    """Alternatives."""
     return Part(
         f"(?:{'|'.join(part.whole for part in parts)})",
         f"(?:{'|'.join(part.begun for part in parts)})",
@@ -204,13 +204,13 @@ def _re2() -> ModuleType:
 
 
 def compiled(expression: str, memory: int = MEMORY) -> Any:
-    """An expression as RE2 searches it; ValueError says why it does not take it."""
+    """Compile an expression with RE2; ValueError says why RE2 rejects it."""
     module = _re2()
     options = module.Options()
     options.max_mem, options.log_errors, options.never_capture = memory, False, True
     try:
         made = module.compile(expression, options)
-        module.purge()  # it would keep the last 128
+        module.purge()  # its cache would keep the last 128
         return made
     except module.error as error:
         said = error.args[0]
@@ -220,10 +220,10 @@ def compiled(expression: str, memory: int = MEMORY) -> Any:
 
 
 def read(source: str) -> tuple[Part, int]:
-    """What an expression matches, and of how many instructions RE2 makes it.
+    """Parse an expression; return what it matches, and its number of RE2 instructions.
 
     Raises:
-        ParameterError: RE2 does not take it; a match may be empty, or longer than :data:`LONGEST` bytes.
+        ParameterError: RE2 rejects it; or a match may be empty, or longer than :data:`LONGEST` bytes.
     """
     where = f"{NAME}={source!r:.80}"
     check_unicode(NAME, source)
@@ -256,19 +256,19 @@ def read(source: str) -> tuple[Part, int]:
 
 
 def banned_expressions(value: Any) -> Expressions:
-    """``banned_regex``: from a text, a mapping of regex and probability, or several of these; JSON too."""
+    """Read ``banned_regex``: a text, a mapping of regex to probability, or several of these; JSON too."""
     if isinstance(value, str | Mapping):
         value = [value]
     if not isinstance(value, Iterable):
         raise _wrong(value)
     made = tuple(dict.fromkeys(map(_with_probability, value)))
-    searchers(made)  # checks them
+    searchers(made)  # raises for invalid ones
     return made
 
 
 def _with_probability(given: Any) -> tuple[str, float]:
     if isinstance(given, str) and given.startswith('{"'):
-        with suppress(ValueError, RecursionError):  # it is an expression
+        with suppress(ValueError, RecursionError):  # it is not JSON but an expression
             given = json.loads(given)
     if isinstance(given, Mapping) and given.keys() <= {"regex", "probability"}:
         given = given.get("regex"), given.get("probability", 1.0)
@@ -297,7 +297,7 @@ class Searcher:
     """Searches text for the matches of some expressions, each of which is banned with ``probability``.
 
     Attributes:
-        longest: Bytes of the longest match, with what follows if that matters.
+        longest: Bytes of the longest match, including following text that it depends on.
         looks: Whether a match depends on what stands around it.
     """
 
@@ -311,10 +311,10 @@ class Searcher:
         self._begun = compiled(f"(?:{begun}){_OVER}")
 
     def matches(self, text: bytes, at: int, since: int, over: bool) -> Iterator[tuple[int, int]]:
-        """Where matches begin and end, the leftmost first, from ``at`` on; none overlap.
+        """Yield where matches begin and end, leftmost first, from ``at`` on, without overlaps.
 
-        Those are left out that the text before ``since`` decides.  ``over``: the text ends here.  If not, a
-        match that depends on what follows counts when that is there.
+        Matches decided by the text before ``since`` are left out.  ``over``: the text ends here; if not, a
+        match that depends on following text counts once that text is there.
         """
         last = len(text) - (self._looks_on and not over)
         while at <= last and (found := self._whole.search(text, at, last)):
@@ -323,24 +323,24 @@ class Searcher:
                 yield start, at
 
     def open(self, text: bytes, at: int) -> int:
-        """Where something begins, at a place or later, that may become a match; the end if nothing does."""
-        _, n = codecs.utf_8_decode(text, "ignore", False)  # the rest is a part of a character
+        """The first place from ``at`` on where a match may still begin; the text's end if there is none."""
+        _, n = codecs.utf_8_decode(text, "ignore", False)  # the rest is an incomplete character
         found = self._begun.search(text[:n], at) if at <= n else None
         return int(found.start()) if found else n
 
     def before(self, last: bytes) -> bytes:
-        """What stands for the last byte of a text, or for none, where a match looks at what is before it."""
+        """What represents the last byte of a text, or its absence, in matches that look at preceding text."""
         if not self.looks or (not last and self._anchored):
             return b""
         word = last.isalnum() or last == b"_"
         return b"a" if word else last if last == b"\n" else b" "
 
     def within(self, pieces: Sequence[bytes], last: bytes) -> list[int]:
-        """Indices of the texts that have a match in them behind a byte, whatever follows."""
+        """Indices of the texts that match after a byte, whatever follows."""
         if not self.looks:
             return _with_match(self._whole, pieces)
-        # All at once, each behind a mark and what stands for the byte; those with parts of characters, and
-        # those whose beginning is the text's, one by one.
+        # All at once, each after a mark and what represents the byte; texts with incomplete characters, and
+        # those at the beginning of the text, one by one.
         last = self.before(last)
         mark, more = b"\1" + last, "(?s:.)" if self._looks_on else ""
         search = compiled(f"{mark.decode()}(?s:.)*?{self._expression}{more}")
@@ -353,8 +353,8 @@ class Searcher:
 
 
 def _with_match(search: Any, pieces: Sequence[bytes]) -> list[int]:
-    """Indices of the texts in which something is found."""
-    text, ends = b"\xff".join(pieces), [0]  # no part of any match
+    """Indices of the texts in which ``search`` finds something."""
+    text, ends = b"\xff".join(pieces), [0]  # cannot be part of a match
     for piece in pieces:
         ends.append(ends[-1] + len(piece) + 1)
     made: list[int] = []
@@ -379,7 +379,7 @@ def _is_text(piece: bytes) -> bool:
 
 @lru_cache(maxsize=8)
 def searchers(expressions: Expressions) -> tuple[Searcher, ...]:
-    """What searches for expressions: one for all with the same probability.
+    """Searchers for expressions, one for each probability.
 
     Raises:
         ParameterError: there are too many, or together they are too large; or as for :func:`read`.

@@ -1,4 +1,4 @@
-"""Where sequences stand before several steps are made for them, and what came of it."""
+"""The input and output of several decode steps at once: where sequences stand, and the tokens drawn."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ class Feed:
     """Where one sequence stands."""
 
     row: int
-    seq: int  # of the cache, which holds positions 0 to ``pos`` - 1
+    seq: int  # its id in the cache, which holds positions 0 to ``pos`` - 1
     token: int  # the token drawn last, not decoded yet
     pos: int
-    limit: int  # tokens to draw at most, 1 or more
+    limit: int  # most tokens to draw, at least 1
     heeds_ends: bool = True  # an end-of-generation token ends it
 
 
 @dataclass
 class Drawn:
-    """What came of a feed: the tokens drawn, each with what the chain's report says of it, if there is one.
+    """The result of a feed: the tokens drawn, each with the chain's report on it, if there is one.
 
-    All but the last are in the cache, and so is the feed's own.  ``failed``: after the last of them there was
-    no token that may be drawn.
+    The feed's own token and all of these but the last are in the cache.  ``failed``: after the last of them no
+    token could be drawn.
     """
 
     tokens: list[int] = field(default_factory=list)
@@ -41,7 +41,7 @@ class Drawn:
     failed: bool = False
 
     def logprobs_of(self, i: int) -> LogprobsOf:
-        """Those of token ``i``, where the chain reports them."""
+        """Log-probabilities of token ``i``, if the chain reports them."""
         if not self.logprobs:
             return _no_logprobs
         return partial(reported_logprobs, self.logprobs[i], self.top_ids[i], self.top_logprobs[i])

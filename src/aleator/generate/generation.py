@@ -1,4 +1,4 @@
-"""A text under way: as the package reads it, and as its user sees it, an iterator and a future."""
+"""A text being generated: the package's interface to it, and the user's, an iterator and a future."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ Until = Callable[[], bool]
 
 
 class Stepper(Protocol):
-    """What moves a text forward: an :class:`aleator.engine.run.Run`, or a request of an engine."""
+    """What generates a text: an :class:`aleator.engine.run.Run`, or a request of an engine."""
 
     stats: Stats
 
     def make(self, until: Until, timeout: float | None = None) -> None:
-        """Have tokens made until something holds, or so many seconds are over."""
+        """Generate tokens until a condition holds, or for ``timeout`` seconds."""
 
     async def make_async(self, until: Until) -> None:
-        """Have tokens made until something holds, while other tasks of the event loop go on."""
+        """Generate tokens until a condition holds, while other tasks of the event loop run."""
 
     def wake(self) -> None:
-        """Notice that a completion was cancelled; may be called from a signal handler."""
+        """React to a cancelled completion; may be called from a signal handler."""
 
 
 class Piece(NamedTuple):
-    """A piece of a text under way; ``end`` tokens had been drawn when it was given out."""
+    """A piece of a text; ``end`` tokens had been drawn when it was given out."""
 
     text: str
     end: int
@@ -38,18 +38,18 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PromptProgress:
-    """How far the computing of a prompt is."""
+    """Progress of a prefill."""
 
     total: int  # Tokens of the prompt
-    cached: int  # Those of them that were not computed, since a cached prefix has them
-    computed: int  # Those that were computed so far
-    seconds: float  # Since the computing began
+    cached: int  # Those that were not computed because a cached prefix has them
+    computed: int  # Those computed so far
+    seconds: float  # Since the prefill began
 
 
 class Writing:
-    """A text under way: what there is of it, and how to wait for more.
+    """A text being generated: what there is of it, and how to wait for more.
 
-    ``run`` moves it forward; ``completion`` is what has been made so far, and looking at it makes nothing.
+    ``run`` generates it; ``completion`` is the state so far, and reading it generates nothing.
     """
 
     def __init__(self, run: Stepper, completion: Completion) -> None:
@@ -57,7 +57,7 @@ class Writing:
         self._given = 0
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Make it to its end, for so many seconds at most; returns whether it has ended."""
+        """Generate to the end, for at most ``timeout`` seconds; return whether it has ended."""
         self.run.make(lambda: self.completion.done, timeout)
         return self.completion.done
 
@@ -66,19 +66,19 @@ class Writing:
         await self.run.make_async(lambda: self.completion.done)
 
     def next_piece(self) -> str | None:
-        """Make the next piece; None at the end, with which comes the error that ended it."""
+        """Generate the next piece; None at the end, unless an error ended the text, which is raised."""
         self._require_text()
         if not self._has_more():
             self.run.make(self._has_more_or_done)
         return self._take()
 
     async def next_piece_async(self) -> str | None:
-        """The next piece, as :meth:`next_piece` gives it; other tasks run meanwhile."""
+        """The next piece, as from :meth:`next_piece`, while other tasks run."""
         await self._wait_for_more()
         return self._take()
 
     async def next_pieces(self) -> list[Piece]:
-        """Wait for text that was not given yet, and give all of it that there is; [] at the end.
+        """Wait for new text, and return all pieces not returned before; [] at the end.
 
         How many pieces come at once depends on time; the pieces do not.
         """
@@ -88,11 +88,11 @@ class Writing:
         return self._rest()
 
     async def pass_on(self, ready: Callable[[], bool], take: Callable[[list[Piece]], None]) -> None:
-        """Have pieces taken by the thread that makes them, as soon as they are made.
+        """Let the thread that makes the pieces hand them to ``take`` as soon as they are made.
 
-        Returns at the end, or where ``ready`` says that they cannot be taken; :meth:`next_pieces` has what was
-        not. ``ready`` and ``take`` are called in any thread, one call at a time, and must be quick; what they
-        raise is raised here, and the text goes on.
+        Returns at the end, or when ``ready`` says that pieces cannot be taken; :meth:`next_pieces` has the
+        rest. ``ready`` and ``take`` are called in any thread, one call at a time, and must be quick.  Their
+        errors are raised here, and the text goes on.
         """
         self._require_text()
         over = False
@@ -114,12 +114,12 @@ class Writing:
             raise raised
 
     async def wait_for_prompt(self) -> None:
-        """Let other tasks run until the prompt is computed, or it has ended."""
+        """Let other tasks run until the prompt is computed, or the text has ended."""
         made = self.completion
         await self.run.make_async(lambda: made.done or bool(made.tokens))
 
     async def prompt_progress(self) -> AsyncIterator[PromptProgress]:
-        """How far the computing of the prompt is: once at its beginning, and after each piece of it."""
+        """Yield the progress of the prefill: once at its beginning, and after each chunk."""
         made, stats = self.completion, self.run.stats
         total = len(made.request.tokens)
         seen: list[tuple[int, float]] = [(0, 0.0)]
@@ -161,34 +161,34 @@ class Writing:
         return self.completion.pieces[self._given - 1]
 
     def _rest(self) -> list[Piece]:
-        """The pieces so far that were not given."""
+        """The pieces so far that have not been returned."""
         first, made = self._given, self.completion
         self._given = len(made.pieces)
         return [Piece(made.pieces[i], made.piece_ends[i]) for i in range(first, self._given)]
 
 
 SHOWN = 40
-"""Characters of a text that a representation shows."""
+"""Most characters of a text that its representation shows."""
 
 
 INSTEAD = {"kept": "logprobs, whose entries have kept", "wait_async": "await generation"}
-"""What names of earlier versions have become."""
+"""Replacements of names from earlier versions."""
 
 
 class Generation(Iterator[str]):
-    """One completion: an iterator over pieces of text, each made when it is asked for.
+    """One completion: an iterator over pieces of text, each generated on demand.
 
-    It has what futures have.  :meth:`result` gives the whole text and :meth:`exception` the error that ended
-    it; both wait.  ``await generation`` is :meth:`result` while other tasks run, and ``async for`` gives the
-    pieces.  Unlike those of futures, ``done`` and ``cancelled`` are properties; and a cancelled generation has
-    a result, the text so far.
+    It has the methods of futures.  :meth:`result` gives the whole text and :meth:`exception` the error that
+    ended it; both wait.  ``await generation`` is :meth:`result` while other tasks run, and ``async for`` gives
+    the pieces.  Unlike in futures, ``done`` and ``cancelled`` are properties, and a cancelled generation has a
+    result: the text so far.
 
-    ``text``, ``tokens``, ``stop_reason``, ``stop_string`` and ``logprobs`` make whatever is still to be
-    made before they answer; pieces not iterated over yet stay available.  ``print(generation)`` prints the
-    text, so that it makes it too; ``repr(generation)`` makes nothing.  :meth:`cancel` ends it early.
+    ``text``, ``tokens``, ``stop_reason``, ``stop_string`` and ``logprobs`` first generate the rest of the
+    text; pieces not iterated over yet stay available.  So does ``print(generation)``, which prints the text,
+    but ``repr(generation)`` generates nothing.  :meth:`cancel` ends it early.
 
-    The text is the same whatever ``max_tokens`` is, up to where it ends: a character whose last bytes
-    were not generated is left out.
+    A smaller ``max_tokens`` gives a beginning of the same text: a character whose last bytes were not generated
+    is left out.
     """
 
     def __init__(self, run: Stepper, completion: Completion) -> None:
@@ -225,12 +225,12 @@ class Generation(Iterator[str]):
         """The whole text, without the stop string.
 
         Args:
-            timeout: Seconds after which to give up waiting, 0 or more; what is made goes on.  None: no limit.
+            timeout: Seconds to wait, 0 or more; generation continues after a timeout.  None: no limit.
 
         Raises:
             TimeoutError: It had not ended by then.
             Exception: The error that ended it, each time.
-            TokenizerError: The model has no vocabulary; take :attr:`tokens`.
+            TokenizerError: The model has no vocabulary; use :attr:`tokens`.
         """
         self._completion.require_text("Generation.result()")
         error = self.exception(timeout)
@@ -253,7 +253,7 @@ class Generation(Iterator[str]):
         return self._completion.error
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Make it to its end.
+        """Generate to the end.
 
         Args:
             timeout: As for :meth:`result`.
@@ -262,7 +262,7 @@ class Generation(Iterator[str]):
             Whether it has ended.
 
         Raises:
-            Exception: The error that ended it, unless a reader has it already.
+            Exception: The error that ended it, unless a reader already got it.
         """
         ended = self._writing.wait(checked_timeout(timeout))
         if ended:
@@ -289,65 +289,64 @@ class Generation(Iterator[str]):
         """The whole text, without the stop string.
 
         Raises:
-            TokenizerError: the model has no vocabulary; take :attr:`tokens`.
+            TokenizerError: the model has no vocabulary; use :attr:`tokens`.
         """
         self._completion.require_text("Generation.text")
         return "".join(self._finished().pieces)
 
     @property
     def tokens(self) -> list[int]:
-        """Every token drawn, also the end-of-generation token and those of the stop string."""
+        """Every token drawn, including the end-of-generation token and those of the stop string."""
         return list(self._finished().tokens)
 
     @property
     def stop_reason(self) -> StopReason:
         """Why it ended.
 
-        "eog": an end-of-generation token; "grammar": the constrained text is complete, and nothing can
-        follow; "stop": a stop string; "stop_token": one of
-        ``stop_token_ids``, whose text is left out; "loop": the text repeats itself as ``stop_loops`` says;
-        "length": ``max_tokens``;
-        "context": no room for another token; "deadline": its time was over (:meth:`aleator.Engine.submit`);
-        "interrupted": :meth:`cancel`, or an error while generating.
+        "eog": an end-of-generation token; "grammar": the constrained text is complete, and nothing can follow;
+        "stop": a stop string; "stop_token": one of ``stop_token_ids``, whose text is left out; "loop": the text
+        repeats itself as ``stop_loops`` says; "length": ``max_tokens``; "context": no room for another token;
+        "deadline": its time was over (:meth:`aleator.Engine.submit`); "interrupted": :meth:`cancel`, or an
+        error while generating.
         """
         return self._finished().stop_reason or "interrupted"
 
     @property
     def stop_string(self) -> str | None:
-        """The stop string that ended it."""
+        """The stop string that ended it, if any."""
         return self._finished().stop_string
 
     @property
     def complete(self) -> bool | None:
-        """Whether the text is all that its grammar asks for; None without a grammar."""
+        """Whether the text is complete by its grammar; None without a grammar."""
         return self._finished().complete
 
     @property
     def logprobs(self) -> list[Logprobs] | None:
-        """For every token what the model thought, before sampling; None when not asked for.
+        """The model's log-probabilities for each token, before sampling; None if not requested.
 
-        With ``kept=True`` each has ``kept``: what the samplers had left when it was drawn.
+        With ``kept=True`` each entry has ``kept``: the tokens that the samplers had kept when it was drawn.
         """
         return None if self.request.options.logprobs is None else list(self._finished().logprobs)
 
     @property
     def prompt_logprobs(self) -> list[Logprobs | None]:
-        """What the model thinks of the prompt's tokens, as far as it is computed; [] where nobody asked."""
+        """The model's log-probabilities of the prompt's tokens computed so far; [] if not requested."""
         return list(self._completion.prompt_logprobs or ())
 
     @property
     def request(self) -> Request:
-        """What was asked for."""
+        """The request that it completes."""
         return self._completion.request
 
     @property
     def chain(self) -> SamplerChain:
-        """What draws the tokens; to look at."""
+        """The chain that draws the tokens; read-only."""
         return self._completion.chain
 
     @property
     def namespace(self) -> str:
-        """Where the prompt cache has the text once it has ended."""
+        """The prompt-cache namespace that has the text once it has ended."""
         return self._completion.namespace or self.request.options.namespace
 
     @property
@@ -357,38 +356,37 @@ class Generation(Iterator[str]):
 
     @property
     def n_ctx(self) -> int:
-        """Positions that it may use, the prompt's included."""
+        """Positions that it may use, prompt included."""
         return self._completion.n_ctx
 
     @property
     def stats(self) -> Stats:
-        """Counts and times of the batch it is made in, so far."""
+        """Counts and times of its batch so far."""
         return self._writing.run.stats
 
     @property
     def done(self) -> bool:
-        """Whether it has ended; makes nothing."""
+        """Whether it has ended; generates nothing."""
         return self._completion.done
 
     @property
     def cancelled(self) -> bool:
-        """Whether :meth:`cancel` has ended it; makes nothing."""
+        """Whether :meth:`cancel` has ended it; generates nothing."""
         made = self._completion
         return made.cancelled and made.stop_reason == "interrupted" and made.error is None
 
     @property
     def error(self) -> BaseException | None:
-        """What ended it, if that was an error; makes nothing."""
+        """The error that ended it, if any; generates nothing."""
         return self._completion.error
 
     def cancel(self) -> bool:
         """End it before the next token, with stop reason "interrupted".
 
-        Text held back for a stop string is given out.  May be called from a signal handler or another
-        thread.
+        Text held back for a stop string is given out.  May be called from a signal handler or another thread.
 
         Returns:
-            Whether it was still under way.
+            Whether it was still being generated.
         """
         under_way = not self._completion.done
         self._completion.cancelled = True
@@ -419,12 +417,12 @@ class Generation(Iterator[str]):
 
 
 def writing_of(generation: Generation) -> Writing:
-    """What the package itself reads a generation by."""
+    """The package's own interface to a generation."""
     return generation._writing
 
 
 def checked_timeout(timeout: float | None) -> float | None:
-    """Seconds to wait; ParameterError if they are below 0, or no number."""
+    """Check a time in seconds; raise ParameterError if it is negative or not a number."""
     number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
     if timeout is not None and not (number and timeout >= 0):
         raise ParameterError(f"timeout={timeout!r}: give seconds, 0 or more, or None for no limit")

@@ -1,9 +1,9 @@
-"""Token healing: a prompt may end within what the model would write as one token.
+"""Token healing: a prompt may end within what the model would generate as one token.
 
-Where "://" is one token, a model that reads a prompt's end ":" has seldom seen "//" after it.  Healing takes
-the last tokens of the prompt back, as many as a longer token begins with, and lets the model write their bytes
-anew: the first draws are of tokens that agree with these bytes until they are spent.  The idea is that of the
-library ``guidance`` and of ``token_healing`` in transformers.
+Where "://" is one token, the model has seldom seen "//" after a separate token ":".  Healing takes back the
+prompt's last tokens, as many as a longer token begins with.  The first draws are then restricted to tokens
+that agree with their bytes, until these are used up.  The idea is that of the library ``guidance`` and of
+``token_healing`` in transformers.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from aleator.grammar.spelling import once_for, spelling
 from aleator.samplers.phase_table import LONGEST, Table, marks_of
 
 TakenBack = tuple[int, tuple[int, ...]]
-"""Where in a prompt tokens were taken back, and these."""
+"""The index in a prompt at which tokens were taken back, and these tokens."""
 NOTHING: TakenBack = (0, ())
 
 
 class TokenPrefixes:
-    """The tokens of a vocabulary by their bytes; those without bytes and control tokens have no part in it."""
+    """The tokens of a vocabulary by their bytes, without control tokens and tokens without bytes."""
 
     def __init__(self, vocabulary: Any) -> None:
         pieces = spelling(vocabulary).pieces
@@ -36,12 +36,12 @@ class TokenPrefixes:
         self.longest = max(map(len, self._pieces), default=0)
 
     def begins_longer(self, text: bytes) -> bool:
-        """Whether a token begins with a text and is longer."""
+        """Whether a longer token begins with a text."""
         after = bisect_right(self._pieces, text)
         return after < len(self._pieces) and self._pieces[after].startswith(text)
 
     def agreeing(self, text: bytes) -> list[int]:
-        """The tokens whose bytes begin with a text, or that it begins with."""
+        """The tokens whose bytes begin with a text, or that are a prefix of it."""
         n = len(text)
         found = self._ids[
             bisect_left(self._pieces, text) : bisect_right(
@@ -58,20 +58,20 @@ _made: weakref.WeakKeyDictionary[Any, TokenPrefixes] = weakref.WeakKeyDictionary
 
 
 def token_prefixes(tokenizer: Any) -> TokenPrefixes:
-    """Those of a tokenizer, made once for each."""
+    """The token prefixes of a tokenizer, built once per tokenizer."""
     return once_for(tokenizer, _made, TokenPrefixes)
 
 
 def take_back(
     tokens: Sequence[int], tokenizer: Any, phases: Table = ()
 ) -> tuple[tuple[int, ...], TakenBack]:
-    """Take the last tokens of a prompt back, as many as a longer token begins with.
+    """Take back the last tokens of a prompt, as many as a longer token begins with.
 
-    Of a text that is to be filled in these are the last ones of the text before the hole, wherever they are.
-    Control tokens and marks of phases stay, and so does one token at least.
+    In a prompt for infilling they are the last tokens before the hole, wherever those are.
+    Control tokens, marks of phases, and at least one token stay.
 
     Returns:
-        The tokens that are left, and what was taken.
+        The remaining tokens, and what was taken back.
 
     Raises:
         ParameterError: Tokens have no texts, or there is no tokenizer.
@@ -82,7 +82,7 @@ def take_back(
         )
     known, (start, end) = token_prefixes(tokenizer), _healable(tokens, tokenizer.vocab.special)
     marks = [mark for _, *pair in marks_of(phases) for mark in pair if mark is not None]
-    start = max(start, end - known.longest)  # each has a byte
+    start = max(start, end - known.longest)  # each token has at least one byte
     for at in range(end - 1, start - 1, -1) if marks else ():
         part = tokens[max(0, at + 1 - LONGEST) : at + 1]
         if _ends_in_mark(part, marks, tokenizer.vocab):
@@ -100,7 +100,7 @@ def take_back(
 
 
 def _ends_in_mark(tokens: Sequence[int], marks: Sequence[str | int], vocab: Any) -> bool:
-    """Whether the last token has a byte of a mark, or is one; white space at a mark's ends does not count."""
+    """Whether the last token is a mark or has a byte of one; white space around a mark does not count."""
     *before, last = map(vocab.token_bytes, tokens)
     since = len(b"".join(before))
     for mark in marks:
@@ -116,7 +116,7 @@ def _ends_in_mark(tokens: Sequence[int], marks: Sequence[str | int], vocab: Any)
 
 
 def _healable(tokens: Sequence[int], special: Any) -> tuple[int, int]:
-    """Where tokens may be taken back: all but the first, or what stands before a hole."""
+    """Range in which tokens may be taken back: all but the first, or what precedes a hole."""
     if special.fim_mid is None or tokens[-1] != special.fim_mid:
         return 1, len(tokens)
     marks = [0]
@@ -127,17 +127,17 @@ def _healable(tokens: Sequence[int], special: Any) -> tuple[int, int]:
 
 
 class Healing:
-    """Lets the first draws be of tokens that agree with the bytes ``text`` that were taken back."""
+    """Restricts the first draws to tokens that agree with the bytes ``text`` that were taken back."""
 
     def __init__(self, known: TokenPrefixes, text: bytes) -> None:
         self._known, self._text = known, text
 
     def open(self, n_drawn: int) -> bool:
-        """Whether bytes may be left after so many tokens; each takes one at least."""
+        """Whether bytes may be left after ``n_drawn`` tokens, each of which uses at least one."""
         return n_drawn < len(self._text)
 
     def masked(self, row: Floats, drawn: Sequence[int]) -> Floats:
-        """The logits [V] to draw from after the tokens drawn so far: -inf for those that do not agree."""
+        """The logits [V] to draw from after the tokens drawn so far: -inf for tokens that do not agree."""
         rest = self._text[sum(len(self._known.bytes_of[token]) for token in drawn) :]
         if not rest:
             return row

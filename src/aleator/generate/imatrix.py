@@ -1,4 +1,4 @@
-"""What the matrices of a model are multiplied with while it reads a text: an importance matrix."""
+"""Importance matrix: sums of squares of the inputs of a model's matrices while it processes a text."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class InputSums:
     def read(
         self, context: Context, tokens: Sequence[int], n_ctx: int, n_chunks: int, bos: int | None
     ) -> Generator[int]:
-        """Read a text chunk by chunk, each with an empty cache; gives how many have been read after each.
+        """Process a text chunk by chunk, each with an empty cache; yield the number processed after each.
 
-        ``bos`` replaces the first token of each; None: nothing does.
+        ``bos`` replaces the first token of each chunk; None: nothing does.
         """
         self._squares.start()
         try:
@@ -51,5 +51,5 @@ class InputSums:
             self._squares.stop()
 
     def found(self) -> dict[str, Sums]:
-        """By names, sums [matrices, columns] and numbers of inputs [matrices], where there were any."""
+        """By matrix name, sums [matrices, columns] and numbers of inputs [matrices], where there were any."""
         return {name: sums for name, sums in self._sums.items() if sums[1].any()}

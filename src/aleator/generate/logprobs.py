@@ -39,12 +39,12 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True)
 class Logprobs:
-    """What the model thought at one step: the chosen token and the most probable ones, best first.
+    """The model's distribution at one step: the chosen token and the most probable ones, best first.
 
     Attributes:
         chosen: The token that was drawn.
         top: The most probable ones.
-        kept: What the samplers had left when it was drawn; None where nobody asked (``kept=True``).
+        kept: The tokens that the samplers had kept when it was drawn; None if not requested (``kept=True``).
     """
 
     chosen: TokenLogprob
@@ -57,14 +57,13 @@ class Logprobs:
 
 
 LogprobsOf = Callable[[int, int, TokenBytes], Logprobs]
-"""``(token, top, token_bytes)``: what the model thought of a token, and of so many others."""
+"""``(token, top, token_bytes)``: the log-probabilities of a token and of the ``top`` most probable ones."""
 
 
 def log_softmax(logits: npt.ArrayLike) -> Doubles:
     """Natural-log probabilities of ``logits`` [V], in float64.
 
-    NaN counts as -inf.  Where +inf occurs, those tokens share all probability.  With nothing finite
-    every entry is -inf.
+    NaN counts as -inf.  Tokens with +inf share all probability.  With nothing finite every entry is -inf.
     """
     z = np.asarray(logits).astype(np.float64)
     z[np.isnan(z)] = -np.inf
@@ -87,14 +86,14 @@ def reported_logprobs(
     top: int,
     token_bytes: TokenBytes,
 ) -> Logprobs:
-    """What a device chain has reported of a row (:class:`aleator.device.report.Report`)."""
+    """The log-probabilities that a device chain reported for a row (:class:`aleator.device.report.Report`)."""
     best = zip([token, *ids[:top]], [chosen, *logprobs[:top]], strict=True)
     own, *others = (_entry(i, logprob, token_bytes(i)) for i, logprob in best)
     return Logprobs(own, tuple(others))
 
 
 def with_kept(found: LogprobsOf, row: KeptRow) -> LogprobsOf:
-    """Have the log-probabilities of a token say what it was drawn from, too."""
+    """Add the kept tokens of a row to the log-probabilities."""
 
     def both(token: int, top: int, token_bytes: TokenBytes) -> Logprobs:
         return replace(found(token, top, token_bytes), kept=row.with_token(token))
@@ -103,7 +102,7 @@ def with_kept(found: LogprobsOf, row: KeptRow) -> LogprobsOf:
 
 
 def noted(found: LogprobsOf, token: int, top: int | None, token_bytes: TokenBytes) -> LogprobsOf:
-    """What is asked of a token's log-probabilities, without the logits; ``top`` None: nothing is asked."""
+    """Compute what is requested of a token now, so that its logits can be dropped; ``top`` None: nothing."""
     made = [] if top is None else [found(token, top, token_bytes)]
     return lambda *_: made[0]
 
@@ -111,15 +110,15 @@ def noted(found: LogprobsOf, token: int, top: int | None, token_bytes: TokenByte
 def top_logprobs(logits: npt.ArrayLike, token: int, top: int, token_bytes: TokenBytes) -> Logprobs:
     """The log-probability of ``token`` and of the ``top`` most probable tokens (ties: lowest id).
 
-    The logits [V] are as the model gave them.  With ``top`` 0 none are listed, with more than V all.
+    The logits [V] are the model's own.  With ``top`` 0 none are listed, with more than V all.
     """
     logprobs = log_softmax(logits)
     top = min(top, logprobs.size)
     best: list[int] = []
     if top:
-        # Ordered by the logits: different ones may round to the same log-probability.
+        # Ordered by logits, since different ones may round to the same log-probability.
         z = np.nan_to_num(np.asarray(logits), nan=-np.inf, posinf=np.inf, neginf=-np.inf)
-        # Every token tied with the last place takes part, so that the lowest ids win.
+        # Every token tied with the last place is included, so that the lowest ids win.
         ids = np.flatnonzero(z >= np.partition(z, -top)[-top])
         best = ids[np.argsort(-z[ids], kind="stable")][:top].tolist()
     own, *others = (_entry(i, float(logprobs[i]), token_bytes(i)) for i in (token, *best))

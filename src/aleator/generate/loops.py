@@ -1,4 +1,4 @@
-"""Finds at which token a text has become the same few tokens over and over."""
+"""Finds the token at which a text has begun to repeat the same few tokens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aleator.samplers import SamplerChain
 from aleator.samplers.temperature import Temperature
 
 Limits = tuple[int, int] | tuple[int, int, float, int]
-"""``stop_loops``: repeats, min_tokens; and where the text goes on, temperature and for."""
+"""Type of ``stop_loops``: repeats, min_tokens; and to continue instead of ending, temperature and for."""
 RANGES = {
     "repeats": (2, 1000),
     "min_tokens": (1, 4096),
@@ -22,15 +22,15 @@ RANGES = {
     "for": (1, 4096),
 }
 SHORT = 8
-"""Periods below this are looked for at each token; a power of two."""
+"""Periods below this are checked at each token; a power of two."""
 USUAL = {"repeats": 4, "min_tokens": 64}
-"""What holds for the one that is not given."""
+"""Defaults for when only the other one is given."""
 STRETCH = 64
-"""Tokens drawn at another temperature, where only that is given."""
+"""Tokens drawn at another temperature if only the temperature is given."""
 
 
 def loop_limits(value: Any) -> Limits:
-    """``stop_loops`` from a mapping, two or four numbers, or either as JSON; "4,64" too."""
+    """Read ``stop_loops`` from a mapping, two or four numbers, or either as JSON; "4,64" too."""
     given: Any = value
     if isinstance(value, str):
         try:
@@ -66,7 +66,7 @@ def _checked(name: str, value: Any) -> Any:
 
 
 def check_stretch(limits: Limits | None, temperature: float, numerics: str, phases: bool) -> None:
-    """See whether a request's temperature can rise as ``limits`` say."""
+    """Check that a request's temperature can rise as ``limits`` says."""
     raised = limits[2] if limits is not None and len(limits) == 4 else None
     why = ""
     if raised is not None and raised <= temperature:
@@ -80,9 +80,9 @@ def check_stretch(limits: Limits | None, temperature: float, numerics: str, phas
 
 
 class LoopWatch:
-    """Watches for loops as ``limits`` say: ends the text, or raises the chain's temperature for a stretch.
+    """Watches for loops as ``limits`` says: ends the text, or raises the chain's temperature for a stretch.
 
-    ``temperature`` is the request's own.  After a loop that does not end the text, later tokens alone count.
+    ``temperature`` is the request's own.  After a loop that does not end the text, only later tokens count.
 
     Raises:
         ParameterError: the temperature would not rise, or the chain's cannot change.
@@ -95,11 +95,11 @@ class LoopWatch:
         self._stretch = limits[3] if len(limits) == 4 else 0
         self._left = 0
         self._usual: list[tuple[int, Temperature | None]] = []
-        """What stands at places of the chain that the stretch has changed; None: nothing does."""
+        """The chain's original samplers at the places that the stretch has changed; None: none there."""
         check_stretch(limits, temperature, chain.numerics, bool(chain.phase))
 
     def push(self, token: int) -> bool:
-        """Take in a token; returns whether the text ends with it."""
+        """Take in a token; return whether the text ends with it."""
         looping = self._detector.push(token) > 0
         if looping and self._raised is not None:
             self._detector = LoopDetector(*self._limits[:2])
@@ -124,7 +124,7 @@ class LoopWatch:
         self._usual = [*usual] or [(len(chain) - 2, None)]
 
     def end(self) -> None:
-        """Bring the chain's own temperature back."""
+        """Restore the chain's own temperature."""
         for i, each in self._usual:
             if each is None:
                 self._chain.remove(i)
@@ -137,27 +137,26 @@ class LoopWatch:
 class LoopDetector:
     """Says after each token whether the text ends with a cycle of tokens, repeated often enough.
 
-    It does so exactly: at the first token after which the last k * p tokens are k repeats of p tokens, for any
+    It is exact: it reports the first token after which the last k * p tokens are k repeats of p tokens, for any
     p, with k >= ``repeats`` and k * p >= ``min_tokens``.
 
-    A period p is followed from when it may matter: below SHORT from the first token that equals the one p
-    tokens before.  A run with a longer one, of two repeats at least, has p such tokens or more.  Let b be the
-    power of two with 2b <= p < 4b.  Any 2b - 1 such tokens have b among them that end at a multiple of b
-    in the text; so it is enough to look there for all places where the last b tokens stand 2b to 4b - 1 tokens
-    earlier.  This reads about 5b tokens every b tokens, some n log n bytes for n tokens, in
-    :meth:`bytes.find`.  Two places less than b/2 apart mean that these b tokens are a run themselves; so there
-    are a few periods to follow for each power of two, and more of them only while a run lasts that is shorter
-    than ``min_tokens``.
+    A period p is followed from when it may matter.  Below SHORT that is the first token that equals the one p
+    tokens before.  A run with a longer period, of at least two repeats, has p such tokens or more.  Let b be
+    the power of two with 2b <= p < 4b.  Any 2b - 1 such tokens include b that end at a multiple of b in the
+    text. So it is enough to look there for all places where the last b tokens occur 2b to 4b - 1 tokens
+    earlier. This reads about 5b tokens every b tokens, some n log n bytes for n tokens, in :meth:`bytes.find`.
+    Two places less than b/2 apart mean that these b tokens are a run themselves.  So there are a few periods to
+    follow for each power of two, and more only during a run that is shorter than ``min_tokens``.
     """
 
     def __init__(self, repeats: int, min_tokens: int) -> None:
         self._repeats, self._min_tokens = repeats, min_tokens
         self._tokens = array("i")
         self._since: dict[int, int] = {}
-        """Of each period that is followed: from where on tokens equal those a period before."""
+        """For each followed period, the index from which on tokens equal those one period before."""
 
     def push(self, token: int) -> int:
-        """Take in a token; returns how many tokens the cycle has that it completes often enough, 0: none."""
+        """Take in a token; return the length of the cycle that it completes often enough, 0 for none."""
         tokens, since = self._tokens, self._since
         tokens.append(token)
         last = len(tokens) - 1
@@ -176,7 +175,7 @@ class LoopDetector:
         return min((p for p in since if len(tokens) - since[p] >= self._needed(p)), default=0)
 
     def _needed(self, period: int) -> int:
-        """How many tokens must equal those a period before, until it is a loop."""
+        """Number of tokens that must equal those one period before to make a loop."""
         repeats = max(self._repeats, -(-self._min_tokens // period))
         return (repeats - 1) * period
 
@@ -197,7 +196,7 @@ class LoopDetector:
             at = text.find(end, at + 1)
 
     def _is_multiple(self, period: int) -> bool:
-        """Whether a shorter cycle makes up the last ``period`` tokens, which says all that it would say."""
+        """Whether a shorter cycle makes up the last ``period`` tokens, so that this period is redundant."""
         n = len(self._tokens)
         return any(
             period % short == 0 and n - start + short >= period

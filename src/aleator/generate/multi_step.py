@@ -33,32 +33,31 @@ from aleator.models.placement import EXACT
 from aleator.models.torch_decoder import in_torch
 
 MOST_STEPS = 4096
-"""Steps of a run at most."""
+"""Most steps of a run."""
 
 
 class DecodeLoop:
     """Decodes and draws up to ``multi_step`` tokens per sequence before the host sees any.
 
-    The cells of all steps are reserved first: one by one they would cost a round trip each.  Tokens,
-    positions, counts, and whether a row has ended, are tensors that every step reads and writes.  A row
-    that has ended repeats its last step, which changes nothing and needs neither a spare cell nor a branch,
-    as a graph has one shape.  Cells that were reserved and not used are given back at the end.  With
-    ``capture`` a step is captured in a CUDA graph once for every padded number of cells, and replayed.
-    Without it the same operations run one by one.
+    The cells of all steps are reserved first: one by one they would cost a round trip each.  Tokens, positions,
+    counts and end flags of rows are tensors that every step reads and writes.  A row that has ended repeats its
+    last step, which changes nothing.  That needs neither a spare cell nor a branch, so a graph has one shape.
+    Unused reserved cells are given back at the end.  With ``capture`` a step is captured in a CUDA graph once
+    for every padded number of cells, and replayed.  Without it the same operations run one by one.
 
     For equal logits the tokens are those of single steps.  The logits may differ in their last bits, as between
     any batch shapes.
 
     Args:
-        context: of a model whose layers have attention over everything, all on one device.
+        context: of a model whose layers all have full attention, on one device.
         chain: a row per sequence, none with a part on the host; its rows have accepted the texts.
-        multi_step: steps of a run at most, 1 to 4096.
+        multi_step: most steps of a run, 1 to 4096.
         n_vocab: tokens, the first of a row of logits.
         ends: end-of-generation tokens.
         capture: None: where graphs have passed their checks (:mod:`aleator.device.selection`).
 
     Raises:
-        ParameterError: a model, a chain or a cache with which this cannot be.
+        ParameterError: the model, chain or cache is unsuitable.
     """
 
     def __init__(
@@ -102,7 +101,7 @@ class DecodeLoop:
         self._stopped, self._failed, self._heeds = (integers(batch).bool() for _ in range(3))
         self._is_end = torch.zeros(n_vocab, dtype=torch.bool, device=device)
         self._is_end[list(ends)] = True
-        # Column multi_step takes what rows say that have ended.
+        # Column multi_step receives the output of rows that have ended.
         self._out = integers(batch, multi_step + 1)
         report, top = chain.report, chain.report.top_ids.shape[1]
         self._reports = len(report.logprobs) > 0
@@ -115,11 +114,11 @@ class DecodeLoop:
     def run(self, feeds: Sequence[Feed]) -> list[Drawn]:
         """Decode the feeds' tokens and draw up to ``multi_step`` more each.
 
-        A row may come to a step in which no token may be drawn.  It ends there, and keeps the tokens that it
-        has drawn before: see :attr:`Drawn.failed`.
+        A row may reach a step in which no token can be drawn.  It ends there, and keeps the tokens that it has
+        drawn before: see :attr:`Drawn.failed`.
 
         Raises:
-            CacheFull: not enough cells to reserve; cache and chain are as they were, whatever is raised.
+            CacheFull: not enough cells to reserve; after any error, cache and chain are unchanged.
         """
         if not feeds:
             return []
@@ -138,7 +137,7 @@ class DecodeLoop:
         return found
 
     def _decode(self, feeds: Sequence[Feed], steps: Sequence[int], batch: Batch) -> list[Drawn]:
-        """Decode all steps and draw, then give back the cells that were not used."""
+        """Decode all steps and draw, then give back the unused cells."""
         cache, plan = self.context.cache, self._plan(batch)
         cache.pool.prepare(plan)
         cell_ids = np.empty(len(batch), np.int64)
@@ -193,7 +192,7 @@ class DecodeLoop:
             tensor.zero_()
 
     def _go(self, counts: Sequence[int]) -> None:
-        """As many steps as the row with the most tokens to come needs."""
+        """Run as many steps as the row with the largest count needs."""
         if not self.capture:
             for _ in range(max(counts)):
                 self._step()
@@ -214,7 +213,7 @@ class DecodeLoop:
         stream = torch.cuda.current_stream(self._token.device)
         aside = torch.cuda.Stream(self._token.device)  # type: ignore[no-untyped-call]
         aside.wait_stream(stream)
-        with torch.cuda.stream(aside):  # libraries set themselves up; no row draws
+        with torch.cuda.stream(aside):  # libraries initialize themselves; no row draws
             stopped = self._stopped.clone()
             self._stopped.fill_(True)
             self._step()
@@ -226,7 +225,7 @@ class DecodeLoop:
         return graph
 
     def _step(self) -> None:
-        """Decode every row's token, draw the next, and move on: the same operations whatever comes of it."""
+        """Decode every row's token, draw the next, and advance: the same operations whatever is drawn."""
         cell_ids = self._cell_ids.gather(1, self._offset.unsqueeze(1)).squeeze(1)
         self.cells.begin(cell_ids, self._seen + self._offset)
         decoder, context = self.decoder, self.context
@@ -260,7 +259,7 @@ class DecodeLoop:
             self._top_logprobs.scatter_(1, wide, report.top_logprobs.unsqueeze(1))
 
     def _found(self, feeds: Sequence[Feed]) -> list[Drawn]:
-        """The one time that something comes from the device."""
+        """Copy the results from the device, in a single transfer."""
         counts, out, failed = self._drawn.tolist(), self._out.tolist(), self._failed.tolist()
         logged = [t.tolist() for t in (self._logprobs, self._top_ids, self._top_logprobs)]
         found = []
@@ -272,7 +271,7 @@ class DecodeLoop:
 
 
 def check_model(context: Context) -> None:
-    """Refuse a model whose steps cannot be made ahead."""
+    """Refuse a model whose steps cannot be run ahead."""
     cache, decoder = context.cache, context.decoder
     exact = decoder.dtype == EXACT  # the host knows all of a step but its tokens
     what = "recurrent states" if decoder.recurrent_shapes else ""
@@ -307,7 +306,8 @@ def check_model(context: Context) -> None:
 class MultiStepRunner(ModelRunner):
     """Samples several tokens of each request at once, where the host need not look at any of them.
 
-    ``states`` are all requests that will ever take part; ``multi_step`` of the first says how many tokens.
+    ``states`` are all requests that will ever take part; ``multi_step`` of the first gives the number of
+    tokens.
 
     Raises:
         ParameterError: tokens are drawn on the host; or see :class:`DecodeLoop`.
@@ -340,7 +340,7 @@ class MultiStepRunner(ModelRunner):
     def step(self, rows: Sequence[Proposal], chunks: Sequence[Chunk] = ()) -> None:
         """Sample several tokens of each request before the host looks at any of them.
 
-        With prompts to compute, or if the host must look at the tokens of some request, do what
+        With prompts to compute, or if the host must look at some request's tokens, do what
         :meth:`ModelRunner.step` does.
         """
         if chunks or not all(map(self._on_device.runs_on_device, self._states)):

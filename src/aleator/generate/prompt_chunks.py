@@ -1,4 +1,4 @@
-"""Pieces of prompts, which a step computes."""
+"""Chunks of prompts, which a step computes."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from aleator.generate.request_state import RequestState
 
 @dataclass(frozen=True)
 class Chunk:
-    """A piece of a prompt."""
+    """A chunk of a prompt."""
 
     state: RequestState
-    n: int  # How many tokens to compute; those of a second prompt come first
+    n: int  # Tokens to compute; those of a second prompt come first
     # Requests with the same prompt and empty sequences, which share its cells at the end
     followers: Sequence[RequestState] = ()
 
 
 def add_chunks(batch: Batch, chunks: Sequence[Chunk], row: int) -> list[tuple[int, int, range]]:
-    """Add pieces of prompts to a batch, whose next row of logits is ``row``.
+    """Add chunks to a batch whose next row of logits is ``row``.
 
     Returns:
-        For each piece three things: the row of logits after the last token of the second prompt, and that
-        after the last token of the prompt (-1: the piece does not have that token); and the rows after all
-        its tokens of the prompt, if the request wants them.
+        For each chunk: the row of logits after the last token of the second prompt, and the row after the last
+        token of the prompt (-1: not in the chunk); and the rows after all its prompt tokens, if the request
+        wants them.
     """
     ends = []
     for chunk in chunks:

@@ -27,16 +27,16 @@ from aleator.core.errors import ParameterError
 log = logging.getLogger(__name__)
 
 QUEUED = 256 * 2**20
-"""Bytes that wait to be written at most; what comes then is dropped."""
+"""Most bytes that wait to be written; further entries are dropped."""
 PATIENCE = 10.0
-"""Seconds that the end of the interpreter waits for the threads; a disk may hang."""
+"""Seconds that the end of the interpreter waits for the threads, since a disk may hang."""
 
 READERS = 2
 """Threads that read: while one checks, the other waits for the disk."""
 FADING = 0.9
-"""What each measurement leaves of the weight of those before."""
+"""Factor by which each new measurement reduces the weight of earlier ones."""
 SEEN = 2**16
-"""Digests after which it is remembered what the index had; then all is forgotten, and seen anew."""
+"""Most digests whose index entries are remembered; then all are forgotten and looked up again."""
 
 Work = deque[tuple[Future[Any], Callable[[], object]]]
 Written = tuple[Sequence[bytes], Sequence[tuple[Entry, Sections]], str]
@@ -47,31 +47,31 @@ _open: WeakSet[PromptTiers] = WeakSet()
 
 
 def nothing() -> Future[Any]:
-    """What nobody will do: a future that is cancelled."""
+    """A cancelled future, for work that will not be done."""
     future: Future[Any] = Future()
     leave(future)
     return future
 
 
 def leave(future: Future[Any]) -> None:
-    """Cancel a future that waits for a thread, and wake who waits for it."""
+    """Cancel a future that waits for a thread, and wake what waits for it."""
     if future.cancel():
         future.set_running_or_notify_cancel()
 
 
 class Speed:
-    """Seconds that amounts take, as they were measured lately."""
+    """Seconds that amounts take, from recent measurements."""
 
     def __init__(self) -> None:
         self._amount = self._seconds = 0.0
 
     def observe(self, amount: float, seconds: float) -> None:
-        """Learn from an amount and the seconds that it took."""
+        """Learn from the seconds that an amount took."""
         self._amount = FADING * self._amount + amount
         self._seconds = FADING * self._seconds + seconds
 
     def seconds(self, amount: float) -> float | None:
-        """What an amount will take; None: nothing was measured yet."""
+        """Seconds that an amount will take; None if nothing has been measured yet."""
         return self._seconds / self._amount * amount if self._amount else None
 
 
@@ -81,11 +81,11 @@ class PromptTiers:
     Args:
         ram: bytes in memory; 0: no such tier.
         disk: bytes on disk; 0: no such tier.
-        directory: where; None: :func:`default_directory`.
+        directory: of the disk tier; None: :func:`default_directory`.
 
     Attributes:
-        reading: how fast bytes come from disk, checked.
-        computing: how fast the model computes tokens of prompts.
+        reading: how fast bytes come from disk, checks included.
+        computing: how fast the model computes prompt tokens.
     """
 
     def __init__(
@@ -97,14 +97,14 @@ class PromptTiers:
         self.secret = (self.disk.secret if self.disk is not None else b"") or os.urandom(32)
         self.counts = Counts()
         self.reading, self.computing = Speed(), Speed()
-        # What the index was seen to have, by the digest before it; replaced whole.
+        # Entries that the index was seen to have, by the digest before them; replaced as a whole.
         self._seen: dict[bytes, dict[bytes, Entry]] = {}
         self._asked: Work = deque()  # reads
-        self._looking: Work = deque()  # looks at the index, which wait for no read
+        self._looking: Work = deque()  # looks at the index, which do not wait for reads
         self._queue: deque[Written] = deque()
         self._queued, self._writing, self._closed = 0, False, False
         self._changed = threading.Condition()
-        self._waiting: Counter[bytes] = Counter()  # keys that are to be written
+        self._waiting: Counter[bytes] = Counter()  # keys that are still to be written
         self._threads: list[threading.Thread] = []
         if self.disk is not None and self.disk.usable:
             of_queues = [
@@ -117,7 +117,7 @@ class PromptTiers:
         _open.add(self)
 
     def find(self, parents: Sequence[bytes]) -> dict[bytes, Entry]:
-        """By key the entries that follow directly after some digests; waits for the disk."""
+        """The entries that directly follow some digests, by key; waits for the disk."""
         on_disk = () if self.disk is None else self.disk.find(parents)
         after: dict[bytes, dict[bytes, Entry]] = {parent: {} for parent in parents}
         for entry in on_disk:
@@ -128,7 +128,7 @@ class PromptTiers:
         return {entry.key: entry for entry in (*on_disk, *in_memory)}
 
     def look_up(self, parents: Sequence[bytes]) -> Future[Mapping[bytes, Entry]]:
-        """Have a thread :meth:`find` entries; memory alone is looked at at once."""
+        """Have a thread :meth:`find` entries; with the memory tier alone, find them at once."""
         if self.disk is not None and self.disk.usable:
             return self._in_thread(self._looking, partial(self.find, parents))
         future: Future[Mapping[bytes, Entry]] = Future()
@@ -136,9 +136,9 @@ class PromptTiers:
         return future
 
     def known(self, parents: Sequence[bytes]) -> Mapping[bytes, Entry]:
-        """What need not be put: what is on disk, as it was seen last; without a disk, in memory.
+        """The entries that need not be stored again: those last seen on disk or, without a disk, in memory.
 
-        What is in memory alone may have been dropped on its way to the disk.  Waits for no disk.
+        An entry in memory alone may have been dropped on its way to the disk.  Does not wait for the disk.
         """
         if self.disk is None or not self.disk.usable:
             return self.find(parents)
@@ -153,7 +153,7 @@ class PromptTiers:
         self._seen[parent] = entries
 
     def _lost(self, entry: Entry) -> None:
-        """Note that an entry is not there."""
+        """Note that an entry does not exist."""
         left = self._seen.get(entry.parent, {})
         self._see(entry.parent, {k: each for k, each in left.items() if k != entry.key})
 
@@ -165,19 +165,19 @@ class PromptTiers:
             return key in self._waiting
 
     def held(self, key: bytes) -> Sections | None:
-        """An entry's bytes in memory, to be put once more; None: they are not there."""
+        """An entry's bytes in memory, to be stored again; None if they are not there."""
         return None if self.memory is None else self.memory.held(key)
 
     @property
     def room(self) -> float:
-        """Bytes that :meth:`put` would not drop now; what memory has is not lost where the disk is late."""
+        """Bytes that :meth:`put` would accept now; what memory has is not lost when the disk is late."""
         if self.memory is not None or self.disk is None or not self.disk.usable:
             return inf
         with self._changed:
             return 0 if self._closed else QUEUED - self._queued
 
     def get(self, entry: Entry, model: str) -> Found | None:
-        """An entry's bytes and the name of its tier; what comes from disk is in memory from then on."""
+        """An entry's bytes and the name of its tier; entries from disk are put into memory."""
         for store in self.stores:
             started = perf_counter()
             sections = store.get(entry.key)
@@ -192,7 +192,7 @@ class PromptTiers:
         return None
 
     def ask(self, entry: Entry, model: str) -> Future[Found | None]:
-        """Have a thread :meth:`get` an entry; what is in memory is there at once."""
+        """Have a thread :meth:`get` an entry; entries in memory are returned at once."""
         sections = None if self.memory is None else self.memory.get(entry.key)
         if self.memory is None or sections is None:
             return self._in_thread(self._asked, partial(self.get, entry, model))
@@ -201,11 +201,11 @@ class PromptTiers:
         return future
 
     def _in_thread(self, queue: Work, work: Callable[[], Any]) -> Future[Any]:
-        """Have a thread do something with the disk; cancelled where there is none, or no longer."""
+        """Have a thread do disk work; the future is cancelled if there is no thread, or it has ended."""
         future: Future[Any] = Future()
         if (
             self.disk is None or not self.disk.usable
-        ):  # also in a fork's child, where a lock may be held
+        ):  # also in a forked child, where a lock may be held
             return nothing()
         with self._changed:
             if self._closed:
@@ -215,7 +215,7 @@ class PromptTiers:
         return future
 
     def is_worth(self, entries: Iterable[Entry], tokens: int) -> bool:
-        """Whether reading entries takes less time than computing so many tokens, as far as is known."""
+        """Whether reading entries takes less time than computing ``tokens`` tokens, as far as is known."""
         size = sum(e.size for e in entries if self.memory is None or e.key not in self.memory)
         reading, computing = self.reading.seconds(size), self.computing.seconds(tokens)
         if reading is None or computing is None or reading <= computing:
@@ -224,7 +224,7 @@ class PromptTiers:
         return False
 
     def used(self, chain: Sequence[bytes], tiers: Set[str], tokens: int) -> None:
-        """Count a look-up: a hit of the lowest tier that it needed, a miss of those above it."""
+        """Count a look-up: a hit of the lowest tier that it needed, and a miss of each tier above."""
         for store in self.stores:
             lowest = store.name in tiers and (store is self.stores[-1] or len(tiers) == 1)
             store.counts.add("hits" if lowest else "misses")
@@ -236,7 +236,7 @@ class PromptTiers:
     def put(
         self, chain: Sequence[bytes], entries: Sequence[tuple[Entry, Sections]], model: str
     ) -> None:
-        """Store entries, and note that a chain of them was used; returns at once."""
+        """Store entries, and note that their chain was used; return at once."""
         if self.memory is not None:
             for entry, sections in entries:
                 self.memory.put(entry, sections, model)
@@ -257,7 +257,7 @@ class PromptTiers:
             self._changed.notify_all()
 
     def drop(self, entry: Entry) -> None:
-        """Forget an entry that is no good; on disk a thread does."""
+        """Remove a bad entry; on disk, a thread does it."""
         self._lost(entry)
         if self.memory is not None:
             self.memory.drop(entry.key)
@@ -265,7 +265,7 @@ class PromptTiers:
             self._in_thread(self._asked, partial(self.disk.drop, entry.key))
 
     def forget(self, root: bytes) -> None:
-        """Forget all entries that follow a digest, and those that follow them; what waits is written first."""
+        """Remove all entries below a digest, directly or not; waiting entries are written first."""
         self.flush(PATIENCE)
         after = [root]
         while after:
@@ -278,14 +278,14 @@ class PromptTiers:
             after = found
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Wait until everything is written; returns whether it is."""
+        """Wait until everything is written; return whether it is."""
         if self.disk is None or not self.disk.usable:
             return True
         with self._changed:
             return self._changed.wait_for(lambda: not (self._queue or self._writing), timeout)
 
     def close(self, timeout: float | None = PATIENCE) -> None:
-        """Write what is to be written, and take nothing more; waits so many seconds for the threads."""
+        """Write what is waiting, and accept nothing more; wait at most ``timeout`` seconds for the threads."""
         if self.disk is None or not self.disk.usable:
             return
         with self._changed:
@@ -298,24 +298,22 @@ class PromptTiers:
             leave(future)
         end = None if timeout is None else perf_counter() + timeout
         for thread in self._threads:
-            if thread is not threading.current_thread():  # where garbage is collected
+            if thread is not threading.current_thread():  # garbage collection may run in it
                 thread.join(None if end is None else max(0.0, end - perf_counter()))
-        if not any(
-            thread.is_alive() for thread in self._threads
-        ):  # or it may hold the disk's locks
+        if not any(thread.is_alive() for thread in self._threads):  # it may hold the disk's locks
             self.disk.close()
 
     def failed(self, error: Exception) -> None:
-        """Count and log an error; whoever met it goes on without the tiers."""
+        """Count and log an error; the caller continues without the tiers."""
         self.counts.add("errors")
         log.warning("the prompt cache's tiers: %s: %s", type(error).__name__, error)
 
     def tell(self) -> dict[str, dict[str, int]]:
-        """What each tier has done so far: its counts by their names."""
+        """The counts of each tier so far, by name."""
         return {store.name: dict(store.counts) for store in self.stores}
 
     def _do(self, queue: Work) -> None:
-        """Do what is asked for, in a thread."""
+        """Run a queue's work, in a thread."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: queue or self._closed)
@@ -326,7 +324,7 @@ class PromptTiers:
                 continue
             try:
                 future.set_result(work())
-            except Exception as error:  # whoever asked counts it
+            except Exception as error:  # the caller counts it
                 future.set_exception(error)
 
     def _write(self, disk: DiskStore) -> None:
@@ -340,10 +338,10 @@ class PromptTiers:
             try:
                 for entry, sections in entries:
                     disk.put(entry, sections, model)
-                    # Also what found no room: it is not put again before somebody has looked.
+                    # Dropped entries too: they are not stored again before a new look-up.
                     self._see(entry.parent, {**self._seen.get(entry.parent, {}), entry.key: entry})
                 disk.touch(chain)
-            except Exception as error:  # whatever it is, it must not end the thread
+            except Exception as error:  # no error may end the thread
                 disk.failed(error)
             finally:
                 with self._changed:
@@ -361,7 +359,7 @@ def _close_all() -> None:
 
 
 def default_directory() -> Path:
-    """Where the prompt cache is on disk unless somebody says otherwise."""
+    """The default directory of the prompt cache on disk."""
     try:
         folder = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
     except RuntimeError:

@@ -17,14 +17,14 @@ from aleator.generate.feeds import Drawn, Feed
 class ReplayLoop:
     """Decodes and draws up to ``multi_step`` tokens per sequence before the host sees any.
 
-    The host plans one step after the other, and waits for none: what a step decodes is what the one before has
-    drawn, on the device.  A row that ends goes on to the last step of the run; what it wrote after its end is
-    taken back.  Logits and tokens are those of single steps.
+    The host plans one step after another without waiting: each step decodes what the one before has drawn, on
+    the device.  A row that has ended continues to the last step of the run; what it wrote after its end is
+    taken back. Logits and tokens are those of single steps.
 
     Args:
-        context: of a model with ``dtype="exact"`` whose layers have attention over everything, all on a device.
+        context: of a model with ``dtype="exact"`` whose layers all have full attention, on one device.
         sampler: its rows run on the device, and have accepted the texts.
-        multi_step: steps of a run at most.
+        multi_step: most steps of a run.
         ends: end-of-generation tokens.
     """
 
@@ -42,7 +42,7 @@ class ReplayLoop:
         """Decode the feeds' tokens and draw up to ``multi_step`` more each.
 
         Raises:
-            CacheFull: not enough cells; cache and chain are as they were, whatever is raised.
+            CacheFull: not enough cells; after any error, cache and chain are unchanged.
         """
         chain = self._sampler.chain
         mark = chain.mark()
@@ -60,7 +60,7 @@ class ReplayLoop:
         for step in range(max(steps, default=0)):
             going = [feed for feed, n in zip(feeds, steps, strict=True) if step < n]
             batch = Batch()
-            for feed in going:  # later tokens are the device's
+            for feed in going:  # later tokens are on the device
                 batch.add(feed.token, feed.pos + step, [feed.seq], logits=True)
             draw = self._sampler.draws([feed.row for feed in going], fed=step > 0)
             self._context.decode(batch, draw)
@@ -71,12 +71,12 @@ class ReplayLoop:
                 )
             drawn = [draw.made, *(reports if len(report.logprobs) else [])]
             made.append([each.clone() for each in drawn])
-        # The one time that something comes from the device.
+        # The only transfer from the device.
         read = [torch.stack(each).tolist() for each in zip(*made, strict=True)]
         return [self._found(feed, n, read) for feed, n in zip(feeds, steps, strict=True)]
 
     def _found(self, feed: Feed, n: int, read: Sequence[list[Any]]) -> Drawn:
-        """What came of a row in ``n`` steps, up to its end; the rest is taken back."""
+        """The tokens of a row in ``n`` steps, up to its end; the rest is taken back."""
         tokens, *logged = ([step[feed.row] for step in each[:n]] for each in read)
         found = Drawn()
         for token in tokens:

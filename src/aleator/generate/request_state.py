@@ -34,12 +34,12 @@ OnLogits = Callable[[SamplerChain, Any], None]
 
 
 class RequestState:
-    """The state of a request while its completion is made: its chain, its text, its sequence of the cache."""
+    """The state of a request while its completion is made: its chain, its text, its cache sequence."""
 
     def __init__(
         self,
         request: Request,
-        # draws the tokens, and has accepted the prompt; nothing else may use it
+        # draws the tokens, and has accepted the prompt; not shared
         chain: SamplerChain,
         stream: TextStream,
         detokenizer: Detokenizer,
@@ -47,9 +47,9 @@ class RequestState:
         on_logits: OnLogits | None = None,  # called before each draw
         # cuts text that a constraint forces into tokens, to decode them together; None: decode them one by one
         spell: Callable[[bytes], list[int]] | None = None,
-        # samples a constrained text so that it is complete at its end; None: nothing does
+        # samples a constrained text so that it is complete at its end; None: no completer
         completer: GrammarCompleter | None = None,
-        # guesses tokens, which are decoded together; None: nothing guesses
+        # guesses tokens, which are decoded together; None: no guesses
         speculation: Speculation | None = None,
         budget: ReasoningBudget | None = None,  # ends the text's reasoning
         banned: Bans | None = None,  # strings and matches of expressions that must not occur
@@ -60,27 +60,27 @@ class RequestState:
         # whether the tokens decoded together in this step are guesses; otherwise they are forced
         self.drafted = False
         self.budget, self.banned = budget, banned
-        # changes the logits before each draw by those of a second prompt; None: nothing does
+        # changes the logits before each draw by those of a second prompt; None: no guidance
         self.guidance: Guidance | None = None
-        # constrains the first draws to the bytes that were taken back of the prompt; None: none were
+        # restricts the first draws to the bytes that were taken back from the prompt; None: none were
         self.healing: Healing | None = None
-        # looks for beams, in place of the chain that draws; None: the chain does
+        # beam search, which replaces the chain's draws; None: the chain draws
         self.search: BeamSearch | None = None
-        # what has been made so far
+        # the completion so far
         self.completion = Completion(request, chain, stream, detokenizer)
         self.seq = 0  # its sequence in the cache
         self.n_ctx = 0  # positions that it may use
-        self.stats = Stats()  # counts what is done for it; requests may share one
+        self.stats = Stats()  # counts its work; requests may share one
         # the tokens that the cache holds in its sequence, at positions 0, 1, ...
         self.tokens: list[int] = []
-        self.look_ups: dict[tuple[int, ...], LookUp] = {}  # what a tier has of its prompts
-        self.arrivals: list[Arrival] = []  # beginnings of its prompts that a tier is asked for
+        self.look_ups: dict[tuple[int, ...], LookUp] = {}  # the tiers' look-ups of its prompts
+        self.arrivals: list[Arrival] = []  # its prompts' prefixes, loading from a tier
         self.drawn = -1  # the token drawn last, which the next step decodes; -1 before the first
-        # how many of the first tokens were computed from all tokens before them.  After a context shift the
-        # others were computed from tokens of which some are forgotten.  None: all tokens.
+        # length of the part in which each token was computed from all tokens before it.  After a context shift,
+        # later ones were computed from some tokens that are now forgotten.  None: all tokens.
         self.exact = min(at for at, _ in request.forgotten) if request.forgotten else None
         self.released = False  # whether the sequence was freed
-        self.n_ahead = 16  # how many forced tokens to decode together
+        self.n_ahead = 16  # forced tokens to decode together
         self._native = chain.can_be_batched
 
     @property
@@ -97,7 +97,7 @@ class RequestState:
         )
 
     def allowed(self, row: Floats) -> Floats:
-        """The logits [V] to draw from: without what a healed prompt and refused tokens rule out."""
+        """The logits [V] to draw from, without tokens ruled out by a healed prompt or by refusals."""
         made, banned = self.completion.tokens, self.banned
         if self.healing is not None and self.healing.open(len(made)):
             held = [] if banned is None else [each.token for each in banned.held]
@@ -106,7 +106,7 @@ class RequestState:
 
     @property
     def wants_prompt(self) -> bool:
-        """Whether the request wants the logits after each token of its prompt."""
+        """Whether the request wants the logits after each prompt token."""
         return self.completion.prompt_logprobs is not None
 
     @property
@@ -117,7 +117,7 @@ class RequestState:
         return self.guidance.computed + max(0, len(self.tokens) - len(self.request.remaining))
 
     def end_speculation(self) -> None:
-        """Stop guessing and searching: who holds the generation does not hold what these need."""
+        """Stop guessing and searching: a reader of the generation need not keep alive what these use."""
         if self.search is not None:
             self.search.forget()
         if self.speculation is not None:
@@ -126,11 +126,11 @@ class RequestState:
 
     @property
     def to_prefill(self) -> int:
-        """How many tokens of the prompt are computed before the first token is drawn."""
+        """Number of prompt tokens that are computed before the first token is drawn."""
         return min(len(self.request.remaining), self.n_ctx)
 
     def limits(self) -> tuple[int | None, StopReason]:
-        """How many tokens may still be drawn (None: any number), and the stop reason after them."""
+        """Number of tokens that may still be drawn (None: unlimited), and the stop reason after them."""
         options = self.request.options
         room = None if options.context_shift else self.n_ctx - len(self.tokens) + 1
         if options.max_tokens is not None:
@@ -141,7 +141,7 @@ class RequestState:
         return room, "context"
 
     def ends_with(self, token: int) -> bool:
-        """Whether the text ends with a token that was drawn and is neither held nor given out yet."""
+        """Whether the text ends with a drawn token that is neither held nor given out yet."""
         return (
             self.completion.ends_with(token)
             or self.limits()[0] == 1
@@ -149,14 +149,14 @@ class RequestState:
         )
 
     def take_place(self, seq: int, n_ctx: int, stats: Stats) -> None:
-        """Begin the request in an empty sequence of its own, in which it may use ``n_ctx`` positions.
+        """Start the request in an empty sequence of its own, in which it may use ``n_ctx`` positions.
 
-        ContextFull: its prompt is longer; ParameterError: an ``n_keep`` that leaves nothing to forget.
+        ContextFull: its prompt is longer.  ParameterError: an ``n_keep`` that leaves nothing to forget.
         """
         request = self.request
         shift = request.options.context_shift
         # A generation whose context is full shifts before it decodes the token drawn last.  A request that
-        # goes on with it does the same.
+        # continues it does the same.
         more = int(shift and request.drawn > 0)
         if len(request.remaining) > n_ctx + more:
             raise too_long(len(request.remaining), n_ctx)
@@ -169,8 +169,8 @@ class RequestState:
 
 
 Proposal = tuple[RequestState, list[int]]
-"""A request, and the tokens that it decodes in a step: the one drawn last, and guesses of what follows; or the
-last of each beam."""
+"""A request, and the tokens that it decodes in a step: the one drawn last and guesses of what follows, or the
+last token of each beam."""
 
 Failed = Callable[[RequestState, BaseException], None]
 """Called with a request and its error, after the error has ended its completion."""
@@ -179,14 +179,14 @@ Failed = Callable[[RequestState, BaseException], None]
 def go_on(chain: SamplerChain, request: Request) -> None:
     """Bring a new chain to the end of a request's text, whose last tokens an earlier generation drew.
 
-    A chain that is configured otherwise than the one that drew them only accepts the text.
+    A chain with a different configuration from the one that drew them only accepts the text.
     """
     tokens = request.tokens
     if request.chain_state:
         try:
             chain.state_read(request.chain_state)
         except StateError:
-            pass  # other parameters than before
+            pass  # parameters have changed
         else:
             if chain.history == list(tokens):
                 return
@@ -197,20 +197,20 @@ def go_on(chain: SamplerChain, request: Request) -> None:
 
 
 class RequestErrors:
-    """Ends the completions that fail, and tells ``failed``, which must not hold what makes the steps.
+    """Ends the completions that fail, and calls ``failed``, which must not hold what makes the steps.
 
-    It is an object of its own, shared by all that make steps together.  They hold it and not one another, so a
-    context is freed without the garbage collector as soon as nobody makes steps over it.  ``drop`` drops the
-    token of a request that fails.
+    It is an object of its own that everything making steps together refers to, instead of to one another.  So a
+    context is freed without the garbage collector as soon as it is no longer used.  ``drop`` drops the token of
+    a request that fails.
     """
 
     def __init__(self, drop: Callable[[RequestState], None], failed: Failed | None) -> None:
         self._drop, self._failed = drop, failed
 
     def alone(self, state: RequestState, action: Callable[..., object], *given: object) -> None:
-        """Do something for one request; an error ends the completion of this request only.
+        """Run an action for one request; an error ends the completion of this request only.
 
-        So does a SystemExit that its callback raises.  KeyboardInterrupt belongs to no request, and is raised.
+        So does a SystemExit from its callback.  KeyboardInterrupt belongs to no request, and is raised.
         """
         try:
             action(*given)
@@ -228,25 +228,25 @@ class RequestErrors:
 
 
 class Proposer:
-    """Asks grammars, drafters and draft models for tokens, for as many as are likely to save time.
+    """Asks grammars, drafters and draft models for the number of tokens that is likely to save time.
 
-    ``costs`` says how long steps have taken.
+    ``costs`` has the times of past steps.
     """
 
     def __init__(self, context: Context, errors: RequestErrors) -> None:
         self._context, self._errors, self.costs = context, errors, Costs()
 
     def propose(self, states: Sequence[RequestState]) -> list[Proposal]:
-        """Give the token that each request has drawn last, and tokens that are likely to follow.
+        """Return the token that each request drew last, followed by guesses, to be decoded together.
 
-        A step decodes them together.  Requests whose drafters have failed are left out.
+        Requests whose drafters have failed are left out.
         """
         rows = {state: [state.drawn] for state in states}
         drafts: list[tuple[RequestState, Draft]] = []
         for state in states:
             state.drafted = False
             nobody = state.spell is None and state.speculation is None
-            if not nobody and state.banned is None:  # what is held back may be taken back
+            if not nobody and state.banned is None:  # held tokens may be taken back
                 self._errors.alone(state, self._guess, state, rows, drafts)
         if drafts:
             self._draft(drafts, rows)
@@ -258,7 +258,7 @@ class Proposer:
         rows: dict[RequestState, list[int]],
         drafts: list[tuple[RequestState, Draft]],
     ) -> None:
-        """Add guesses to a request's tokens; a draft model is asked later, for all requests at once."""
+        """Add guesses to a request's tokens; draft models are asked later, for all requests at once."""
         n_sequences = sum([1 if each.guidance is None else 2 for each in rows])
         room = min(state.n_ctx - 1 - len(state.tokens), self._context.rewindable(n_sequences))
         wanted = state.request.options.max_tokens

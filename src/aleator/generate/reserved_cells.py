@@ -1,4 +1,4 @@
-"""Cells of the cache that are reserved for several decode steps, with positions kept on the device."""
+"""Cache cells that are reserved for several decode steps, with positions kept on the device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aleator.cache.storage.tensors import tensor_layers, torch_device
 from aleator.core.arrays import Int64s
 
 BUCKET = 256
-"""Cells that attention reads are padded to a multiple of this, so that few shapes occur."""
+"""The number of cells that attention reads is padded to a multiple of this, so that few shapes occur."""
 
 _NEVER = 2**31 - 1
 
@@ -22,8 +22,8 @@ _NEVER = 2**31 - 1
 class ReservedCells:
     """Cells reserved for a run of steps, as layers see them: each row writes the next of its own.
 
-    Shapes depend on nothing but the number of rows and the padded number of cells; what changes from step
-    to step is in tensors.  Takes the place of :class:`aleator.cache.rows.tensors.CellTensors`.
+    Shapes depend only on the number of rows and the padded number of cells; what changes between steps is in
+    tensors.  Replaces :class:`aleator.cache.rows.tensors.CellTensors`.
 
     Attributes:
         cell_ids: int64 [B], where each row's key and value go in this step.
@@ -57,7 +57,7 @@ class ReservedCells:
         return self.n, self._shifted
 
     def take(self, lists: Sequence[Int64s], source: Sequence[int]) -> None:
-        """Have row i attend to a beginning of ``lists[source[i]]``: cells in the order of their positions."""
+        """Let row i attend to a prefix of ``lists[source[i]]``: cells in the order of their positions."""
         device, cache = self.cell_ids.device, self._cache
         cells = lists[0] if len(lists) == 1 else np.unique(np.concatenate(lists))
         n = len(cells)
@@ -91,11 +91,11 @@ class ReservedCells:
         )
 
     def tensors(self) -> Any:  # what layers use of CellTensors
-        """What layers see: this object itself, which has all tensors of a micro-batch."""
+        """The layers' view: this object itself, which has all tensors of a micro-batch."""
         return self
 
     def device(self, layer: int) -> torch.device:
-        """Where a layer's keys and values are."""
+        """Device of a layer's keys and values."""
         return torch_device(self._cache.devices[layer])
 
     def mask(self, layer: int) -> torch.Tensor | None:

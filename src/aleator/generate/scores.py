@@ -1,4 +1,4 @@
-"""What a model thinks of texts that are given: probabilities of tokens, perplexity, vectors."""
+"""A model's scores of given texts: token probabilities, perplexity, vectors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from aleator.samplers import SamplerChain
 from aleator.samplers.kept_tokens import KeptRow, KeptTokens
 
 ROWS_BYTES = 2**26
-"""Rows that are held at once, in bytes."""
+"""Most bytes of rows that are held at once."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,12 @@ Prompted = tuple[tuple[int, ...], int]
 
 
 def rows_at_once(width: int) -> int:
-    """How many rows of so many numbers may be held at once; 8 at least."""
+    """How many rows of ``width`` numbers may be held at once; at least 8."""
     return max(8, ROWS_BYTES // (4 * width))
 
 
 def groups(texts: Sequence[Sequence[int]], n_seq_max: int, n_cells: int) -> Iterator[range]:
-    """Texts to compute together: at most so many, which fit into so many cells, or one alone."""
+    """Groups of texts to compute together: up to ``n_seq_max`` that fit ``n_cells``, or a single text."""
     start, cells = 0, 0
     for i, text in enumerate(texts):
         full = i - start == n_seq_max or cells + len(text) > n_cells
@@ -53,12 +53,12 @@ def groups(texts: Sequence[Sequence[int]], n_seq_max: int, n_cells: int) -> Iter
 
 
 def rows_of(context: Context, texts: Sequence[Wanted]) -> Iterator[tuple[int, int, Floats]]:
-    """Compute texts, each as a sequence of an empty context, which is empty again afterwards.
+    """Compute texts, each as a sequence of an empty context, which is emptied again afterwards.
 
-    The context has a sequence for each text, and a cell for each of their tokens.
+    The context needs a sequence for each text, and a cell for each of their tokens.
 
     Yields:
-        Text, token and its row [n]: of each text in order.
+        Index of the text, index of the token and its row [n]; in order within each text.
     """
     width = max(context.n_vocab, context.decoder.config.n_embd)
     step = max(8, min(context.n_ubatch, rows_at_once(width)))
@@ -112,17 +112,17 @@ def _batch(texts: Sequence[Wanted], part: list[tuple[int, int]], wanted: bool) -
 
 
 LARGEST = math.log(sys.float_info.max)
-"""Powers of e from here on are above the range of a float."""
+"""Exponents above this overflow a float."""
 
 
 @dataclass(frozen=True)
 class ChainScore:
-    """What a model and a chain make of a text that is given."""
+    """Scores of a given text by a model and a chain."""
 
-    tokens: tuple[int, ...]  # Of the text
+    tokens: tuple[int, ...]  # The text's tokens
     logprobs: tuple[float, ...]  # Natural-log probability of each in the model's own distribution
-    # For each, which tokens the chain kept at its place, and its log-probability among them; -inf where the
-    # chain could not have drawn it
+    # For each token, which tokens the chain kept at its place, and its log-probability among them; -inf if
+    # the chain could not have drawn it
     kept: tuple[KeptTokens, ...]
 
     @property
@@ -133,11 +133,11 @@ class ChainScore:
 
 @dataclass(frozen=True)
 class Importance:
-    """A text that one chain drew, under another.
+    """A text that one chain drew, scored under another.
 
     Attributes:
-        behaviour: Under the chain that drew it.
-        target: Under the other one.
+        behaviour: Its scores under the chain that drew it.
+        target: Its scores under the other chain.
     """
 
     behaviour: ChainScore
@@ -147,7 +147,7 @@ class Importance:
     def log_ratios(self) -> tuple[float, ...]:
         """For each token, log of its probability under the target over that under the behaviour.
 
-        -inf where the target did not keep it, whatever the behaviour did; else inf where that did not.
+        -inf if the target did not keep it; otherwise inf if the behaviour did not.
         """
         pairs = zip(self.target.kept, self.behaviour.kept, strict=True)
         return tuple(
@@ -162,18 +162,18 @@ class Importance:
 
     @property
     def ratio(self) -> float:
-        """Of the whole text: 0 if the target did not keep one of its tokens; inf above the range of a float."""
+        """Ratio of the whole text: 0 if the target did not keep a token of it; inf if it overflows a float."""
         logs = self.log_ratios
         return 0.0 if -math.inf in logs else _exp(math.fsum(logs))
 
 
 def _exp(value: float) -> float:
-    """The power of e; inf above the range of a float, where ``math.exp`` raises."""
+    """The exponential; inf on overflow, where ``math.exp`` raises."""
     return math.exp(value) if value < LARGEST else math.inf
 
 
 def check_fixed(chain: SamplerChain) -> None:
-    """Refuse a chain whose distribution depends on what it drew, not on the text alone."""
+    """Refuse a chain whose distribution depends on its own draws, not on the text alone."""
     if chain.adapts:
         raise ParameterError(
             f"{chain.adapts} adapts to what it draws itself: a text that is given has no probability under it"
@@ -183,7 +183,7 @@ def check_fixed(chain: SamplerChain) -> None:
 def chain_scores_of(
     context: Context, texts: Sequence[Prompted], chains: Sequence[SamplerChain]
 ) -> list[ChainScore]:
-    """Score the ends of texts, each under a new chain, which has accepted the prompt and is used up.
+    """Score the ends of texts, each under a new chain that has accepted the prompt; the chains are used up.
 
     The context is as for :func:`rows_of`.
     """
@@ -204,13 +204,13 @@ POOLING = ("mean", "last")
 
 @dataclass(frozen=True)
 class Score:
-    """What a model thinks of a continuation.
+    """A model's score of a continuation.
 
     Attributes:
-        tokens: Of the continuation.
-        logprobs: Natural-log probability of each, given the prompt and those before it.
-        greedy: Whether each is the most probable token (of equal ones the lowest id): greedy decoding of the
-            prompt gives this continuation.
+        tokens: The continuation's tokens.
+        logprobs: Natural-log probability of each, given the prompt and the tokens before it.
+        greedy: Whether each is the most probable token (of equal ones the lowest id), so that greedy decoding
+            of the prompt gives this continuation.
     """
 
     tokens: tuple[int, ...]
@@ -224,7 +224,7 @@ class Score:
 
 
 def scores_of(context: Context, texts: Sequence[Prompted]) -> list[Score]:
-    """Score the ends of texts, as :func:`chain_scores_of` does by the model alone."""
+    """Score the ends of texts by the model alone; otherwise like :func:`chain_scores_of`."""
     logprobs: list[list[float]] = [[] for _ in texts]
     greedy = [True] * len(texts)
     for i, token, row in _before_tokens(context, texts):
@@ -239,7 +239,7 @@ def scores_of(context: Context, texts: Sequence[Prompted]) -> list[Score]:
 def prompt_logprobs_of(
     context: Context, texts: Sequence[tuple[int, ...]], top: int, token_bytes: TokenBytes
 ) -> list[list[Logprobs | None]]:
-    """What the model thought of every token of some texts; of the first, which nothing precedes, None."""
+    """The model's log-probabilities of every token of some texts; None for the first token."""
     made: list[list[Logprobs | None]] = [[None] for _ in texts]
     for i, at, row in rows_of(context, [Wanted(tokens[:-1]) for tokens in texts]):
         made[i].append(top_logprobs(row[: context.n_vocab], texts[i][at + 1], top, token_bytes))
@@ -249,9 +249,9 @@ def prompt_logprobs_of(
 def vectors_of(
     context: Context, texts: Sequence[tuple[int, ...]], pooling: str, normalize: bool
 ) -> Floats:
-    """A vector for each text, float32 [n, n_embd]: its hidden states pooled.
+    """A vector for each text, float32 [n, n_embd]: its hidden states, pooled.
 
-    With ``normalize`` it is 1 long.  The context is as for :func:`rows_of`, with ``embeddings=True``.
+    With ``normalize`` its length is 1.  The context is as for :func:`rows_of`, with ``embeddings=True``.
     """
     wanted = [Wanted(t, len(t) - 1 if pooling == "last" else 0) for t in texts]
     sums = np.zeros((len(texts), context.decoder.config.n_embd), np.float64)
@@ -266,25 +266,25 @@ def vectors_of(
 
 
 LEAST_CONTEXT = 4
-"""Shortest chunk of which a token is scored after some context."""
+"""Shortest chunk in which a token is scored after some context."""
 
 
 @dataclass(frozen=True, slots=True)
 class Perplexity:
-    """Perplexity of a text, as llama.cpp's tool ``llama-perplexity`` defines it, after some of its chunks.
+    """Perplexity of a text over its chunks so far, as defined by llama.cpp's ``llama-perplexity``.
 
-    The text's tokens are cut into chunks of ``n_ctx``; what is left over at the end is not used.  Each chunk
-    starts with an empty cache, and BOS replaces its first token where the tokenizer puts BOS before a text.
-    The first half of a chunk is context only; the tokens at positions ``n_ctx // 2 + 1`` to ``n_ctx - 1`` are
-    scored, each predicted from all before it.
+    The text's tokens are cut into chunks of ``n_ctx``; a rest at the end is not used.  Each chunk starts with
+    an empty cache, and BOS replaces its first token if the tokenizer puts BOS before a text.  The first half of
+    a chunk is context only; the tokens at positions ``n_ctx // 2 + 1`` to ``n_ctx - 1`` are scored, each
+    predicted from all tokens before it.
     """
 
     value: float  # e to the mean negative log-likelihood of the scored tokens; at least 1
     error: float  # standard error of ``value``: that of the mean, times ``value``
-    n_scored: int  # tokens scored
-    n_ctx: int  # tokens of a chunk
-    chunk: int  # chunks read so far
-    n_chunks: int  # chunks to read
+    n_scored: int  # scored tokens
+    n_ctx: int  # tokens per chunk
+    chunk: int  # chunks computed so far
+    n_chunks: int  # chunks to compute
 
     @property
     def n_read(self) -> int:
@@ -293,7 +293,7 @@ class Perplexity:
 
 
 def chunks_of(tokens: Sequence[int], n_ctx: int, chunks: int | None) -> int:
-    """How many chunks of a text are to be read: all whole ones, or ``chunks`` at most."""
+    """Number of chunks of a text to compute: all whole ones, or at most ``chunks``."""
     if (exact(n_ctx) or 0) < LEAST_CONTEXT:
         raise ParameterError(f"n_ctx={n_ctx!r}: a chunk has at least {LEAST_CONTEXT} tokens")
     if chunks is not None and (exact(chunks) or 0) < 1:
@@ -311,10 +311,10 @@ def chunks_of(tokens: Sequence[int], n_ctx: int, chunks: int | None) -> int:
 def perplexities(
     context: Context, tokens: Sequence[int], n_ctx: int, n_chunks: int, bos: int | None
 ) -> Iterator[Perplexity]:
-    """Read a text chunk by chunk, and give the perplexity of what has been read after each.
+    """Compute a text chunk by chunk, and yield the perplexity so far after each.
 
-    The context has at least ``n_ctx`` cells; sequence 0 is used, and the cache cleared before each chunk.
-    ``bos`` replaces the first token of each; None: nothing does.
+    The context needs at least ``n_ctx`` cells; sequence 0 is used, and the cache is cleared before each chunk.
+    ``bos`` replaces the first token of each chunk; None: nothing does.
     """
     total = squares = 0.0
     count = 0
@@ -335,7 +335,7 @@ def perplexities(
 
 
 def _losses(context: Context, part: list[int], first: int) -> Iterator[Doubles]:
-    """Negative log-likelihoods of a chunk's tokens after the one at ``first``, in pieces."""
+    """Negative log-likelihoods of a chunk's tokens after the one at ``first``, in parts."""
     context.cache.clear()
     context.decode(Batch.one(part[:first], 0))
     most = max(1, ROWS_BYTES // (4 * context.n_vocab))

@@ -1,4 +1,4 @@
-"""The file of a session while it is in use: one user at a time, and no text lost."""
+"""The file of a session in use: locked for one user, and protected from being overwritten with another text."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from aleator.core.errors import FileFormatError, OtherSession, ParameterError, S
 
 
 class SessionFile:
-    """A session's file, which nobody else can use until it is closed.
+    """A session's file, locked until it is closed.
 
-    A lock beside the file, ``.NAME.lock``, is held meanwhile; the system lets go of it if the process dies.
-    Opening shows that the file can be written, and removes what a killed process left of a save.
+    The lock is a file beside it, ``.NAME.lock``; the system releases it if the process dies.
+    Opening checks that the file can be written, and removes what a killed process left of a save.
 
         with SessionFile("scene.state") as file:
             session = model.load_session(file)
@@ -26,14 +26,14 @@ class SessionFile:
 
     Args:
         path: the file, which need not exist.
-        new: what is there is to be replaced, whatever it is.
+        new: whether to replace an existing file, whatever it contains.
 
     Attributes:
         path: the file, links followed.
         new: see above; False once a session was written.
 
     Raises:
-        SessionInUse: somebody else has opened it.
+        SessionInUse: another user has opened it.
         ParameterError: it cannot be written.
     """
 
@@ -57,26 +57,27 @@ class SessionFile:
 
     @property
     def exists(self) -> bool:
-        """Whether there is a session to go on with."""
+        """Whether there is a session to continue."""
         return not self.new and self.path.exists()
 
     def close(self) -> None:
-        """Let others use it."""
+        """Release the lock."""
         if self._lock is not None:
             self._lock_path.unlink(missing_ok=True)
             os.close(self._lock)
             self._lock = None
 
     def require(self, tokens: Sequence[int], n_prompt: int) -> None:
-        """See to it that no other text is lost when this one is written.
+        """Check that writing this text would not lose a different one.
 
         Args:
             tokens: the text, or its prompt if nothing was generated yet.
             n_prompt: how many of them are the prompt.
 
         Raises:
-            OtherSession: the file holds a text that does not begin this one, made from another prompt; or
-                something else.
+            OtherSession: the file holds a text that is not a prefix of this one and has another prompt; or it
+        is
+                not a session.
         """
         if not self.exists:
             return
@@ -98,7 +99,7 @@ class SessionFile:
             )
 
     def holds(self, tokens: Sequence[int], n_prompt: int) -> None:
-        """Say what was read from it, or written to it."""
+        """Note the text that was read from the file, or written to it."""
         self._held, self.new = (tuple(tokens), n_prompt), False
 
     def _take(self) -> int:
@@ -113,7 +114,7 @@ class SessionFile:
                 ) from None
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                # Its last user may have removed it between the two.
+                # Its last user may have removed it between opening and locking.
                 if os.path.samestat(os.fstat(lock), os.stat(self._lock_path)):
                     os.truncate(lock, 0)
                     os.write(lock, str(os.getpid()).encode())
@@ -134,7 +135,7 @@ class SessionFile:
                 ) from None
 
     def _remove_stale(self) -> None:
-        """Remove the unfinished files of saves whose process was killed: nobody else is saving now."""
+        """Remove unfinished files of killed saves; the lock ensures that no other save is running."""
         head, tail = f".{self.path.name}.", ".partial"
         for each in self.path.parent.iterdir():
             middle = each.name.removeprefix(head).removesuffix(tail)
@@ -147,7 +148,7 @@ class SessionFile:
 
 
 def _read(path: Path) -> tuple[tuple[int, ...], int] | None:
-    """Tokens of a session and how many of them are its prompt; None if it is none."""
+    """Tokens of a session and how many of them are its prompt; None if the file is not a session."""
     try:
         state = read_state_file(path)
         prompt = state.header["n_prompt"]

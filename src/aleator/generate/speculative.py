@@ -1,4 +1,4 @@
-"""Guesses of the tokens that come next, which are decoded together and kept where the chain draws the same."""
+"""Guesses of the next tokens, which are decoded together and kept where the chain draws the same."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from aleator.samplers import SamplerChain
 
 
 class DraftContext:
-    """A small model's context, made with the first guess; each request's text has a sequence in it."""
+    """A draft model's context, made for the first guess, with a sequence for each request's text."""
 
     def __init__(self, make: Callable[[], Context], n_tokens: int) -> None:
         self._make, self.n_tokens = make, n_tokens
@@ -33,7 +33,7 @@ class DraftContext:
         return self._context
 
     def take(self) -> int:
-        """A sequence, which is empty; -1: there is none left."""
+        """An empty sequence; -1 if none is left."""
         context = self.context
         if not self._free:
             return -1
@@ -41,29 +41,29 @@ class DraftContext:
         return self._free.pop()
 
     def give_back(self, seq: int) -> None:
-        """A sequence is needed no more; touches nothing but a list."""
+        """Return a sequence; only a list is changed."""
         self._free.append(seq)
 
 
 class DraftModel:
-    """Draws guesses from a small model's logits with a copy of the chain that draws the tokens.
+    """Draws guesses from a draft model's logits with a copy of the chain that draws the tokens.
 
-    The copy has the same keys, so where both models think alike their draws are the same.
+    The copy has the same keys, so the draws agree where the models' distributions do.
     """
 
     def __init__(self, shared: DraftContext, chain: SamplerChain) -> None:
         self.shared, self._chain = shared, chain
         self.seq = -1
-        self.held: list[int] = []  # what the small model's cache holds
-        self.sure = 0  # of these so many are the text's
+        self.held: list[int] = []  # tokens that the draft model's cache holds
+        self.sure = 0  # how many of these certainly belong to the text
 
     def begin(self, tokens: Sequence[int]) -> list[int]:
-        """Go back to where the cache's text and this one diverge; returns the one or more tokens to compute."""
+        """Roll the cache back to where it differs from the text; return the tokens to compute, at least one."""
         if self.seq < 0:
             self.seq = self.shared.take()
         sure = self.sure
         if len(tokens) <= sure or list(tokens[:sure]) != self.held[:sure]:
-            self.sure = 0  # a context shift has moved everything
+            self.sure = 0  # a context shift has moved all positions
         same = self.sure
         while same < min(len(self.held), len(tokens) - 1) and self.held[same] == tokens[same]:
             same += 1
@@ -88,13 +88,13 @@ class DraftModel:
 
 @dataclass
 class Draft:
-    """At most ``n`` guesses, 1 or more, that are asked of a draft model."""
+    """At most ``n`` guesses, at least 1, requested from a draft model."""
 
     model: DraftModel
-    tokens: Sequence[int]  # The prompt and all that was drawn
+    tokens: Sequence[int]  # The prompt and all drawn tokens
     n: int
     found: list[int] = field(default_factory=list)
-    error: Exception | None = None  # Of the chain, which ends the guessing for this text alone
+    error: Exception | None = None  # An error of the chain, which ends guessing for this text alone
 
 
 def draft_together(drafts: Sequence[Draft]) -> None:
@@ -114,7 +114,7 @@ def draft_together(drafts: Sequence[Draft]) -> None:
                 batch.add(token, held + i, [draft.model.seq], logits=i == len(new) - 1)
         try:
             logits = context.decode(batch)
-        except CacheFull:  # texts that share cells in the larger model's cache share none here
+        except CacheFull:  # texts that share cells in the main model's cache share none here
             return
         following = []
         for (draft, chain, new), row in zip(going, logits, strict=True):
@@ -123,7 +123,7 @@ def draft_together(drafts: Sequence[Draft]) -> None:
                 draft.model.sure = len(draft.tokens)
             try:
                 token = chain.sample(row[: shared.n_tokens])
-            except Exception as error:  # of a user's sampler
+            except Exception as error:  # from a user's sampler
                 draft.error = error
                 continue
             draft.found.append(token)
@@ -133,9 +133,9 @@ def draft_together(drafts: Sequence[Draft]) -> None:
 
 
 SIZES = (3, 2)
-"""Lengths of the runs of tokens that are looked for, the longest first."""
+"""Lengths of the token runs that are searched for, longest first."""
 REMEMBERED = 2**16
-"""Tokens of earlier texts that are remembered at most."""
+"""Most tokens of earlier texts that are remembered."""
 
 
 class Texts:
@@ -144,12 +144,12 @@ class Texts:
     def __init__(self) -> None:
         self._texts: deque[tuple[str, tuple[int, ...]]] = deque()
         self._size = 0
-        # After a run of tokens: the text, and where what followed begins in it.
+        # By a run of tokens: the text, and the index at which its continuation begins.
         self._after: dict[tuple[str, tuple[int, ...]], tuple[tuple[int, ...], int]] = {}
 
     def add(self, tokens: Sequence[int], namespace: str) -> None:
         """Remember the last :data:`REMEMBERED` tokens of a text, for other texts of the same namespace."""
-        text = (*tokens[-REMEMBERED:],)  # an object of its own, by which _forget knows it
+        text = (*tokens[-REMEMBERED:],)  # a new object, by which _forget recognises it
         self._texts.append((namespace, text))
         self._size += len(text)
         self._learn(namespace, text)
@@ -162,7 +162,7 @@ class Texts:
                 self._after[namespace, text[end - size : end]] = text, end
 
     def _forget(self, namespace: str, text: tuple[int, ...]) -> None:
-        """The oldest text goes: a run of tokens that was found in it last is in no other."""
+        """Forget the oldest text, with the runs for which it is the latest text."""
         self._size -= len(text)
         for size in SIZES:
             for end in range(size, len(text)):
@@ -171,22 +171,22 @@ class Texts:
                     del self._after[key]
 
     def follow(self, last: tuple[int, ...], n: int, namespace: str) -> Sequence[int]:
-        """Up to ``n`` tokens that came after some others; none if these never occurred."""
+        """Up to ``n`` tokens that followed the run ``last``; empty if the run never occurred."""
         text, start = self._after.get((namespace, last), ((), 0))
         return text[start : start + n]
 
 
 class SharedDrafts:
-    """What the requests of one context share to guess: a draft model's context, if any, and earlier texts."""
+    """What a context's requests share for drafting: a draft model's context, if any, and earlier texts."""
 
     def __init__(self, drafts: DraftContext | None) -> None:
         self.drafts, self.texts = drafts, Texts()
 
 
 class PromptLookup:
-    """Guesses that a text goes on as it did before, or as an earlier one of the engine did.
+    """Guesses that a text continues as it did before, or as an earlier text of the engine did.
 
-    ``texts`` are earlier ones, of which those of ``namespace`` may be looked at; None: only the text itself is.
+    ``texts`` are earlier texts, searched within ``namespace`` only; None: only the text itself is searched.
     """
 
     def __init__(self, texts: Texts | None = None, namespace: str = "") -> None:
@@ -196,7 +196,7 @@ class PromptLookup:
 
     def draft(self, tokens: Sequence[int], n: int) -> Sequence[int]:
         """See :class:`aleator.generate.speculative.Drafter`."""
-        if len(tokens) < self._known:  # a context shift has moved everything
+        if len(tokens) < self._known:  # a context shift has moved all positions
             self._after, self._known = {}, 0
         for end in range(max(self._known, 1), len(tokens)):
             for size in SIZES:
@@ -208,7 +208,7 @@ class PromptLookup:
             start = self._after.get(last)
             if start is not None:
                 found = list(tokens[start : start + n])
-                while len(found) < n:  # it goes on as it has just begun to
+                while len(found) < n:  # the continuation repeats itself
                     found.append(found[len(found) - (len(tokens) - start)])
                 return found
             if self._texts is not None:
@@ -221,36 +221,36 @@ class PromptLookup:
 class Drafter(Protocol):
     """Guesses what follows a text; a wrong guess costs time and changes nothing.
 
-    ``generate(..., drafter=...)`` and ``Engine.submit(..., drafter=...)`` take one of yours.
+    ``generate(..., drafter=...)`` and ``Engine.submit(..., drafter=...)`` accept a custom drafter.
     """
 
     def draft(self, tokens: Sequence[int], n: int) -> Iterable[int]:
-        """Token ids that may follow.
+        """Return token ids that may follow.
 
         Args:
-            tokens: the prompt and all that was drawn, as the model sees it.
-            n: how many at most; 1 or more.
+            tokens: the prompt and all drawn tokens, as the model sees them.
+            n: most tokens to return; at least 1.
         """
         ...
 
 
 ROW_COST = 0.2
-"""What a further row of a step of one sequence is thought to cost, of that step, before any was measured."""
+"""Assumed cost of a further row, as a fraction of a step of one sequence, before any was measured."""
 LEAST_COST, MOST_COST = 0.01, 1.0
 WEIGHT = 0.1
-"""Of the newest measurement in running means, once there are enough."""
+"""Weight of the newest measurement in running means, once there are enough."""
 MEMORY = 0.6
-"""What earlier guesses count, each time there are new ones."""
+"""Factor by which new guesses reduce the weight of earlier ones."""
 RETRY, LONGEST_RETRY = 32, 1024
-"""Steps without guesses after which one token is tried; each failure doubles them."""
+"""Steps without guesses after which one token is tried; each failure doubles them up to the second number."""
 SHARE = 0.02
-"""Of the time without guesses, what guesses may lose."""
+"""Largest fraction of the time without guesses that guesses may lose."""
 ALLOWANCE = 0.25
-"""Tokens' worth of time that they may lose before the first is made."""
+"""Time that guesses may lose before the first is made, in units of a token's time."""
 
 
 class Costs:
-    """What steps take: without guesses, by the number of sequences, and how much a guessed row adds."""
+    """Step times: without guesses by the number of sequences, and the cost of a guessed row."""
 
     def __init__(self) -> None:
         self._usual: dict[int, float] = {}
@@ -258,7 +258,7 @@ class Costs:
         self._measured = 0
 
     def observe(self, n_sequences: int, guessed: int, seconds: float) -> None:
-        """Learn from a step of so many sequences in which so many rows were guesses."""
+        """Learn from a step of ``n_sequences`` sequences in which ``guessed`` rows were guesses."""
         usual = self._usual.get(n_sequences)
         if guessed == 0:
             new = seconds if usual is None else usual + WEIGHT * (seconds - usual)
@@ -267,56 +267,56 @@ class Costs:
             row = self.row(n_sequences)
             measured = min(MOST_COST, max(LEAST_COST, (seconds / usual - 1) / guessed))
             self._measured += 1
-            # At first each measurement counts as much as those before and the one that was thought.
+            # At first each measurement counts as much as each earlier one and the assumed value.
             row += max(WEIGHT, 1 / (1 + self._measured)) * (measured - row)
             self._row = row * usual
 
     def row(self, n_sequences: int) -> float:
-        """What a guessed row adds to a step of so many sequences, of what that takes without guesses."""
+        """Cost of a guessed row, relative to a step of ``n_sequences`` sequences without guesses."""
         usual = self._usual.get(n_sequences)
         if not self._measured or not usual:
             return ROW_COST / (1 + ROW_COST * (n_sequences - 1))
         return min(MOST_COST, max(LEAST_COST, self._row / usual))
 
     def known(self, n_sequences: int) -> bool:
-        """Whether a step of so many sequences was made without guesses."""
+        """Whether a step of ``n_sequences`` sequences without guesses was measured."""
         return n_sequences in self._usual
 
     def steps(self, n_sequences: int, seconds: float) -> float:
-        """How many steps of so many sequences without guesses take so many seconds; 0 if none was seen."""
+        """Number of such steps without guesses that take ``seconds`` seconds; 0 if none was measured."""
         usual = self._usual.get(n_sequences)
         return seconds / usual if usual else 0.0
 
 
 class Speculation:
-    """Asks a drafter for as many tokens as are worth their rows, ``n_max`` at most.
+    """Asks a drafter for as many tokens as are worth their rows, at most ``n_max``.
 
-    It keeps an account, counted in tokens.  Each right guess adds one; rows and the drafter's time go off, in
-    units of the time that a token takes without guesses.  What is lost stays below :data:`ALLOWANCE` plus
-    :data:`SHARE` of the steps, however badly the drafter guesses and whatever its rows cost.
+    It keeps an account, counted in tokens.  Each right guess adds one; rows and the drafter's time are
+    subtracted, in units of a token's time without guesses.  The loss stays below :data:`ALLOWANCE` plus
+    :data:`SHARE` of the steps, however bad the guesses and whatever their rows cost.
     """
 
     def __init__(self, drafter: Drafter | DraftModel, n_max: int, n_tokens: int) -> None:
         self._drafter, self._n_max, self._n_tokens = drafter, n_max, n_tokens
-        # Guesses for several texts at once; None: `asked` asks another drafter.
+        # Guesses for several texts at once; None: `asked` calls another drafter.
         self.model = drafter if isinstance(drafter, DraftModel) else None
         self._right, self._tried = 1.0, 2.0
-        self._draft_seconds = 0.0  # for each token
+        self._draft_seconds = 0.0  # per token
         self._off, self._retry = 0, RETRY
         self._account = ALLOWANCE
         self._begun = False
-        # What is not off the account yet: rows, and seconds of the drafter.
+        # Costs not yet subtracted: rows, and seconds of the drafter.
         self._unpaid_rows, self._unpaid = 0, 0.0
 
     @property
     def likely(self) -> float:
-        """How likely a guess is right, by what was seen lately."""
+        """Probability that a guess is right, estimated from recent ones."""
         return self._right / self._tried
 
     def wanted(self, room: int, n_sequences: int, costs: Costs) -> int:
-        """How many tokens to guess, ``room`` at most, in a step of ``n_sequences``; 0: none."""
+        """Number of tokens to guess, at most ``room``, in a step of ``n_sequences``; 0: none."""
         if not costs.known(n_sequences):
-            return 0  # first a step to compare with
+            return 0  # measure a step without guesses first
         row = n_sequences * costs.row(n_sequences)  # in tokens
         self._account += SHARE - row * self._unpaid_rows
         self._account -= n_sequences * costs.steps(n_sequences, self._unpaid)
@@ -334,10 +334,10 @@ class Speculation:
         return n
 
     def asked(self, tokens: Sequence[int], n: int) -> list[int]:
-        """At most ``n`` guesses of a drafter that is no draft model; the text includes the token drawn last.
+        """Ask a drafter other than a draft model for at most ``n`` guesses after ``tokens``.
 
         Raises:
-            ParameterError: the drafter gave something that is no token.
+            ParameterError: the drafter returned something that is not a token.
         """
         if isinstance(self._drafter, DraftModel):
             raise TypeError("a draft model is asked by draft_together")
@@ -347,8 +347,8 @@ class Speculation:
         return found
 
     def took(self, n: int, seconds: float) -> None:
-        """Learn what so many guesses took; 0: the drafter had none."""
-        if not self._begun:  # it has read the prompt, once and for all
+        """Learn how long ``n`` guesses took; 0: the drafter had none."""
+        if not self._begun:  # the first call includes reading the prompt
             self._begun = True
             return
         self._unpaid += seconds
@@ -356,12 +356,12 @@ class Speculation:
             self._draft_seconds += WEIGHT * (seconds / n - self._draft_seconds)
 
     def end(self) -> None:
-        """Nothing will be guessed any more."""
+        """Stop guessing."""
         if self.model is not None:
             self.model.end()
 
     def _worth(self, n_sequences: int, costs: Costs) -> int:
-        """With how many guesses a second gives most tokens."""
+        """The number of guesses that gives the most tokens per second."""
         p = min(0.99, self.likely)
         row = costs.row(n_sequences) + costs.steps(n_sequences, self._draft_seconds)
         best, most, right, sure = 0, float(n_sequences), 0.0, 1.0
@@ -375,7 +375,7 @@ class Speculation:
         return best
 
     def learn(self, guessed: int, right: int) -> None:
-        """Learn what came of guesses: of those decoded, so many were drawn before the first that was not."""
+        """Learn that of ``guessed`` decoded guesses, the first ``right`` were drawn."""
         self._account += right
         self._unpaid_rows += guessed
         tried = right + (right < guessed)

@@ -1,4 +1,4 @@
-"""What decides a token beside the chain: a budget of reasoning, a negative prompt; bans are in ``bans.py``."""
+"""What decides a token besides the chain: a reasoning budget, a negative prompt; bans are in ``bans.py``."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from aleator.core.arrays import Floats
 from aleator.generate.logprobs import log_softmax
 
 _CLOSERS = b"*_`)]}'\"" + "\u2019\u201d\u00bb\u300d\u300f".encode()
-"""What may follow the mark at which a sentence ends."""
+"""Characters that may follow the mark at the end of a sentence."""
 _SENTENCE_ENDS = tuple(each.encode() for each in ".!?\u2026\u3002\uff01\uff1f\uff61\u0964\u061f")
 
 
 class ReasoningBudget:
-    """Ends a text's reasoning after ``budget`` tokens, by the tokens of a message and its end mark.
+    """Ends a text's reasoning after ``budget`` tokens, with the tokens of a message and the end mark.
 
-    The text ``begin`` counts at the beginning of the reply only.  ``opened``: the prompt ends within reasoning.
-    ``grace`` more tokens may come until a sentence ends.
+    The text ``begin`` counts only at the beginning of the reply.  ``opened``: the prompt ends within reasoning.
+    Up to ``grace`` more tokens may come until a sentence ends.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class ReasoningBudget:
         self._forced: list[int] = []
 
     def next(self) -> int | None:
-        """The token that must come now; None if the chain draws it."""
+        """The token that is forced now; None if the chain draws it."""
         spent = self._inside and not self._over and self._n >= self._budget
         if spent and not self._forced and _whole(self._text):
             late = self._n >= self._budget + self._grace
@@ -53,7 +53,7 @@ class ReasoningBudget:
             del self._forced[0]
             self._over = not self._forced
             return
-        self._forced = []  # an earlier generation, which went on here, had another budget
+        self._forced = []  # an earlier generation, continued here, had another budget
         self._text += piece
         if self._inside:
             self._n += 1
@@ -67,13 +67,13 @@ class ReasoningBudget:
 
 
 def _sentence_ended(text: bytes) -> bool:
-    """Whether a text ends with a sentence, a line, or is empty."""
+    """Whether a text ends with a sentence or a line, or is empty."""
     bare = text.rstrip()
     return b"\n" in text[len(bare) :] or not bare or bare.rstrip(_CLOSERS).endswith(_SENTENCE_ENDS)
 
 
 def _whole(text: bytes) -> bool:
-    """Whether a text does not end within a character."""
+    """Whether a text ends with a complete character."""
     try:
         text.decode()
     except UnicodeDecodeError as error:
@@ -82,16 +82,16 @@ def _whole(text: bytes) -> bool:
 
 
 class Guidance:
-    """Moves logits away from what another prompt would make of the same text.
+    """Moves logits away from those that another prompt gives for the same text.
 
     Natural-log probabilities ``log p`` with the request's own prompt and ``log q`` with the negative one give
     ``log q + scale * (log p - log q)``, in float64 and rounded to float32.  The negative prompt has a sequence
-    of its own, which the text follows there too.
+    of its own, in which the text follows it too.
 
     Attributes:
         prompt: The negative prompt, at least one token.
-        seq: Its sequence of the cache; -1 before the request begins.
-        computed: Tokens of the prompt that the cache holds.
+        seq: Its cache sequence; -1 before the request begins.
+        computed: Tokens of the negative prompt that the cache holds.
         first: The logits [V] after it, once it is computed.
     """
 
@@ -101,10 +101,10 @@ class Guidance:
         self.first: Floats = np.empty(0, np.float32)
 
     def guided(self, row: Floats, other: Floats) -> Floats:
-        """The logits [V] to draw from: those of the request's own prompt, moved away from the other ones."""
+        """The logits [V] to draw from: those of the request's own prompt, moved away from the others."""
         p, q = log_softmax(row), log_softmax(other)
         moved = q + self._scale * (p - q)
-        # Where one of them rules a token out there is no number to move.
+        # A token that either prompt rules out has no finite number to move.
         moved[~np.isfinite(p)] = -np.inf
         moved[~np.isfinite(q)] = p[~np.isfinite(q)]
         return moved.astype(np.float32)

@@ -1,4 +1,4 @@
-"""A model with its tokenizer: what :func:`aleator.load` gives."""
+"""A model with its tokenizer, as returned by :func:`aleator.load`."""
 
 from __future__ import annotations
 

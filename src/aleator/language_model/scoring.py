@@ -1,4 +1,4 @@
-"""What a model thinks of texts that are given, without writing any."""
+"""A model's scores of given texts, without generating any."""
 
 from __future__ import annotations
 
@@ -21,34 +21,35 @@ T = TypeVar("T")
 Made = TypeVar("Made")
 
 TOGETHER = 32
-"""Texts that are computed together at most."""
+"""Most texts that are computed together."""
 
 
 class ScoringModel(LoadedModel):
-    """What :class:`~aleator.LanguageModel` inherits to score texts."""
+    """The part of :class:`~aleator.LanguageModel` that scores texts."""
 
     def score(
         self,
         prompt: str | Sequence[int] | Sequence[str | Sequence[int]],
         continuation: str | Sequence[int] | Sequence[str | Sequence[int]],
     ) -> scores.Score | list[scores.Score]:
-        """How probable a continuation of a prompt is; several are computed together.
+        """Score a continuation of a prompt by its probability; several are computed together.
 
-        Texts are cut into tokens as evaluation harnesses do: the tokens of the whole less those of the prompt
-        alone, and white space at the end of a prompt goes to the continuation.  Prompts that are equal are
+        Texts are cut into tokens as evaluation harnesses do it: the tokens of the whole text without those of
+        the prompt alone; white space at the end of a prompt goes to the continuation.  Equal prompts are
         computed once.
 
         Args:
             prompt: Text or token ids; or a list of them.
-            continuation: Text or token ids; or a list of as many.  With one prompt and a list of
-                continuations, all are of that prompt.
+            continuation: Text or token ids; or a list of the same length.  With one prompt and a list of
+                continuations, all continue that prompt.
 
         Returns:
-            What the model thinks of it, or a list of this where a list was given.
+            The score, or a list of scores if a list was given.
 
         Raises:
-            ParameterError: Lists of different lengths or empty ones, or an empty prompt where the tokenizer
-                puts no token before a text.
+            ParameterError: Lists of different lengths or empty ones, or an empty prompt if the tokenizer puts
+        no
+                token before a text.
             TokenizerError: Token ids outside the vocabulary.
             ContextFull: A text longer than ``n_ctx``.
         """
@@ -74,7 +75,7 @@ class ScoringModel(LoadedModel):
         behaviour: SamplingParams,
         target: SamplingParams,
     ) -> scores.Importance:
-        """How probable a continuation is under two chains, after filters and temperatures, token by token.
+        """Score a continuation under two chains, after filters and temperatures, token by token.
 
         Args:
             prompt: Text or token ids.
@@ -105,15 +106,15 @@ class ScoringModel(LoadedModel):
     def prompt_logprobs(
         self, prompt: str | Sequence[int] | Sequence[str | Sequence[int]], top: int = 0
     ) -> list[Logprobs | None] | list[list[Logprobs | None]]:
-        """What the model thought of every token of a prompt; several are computed together.
+        """The model's log-probabilities of every token of a prompt; several prompts are computed together.
 
         Args:
             prompt: Text or token ids; or a list of them.
             top: How many of the most probable tokens to list at each place.
 
         Returns:
-            What it thought of each token; None for the first, which nothing precedes.  A list of such lists
-            where a list was given.
+            An entry for each token; None for the first, which nothing precedes.  A list of such lists if a list
+            was given.
 
         Raises:
             ParameterError: ``top`` out of range, or an empty prompt.
@@ -154,7 +155,7 @@ class ScoringModel(LoadedModel):
             float32 [n, n_embd]; [n_embd] for a single text.
 
         Raises:
-            ParameterError: A value out of range, or an empty text where the tokenizer puts no token before it.
+                ParameterError: A value out of range, or an empty text if the tokenizer puts no token before it.
             TokenizerError: Token ids outside the vocabulary.
             ContextFull: A text longer than ``n_ctx``.
         """
@@ -182,19 +183,19 @@ class ScoringModel(LoadedModel):
         chunks: int | None = None,
         progress: Callable[[scores.Perplexity], None] | None = None,
     ) -> scores.Perplexity:
-        """How well the model predicts a text, as ``llama-perplexity`` measures it.
+        """Measure how well the model predicts a text, as ``llama-perplexity`` does.
 
-        The text is cut into chunks of ``n_ctx`` tokens.  Each is read with an empty cache and with BOS, where
-        the tokenizer adds one, in place of its first token; its second half is scored.
+        The text is cut into chunks of ``n_ctx`` tokens.  Each is computed with an empty cache; BOS replaces its
+        first token if the tokenizer adds one.  Its second half is scored.
 
         Args:
             text: text, in which names of control tokens are text too, or token ids.
-            n_ctx: tokens of a chunk, at least 4.
-            chunks: chunks to read at most; None: all whole ones.
+            n_ctx: tokens per chunk, at least 4.
+            chunks: most chunks to compute; None: all whole ones.
             progress: called after each chunk with the result so far.
 
         Returns:
-            Value and standard error over all chunks read.
+            Value and standard error over all computed chunks.
 
         Raises:
             ParameterError: a number out of range, or a text shorter than a chunk.
@@ -215,7 +216,7 @@ class ScoringModel(LoadedModel):
         compute: Callable[[Context, Sequence[T]], list[Made]],
         embeddings: bool = False,
     ) -> list[Made]:
-        """Compute something of texts in groups, each group in one batch, from what is given for each."""
+        """Compute results for texts in groups, each in one batch, from the data given for each text."""
         longest = max(map(len, texts))
         if longest > self.n_ctx:
             raise ContextFull(
@@ -234,7 +235,7 @@ class ScoringModel(LoadedModel):
         return [self.request_maker.tokens(each) for each in checked_prompts(prompts, 1)]
 
     def _pair(self, prompt: object, continuation: object) -> scores.Prompted:
-        """Tokens of a prompt with its continuation, and how many are the prompt's."""
+        """Tokens of a prompt with its continuation, and the number of prompt tokens."""
         if isinstance(prompt, str) and isinstance(continuation, str):
             bare = prompt.rstrip()
             whole = self.request_maker.tokens(prompt + continuation)
@@ -248,7 +249,7 @@ class ScoringModel(LoadedModel):
 
 
 def _is_list(value: object) -> bool:
-    """Whether it is several texts: a list that is not one of token ids."""
+    """Whether a value is several texts: a list other than one of token ids."""
     if isinstance(value, str | bytes) or not isinstance(value, Sequence):
         return False
     return not all(exact(each) is not None for each in value) or not value

@@ -1,5 +1,5 @@
-"""The HTTP server: OpenAI's, llama-server's and others' dialects, on one engine.
+"""The HTTP server: the dialects of OpenAI, llama-server and others, on one engine.
 
-A dialect reads requests and writes responses; texts are made by :class:`aleator.server.service.Service` alone.
+A dialect reads requests and writes responses; only :class:`aleator.server.service.Service` generates texts.
 Only this package imports starlette and uvicorn (``pip install "aleator[server]"``).
 """

@@ -1,4 +1,4 @@
-"""The application: routes of all dialects, errors in the form of the dialect that was asked, and the guards."""
+"""The application: the routes of all dialects, errors in the form of the route's dialect, and the guards."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from aleator.server.service import Service
 from aleator.server.telemetry import Metrics, Requests
 
 BODIES_AT_ONCE = 32
-"""Bodies of the largest size that may be arriving at the same time, as far as memory goes."""
+"""Most bodies of the largest size that may be arriving at the same time, which bounds their memory."""
 
 EXPOSED = ("x-request-id", "x-aleator-replay", "x-aleator-seed", "retry-after")
-"""Headers that pages of other origins may read, where they may ask at all."""
+"""Response headers that pages of other origins may read, if they may send requests at all."""
 
 
 @dataclass(frozen=True)
 class Guarded:
-    """The outermost application, and the gate, which lets no request in once the server drains."""
+    """The outermost application, and its gate, which refuses requests once the server drains."""
 
     app: ASGIApp
     gate: Gate
@@ -45,7 +45,7 @@ PLAYGROUND = Dialect(playground.render_error, playground.ROUTES)
 
 
 def spoken(service: Service, dialects: Sequence[Dialect]) -> Sequence[Dialect]:
-    """The dialects of a service, and the playground where it has one."""
+    """The dialects of a service, and the playground if it is enabled."""
     return [*dialects, PLAYGROUND] if service.options.playground else dialects
 
 
@@ -62,7 +62,7 @@ def create_app(
     }
 
     async def failed(request: Request, error: Exception) -> Response:
-        """An error as the dialect of the route writes it."""
+        """Answer with an error in the form of the route's dialect."""
         dialect = speaks.get(request.scope.get("endpoint"), OPENAI)
         told = _of_http(request, error) if isinstance(error, HTTPException) else api_error(error)
         return error_response(told, dialect)
@@ -81,7 +81,7 @@ def create_app(
 def create_guarded(
     service: Service, metrics: Metrics | None = None, dialects: Sequence[Dialect] = DIALECTS
 ) -> Guarded:
-    """The application with everything that a request from a network must pass."""
+    """The application with all guards for requests from a network."""
     shown = metrics or Metrics(__version__, service.fingerprint)
     app = create_app(service, dialects, shown)
     routes = [(route, each) for each in spoken(service, dialects) for route in each.ROUTES]
@@ -115,12 +115,12 @@ def create_guarded(
 
 
 def error_response(error: ApiError, dialect: Dialect) -> Response:
-    """An error as a response."""
+    """A response for an error."""
     return JSONResponse(dialect.render_error(error), error.status, headers=error.headers)
 
 
 def _of_http(request: Request, error: HTTPException) -> ApiError:
-    """An error of routing: no such path, or not with this method."""
+    """The error of a failed routing: unknown path, or unsupported method."""
     message = {
         404: f"there is no {request.url.path!r:.200}: docs/server.md lists the endpoints",
         405: f"{request.method} is not for {request.url.path!r:.200}",

@@ -1,9 +1,8 @@
-"""Who may ask, and who asks: API keys, names that a browser was tricked into, and a server that drains.
+"""Access control: API keys, host names against requests forged by web pages, and a draining server.
 
 Every request passes this before a dialect sees it, as pure ASGI middleware.  The order, outermost first:
-requests while the server drains (:class:`Gate`), names (:class:`Hosts`), keys (:class:`Keys`), bodies
-(bodies.py).  Connections themselves are limited in connections.py, the depth of JSON where it is read
-(fields.py).
+draining (:class:`Gate`), names (:class:`Hosts`), keys (:class:`Keys`), bodies (bodies.py).  Connections
+themselves are limited in connections.py, the depth of JSON where it is parsed (fields.py).
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ from aleator.server.bodies import Answer, header
 from aleator.server.errors import ApiError
 
 ALWAYS = ("/health", "/v1/health")
-"""Paths that answer without a key and while the server drains: they say nothing but whether it is well."""
+"""Paths that answer without a key and while the server drains: they only say whether it is healthy."""
 
 
 class KeyRing:
-    """API keys, compared without their time telling anything."""
+    """API keys, compared in constant time."""
 
     def __init__(self, keys: Iterable[str] = ()) -> None:
         self._digests = [_digest(key.encode(), b"aleator key") for key in dict.fromkeys(keys)]
@@ -45,12 +44,12 @@ class KeyRing:
 
     @classmethod
     def of(cls, keys: Iterable[str] = (), file: str | None = None) -> KeyRing:
-        """Keys that were given, and those of a file with one a line.
+        """The keys in ``keys``, and those in a file with one per line.
 
-        Lines that are empty, or begin with #, are no keys.
+        Empty lines and lines that begin with # are ignored.
 
         Raises:
-            ParameterError: a key that no header can hold, or a file without any.  Never has a key in it.
+            ParameterError: a key that no header can hold, or a file without keys.  Its message contains no key.
         """
         found = [("api_key", f"the {n}. key", key) for n, key in enumerate(keys, 1)]
         if file is not None:
@@ -70,7 +69,7 @@ class KeyRing:
         return cls(key for _, _, key in found)
 
     def tenant(self, key: bytes | None) -> str | None:
-        """Who has a key; None: nobody.  Looks at all of them, whichever is right."""
+        """The owner of a key; None if it is unknown.  Always compares with all keys."""
         if not self._digests:
             return ""
         wanted = _digest(key or b"", b"aleator key")
@@ -86,7 +85,7 @@ def _digest(data: bytes, purpose: bytes) -> bytes:
 
 @dataclass
 class Caller:
-    """Who asks, as a digest of the API key ("" without keys), and the texts that were begun for the request."""
+    """The caller, as a digest of the API key ("" without keys), and the generations started for the request."""
 
     tenant: str = ""
     begun: list[Generation] = field(default_factory=list)
@@ -96,33 +95,33 @@ _caller: ContextVar[Caller | None] = ContextVar("caller", default=None)
 
 
 def set_caller(caller: Caller) -> None:
-    """Say who asks, to everything that this task does from now on."""
+    """Set the caller for everything that this task does from now on."""
     _caller.set(caller)
 
 
 def current_caller() -> Caller:
-    """Who asks; outside of a request nobody in particular."""
+    """The caller of the current request; outside of requests an anonymous one."""
     return _caller.get() or Caller()
 
 
 def own_namespace(salt: str = "") -> str:
-    """The namespace of the prompt cache for what the caller asks now; see :func:`namespace_of`."""
+    """The caller's prompt-cache namespace; see :func:`namespace_of`."""
     return namespace_of(current_caller().tenant, salt)
 
 
 def place_of(own: Mapping[str, Any]) -> str:
-    """The namespace for a request whose body has these fields; one of its own with ``cache_prompt=false``."""
+    """The namespace for a request with these body fields; a new one with ``cache_prompt=false``."""
     return own_namespace(own.get("cache_salt", "")) if own.get("cache_prompt", True) else once()
 
 
 def namespace_of(tenant: str, salt: str = "") -> str:
-    """The namespace of the prompt cache for a request.
+    """The prompt-cache namespace of a tenant and a salt.
 
-    Prompts share what was computed only within one namespace.  So nobody can find out, by the time that a
-    prompt takes, what somebody with another key or another salt has asked.
+    Prompts share computed tokens only within a namespace.  So response times do not reveal what requests with
+    another key or another salt have sent.
 
     Returns:
-        A name that no other tenant and salt have, whatever the salt is; "" without either.
+        A name that no other tenant and salt have; "" without either.
     """
     if not tenant and not salt:
         return ""
@@ -131,13 +130,13 @@ def namespace_of(tenant: str, salt: str = "") -> str:
 
 
 class Keys:
-    """Lets in who has a key, and notes who it is (:mod:`aleator.server.auth`)."""
+    """Lets in requests with a valid key, and notes the caller (:mod:`aleator.server.auth`)."""
 
     def __init__(self, app: ASGIApp, answer: Answer, ring: KeyRing) -> None:
         self._app, self._answer, self._ring = app, answer, ring
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request in, or answer 401."""
+        """Pass a request on, or answer 401."""
         app = self._app
         if scope["type"] == "http":
             tenant = self._ring.tenant(given_key(scope))
@@ -154,12 +153,12 @@ class Keys:
 
 
 def needs_no_key(path: str) -> bool:
-    """Whether a path is for everybody: health, and the files of the playground's page, which asks for a key."""
+    """Whether a path needs no key: health, and the files of the playground's page, which asks for a key."""
     return path in ALWAYS or path == "/" or path.startswith("/playground/")
 
 
 def given_key(scope: Scope) -> bytes | None:
-    """The key that a request brings, if any."""
+    """The key that a request carries, if any."""
     value = header(scope, b"authorization")
     if value is not None:
         scheme, _, key = value.partition(b" ")
@@ -168,9 +167,9 @@ def given_key(scope: Scope) -> bytes | None:
 
 
 class Replays:
-    """Writes into the header ``x-aleator-replay`` what makes the first text of a response again.
+    """Puts the record that reproduces the first text of a response into the header ``x-aleator-replay``.
 
-    The other texts of the response have other ``completion``.
+    The other texts of the response differ from it in ``completion``.
     """
 
     def __init__(self, app: ASGIApp, model: LanguageModel) -> None:
@@ -182,7 +181,7 @@ class Replays:
         async def recorded(message: Message) -> None:
             begun = current_caller().begun
             if message["type"] == "http.response.start" and message["status"] == 200 and begun:
-                with suppress(ParameterError):  # it cannot be made again
+                with suppress(ParameterError):  # it cannot be reproduced
                     record = Record.of(begun[0], self._model, __version__).header()
                     own = (b"x-aleator-replay", record.encode("ascii"))
                     message["headers"] = [*message.get("headers", []), own]
@@ -192,7 +191,7 @@ class Replays:
 
 
 class Gate:
-    """Counts requests under way, and lets no more in once the server drains."""
+    """Counts running requests, and refuses new ones once the server drains."""
 
     def __init__(self, app: ASGIApp, answer: Answer) -> None:
         self._app, self._answer = app, answer
@@ -202,7 +201,7 @@ class Gate:
         self._idle.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request in, or answer 503."""
+        """Pass a request on, or answer 503."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -224,7 +223,7 @@ class Gate:
                 self._idle.set()
 
     async def idle(self, timeout: float) -> bool:
-        """Wait until no request is under way; returns whether none is, after at most ``timeout`` seconds."""
+        """Wait at most ``timeout`` seconds until no request is running; return whether none is."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await self._idle.wait()
@@ -232,10 +231,10 @@ class Gate:
 
 
 class Hosts:
-    """Refuses requests that a page of somebody else's made a browser send.
+    """Refuses requests that a foreign web page made a browser send.
 
-    A page can have its own name point to 127.0.0.1 (DNS rebinding): then the header Host has that name.  It can
-    also send simple requests to any address without asking first: then the header Origin has the page's.
+    A page can let its own name point to 127.0.0.1 (DNS rebinding); then the header Host has that name.  It can
+    also send simple requests to any address without a preflight; then the header Origin has the page's origin.
     """
 
     def __init__(
@@ -246,7 +245,7 @@ class Hosts:
         self._origins = frozenset(origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request in, or answer 400 or 403."""
+        """Pass a request on, or answer 400 or 403."""
         error = self._refusal(scope) if scope["type"] == "http" else None
         app = self._app if error is None else self._answer(scope, error)
         await app(scope, receive, send)
@@ -277,16 +276,16 @@ class Hosts:
 
 
 def host_name(host: str) -> str:
-    """A header Host without its port, in lower case; an IPv6 address without its brackets."""
+    """A Host header without its port, in lower case; an IPv6 address without its brackets."""
     if host.startswith("["):
         return host[1:].partition("]")[0].lower()
     return host.partition(":")[0].lower().rstrip(".")
 
 
 def loopback_names(host: str, more: Iterable[str] = ()) -> tuple[str, ...] | None:
-    """The values of Host that are allowed where a server listens on ``host``; None: any.
+    """The values of Host that are allowed for a server that listens on ``host``; None: any.
 
-    Where the user allows ``more`` names, no others are, whatever ``host`` is.
+    If the user allows ``more`` names, only these are allowed, whatever ``host`` is.
     """
     own = ("localhost", "127.0.0.1", "::1", host_name(host))
     if is_loopback(host) or tuple(more):

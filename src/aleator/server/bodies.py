@@ -1,4 +1,4 @@
-"""Bodies of requests as they come over the network: within limits of size and time, and JSON."""
+"""Request bodies from the network: limited in size and time, and parsed as JSON."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 QUICK = 1 << 16
-"""Bytes of JSON that are read where they are; longer ones are read in another thread."""
+"""Bytes of JSON that are parsed in the event loop; longer ones are parsed in another thread."""
 FORM = "application/x-www-form-urlencoded"
-"""What ``curl -d`` says of any body where nobody tells it otherwise."""
+"""The content type that ``curl -d`` sends by default, whatever the body."""
 UTF8 = ("utf-8", "utf8", "us-ascii")
 
 DRAIN_SECONDS = 1.0
-"""How long the rest of a body that is too large is read and thrown away, so that its sender sees the answer."""
+"""Seconds for which the rest of an oversized body is discarded, so that its sender reads the answer."""
 
 RETRY_BODIES = 1
-"""Seconds after which a request is worth another try when the bodies of others take all room."""
+"""Seconds after which to retry a request that found no room because of other bodies."""
 
 Answer = Callable[[Scope, ApiError], ASGIApp]
-"""Makes the response to a refused request, in the shape of the dialect that its path belongs to."""
+"""Makes the response to a refused request, in the form of its path's dialect."""
 
 
 def header(scope: Scope, name: bytes) -> bytes | None:
-    """The first header of a name (lower case), without white space around it."""
+    """The first header with a name (lower case), without surrounding white space."""
     for each, value in scope["headers"]:
         if each == name:
             return bytes(value).strip()
@@ -44,7 +44,7 @@ def header(scope: Scope, name: bytes) -> bytes | None:
 
 
 class Bodies:
-    """Reads a request's body whole before anything else happens, within limits of size and time."""
+    """Reads a request's whole body before anything else happens, within limits of size and time."""
 
     def __init__(
         self, app: ASGIApp, answer: Answer, *, most_bytes: int, timeout: float, most_held: int
@@ -54,7 +54,7 @@ class Bodies:
         self._most_held, self._held = max(most_held, most_bytes), 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Read the body, and let the request in, or answer 400, 408, 413 or 503."""
+        """Read the body and pass the request on, or answer 400, 408, 413 or 503."""
         if scope["type"] != "http" or not has_body(scope):
             await self._app(scope, receive, send)
             return
@@ -118,7 +118,7 @@ class Bodies:
         )
 
     async def _discard(self, receive: Receive) -> None:
-        """Read what still comes, for a moment: a sender who is cut off does not read the answer."""
+        """Read further data for a moment: a sender that is cut off does not read the answer."""
         with suppress(TimeoutError):
             async with asyncio.timeout(min(DRAIN_SECONDS, self._timeout)):
                 while (await receive()).get("more_body", False):
@@ -126,14 +126,14 @@ class Bodies:
 
 
 def has_body(scope: Scope) -> bool:
-    """Whether a request comes with a body."""
+    """Whether a request has a body."""
     if header(scope, b"transfer-encoding") is not None:
         return True
     return (header(scope, b"content-length") or b"0") != b"0"
 
 
 def _once(body: bytes, receive: Receive) -> Receive:
-    """Receives a body, and then what follows."""
+    """Return a channel that receives the body, then what follows it."""
     left = [body]
 
     async def received() -> Message:
@@ -145,10 +145,10 @@ def _once(body: bytes, receive: Receive) -> Receive:
 
 
 def check_content_type(headers: Headers) -> None:
-    """See that a body is said to be JSON in UTF-8.
+    """Check that a body is declared as JSON in UTF-8.
 
-    A browser sends texts and forms for any page without asking the server first, and with the header Origin: so
-    a body that is said to be a form, or nothing, is taken for JSON only where there is no such header.
+    A browser sends texts and forms for any page without a preflight, and with the header Origin.  So a body
+    that is declared as a form, or not declared, is accepted as JSON only without that header.
     """
     said = headers.get("content-type", "")
     kind, *parameters = (part.strip().lower() for part in said.split(";"))
@@ -167,9 +167,9 @@ def check_content_type(headers: Headers) -> None:
 
 
 async def body_of(request: Request) -> Any:
-    """The JSON of a request's body."""
+    """The parsed JSON of a request's body."""
     check_content_type(request.headers)
-    # Not request.body(), which keeps it for as long as the request lives.
+    # Not request.body(), which keeps the body as long as the request lives.
     data = b"".join([piece async for piece in request.stream()])
     if len(data) <= QUICK:
         return parsed(data)
@@ -177,7 +177,7 @@ async def body_of(request: Request) -> Any:
 
 
 def not_taken(what: str) -> ApiError:
-    """The error for a body of another kind than JSON in UTF-8."""
+    """The error for a body that is not JSON in UTF-8."""
     return ApiError(
         415,
         f"{what} is not taken: send JSON in UTF-8, not compressed, with content-type: application/json",
@@ -187,7 +187,7 @@ def not_taken(what: str) -> ApiError:
 
 
 def parsed(data: bytes) -> Any:
-    """The JSON of a body."""
+    """Parse a body as JSON."""
     encoding = json.detect_encoding(data)
     if not encoding.startswith("utf-8"):
         raise not_taken(f"a body in {encoding.upper()}")
@@ -218,5 +218,5 @@ def parsed(data: bytes) -> Any:
 
 
 async def in_thread(work: Callable[P, R], *args: P.args, **named: P.kwargs) -> R:
-    """Do something that takes longer than the event loop can wait, in another thread."""
+    """Run work in another thread that would block the event loop for too long."""
     return await anyio.to_thread.run_sync(lambda: work(*args, **named))

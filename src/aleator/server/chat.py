@@ -1,7 +1,7 @@
-"""Chats as all dialects see them: what is asked for, and the events that come of it.
+"""Chats as all dialects see them: the request, and the events of its answers.
 
 A dialect turns its request into a :class:`ChatRequest`, gives it to :meth:`Service.chat`, and writes the events
-of the :class:`ChatAnswer` in its own form.  None makes a text by itself.
+of the :class:`ChatAnswer` in its own form.  No dialect generates text by itself.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from aleator.server.streaming import Line, merged
 
 @dataclass(frozen=True, kw_only=True)
 class ChatRequest(ChatPrompt):
-    """What is asked of a chat, in OpenAI's terms."""
+    """A chat request, in OpenAI's terms."""
 
-    # Whether the answer may call several tools; otherwise it ends with the first call
+    # Whether the answer may contain several tool calls; otherwise it ends with the first
     parallel_tool_calls: bool = True
-    # Options of ``generate`` and sampling parameters by our names; ``json_schema`` forces the content
+    # Options of ``generate`` and sampling parameters by their names here; ``json_schema`` forces the content
     options: Mapping[str, Any] = field(default_factory=dict)
-    n: int = 1  # Answers; each draws with a random stream of its own
-    # Options of a search, which finds the answers; None: they are drawn
+    n: int = 1  # Number of answers, each with a random stream of its own
+    # Options of the beam search that finds the answers; None: they are drawn
     beams: Mapping[str, Any] | None = None
-    deadline: float | None = None  # Seconds from now on after which the answer ends; None: no limit
-    namespace: str = ""  # Of the prompt cache; "": the caller's own
+    deadline: float | None = None  # Seconds from now after which the answer ends; None: no limit
+    namespace: str = ""  # Prompt-cache namespace; "": the caller's own
 
 
 @dataclass(frozen=True)
 class Usage:
-    """Tokens of a request."""
+    """Token counts of a request."""
 
-    prompt: int  # Of the prompt, those in the cache included
-    completion: int  # Drawn, of all answers together
-    cached: int = 0  # Of the prompt's those that were not computed, since they were cached
-    reasoning: int = 0  # Of those drawn the ones of reasoning
+    prompt: int  # Of the prompt, cached ones included
+    completion: int  # Drawn tokens of all answers together
+    cached: int = 0  # Prompt tokens that were not computed because they were cached
+    reasoning: int = 0  # Drawn tokens of reasoning
     draft_n: int = 0  # Tokens that speculation guessed
     draft_n_accepted: int = 0  # Guesses that were drawn
 
@@ -54,17 +54,17 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class ChatEvent:
-    """A piece of one of the answers under way: a :class:`~aleator.chat.message.Delta`, or its "end"."""
+    """A piece of one of the answers: a :class:`~aleator.chat.message.Delta`, or its "end"."""
 
     kind: Literal["content", "reasoning", "call", "arguments", "call_end", "end"]
-    choice: int = 0  # Which of the answers, from 0
+    choice: int = 0  # Index of the answer
     text: str = ""
     index: int = 0
     id: str = ""
-    # Of the tokens since the event before, where they were asked for
+    # Of the tokens since the event before, if requested
     logprobs: Sequence[Logprobs] = ()
-    tokens: Sequence[int] = ()  # These
-    stop: ChatStop | None = None  # Of "end": why it ended
+    tokens: Sequence[int] = ()  # The tokens since the event before
+    stop: ChatStop | None = None  # For "end": why it ended
 
 
 class ChatChoice:
@@ -74,37 +74,37 @@ class ChatChoice:
         self, index: int, generation: Generation, reply: Reply, one_call: bool = False
     ) -> None:
         self.index, self.generation = index, generation
-        self.completion_tokens = self.reasoning_tokens = 0  # drawn, so far as they were read
+        self.completion_tokens = self.reasoning_tokens = 0  # drawn, as far as they were read
         self.stop: ChatStop | None = None  # why it ended
         self._reply, self._one_call = reply, one_call
         self._made = writing_of(generation).completion
-        self._told = 0  # tokens that were given, with their log-probabilities
-        self._counted = 0  # tokens that are known to be reasoning, or not
+        self._told = 0  # tokens that events have reported
+        self._counted = 0  # tokens already classified as reasoning or not
 
     @property
     def message(self) -> Message:
-        """The answer so far as it was read."""
+        """The answer as far as it was read."""
         return self._reply.message
 
     @property
     def tokens(self) -> list[int]:
-        """The tokens so far as they were read."""
+        """The tokens as far as they were read."""
         return self._made.tokens[: self.completion_tokens]
 
     @property
     def logprobs(self) -> list[Logprobs] | None:
-        """Of the tokens so far; None when not asked for."""
+        """Log-probabilities of the tokens so far; None if not requested."""
         if self.generation.request.options.logprobs is None:
             return None
         return self._made.logprobs[: self.completion_tokens]
 
     @property
     def stop_string(self) -> str | None:
-        """The stop string that ended it; it must have ended."""
+        """The stop string that ended it, once it has ended."""
         return self.generation.stop_string if self.stop == "stop" else None
 
     async def events(self, line: Line[ChatEvent] | None = None) -> AsyncIterator[list[ChatEvent]]:
-        """Its events as they are made, those together that are there together; ``line`` sends some itself."""
+        """Yield its events as they are made, in batches of those available; ``line`` sends some itself."""
         while self.stop is None:
             if line is not None and not self._one_call:
                 await line.follow(writing_of(self.generation), self._read_all)
@@ -125,7 +125,7 @@ class ChatChoice:
 
     def _read(self, piece: Piece) -> list[ChatEvent]:
         deltas = self._reply.push(piece.text)
-        if deltas:  # tokens of which nothing was read yet belong to what is read next
+        if deltas:  # tokens without deltas belong to the next event
             if deltas[0].kind == "reasoning":
                 self.reasoning_tokens += piece.end - self._counted
             self._counted = piece.end
@@ -133,7 +133,7 @@ class ChatChoice:
         return self._told_with(self._kept(deltas))
 
     def _kept(self, deltas: Sequence[Delta]) -> Sequence[Delta]:
-        """The deltas up to the end of the first call, where one is all that is wanted."""
+        """The deltas up to the end of the first call, if only one call is wanted."""
         ends = [i for i, delta in enumerate(deltas) if delta.kind == "call_end"]
         return deltas[: ends[0] + 1] if self._one_call and ends else deltas
 
@@ -160,7 +160,7 @@ class ChatChoice:
         return ChatEvent("end", self.index, logprobs=logprobs, tokens=tokens, stop=stop)
 
     def _cut_off(self) -> ChatEvent:
-        """End the answer with the call that it has: what was drawn after it does not count."""
+        """End the answer with its call; tokens drawn after it do not count."""
         self.generation.cancel()
         return self._end_event("tool_calls")
 
@@ -176,7 +176,7 @@ class ChatChoice:
 
 
 class ChatAnswer:
-    """The answers to a chat, under way."""
+    """The answers to a chat."""
 
     def __init__(
         self, made: Sequence[Generation], choice: Callable[[int, Generation], ChatChoice]
@@ -189,7 +189,7 @@ class ChatAnswer:
 
     @property
     def generations(self) -> list[Generation]:
-        """What makes the texts of the answers."""
+        """The generations of the answers."""
         return [choice.generation for choice in self.choices]
 
     @property
@@ -199,7 +199,7 @@ class ChatAnswer:
 
     @property
     def usage(self) -> Usage:
-        """Tokens so far as the answers were read."""
+        """Token counts, as far as the answers were read."""
         stats = [each.stats for each in self.generations]
         return Usage(
             prompt=len(self.choices[0].generation.request.tokens),
@@ -216,12 +216,12 @@ class ChatAnswer:
             each.cancel()
 
     def events(self, line: Line[ChatEvent] | None = None) -> AsyncIterator[list[ChatEvent]]:
-        """Events of all answers as they are made, each list of one; of an only one ``line`` sends some."""
+        """Yield events of all answers in batches of one answer; ``line`` sends some of a single answer."""
         only = line if len(self.choices) == 1 else None
         return merged([choice.events(only) for choice in self.choices])
 
     async def collected(self) -> list[ChatEvent]:
-        """Wait for the end of all answers; all their events, those of the first answer first."""
+        """Wait until all answers have ended; return all their events, grouped by answer."""
         made: list[ChatEvent] = []
         for choice in self.choices:
             if not choice._one_call:

@@ -1,8 +1,8 @@
-"""Connections: how many there may be, and how long they may keep the server waiting.
+"""Limits on connections: how many there may be, and how long they may keep the server waiting.
 
-uvicorn bounds neither the time until a request's head is complete, nor the time in which a client reads what it
-is sent, nor (with httptools) the length of a head.  What stands here stands between the transport and either of
-uvicorn's protocols, and adds that.
+uvicorn limits neither the time until a request's head is complete, nor the time in which a client reads a
+response, nor (with httptools) the length of a head.  This module sits between the transport and either of
+uvicorn's protocols, and adds these limits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from aleator.server.streaming import WIRE, Wire
 
 try:
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-except ModuleNotFoundError:  # the faster one is optional
+except ModuleNotFoundError:  # httptools, which is faster, is optional
     HttpToolsProtocol = None  # type: ignore[assignment,misc]
 
 TOO_MANY = b"there are too many connections: try again\r\n"
@@ -29,21 +29,20 @@ BUSY = (
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\nretry-after: 1\r\n"
     b"connection: close\r\ncontent-length: %d\r\n\r\n%s" % (len(TOO_MANY), TOO_MANY)
 )
-"""What a connection too many is told."""
+"""The response to a connection above the limit."""
 
 LONG_HEAD = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """What connections may do."""
+    """Limits on connections."""
 
     most: int = 4096  # Connections at the same time
-    # Until the head of a request is complete, from its first byte on, or of a new connection from its beginning
-    # on
+    # Until the head of a request is complete, from its first byte, or from the start of a new connection
     head_seconds: float = 10.0
-    head_bytes: int = 2**16  # Of a head
-    # For which a client may leave what it is sent unread, once buffers are full
+    head_bytes: int = 2**16  # Largest head
+    # For which a client may leave a response unread, once buffers are full
     stall_seconds: float = 30.0
 
 
@@ -76,7 +75,7 @@ class Connections:
         return Connection
 
     def sweep(self) -> int:
-        """End the connections that have kept the server waiting for too long; returns how many."""
+        """End the connections that have kept the server waiting for too long; return how many."""
         now = self.clock()
         late = [connection for connection in self.live if connection.overdue(now)]
         for connection in late:
@@ -85,7 +84,7 @@ class Connections:
 
 
 class Guarded(asyncio.Protocol):
-    """One connection: a protocol of uvicorn's, and a watch on it."""
+    """One connection: one of uvicorn's protocols, with a watch on it."""
 
     def __init__(
         self, connections: Connections, inner: H11Protocol | HttpToolsProtocol, wire: Wire
@@ -98,7 +97,7 @@ class Guarded(asyncio.Protocol):
         self._closing_since: float | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take a connection, or turn it away."""
+        """Accept a connection, or turn it away."""
         if not isinstance(transport, asyncio.Transport):
             raise TypeError(f"a connection has a transport, not {transport!r}")
         connections = self._connections
@@ -113,14 +112,14 @@ class Guarded(asyncio.Protocol):
         self._inner.connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It has gone."""
+        """Forget the connection."""
         self._wire.lost()
         self._connections.live.discard(self)
         if self._transport is not None:
             self._inner.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Something came; see whether the head of a request is complete."""
+        """Pass data on; note whether the head of a request is complete."""
         transport, inner = self._transport, self._inner
         if transport is None or transport.is_closing():
             return
@@ -138,17 +137,17 @@ class Guarded(asyncio.Protocol):
             transport.close()
 
     def eof_received(self) -> None:
-        """The client sends no more."""
+        """Pass on that the client sends no more."""
         if self._transport is not None:
             self._inner.eof_received()
 
     def pause_writing(self) -> None:
-        """Buffers are full."""
+        """Note that buffers are full."""
         self._stalled_since = self._connections.clock()
         self._inner.pause_writing()
 
     def resume_writing(self) -> None:
-        """The client has read."""
+        """Note that the client has read."""
         self._stalled_since = None
         self._inner.resume_writing()
 
@@ -158,7 +157,7 @@ class Guarded(asyncio.Protocol):
         if transport is None:
             return False
         if transport.is_closing() and self._closing_since is None:
-            self._closing_since = now  # what is still in its buffer may stay unread, too
+            self._closing_since = now  # its buffer may stay unread too
         waits = (
             (self._head_since, limits.head_seconds),
             (self._stalled_since, limits.stall_seconds),
@@ -167,6 +166,6 @@ class Guarded(asyncio.Protocol):
         return any(since is not None and now - since > longest for since, longest in waits)
 
     def abort(self) -> None:
-        """End it at once; whoever answers it is told that the client has gone."""
+        """End it at once; the request's handler learns that the client has gone."""
         if self._transport is not None:
             self._transport.abort()

@@ -1,4 +1,4 @@
-"""Errors of requests: what HTTP says of them, whichever dialect writes them."""
+"""Errors of requests with their HTTP status, whichever dialect writes them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from aleator.core import errors
 log = logging.getLogger(__name__)
 
 LONGEST_PARAM = 200
-"""Letters of a field's name that an error tells: what is unknown may be megabytes long."""
+"""Most letters of a field's name in an error: an unknown name may be megabytes long."""
 RETRY_AFTER = 1
-"""Seconds that a client waits before it asks a full queue again."""
+"""Seconds that a client should wait before it retries after a full queue."""
 
 
 class ApiError(errors.AleatorError):
-    """A request that is answered with an error; each dialect writes it in its own form."""
+    """A request's error response; each dialect writes it in its own form."""
 
     def __init__(
         self,
-        status: int,  # of HTTP, 400 to 599
+        status: int,  # HTTP status, 400 to 599
         message: str,  # what is wrong, and what to do about it
         param: str | None = None,  # the field that is wrong, as the client spelled it
         code: str | None = None,  # a word for programs, such as "model_not_found"
@@ -34,7 +34,7 @@ class ApiError(errors.AleatorError):
 
 @contextmanager
 def readable() -> Iterator[None]:
-    """Let values that no check knows be errors of the request: nothing else can be their cause here."""
+    """Treat errors raised by unchecked values as errors of the request: here they can have no other cause."""
     try:
         yield
     except errors.AleatorError:
@@ -45,16 +45,17 @@ def readable() -> Iterator[None]:
 
 
 def not_built(what: str, instead: str = "") -> ApiError:
-    """What this server has no endpoint or field for, as a sentence; 501, as llama-server answers."""
+    """The 501 error of llama-server for an endpoint or field this server lacks; ``what`` is a sentence."""
     return ApiError(501, f"{what}{': ' if instead else ''}{instead}", code="not_supported")
 
 
 def api_error(error: BaseException, spelled: Mapping[str, str] | None = None) -> ApiError:
-    """What a client is told of an error.
+    """The error that a client gets for an exception.
 
     Returns:
-        An error whose message says nothing of this machine but what the error itself names; what nobody
-        foresaw is logged, and called an internal error.  Its cause is what was raised.
+        An error whose message reveals no more about this machine than the exception's own.  Unexpected
+    exceptions
+        are logged and reported as internal errors.  Its cause is the exception.
     """
     if isinstance(error, ApiError):
         return error
@@ -82,7 +83,7 @@ def _told(error: BaseException, spelled: Mapping[str, str]) -> ApiError:
     if isinstance(error, errors.TokenizerError):
         return ApiError(400, message, "prompt")
     if isinstance(error, errors.ConstraintError | errors.LogitsError):
-        # What a request allows leaves no token to draw, or its grammar has become too large on the way.
+        # The request's limits leave no token to draw, or its grammar has grown too large meanwhile.
         return ApiError(400, message, code="no_token_left")
     log.error("a request failed", exc_info=error)
     if isinstance(error, errors.AleatorError):

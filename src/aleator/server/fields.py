@@ -1,7 +1,7 @@
-"""Bodies of requests, read strictly: every field is honoured or refused by name.
+"""Bodies of requests, checked strictly: every field is honoured or refused by name.
 
-What an endpoint takes is a table, :class:`Fields`: its own fields, and the options of a generation from their
-declarations.  A name that is in neither is an error with the nearest name that is; so is a value out of range.
+An endpoint's fields are a table, :class:`Fields`: its own fields, and the options of a generation from their
+declarations.  An unknown name is an error that suggests the nearest known one; so is a value out of range.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 DEEPEST = 128
-"""Levels that a body may be nested."""
+"""Most levels of nesting in a body."""
 MOST_FIELDS = 512
-"""Fields of a body: more than there are."""
+"""Most fields of a body, more than exist."""
 MOST_TOP = 1000
-"""Most probable tokens of a chat that may be listed at each place."""
+"""Most top log-probabilities at each place of a chat."""
 MOST_PROMPTS = 2048
-"""Prompts or texts of one request, as OpenAI allows."""
+"""Most prompts or texts of one request, as at OpenAI."""
 MOST_COMPLETIONS = 128
-"""Completions of one prompt, as OpenAI allows."""
+"""Most completions of one prompt, as at OpenAI."""
 LONGEST_NAME = 64
-"""Letters of a name for which near ones are looked for."""
+"""Longest name, in letters, for which near ones are searched."""
 _ID = re.compile(r"-?[0-9]{1,40}")
 
 Check = Callable[[str, Any], Any]
-"""``(name, value)`` to the value that is kept; ParameterError for one that is wrong."""
+"""``(name, value)`` to the checked value; ParameterError for a wrong one."""
 
 OPTIONS: Mapping[str, Parameter] = {
     name: each
     for name, each in {**GENERATION, **SAMPLING}.items()
     if not isinstance(each, Option) or each.portable
 }
-"""Options of a generation that a request may set: all that say something of the text."""
+"""Options of a generation that a request may set: all that affect the text."""
 
 SPELLINGS: Mapping[str, str] = {
     "max_completion_tokens": "max_tokens",  # OpenAI
@@ -66,35 +66,35 @@ SPELLINGS: Mapping[str, str] = {
     "reasoning_budget_tokens": "reasoning_budget",
     "reasoning_budget_grace_tokens": "reasoning_budget_grace",  # llama.cpp's pull request 27578
 }
-"""Spellings of other servers, beside the aliases in the declarations."""
+"""Spellings of other servers, besides the aliases in the declarations."""
 
 
 @dataclass(frozen=True)
 class Field:
     """A field of an endpoint."""
 
-    name: str  # In the body
-    check: Check  # Looks at a value; null is not given, and never comes here
-    default: Any = None  # Where it is not given
+    name: str  # Name in the body
+    check: Check  # Checks a value; never called with null, which counts as absent
+    default: Any = None  # Value if absent
     required: bool = False  # Whether it must be given
     aliases: tuple[str, ...] = ()  # Other spellings
-    option: bool = False  # It is an option of a generation, written as ``check`` reads it
+    option: bool = False  # Whether it is an option of a generation, in a form that ``check`` reads
 
 
 @dataclass
 class Body:
-    """What a body says."""
+    """The contents of a body."""
 
-    # The endpoint's own fields by name but for options, those that were not given with their defaults
+    # The endpoint's own fields by name except options; absent ones with their defaults
     own: dict[str, Any]
-    # Options of the generation by our names, as they were given: what makes the request checks them
+    # Options of the generation by their names here, unchecked: they are checked where the request is made
     options: dict[str, Any] = field(default_factory=dict)
-    # How the client spelled what it gave, by our names
+    # The client's spelling of what it gave, by our names
     spelled: dict[str, str] = field(default_factory=dict)
-    lenient: bool = False  # What is not known within its objects is logged, too, and not refused
+    lenient: bool = False  # Whether unknown fields within its objects are logged instead of refused
 
     def force(self, name: str, made: Mapping[str, Any]) -> None:
-        """Add options that a field of the endpoint's own asks for."""
+        """Add options that one of the endpoint's own fields implies."""
         for each in made:
             if each in self.options:
                 raise ParameterError(
@@ -111,7 +111,7 @@ class Body:
 
     @contextmanager
     def spelling(self, **more: str) -> Iterator[None]:
-        """Let errors name fields as the client spelled them; ``more`` has that by our names, too."""
+        """Let errors name fields as the client spelled them; ``more`` adds spellings by our names."""
         try:
             yield
         except ParameterError as error:
@@ -119,18 +119,18 @@ class Body:
 
 
 class Fields:
-    """The fields that an endpoint takes."""
+    """The fields of an endpoint."""
 
     def __init__(
         self,
-        *own: Field,  # The endpoint's own; one with the name of an option stands in its place
-        options: Mapping[str, Parameter] = OPTIONS,  # Of the generation, by name
-        without: Iterable[str] = (),  # Options that this endpoint does not take
-        accepted: Mapping[str, Accepted] = ACCEPTED,  # Fields with which nothing is done
+        *own: Field,  # The endpoint's own; one with the name of an option replaces the option
+        options: Mapping[str, Parameter] = OPTIONS,  # Options of the generation, by name
+        without: Iterable[str] = (),  # Options that this endpoint lacks
+        accepted: Mapping[str, Accepted] = ACCEPTED,  # Fields that are ignored
         spellings: Mapping[str, str] = SPELLINGS,  # Other names of options
-        # Those whose extra fields it takes: what they take for "off" is taken, and logged
+        # Engines whose extra fields it takes: their values for "off" are accepted and logged
         engines: Iterable[str] = ("llama.cpp", "vLLM"),
-        # Options that are the dialect's own, whose ranges hold
+        # Options that belong to the dialect, with their declared ranges
         strict: Iterable[str] = ("temperature", "top_p"),
     ) -> None:
         self._engines, self._strict = tuple(engines), frozenset(strict)
@@ -150,7 +150,7 @@ class Fields:
         self.accepted = {n: each for n, each in accepted.items() if n not in self._names}
 
     def read(self, body: object, lenient: bool = False) -> Body:
-        """What a body says; ``lenient``: log what is not known or cannot be honoured, and go on without it.
+        """Read a body; ``lenient``: log what is unknown or unsupported, and ignore it.
 
         Raises:
             ApiError: The body is not an object.
@@ -175,7 +175,7 @@ class Fields:
         return made
 
     def _take(self, made: Body, word: str, value: Any) -> str:
-        """Take a field in; returns why it is not known, or not honoured, or ""."""
+        """Take in a field; return why it is unknown or unsupported, or ""."""
         name = self._names.get(word)
         if name is None:
             return self._why_not(word, value)
@@ -194,7 +194,7 @@ class Fields:
         return ""
 
     def _as_given(self, name: str, word: str, value: Any) -> Any:
-        """A value of an option as Python takes it, where JSON writes it in another way."""
+        """Convert an option's value from its JSON form to Python's."""
         if name == "logit_bias" and isinstance(value, Mapping):
             return {token_id(key): bias for key, bias in value.items()}
         if name == "preset":
@@ -218,12 +218,12 @@ class Fields:
 
 
 def constrained(options: Mapping[str, Any]) -> bool:
-    """Whether options have a grammar, a schema or a regular expression."""
+    """Whether options contain a grammar, a schema or a regular expression."""
     return any(options.get(name) is not None for name in CONSTRAINTS)
 
 
 def known_ids(name: str, ids: Iterable[int], size: int) -> None:
-    """See that token ids are those of a vocabulary."""
+    """Check that token ids are in a vocabulary."""
     stranger = next((each for each in ids if not 0 <= each < size), None)
     if stranger is not None:
         raise ParameterError(
@@ -232,7 +232,7 @@ def known_ids(name: str, ids: Iterable[int], size: int) -> None:
 
 
 def only_one(own: Mapping[str, Any], *names: str) -> str:
-    """The one of some fields that is given; ParameterError where none is, or several."""
+    """The one of some fields that is given; ParameterError if none is, or several."""
     given = [name for name in names if own[name] is not None]
     if len(given) != 1:
         what = " and ".join(given) or "nothing"
@@ -242,12 +242,12 @@ def only_one(own: Mapping[str, Any], *names: str) -> str:
 
 
 def token_id(key: str) -> int | str:
-    """A token as a name in an object: names are texts, and numbers among them ids."""
+    """A token as a key of an object: a number is an id, other keys are texts."""
     return int(key) if _ID.fullmatch(key) else key
 
 
 def check_depth(body: Mapping[str, Any]) -> None:
-    """See that fields are not nested too deeply to be read, and that texts have a form in UTF-8."""
+    """Check that fields are not nested too deeply, and that texts can be encoded as UTF-8."""
     for name, value in body.items():
         level = [value, name]
         for _ in range(DEEPEST):
@@ -279,12 +279,12 @@ def _check_unicode(name: str, value: str) -> None:
 
 
 def wrong(where: str, value: object, remedy: str) -> ParameterError:
-    """The error of a field, by its path such as ``input[2].role``, with what to give instead."""
+    """The error of a field, with its path such as ``input[2].role`` and what to give instead."""
     return ParameterError(where, f"{where}={shown(value)}: {remedy}")
 
 
 def is_whole(value: object) -> bool:
-    """Whether JSON has a whole number here, such as a token id; true and false are none."""
+    """Whether a value is an integer, such as a token id; true and false are not."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -292,7 +292,7 @@ def is_whole(value: object) -> bool:
 
 
 def of_type(kind: type[T] | UnionType, remedy: str) -> Callable[[str, Any], T]:
-    """A value of a type, or of one of several."""
+    """Make a check for a type, or one of several."""
 
     def check(name: str, value: Any) -> T:
         if not isinstance(value, kind):
@@ -309,7 +309,7 @@ listing: Callable[[str, Any], list[Any]] = of_type(list, "give a list")
 
 
 def whole(low: int, high: int) -> Check:
-    """An integer from ``low`` to ``high``."""
+    """Make a check for an integer from ``low`` to ``high``."""
 
     def check(name: str, value: Any) -> int:
         number = None if isinstance(value, float) else exact(value)
@@ -321,7 +321,7 @@ def whole(low: int, high: int) -> Check:
 
 
 def number(low: float, high: float) -> Check:
-    """A number from ``low`` to ``high``."""
+    """Make a check for a number from ``low`` to ``high``."""
 
     def check(name: str, value: Any) -> float:
         known = isinstance(value, int | float) and not isinstance(value, bool)
@@ -333,7 +333,7 @@ def number(low: float, high: float) -> Check:
 
 
 def one_of(*choices: str) -> Check:
-    """One of some words."""
+    """Make a check for one of some words."""
 
     def check(name: str, value: Any) -> str:
         if not isinstance(value, str) or value not in choices:
@@ -344,7 +344,7 @@ def one_of(*choices: str) -> Check:
 
 
 def anything(name: str, value: Any) -> Any:
-    """Any value: what uses it checks it."""
+    """Accept any value, which is checked where it is used."""
     return value
 
 

@@ -1,8 +1,8 @@
-"""What bounds the time and the memory of grammars.
+"""Bounds the time and the memory of grammars.
 
-What compiles a grammar is native code that no signal ends.  So a new one is first compiled in a process of
-its own (grammar_trial.py), up to its first mask, which is killed when the time is over; only what passes is
-compiled here.  Compiled grammars are kept for the next request, as long as their memory is within bounds.
+Grammars are compiled by native code that no signal interrupts.  So a new one is first compiled in a process of
+its own (grammar_trial.py), up to its first mask; the process is killed when the time is over.  Only grammars
+that pass are compiled here.  They are kept for later requests while their memory is within bounds.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from aleator.core.errors import AleatorError, EngineClosed, GrammarError, Parame
 from aleator.samplers.constrained import ConstraintSampler
 
 MOST_BYTES = 2**27
-"""Of memory that one grammar may take, as far as its trial shows."""
+"""Most bytes of memory that one grammar may take, as measured in its trial."""
 NOTICED_BYTES = 2**25
-"""After a trial that took more the process begins anew: where only memory in use is told, what is used again
-would not be seen."""
+"""After a trial that took more, the process is restarted: where only memory in use can be measured, memory
+that is used again would be missed."""
 START_SECONDS = 120.0
-"""That the process for trials has to begin: it reads the vocabulary."""
+"""Seconds that the trial process has to start, which includes reading the vocabulary."""
 KEPT = 64
-"""Compiled grammars that are kept, those used last."""
+"""Most compiled grammars that are kept, the last used ones."""
 KEPT_BYTES = 2**27
-"""Of memory that those which are kept take together, as far as the process shows."""
+"""Most bytes of memory that kept grammars take together, as measured in the process."""
 RETURNED_BYTES = 2**24
-"""When more is freed, the C library is told to return what it holds to the system: it would keep most of it."""
+"""When more bytes are freed, the C library is asked to return them to the system; it would keep most."""
 
 
 class Trials:
-    """A process that compiles grammars, to see whether it can be done in time."""
+    """A process that compiles grammars, to check that this can be done in time."""
 
     def __init__(self, model: str, seconds: float) -> None:
         self._model, self.seconds = model, seconds
         self._process: subprocess.Popen[bytes] | None = None
-        self._greeted = self._cut = False  # it has said that it is ready; it is to end
+        self._greeted = self._cut = False  # it is ready; it is to end
 
     def begin(self) -> None:
-        """Start the process without waiting for it, so that the first grammar finds it ready."""
+        """Start the process without waiting for it, so that it is ready for the first grammar."""
         if self._process is None:
             self._greeted = False
             self._process = subprocess.Popen(
@@ -56,7 +56,7 @@ class Trials:
             )
 
     def run(self, name: str, value: Mapping[str, object]) -> int:
-        """Compile a grammar; returns how many bytes of memory it took."""
+        """Compile a grammar; return how many bytes of memory it took."""
         process = self._started()
         try:
             answer = self._ask(process, json.dumps(value).encode() + b"\n", self.seconds)
@@ -82,30 +82,30 @@ class Trials:
         return int(told["bytes"])
 
     def cut(self) -> None:
-        """End the process, also while it tries a grammar; from any thread."""
+        """End the process, even during a trial; may be called in any thread."""
         self._cut, process = True, self._process
         if process is not None:
             process.kill()
 
     def close(self) -> None:
-        """End the process; the next trial begins another one."""
+        """End the process; the next trial starts a new one."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
             process.wait()
             for pipe in (process.stdin, process.stdout):
                 if pipe is not None:
-                    with suppress(BrokenPipeError):  # of a question that it did not read
+                    with suppress(BrokenPipeError):  # from a question that the process did not read
                         pipe.close()
 
     def _ended(self, name: str, message: str) -> AleatorError:
-        """End a process that did not answer; returns why it did not."""
+        """End a process that did not answer; return the reason as an error."""
         self.close()
         return EngineClosed("the server ends") if self._cut else ParameterError(name, message)
 
     def _started(self) -> subprocess.Popen[bytes]:
         self.begin()
-        if self._cut:  # not before: a process that begins now, nobody else ends
+        if self._cut:  # not earlier, as nothing else would end a process that is starting
             raise self._ended("", "")
         process = self._process
         if process is None:
@@ -121,7 +121,7 @@ class Trials:
 
     @staticmethod
     def _ask(process: subprocess.Popen[bytes], question: bytes, seconds: float) -> bytes | None:
-        """Send a line, and get one back; None: none came in time."""
+        """Send a line, and receive one; None if none came in time."""
         if process.stdin is None or process.stdout is None:
             raise RuntimeError("the process has no pipes")
         try:
@@ -134,26 +134,25 @@ class Trials:
 
 
 class KeptGrammars:
-    """Compiled grammars by their text: those used last, within a number and an amount of memory.
+    """Compiled grammars by their text: the last used ones, limited in number and memory.
 
-    A grammar goes on growing after it is compiled: llguidance makes the states of its automaton when a text
-    reaches them, and keeps them for the next text (whole numbers that are multiples of 300,100 begin with
-    45 MiB, and have 130 after 512 digits).  It does not tell how much.  So the bound is on what the whole
-    process allocates beyond what it had when no grammar was kept; what others allocate meanwhile counts until
-    all have been dropped once.
+    A grammar grows after it is compiled: llguidance makes states of its automaton when a text reaches them, and
+    keeps them for the next text.  Multiples of 300,100, for example, begin with 45 MiB and have 130 after 512
+    digits.  It does not report their size.  So the bound applies to what the whole process allocates beyond its
+    allocation without grammars; other allocations count until all grammars have been dropped once.
     """
 
     def __init__(self, allocated: Callable[[], int] | None = None) -> None:
         self._made: OrderedDict[str, ConstraintSampler] = OrderedDict()
         self._allocated = allocated or allocated_bytes
-        self._without = self._allocated()  # any grammar
+        self._without = self._allocated()  # allocation without grammars
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._made)
 
     def find(self, key: str) -> ConstraintSampler | None:
-        """A grammar that is kept, or None; it is the one used last from now on."""
+        """A kept grammar, which becomes the last used one; None if it is not kept."""
         with self._lock:
             known = self._made.get(key)
             if known is not None:
@@ -162,7 +161,7 @@ class KeptGrammars:
             return known
 
     def keep(self, key: str, grammar: ConstraintSampler) -> None:
-        """Keep a grammar that was compiled just now."""
+        """Keep a newly compiled grammar."""
         with self._lock:
             self._made[key] = grammar
             self._evict()
@@ -178,7 +177,7 @@ class KeptGrammars:
 
 
 class _Mallinfo2(ctypes.Structure):
-    """What glibc's ``mallinfo2`` returns (its manual page)."""
+    """The result of glibc's ``mallinfo2`` (its manual page)."""
 
     _fields_ = tuple(
         (name, ctypes.c_size_t)
@@ -205,7 +204,7 @@ _LIBC = _glibc()
 def allocated_bytes() -> int:
     """Bytes that native code of this process has allocated and not freed.
 
-    Where the C library does not tell: the bytes that are in memory; 0 where the system does not tell either.
+    If the C library does not report them: the resident bytes; 0 if the system does not report those either.
     """
     if _LIBC is not None:
         told = _LIBC.mallinfo2()

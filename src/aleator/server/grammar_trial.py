@@ -1,4 +1,4 @@
-"""A process that compiles grammars, one a line, and says how it went; see grammar_limits.py.
+"""A process that compiles grammars, one per line, and reports the results; see grammar_limits.py.
 
 python -m aleator.server.grammar_trial MODEL
 """
@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def _taken(told: dict[str, Any], tokenizer: Tokenizer) -> int:
-    """Compile a grammar, up to its first mask; returns the bytes that it takes."""
+    """Compile a grammar, up to its first mask; return its bytes of memory."""
     before = allocated_bytes()
     constraint = sampler_of(told).bound(tokenizer).constraint.clone()
     if not constraint.waiting:

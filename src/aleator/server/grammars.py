@@ -1,4 +1,4 @@
-"""Grammars of requests: compiled once, and never for longer than the server allows (grammar_limits.py)."""
+"""Grammars of requests: compiled once, within the server's time limit (grammar_limits.py)."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from aleator.text.tokenizer import Tokenizer
 R = TypeVar("R")
 
 AT_ONCE = 2
-"""New grammars that are compiled at the same time, each for another key, each in a process of its own."""
+"""Most new grammars that are compiled at the same time, each for another key, each in its own process."""
 
 
 class FairSemaphore:
-    """Lets a few holders in at a time, in one event loop; each caller holds it once at a time.
+    """A semaphore for one event loop with several holders; each caller holds it at most once at a time.
 
-    The caller that has waited longest since it last held the semaphore is next, however many requests of the
-    same caller wait.
+    The next holder is the caller that has waited longest since it last held the semaphore, however many of its
+    requests wait.
     """
 
     def __init__(self, most: int) -> None:
         self._left, self._closed = most, False
         self._holding: set[str] = set()
-        # In the order in which they are let in.
+        # In the order of admission.
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
     @asynccontextmanager
@@ -52,7 +52,7 @@ class FairSemaphore:
         try:
             await mine
         except asyncio.CancelledError:
-            if mine.done() and not mine.cancelled():  # at the same moment
+            if mine.done() and not mine.cancelled():  # it was admitted at the same moment
                 self._give_back(who)
             raise
         try:
@@ -61,7 +61,7 @@ class FairSemaphore:
             self._give_back(who)
 
     def close(self) -> None:
-        """Let nobody in any more, also none of those that wait; called in the event loop."""
+        """Refuse all callers from now on, including waiting ones; called in the event loop."""
         self._closed = True
         waiting, self._waiting = self._waiting, {}
         for each in (each for queue in waiting.values() for each in queue if not each.done()):
@@ -70,12 +70,12 @@ class FairSemaphore:
     def _give_back(self, who: str) -> None:
         self._holding.discard(who)
         self._left += 1
-        if who in self._waiting:  # goes behind those that have waited longer
+        if who in self._waiting:  # behind callers that have waited longer
             self._waiting[who] = self._waiting.pop(who)
         self._go_on()
 
     def _go_on(self) -> None:
-        """Let in whoever may hold it."""
+        """Admit the callers that may hold it."""
         for who in [each for each in self._waiting if each not in self._holding]:
             if not self._left:
                 return
@@ -99,13 +99,13 @@ class Grammars:
     """The grammars of a server's requests, compiled for its vocabulary."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        # Try those that are new, one each at a time; none: they are compiled as they come.
+        # Try new grammars, each one at a time; empty: they are compiled without a trial.
         self.trials: Sequence[Trials] = ()
         self._tokenizer = tokenizer
         self._made = KeptGrammars()
         self._tried: OrderedDict[str, None] = OrderedDict()
-        self._lock = threading.Lock()  # for what was tried and is compiled; held for a moment
-        # For what takes long, taken before the other: a lock for each grammar, and who uses the processes.
+        self._lock = threading.Lock()  # guards tried and compiled grammars; held briefly
+        # For slow work, taken before the other: a lock for each grammar, and the users of the processes.
         self._compiling: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
         self._busy: set[Trials] = set()
         self._freed = threading.Condition()
@@ -113,23 +113,23 @@ class Grammars:
         self._preparing: threading.Thread | None = None
 
     def begin(self) -> None:
-        """Get ready for the first grammar, without waiting: it would hold up itself, and all others too."""
+        """Prepare for the first grammar in the background, as it would delay itself and all others."""
         for each in self.trials[:1]:
             each.begin()
         self._preparing = threading.Thread(target=self._prepare, daemon=True)
         self._preparing.start()
 
     def _prepare(self) -> None:
-        with suppress(AleatorError):  # whoever gives a grammar is told
+        with suppress(AleatorError):  # reported to the request that gives a grammar
             prepare(self._tokenizer)
 
     def __len__(self) -> int:
         return len(self._made)
 
     async def in_thread(self, options: Mapping[str, Any], work: Callable[[], R]) -> R:
-        """Do the work for a request in another thread; a new grammar waits for :class:`FairSemaphore`.
+        """Do a request's work in another thread; a new grammar waits for :class:`FairSemaphore`.
 
-        So slow grammars do not take all threads, and requests with another key or a known grammar do not wait
+        So slow grammars do not occupy all threads, and requests with another key or a known grammar do not wait
         for them.
         """
         if not constrained(options) or await in_thread(self._all, self._made.find, options):
@@ -138,7 +138,7 @@ class Grammars:
             return await in_thread(work)
 
     async def tried(self, options: Mapping[str, Any]) -> None:
-        """Do what :meth:`try_out` does, in another thread, after waiting for :class:`FairSemaphore`."""
+        """Run :meth:`try_out` in another thread, after waiting for :class:`FairSemaphore`."""
         if (
             self.trials
             and constrained(options)
@@ -148,25 +148,25 @@ class Grammars:
                 await in_thread(self.try_out, options)
 
     def try_out(self, options: Mapping[str, Any]) -> None:
-        """See whether the grammar of a request can be compiled in time."""
+        """Check that a request's grammar can be compiled in time."""
         for name, told, key in _grammars_of(options):
             if self.trials and not self._passed(key):
                 with self._alone(key):
                     self._try(name, told, key)
 
     def compiled(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Options of a request with its grammar compiled, where it has one."""
+        """Options of a request with its grammar, if any, compiled."""
         given = _grammars_of(options)
         return {**options, **{name: self._sampler(name, told, key) for name, told, key in given}}
 
     def cut(self) -> None:
-        """Let nobody wait for a grammar any more: they are told that the server ends; in the event loop."""
+        """End all waiting for grammars with the error that the server is ending; called in the event loop."""
         self._semaphore.close()
         for each in self.trials:
             each.cut()
 
     def close(self) -> None:
-        """End the processes for trials, once they have nothing to do."""
+        """End the trial processes once they are idle."""
         if self._preparing is not None:
             self._preparing.join()
         with self._freed:
@@ -175,7 +175,7 @@ class Grammars:
                 each.close()
 
     def _alone(self, key: str) -> threading.Lock:
-        """A lock for what is done with one grammar; it is there for as long as somebody holds it."""
+        """The lock for work on one grammar; it exists while in use."""
         with self._lock:
             lock = self._compiling.get(key)
             if lock is None:
@@ -184,7 +184,7 @@ class Grammars:
 
     @contextmanager
     def _trial(self) -> Iterator[Trials]:
-        """A process that nobody else uses meanwhile."""
+        """A trial process for exclusive use."""
         with self._freed:
             self._freed.wait_for(lambda: len(self._busy) < len(self.trials))
             mine = next(each for each in self.trials if each not in self._busy)
@@ -198,7 +198,7 @@ class Grammars:
 
     @staticmethod
     def _all(found: Callable[[str], object], options: Mapping[str, Any]) -> bool:
-        """Whether all grammars of a request are found by what they are remembered by."""
+        """Whether all grammars of a request are known, by their keys."""
         return all(found(key) for _, _, key in _grammars_of(options))
 
     def _sampler(self, name: str, told: Mapping[str, Any], key: str) -> ConstraintSampler:
@@ -207,7 +207,7 @@ class Grammars:
             return known
         with self._alone(key):
             known = self._made.find(key)
-            if known is not None:  # another request has made it meanwhile
+            if known is not None:  # another request has compiled it meanwhile
                 return known
             self._try(name, told, key)
             known = sampler_of(told).bound(self._tokenizer)
@@ -222,7 +222,7 @@ class Grammars:
             return key in self._tried
 
     def _try(self, name: str, told: Mapping[str, Any], key: str) -> None:
-        """See whether a grammar can be compiled; its lock is held."""
+        """Try whether a grammar can be compiled; its lock is held."""
         if self.trials and not self._passed(key):
             with self._trial() as trial:
                 trial.run(name, told)
@@ -233,30 +233,30 @@ class Grammars:
 
 
 def prepare(tokenizer: Tokenizer) -> None:
-    """Make what all grammars of a vocabulary share."""
+    """Build what all grammars of a vocabulary share."""
     _ = sampler_of({"option": "regex", "value": "a"}).bound(tokenizer).constraint
 
 
 def _grammars_of(options: Mapping[str, Any]) -> list[tuple[str, dict[str, Any], str]]:
-    """The grammars of a request: the option, what it says, and what it is remembered by."""
+    """The grammars of a request: the option, its JSON form, and its key."""
     given = [(n, said(n, options[n])) for n in CONSTRAINTS if options.get(n) is not None]
     return [(name, told, digest(told)) for name, told in given]
 
 
 def digest(told: Mapping[str, Any]) -> str:
-    """What a grammar is remembered by: schemas can be megabytes long."""
+    """The key of a grammar, as schemas can be megabytes long."""
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 
 
 def said(name: str, value: Any) -> dict[str, Any]:
-    """A grammar, JSON-ready: as a request has it, or as it was made of a chat's tools."""
+    """A grammar, JSON-ready: from a request, or made from a chat's tools."""
     if isinstance(value, ConstraintSampler):
         return constraint_as_json(value)
     return {"option": name, "value": value}
 
 
 def sampler_of(told: Mapping[str, Any]) -> ConstraintSampler:
-    """What :func:`said` was made from, without a vocabulary."""
+    """The constraint whose JSON form :func:`said` returned, without a vocabulary."""
     if "option" not in told:
         return constraint_from_json(told)
     made = CHAIN_OPTIONS[told["option"]].check(told["value"])

@@ -1,4 +1,4 @@
-"""The process that serves: sockets, signals, and an end that lets requests under way come to theirs."""
+"""The serving process: sockets, signals, and a shutdown that lets running requests finish."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from aleator.server.service import Service
 from aleator.server.telemetry import Metrics, configure, event
 
 SPARE_FILES = 128
-"""Open files that are not connections: the model, the log, saved slots."""
+"""Open files other than connections: the model, the log, saved slots."""
 SWEEP_SECONDS = 1.0
-"""How often connections are looked at."""
+"""Interval at which connections are checked."""
 BACKLOG = 2048
 KEEP_ALIVE_SECONDS = 75
-"""Seconds that a connection may be idle between requests; more than most clients and proxies keep one."""
+"""Seconds that a connection may be idle between requests; more than most clients and proxies allow."""
 CUT_SECONDS = 1.0
-"""Seconds in which the answers of requests that are cut off are sent."""
+"""Seconds for sending the answers of requests that are cut off."""
 HANDLED = (signal.SIGINT, signal.SIGTERM)
 
 
 def bound(options: ServerOptions) -> socket.socket:
-    """A socket that listens where the options say; what else can be wrong with them is refused, too."""
+    """A socket that listens as the options say; other wrong options are refused too."""
     KeyRing.of(options.api_key, options.api_key_file)
     _check_certificate(options)
     if options.uds is not None:
@@ -61,7 +61,7 @@ def bound(options: ServerOptions) -> socket.socket:
 
 
 def _unix_socket(path: str) -> socket.socket:
-    """A socket for this user alone; one that nobody listens on any more is replaced."""
+    """A socket for this user alone; it replaces one that nothing listens on any more."""
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         if os.path.lexists(path):
@@ -84,7 +84,7 @@ def _unix_socket(path: str) -> socket.socket:
 
 
 def _make_way(path: Path) -> None:
-    """Remove a socket that nobody listens on; ParameterError for anything else."""
+    """Remove a socket that nothing listens on; ParameterError for anything else."""
     if not stat.S_ISSOCK(path.lstat().st_mode):
         raise ParameterError("uds", f"--uds {path}: a file is there already: give another path")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
@@ -97,7 +97,7 @@ def _make_way(path: Path) -> None:
 
 
 def _check_certificate(options: ServerOptions) -> None:
-    """See whether certificate and key can be used; ParameterError names the option."""
+    """Check that certificate and key can be used; ParameterError names the option."""
     certificate, key = options.ssl_certfile, options.ssl_keyfile
     if certificate is None:
         if key is not None:
@@ -105,7 +105,7 @@ def _check_certificate(options: ServerOptions) -> None:
         return
     try:
         ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, key)
-    except OSError as error:  # of ssl, too
+    except OSError as error:  # includes ssl's errors
         why = error.strerror if not isinstance(error, ssl.SSLError) else None
         raise ParameterError(
             "ssl_certfile",
@@ -115,7 +115,7 @@ def _check_certificate(options: ServerOptions) -> None:
 
 
 def address(options: ServerOptions, listening: socket.socket) -> str:
-    """Where a server is found, as a URL."""
+    """The URL of a server."""
     if options.uds is not None:
         return f"unix:{options.uds}"
     scheme = "http" if options.ssl_certfile is None else "https"
@@ -125,7 +125,7 @@ def address(options: ServerOptions, listening: socket.socket) -> str:
 
 
 def allow_files(most: int) -> int:
-    """Let the process open files for so many connections; returns for how many there is room."""
+    """Allow the process to open files for ``most`` connections; return how many fit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = most + SPARE_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -135,10 +135,10 @@ def allow_files(most: int) -> int:
 
 
 class Server(uvicorn.Server):
-    """A server that says when it listens, and ends in two steps.
+    """A server that reports when it listens, and ends in two steps.
 
-    At the first signal no request is let in any more, and those under way may come to their end; connections
-    are taken, so that whoever comes is told to ask again.  At the second signal the process ends.
+    At the first signal it refuses new requests, and running ones may finish; it still accepts connections, to
+    answer that clients should retry.  At the second signal the process ends.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 guarded.app,
-                loop="asyncio",  # its transports are watched; "auto" takes uvloop's where that is installed
+                loop="asyncio",  # its transports are watched; "auto" uses uvloop's if installed
                 http=self._watched.protocol(),
                 ws="none",
                 lifespan="off",
@@ -178,14 +178,14 @@ class Server(uvicorn.Server):
         self._tasks: list[asyncio.Task[None]] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen."""
+        """Start listening."""
         await super().startup(sockets)
         if self.started:
             self._tasks.append(asyncio.create_task(self._sweep()))
             self._listens()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End; what is still under way is told so, where it was not drained."""
+        """End; running requests that were not drained are told so."""
         self._cut()
         await super().shutdown(sockets)
         for task in self._tasks:
@@ -193,7 +193,7 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Have signals handled by this class while it serves, if this is the thread that gets them."""
+        """Handle signals in this class while it serves, if this thread receives them."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -219,14 +219,14 @@ class Server(uvicorn.Server):
             )
             self._tasks.append(asyncio.create_task(self.drain()))
             return
-        # At once: nothing here waits for a thread, a client or a disk.
+        # Immediately: nothing here waits for a thread, a client or a disk.
         event("ended at once", logging.WARNING, signal=name, running=self._gate.running)
         unlink(self._options)
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 
     async def drain(self) -> None:
-        """Let no request in any more, wait for those under way, and end."""
+        """Refuse new requests, wait for running ones, and end."""
         self._gate.draining = True
         if not await self._gate.idle(self._options.drain_timeout):
             event("requests cut off", logging.WARNING, running=self._gate.running)
@@ -249,13 +249,13 @@ def unlink(options: ServerOptions) -> None:
 
 
 def serve(
-    service: Service,  # makes the texts
+    service: Service,  # generates the texts
     listening: socket.socket,  # a socket of :func:`bound`
-    listens: Callable[[], None],  # called once requests are taken
-    # what ``/metrics`` shows, told of ends by the engine; None: made here, without those
+    listens: Callable[[], None],  # called once requests are accepted
+    # shown by ``/metrics``, and given ended requests by the engine; None: made here, without those
     metrics: Metrics | None = None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM; requests under way may come to their end."""
+    """Serve until SIGINT or SIGTERM; running requests may finish."""
     options = service.options
     configure(options.log_format)
     if (

@@ -1,11 +1,11 @@
-"""Streams: responses that are sent as they are made, and waiting for work whose client may go away.
+"""Streams: responses that are sent as they are made, and waiting for work whose client may disconnect.
 
-A token of a text that is streamed wakes a reader in the event loop, which writes a few hundred bytes.  The
-waking costs more than the writing: it is another thread, with code and data that the decoder's weights have
-driven out of the processor's caches (248 us of a processor for each token, against 50:
-benchmarks/results/bench_server_mixed.2026-11-23.md).  So the engine's thread writes them itself, as long as
-the client's socket takes them at once and the text has not ended.  All else stays with the loop: the head,
-the end, errors, clients that read slowly, encrypted connections, several texts in one response.
+Each token of a streamed text would wake a reader in the event loop, which writes a few hundred bytes.  Waking
+costs more than writing: it is another thread, whose code and data the decoder's weights have evicted from the
+processor's caches (248 us of processor time per token, against 50:
+benchmarks/results/bench_server_mixed.2026-11-23.md).  So the engine's thread writes them itself, as long as the
+client's socket accepts them at once and the text has not ended.  The loop does all else: the head, the end,
+errors, slow clients, encrypted connections, several texts in one response.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from aleator.server.errors import ApiError, api_error
 T = TypeVar("T")
 
 WIRE = "aleator.wire"
-"""Where the state of a scope has the wire of its connection; a scope of another server's has none."""
+"""Key of the connection's wire in a scope's state; absent in other servers."""
 BODY = "aleator.body"
-"""Where a scope has what sends the pieces of a response: past all that only looks at its beginning."""
+"""Key in a scope of the function that sends chunks past the layers that only look at a response's start."""
 
 dumps: Callable[[Any], str] = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, separators=(",", ":")
@@ -46,10 +46,10 @@ dumps: Callable[[Any], str] = json.JSONEncoder(
 """Writes JSON on one line."""
 
 KEEP_ALIVE = 15.0
-"""Seconds without an event after which a comment says that the connection lives."""
+"""Seconds without an event after which a comment shows that the connection is alive."""
 
 DONE = b"data: [DONE]\n\n"
-"""How OpenAI's streams end."""
+"""The last line of OpenAI's streams."""
 
 
 class Wire:
@@ -57,24 +57,24 @@ class Wire:
 
     def __init__(self) -> None:
         self.sent = 0
-        # The socket's file may be closed, and its number given to another.
+        # The socket's file may be closed, and its number reused.
         self._lock = threading.Lock()
         self._file = -1
         self._transport: asyncio.Transport | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._rest = b""  # what the socket did not take, until the loop writes it
+        self._rest = b""  # what the socket did not accept, until the loop writes it
 
     def opened(self, transport: asyncio.Transport) -> None:
-        """The connection is there; called in the loop."""
+        """Note that the connection is open; called in the loop."""
         found = transport.get_extra_info("socket")
-        if os.name != "posix" or found is None:  # elsewhere a socket is no file
+        if os.name != "posix" or found is None:  # elsewhere a socket is not a file
             return
         if transport.get_extra_info("sslcontext") is None:
             self._loop, self._transport = asyncio.get_running_loop(), transport
             self._file = found.fileno()
 
     def lost(self) -> None:
-        """The connection ends: its socket is closed after this."""
+        """Note that the connection ends: its socket is closed after this."""
         with self._lock:
             self._file, self._transport = -1, None
 
@@ -85,21 +85,21 @@ class Wire:
             return False
         try:
             return not transport.get_write_buffer_size() and not transport.is_closing()
-        except RuntimeError:  # the loop has just changed what waits
+        except RuntimeError:  # the loop was just changing what waits
             return False
 
     def send(self, body: bytes) -> None:
-        """Send a chunk, which is not empty; the loop writes what the socket does not take now."""
+        """Send a non-empty chunk; the loop writes what the socket does not accept now."""
         data = b"%x\r\n%b\r\n" % (len(body), body)
         with self._lock:
-            if self._file < 0 or self._loop is None:  # the client is gone, and the loop knows
+            if self._file < 0 or self._loop is None:  # the client is gone, as the loop knows
                 return
             self.sent += len(body)
             try:
                 n = os.write(self._file, data) if self.ready() else 0
             except (BlockingIOError, InterruptedError):
                 n = 0
-            except OSError:  # the client is gone, and the loop is about to know
+            except OSError:  # the client is gone; the loop will notice
                 return
             if n < len(data):
                 if not self._rest:
@@ -107,15 +107,15 @@ class Wire:
                 self._rest += data[n:]
 
     def flush(self) -> None:
-        """Write what the socket did not take; in the loop, before it writes anything else."""
+        """Write what the socket did not accept; in the loop, before it writes anything else."""
         with self._lock:
             if self._rest and self._transport is not None:
                 self._transport.write(self._rest)
-            self._rest = b""  # not before: then other threads would write
+            self._rest = b""  # last, or other threads would write earlier
 
 
 def wire_of(scope: Scope) -> Wire | None:
-    """The wire of a request's connection; None where there is none, or its responses come in no chunks."""
+    """The wire of a request's connection; None if there is none, or its responses are not sent in chunks."""
     if scope.get("http_version") != "1.1" or scope["method"] == "HEAD":
         return None
     found = scope.get("state", {}).get(WIRE)
@@ -130,11 +130,11 @@ class Line(Generic[T]):
         self._wire: Wire | None = None
 
     def open(self, wire: Wire | None) -> None:
-        """The head of the response was sent, and chunks may go past the loop if there is a wire."""
+        """Note that the head of the response was sent: chunks may bypass the loop if there is a wire."""
         self._wire = wire
 
     async def follow(self, writing: Writing, read: Callable[[list[Piece]], Sequence[T]]) -> None:
-        """Let pieces of a text be sent as they are made; returns when the loop has to go on."""
+        """Send pieces of a text as they are made; return when the loop has to continue."""
         wire = self._wire
         if wire is None:
             return
@@ -152,7 +152,7 @@ class Line(Generic[T]):
 
 
 def event(data: str, name: str = "") -> bytes:
-    """One event."""
+    """Format one event."""
     head = f"event: {name}\n" if name else ""
     return f"{head}data: {data}\n\n".encode()
 
@@ -160,32 +160,31 @@ def event(data: str, name: str = "") -> bytes:
 def failing(
     render_error: Callable[[ApiError], dict[str, Any]], name: str = ""
 ) -> Callable[[BaseException], bytes]:
-    """What writes an error in the middle of a stream, in the form of a dialect."""
+    """Make a function that writes an error in the middle of a stream, in the form of a dialect."""
     return lambda error: event(dumps(render_error(api_error(error))), name)
 
 
 def typed_events(events: Iterable[Mapping[str, Any]]) -> bytes:
-    """Events that are named by their type."""
+    """Format events that are named by their type."""
     return b"".join(event(dumps(each), each["type"]) for each in events)
 
 
 class EventStream(Response):
-    """A response that is sent as it is made, and notices that its client has gone."""
+    """A response that is sent as it is made, and detects that its client has disconnected."""
 
     def __init__(
         self,
-        # what to send, each at once. An error of it is sent by ``failed``, and ends the stream
+        # chunks to send, each at once; their error is sent by ``failed``, and ends the stream
         chunks: AsyncGenerator[bytes, None],
-        # called when the client is gone before the end: frees what makes the chunks
+        # called if the client disconnects before the end: frees what makes the chunks
         gone: Callable[[], object],
         failed: Callable[[BaseException], bytes],  # writes an error in the middle of a stream
         *,
         headers: Mapping[str, str] | None = None,
         media_type: str = "text/event-stream",
-        # sent while nothing else is; b"": nothing, where the form has no comments
+        # sent in silent periods; b"": nothing, if the form has no comments
         comment: bytes = b": waiting\n\n",
-        # lets the engine's thread send chunks itself, where the connection can; None: the loop
-        # sends all
+        # lets the engine's thread send chunks itself if the connection allows; None: the loop sends all
         line: Line[Any] | None = None,
     ) -> None:
         self.status_code, self.background = 200, None
@@ -195,11 +194,11 @@ class EventStream(Response):
         )
         self._chunks, self._gone, self._failed, self._comment = chunks, gone, failed, comment
         self._line = line
-        self._open = False  # its head was sent, and its end was not
-        self._idle = True  # nothing was sent lately
+        self._open = False  # between its head and its end
+        self._idle = True  # nothing was sent recently
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it; returns when all is sent, or the client is gone."""
+        """Send it; return when all is sent, or the client has disconnected."""
         wire = None if self._line is None else wire_of(scope)
         sending = asyncio.ensure_future(self._send(send, scope.get(BODY, send), wire))
         beside = [asyncio.ensure_future(disconnected(receive))]
@@ -232,7 +231,7 @@ class EventStream(Response):
                 await _body(more, self._failed(error))
             self._open = False
             await _body(send, b"", more=False)
-        except OSError:  # the client is gone
+        except OSError:  # the client has disconnected
             self._open = False
             self._gone()
 
@@ -248,7 +247,7 @@ class EventStream(Response):
                     wire.flush()
                 await _body(send, self._comment)
             elif wire.sent == before:
-                wire.send(self._comment)  # not into the middle of another thread's chunk
+                wire.send(self._comment)  # not into another thread's chunk
 
 
 async def _body(send: Send, data: bytes, more: bool = True) -> None:
@@ -256,13 +255,13 @@ async def _body(send: Send, data: bytes, more: bool = True) -> None:
 
 
 async def disconnected(receive: Receive) -> None:
-    """Wait until the client is gone; the body must have been read."""
+    """Wait until the client disconnects; the body must have been read."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 async def unless_gone(request: Request, work: Awaitable[T], gone: Callable[[], object]) -> T:
-    """Wait for work, and end it where the client goes away before."""
+    """Wait for work; cancel it if the client disconnects before its end."""
     working = asyncio.ensure_future(work)
     watching = asyncio.ensure_future(disconnected(request.receive))
     watching.add_done_callback(lambda task: None if task.cancelled() else gone())
@@ -277,7 +276,7 @@ async def unless_gone(request: Request, work: Awaitable[T], gone: Callable[[], o
 
 
 def merged(sources: Sequence[AsyncIterator[T]]) -> AsyncIterator[T]:
-    """What several streams give, as it comes; the first error of one ends all."""
+    """Yield what several streams yield, as it comes; the first error ends all."""
     return sources[0] if len(sources) == 1 else _merged(sources)
 
 

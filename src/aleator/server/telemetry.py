@@ -1,11 +1,11 @@
-"""What the server tells of itself: a log, and figures for Prometheus; never what users wrote or got.
+"""The server's log and its metrics for Prometheus, without anything that users sent or received.
 
-The log has one line for each request and event.  Messages of errors can quote a prompt, so they are not written
-either: an error has its type, the parameter that it names, and of what nobody expected the places in the code.
+The log has one line for each request and event.  Messages of errors can quote a prompt, so they are not logged.
+Of an error, the log has its type, the parameter that it names, and, if it was unexpected, the places in the
+code.
 
-Figures are what the engine has counted, and histograms of requests.  Labels have few values: routes as they are
-declared, methods, status codes, reasons why texts end.  Counters of the engine are read when they are asked
-for, so tokens cost nothing here.
+Metrics are the engine's counts, and histograms of requests.  Labels have few values: declared routes, methods,
+status codes, stop reasons.  The engine's counters are read at each scrape, so tokens cost nothing here.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # a line more for ea
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60, 150, 600)
-"""Borders of the histograms of times."""
+"""Bucket bounds of the histograms of times."""
 TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144)
-"""Borders of the histograms of lengths."""
+"""Bucket bounds of the histograms of lengths."""
 
 LOGGER = "aleator.server"
 METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS")
@@ -52,18 +52,18 @@ _ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 _PLAIN = re.compile(r"[\w.:/+@{}*-]+", re.ASCII)
 
 Observe = Callable[[str, str, int, float], None]
-"""``(method, route, status, seconds)`` of a request that has been answered."""
+"""``(method, route, status, seconds)`` of an answered request."""
 
 
 class Lines(logging.Formatter):
-    """Log records as lines: ``text`` for people, ``json`` for programs."""
+    """Formats log records as lines: ``text`` for people, ``json`` for programs."""
 
     def __init__(self, form: str) -> None:
         super().__init__()
         self._json = form == "json"
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line: time, level, event, fields."""
+        """Format one line: time, level, event, fields."""
         fields: dict[str, Field] = dict(getattr(record, "fields", {}))
         if record.exc_info and record.exc_info[1] is not None:
             fields |= described(record.exc_info[1])
@@ -81,9 +81,9 @@ def _shown(value: Field) -> str:
 
 
 def described(error: BaseException) -> dict[str, Field]:
-    """What may be written of an error: its type, the parameter it names, where it was raised.
+    """What may be logged about an error: its type, the parameter it names, where it was raised.
 
-    Never its message, which can quote what a user wrote.
+    The message is left out, as it can quote user input.
     """
     fields: dict[str, Field] = {"error": type(error).__name__}
     if isinstance(error, ParameterError) and _PLAIN.fullmatch(error.parameter):
@@ -97,7 +97,7 @@ def described(error: BaseException) -> dict[str, Field]:
 
 
 def configure(form: str = "text", level: int = logging.INFO, stream: TextIO | None = None) -> None:
-    """Let the server's log, and uvicorn's, go to a stream, or to standard error, in lines of :class:`Lines`."""
+    """Send the server's log, and uvicorn's, to a stream or to standard error, in lines of :class:`Lines`."""
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
     handler.setFormatter(Lines(form))
     for name, least in ((LOGGER, level), ("uvicorn.error", max(level, logging.WARNING))):
@@ -108,20 +108,20 @@ def configure(form: str = "text", level: int = logging.INFO, stream: TextIO | No
 
 
 def event(name: str, level: int = logging.INFO, **fields: Field) -> None:
-    """Write an event; ``fields`` must say nothing of what users wrote."""
+    """Log an event; ``fields`` must not contain user input."""
     log.log(level, name, extra={"fields": fields})
 
 
 def failure(name: str, error: BaseException, **fields: Field) -> None:
-    """Write that something nobody expected was raised."""
+    """Log an unexpected error."""
     log.error(name, extra={"fields": {**fields, **described(error)}})
 
 
 class Requests:
-    """Gives every request an id, logs and counts it when it has been answered; ``paths`` are by endpoint.
+    """Gives every request an id, and logs and counts it once it has been answered; ``paths`` are by endpoint.
 
-    The id is the client's header ``x-request-id`` if it is a plain word, and in the response's header of that
-    name.  Paths are written as their routes, without queries, since they may hold anything.
+    The id is the client's header ``x-request-id`` if it is a plain word; the response has it in the header of
+    the same name.  Paths are logged as their routes, without queries, since they may contain anything.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class Requests:
         finally:
             took, route = perf_counter() - began, self._paths.get(scope.get("endpoint"), "other")
             method = scope["method"] if scope["method"] in METHODS else "other"
-            status = status or 499  # nothing was sent: the client had gone
+            status = status or 499  # nothing was sent: the client had disconnected
             sent += 0 if wire is None else wire.sent - before
             if self._observe is not None:
                 self._observe(method, route, status, took)
@@ -187,7 +187,7 @@ class Requests:
 
 
 def request_id(scope: Scope) -> str:
-    """The client's id of a request if it is a plain word, else a new one."""
+    """The client's id of a request if it is a plain word, otherwise a new one."""
     for name, value in scope["headers"]:
         if name == b"x-request-id":
             text = value.decode("latin-1")
@@ -198,16 +198,16 @@ def request_id(scope: Scope) -> str:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure that is read from the engine's counts."""
+    """A metric that is read from the engine's counts."""
 
     name: str  # after ``aleator_`` or ``llamacpp:``
     help: str  # one sentence
-    counts: bool  # it only ever grows
-    # the count's name, or what makes the figure of several counts
+    counts: bool  # whether it only grows
+    # name of the count, or a function that computes the metric from several counts
     read: str | Callable[[EngineStats], float]
 
     def value(self, stats: EngineStats) -> float:
-        """The figure as it is now."""
+        """The current value."""
         return float(getattr(stats, self.read) if isinstance(self.read, str) else self.read(stats))
 
 
@@ -259,7 +259,7 @@ LLAMA_FIGURES = (
     Figure("n_busy_slots_per_decode", "requests being made on average, over the time in batches", False,
            lambda s: _rate(s.prompt_seconds + s.decode_seconds, s.step_seconds)),
 )  # fmt: skip
-"""The figures that llama-server has, under its names, for dashboards that were made for that one."""
+"""llama-server's metrics, under its names, for dashboards made for it."""
 
 
 TIERS = {
@@ -284,7 +284,7 @@ Tell = Callable[[], Mapping[str, Mapping[str, int]]]
 
 
 class Metrics:
-    """The figures of one server."""
+    """The metrics of one server."""
 
     def __init__(self, version: str, fingerprint: str) -> None:
         self.registry = registry = CollectorRegistry()
@@ -326,12 +326,12 @@ class Metrics:
         self._tiers: Tell | None = None
 
     def watch(self, stats: Callable[[], EngineStats], tiers: Tell | None) -> None:
-        """Show the counts of an engine and of tiers, too; called once, with what tells them at every scrape."""
+        """Add the counts of an engine and of tiers; called once, with the functions that each scrape calls."""
         self._stats, self._tiers = stats, tiers
         self.registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
-        """:data:`FIGURES` as they are now, and :data:`TIERS` with the tier as label: ram or disk."""
+        """The current :data:`FIGURES`, and :data:`TIERS` with the tier as label: ram or disk."""
         stats, tiers = self._stats(), {} if self._tiers is None else self._tiers()
         for figure in FIGURES:
             family = CounterMetricFamily if figure.counts else GaugeMetricFamily
@@ -343,12 +343,12 @@ class Metrics:
             yield made
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
-        """A request was answered; see :data:`Observe`."""
+        """Count an answered request; see :data:`Observe`."""
         self._requests.labels(method, route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
 
     def ended(self, text: EndedRequest) -> None:
-        """A text has ended; called in the engine's thread."""
+        """Count an ended request; called in the engine's thread."""
         self._ended.labels(text.reason).inc()
         self._prompt.observe(text.prompt)
         self._text.observe(text.tokens)
@@ -362,7 +362,7 @@ class Metrics:
                 self._gap.observe((text.seconds - text.first) / (text.tokens - 1))
 
     def page(self) -> bytes:
-        """All of it in Prometheus' text form, with llama-server's names at the end."""
+        """All metrics in Prometheus' text format, llama-server's names last."""
         return generate_latest(self.registry) + llama_figures(self._stats(), self._longest)
 
 
@@ -371,7 +371,7 @@ def _rate(of: float, per: float) -> float:
 
 
 def llama_figures(stats: EngineStats, longest: int) -> bytes:
-    """Figures under llama-server's names; ``longest`` is the longest text so far, its prompt included."""
+    """Metrics under llama-server's names; ``longest`` is the longest text so far, its prompt included."""
     own = Figure(
         "n_tokens_max",
         "tokens of the longest text so far, its prompt included",

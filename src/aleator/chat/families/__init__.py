@@ -1,4 +1,4 @@
-"""How families of models write calls of tools: found by the text of the template."""
+"""How families of models write tool calls; the template's text shows the family."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FAMILIES: tuple[type[Family], ...] = (
     wrapped.ToolCallsList, wrapped.ToolCallsLines, pythonic.Pythonic, wrapped.Hermes, wrapped.Llama3,
     wrapped.Generic,
 )  # fmt: skip
-"""The first that a template shows is the one."""
+"""In order of precedence: the first that a template shows is used."""
 
 
 def family_of(template: str) -> Family:

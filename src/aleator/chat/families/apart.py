@@ -1,4 +1,4 @@
-"""Calls whose name stands apart from their arguments: of gpt-oss, Kimi and DeepSeek."""
+"""Calls with the name apart from the arguments, as in gpt-oss, Kimi and DeepSeek."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Harmony(Family):
             header, marked = yield from collected(reader.read_until(self.MESSAGE))
             if not marked:
                 if start == 0 and not header.startswith((self.CHANNEL, self.START)):
-                    yield Delta("content", header)  # no channels at all
+                    yield Delta("content", header)  # without channels
                 return
             recipient = self._RECIPIENT.search(header)
             if recipient is not None:
@@ -137,7 +137,7 @@ class DeepSeek(Family):
         while (character := (yield from reader.peek())) not in ("", "\n", "{"):
             if (yield from reader.read_any(self.SEPARATOR)):
                 if name.strip() == "function":
-                    name = ""  # R1 and V3 write what kind of tool it is
+                    name = ""  # R1 and V3 put the kind of tool first
                 continue
             name += character
             reader.at += 1

@@ -28,7 +28,7 @@ _HEAD = re.compile(r"\s*call:([\w.-]+)\s*(?={)")
 _BARE = re.compile(r"[^,:{}\[\]]+")
 _DEPTH = 64
 _NEWER = "{#- OpenAI Chat Completions:"
-"""Templates with this comment read messages of tools as they are."""
+"""Templates with this comment take tool messages unchanged."""
 
 
 class Gemma4(Family):
@@ -73,7 +73,7 @@ class Gemma4(Family):
         return [head, *with_commas(arguments, ","), f"}}{END}"]
 
     def turns(self, messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-        """See :meth:`Family.turns`: results are part of the message that called, as in llama.cpp."""
+        """See :meth:`Family.turns`: results become part of the message with the call, as in llama.cpp."""
         if "tool_responses" not in self.template or _NEWER in self.template:
             return messages
         made: list[dict[str, Any]] = []
@@ -95,7 +95,7 @@ class Gemma4(Family):
 
 
 def _add_result(caller: dict[str, Any], message: Mapping[str, Any]) -> None:
-    """A tool's result as part of the message that called it."""
+    """Add a tool's result to the message with its call."""
     results = caller.setdefault("tool_responses", [])
     calls = caller["tool_calls"]
     known = len(results) < len(calls)
@@ -108,7 +108,7 @@ def _add_result(caller: dict[str, Any], message: Mapping[str, Any]) -> None:
 
 
 def _value(text: str, at: int, depth: int) -> tuple[Any, int]:
-    """The value at a place, and where it ends."""
+    """The value at index ``at``, and where it ends."""
     if depth == _DEPTH:
         raise Malformed
     if text.startswith(QUOTE, at):
@@ -133,7 +133,7 @@ def _value(text: str, at: int, depth: int) -> tuple[Any, int]:
 
 
 def _several(text: str, at: int, depth: int, keyed: bool) -> tuple[Any, int]:
-    """Members of an object, or of a list, up to its end."""
+    """The members of an object or list, up to its end."""
     members: dict[str, Any] = {}
     values: list[Any] = []
     close = "}" if keyed else "]"

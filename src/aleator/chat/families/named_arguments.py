@@ -1,4 +1,4 @@
-"""Arguments that are written one by one, each with its name: how they are read, and forced."""
+"""Reads and forces arguments that are written one by one, each with its name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aleator.core.errors import GrammarError
 
 _KEY = re.compile(r"[\w.$ -]+")
 _LIMITS = frozenset(("enum", "const", "minLength", "maxLength"))
-"""Keywords of a string's schema that can be enforced where it stands without quotes."""
+"""Keywords of a string's schema that can be enforced without quotes."""
 _REFUSED = frozenset(("pattern", "format"))
 _WHOLE = frozenset(
     (
@@ -26,7 +26,7 @@ _PYTHON = {"True": "true", "False": "false", "None": "null"}
 
 
 def properties(parameters: Any) -> dict[str, Any]:
-    """Schemas of single arguments by name; references within the parameters are followed."""
+    """Schemas of single arguments by name; references within the parameters are resolved."""
     listed = parameters.get("properties") if isinstance(parameters, Mapping) else None
     if not isinstance(listed, Mapping):
         return {}
@@ -45,7 +45,7 @@ def _followed(root: Mapping[str, Any], schema: Any) -> Any:
 
 
 def _is_text(schema: Any) -> bool:
-    """Whether a schema describes strings, and nothing else."""
+    """Whether a schema describes only strings."""
     if not isinstance(schema, Mapping):
         return False
     values = [schema["const"]] if "const" in schema else schema.get("enum")
@@ -55,7 +55,7 @@ def _is_text(schema: Any) -> bool:
 
 
 def json_value(text: str, schema: Any) -> str:
-    """A value without quotes in JSON: a string where the schema says so, or it is no JSON; else as it is."""
+    """An unquoted value as JSON: a string if the schema says so or it is invalid JSON; else unchanged."""
     if not _is_text(schema):
         bare = text.strip()
         bare = _PYTHON.get(bare, bare)
@@ -77,13 +77,13 @@ def forced(
     function: Function,  # The tool
     family: str,  # Its name, for errors
     one: Callable[[str, Part], Sequence[Part]],  # Writes an argument with a name and a value
-    mark: str = "",  # What a string without quotes is read up to; "": strings have quotes
+    mark: str = "",  # Mark that ends a string without quotes; "": strings have quotes
     end: str = "",  # What is written after it, with the mark
 ) -> list[tuple[bool, list[Part]]]:
-    """Arguments as a grammar forces them, in the order of the schema; each with whether it must be there.
+    """Arguments as a grammar forces them, in the order of the schema; each with whether it is required.
 
     Raises:
-        GrammarError: The schema says what cannot be enforced in this form.
+        GrammarError: The schema cannot be enforced in this form.
     """
     where = f"tools: parameters of {function.name}"
     root = function.parameters
@@ -121,7 +121,7 @@ def forced(
 
 
 def in_turn(arguments: Sequence[tuple[bool, list[Part]]]) -> list[Part]:
-    """Arguments that nothing separates."""
+    """Arguments without separators."""
     parts: list[Part] = []
     for needed, written in arguments:
         parts += written if needed else [Maybe(tuple(written))]
@@ -129,7 +129,7 @@ def in_turn(arguments: Sequence[tuple[bool, list[Part]]]) -> list[Part]:
 
 
 def with_commas(arguments: Sequence[tuple[bool, list[Part]]], comma: str = ", ") -> list[Part]:
-    """Arguments with commas between them, those that must be there first."""
+    """Arguments separated by commas, required ones first."""
     needed = [written for must, written in arguments if must]
     others = [written for must, written in arguments if not must]
     parts: list[Part] = []

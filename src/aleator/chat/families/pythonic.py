@@ -1,4 +1,4 @@
-"""Calls in Python's manner: ``<|tool_call_start|>[name(key="value", n=2)]<|tool_call_end|>``."""
+"""Calls in Python syntax: ``<|tool_call_start|>[name(key="value", n=2)]<|tool_call_end|>``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Pythonic(Family):
 
     @classmethod
     def shows(cls, template: str) -> bool:
-        """Whether the template has their marks."""
+        """Whether the template has the family's marks."""
         return "<|tool_call_start|>" in template or "<|tool_list_start|>" in template
 
     def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
@@ -50,9 +50,9 @@ class Pythonic(Family):
 
 
 def parsed(text: str, tools: Collection[str] = ()) -> list[tuple[str, dict[str, Any]]] | None:
-    """Calls as names and arguments, in Python's or JSON's values; None where the text is no such thing.
+    """Calls as names and arguments, with values of Python or JSON; None if the text has another form.
 
-    ``tools`` are names, which need not be Python's.
+    ``tools`` are tool names, which need not be Python identifiers.
     """
     names: dict[str, str] = {}
     for i, name in enumerate(tools):
@@ -69,7 +69,7 @@ def parsed(text: str, tools: Collection[str] = ()) -> list[tuple[str, dict[str, 
 
 
 def _call(node: ast.expr, names: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
-    """A call's name and arguments; ValueError if it is none."""
+    """A call's name and arguments; ValueError if the node is not a call."""
     if not isinstance(node, ast.Call) or node.args:
         raise ValueError(node)
     name = ast.unparse(node.func)
@@ -84,7 +84,7 @@ def _call(node: ast.expr, names: Mapping[str, str]) -> tuple[str, dict[str, Any]
 
 
 def _value(node: ast.expr) -> Any:
-    """A value; raises ValueError where it is no literal."""
+    """The value of a literal; ValueError for anything else."""
     if isinstance(node, ast.Name) and node.id in _JSON:
         return _JSON[node.id]
     if isinstance(node, ast.List | ast.Tuple):

@@ -1,4 +1,4 @@
-"""Calls in tags: the name, and then each argument by itself, strings without quotes."""
+"""Calls in tags: the name, then each argument by itself, strings without quotes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Tags:
 
     begin: str  # Before all calls, or before each where ``call`` is ""
     call: str  # Before a name
-    # What may follow a name; what is no white space and no part of ``call`` is read again
+    # What may follow a name; if it is neither white space nor part of ``call``, it is read again
     name_ends: tuple[str, ...]
     key: str  # Before an argument's name
     key_end: str  # After it
@@ -30,10 +30,10 @@ class Tags:
     value_end: str  # After it
     call_end: str  # After the arguments
     end: str  # After all calls; "": nothing
-    head: str  # What is written before the arguments of ``{name}``
-    before: str  # What is written before the value of ``{key}``
-    after: str  # What is written after it
-    tail: str  # What is written after the arguments
+    head: str  # Text written before the arguments of ``{name}``
+    before: str  # Text written before the value of ``{key}``
+    after: str  # Text written after the value
+    tail: str  # Text written after the arguments
 
 
 class Tagged(Family):
@@ -108,7 +108,7 @@ class Tagged(Family):
 
 
 class Qwen3Coder(Tagged):
-    """Templates of Qwen3-Coder, Qwen3.5, Nemotron 3, Step 3.5 and those after their pattern."""
+    """Templates of Qwen3-Coder, Qwen3.5, Nemotron 3, Step 3.5 and others of their form."""
 
     name = "qwen3-coder"
     shown_by = ("<tool_call>", "<function=")
@@ -162,6 +162,6 @@ class Glm(Tagged):
 
     def __init__(self, template: str) -> None:
         super().__init__(template)
-        if "</arg_key><arg_value>" in template:  # all in a line
+        if "</arg_key><arg_value>" in template:  # all on one line
             before, after = "<arg_key>{key}</arg_key><arg_value>", "</arg_value>"
             self.tags = replace(self.tags, head="<tool_call>{name}", before=before, after=after)

@@ -1,4 +1,4 @@
-"""Calls as JSON objects: between marks, in a list or one after the other, or as the whole reply."""
+"""Calls as JSON objects: between marks, in a list or in sequence, or as the whole reply."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aleator.chat.message import Delta, Function
 from aleator.chat.reply import Calls, Deltas, Family, Malformed, Part, Schema, TextReader, read_text
 
 BEGIN, ARGUMENTS, CALL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
-"""Marks of Mistral's."""
+"""Mistral's marks."""
 
 
 class Wrapped(Family):
@@ -20,14 +20,14 @@ class Wrapped(Family):
     begin: ClassVar[str]
     end: ClassVar[str] = ""
     listed: ClassVar[bool] = True
-    """They are a JSON list."""
+    """Whether the calls form a JSON list."""
     single: ClassVar[bool] = False
-    """There is one at most."""
+    """Whether there is at most one call."""
     keys: ClassVar[tuple[str, str]] = ("name", "arguments")
     first: ClassVar[str] = ""
-    """What else an object begins with when it is written."""
+    """Text at the start of an object that is written."""
     answer: ClassVar[tuple[str, ...]] = ()
-    """What stands around content that is no call."""
+    """Text around content that is not a call."""
 
     def __init_subclass__(cls) -> None:
         cls.around_calls = cls.begin, cls.end
@@ -64,7 +64,7 @@ class Wrapped(Family):
 
 
 class Hermes(Wrapped):
-    """Templates of Hermes, Qwen 2.5, Qwen 3 and those after their pattern."""
+    """Templates of Hermes, Qwen 2.5, Qwen 3 and others of their form."""
 
     name = "hermes"
     shown_by = ("<tool_call>",)
@@ -105,7 +105,7 @@ class ToolCallsLines(Wrapped):
 
     @classmethod
     def shows(cls, template: str) -> bool:
-        """Whether the template has their marks."""
+        """Whether the template has the family's marks."""
         return "<tool_calls>\\n{" in template or "<tool_calls>\n{" in template
 
 
@@ -177,14 +177,14 @@ TAG, START, END = "<|python_tag|>", "<|python_start|>", "<|python_end|>"
 
 
 class Llama3(Family):
-    """Templates of Llama 3.1 to 3.3 and 4: ``{"name": ..., "parameters": ...}``, perhaps after a tag."""
+    """Templates of Llama 3.1 to 3.3 and 4: ``{"name": ..., "parameters": ...}``, possibly after a tag."""
 
     name = "llama3"
     marks = (TAG, START, END)
 
     @classmethod
     def shows(cls, template: str) -> bool:
-        """Whether the template has their marks."""
+        """Whether the template has the family's marks."""
         headers = "<|start_header_id|>" in template or "<|header_start|>" in template
         return TAG in template or (headers and "ipython" in template)
 

@@ -1,4 +1,4 @@
-"""``/v1/messages`` and ``/v1/messages/count_tokens``: Anthropic's Messages, made of a chat."""
+"""``/v1/messages`` and ``/v1/messages/count_tokens``: Anthropic's Messages, on top of a chat."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ KINDS = {
     503: "overloaded_error",
     529: "overloaded_error",
 }
-"""Anthropic's kinds of errors; what is left is an "invalid_request_error" below 500, else an "api_error"."""
+"""Anthropic's kinds of errors; others are "invalid_request_error" below 500, else "api_error"."""
 WORDS = {
     ".function.parameters": ".input_schema",
     ".function.": ".",
@@ -50,21 +50,21 @@ WORDS = {
     "chat_template_kwargs has 'reasoning_effort'": "output_config.effort",
     "chat_template_kwargs": "output_config.effort",
 }
-"""What errors of a chat are called here."""
+"""Anthropic's names for what errors of a chat mention."""
 
 
 class MessageWriter:
-    """Writes a message as it comes; ``content`` has the blocks so far, also calls that were cut off."""
+    """Writes a message as it is made; ``content`` has the blocks so far, including calls that were cut off."""
 
     def __init__(self, name: str, model: str) -> None:
         self._name, self._model = name, model
         self.content: list[dict[str, Any]] = []
         self._open = False
         self._arguments = ""
-        self._cut_off: set[int] = set()  # places of calls that did not come to their end
+        self._cut_off: set[int] = set()  # indices of calls that were cut off
 
     def begin(self, usage: Usage) -> list[Event]:
-        """The events before anything was made."""
+        """The events before the answer."""
         nothing = {"stop_reason": None, "stop_sequence": None}
         return [{"type": "message_start", "message": self.message(nothing, usage)}]
 
@@ -93,7 +93,7 @@ class MessageWriter:
         return [*begun, self._delta(**{"type": f"{kind}_delta", field: event.text})]
 
     def end(self, stop: Mapping[str, str | None], usage: Usage) -> list[Event]:
-        """The events after everything was made."""
+        """The events after the answer."""
         return [
             *self._close(),
             {"type": "message_delta", "delta": dict(stop), "usage": usage_of(usage)},
@@ -101,7 +101,7 @@ class MessageWriter:
         ]
 
     def message(self, stop: Mapping[str, str | None], usage: Usage) -> dict[str, Any]:
-        """The message as far as it was made; a call that was cut off is left out."""
+        """The message so far, without calls that were cut off."""
         return {
             "id": f"msg_{self._name}",
             "type": "message",
@@ -121,7 +121,7 @@ class MessageWriter:
         return [{"type": "content_block_start", "index": index, "content_block": dict(block)}]
 
     def _close(self, complete: bool = False) -> list[Event]:
-        """End the block under way; ``complete``: it is a call that the model brought to its end."""
+        """End the current block; ``complete``: it is a call that the model completed."""
         if not self._open:
             return []
         self._open = False
@@ -136,7 +136,7 @@ class MessageWriter:
 
 
 def usage_of(used: Usage) -> dict[str, int]:
-    """Tokens as Anthropic counts them: those of the prompt without the cached ones."""
+    """Token counts in Anthropic's form: prompt tokens exclude cached ones."""
     return {
         "input_tokens": used.prompt - used.cached,
         "cache_creation_input_tokens": 0,
@@ -146,7 +146,7 @@ def usage_of(used: Usage) -> dict[str, int]:
 
 
 def stop_of(choice: ChatChoice, sequences: Container[str]) -> dict[str, str | None]:
-    """Why an answer ended; ``sequences`` are the request's: a model has texts of its own that end its turns."""
+    """Why an answer ended; ``sequences`` are the request's, since a model has stop strings of its own."""
     text = choice.stop_string
     if text is not None and text in sequences:
         return {"stop_reason": "stop_sequence", "stop_sequence": text}
@@ -156,13 +156,13 @@ def stop_of(choice: ChatChoice, sequences: Container[str]) -> dict[str, str | No
 
 
 def render_error(error: ApiError) -> dict[str, Any]:
-    """The body of a response that is an error."""
+    """The body of an error response."""
     kind = KINDS.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
     return {"type": "error", "error": {"type": kind, "message": error.message}}
 
 
 async def messages(request: Request) -> Response:
-    """Answer messages, at once or as a stream."""
+    """Answer messages, as a whole or as a stream."""
     service, body = await read_body(request, FIELDS)
     asked = request_of(body)
     with in_words(WORDS, body):
@@ -186,7 +186,7 @@ async def messages(request: Request) -> Response:
 
 
 async def count_tokens(request: Request) -> Response:
-    """How many tokens the prompt of a request has."""
+    """Return the number of tokens of a request's prompt."""
     service, body = await read_body(request, COUNTED)
     asked = request_of(body)
     with in_words(WORDS, body):
@@ -199,7 +199,7 @@ async def _events(
 ) -> AsyncGenerator[bytes, None]:
     begun = False
     async for events in answer.events():
-        made = [] if begun else writer.begin(answer.usage)  # the prompt is read: its usage is known
+        made = [] if begun else writer.begin(answer.usage)  # usage is known after the prefill
         begun = True
         yield typed_events([*made, *(each for event in events for each in writer.push(event))])
     end = writer.end(stop_of(answer.choices[0], stops), answer.usage)

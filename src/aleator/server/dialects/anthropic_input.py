@@ -1,4 +1,4 @@
-"""The request of Anthropic's Messages as messages, tools and options of a chat."""
+"""Converts requests of Anthropic's Messages to messages, tools and options of a chat."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MESSAGES: Mapping[str, Accepted] = {
     "user_profile_id": LABEL,
     "workspace_id": LABEL,
 }
-"""Fields of the request that are accepted, or refused but for some values."""
+"""Fields of the request that are accepted, or refused except for some values."""
 
 _THINKING: Mapping[str, Accepted] = {
     "display": Accepted("reasoning is given as it is", ("summarized",))
@@ -41,7 +41,7 @@ _TOOL: Mapping[str, Accepted] = {
     "input_examples": Accepted("write them into the description", ([],)),
 }
 ERROR = "Error: "
-"""Stands before the result of a tool with ``is_error``, for chat templates have no field for it."""
+"""Prefix of a tool's result with ``is_error``, as chat templates have no field for it."""
 
 
 def _texts_of(name: str, value: Any) -> list[str]:
@@ -78,7 +78,7 @@ COUNTED = Fields(
 
 
 def request_of(body: Body) -> ChatRequest:
-    """What a request asks of a chat."""
+    """Convert a request to a chat request."""
     own, options, lenient = body.own, body.options, body.lenient
     if own.get("stop_sequences"):
         options["stop"] = own["stop_sequences"]
@@ -110,7 +110,7 @@ def request_of(body: Body) -> ChatRequest:
 
 
 def _thinking(given: object, lenient: bool) -> tuple[bool | None, int | None]:
-    """Whether the model reasons first, None: as its template likes; and tokens of it at most, None: any."""
+    """Whether the model reasons (None: the template's default), and its budget in tokens (None: no limit)."""
     if given is None:
         return None, None
     thinking = Nested("thinking", given, "an object with a type", lenient)
@@ -126,7 +126,7 @@ def _thinking(given: object, lenient: bool) -> tuple[bool | None, int | None]:
 
 
 def _schema(given: object, where: str, lenient: bool) -> dict[str, Any] | None:
-    """What the content must be; None: any text."""
+    """The schema of the content; None: any text."""
     if given is None:
         return None
     wanted = Nested(where, given, "an object with a type and a schema", lenient)
@@ -161,7 +161,7 @@ def _tool(tool: Nested) -> dict[str, Any]:
 
 
 def _tool_choice(given: object, lenient: bool) -> tuple[str | None, bool]:
-    """Whether a tool must be called, in the words of a chat; and whether there may be several calls."""
+    """Whether a tool must be called, in a chat's terms, and whether several calls are allowed."""
     if given is None:
         return None, True
     choice = Nested("tool_choice", given, 'an object such as {"type": "auto"}', lenient)
@@ -177,7 +177,7 @@ def messages_of(
 ) -> list[dict[str, Any]]:
     """Messages of a chat, the system prompt first.
 
-    Turns of one role in a row become one message, as at Anthropic.  Results of tools are messages of their own,
+    Consecutive turns of one role become one message, as at Anthropic.  Tool results are messages of their own,
     in the order of the blocks.
     """
     made: list[dict[str, Any]] = []
@@ -238,14 +238,14 @@ def _add_text(made: list[dict[str, Any]], role: str, text: str) -> None:
 
 
 def _last(made: list[dict[str, Any]], role: str) -> dict[str, Any]:
-    """The message at the end, or a new one if that is another's."""
+    """The last message, or a new one if the last has another role."""
     if not made or made[-1]["role"] != role:
         made.append({"role": role, "content": []})
     return made[-1]
 
 
 def _texts(where: str, given: object, lenient: bool) -> list[str]:
-    """A text or a list of blocks of text."""
+    """The texts of a text or a list of text blocks."""
     if isinstance(given, str):
         return [given]
     texts = []

@@ -1,4 +1,4 @@
-"""Vectors of texts: ``/v1/embeddings`` as OpenAI has them, ``/embedding`` as llama-server does."""
+"""Vectors of texts: OpenAI's ``/v1/embeddings``, and llama-server's ``/embedding``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from aleator.server.service import Service, read_body
 Texts = list[str | list[int]]
 
 MOST_POWER = 1024
-"""Of ``embd_normalize``."""
+"""Largest ``embd_normalize``."""
 LLAMA_FIELDS = Fields(
     Field("model", fields.text),
     Field("content", prompts_of),
@@ -35,7 +35,7 @@ LLAMA_FIELDS = Fields(
 
 
 def texts_of(name: str, value: Any) -> Texts:
-    """Texts and lists of token ids; one of them stands for a list of one."""
+    """Check texts and lists of token ids; a single one stands for a list of one."""
     ids = isinstance(value, list) and bool(value) and all(map(fields.is_whole, value))
     items = value if isinstance(value, list) and not ids else [value]
     if not 1 <= len(items) <= MOST_PROMPTS:
@@ -71,7 +71,7 @@ FIELDS = Fields(
 
 
 async def embeddings(request: Request) -> Response:
-    """Vectors of the texts of a request, in their order."""
+    """Return the vectors of a request's texts, in order."""
     service, body = await read_body(request, FIELDS)
     own = body.own
     check_dimensions(service, own["dimensions"])
@@ -86,7 +86,7 @@ async def embeddings(request: Request) -> Response:
 
 
 def check_dimensions(service: Service, wanted: int | None) -> None:
-    """See that vectors are to have the length that they have."""
+    """Check that a requested length is that of the vectors."""
     width = service.model.weights.config.n_embd
     if wanted not in (None, width):
         why = f"vectors of this model have {width}, and lose their meaning when they are cut"
@@ -94,7 +94,7 @@ def check_dimensions(service: Service, wanted: int | None) -> None:
 
 
 def _entries(vectors: npt.NDArray[np.float32], packed: bool) -> list[dict[str, Any]]:
-    """Vectors as numbers; ``packed``: as OpenAI packs them, float32, little-endian, in base64."""
+    """Vectors as numbers; ``packed``: in OpenAI's packed form, float32, little-endian, in base64."""
     told = [
         base64.b64encode(row.astype("<f4").tobytes()).decode() if packed else row.tolist()
         for row in vectors
@@ -103,7 +103,7 @@ def _entries(vectors: npt.NDArray[np.float32], packed: bool) -> list[dict[str, A
 
 
 async def embedding(request: Request) -> Response:
-    """The vector of each text: its hidden states after the last norm, pooled."""
+    """Return the vector of each text: its hidden states after the last norm, pooled."""
     service, body = await read_body(request, LLAMA_FIELDS)
     own = body.own
     given = fields.only_one(own, "content", "input")
@@ -118,18 +118,18 @@ async def embedding(request: Request) -> Response:
 
 
 def normalized(vectors: npt.NDArray[np.float32], power: int) -> npt.NDArray[np.float32]:
-    """Vectors [n, width], float32, with a norm of 1.
+    """Vectors [n, width], float32, divided by their norms.
 
-    Power -1 leaves them as they are; 0 makes the largest number 32760, as llama.cpp has it.
+    Power -1 leaves them unchanged; 0 makes the largest number 32760, as in llama.cpp.
     """
     if power == -1:
         return vectors
     size = np.abs(vectors.astype(np.float64))
     largest = size.max(1, keepdims=True)
-    largest[largest == 0] = 1  # what is nothing stays nothing
+    largest[largest == 0] = 1  # zero vectors stay zero
     if power == 0:
         norm = largest / 32760
-    else:  # of numbers up to 1, so that no power is too large
+    else:  # scaled to at most 1, so that no power overflows
         norm = largest * ((size / largest) ** power).sum(1, keepdims=True) ** (1 / power)
         norm[norm == 0] = 1
     made: npt.NDArray[np.float32] = (vectors / norm).astype(np.float32)

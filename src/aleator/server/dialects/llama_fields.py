@@ -1,4 +1,4 @@
-"""The body of ``/completion`` and ``/infill``: llama-server's fields, read as strictly as all others."""
+"""The body of ``/completion`` and ``/infill``: llama-server's fields, checked as strictly as all others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from aleator.server.openai_fields import OURS, TIMES
 from aleator.text.tokenizer import Tokenizer
 
 RANDOM_SEED = 2**32 - 1
-"""llama.cpp's way to write -1 in 32 bits; ``/props`` gives it, so clients send it back."""
+"""llama.cpp's form of -1 in 32 bits; ``/props`` gives it, so clients send it back."""
 
 Prompt = str | list[int | str]
 """A text, or token ids with texts among them."""
@@ -34,11 +34,11 @@ LLAMA_ACCEPTED: Mapping[str, Accepted] = {
     "reasoning_control": Accepted("give reasoning_budget_tokens", (False,)),
     "continue_final_message": Accepted("a prompt is always continued", (False, True)),
 }
-"""Fields of llama-server with which nothing is done, or that only their neutral values can have."""
+"""llama-server's fields that are ignored, or accepted only with their neutral values."""
 
 
 def options_of(body: Body, n_bos: int) -> dict[str, Any]:
-    """The options of a generation; ``n_bos`` tokens begin every prompt, which ``n_keep`` does not count."""
+    """The options of a generation; every prompt begins with ``n_bos`` tokens that ``n_keep`` does not count."""
     own, made = body.own, dict(body.options)
     if made.get("grammar") == "":
         del made["grammar"]
@@ -53,14 +53,14 @@ def options_of(body: Body, n_bos: int) -> dict[str, Any]:
 
 
 def texts(name: str, value: Any) -> tuple[str, ...]:
-    """A list of texts."""
+    """Check a list of texts."""
     return tuple(
         fields.text(f"{name}[{i}]", each) for i, each in enumerate(fields.listing(name, value))
     )
 
 
 def seed(name: str, value: Any) -> int:
-    """A seed; -1, and llama.cpp's other way to write it, draw one."""
+    """Check a seed; -1, also in llama.cpp's 32-bit form, draws one."""
     made = None if isinstance(value, float) else exact(value)
     if made is None or not -1 <= made < 2**64:
         raise wrong(name, value, "give an integer, 0 to 18446744073709551615, or -1 for any")
@@ -68,7 +68,7 @@ def seed(name: str, value: Any) -> int:
 
 
 def samplers(name: str, value: Any) -> tuple[str, ...]:
-    """Names of samplers in a list, or in a text with semicolons; or a text of letters, as in llama-server."""
+    """Names of samplers in a list, or separated by semicolons; or a text of letters, as in llama-server."""
     if isinstance(value, str):
         names = ";" in value or value.strip().lower() in BY_NAME
         if names:
@@ -81,9 +81,9 @@ def samplers(name: str, value: Any) -> tuple[str, ...]:
 
 
 def logit_bias(name: str, value: Any) -> list[tuple[int | str, float]]:
-    """Biases: pairs of a token and a number, or an object; false for a number means never.
+    """Biases: pairs of a token and a number, or an object; false instead of a number bans the token.
 
-    A token is an id, or a text, all of whose tokens are meant.  A number as a name in an object is an id.
+    A token is an id, or a text, which stands for all its tokens.  A number as a key of an object is an id.
     """
     if isinstance(value, Mapping):
         pairs: list[Any] = [[fields.token_id(key), bias] for key, bias in value.items()]
@@ -109,7 +109,7 @@ def logit_bias(name: str, value: Any) -> list[tuple[int | str, float]]:
 
 
 def schema(name: str, value: Any) -> Any:
-    """A JSON schema; {} asks for an object, as llama-server has it."""
+    """Check a JSON schema; {} asks for an object, as in llama-server."""
     if not isinstance(value, dict | bool):
         raise wrong(name, value, "give a JSON schema")
     return {"type": "object"} if value == {} else value
@@ -118,8 +118,8 @@ def schema(name: str, value: Any) -> Any:
 def prompts_of(name: str, value: Any) -> tuple[bool, list[Prompt]]:
     """The prompts of a request, and whether they came in a list.
 
-    A prompt is a text; token ids, with texts among them; or an object with ``prompt_string``.  Several are in a
-    list.
+    A prompt is a text; token ids, possibly with texts among them; or an object with ``prompt_string``.  Several
+    prompts form a list.
     """
     several = isinstance(value, list) and not any(fields.is_whole(each) for each in value)
     items = value if several else [value]
@@ -130,7 +130,7 @@ def prompts_of(name: str, value: Any) -> tuple[bool, list[Prompt]]:
 
 
 def prompt_of(where: str, value: Any) -> Prompt:
-    """One prompt; errors are those of :func:`prompts_of`."""
+    """Check one prompt; errors are those of :func:`prompts_of`."""
     if isinstance(value, Mapping) and "prompt_string" in value:
         fields.known_keys(where, value, ("prompt_string", "multimodal_data"))
         if value.get("multimodal_data"):
@@ -158,7 +158,7 @@ def tokens_of(
     add_special: bool = True,
     to_continue: bool = True,
 ) -> list[int]:
-    """The tokens of a prompt as llama-server makes them, without EOS where it is to be continued."""
+    """The tokens of a prompt as llama-server makes them, without EOS if it is to be continued."""
     parts: Sequence[int | str] = [prompt] if isinstance(prompt, str) else prompt
     made: list[int] = []
     for i, part in enumerate(parts):
@@ -193,7 +193,7 @@ OWN = (
     Field("grammar", fields.text, option=True),
     Field("json_schema", schema, option=True),
 )
-"""Fields of a completion that are no options of a generation, or are written in another way."""
+"""Fields of a completion that are not options of a generation, or are written differently."""
 
 of_llama = partial(
     Fields,
@@ -203,7 +203,7 @@ of_llama = partial(
     engines=("llama.cpp",),
     strict=(),
 )
-"""Makes the table of an endpoint whose other fields are given."""
+"""Makes the table of an endpoint from its other fields."""
 
 FIELDS = of_llama(Field("prompt", prompts_of, required=True))
 """The fields of ``/completion``."""

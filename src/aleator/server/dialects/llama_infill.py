@@ -1,4 +1,4 @@
-"""``/infill``: text between a beginning and an end, with other files before them, in llama-server's layout."""
+"""``/infill``: generates text between a prefix and a suffix, after other files, in llama-server's layout."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from aleator.server.service import Service, read_body
 from aleator.text.tokenizer import Tokenizer
 
 AROUND = 2048
-"""Tokens of beginning and end at most, three quarters of them of the beginning: llama-server's batch."""
+"""Most tokens of prefix and suffix together, three quarters of them for the prefix: llama-server's batch."""
 BETWEEN = "\n\n--- snippet ---\n\n"
-"""Stands before a file where the vocabulary has no token for that; llama-server's words."""
+"""Precedes a file if the vocabulary has no token for that; llama-server's text."""
 PROJECT, UNNAMED, CURRENT = "myproject\n", "tmp", "filename\n"
-"""Names that llama-server gives to the project, to a file without one, and to the one that is written."""
+"""llama-server's names for the project, a file without a name, and the file being written."""
 
 
 def infilling(
     tokenizer: Tokenizer, prompt: str | list[int], suffix: str, parse_special: bool
 ) -> list[int]:
-    """The tokens after which a model writes what stands between two texts."""
+    """The prompt tokens for generating what stands between two texts."""
     special = tokenizer.vocab.special
     before, after, middle = special.fim_pre, special.fim_suf, special.fim_mid
     if before is None or after is None or middle is None:
@@ -52,11 +52,11 @@ FIELDS = of_llama(
     Field("input_extra", lambda name, value: files(name, value), ()),
     Field("prompt", text, ""),
 )
-"""The fields of ``/infill``: those of ``/completion``, and the texts."""
+"""The fields of ``/infill``: those of ``/completion``, and its texts."""
 
 
 def files(name: str, value: Any) -> list[tuple[str, str]]:
-    """Other files: names and texts."""
+    """Check other files: their names and texts."""
     made: list[tuple[str, str]] = []
     for i, each in enumerate(listing(name, value)):
         where = f"{name}[{i}]"
@@ -74,7 +74,7 @@ def files(name: str, value: Any) -> list[tuple[str, str]]:
 
 
 async def infill(request: Request) -> Response:
-    """Write what stands between two texts."""
+    """Generate the text between a prefix and a suffix."""
     service: Service = request.app.state.service
     slots: Slots = request.app.state.slots
     _check(service)
@@ -91,7 +91,7 @@ async def infill(request: Request) -> Response:
 
 
 def _check(service: Service) -> None:
-    """See that the vocabulary has the tokens."""
+    """Check that the vocabulary has the tokens for infilling."""
     special = service.model.vocab.special
     needed = {"prefix": special.fim_pre, "suffix": special.fim_suf, "middle": special.fim_mid}
     missing = [name for name, token in needed.items() if token is None]

@@ -25,7 +25,7 @@ TEMPLATE = (
     Field("chat_template_kwargs", fields.mapping),
     Field("enable_thinking", fields.switch),
 )
-"""Fields that say what a template writes."""
+"""Fields that affect what a template writes."""
 
 TOKENIZE = Fields(
     *TEMPLATE,
@@ -55,11 +55,11 @@ APPLY = Fields(
     options=OPTIONS,
     accepted={n: a for n, a in LLAMA_ACCEPTED.items() if n != "stream_options"},
 )
-"""What ``/apply-template`` takes: the body of a chat, of which only the template's part matters here."""
+"""The fields of ``/apply-template``: those of a chat, of which only the template's part matters here."""
 
 
 async def tokenize(request: Request) -> Response:
-    """The tokens of ``content`` as llama-server answers, of ``prompt`` or ``messages`` as vLLM does."""
+    """Return the tokens of ``content`` in llama-server's form, or of ``prompt`` or ``messages`` in vLLM's."""
     service, body = await read_body(request, TOKENIZE)
     own, model = body.own, service.model
     given = fields.only_one(own, "content", "prompt", "messages")
@@ -91,7 +91,7 @@ async def tokenize(request: Request) -> Response:
 
 
 def _piece(raw: bytes) -> str | list[int]:
-    """The text of a token, or its bytes where they are no text."""
+    """The text of a token, or its bytes if they are not valid text."""
     try:
         return raw.decode()
     except UnicodeDecodeError:
@@ -106,7 +106,7 @@ def _ids(name: str, value: Any) -> list[int]:
 
 
 async def detokenize(request: Request) -> Response:
-    """The text of tokens, control tokens too; ``content`` is llama-server's field, ``prompt`` vLLM's."""
+    """Return the text of tokens, of control tokens too, in llama-server's ``content`` or vLLM's ``prompt``."""
     service, body = await read_body(request, DETOKENIZE)
     own = body.own
     fields.known_ids("tokens", own["tokens"], len(service.model.vocab))
@@ -115,13 +115,13 @@ async def detokenize(request: Request) -> Response:
 
 
 async def apply_template(request: Request) -> Response:
-    """The text that a chat's messages become, for ``/completion``; names of control tokens in them are text."""
+    """Return a chat's messages as text for ``/completion``; names of control tokens in them are text."""
     service, body = await read_body(request, APPLY)
     return JSONResponse({"prompt": (await in_thread(_rendered, service, body)).text})
 
 
 def _rendered(service: Service, body: Body) -> Rendered:
-    """Messages written with the template."""
+    """Messages rendered with the template."""
     own, chat_format = body.own, service.chat_format
     tools = checked_tools(own["tools"])
     shows, _ = chosen_tools(own["tool_choice"], tools)
@@ -135,7 +135,7 @@ def _rendered(service: Service, body: Body) -> Rendered:
 
 
 async def tokenizer_info(request: Request) -> Response:
-    """What vLLM tells of a tokenizer, which evaluation harnesses ask for."""
+    """Return vLLM's description of a tokenizer, which evaluation harnesses request."""
     service: Service = request.app.state.service
     vocab, special = service.model.vocab, service.model.vocab.special
     made: dict[str, Any] = {

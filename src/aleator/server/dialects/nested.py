@@ -1,6 +1,6 @@
-"""What the converters to chats share: objects within a body, calls, errors in the client's words.
+"""What the converters to chats share: objects within a body, calls, and errors in the client's terms.
 
-An object within a body is read field by field; a field that nobody reads is refused.
+An object within a body is read field by field; fields that were not read are refused.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MEDIA = {**MEDIA_OF_CHATS, "document": "files", "container_upload": "files"}
-"""Types of content parts that no model here can read, in all dialects."""
+"""Types of content parts that no model here can process, in all dialects."""
 INVALID = "INVALID_JSON"
-"""The one field of a call's input where the model wrote no JSON object; it holds what the model wrote."""
+"""The only field of a call's input if the model did not write a JSON object; it holds what the model wrote."""
 
 
 class Nested:
     """An object of a request, such as a message.
 
-    Fields are read by name, each with its check.  :meth:`done` refuses what was not read, so the code that
-    reads is the only list of what an object may have.  ``null`` is the same as a field that was not given.
+    Fields are read by name, each with its check.  :meth:`done` refuses fields that were not read, so the
+    reading code is the only list of an object's fields.  ``null`` counts as absent.
 
     Args:
         where: Its path in the body, such as ``input[2]``.
-        value: What was given.
+        value: The given value.
         shape: What to give, for the error message.
-        lenient: Log fields that are unknown, or ask for something that is not done, instead of refusing them.
+        lenient: Log unknown fields and unsupported requests instead of refusing them.
     """
 
     def __init__(self, where: str, value: object, shape: str, lenient: bool = False) -> None:
@@ -58,69 +58,69 @@ class Nested:
         return f"{self.where}.{name}"
 
     def has(self, name: str) -> bool:
-        """Whether a field was given, and is not null."""
+        """Whether a field is given and not null."""
         return self._fields.get(name) is not None
 
     def value(self, name: str) -> Any:
-        """A field of any type; None where it was not given."""
+        """A field of any type; None if absent."""
         self._read.add(name)
         return self._fields.get(name)
 
     def accept(self, *names: str) -> None:
-        """Fields whose value says nothing about the text."""
+        """Accept fields whose values do not affect the text."""
         self._read.update(names)
 
     def optional(self, name: str, check: Callable[[str, Any], T]) -> T | None:
-        """A field as a check of fields.py keeps it; None where it was not given."""
+        """A field, as returned by a check of fields.py; None if absent."""
         value = self.value(name)
         return None if value is None else check(self.path(name), value)
 
     def text(self, name: str) -> str:
-        """A text that must be given; ParameterError where it is missing, or another type."""
+        """A required text; ParameterError if it is absent or has another type."""
         return text(self.path(name), self.value(name))
 
     def choice(self, name: str, *allowed: str) -> str:
-        """One of some words; the first one where the field was not given."""
+        """One of some words; the first if the field is absent."""
         return self.optional(name, one_of(*allowed)) or allowed[0]
 
     def flag(self, name: str) -> bool:
-        """A switch; false where it was not given."""
+        """A boolean; false if absent."""
         return self.optional(name, switch) or False
 
     def nested(self, name: str, shape: str = "an object") -> Nested | None:
-        """An object whose fields are read too; None where it was not given."""
+        """An object whose fields are read too; None if absent."""
         value = self.value(name)
         if value is None:
             return None
         return Nested(self.path(name), value, shape, self.lenient)
 
     def objects(self, name: str, shape: str = "a list of objects") -> list[Nested]:
-        """A list of objects; [] where it was not given."""
+        """A list of objects; [] if absent."""
         return listed(self.path(name), self.value(name), shape, self.lenient)
 
     def take(self, accepted: Mapping[str, Accepted]) -> None:
-        """Read fields that are accepted although nothing is done with them."""
+        """Read fields that are accepted but ignored."""
         for name, each in accepted.items():
             value = self.value(name)
             if not each.takes(value):
                 self._ignore(name, f"{self.path(name)}={shown(value)} is not supported: {each.why}")
 
     def done(self) -> None:
-        """Refuse the first field that was not read, with the nearest known one."""
+        """Refuse the first field that was not read; suggest the nearest known name."""
         for name in self._fields:
             if name in self._read:
                 continue
             self._ignore(name, f"{self.path(name)} is unknown: {nearest(str(name), self._read)}")
 
     def _ignore(self, name: str, message: str) -> None:
-        """Refuse a field, or note that it is ignored."""
+        """Refuse a field, or log that it is ignored."""
         if not self.lenient:
             raise ParameterError(self.path(name), message)
         log.warning("ignored: %s", message)
 
 
 def listed(where: str, value: object, shape: str, lenient: bool = False) -> list[Nested]:
-    """A list of objects; [] where it was not given."""
+    """A list of objects; [] if absent."""
     if value is None:
         return []
     if not isinstance(value, list):
@@ -129,7 +129,7 @@ def listed(where: str, value: object, shape: str, lenient: bool = False) -> list
 
 
 def text_part(part: Nested, *types: str) -> str:
-    """The text of a content part: one without a type, or of a type that the dialect calls text."""
+    """The text of a content part that has no type, or one of the dialect's text types."""
     kind = part.value("type")
     if isinstance(kind, str) and kind in MEDIA and kind not in types:
         raise ParameterError(
@@ -143,7 +143,7 @@ def text_part(part: Nested, *types: str) -> str:
 
 
 def content_of(texts: Sequence[str]) -> str | list[dict[str, str]]:
-    """Texts as the content of a message: one as it is, else a part for each."""
+    """Texts as the content of a message: a single one as it is, several as parts."""
     if len(texts) == 1:
         return texts[0]
     return [{"type": "text", "text": text} for text in texts]
@@ -163,7 +163,7 @@ def arguments_of(call: Nested, name: str) -> dict[str, Any]:
 
 
 def chat_call(name: str, function: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """A call as chat completions write it, by its id, its function and the arguments."""
+    """A call in the form of chat completions: its id, function and arguments."""
     called = {"name": function, "arguments": arguments}
     return {"id": name, "type": "function", "function": called}
 
@@ -181,7 +181,7 @@ def answered(result: Nested, name: str, messages: Sequence[Mapping[str, Any]]) -
 def with_records(
     service: Service, body: Body, answer: ChatAnswer, made: dict[str, Any]
 ) -> dict[str, Any]:
-    """A response with the record of its text, if the request wants it."""
+    """Add the record of its text to a response, if requested."""
     if body.own.get(KEY):
         made[KEY] = replay_field(service, (choice.generation for choice in answer.choices))
     return made
@@ -189,7 +189,7 @@ def with_records(
 
 @contextmanager
 def in_words(words: Mapping[str, str], body: Body) -> Iterator[None]:
-    """Let errors name fields as the client does; ``words`` are the dialect's by those of a chat."""
+    """Let errors name fields as the client does; ``words`` maps a chat's names to the dialect's."""
     try:
         yield
     except ParameterError as error:
@@ -205,9 +205,9 @@ def in_words(words: Mapping[str, str], body: Body) -> Iterator[None]:
 
 
 def fitting(asked: ChatRequest, service: Service) -> ChatRequest:
-    """A request without a switch that has nothing to switch off.
+    """Remove a request to turn reasoning off if the model has none.
 
-    Clients turn reasoning off for every model; that is what a model does that knows none.
+    Clients send it for every model, and such a model complies anyway.
     """
     if asked.enable_thinking is not False or service.chat_format.thinking is not None:
         return asked
@@ -215,7 +215,7 @@ def fitting(asked: ChatRequest, service: Service) -> ChatRequest:
 
 
 def input_of(arguments: str) -> dict[str, Any]:
-    """The arguments of a call as an object; where no call was forced, the model may write something else."""
+    """The arguments of a call as an object; unless a call was forced, the model may write anything."""
     try:
         value = json.loads(arguments)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Requests of Ollama's chat and generate as messages, tools and options of a chat."""
+"""Converts requests of Ollama's chat and generate to messages, tools and options of a chat."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ REQUEST: Mapping[str, Accepted] = {
     "shift": Accepted("give context_shift among the options", (False,)),
     **dict.fromkeys(("width", "height", "steps"), Accepted("pictures are not made", (0,))),
 }
-"""Fields of requests that are accepted, or refused but for some values."""
+"""Fields of requests that are accepted, or refused except for some values."""
 
 GENERATE: Mapping[str, Accepted] = {
     **REQUEST,
@@ -59,11 +59,11 @@ MACHINE: Mapping[str, Accepted] = {
     "penalize_newline": Accepted("the penalties treat all tokens alike: give logit_bias", (True,)),
     "tfs_z": Accepted("give min_p or top_p", (1, 1.0)),
 }  # fmt: skip
-"""Options that are accepted, or refused but for some values."""
+"""Options that are accepted, or refused except for some values."""
 
 
 def _format(name: str, value: Any) -> Any:
-    """An empty text, which is for any text; "json"; or a JSON schema."""
+    """Check a format: an empty text for any text; "json"; or a JSON schema."""
     if value not in ("", "json") and not isinstance(value, Mapping):
         raise wrong(name, value, 'give "json" or a JSON schema')
     return value
@@ -102,7 +102,7 @@ OPTIONS = Fields(
 
 
 def options_of(body: Body, n_ctx: int) -> dict[str, Any]:
-    """Options of a generation, under our names; how the client spelled them is noted in the body."""
+    """Options of a generation by their names here; the client's spelling is noted in the body."""
     try:
         given = OPTIONS.read(body.own["options"] or {}, body.lenient)
     except ParameterError as error:
@@ -129,13 +129,13 @@ def options_of(body: Body, n_ctx: int) -> dict[str, Any]:
 
 
 def chat_of(body: Body, n_ctx: int) -> ChatRequest:
-    """What a request of ``/api/chat`` asks of a chat."""
+    """Convert a request of ``/api/chat`` to a chat request."""
     messages = messages_of(body.own["messages"], body.lenient)
     return _asked(body, messages, body.own["tools"], n_ctx)
 
 
 def generation_of(body: Body, n_ctx: int) -> ChatRequest:
-    """What a request of ``/api/generate`` asks of a chat."""
+    """Convert a request of ``/api/generate`` to a chat request."""
     messages = [
         {"role": role, "content": body.own[name]}
         for role, name in (("system", "system"), ("user", "prompt"))
@@ -161,8 +161,8 @@ def _asked(body: Body, messages: object, tools: object, n_ctx: int) -> ChatReque
 def messages_of(given: object, lenient: bool = False) -> list[dict[str, Any]]:
     """Messages of a chat.
 
-    Ollama's calls need no ids, so those without one get one; a result without one answers the first call of its
-    tool that is not answered yet.
+    Ollama's calls need no ids, so missing ones are added; a result without an id answers its tool's first call
+    that has no answer yet.
     """
     made: list[dict[str, Any]] = []
     calls: list[dict[str, Any]] = []
@@ -192,7 +192,7 @@ def messages_of(given: object, lenient: bool = False) -> list[dict[str, Any]]:
 
 
 def _call(call: Nested, place: int) -> dict[str, Any]:
-    """A call as chat completions write it; its id is the one given, or made of its place."""
+    """A call in the form of chat completions; a missing id is made from its place."""
     call.accept("type")
     given = call.optional("id", text)
     function = call.nested("function", "an object with a name and arguments")
@@ -208,7 +208,7 @@ def _call(call: Nested, place: int) -> dict[str, Any]:
 def _answer(
     message: Nested, calls: Sequence[dict[str, Any]], open_calls: list[dict[str, Any]]
 ) -> dict[str, str]:
-    """Which call the result of a tool answers."""
+    """The tool result as the answer to its call."""
     given, name = message.optional("tool_call_id", text), message.optional("tool_name", text)
     if given is not None:
         found = [call for call in calls if call["id"] == given]

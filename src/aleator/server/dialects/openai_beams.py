@@ -1,4 +1,4 @@
-"""Beams in completions and chats: vLLM's fields, and what a choice tells of its beam."""
+"""Beams in completions and chats: vLLM's fields, and a choice's report on its beam."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from aleator.server.service import OF_SEARCH
 
 WANTED = "use_beam_search"
 COUNTS = ("num_beams", "num_return_sequences")
-"""Options of a search that vLLM has as numbers of completions: ``best_of``, else ``n``; and ``n``."""
+"""Options of a search that vLLM derives from numbers of completions: ``best_of``, else ``n``; and ``n``."""
 OPTIONS = {name: each for name, each in declarations(BeamOptions).items() if name not in COUNTS}
 NOT_OF_BEAMS: Mapping[str, Any] = {
     "stream": False,
@@ -25,7 +25,7 @@ NOT_OF_BEAMS: Mapping[str, Any] = {
     "aleator_replay": False,
     "id_slot": -1,
 }
-"""Fields of endpoints that do not go together with a search, and what they are where they say nothing."""
+"""Fields that do not work with a search, and their neutral values."""
 
 
 def _checked(declared: Option) -> Callable[[str, Any], Any]:
@@ -40,9 +40,9 @@ BEAMS = (
 
 
 def search_of(body: Body) -> dict[str, Any] | None:
-    """The options of the search that a body asks for; None: it asks for none.
+    """The options of the search that a body asks for; None if it asks for none.
 
-    ParameterError names what does not go together.
+    ParameterError names fields that do not work together.
     """
     own = body.own
     given = {name: own[name] for name in OPTIONS if own[name] is not None}
@@ -62,14 +62,14 @@ def search_of(body: Body) -> dict[str, Any] | None:
 
 
 def _steers(name: str, value: Any) -> bool:
-    """Whether an option asks for something that a search does not do."""
+    """Whether an option asks for something that a search does not support."""
     if name in OF_SEARCH or value is False:
         return False
     return bool(GENERATION[name].check(value) != GENERATION[name].neutral)
 
 
 async def found_by(searches: Sequence[Generation]) -> list[tuple[Generation, dict[str, Any]]]:
-    """Wait for the texts that searches find, and what a choice tells of each; ApiError where one is cut off."""
+    """Wait for the texts that searches find, each with its choice's report; ApiError if one is cut off."""
     made: list[tuple[Generation, dict[str, Any]]] = []
     for search in searches:
         await search

@@ -1,4 +1,4 @@
-"""``/v1/completions``: OpenAI's plain completions, with everything that evaluation harnesses need of them."""
+"""``/v1/completions``: OpenAI's plain completions, including what evaluation harnesses need."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from aleator.server.service import Service, read_body
 from aleator.server.streaming import EventStream, Line, dumps, merged, unless_gone
 
 Row = tuple[str, float | None, dict[str, float] | None, int]
-"""A token's name, its log-probability, those of likely tokens, and its place in the text."""
+"""A token's name, its log-probability, those of likely tokens, and its offset in the text."""
 
 FIELDS = Fields(
     *SHARED,
@@ -41,10 +41,10 @@ FIELDS = Fields(
 
 
 class LegacyLogprobs:
-    """Writes the log-probabilities of one completion, from its beginning on.
+    """Writes the log-probabilities of one completion.
 
-    ``text_offset`` counts the characters of the choice's text before a token, those of an echoed prompt
-    included.  A token that has no text there, such as BOS, takes up none.
+    ``text_offset`` counts the characters of the choice's text before a token, including those of an echoed
+    prompt.  A token without text there, such as BOS, has length 0.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class LegacyLogprobs:
         self._offset = 0
 
     def of_prompt(self, entries: Sequence[Logprobs | None]) -> list[Row]:
-        """The tokens of a prompt, if it is echoed with them; of the first one nothing is known but its name."""
+        """The tokens of an echoed prompt with log-probabilities; of the first only the name is known."""
         if not entries:
             return []
         tokens = self._request.tokens
@@ -68,7 +68,7 @@ class LegacyLogprobs:
         ]
 
     def of(self, entries: Sequence[Logprobs]) -> list[Row]:
-        """The next tokens that were drawn."""
+        """The next drawn tokens."""
         made: list[Row] = []
         for entry in entries:
             made.append(_row(entry, self._offset))
@@ -76,10 +76,10 @@ class LegacyLogprobs:
         return made
 
     def _offsets(self, tokens: Sequence[int]) -> list[int]:
-        """Where each token of the prompt begins in its text."""
+        """Offset of each prompt token in the prompt's text."""
         tokenizer, vocab = self._model.tokenizer, self._model.vocab
         typed = self._typed
-        # Names of control tokens are part of a text that has them, but BOS may have been put before it.
+        # A text may contain names of control tokens, but BOS may also have been prepended to it.
         stream = tokenizer.stream(typed is None, True, ())
         made: list[int] = []
         for i, token in enumerate(tokens):
@@ -111,7 +111,7 @@ def name_of(entry: TokenLogprob) -> str:
 
 
 def usage_of(made: Sequence[Generation], firsts: Sequence[Generation]) -> Usage:
-    """Tokens of completions that have ended; ``firsts`` has one of each prompt."""
+    """Token counts of ended completions; ``firsts`` has one of each prompt."""
     return Usage(
         prompt=sum(len(each.request.tokens) for each in firsts),
         completion=sum(len(writing_of(each).completion.tokens) for each in made),
@@ -122,7 +122,7 @@ def usage_of(made: Sequence[Generation], firsts: Sequence[Generation]) -> Usage:
 
 
 class Choice:
-    """One completion of one prompt; ``reads`` notes what the model thinks of the tokens of the prompt."""
+    """One completion of one prompt; ``reads`` records the log-probabilities of the prompt's tokens."""
 
     def __init__(
         self,
@@ -135,14 +135,14 @@ class Choice:
         self.index, self.generation, self._head = index, generation, head
         self.legacy, self.reads = legacy, reads
         self._around: tuple[bytes, bytes] | None = None
-        # Tokens whose log-probabilities were given; None: not even those of the prompt were.
+        # Tokens whose log-probabilities were reported; None: not even those of the prompt were.
         self._told: int | None = None
         self._ids_told: int | None = None
 
     async def stream(self, line: Line[Piece] | None, progress: bool) -> AsyncIterator[bytes]:
-        """The chunks, those together that are there together; not those that ``line`` sends itself."""
+        """Yield the chunks, in batches of those available, except those that ``line`` sends itself."""
         writing = writing_of(self.generation)
-        if self.legacy is None:  # chunks differ in their text alone
+        if self.legacy is None:  # chunks differ only in their text
             end = ',"logprobs":null,"finish_reason":null}]'
             self._around = self._head.around(f'[{{"index":{self.index},"text":', end)
         if progress:
@@ -161,7 +161,7 @@ class Choice:
         yield self._chunk("", len(writing.completion.tokens), self.finish())
 
     def chunks(self, pieces: Sequence[Piece]) -> bytes:
-        """The chunks of pieces."""
+        """Chunks for pieces of text."""
         if self._around is not None:
             return texts_of_chunks([piece.text for piece in pieces], self._around)
         none = {"finish_reason": None}
@@ -173,7 +173,7 @@ class Choice:
         return self._head.chunk(dumps([told]) + self._head.timed(self.generation, n))
 
     def logprobs(self, end: int | None = None) -> dict[str, list[Any]] | None:
-        """Log-probabilities of the tokens up to a place that were not told yet, those of the prompt first."""
+        """Log-probabilities of the unreported tokens up to ``end``, those of the prompt first."""
         if self.legacy is None:
             return None
         prompt = self._of_prompt() if self._told is None else ()
@@ -184,14 +184,14 @@ class Choice:
         return {name: [row[i] for row in rows] for i, name in enumerate(names)}
 
     def _of_prompt(self) -> Sequence[Logprobs | None]:
-        """Those of the prompt's tokens, where it is echoed with them; () where its time was over."""
+        """Those of an echoed prompt's tokens; () if its time was over."""
         if self.reads is None:
             return ()
         made = self.reads.prompt_logprobs
         return made if len(made) == len(self.reads.request.tokens) else ()
 
     def _token_ids(self, end: int | None = None) -> dict[str, Any]:
-        """VLLM's fields: the tokens up to a place that were not told yet, and first those of the prompt."""
+        """VLLM's fields: the unreported tokens up to ``end``, and with the first those of the prompt."""
         if not self._head.token_ids:
             return {}
         made = writing_of(self.generation).completion
@@ -200,20 +200,20 @@ class Choice:
         return {"token_ids": made.tokens[since:end], **first}
 
     def finish(self) -> dict[str, Any]:
-        """How it ended; it must have."""
+        """Why it ended, once it has ended."""
         made = self.generation
         reason = FINISH.get(made.stop_reason, "stop")
         return {"finish_reason": reason, "stop_reason": made.stop_string}
 
     def whole(self, index: int) -> dict[str, Any]:
-        """All of it as a choice of a response that is no stream."""
+        """The whole completion as a choice of a response without streaming."""
         told = {"index": index, "text": self.generation.text, "logprobs": self.logprobs()}
         kept = kept_tokens(self.generation.logprobs)
         return told | self._token_ids() | self.finish() | kept
 
 
 async def completions(request: Request) -> Response:
-    """Continue prompts, at once or as a stream."""
+    """Complete prompts, as a whole or as a stream."""
     service, body = await read_body(request, FIELDS)
     own = body.own
     head = Head(service, "text_completion", "cmpl", own)
@@ -257,7 +257,7 @@ async def completions(request: Request) -> Response:
 
 
 def prompts_of(name: str, value: Any) -> list[str] | list[list[int]]:
-    """The prompts of a request: a text, token ids, or a list of either."""
+    """Check the prompts of a request: a text, token ids, or a list of either."""
     items = value if isinstance(value, list) else [value]
     if items is value and value and all(type(each) is int for each in value):
         items = [value]
@@ -281,7 +281,7 @@ def prompts_of(name: str, value: Any) -> list[str] | list[list[int]]:
 async def _begin(
     service: Service, body: Body, best_of: int, head: Head, beams: Mapping[str, Any] | None
 ) -> list[Choice]:
-    """Begin all completions of all prompts, or a search for each; where one cannot be, none is."""
+    """Start all completions of all prompts, or a search for each; if one cannot start, none does."""
     own, options = body.own, dict(body.options)
     prompts, suffix, echo = own["prompt"], own["suffix"], own["echo"]
     parse_special = own["parse_special"]
@@ -289,7 +289,7 @@ async def _begin(
         raise ParameterError("suffix and echo are both given: leave one of them out")
     top = options.get("logprobs")
     if best_of > own["n"] and top is None:
-        options["logprobs"] = 0  # to choose by
+        options["logprobs"] = 0  # to rank by
     options |= {"echo": echo, "parse_special": parse_special}
     told = top if echo else None  # of the prompt
     where = place_of(own)
@@ -335,7 +335,7 @@ def _best(choices: Sequence[Choice], n: int, best_of: int) -> list[Choice]:
     for first in range(0, len(choices), best_of):
         some = list(choices[first : first + best_of])
         if best_of > n:
-            some.sort(key=_mean_logprob, reverse=True)  # stable: of equal ones the first
+            some.sort(key=_mean_logprob, reverse=True)  # stable: the first of equal ones wins
         made += some[:n]
     return made
 
@@ -348,7 +348,7 @@ def _mean_logprob(choice: Choice) -> float:
 async def _events(
     choices: Sequence[Choice], head: Head, own: Mapping[str, Any], line: Line[Piece] | None
 ) -> AsyncGenerator[bytes, None]:
-    """The chunks of a stream; ``line`` sends those of an only completion itself where it can."""
+    """Yield the chunks of a stream; ``line`` sends those of a single completion itself if possible."""
     async for made in merged([each.stream(line, own["return_progress"]) for each in choices]):
         yield made
     generations = [each.generation for each in choices]

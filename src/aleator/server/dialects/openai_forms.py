@@ -23,13 +23,13 @@ KINDS = {
     500: "server_error",
     503: "server_error",
 }
-"""OpenAI's kinds of errors where they are not "invalid_request_error"."""
+"""OpenAI's kinds of errors other than "invalid_request_error"."""
 
 
 def timings(stats: Stats, n_predicted: int) -> dict[str, Any]:
     """``timings``: counts, milliseconds and rates of one completion.
 
-    The first token comes of the prompt's last logits, so rates count the steps after it.
+    The first token is drawn from the prompt's last logits, so rates count the steps after it.
     """
     prompt_ms, predicted_ms = 1e3 * stats.prompt_seconds, 1e3 * stats.decode_seconds
     steps = max(0, n_predicted - 1)
@@ -50,7 +50,7 @@ def timings(stats: Stats, n_predicted: int) -> dict[str, Any]:
 
 
 def progressed(progress: PromptProgress, times: bool) -> dict[str, Any]:
-    """``prompt_progress``, with ``timings`` where they are asked for: fields of an event before the text."""
+    """``prompt_progress``, with ``timings`` if requested: fields of an event before the text."""
     cached, computed, seconds = progress.cached, progress.computed, progress.seconds
     made: dict[str, Any] = {}
     if times:
@@ -70,12 +70,12 @@ def _ratio(a: float, b: float) -> float:
 
 
 def replay_field(service: Service, made: Iterable[Generation]) -> list[dict[str, Any]]:
-    """The field ``aleator_replay`` of a response: the records of its texts, in their order."""
+    """The field ``aleator_replay`` of a response: the records of its texts, in order."""
     return [Record.of(each, service.model, __version__).as_json() for each in made]
 
 
 def render_error(error: ApiError) -> dict[str, Any]:
-    """The body of a response that is an error."""
+    """The body of an error response."""
     return {
         "error": {
             "message": error.message,
@@ -87,7 +87,7 @@ def render_error(error: ApiError) -> dict[str, Any]:
 
 
 def usage(used: Usage) -> dict[str, Any]:
-    """Tokens as OpenAI counts them."""
+    """Token counts in OpenAI's form."""
     return {
         "prompt_tokens": used.prompt,
         "completion_tokens": used.completion,
@@ -102,5 +102,5 @@ def usage(used: Usage) -> dict[str, Any]:
 
 
 def chat_logprobs(entries: Sequence[Logprobs] | None) -> dict[str, Any] | None:
-    """Log-probabilities of a chat; None where none were asked for."""
+    """Log-probabilities of a chat; None if not requested."""
     return None if entries is None else {"content": token_logprobs(entries), "refusal": None}

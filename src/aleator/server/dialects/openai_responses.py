@@ -1,6 +1,6 @@
-"""``/v1/responses``: OpenAI's Responses, made of a chat.
+"""``/v1/responses``: OpenAI's Responses, on top of a chat.
 
-Nothing is stored: a request holds all that is to be read, and a response says ``"store": false``.
+Nothing is stored: a request contains the whole input, and a response says ``"store": false``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ INCOMPLETE: Mapping[ChatStop, str | None] = {
     "deadline": "deadline",
     "interrupted": "interrupted",
 }
-"""Why a response is not complete, by why the answer ended; None: it is complete."""
+"""Why a response is incomplete, by why the answer ended; None: it is complete."""
 
 WORDS = {
     ".function.": ".",
@@ -44,11 +44,11 @@ WORDS = {
     "chat_template_kwargs has 'reasoning_effort'": "reasoning.effort",
     "chat_template_kwargs": "reasoning.effort",
 }
-"""What errors of a chat are called here."""
+"""Responses' names for what errors of a chat mention."""
 
 
 class ResponseWriter:
-    """Writes a response as it comes; ``output`` has the items so far."""
+    """Writes a response as it is made; ``output`` has the items so far."""
 
     def __init__(self, name: str, created: int, fixed: Mapping[str, Any]) -> None:
         self._name, self._created, self._fixed = name, created, fixed
@@ -57,7 +57,7 @@ class ResponseWriter:
         self._open = False
 
     def begin(self) -> list[Event]:
-        """The events before anything was made."""
+        """The events before the answer."""
         response = self.response("in_progress", None)
         return [
             self._event("response.created", response=response),
@@ -65,7 +65,7 @@ class ResponseWriter:
         ]
 
     def progress(self, about: Mapping[str, Any]) -> list[Event]:
-        """The event of a piece of the prompt, in llama-server's manner."""
+        """The event of a prompt chunk, in llama-server's form."""
         said = {"id": f"resp_{self._name}", "object": "response", "status": "in_progress"}
         return [self._event("response.in_progress", response=said, **about)]
 
@@ -82,7 +82,7 @@ class ResponseWriter:
             begun = self._begin("reasoning")
             self._part["text"] += event.text
             return [*begun, self._of_part("response.reasoning_text.delta", delta=event.text)]
-        if event.kind == "end":  # what is left are tokens without text
+        if event.kind == "end":  # the remaining tokens have no text
             return []
         begun = self._begin("message")
         logprobs = token_logprobs(event.logprobs)
@@ -92,7 +92,7 @@ class ResponseWriter:
         return [*begun, self._of_part("response.output_text.delta", **said)]
 
     def end(self, stop: ChatStop, usage: Usage) -> list[Event]:
-        """The events after everything was made; the last one holds the whole response."""
+        """The events after the answer; the last one holds the whole response."""
         incomplete = INCOMPLETE[stop]
         status = "completed" if incomplete is None else "incomplete"
         empty = [] if self.output else self._begin("message")
@@ -110,7 +110,7 @@ class ResponseWriter:
     def response(
         self, status: str, usage: Mapping[str, Any] | None, incomplete: str | None = None
     ) -> dict[str, Any]:
-        """The response as far as it was made."""
+        """The response so far."""
         return {
             "id": f"resp_{self._name}",
             "object": "response",
@@ -138,7 +138,7 @@ class ResponseWriter:
         return part
 
     def _begin(self, kind: str) -> list[Event]:
-        """Begin a message or reasoning, unless one is under way."""
+        """Begin a message or reasoning item, unless one is open."""
         if self._open and self.output[-1]["type"] == kind:
             return []
         closed = self._close()
@@ -174,7 +174,7 @@ class ResponseWriter:
         return [self._event("response.output_item.added", output_index=number, item=dict(item))]
 
     def _close(self, status: str = "completed") -> list[Event]:
-        """End the item under way."""
+        """End the open item."""
         if not self._open:
             return []
         self._open = False
@@ -209,7 +209,7 @@ class ResponseWriter:
 
 
 def usage_of(used: Usage) -> dict[str, Any]:
-    """Tokens as Responses count them."""
+    """Token counts in the form of Responses."""
     return {
         "input_tokens": used.prompt,
         "input_tokens_details": {"cached_tokens": used.cached, "cache_write_tokens": 0},
@@ -220,7 +220,7 @@ def usage_of(used: Usage) -> dict[str, Any]:
 
 
 async def responses(request: Request) -> Response:
-    """Answer items, at once or as a stream."""
+    """Answer input items, as a whole or as a stream."""
     service, body = await read_body(request, FIELDS)
     asked = request_of(body)
     with in_words(WORDS, body):
@@ -242,7 +242,7 @@ async def responses(request: Request) -> Response:
 
 
 async def input_tokens(request: Request) -> Response:
-    """How many tokens the prompt of a response has; makes nothing."""
+    """Return the number of prompt tokens of a response; generates nothing."""
     service, body = await read_body(request, FIELDS)
     asked = request_of(body)
     with in_words(WORDS, body):
@@ -251,12 +251,12 @@ async def input_tokens(request: Request) -> Response:
 
 
 async def stored(request: Request) -> Response:
-    """A stored response: there is none."""
+    """Look up a stored response, which never exists."""
     raise ApiError(404, STATELESS, "response_id", "not_found")
 
 
 def _fixed(service: Service, body: Body, answer: ChatAnswer) -> dict[str, Any]:
-    """What a response says from its beginning."""
+    """The parts of a response that are known from its beginning."""
     params = answer.choices[0].generation.request.params
     return {
         **repeated(body),
@@ -291,7 +291,7 @@ async def _events(
 
 
 def _times(body: Body, answer: ChatAnswer) -> dict[str, Any]:
-    """llama-server's ``timings`` so far, where a request asks for them."""
+    """llama-server's ``timings`` so far, if requested."""
     if not body.own["timings_per_token"]:
         return {}
     choice = answer.choices[0]

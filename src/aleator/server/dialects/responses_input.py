@@ -1,4 +1,4 @@
-"""The request of OpenAI's Responses as messages, tools and options of a chat."""
+"""Converts requests of OpenAI's Responses to messages, tools and options of a chat."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ RESPONSES: Mapping[str, Accepted] = {
     "image": Accepted("pictures are not supported", ()),
     "access_programs": LABEL,
 }
-"""Fields of the request that are accepted, or refused but for some values."""
+"""Fields of the request that are accepted, or refused except for some values."""
 
 _TOOL: Mapping[str, Accepted] = {
     "defer_loading": Accepted("the model sees all tools", (False,)),
@@ -66,8 +66,8 @@ INCLUDED = (
     "computer_call_output.output.image_url",
     "message.input_image.image_url",
 )
-"""Values of ``include``.  Only the first adds something.  Reasoning is given in ``content``, in the open; the
-others speak of tools and pictures that a request cannot have."""
+"""Values of ``include``.  Only the first adds something.  Reasoning is always given in ``content``; the others
+concern tools and pictures that a request cannot have."""
 
 
 def _include(name: str, value: Any) -> list[str]:
@@ -102,7 +102,7 @@ FIELDS = Fields(
 
 
 def request_of(body: Body) -> ChatRequest:
-    """What a request asks of a chat."""
+    """Convert a request to a chat request."""
     own, options, lenient = body.own, body.options, body.lenient
     wanted, effort = _format(own["text"], lenient), _effort(own["reasoning"], lenient)
     if wanted["type"] != "text":
@@ -140,7 +140,7 @@ def repeated(body: Body) -> dict[str, Any]:
 
 
 def _format(given: object, lenient: bool) -> dict[str, Any]:
-    """What the content must be, as the response repeats it."""
+    """The format of the content, as the response repeats it."""
     if given is None:
         return {"type": "text"}
     holder = Nested("text", given, "an object", lenient)
@@ -164,7 +164,7 @@ def _format(given: object, lenient: bool) -> dict[str, Any]:
 
 
 def _effort(given: object, lenient: bool) -> str | None:
-    """How much the model reasons, for templates that read it."""
+    """The reasoning effort, for templates that use it."""
     if given is None:
         return None
     reasoning = Nested("reasoning", given, "an object", lenient)
@@ -217,7 +217,7 @@ def messages_of(
 ) -> list[dict[str, Any]]:
     """Input items as messages of a chat.
 
-    What the assistant said in a row becomes one message: its reasoning, its text, its calls.
+    Consecutive items of the assistant become one message: its reasoning, its text, its calls.
     """
     made: list[dict[str, Any]] = []
     if instructions is not None:
@@ -254,7 +254,7 @@ def _message(item: Nested, made: list[dict[str, Any]]) -> None:
 
 
 def _content(item: Nested, name: str, role: str) -> str | list[dict[str, str]]:
-    """A text, or a list of parts with texts, as chat completions write it."""
+    """A text, or a list of parts with texts, in the form of chat completions."""
     if isinstance(item.value(name), str):
         return item.text(name)
     parts = item.objects(name, "a text, or a list of parts")
@@ -307,14 +307,14 @@ def _output(item: Nested, made: list[dict[str, Any]]) -> None:
 
 
 def _assistant(made: list[dict[str, Any]], *absent: str) -> dict[str, Any]:
-    """The assistant's message at the end, or a new one if that is another's or has one of some fields."""
+    """The assistant's message at the end; a new one if the last is of another role or has one of ``absent``."""
     if not made or made[-1]["role"] != "assistant" or any(name in made[-1] for name in absent):
         made.append({"role": "assistant"})
     return made[-1]
 
 
 _OF_ITEMS = ("id", "status", "namespace", "phase", "caller", "created_by")
-"""Fields of items that say nothing of the text."""
+"""Fields of items that do not affect the text."""
 
 _ITEMS: Mapping[str, Callable[[Nested, list[dict[str, Any]]], None]] = {
     "message": _message,

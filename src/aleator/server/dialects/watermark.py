@@ -1,4 +1,4 @@
-"""``/watermark/detect``: whether a text was drawn with the server's key of watermarks."""
+"""``/watermark/detect``: tests whether a text was drawn with the server's watermark key."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DETECT = Fields(
 
 
 async def detect(request: Request) -> Response:
-    """The test of ``content``, a text or token ids without the prompt."""
+    """Test ``content``, a text or token ids without the prompt."""
     service, body = await read_body(request, DETECT)
     params, _ = service.effective()
     key = body.own[WATERMARK_KEY_FILE.name] or service.watermark_key

@@ -1,4 +1,4 @@
-"""Steps, tokens, samplers, parameters and presets as JSON; and how people write a chain."""
+"""Steps, tokens, samplers, parameters and presets as JSON, and a chain in each of its spellings."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ _ENDS: Mapping[tuple[float, float], str] = {
     (-2, 2): "presence_penalty frequency_penalty",
 }
 USUAL = {name: ends for ends, names in _ENDS.items() for name in names.split()}
-"""Where a slider begins and ends: values that are worth trying.  The whole declared range can be typed."""
+"""Ends of sliders: values worth trying.  The whole declared range can be typed."""
 
 SLIDER = 100
-"""Where a slider ends whose parameter has no upper bound."""
+"""Upper end of a slider whose parameter has no upper bound."""
 
 
 def everything() -> dict[str, Any]:
@@ -114,7 +114,7 @@ def _parameter(p: Parameter) -> dict[str, Any]:
 
 
 def spellings(sampling: Mapping[str, Any]) -> dict[str, str]:
-    """How the command line, JSON and Python write sampling parameters that were checked."""
+    """The spellings of checked sampling parameters on the command line, in JSON and in Python."""
     words: list[str] = []
     for name, value in sampling.items():
         words += ["--preset", str(value)] if name == "preset" else _flags(SAMPLING[name], value)
@@ -136,7 +136,7 @@ def _quoted(word: str) -> str:
 
 
 def _flags(declared: Parameter, value: Any) -> list[str]:
-    """The words of one parameter; none where the command line has no flag or nothing is to be said."""
+    """The words of one parameter; empty if the command line has no flag for it or needs none."""
     if value is None:
         return []
     flags = {"grammar": "--grammar", "json_schema": "--json-schema", "regex": "--regex"}
@@ -166,7 +166,7 @@ def _bias(token: Any, bias: float) -> str:
 
 
 MOST_TEXT = 2000
-"""Characters of a token that are sent; the bundled page shows fewer."""
+"""Most characters of a token that are sent; the bundled page shows fewer."""
 
 
 class StepFormatter:
@@ -176,9 +176,9 @@ class StepFormatter:
         self._vocab = vocab
 
     def token(self, token: int) -> dict[str, Any]:
-        """A token: its id, its text, or where it is no UTF-8 its bytes in hexadecimal.
+        """A token: its id, and its text or, if that is not UTF-8, its bytes in hexadecimal.
 
-        ``special`` marks control tokens; ``length`` counts the characters where the text is cut.
+        ``special`` marks control tokens; ``length`` is the number of characters if the text is cut.
         """
         told: dict[str, Any] = {"id": token, "text": None}
         if not self._vocab.has_text:
@@ -199,11 +199,11 @@ class StepFormatter:
         return told
 
     def tokens(self, tokens: Sequence[int]) -> list[dict[str, Any]]:
-        """Tokens, one after the other."""
+        """A sequence of tokens."""
         return [self.token(token) for token in tokens]
 
     def step(self, recording: Recording, step: int, found: Explanation, top: int) -> dict[str, Any]:
-        """A step in short, as the stream has it."""
+        """A short form of a step, for the stream."""
         told = self._written(recording, step, found)
         told["entropy"], told["entropy_after"] = found.before.entropy, found.after.entropy
         told["left"] = found.after.candidates
@@ -225,13 +225,13 @@ class StepFormatter:
         return told
 
     def forgotten(self, recording: Recording, step: int) -> dict[str, Any]:
-        """A step in short, of which only the token is known: its logits are not kept any more."""
+        """A short form of a step whose logits are no longer kept, so that only the token is known."""
         known = {"step": step, "token": self.token(recording.drawn[step]), "picked": False}
         unknown = ("before", "after", "entropy", "entropy_after", "left")
         return {**known, **dict.fromkeys(unknown), "stages": [], "top": [], "forgotten": True}
 
     def full_step(self, recording: Recording, step: int, found: Explanation) -> dict[str, Any]:
-        """Everything about a step: the stages with what they removed, and tokens through all of them."""
+        """All about a step: the stages with what they removed, and tokens through all of them."""
         draw = found.draw
         return {
             **self._written(recording, step, found),
@@ -261,7 +261,7 @@ class StepFormatter:
         }
 
     def grown(self, beams: Sequence[Grown]) -> list[dict[str, Any]]:
-        """What a step of a search left."""
+        """The beams that a step of a search kept."""
         return [asdict(each) | {"token": self.token(each.token)} for each in beams]
 
     def beam(self, found: Beam) -> dict[str, Any]:
@@ -269,7 +269,7 @@ class StepFormatter:
         return asdict(found) | {"tokens": self.tokens(found.tokens)}
 
     def draws(self, found: Explanation, counts: Mapping[int, int], n: int) -> dict[str, Any]:
-        """Counts of draws beside the exact probabilities."""
+        """Counts of draws, with the exact probabilities."""
         exact = {trace.token.id: trace.after for trace in found.traces}
         order = sorted(
             {*counts, *(token for token, p in exact.items() if p > 0)},

@@ -1,4 +1,4 @@
-"""The cells of a small context after each operation of a script; every request makes a context of its own."""
+"""The cells of a small context after each operation of a script; every request makes its own context."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NO_CELLS: dict[str, Any] = {"owner": [], "owners": [], "positions": [], "shifts"
 
 
 def frames(model: LanguageModel, script: Sequence[Any]) -> dict[str, Any]:
-    """Run a script: what the cells hold after each operation, and what it cost; an error ends it early."""
+    """Run a script; return the cells after each operation, and its cost.  An error ends it early."""
     if not all(isinstance(each, str) and each.split() for each in script):
         raise ParameterError("script: give a list of operations, such as 'decode 0 20'")
     if len(script) > MOST_OPERATIONS:
@@ -62,11 +62,11 @@ def frames(model: LanguageModel, script: Sequence[Any]) -> dict[str, Any]:
 
 
 def engine_cells(cache: Cache) -> dict[str, Any]:
-    """What a cache of any size holds: cells in runs, and states.
+    """The contents of a cache of any size: cells in runs, and states.
 
     Returns:
-        What :func:`runs` gives of the cells that know every position, all empty where there are none;
-        ``window``: the same of layers with a window; ``states``: of recurrent layers.
+        The :func:`runs` of the cells that know every position, all empty if there are none; ``window``: the
+        same of layers with a window; ``states``: of recurrent layers.
     """
     return _held(cache, runs, {"size": 0, "runs": []})
 
@@ -74,7 +74,7 @@ def engine_cells(cache: Cache) -> dict[str, Any]:
 def _held(
     cache: Cache, read: Callable[[Frame], dict[str, Any]], none: dict[str, Any]
 ) -> dict[str, Any]:
-    """The cells of a cache, those of its window layers, and the states of its recurrent ones."""
+    """The cells of a cache, of its window layers, and the states of its recurrent layers."""
     try:
         told = read(cache.frame())
     except NoCells:
@@ -86,7 +86,7 @@ def _held(
 
 
 def runs(frame: Frame) -> dict[str, Any]:
-    """Cells as runs of neighbours with equal owners, for caches of any size."""
+    """Cells as runs of neighbours with the same owners, for caches of any size."""
     owner, owners = frame.owner, frame.owners
     ends = np.flatnonzero((owner[1:] != owner[:-1]) | (owners[1:] != owners[:-1])) + 1
     begins = [0, *ends.tolist()]
@@ -117,7 +117,7 @@ def _frame(frame: Frame) -> dict[str, Any]:
 
 
 def _states(cache: Cache) -> dict[str, Any] | None:
-    """Which rows hold the states of which sequences, and at which positions; None without such layers."""
+    """Which rows hold which sequences' states, and at which positions; None without such layers."""
     pool = cache.recurrent
     if pool is None:
         return None

@@ -1,8 +1,8 @@
-"""Texts of the playground, the logits of their steps within a bound, chains over these, and branches.
+"""Recorded texts of the playground, their logits within a memory bound, chains over these, and branches.
 
-Nothing is decoded for a chain: it works on the kept logits.  So watching slows no text down, and any other
-chain can be tried on the same rows.  A branch is a request to the engine, not a sequence of its own: if the
-prompt cache gave up its beginning, it costs its prompt.
+A chain needs no decoding: it works on the kept logits.  So watching does not slow a text down, and any other
+chain can be tried on the same rows.  A branch is a request to the engine, not a cache sequence: if the prompt
+cache has dropped its prefix, its prompt is computed again.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from aleator.server.errors import ApiError
 from aleator.text.tokenizer import Tokenizer
 
 MOST_TEXTS = 512
-"""Texts that are kept; the one that was not used for the longest time is forgotten first."""
+"""Most texts that are kept; the least recently used one is forgotten first."""
 MOST_BRANCHES = 256
-"""Texts of which each branches off the one before: a text keeps all those that it comes from."""
+"""Longest chain of branches, since a text keeps all its ancestors."""
 
 
 class Forgotten(ApiError):
-    """The logits of a step were given up for those of later ones."""
+    """The logits of a step were dropped for those of later ones."""
 
     def __init__(self, step: int) -> None:
         super().__init__(
@@ -49,7 +49,7 @@ class Forgotten(ApiError):
 
 
 class Row:
-    """The logits of one step, float32 [V] (None once they are forgotten); texts that begin alike share it."""
+    """The logits of one step, float32 [V] (None once forgotten), shared by texts with the same prefix."""
 
     __slots__ = ("logits",)
 
@@ -58,7 +58,7 @@ class Row:
 
 
 class LogitsMemory:
-    """Keeps rows of logits, and forgets the oldest where they would take more bytes than a bound."""
+    """Keeps rows of logits, and forgets the oldest when they would exceed a number of bytes."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -67,7 +67,7 @@ class LogitsMemory:
         self._lock = threading.Lock()
 
     def keep(self, logits: Any) -> Row:
-        """Copy a row."""
+        """Copy a row, and keep the copy."""
         kept = np.array(logits, np.float32)
         row = Row(kept)
         with self._lock:
@@ -81,7 +81,7 @@ class LogitsMemory:
         return row
 
     def release(self, rows: list[Row]) -> None:
-        """Forget rows of a text that is given up."""
+        """Forget rows of a dropped text."""
         gone = set(map(id, rows))
         with self._lock:
             for row in rows:
@@ -92,12 +92,12 @@ class LogitsMemory:
 
     @property
     def rows(self) -> int:
-        """Rows that are held now."""
+        """Number of rows held now."""
         return len(self._rows)
 
 
 class Recording:
-    """One text: a prompt, what an earlier text contributed, and what was drawn after that."""
+    """One text: its prompt, tokens inherited from an earlier text, and tokens drawn after them."""
 
     def __init__(
         self,
@@ -108,10 +108,10 @@ class Recording:
     ) -> None:
         self.id = secrets.token_urlsafe(9)
         self.parent, self.at, self.inherited = parent, at, inherited
-        self.depth: int = 0 if parent is None else parent.depth + 1  # texts that it comes from
-        # For each drawn token the logits that it was drawn from; one more while the next is drawn.
+        self.depth: int = 0 if parent is None else parent.depth + 1  # number of ancestors
+        # The logits from which each token was drawn, and those of the next token while it is drawn.
         self.rows: list[Row] = [] if parent is None else parent.rows[: len(inherited)]
-        self.sampling: Mapping[str, Any] = {}  # preset and parameters as they were asked for
+        self.sampling: Mapping[str, Any] = {}  # preset and parameters as requested
         self.memory = memory
         self._generation: Generation | None = None
 
@@ -122,7 +122,7 @@ class Recording:
         self.rows.append(self.memory.keep(logits))
 
     def begin(self, generation: Generation, asked: Mapping[str, Any]) -> None:
-        """Take in what writes the text."""
+        """Attach the generation of the text."""
         self._generation = generation
         self.sampling = {
             name: value for name, value in asked.items() if name == "preset" or name in SAMPLING
@@ -130,13 +130,13 @@ class Recording:
 
     @property
     def generation(self) -> Generation:
-        """What writes the text."""
+        """The generation of the text."""
         assert self._generation is not None  # noqa: S101
         return self._generation
 
     @property
     def request(self) -> Request:
-        """What was asked for."""
+        """The request."""
         return self.generation.request
 
     @property
@@ -150,7 +150,7 @@ class Recording:
         return [*self.inherited, *writing_of(self.generation).completion.tokens]
 
     def logits(self, step: int) -> Any:
-        """The logits [V] of a step; 0 is the first token after the prompt."""
+        """The logits [V] of a step; step 0 is the first token after the prompt."""
         if not 0 <= step < len(self.rows):
             raise ParameterError(
                 f"step={step} is out of range: the text has steps 0 to {len(self.rows) - 1}"
@@ -190,7 +190,7 @@ class Recordings:
             return self._texts[name]
 
     def forget(self, name: str) -> None:
-        """Give up a text and the logits that only it has; its branches keep theirs."""
+        """Drop a text and the logits that only it has; its branches keep theirs."""
         recording = self[name]
         with self._lock:
             del self._texts[name]
@@ -204,10 +204,10 @@ class Recordings:
 
 
 class Replay:
-    """Goes through a text's steps with a chain, which accepts the tokens that were written.
+    """Steps through a text with a chain, which accepts the text's tokens.
 
-    With the text's own parameters it is where the chain that wrote it was, also where draws move it
-    (mirostat) or generators count them (llama.cpp's numerics).
+    With the text's own parameters it reaches the states of the original chain, even where draws change them
+    (mirostat) or generators count draws (llama.cpp's numerics).
     """
 
     def __init__(
@@ -215,18 +215,18 @@ class Replay:
     ) -> None:
         self._recording, request = recording, recording.request
         self.chain = (params or request.params).chain(tokenizer, completion=request.completion)
-        # A chain that draws move must draw at every step.
+        # A chain that adapts to its draws must draw at every step.
         self._draws = bool(self.chain.adapts) or self.chain.numerics != "portable"
         self._loops: LoopWatch | None = None
         if params is None:
             go_on(self.chain, request)
-            # What ends a text at a loop changes no draw before it.
+            # Ending a text at a loop changes no draw before it.
             self._loops = loop_watch(request, self.chain) if request.options.warms else None
         else:
             self.chain.accept_many(recording.prompt)
 
     def draw(self, step: int) -> int:
-        """The token that the chain draws at the step where it stands; accepts the one that was written."""
+        """The token that the chain draws at its current step; it then accepts the text's token."""
         written = self._recording.drawn[step]
         token = self.chain.sample(self._recording.logits(step))
         if token != written:
@@ -235,8 +235,8 @@ class Replay:
         return token
 
     def go_to(self, step: int) -> None:
-        """Accept the tokens up to a step, which must not lie behind."""
-        self._recording.logits(step)  # says whether there is such a step
+        """Accept the tokens up to a step, which must not be earlier than the current one."""
+        self._recording.logits(step)  # raises if there is no such step
         at = self.chain.position
         drawn = self._recording.drawn[at:step]
         if not (self._draws or self._loops):
@@ -257,7 +257,7 @@ class Replay:
         return self.chain.state_write()
 
     def explain(self, step: int, top: int) -> Explanation:
-        """What the chain does at a step; see :meth:`aleator.SamplerChain.explain`."""
+        """Explain what the chain does at a step; see :meth:`aleator.SamplerChain.explain`."""
         self.go_to(step)
         return self.chain.explain(self._recording.logits(step), top=top)
 
@@ -265,7 +265,7 @@ class Replay:
 def chain_at(
     recording: Recording, tokenizer: Tokenizer, step: int, params: SamplingParams | None
 ) -> Replay:
-    """A chain at a step, for the text's own parameters in the state in which it drew."""
+    """A chain at a step; with the text's own parameters, in the state in which it drew."""
     owner = recording
     while params is None and owner.parent is not None and step < len(owner.inherited):
         owner = owner.parent
@@ -276,7 +276,7 @@ def chain_at(
 
 @dataclass(frozen=True)
 class Resampled:
-    """What a chain would have drawn at every step of a text, up to the first that its grammar refuses."""
+    """Another chain's draws at every step of a text, up to the first that its grammar refuses."""
 
     steps: int
     changed: dict[int, int]
@@ -285,7 +285,7 @@ class Resampled:
 
 
 def resample(recording: Recording, tokenizer: Tokenizer, params: SamplingParams) -> Resampled:
-    """Draw every token of a text again with another chain, each after the tokens that were written."""
+    """Draw every token of a text again with another chain, each after the text's own tokens."""
     drawn = recording.drawn
     replay = Replay(recording, tokenizer, params)
     changed: dict[int, int] = {}
@@ -322,7 +322,7 @@ def draws(chain: SamplerChain, logits: object, n: int) -> Counter[int]:
 def branch(
     parent: Recording, at: int | None, pick: int | None, tokenizer: Tokenizer, memory: LogitsMemory
 ) -> tuple[Recording, Session]:
-    """Begin a branch; nothing is written yet.  Returns it, and what is to be continued for it."""
+    """Create a branch without generating; return it, and what is to be continued for it."""
     if parent.depth >= MOST_BRANCHES:
         raise ParameterError(
             f"parent={parent.id!r} comes from {parent.depth} texts that branch off one another: begin a "

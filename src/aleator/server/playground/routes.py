@@ -1,6 +1,6 @@
 """The playground's page, and its endpoints under ``/api/playground``; docs/playground.md describes them.
 
-Ollama's clients look under ``/api/`` for theirs.
+Ollama's clients use other paths under ``/api/``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MOST_STEP = 2**31 - 1
 MOST_SAVED = 64
 MOST_HISTOGRAMS = 16
 PATIENCE = 5.0
-"""Seconds that a look at the engine's cells waits for a free sequence."""
+"""Seconds that a request for the engine's cells waits for a free sequence."""
 NDJSON = "application/x-ndjson"
 
 TYPES = {
@@ -64,7 +64,7 @@ ATTACHED = {**HEADERS, "content-disposition": 'attachment; filename="aleator-tex
 
 
 def read(path: str) -> bytes | None:
-    """A file of the page; None if there is none of that name."""
+    """A file of the page; None if it does not exist."""
     place = PAGE
     for part in path.split("/"):
         if not part or part.startswith("."):
@@ -83,7 +83,7 @@ async def page(request: Request) -> Response:
 
 
 def named(needed: set[str], more: set[str], most: int) -> Check:
-    """Up to so many objects with these keys: ``step`` is a whole number, what else they have text."""
+    """Make a check for up to ``most`` objects with these keys: ``step`` is an integer, other values texts."""
 
     def check(name: str, value: Any) -> list[dict[str, Any]]:
         found = listing(name, value)
@@ -174,7 +174,7 @@ async def declarations(request: Request) -> Response:
 
 
 async def write(request: Request) -> Response:
-    """POST /api/playground/texts: write a text or a branch; a stream of lines."""
+    """POST /api/playground/texts: generate a text or a branch; a stream of lines."""
     playground = of(request)
     body = WRITE.read(await body_of(request))
     work = partial(playground.begin, body.own, body.options)
@@ -192,7 +192,7 @@ async def search(request: Request) -> Response:
 
 
 def streamed(lines: AsyncGenerator[bytes, None], made: Generation) -> EventStream:
-    """A response of lines, which ends what makes them where its client goes away."""
+    """A response of lines, which cancels the generation if its client disconnects."""
     return EventStream(
         lines,
         made.cancel,
@@ -203,7 +203,7 @@ def streamed(lines: AsyncGenerator[bytes, None], made: Generation) -> EventStrea
 
 
 async def forget(request: Request) -> Response:
-    """DELETE /api/playground/texts/{id}: give up a text and its logits."""
+    """DELETE /api/playground/texts/{id}: drop a text and its logits."""
     playground = of(request)
     playground.recordings[request.path_params["id"]].generation.cancel()
     await in_thread(playground.recordings.forget, request.path_params["id"])
@@ -211,7 +211,7 @@ async def forget(request: Request) -> Response:
 
 
 def explained(playground: Playground, recording: Recording, body: Body) -> dict[str, Any]:
-    """POST /api/playground/texts/{id}/step: everything about a step, with the text's chain or another."""
+    """POST /api/playground/texts/{id}/step: all about a step, with the text's chain or another."""
     step = body.own["step"]
     replay = playground.chain_at(recording, step, body.options)
     found = replay.chain.explain(recording.logits(step), top=body.own["top"])
@@ -235,7 +235,7 @@ def histogram(playground: Playground, recording: Recording, body: Body) -> dict[
 def of_text(
     fields: Fields, work: Callable[[Playground, Recording, Body], dict[str, Any]]
 ) -> Handler:
-    """The handler of a question about a text, which another thread answers."""
+    """A handler for a question about a text, which another thread answers."""
 
     async def answer(request: Request) -> Response:
         playground = of(request)
@@ -248,7 +248,7 @@ def of_text(
 
 
 async def check(request: Request) -> Response:
-    """POST /api/playground/chain: look whether a chain can be, and how it is written elsewhere."""
+    """POST /api/playground/chain: check whether a chain is valid, and return its other spellings."""
     playground = of(request)
     options = CHAIN().read(await body_of(request)).options
 
@@ -268,7 +268,7 @@ async def check(request: Request) -> Response:
 
 
 async def save(request: Request) -> Response:
-    """GET /api/playground/texts/{id}/page: the text with its steps as one file, without a server."""
+    """GET /api/playground/texts/{id}/page: the text with its steps as one file that needs no server."""
     playground = of(request)
     recording = playground.recordings[request.path_params["id"]]
     service = playground.service
@@ -277,7 +277,7 @@ async def save(request: Request) -> Response:
 
 
 async def save_all(request: Request) -> Response:
-    """POST /api/playground/page: texts, what is compared, and cells, as one file, without a server."""
+    """POST /api/playground/page: texts, a comparison, and cells, as one file that needs no server."""
     playground = of(request)
     body = SAVE.read(await body_of(request))
     own, model = body.own, playground.service.model
@@ -332,7 +332,7 @@ async def cells(request: Request) -> Response:
 
 
 async def tokens(request: Request) -> Response:
-    """POST /api/playground/tokens: the tokens of a text, as a prompt has them."""
+    """POST /api/playground/tokens: the tokens of a text, as in a prompt."""
     playground = of(request)
     body = TOKENS.read(await body_of(request))
     ids = await in_thread(playground.service.model.prompt_tokens, body.own["text"])
@@ -340,7 +340,7 @@ async def tokens(request: Request) -> Response:
 
 
 def of(request: Request) -> Playground:
-    """What the endpoints share, made when the first of them is used."""
+    """What the endpoints share, made at the first use."""
     state = request.app.state
     if not hasattr(state, "playground"):
         state.playground = Playground(state.service)
@@ -349,7 +349,7 @@ def of(request: Request) -> Playground:
 
 
 def render_error(error: ApiError) -> dict[str, Any]:
-    """The body of a response that is an error; one in a grammar names its place."""
+    """The body of an error response; an error in a grammar includes its position."""
     made: dict[str, Any] = {"message": error.message, "param": error.param, "code": error.code}
     if isinstance(error.__cause__, GrammarError):
         made |= {"line": error.__cause__.line, "column": error.__cause__.column}

@@ -22,21 +22,21 @@ PAGE = files("aleator.server.playground") / "page"
 FIRST = "saved.js"
 _IMPORT = re.compile(r'(?<=from )"\./([^"]+)"')
 POLICY = "default-src 'none'; script-src 'unsafe-inline' data:; style-src 'unsafe-inline'"
-"""The file asks for nothing, wherever it is opened."""
+"""The file loads nothing, wherever it is opened."""
 
 TOP = 10
-"""Likely tokens that are named for each step; the open step shows more."""
+"""Likely tokens that are listed for each step; the open step shows more."""
 ROWS = 12
 """Rows of an open step, as ``StepView`` of step-view.js has them."""
 DIGITS = 8
-"""Digits of the probabilities in a file: what the page shows of them is what it shows of all their digits."""
+"""Digits of the probabilities in a file, enough for all that the page shows."""
 DRAWS = 1000
 """Draws of a step whose histogram is recorded."""
 
 
 @dataclass(frozen=True)
 class Named:
-    """A text, and what its reader calls it."""
+    """A text, and its name on the page."""
 
     recording: Recording
     name: str = ""
@@ -48,20 +48,20 @@ class Shown:
 
     view: str = "write"  # One of the page's views
     text: Recording | None = None  # The text that is shown; None: the last
-    step: int = 0  # The step that is open; -1: none
+    step: int = 0  # The open step; -1: none
     shade: str = "surprise"  # What tokens are shaded by
-    # Two texts that the view Compare has; None: none
+    # The two texts of the view Compare; None: none
     compare: tuple[Recording, Recording] | None = None
-    # Steps of texts whose histogram of draws is recorded
+    # Steps of texts whose histograms of draws are recorded
     draws: tuple[tuple[Recording, int], ...] = ()
-    # Frames of the view Cache, as :func:`aleator.server.playground.cells.frames` gives them
+    # Frames of the view Cache, as returned by :func:`aleator.server.playground.cells.frames`
     cells: Sequence[Mapping[str, Any]] = ()
 
 
 def saved_page(
     texts: Sequence[Named], tokenizer: Tokenizer, model: str, shown: Shown | None = None
 ) -> str:
-    """The HTML of texts that were written, and of those that they branch off."""
+    """The HTML of texts and of those that they branch off."""
     held = rounded(told(texts, tokenizer, model, shown or Shown()))
     record = json.dumps(held, ensure_ascii=False, separators=(",", ":"))
     modules = {
@@ -69,7 +69,7 @@ def saved_page(
         for name, text in _modules(FIRST).items()
     }
     style = (PAGE / "page.css").read_text("utf-8")
-    # In a script element only "<" can begin what ends it, or a comment.
+    # In a script element only "<" can begin its end tag, or a comment.
     data = record.replace("<", "\\u003c")
     return f"""<!doctype html>
 <html lang="en">
@@ -90,7 +90,7 @@ def saved_page(
 
 
 def told(texts: Sequence[Named], tokenizer: Tokenizer, model: str, shown: Shown) -> dict[str, Any]:
-    """What the file holds: texts, each after the one that it branches off, and what is shown of them."""
+    """The contents of the file: texts, each after the one that it branches off, and what is shown of them."""
     formatter = StepFormatter(tokenizer.vocab)
     order = _with_ancestors(texts)
     ends = _ends(texts, order)
@@ -126,7 +126,7 @@ def told(texts: Sequence[Named], tokenizer: Tokenizer, model: str, shown: Shown)
 
 
 def rounded(value: Any) -> Any:
-    """JSON whose numbers have the digits that anyone reads: half the bytes."""
+    """JSON with numbers cut to the digits that are shown: half the bytes."""
     if isinstance(value, float):
         return float(f"{value:.{DIGITS}g}")
     if isinstance(value, dict):
@@ -137,13 +137,13 @@ def rounded(value: Any) -> Any:
 def drawn_often(
     replay: Replay, logits: Any, formatter: StepFormatter, n: int = DRAWS
 ) -> dict[str, Any]:
-    """Many draws of a chain at the step where it stands, beside the exact probabilities."""
+    """Many draws of a chain at its current step, with the exact probabilities."""
     found = replay.chain.explain(logits, top=100)
     return formatter.draws(found, draws(replay.chain, logits, n), n)
 
 
 def _with_ancestors(texts: Sequence[Named]) -> dict[Recording, str]:
-    """Texts and all that they come from with their names, each after the one that it branches off."""
+    """Texts and all their ancestors with their names, each after the one that it branches off."""
     names = {each.recording: each.name for each in texts}
     order: dict[Recording, str] = {}
     for each in texts:
@@ -156,7 +156,7 @@ def _with_ancestors(texts: Sequence[Named]) -> dict[Recording, str]:
 
 
 def _ends(texts: Sequence[Named], order: Mapping[Recording, str]) -> dict[Recording, int]:
-    """How many drawn tokens the file has of each text: of one that nobody asked for, what others share."""
+    """Number of each text's drawn tokens in the file; of an unrequested text, those that others share."""
     ends = {each.recording: len(each.recording.drawn) for each in texts}
     asked = set(ends)
     for recording in reversed([*order]):
@@ -169,14 +169,14 @@ def _ends(texts: Sequence[Named], order: Mapping[Recording, str]) -> dict[Record
 def _text(
     recording: Recording, name: str, end: int, tokenizer: Tokenizer, formatter: StepFormatter
 ) -> dict[str, Any]:
-    """A text from where it leaves the one that it branches off; null for a step that is forgotten."""
+    """A text from where it leaves the one that it branches off; null for a forgotten step."""
     generation = recording.generation
     replay = Replay(recording, tokenizer)
     steps: list[dict[str, Any]] = []
     full: list[dict[str, Any] | None] = []
     for step in range(recording.at, end):
         try:
-            if step < len(recording.inherited):  # the token that was picked
+            if step < len(recording.inherited):  # the picked token
                 picked = chain_at(recording, tokenizer, step, None)
                 found = picked.chain.explain(recording.logits(step), top=TOP)
             else:
@@ -209,7 +209,7 @@ def _text(
 def _full(
     formatter: StepFormatter, recording: Recording, step: int, found: Explanation
 ) -> dict[str, Any]:
-    """Everything about a step, but the tokens that no view shows."""
+    """All about a step, except the tokens that no view shows."""
     whole = formatter.full_step(recording, step, found)
     wanted = {each["token"]["id"] for each in whole["traces"][:ROWS]}
     for each in (whole["token"], whole["draw"] and whole["draw"]["token"]):
@@ -220,7 +220,7 @@ def _full(
 
 
 def _modules(first: str) -> dict[str, str]:
-    """A module and all that it imports, by name; their imports are bare names of the import map."""
+    """A module and all that it imports, by name; they import one another by bare names of the import map."""
     found: dict[str, str] = {}
     left = [first]
     while left:

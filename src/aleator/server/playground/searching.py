@@ -1,4 +1,4 @@
-"""Searches of beams on the playground: a line of JSON for each step."""
+"""Beam searches on the playground: a line of JSON for each step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aleator.server.service import FIRM, OF_SEARCH
 def begin(
     playground: Playground, own: Mapping[str, Any], options: Mapping[str, Any]
 ) -> BeamGeneration:
-    """Begin a search from a prompt or messages."""
+    """Start a search from a prompt or messages."""
     only_one(own, "prompt", "messages")
     given: Any = own["prompt"]
     if given is None:
@@ -36,7 +36,7 @@ def begin(
 
 
 async def lines(playground: Playground, made: BeamGeneration) -> AsyncGenerator[bytes, None]:
-    """A search as it is made: its start, a line for each step, and the texts that it found."""
+    """Yield a search as it runs: its start, a line for each step, and the texts that it found."""
     formatter, request = playground.formatter, made.request
     yield line(
         {

@@ -1,4 +1,4 @@
-"""Texts of the playground as they are written: a line of JSON for each step."""
+"""Texts of the playground as they are generated: a line of JSON for each step."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from aleator.server.service import Service
 from aleator.text.tokenizer import Tokenizer
 
 LINE_STEPS = 32
-"""Steps that are explained before the event loop is asked again whether the client is still there."""
+"""Steps that are explained before the event loop checks again whether the client is still connected."""
 
 
 def line(told: Mapping[str, Any]) -> bytes:
@@ -37,7 +37,7 @@ def line(told: Mapping[str, Any]) -> bytes:
 
 
 class Playground:
-    """What the endpoints share: the texts that are kept, how they begin and branch, and how steps are told."""
+    """What the endpoints share: the recorded texts, how they start and branch, and how steps are sent."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
@@ -47,7 +47,7 @@ class Playground:
 
     @readable()
     def params(self, options: dict[str, Any], seed: int | None = None) -> SamplingParams:
-        """The sampling parameters of a request; without a seed they get ``seed``."""
+        """The sampling parameters of a request; ``seed`` is the default seed."""
         maker = self.service.model.request_maker
 
         def make(given: Mapping[str, Any]) -> SamplingParams:
@@ -59,19 +59,19 @@ class Playground:
         return self.service.fitting(options, {**held, **compiled}, make)
 
     def chain_at(self, recording: Recording, step: int, options: dict[str, Any]) -> Replay:
-        """A chain at a step of a text: the text's own where a request gives no options."""
+        """A chain at a step of a text: the text's own if a request gives no options."""
         own = recording.request.params.values()["seed"]
         params = self.params(options, own) if options else None
         return chain_at(recording, self.tokenizer, step, params)
 
     def chat(self, messages: Any, options: Mapping[str, Any]) -> PreparedChat:
-        """A chat ready to be answered."""
+        """Prepare a chat."""
         self.service.grammars.try_out(options)
         return prepare_chat(ChatPrompt(messages), self.service.chat_format, self.tokenizer, options)
 
     @readable()
     def begin(self, own: Mapping[str, Any], options: Mapping[str, Any]) -> Recording:
-        """Begin a text from a prompt or messages, or a branch of the text ``parent``."""
+        """Start a text from a prompt or messages, or a branch of the text ``parent``."""
         only_one(own, "prompt", "messages", "parent")
         given: str | list[int] | Session
         service, asked = self.service, options
@@ -100,7 +100,7 @@ class Playground:
         return recording
 
     def completed(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Options with their grammar compiled, and what is the server's to say."""
+        """Options with their grammar compiled, and with the server's own."""
         return {
             **self.service.grammars.compiled(options),
             "namespace": own_namespace(),
@@ -138,7 +138,7 @@ class Playground:
         }
 
     async def lines(self, recording: Recording, top: int) -> AsyncGenerator[bytes, None]:
-        """A text as it is written: its start, a line per step, and its end."""
+        """Yield a text as it is generated: its start, a line per step, and its end."""
         yield line(self.started(recording))
         generation = recording.generation
         replay = await in_thread(Replay, recording, self.tokenizer)
@@ -154,13 +154,13 @@ class Playground:
         yield line(self.ended(recording))
 
     def _steps(self, recording: Recording, replay: Replay, begin: int, top: int) -> list[bytes]:
-        """Lines of the steps from ``begin`` on, as far as they are drawn, but not too many at once."""
+        """Lines of the drawn steps from ``begin`` on, at most :data:`LINE_STEPS`."""
         end = min(len(recording.drawn), begin + LINE_STEPS)
         told = []
         for step in range(begin, end):
             try:
                 found = replay.explain(step, max(top, 1))
-            except Forgotten:  # the text is written faster than it is told
+            except Forgotten:  # the text is generated faster than it is sent
                 of_step = self.formatter.forgotten(recording, step)
             else:
                 of_step = self.formatter.step(recording, step, found, top)
