@@ -189,7 +189,7 @@ class NativeStep(Step):
                 step.add_feed_forward(next(feeding))
         for number, adapter in enumerate(decoder.adapters.loaded):
             for name, added in adapter.matrices.items():
-                pair = StoredWeight((added.a, None)).matrix, StoredWeight((added.b, None)).matrix
+                pair = [StoredWeight((name, each, None)).matrix for each in (added.a, added.b)]
                 data = decoder.weights.stored(name).data
                 step.adapt(data, number, *pair, added.factor, added.grows)
         # Together, and last: what interrupts leaves the step before, or none that is believed.
