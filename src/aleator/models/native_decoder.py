@@ -189,9 +189,9 @@ class NativeStep(Step):
                 step.add_feed_forward(next(feeding))
         for number, adapter in enumerate(decoder.adapters.loaded):
             for name, added in adapter.matrices.items():
-                pair = [StoredWeight((name, each, None)).matrix for each in (added.a, added.b)]
+                a, b = [StoredWeight((name, each, None)).matrix for each in (added.a, added.b)]
                 data = decoder.weights.stored(name).data
-                step.adapt(data, number, *pair, added.factor, added.grows)
+                step.adapt(data, number, a, b, added.factor, added.grows)
         # Together, and last: what interrupts leaves the step before, or none that is believed.
         self._rows: tuple[Floats, Floats] | None = None
         self._step, self._rows = step, None if states is None else (states.conv[0], states.ssm[0])
