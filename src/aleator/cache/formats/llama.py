@@ -50,8 +50,8 @@ _XYT = [1, 0, 2]
 class Section:
     """The cells of one stream, n of them.
 
-    ``owners`` are bits, uint64 [n, words]; ``extras`` y, x and token of each, int32 [n, 3].  Keys and values are
-    per layer uint8 [n, bytes of a row]; values by channel are [channels, n * bytes of an element].
+    ``owners`` are bits, uint64 [n, words]; ``extras`` y, x and token of each, int32 [n, 3].  Keys and values of
+    a layer are uint8 [n, bytes of a row]; values by channel are [channels, n * bytes of an element].
     """
 
     positions: Int32s

@@ -201,7 +201,7 @@ class Pool(Uncopyable, ABC):
         """Record changes in the journal of the whole pool that this becomes a part of."""
 
     def require_complete(self) -> None:
-        """Raise Corrupt unless next tokens see all they must in a state just read; a single pool is complete."""
+        """Raise Corrupt unless next tokens see all they must in a state just read; one pool is complete."""
 
     def apply_shifts(self) -> None:
         """Apply pending shifts before decoding; without cells there are none."""
