@@ -32,8 +32,8 @@ def compile_gbnf(
     """Compile a constraint that allows what llama.cpp allows.
 
     A tokenizer as ``vocabulary`` can also encode ``<text>`` in a grammar that is not a special token.
-    Otherwise any object with ``len``, ``token_bytes(id)``, ``eog`` and ``ids`` (text -> id) works.  With triggers
-    everything is allowed until a regular expression matches or a trigger token comes.
+    Otherwise any object with ``len``, ``token_bytes(id)``, ``eog`` and ``ids`` (text -> id) works.
+    With triggers everything is allowed until a regular expression matches or a trigger token comes.
 
     Raises:
         GrammarError: Names line, column and reason, and shows the line.
