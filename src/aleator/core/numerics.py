@@ -83,9 +83,7 @@ class Row:
     logits: Floats
     temperature: float = 1.0
     selected: int | None = None
-    full_mass: int = (
-        0  # the mass that Softmax recorded; 0 if it did not, or if logits changed since
-    )
+    full_mass: int = 0  # the mass that Softmax recorded; 0 if none, or if logits changed since
 
     @classmethod
     def load(cls, logits: NDArray[np.floating]) -> Row:

@@ -118,10 +118,7 @@ class CellPool(Pool):
         self.texts: PrefixIndex | None = None
         self.journal = Journal()
         self.journal.enlist(self.cells)
-        self._aside, self._frame = (
-            np.zeros(0, np.bool_),
-            0,
-        )  # the cells whose rows that frame has saved
+        self._aside, self._frame = np.zeros(0, np.bool_), 0  # the cells that this frame has saved
 
     def _check_options(
         self, n_cells: int, k_storage: str, pad: int | None, rotates: bool, keeps: bool
