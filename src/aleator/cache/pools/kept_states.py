@@ -2,8 +2,8 @@
 
 A state cannot be cut, so a prefix is usable only where a state was kept.  While a text is computed, the states
 at multiples of a spacing are kept.  The spacing doubles as the text grows, so that a text has at most
-:data:`MOST` of them.  The ends of kept texts (a prompt's, an answer's) are kept as well.  The states are
-ordinary rows, which sequences and texts share.  Their number is fixed, as each costs as much as a sequence;
+:data:`MOST` of them.  States at the ends of texts that were kept (a prompt's, an answer's) stay as well.  All
+are ordinary rows, which sequences and texts share.  Their number is fixed, as each costs as much as a sequence;
 their positions follow from the text's length, not from micro-batches.
 
 When rows run out, the last state goes first of the cached prefix whose end was unused for longest.
