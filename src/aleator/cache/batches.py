@@ -39,7 +39,7 @@ class Tokens(Protocol):
 
 
 class Places(Protocol):
-    """What checks ask about sequences: :class:`Cells`, or a recurrent cache."""
+    """The state of sequences that checks need: :class:`Cells`, or a recurrent cache."""
 
     @property
     def n_streams(self) -> int:

@@ -1,4 +1,4 @@
-"""What every cache offers: verbs, handles, prefix reuse and state, over one pool."""
+"""The base of all caches: operations, handles, prefix reuse and state, over one pool."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from aleator.core.records import dataclass
 
 @dataclass(frozen=True)
 class PrefixConfig:
-    """How prefixes are cached.
+    """The configuration of cached prefixes.
 
     Args:
         block: tokens per block, 1 to 4,096: the unit in which cached prefixes are found and shortened.

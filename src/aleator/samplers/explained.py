@@ -38,7 +38,7 @@ class Removed:
 
 @dataclass(frozen=True)
 class Stage:
-    """What one sampler did."""
+    """The effect of one sampler."""
 
     name: str
     label: str  # the name with its parameters

@@ -1,4 +1,4 @@
-"""Which samplers of a chain run on a device, which run on the host after them, and what is transferred."""
+"""Plans: which samplers of a chain run on a device, which on the host after them, and what is transferred."""
 
 from __future__ import annotations
 

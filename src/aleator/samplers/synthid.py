@@ -47,7 +47,7 @@ STEEPEST = 64.0
 
 @cache
 def table() -> NDArray[np.uint8]:
-    """The coins."""
+    """The table of coins, 65,536 entries."""
     words = np.random.RandomState(0).randint(0, 2**32, TABLE_SIZE, np.uint32)
     return (words & 1).astype(np.uint8)
 
@@ -93,7 +93,7 @@ def tournament(
 
 @dataclass(frozen=True)
 class SynthIDTest(WatermarkTest):
-    """What :func:`detect_synthid` found; ``score`` is the sum of coins, ``p_value`` exact over keys.
+    """The result of :func:`detect_synthid`; ``score`` is the sum of coins, ``p_value`` exact over keys.
 
     Attributes:
         layers: Coins of each draw that was scored.
@@ -158,7 +158,7 @@ def detector(draw: str) -> Callable[..., WatermarkTest]:
 
 
 class _Layer:
-    """How the coins of some draws sum up in one layer, over all 65,536 keys that it may have."""
+    """The distribution of the sum of one layer's coins over its 65,536 possible keys."""
 
     def __init__(self, h: NDArray[np.uint64]) -> None:
         often = np.bincount((h & np.uint64(TABLE_SIZE - 1)).astype(np.int64), minlength=TABLE_SIZE)

@@ -9,7 +9,7 @@ full       with mass="full", Z is the mass that a Softmax earlier in the chain r
 Masked     not candidates; ``min_keep`` does not revive them.
 Precision  integers: any order of summation gives the same set.
 Elsewhere  llama.cpp sums float32 probabilities in order; Gemma (JAX) keeps all ties; llama2.c and
-           FlashInfer's reference keep one more token at equality (docs/decisions.md has a table).
+           FlashInfer's reference continue at equality (docs/decisions.md has a table).
 """
 
 from __future__ import annotations

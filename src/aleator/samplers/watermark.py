@@ -189,7 +189,7 @@ def hash_of(context: Sequence[int], key: WatermarkKey) -> int:
 
 @dataclass(frozen=True)
 class WatermarkTest:
-    """What :func:`detect_watermark` found.
+    """The result of :func:`detect_watermark`.
 
     Attributes:
         n_tokens: Tokens of the text.

@@ -147,7 +147,7 @@ class Rows:
         return np.concatenate(parts or [np.empty(0, np.uint8)])  # all layers may have windows
 
     def put(self, cells: Int64s, taken: Bytes, first: int = 0) -> None:
-        """Store what :meth:`taken` returned, in ``cells``, beginning with its cell number ``first``."""
+        """Store in ``cells`` what :meth:`taken` returned, from the cell at its index ``first`` on."""
         if self._stored is not None:
             self._stored.put(cells, taken, first)
             return
