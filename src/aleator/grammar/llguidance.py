@@ -341,7 +341,7 @@ def _limits(module: ModuleType) -> Any:
 
 
 def _complaint(module: ModuleType, grammar: str) -> str | None:
-    """llguidance's message about a wrong grammar; None if nothing is wrong."""
+    """The message of llguidance about a wrong grammar; None if nothing is wrong."""
     wrong, messages = module.LLMatcher.validate_grammar_with_warnings(
         grammar, limits=_limits(module)
     )
