@@ -1,6 +1,6 @@
-"""The KV cache: cells that know position and owners, and the keys and values they stand for.
+"""The KV cache: cells that know position and owners, and their keys and values.
 
-On the CPU nothing here needs PyTorch; on a device the keys and values are its tensors.
+On the CPU nothing here needs PyTorch; on a device the keys and values are torch tensors.
 """
 
 from __future__ import annotations

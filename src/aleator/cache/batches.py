@@ -1,7 +1,7 @@
-"""Batches: the rules they must obey, how they are cut into micro-batches, and where their tokens will go.
+"""Batches: the rules they must obey, how they are cut into micro-batches, and where their tokens go.
 
-They are cut by three rules, as in llama.cpp's batch allocator.  All take the tokens' sequences in batch order
-and give lists of batch indices; in a sequence the order of the batch is kept.
+There are three rules for cutting, as in llama.cpp's batch allocator.  Each takes the tokens' sequences in
+batch order and returns lists of batch indices; within a sequence the batch order is kept.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Position = int | tuple[int, ...] | None
 
 
 class Tokens(Protocol):
-    """What the cache needs of a batch; :class:`aleator.generate.Batch` is one.
+    """A batch as the cache sees it, such as :class:`aleator.generate.Batch`.
 
     Attributes:
         tokens: their ids; empty if they are embeddings.
-        positions: each token's position; None continues its sequence.  Of an embedding, where the cache has
-            four positions per token, also (t, y, x, z).
+        positions: each token's position; None continues its sequence.  An embedding may also have (t, y, x, z)
+            if the cache has four positions per token.
         sequences: each token's sequence ids; it attends as the first (the last, if it sees later tokens).
     """
 
@@ -39,14 +39,14 @@ class Tokens(Protocol):
 
 
 class Places(Protocol):
-    """What is known of sequences: :class:`Cells`, or a recurrent cache."""
+    """The state of sequences that checks need: :class:`Cells`, or a recurrent cache."""
 
     @property
     def n_streams(self) -> int:
-        """Parts that sequences have to themselves."""
+        """The number of streams: parts of the cache that sequences do not share."""
 
     def seq_pos_max(self, seq: int) -> int:
-        """Its highest position, or -1."""
+        """The highest position of a sequence, or -1."""
 
     def same_cells(self, a: int, b: int) -> bool:
         """Whether two sequences hold the same cells or states."""
@@ -59,10 +59,10 @@ def checked_positions(
     n_seq_max: int,
     least_step: int | None = None,
 ) -> list[int]:
-    """Positions with None filled in; InvalidBatch, of a token, unless every sequence simply continues.
+    """Fill in positions that are None; InvalidBatch, with the token, unless every sequence simply continues.
 
-    ``least_step``: how far the first position must at least be behind the last in the cache, and gaps are
-    allowed; None: it must be the next, and there must be none.
+    ``least_step`` is the least distance of the first position from the last in the cache; gaps are allowed.
+    With None each position must be the next one, without gaps.
     """
     last: dict[int, int] = {}
     groups: set[frozenset[int]] = set()
@@ -84,7 +84,7 @@ def checked_positions(
 def _position(
     i: int, pos: Position, s: int, last: dict[int, int], cells: Places, least_step: int | None
 ) -> int:
-    """The position of token ``i`` in sequence ``s``: the next, or within a batch the same again."""
+    """The position of token ``i`` in sequence ``s``: the next, or the same again within a batch."""
     if isinstance(pos, tuple):
         raise InvalidBatch(i, f"position {pos}: this model has one number per position")
     if pos is not None and type(pos) is not int and exact(pos) is None:
@@ -115,11 +115,11 @@ def _position(
 
 
 def checked_sections(batch: Tokens, cells: Places, n_seq_max: int) -> tuple[list[int], Int32s]:
-    """The positions, and int32 [T, 4], of tokens that have four (M-RoPE), by llama.cpp's rules.
+    """The positions of tokens, and their four M-RoPE positions, int32 [T, 4], by llama.cpp's rules.
 
-    A text's token at p lies at (p, p, p, 0) and comes after all that is there; embeddings say (t, y, x, z),
-    and may begin at the last t.  Both may leave gaps; t never falls within a batch, and is not below 0
-    (llama.cpp takes -1).
+    A text token at p has (p, p, p, 0) and comes after all tokens in the cache; embeddings give (t, y, x, z)
+    and may begin at the last t.  Both may leave gaps; t never decreases within a batch, and is not below 0
+    (llama.cpp accepts -1).
     """
     firsts: list[Position] = []
     for i, pos in enumerate(batch.positions):
@@ -141,11 +141,10 @@ def checked_sections(batch: Tokens, cells: Places, n_seq_max: int) -> tuple[list
 def _check_sequences(
     i: int, seqs: Sequence[int], groups: set[frozenset[int]], cells: Places, n_seq_max: int
 ) -> None:
-    """Ids in range, and sequences that share a token still hold the same text.
+    """Require ids in range, and sequences that share a token to hold the same cells so far.
 
     A token of several sequences attends as one of them, so the others must see the same cells.
-    (llama.cpp compares only their lowest and highest positions, and computes {0, 1, 2}, {0, 1}, {1, 2}
-    wrongly.)
+    (llama.cpp compares only their lowest and highest positions, and gets {0, 1, 2}, {0, 1}, {1, 2} wrong.)
     """
     if not seqs:
         raise InvalidBatch(i, "the token belongs to no sequence")
@@ -199,7 +198,7 @@ def owner_bits(batch: Tokens, words: int, n_seq_max: int) -> UInt64s:
 
 
 def bits_of(owners: UInt64s) -> Bytes:
-    """Owners as of :func:`owner_bits` with a column for each sequence, 0 or 1: uint8 [T, 64 * words]."""
+    """The owners of :func:`owner_bits` with a column of 0 or 1 per sequence: uint8 [T, 64 * words]."""
     words = np.ascontiguousarray(owners, "<u8")
     return np.unpackbits(words.view(np.uint8), axis=1, bitorder="little")
 
@@ -211,7 +210,7 @@ Indices = list[int]
 
 @dataclass(frozen=True)
 class Cuts:
-    """How a batch is cut into pieces of ``n_batch``, and these into micro-batches.
+    """How a batch is cut into chunks of ``n_batch``, and these into micro-batches.
 
     The arguments are those of :meth:`aleator.cache.Cache.plan`.
     """
@@ -231,14 +230,14 @@ def split(
     sequential: bool = False,
     keep_tail: int = 0,
 ) -> list[Indices]:
-    """Cut a batch into micro-batches of at most ``n_ubatch`` tokens; returns the batch indices of each.
+    """Cut a batch into micro-batches of at most ``n_ubatch`` tokens; return the batch indices of each.
 
     Args:
         sequences: each token's sequence ids.
         n_ubatch: tokens per micro-batch, 1 or more.
-        rule: "simple" takes the next tokens as they come; "equal" takes equally many of several
+        rule: "simple" takes the next tokens in batch order; "equal" takes the same number from several
             sequences and groups them by sequence; "sequence" takes one sequence at a time.
-        sequential: with "equal", the sequences of a micro-batch have consecutive ids, and no token has several.
+        sequential: with "equal", the sequences of a micro-batch have consecutive ids, and each token has one.
         keep_tail: see :class:`Cuts`; less than ``n_ubatch``.
     """
     if n_ubatch < 1:
@@ -268,7 +267,7 @@ def split(
 def _equal(
     left: dict[frozenset[int], Indices], n_ubatch: int, sequential: bool, keep_tail: int
 ) -> Indices:
-    """Take one micro-batch of what is left."""
+    """Take one micro-batch from the remaining tokens."""
     chosen: list[frozenset[int]] = []
     for group in sorted(left, key=lambda g: left[g][0]):
         if len(chosen) == n_ubatch:
@@ -321,8 +320,8 @@ class Part:
 
     Attributes:
         tokens: batch indices of its T tokens: a slice, or int64 [T].
-        cell_ids: int64 [T], the cells they will have.
-        wanted: int64, which of its tokens' logits are wanted, counted from its start.
+        cell_ids: int64 [T], the cells that they get.
+        wanted: int64, indices within the micro-batch of the tokens whose logits are wanted.
     """
 
     tokens: slice | Int64s
@@ -332,19 +331,19 @@ class Part:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Plan:
-    """What :meth:`KVCache.plan` decided about a batch of T tokens.
+    """The plan of :meth:`KVCache.plan` for a batch of T tokens.
 
     Attributes:
         positions: int32 [T].
         seqs: int32 [T], the sequence that each token attends as: its first, or last with ``causal=False``.
         owners: uint64 [T, words], all its sequences as bits.
         parts: the micro-batches, in the order in which they are computed.
-        version: of the cells that the plan was made for; the plan is void after any change.
-        rows: int64, for each wanted token in batch order its row in the concatenated parts; None: as they come.
+        version: version of the cells that the plan was made for; any change makes the plan void.
+        rows: int64, for each wanted token in batch order its row in the concatenated parts; None: same order.
         causal: whether a token sees only positions up to its own.
-        sections: int32 [T, 4], (t, y, x, z) of each token, t as in ``positions``; None where a position is
-            one number.
-        extras: int32 [T, 3], what the cells keep of them: y, x and token id, -1 for an embedding.
+        sections: int32 [T, 4], (t, y, x, z) of each token, t as in ``positions``; None if a position is one
+            number.
+        extras: int32 [T, 3], what the cells store: y, x and token id, -1 for an embedding.
     """
 
     positions: Int32s
@@ -358,5 +357,5 @@ class Plan:
     extras: Int32s | None = None
 
     def __len__(self) -> int:
-        """How many tokens, and so cells."""
+        """The number of tokens, and so of cells."""
         return len(self.positions)

@@ -1,4 +1,4 @@
-"""What every cache offers: verbs, handles, prefix reuse and state, over one pool."""
+"""The base of all caches: operations, handles, prefix reuse and state, over one pool."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from aleator.core.arrays import Int32s, Int64s, UInt64s
 
 
 class Step(Transaction):
-    """A change that is taken back, exactly, if the block under ``with`` raises anything at all.
+    """A change that is undone exactly if the ``with`` block raises any exception.
 
-    With a plan, iterating gives its micro-batches one after the other, placed::
+    With a plan, iterating places its micro-batches and yields them one by one::
 
         with cache.step(plan) as step:
             for part in step:
                 rows = model(tokens[part.tokens], part.positions, part, part.wanted)
 
-    Steps may stand within one another; the inner one's changes are then the outer one's too.
+    Steps can be nested; changes of an inner step then also belong to the outer one.
     """
 
     def __init__(self, pool: Pool, plan: Any = None) -> None:
@@ -48,15 +48,15 @@ class Step(Transaction):
         return self._pool.place(positions, seqs, owners, causal)
 
     def make_room(self, needed: int) -> None:
-        """Give up cached prefixes until ``needed`` cells are free, or raise CacheFull."""
+        """Evict cached prefixes until ``needed`` cells are free, or raise CacheFull."""
         first_of(self._pool).make_room(needed)
 
     def find(self, positions: Int32s, owners: UInt64s) -> Int64s:
-        """Give T tokens cells and return them, int64 [T]; raises CacheFull."""
+        """Assign cells to T tokens and return them, int64 [T]; or raise CacheFull."""
         return first_of(self._pool).find(positions, owners)
 
     def apply_shifts(self) -> None:
-        """Settle pending shifts; see :mod:`aleator.cache.rows.rows`."""
+        """Apply pending shifts; see :mod:`aleator.cache.rows.rows`."""
         self._pool.apply_shifts()
 
 
@@ -67,16 +67,16 @@ class Cache(Handles, Uncopyable):
     does what it says or raises and changes nothing.
 
     Args:
-        pool: what holds the sequences.
-        prefix: cache prefixes (:meth:`keep`); None: do not.
-        in_parts: a cached prefix may be of use in part only; otherwise any beginning of it is.
+        pool: the pool that holds the sequences.
+        prefix: how to cache prefixes (:meth:`keep`); None does not cache them.
+        in_parts: whether a cached prefix may be usable only up to certain lengths, not up to any.
 
     Attributes:
-        pool: what holds the sequences.
-        prefix: the index of cached prefixes; None: there are none.
+        pool: the pool that holds the sequences.
+        prefix: the index of cached prefixes; None if they are not cached.
         kept: the states of cached prefixes; None without recurrent layers or ``prefix``.
-        recurrent: the pool of recurrent layers; None: there are none.
-        window: the pool of window layers; None: there are none.
+        recurrent: the pool of recurrent layers, or None.
+        window: the pool of window layers, or None.
     """
 
     def __init__(
@@ -111,16 +111,16 @@ class Cache(Handles, Uncopyable):
 
     @property
     def total_size(self) -> int:
-        """Bytes allocated for what layers store: :attr:`bytes_k` and :attr:`bytes_v`."""
+        """Bytes allocated for all layers: :attr:`bytes_k` plus :attr:`bytes_v`."""
         return self.bytes_k + self.bytes_v
 
     @property
     def device_bytes(self) -> dict[str, int]:
-        """Bytes allocated for what layers store, on each device by its name."""
+        """Bytes allocated for the layers of each device, by its name."""
         return sizes_by_device(self.pool.layer_bytes)
 
     def addresses(self) -> list[int]:
-        """Where what layers store begins in memory: of each pool keys, then values."""
+        """Memory addresses of what layers store: for each pool keys, then values."""
         return self.pool.addresses()
 
     def check(self) -> None:
@@ -139,18 +139,18 @@ class Cache(Handles, Uncopyable):
         keep_tail: int = 0,
         causal: bool = True,
     ) -> Any:
-        """Check a batch, cut it into micro-batches and choose where they go, without changing anything.
+        """Check a batch, cut it into micro-batches and choose their cells, without changing anything.
 
         Args:
             batch: positions and sequences of its tokens.
             n_ubatch: tokens per micro-batch.
-            n_batch: cut into pieces of so many before that; None: not.
+            n_batch: first cut into chunks of this many tokens; None does not.
             rule: how to cut: see :func:`aleator.cache.batches.split`.
-            keep_tail: with rule "equal", the last so many tokens of a sequence stay in one micro-batch.
+            keep_tail: with rule "equal", this many last tokens of a sequence stay in one micro-batch.
             causal: whether a token sees only positions up to its own; otherwise all must fit one micro-batch.
 
         Returns:
-            What :meth:`step` carries out.
+            The plan that :meth:`step` carries out.
 
         Raises:
             InvalidBatch: a rule is broken; names the token.
@@ -160,5 +160,5 @@ class Cache(Handles, Uncopyable):
         return self.pool.plan(batch, Cuts(n_ubatch, pieces, rule, keep_tail, causal))
 
     def step(self, plan: Any = None) -> Step:
-        """A block that changes the cache, and changes nothing if it raises; see :class:`Step`."""
+        """Open a block that changes the cache, or changes nothing if it raises; see :class:`Step`."""
         return Step(self.pool, plan)

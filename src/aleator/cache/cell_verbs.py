@@ -1,6 +1,6 @@
-"""What caches offer of cells, over the pool whose cells know every position.
+"""The methods of caches that concern cells, over the pool whose cells know every position.
 
-Of a cache that has recurrent states only, all of it is refused: NoCells.
+A cache that has only recurrent states refuses them all with NoCells.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from aleator.core.integers import UNBOUNDED, integer_in
 
 
 def forwarded(path: str, doc: str) -> Any:
-    """A property that is found by this path from the object."""
+    """A property that reads the attribute at ``path``."""
     return property(attrgetter(path), doc=doc)
 
 
 class CellVerbs(ABC):
-    """Cells and what they store, of ``pool``, which holds the sequences; ``journal`` has all changes."""
+    """Cells of ``pool``, which holds the sequences, and what they store; ``journal`` records all changes."""
 
     pool: Pool
     journal: Journal
 
     @property
     def first(self) -> AttentionPool:
-        """The pool whose cells know every position; NoCells where there is none."""
+        """The pool whose cells know every position; NoCells if there is none."""
         return first_of(self.pool)
 
     cells: Cells = forwarded("first.cells", "Positions and owners of the cells.")
@@ -81,7 +81,7 @@ class CellVerbs(ABC):
     def key_positions(self) -> Int32s:
         """Int32 [n_cells], the position that a cell's stored key is rotated to.
 
-        It is behind the cell's position after a shift, and attention makes up for the difference.
+        After a shift it lags behind the cell's position, and attention corrects for the difference.
         """
         return self.first.rows.key_positions
 
@@ -97,36 +97,36 @@ class CellVerbs(ABC):
 
     @property
     def head(self) -> int:
-        """Where the next search for free cells starts; may equal ``size``.
+        """The cell at which the next search for free cells starts; may equal ``size``.
 
         It is the cell after the last placed one, or the first freed cell if that is lower; after ``seq_add``
-        the first freed cell, or 0.  A search begins at 0 if the head is further ahead than the used cells plus
-        2n.  With ``compat="llama-2024"`` two differences from that struct stay: a failed search leaves the head
-        alone, and :attr:`n` follows the cells at once, not only at a decode.
+        it is the first freed cell, or 0.  A search begins at 0 if the head is further ahead than the used cells
+        plus 2n.  With ``compat="llama-2024"`` two differences from that struct remain: a failed search does not
+        move the head, and :attr:`n` follows the cells at once, not only at a decode.
         """
         return self.first.cells.head
 
     @property
     def n(self) -> int:
-        """How many leading cells llama.cpp would read: to the highest used one, and then to :attr:`pad`.
+        """The number of leading cells that llama.cpp would read: up to the highest used one, padded.
 
-        At least :attr:`pad`, but 0 of an empty cache with ``compat="llama-2024"``.
+        It is a multiple of :attr:`pad` and not 0, except in an empty cache with ``compat="llama-2024"``.
         """
         return self.first.n
 
     @property
     def do_copy(self) -> bool:
-        """Whether rows wait to be copied: never, they are copied at once."""
+        """Whether rows wait to be copied: never, as they are copied at once."""
         return False
 
     @property
     def v_trans(self) -> bool:
-        """Whether a channel's values lie side by side."""
+        """Whether values are stored by channel."""
         return self.v_layout == "channel"
 
     @property
     def do_defrag(self) -> bool:
-        """Whether the next :meth:`update` or decode fills holes first."""
+        """Whether the next :meth:`update` or decode defragments first."""
         return self.first.do_defrag
 
     @do_defrag.setter
@@ -134,26 +134,26 @@ class CellVerbs(ABC):
         self.first.do_defrag = value
 
     def read_keys(self, layer: int, cells: Sequence[int] | Int64s) -> Any:
-        """What a layer stores as keys of the cells, rotated to their positions: float32 [n, G, D].
+        """Read a layer's keys of the cells, rotated to their positions, float32 [n, G, D].
 
-        NumPy's array on the CPU, torch's tensor on a device.
+        A NumPy array on the CPU, a torch tensor on a device.
         """
         return read_keys(self.cells, self.first.rows, layer, np.asarray(cells, np.int64))
 
     def read_values(self, layer: int, cells: Sequence[int] | Int64s) -> Any:
-        """What a layer stores as values of the cells: float32 [n, G, Dv].
+        """Read a layer's values of the cells, float32 [n, G, Dv].
 
-        NumPy's array on the CPU, torch's tensor on a device.
+        A NumPy array on the CPU, a torch tensor on a device.
         """
         return self.values.parts[layer].read(np.asarray(cells, np.int64))
 
     def find_slot(self, n: int, *, contiguous: bool | None = None, seq: int = 0) -> Int64s | None:
-        """The cells that the next ``n`` tokens would get, int64 [n]; None: there are not so many.
+        """Find the cells that the next ``n`` tokens would get, int64 [n]; None if there are not enough.
 
         Args:
             n: how many tokens, 1 or more.
-            contiguous: only cells in a row, which do not wrap; None as ``compat`` says.
-            seq: whose; it only matters with ``policy="streams"``.
+            contiguous: only contiguous cells, without wrapping; None follows ``compat``.
+            seq: the tokens' sequence, which only matters with ``policy="streams"``.
 
         """
         first = self.first
@@ -166,7 +166,7 @@ class CellVerbs(ABC):
 
     @atomic
     def update(self) -> bool:
-        """Do pending work now instead of at the next decode; whether there was any."""
+        """Do pending work now instead of at the next decode; return whether there was any."""
         pending = self.has_shift or self.do_defrag
         self.pool.apply_shifts()
         self.pool.defrag_if_asked()
@@ -176,12 +176,12 @@ class CellVerbs(ABC):
     def defrag(self, threshold: float | None = None, max_moves: int | None = None) -> Defragmented:
         """Move the last cells into the holes before them, keys and values included.
 
-        The plan is llama.cpp's of 2024: each hole is filled with as many of the last used cells, in order.
+        The plan is llama.cpp's of 2024: each hole is filled in order from the last used cells.
 
         Args:
             threshold: do nothing unless more than this share of the :attr:`n` cells is unused (and n is
-                at least 128); None: always do it.
-            max_moves: at most so many runs of cells; None: all that are needed.
+                at least 128); None always defragments.
+            max_moves: the most runs of cells to move; None moves all that are needed.
 
         Returns:
             The moves.
@@ -198,7 +198,7 @@ class CellVerbs(ABC):
         return self.cells.map()
 
     def frame(self, label: str = "") -> Frame:
-        """What the cells hold now, to be shown; see aleator.cache.view."""
+        """A snapshot of the cells, to show; see aleator.cache.view."""
         return take_frame(self.cells, label)
 
     def plot(self, path: str | PathLike[str], frames: Sequence[Frame] = ()) -> None:
@@ -206,6 +206,6 @@ class CellVerbs(ABC):
 
         Args:
             path: the file.
-            frames: what :meth:`frame` gave over time, oldest first; without any, what the cells hold now.
+            frames: snapshots from :meth:`frame`, oldest first; without any, one is taken now.
         """
         plot_frames(frames or [self.frame()], path)

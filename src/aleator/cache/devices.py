@@ -1,4 +1,4 @@
-"""Names of devices, checked before anything is put there; the CPU needs no PyTorch."""
+"""Names of devices, checked before use; the CPU needs no PyTorch."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from aleator.core.records import dataclass
 
 @dataclass(frozen=True)
 class Device:
-    """Where something is computed or kept: "cpu", or "cuda" and its device's number; None: the current one.
+    """A device that computes or stores: "cpu", or "cuda" and a number; None is the current CUDA device.
 
-    The CPU is one device whatever its number, but a map of layers may name its parts by numbers.
+    The CPU is one device whatever its number, but a map of layers may number its parts.
     """
 
     type: str
@@ -30,9 +30,9 @@ _NAME = re.compile(r"([a-z]+)(?::(\d{1,4}))?")
 
 
 def checked_device(name: str, device: object) -> Device:
-    """The device that "cpu", "cuda", "cuda:1" or torch's object for it stands for; ``name``: the parameter.
+    """Return the device of "cpu", "cuda", "cuda:1" or a torch device; ``name`` is the parameter.
 
-    ParameterError: there is none here.  ImportError: a CUDA device without PyTorch; says what to install.
+    ParameterError if the device does not exist; ImportError, with what to install, if CUDA lacks PyTorch.
     """
     if isinstance(device, Device):
         return device
@@ -44,7 +44,7 @@ def checked_device(name: str, device: object) -> Device:
 
 
 def checked_devices(name: str, given: object, n_layers: int) -> list[Device]:
-    """The device of each layer, from one for all or a list with one for each; errors are those of one."""
+    """The device of each layer, from one device or a list of one per layer; see :func:`checked_device`."""
     each = list(given) if isinstance(given, (list, tuple)) else [given] * n_layers
     if len(each) != n_layers:
         raise ParameterError(name, f"{len(each)} devices for {n_layers} layers: give one for each")
@@ -52,7 +52,7 @@ def checked_devices(name: str, given: object, n_layers: int) -> list[Device]:
 
 
 def named_device(name: str, device: object) -> Device:
-    """The device that a name stands for, whether it is here or not; a number of the CPU is kept."""
+    """The device that a name stands for, whether it exists or not; a number of the CPU is kept."""
     found = _NAME.fullmatch(str(device))
     if found is None:
         raise ParameterError(f"{name}={device!r}: give cpu, cuda or cuda:N")
@@ -62,7 +62,7 @@ def named_device(name: str, device: object) -> Device:
 
 
 def require_device(name: str, device: Device) -> None:
-    """Nothing; ParameterError or ImportError for a CUDA device that is not here, see :func:`checked_device`."""
+    """Raise the error of :func:`checked_device` if a CUDA device does not exist."""
     if device.type == "cpu":
         return
     count = cuda_devices(f"{name}={str(device)!r}")
@@ -73,7 +73,7 @@ def require_device(name: str, device: Device) -> None:
 
 
 def sizes_by_device(parts: Iterable[tuple[Device, int]]) -> dict[str, int]:
-    """The bytes of each device, by its name, from the bytes of parts."""
+    """Sum the bytes of parts for each device, by its name."""
     made: dict[str, int] = {}
     for device, n_bytes in parts:
         made[str(device)] = made.get(str(device), 0) + n_bytes
@@ -81,13 +81,13 @@ def sizes_by_device(parts: Iterable[tuple[Device, int]]) -> dict[str, int]:
 
 
 def described(sizes: Mapping[str, int]) -> str:
-    """Devices in words; with their sizes where there are several."""
+    """Devices in words, with their sizes if there are several."""
     if len(sizes) > 1:
         return " + ".join(f"{name} {n_bytes / 2**20:.2f} MiB" for name, n_bytes in sizes.items())
     return next(iter(sizes), "cpu")
 
 
 def cuda_devices(what: str) -> int:
-    """How many CUDA devices PyTorch finds; ImportError, naming ``what`` needs it, if there is no PyTorch."""
+    """The number of CUDA devices; ImportError, which says that ``what`` needs PyTorch, if it is missing."""
     torch = required_torch(what)
     return torch.cuda.device_count() if torch.cuda.is_available() else 0

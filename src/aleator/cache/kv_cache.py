@@ -1,4 +1,4 @@
-"""Caches of cells, of layers that see every position, with windows, of several kinds; and a decoder's."""
+"""Caches of cells: for layers that see every position, for windows, for several kinds; and a decoder's."""
 
 from __future__ import annotations
 
@@ -43,37 +43,37 @@ class KVCache(Cache):
     Args:
         layers: what each layer stores.
         n_cells: capacity in tokens, over all sequences.
-        prefix: cache prefixes (:meth:`keep`); None: do not.
+        prefix: how to cache prefixes (:meth:`keep`); None does not cache them.
         options: ``n_seq_max``: sequence ids lie in [0, n_seq_max).
 
-            ``type_k``, ``type_v``: the types keys and values are stored in, see aleator.cache.options; those of
-            blocks need heads of a multiple of 32 elements.
+            ``type_k``, ``type_v``: the types that keys and values are stored in, see aleator.cache.options;
+            block types need heads of a multiple of 32 elements.
 
             ``device``: where they are stored; a list has one device per layer.
 
-            ``rotate``: rotates keys to new positions; None where positions cannot be shifted.
+            ``rotate``: rotates keys to new positions; None if positions cannot be shifted.
 
             ``v_layout``: "token" keeps a cell's values together, "channel" a channel's, as llama.cpp does
-            without flash attention; not in blocks.
+            without flash attention; not for block types.
 
             ``k_storage``: "rotated", or "raw": keys as if at position 0, rotated whenever they are read.
 
             ``hadamard``: rotate heads by a Hadamard matrix before they are rounded to blocks, where llama.cpp
             does.
 
-            ``policy``: "unified": all sequences share one pool of cells; "streams": each has an equal share
-            of them to itself.
+            ``policy``: "unified": all sequences share one pool of cells; "streams": each has an equal part of
+            them for itself.
 
-            ``compat``: "llama-2024": tokens of a micro-batch lie in a row, and the head moves, as in
+            ``compat``: "llama-2024": tokens of a micro-batch get contiguous cells, and the head moves, as in
             llama.cpp's struct of 2024; None: any free cells, as in llama.cpp today.
 
             ``pad``: :attr:`n` is a multiple of this; None is 256 (32 with "llama-2024").
 
             ``architecture``: the model's, as state files name it.
 
-            ``n_pos_per_embd``: 4 for M-RoPE: a token has positions (t, y, x, z), and the cells keep y, x and
-            its id; at equal t a token does not see what is after it in (y, x).  Such a cache cannot shift.
-            1: none of that, and no memory for it.
+            ``n_pos_per_embd``: 4 for M-RoPE: a token has positions (t, y, x, z), and the cells store y, x and
+            its id; at equal t a token does not see those after it in (y, x).  Such a cache cannot shift.
+            1: one position per token, and no memory for the others.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class WindowCache(KVCache):
 
     Args:
         layers: what each layer stores.
-        capacity: how many cells; see :func:`window_capacity`.
+        capacity: number of cells; see :func:`window_capacity`.
         options: those of :class:`aleator.cache.pools.window.WindowPool`.
     """
 
@@ -109,17 +109,17 @@ class WindowCache(KVCache):
 
 
 class HybridCache(KVCache):
-    """Cells that know every position, and the pools that follow them, with the verbs and handles of one.
+    """Cells that know every position, and the pools that follow them, with the methods of a single cache.
 
-    What would leave a window layer without a key that the next token must see, or a recurrent layer without
-    its state, is refused: CannotRewind, with the oldest legal position, or CannotShift.
+    An operation is refused if the next token would then miss a key in a window layer, or a recurrent layer its
+    state: CannotRewind, with the oldest legal position, or CannotShift.
 
     Args:
-        layers: layers that see everything; there may be none.
+        layers: layers that see everything; may be empty.
         n_cells: capacity in tokens, of the first pool.
         window: the pool of window layers; with ``prefix`` its ``n_kept`` is ``prefix.texts``.
         recurrent: the pool of recurrent layers; its ``kept_rows`` are for prefixes.
-        prefix: see :class:`KVCache`; a prefix is found as far as every pool can go on from it.
+        prefix: see :class:`KVCache`; a prefix is found up to the length that every pool can continue from.
         options: the others of :class:`KVCache`.
     """
 
@@ -141,7 +141,7 @@ class HybridCache(KVCache):
 
 
 def log_size(pool: AttentionPool) -> None:
-    """Say how much memory a pool takes."""
+    """Log how much memory a pool takes."""
     log.info(
         "KV cache: %d cells, %d layers, %s: K (%s) %.2f MiB, V (%s) %.2f MiB, sum %.2f MiB",
         pool.cells.size,
@@ -157,11 +157,11 @@ def log_size(pool: AttentionPool) -> None:
 
 @dataclass(frozen=True)
 class Layers:
-    """What the layers of a model keep and where they compute: all-seeing ones, with windows, with states.
+    """What the layers of a model store and where they compute: all-seeing, window and recurrent layers.
 
-    ``shift`` and ``shift_window`` rotate keys to other positions, None where they cannot be; ``chunked``
-    windows are of the position's own chunk; more than one of ``position_axes`` are kept where no prefixes
-    are cached.
+    ``shift`` and ``shift_window`` rotate keys to other positions, or are None if that is not possible.  A
+    ``chunked`` window is the position's own chunk.  More than one of ``position_axes`` are only stored if
+    prefixes are not cached.
     """
 
     architecture: str
@@ -182,7 +182,7 @@ class Layers:
 def build_cache(
     model: Layers, options: CacheOptions, n_ctx: int, n_ubatch: int, prefix: PrefixConfig | None
 ) -> Cache:
-    """The cache of a decoder's layers; ``n_ctx`` and ``n_ubatch`` are those of ``options``, resolved."""
+    """Build the cache of a decoder's layers; ``n_ctx`` and ``n_ubatch`` are the resolved ``options``."""
     n_kept = kept_texts(prefix)
     if options.swa_sinks and model.window is None:
         raise ParameterError(f"swa_sinks={options.swa_sinks}: this model has no windows")

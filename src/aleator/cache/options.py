@@ -1,4 +1,4 @@
-"""What a cache is made of, its options; and arguments of its verbs, checked before anything changes."""
+"""The options of a cache, and checks of its methods' arguments before anything changes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STORAGE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "
 
 @dataclass(frozen=True, kw_only=True)
 class CacheOptions(Options):
-    """What a cache is made of."""
+    """The options of a cache."""
 
     n_ctx: int = option(
         "cells, shared by all sequences; 0: as many as the model was trained with",
@@ -82,7 +82,7 @@ def checked(name: str, value: object) -> Any:
 
 
 END = 2**31 - 1
-"""Above every position."""
+"""One more than the highest position."""
 
 
 def check_sequence(name: str, seq: object, n_seq_max: int) -> None:
@@ -100,30 +100,30 @@ def check_sequence(name: str, seq: object, n_seq_max: int) -> None:
 
 
 def check_sequence_or_all(name: str, seq: object, n_seq_max: int) -> None:
-    """The check of :func:`check_sequence`, but -1 stands for every sequence."""
+    """Check as :func:`check_sequence`, but allow -1, which stands for every sequence."""
     if exact(seq) != -1:
         check_sequence(name, seq, n_seq_max)
 
 
 def position_range(p0: object, p1: object) -> tuple[int, int]:
-    """Positions [p0, p1): p0 < 0 is 0, p1 < 0 is infinity, and so is what no position reaches."""
+    """Return positions [p0, p1): p0 < 0 is 0, p1 < 0 is infinity; both are at most :data:`END`."""
     first, end = integer("p0", p0), integer("p1", p1)
     return min(max(first, 0), END), END if end < 0 else min(end, END)
 
 
 def checked_delta(delta: object) -> int:
-    """Return how far positions move, an integer in (-2^31, 2^31)."""
+    """Return the distance that positions move, an integer in (-2^31, 2^31)."""
     return integer_in("delta", delta, 1 - 2**31, 2**31 - 1)
 
 
 def checked_divisor(divisor: object) -> int:
-    """Return what positions are divided by, an integer in [1, 2^31)."""
+    """Return the divisor of positions, an integer in [1, 2^31)."""
     return integer_in("divisor", divisor, 1, 2**31 - 1)
 
 
 class Uncopyable:
-    """Base of what holds a cache's memory: ``copy``, ``deepcopy`` and ``pickle`` are refused by name."""
+    """Base of classes that hold a cache's memory: ``copy``, ``deepcopy`` and ``pickle`` raise NotCopyable."""
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
-        """Raise NotCopyable: copies and pickles are made through this."""
+        """Raise NotCopyable; ``copy`` and ``pickle`` call this."""
         raise NotCopyable(type(self).__name__)

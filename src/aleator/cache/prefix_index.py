@@ -1,13 +1,12 @@
-"""Prefix reuse: texts whose keys and values lie in the cache already, found by their tokens.
+"""Prefix reuse: texts whose keys and values are already in the cache, found by their tokens.
 
-A text that was computed is *kept* by a sequence of its own, beyond those that users number, so its
-cells stay when the sequence that computed them goes.  A text is cut into blocks; a block's digest
-covers all tokens up to its end, so equal digests mean equal beginnings, and the tokens are compared
-as well.  Cells are single tokens here: a text that ends or parts within a block is shared up to that
-very token, without copying anything.
+A computed text is *kept* by a sequence of its own, beyond those that users number, so its cells stay when the
+sequence that computed them goes.  A text is cut into blocks.  A block's digest covers all tokens up to its end,
+so equal digests mean equal prefixes; the tokens are compared as well.  A cell holds a single token: a text that
+ends or differs within a block is shared up to that token, without copying.
 
-When cells run out, cached prefixes are shortened block by block from their ends, the one whose last
-block was not used for the longest time first; what is pinned stays.
+When cells run out, cached prefixes are shortened block by block from their ends, the one whose last block was
+unused for longest first.  Pinned blocks stay.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ from aleator.core.records import dataclass
 
 @dataclass(frozen=True)
 class PrefixConfig:
-    """How prefixes are cached.
+    """The configuration of cached prefixes.
 
     Args:
-        block: tokens of a block, 1 to 4,096: the unit in which cached prefixes are found and shortened.
-        texts: how many prefixes are cached at most, 1 to 1,024.
-        spacing: recurrent layers keep a state after every so many tokens, a multiple of ``block``; twice as
-            many, four times and so on of a longer text.
-        bytes: memory for these states, or for more cells of window layers, at most; 0 to 2^40.
+        block: tokens per block, 1 to 4,096: the unit in which cached prefixes are found and shortened.
+        texts: maximum number of cached prefixes, 1 to 1,024.
+        spacing: tokens between the states that recurrent layers keep, a multiple of ``block``; it doubles as
+            the text gets longer.
+        bytes: maximum memory for these states, or for more cells of window layers; 0 to 2^40.
     """
 
     block: int = 16
@@ -54,18 +53,18 @@ class PrefixConfig:
 
 
 def kept_texts(prefix: PrefixConfig | None) -> int:
-    """How many sequences hold cached prefixes; ParameterError unless ``prefix`` is a PrefixConfig, or None."""
+    """The number of cached prefixes; ParameterError unless ``prefix`` is a PrefixConfig or None."""
     if not (prefix is None or isinstance(prefix, PrefixConfig)):
         raise ParameterError(f"prefix must be a PrefixConfig or None, not {prefix!r}")
     return 0 if prefix is None else prefix.texts
 
 
 REMEMBERED_EVICTIONS = 4096
-"""Digests of evicted blocks that are remembered at least, to say why a text was not found."""
+"""Minimum number of evicted blocks whose digests are remembered, to say why a text was not found."""
 
 
 class Owners(Protocol):
-    """What holds prefixes; see :class:`aleator.cache.pools.pool.Pool`."""
+    """The holder of prefixes; see :class:`aleator.cache.pools.pool.Pool`."""
 
     def hold(self, seq: int, text: int, length: int) -> None:
         """Let sequence ``text`` hold a sequence's first ``length`` tokens."""
@@ -82,20 +81,19 @@ class Text:
     namespace: str
     tokens: Int32s
     digests: list[bytes]  # of its full blocks
-    used: list[int]  # of every block, the last of which may be shorter
+    used: list[int]  # of every block; the last may be shorter
     pins: tuple[int, ...] = ()  # leading tokens that must stay
 
 
 @dataclass(frozen=True)
 class Match:
-    """The longest beginning of some tokens that is kept.
+    """The longest cached prefix of some tokens.
 
     Attributes:
-        length: tokens that need not be computed; at most one less than asked for, since logits come
-            from computing at least one.
-        blocks: how many of them are whole blocks.
+        length: tokens that need not be computed; at least one token must be, for its logits.
+        blocks: number of whole blocks found.
         why_not: why it is not longer, in words; empty if all but the last token were found.
-        namespace: where it was looked for.
+        namespace: the namespace of the search.
     """
 
     length: int
@@ -106,11 +104,11 @@ class Match:
 
 
 class PrefixIndex:
-    """Finds cached prefixes by their beginnings.
+    """Finds cached prefixes by their tokens.
 
-    ``owners`` and the method ``serves`` are held weakly, since their pools hold the index.  Prefixes are cached
-    by ``config.texts`` sequences from number ``first`` on.  ``serves(seq, n)`` is how many of the first ``n``
-    tokens of the text that ``seq`` keeps can be gone on from; None: all.
+    ``owners`` and the method ``serves`` are held weakly, since their pools hold the index.  ``config.texts``
+    sequences from number ``first`` on cache prefixes.  ``serves(seq, n)`` is the longest prefix, of at most
+    ``n`` tokens, from which the text that ``seq`` keeps can be continued; None: any.
     """
 
     def __init__(
@@ -128,11 +126,11 @@ class PrefixIndex:
         # Values are replaced, not changed, so that the journal can put the old ones back.
         self._texts: dict[int, Text] = {}
         self._by_digest: dict[bytes, tuple[Text, ...]] = {}
-        self._evicted: dict[bytes, int] = {}  # and when
+        self._evicted: dict[bytes, int] = {}  # digest -> time
         self._clock = 0
 
     def __len__(self) -> int:
-        """How many prefixes are cached."""
+        """The number of cached prefixes."""
         return len(self._texts)
 
     def __iter__(self) -> Iterator[Text]:
@@ -148,21 +146,21 @@ class PrefixIndex:
         return owners
 
     def numbers(self) -> list[int]:
-        """The sequences that hold prefixes."""
+        """The numbers of the sequences that hold prefixes."""
         return list(self._texts)
 
     def used_at(self, seq: int, position: int) -> int:
-        """When the block of a prefix with this position was used last."""
+        """The time at which the block with this position of a prefix was last used."""
         used = self._texts[seq].used
         return used[min(position // self.config.block, len(used) - 1)]
 
     def pinned(self, seq: int) -> int:
-        """How many leading tokens of a prefix must stay."""
+        """The number of leading tokens of a prefix that must stay."""
         return max(self._texts[seq].pins, default=0)
 
     @atomic
     def match(self, tokens: Sequence[int] | Int32s, namespace: str = "") -> Match:
-        """Find the longest beginning of ``tokens`` that is cached; only its time of last use changes."""
+        """Find the longest cached prefix of ``tokens``; only its time of last use changes."""
         wanted = checked_text(tokens, namespace)
         limit = len(wanted) - 1
         if limit <= 0:
@@ -196,7 +194,7 @@ class PrefixIndex:
         return Match(length, length // block, why, namespace, best)
 
     def holds(self, match: Match) -> bool:
-        """Whether what a match found is still there."""
+        """Whether the match is still cached."""
         text = match.text
         return (
             text is not None
@@ -208,7 +206,7 @@ class PrefixIndex:
     def keep(self, seq: int, tokens: Sequence[int] | Int32s, namespace: str = "") -> bool:
         """Keep the text that sequence ``seq`` holds at positions 0, 1, ...; False if all texts are pinned.
 
-        Texts that are its beginning are given up: it covers them.
+        Texts that are its prefixes are given up, as it covers them.
         """
         kept = checked_text(tokens, namespace)
         if len(kept) == 0:
@@ -247,14 +245,14 @@ class PrefixIndex:
 
     @atomic
     def pin(self, match: Match) -> None:
-        """Keep what was found from being evicted until :meth:`unpin`."""
+        """Protect a match from eviction until :meth:`unpin`."""
         if match.text is None or not self.holds(match):
             raise ParameterError("match", "the match holds nothing any more: match again")
         self.journal.set(match.text, "pins", (*match.text.pins, match.length))
 
     @atomic
     def unpin(self, match: Match) -> None:
-        """Take one :meth:`pin` of the same length back."""
+        """Undo one :meth:`pin` of the same length."""
         if match.text is None or match.length not in match.text.pins:
             raise ParameterError("match", f"no pin of {match.length} tokens is held on the text")
         at = match.text.pins.index(match.length)
@@ -262,11 +260,11 @@ class PrefixIndex:
 
     @atomic
     def evict_block(self) -> bool:
-        """Give up the last block of the text whose last block was unused for longest; False: there is none."""
+        """Give up the last block that was unused for longest of all texts' last blocks; False if none."""
         block = self.config.block
         oldest = min(
             (t for t in self if max(t.pins, default=0) <= (len(t.used) - 1) * block),
-            # The number decides between equals: a plan's trial and the step must choose alike.
+            # The number breaks ties, so that a plan's trial and the step choose the same text.
             key=lambda t: (t.used[-1], t.seq),
             default=None,
         )
@@ -284,7 +282,7 @@ class PrefixIndex:
 
     @atomic
     def give_up(self, namespace: str) -> int:
-        """Forget every text of a namespace, but for those that are pinned; returns how many there were."""
+        """Forget every text of a namespace that is not pinned; return how many there were."""
         texts = [t for t in self._texts.values() if t.namespace == namespace and not t.pins]
         for text in texts:
             self._forget(text, 0)
@@ -292,13 +290,13 @@ class PrefixIndex:
 
     @atomic
     def clear(self) -> None:
-        """Forget every text, pinned ones too."""
+        """Forget every text, including pinned ones."""
         for text in list(self._texts.values()):
             self.journal.set(text, "pins", ())
             self._forget(text, 0)
 
     def _forget(self, text: Text, length: int) -> None:
-        """Shorten a text to ``length`` tokens; without any it is gone."""
+        """Shorten a text to ``length`` tokens; remove it if that is 0."""
         journal, block = self.journal, self.config.block
         for digest in text.digests[length // block :]:
             holders = tuple(t for t in self._by_digest[digest] if t is not text)
@@ -316,19 +314,19 @@ class PrefixIndex:
             journal.set(self, "_texts", left)
 
     def _remember(self, digest: bytes) -> None:
-        """Note that a block was evicted; of many, the latest are remembered."""
+        """Record that a block was evicted; only the latest are remembered."""
         self.journal.put(self._evicted, digest, self._tick())
         if len(self._evicted) > 2 * REMEMBERED_EVICTIONS:
             latest = sorted(self._evicted.items(), key=lambda each: each[1])
             self.journal.set(self, "_evicted", dict(latest[-REMEMBERED_EVICTIONS:]))
 
     def _tick(self) -> int:
-        """The next moment."""
+        """The next time stamp."""
         self.journal.set(self, "_clock", self._clock + 1)
         return self._clock
 
     def _touch(self, text: Text, length: int) -> None:
-        """Note the use of a text's beginning, in every text that has it too."""
+        """Record the use of a text's first ``length`` tokens, in every text that has them."""
         clock = self._tick()
         blocks = -(-length // self.config.block)
         used = {text: [clock] * blocks + text.used[blocks:]}
@@ -365,14 +363,14 @@ class PrefixIndex:
 
 
 def checked_text(tokens: Sequence[int] | Int32s, namespace: object) -> Int32s:
-    """Return a text's tokens, int32 [n]; ParameterError unless they are ids, and the namespace a str."""
+    """Return a text's tokens, int32 [n]; ParameterError unless they are ids and the namespace is a str."""
     if not isinstance(namespace, str):
         raise ParameterError(f"namespace must be a str, not {namespace!r}")
     return token_ids(tokens)
 
 
 def _digests(tokens: Int32s, block: int, namespace: str) -> Iterator[bytes]:
-    """Per full block a digest of everything up to its end."""
+    """For each full block, a digest of everything up to its end."""
     if len(tokens) < block:
         return
     digest = new_digest(16, namespace.encode()).digest()
@@ -383,7 +381,7 @@ def _digests(tokens: Int32s, block: int, namespace: str) -> Iterator[bytes]:
 
 
 def _common(a: Int32s, b: Int32s) -> int:
-    """Length of the common beginning."""
+    """Length of the common prefix."""
     n = min(len(a), len(b))
     different = a[:n] != b[:n]
     first = int(different.argmax()) if n else 0

@@ -1,4 +1,4 @@
-"""A handle on one sequence of a cache: fork, cut, shift, rewind; each operation is exact or refused."""
+"""A handle on one sequence of a cache: fork, cut, shift, rewind; each operation is exact or is refused."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from aleator.core.integers import UNBOUNDED, integer_in
 
 
 class Slid(NamedTuple):
-    """How many positions :meth:`Sequence.slide` removed, and how long the sequence is now."""
+    """The number of positions that :meth:`Sequence.slide` removed, and the new length."""
 
     removed: int
     new_len: int
 
 
 class Handles(SequenceVerbs):
-    """Gives handles on sequences."""
+    """The part of a cache that makes handles on sequences."""
 
     def __init__(self, pool: Pool) -> None:
         super().__init__(pool)
@@ -37,10 +37,10 @@ class Handles(SequenceVerbs):
 
     @atomic
     def sequence(self, id: int | None = None) -> Sequence:
-        """A handle on a sequence; see :class:`aleator.cache.Sequence`.
+        """Make a handle on a sequence; see :class:`aleator.cache.Sequence`.
 
         Args:
-            id: which; None is the lowest that is empty and has no handle.
+            id: the sequence; None takes the lowest that is empty and has no handle.
 
         Raises:
             CacheFull: every sequence is in use.
@@ -72,15 +72,15 @@ class Handles(SequenceVerbs):
         return handle is not None and handle() is not None
 
     def forget(self, id: int) -> None:
-        """Take back a sequence's handle."""
+        """Release a sequence's handle."""
         self.journal.drop(self._handles, id)
 
 
 class Sequence(Uncopyable):
     """One sequence of a :class:`KVCache`, made by :meth:`KVCache.sequence` or :meth:`fork`.
 
-    As a context manager it gives up its cells and its id at the end.  Unlike llama.cpp's verbs it never
-    moves a cell for another sequence: what is shared is copied first.  Every method does what it says or
+    As a context manager it gives up its cells and its id at the end.  Unlike llama.cpp's functions it never
+    moves a cell of another sequence: shared cells are copied first.  Every method does what it says, or
     raises and changes nothing.
 
     Attributes:
@@ -93,7 +93,7 @@ class Sequence(Uncopyable):
 
     @property
     def cache(self) -> Handles:
-        """The cache it is in; raises CacheError once it is closed."""
+        """The cache of the sequence; CacheError once the sequence is closed."""
         if self._cache is None:
             raise CacheError(f"the handle on sequence {self.id} is closed: make a new one")
         return self._cache
@@ -116,7 +116,7 @@ class Sequence(Uncopyable):
 
     @property
     def journal(self) -> Journal:
-        """The journal that changes of the cache are recorded in."""
+        """The journal that records changes of the cache."""
         return self.cache.journal
 
     @property
@@ -129,38 +129,38 @@ class Sequence(Uncopyable):
         return f"Sequence({self.id}, {len(self)} cells, next position {self.next})"
 
     def __len__(self) -> int:
-        """How many cells it owns."""
+        """The number of cells of the sequence."""
         return self._cells.seq_cells(self.id)
 
     @property
     def pos_min(self) -> int | None:
-        """Its lowest position; None if it is empty."""
+        """The lowest position; None if the sequence is empty."""
         return self._cells.seq_pos_min(self.id) if len(self) else None
 
     @property
     def pos_max(self) -> int | None:
-        """Its highest position; None if it is empty."""
+        """The highest position; None if the sequence is empty."""
         return self.cache.seq_pos_max(self.id) if len(self) else None
 
     @property
     def next(self) -> int:
-        """The position of its next token."""
+        """The position of the next token."""
         return self.cache.seq_pos_max(self.id) + 1
 
     @property
     def positions(self) -> Int32s:
-        """Its positions, ascending, int32."""
+        """The positions of the sequence, ascending, int32."""
         return np.sort(self._cells.positions[self.cells])
 
     @property
     def cells(self) -> Int64s:
-        """Its cells in order of position, int64."""
+        """The cells of the sequence in order of position, int64."""
         cells = self._cells.seq_cell_list(self.id)
         return cells[np.argsort(self._cells.positions[cells], kind="stable")]
 
     @atomic
     def fork(self, upto: int | None = None) -> Sequence:
-        """A new sequence with the same text, or its positions below ``upto``; cells are shared.
+        """Make a sequence that shares these cells, or only those of positions below ``upto``.
 
         Raises:
             CacheFull: no sequence id is free.
@@ -174,7 +174,7 @@ class Sequence(Uncopyable):
     # Going back
 
     def oldest_rewind(self) -> int:
-        """The lowest n above 0 that :meth:`truncate` accepts: 0 if any, where no layer forgets."""
+        """The lowest n above 0 that :meth:`truncate` accepts; 0 if no layer forgets, so that any n will do."""
         return self.cache.oldest_rewind(self.id)
 
     def can_truncate(self, n: int) -> bool:
@@ -194,8 +194,8 @@ class Sequence(Uncopyable):
     def checkpoint(self) -> Checkpoint:
         """Mark this point, for :meth:`restore`.
 
-        Attention forgets nothing, so of its layers the mark has only the next position and holds no cells.
-        What layers with windows or states hold is copied.
+        For full attention, which forgets nothing, the mark stores only the next position.  What layers with
+        windows or states hold is copied.
         """
         copy = self.cache.checkpoint(self.id) if self.next else None
         mark = Checkpoint(self.id, self.next, copy)
@@ -227,11 +227,11 @@ class Sequence(Uncopyable):
     # Cached prefixes and files
 
     def match(self, tokens: Seq[int], namespace: str = "") -> Match:
-        """Find the longest beginning of ``tokens`` that the cache keeps; see :meth:`KVCache.match`."""
+        """Find the longest cached prefix of ``tokens``; see :meth:`KVCache.match`."""
         return self.cache.match(tokens, namespace)
 
     def adopt(self, match: Match) -> None:
-        """Take over what was found; the sequence must be empty."""
+        """Share the cells of a match; the sequence must be empty."""
         self.cache.adopt(self.id, match)
 
     def keep(self, tokens: Seq[int], namespace: str = "") -> bool:
@@ -244,31 +244,31 @@ class Sequence(Uncopyable):
         """Write the sequence to a file, or return it as bytes, for :meth:`load`.
 
         Args:
-            path: the file, replaced when all is written; None: return the bytes.
-            tokens: the text, all of it or nothing.
+            path: the file, replaced when all is written; None returns the bytes.
+            tokens: all tokens of the sequence, or none.
             model: tells models apart; see :meth:`aleator.models.weights.Weights.fingerprint`.
         """
         return self.cache.save_sequence(self.id, path, tokens, model)
 
     @atomic
     def load(self, source: str | os.PathLike[str] | Buffer, *, model: str = "") -> Restored:
-        """Become what :meth:`save` wrote, and say how much that is.
+        """Replace the sequence by what :meth:`save` wrote, and return its tokens and size.
 
         Args:
             source: a file's name, or bytes.
-            model: must be that of the file, if both name one.
+            model: must equal that of the file, if both name one.
 
         Raises:
-            FileFormatError: another kind of file, or a damaged one.
-            Incompatible: made with another model or another kind of cache.
-            CacheFull: there are not so many cells.
+            FileFormatError: the file is of another kind, or damaged.
+            Incompatible: it was made with another model or another kind of cache.
+            CacheFull: there are not enough cells.
         """
         return self.cache.load_sequence(self.id, source, model)
 
     # Editing
 
     def drop(self, start: int, stop: int) -> None:
-        """Remove positions [start, stop); those after it stay where they are."""
+        """Remove positions [start, stop); later ones stay where they are."""
         self._check_range(start, stop)
         self.cache.seq_rm(self.id, start, stop)
 
@@ -309,14 +309,14 @@ class Sequence(Uncopyable):
 
     @atomic
     def slide(self, keep: int = 4, discard: int | None = None) -> Slid:
-        """Forget positions after the first ``keep`` and move up what follows: a context shift.
+        """Forget positions after the first ``keep`` and move the later ones up: a context shift.
 
         Args:
             keep: positions that stay where they are.
-            discard: how many to forget; None is half of those after ``keep``.
+            discard: how many to forget; None forgets half of those after ``keep``.
 
         Returns:
-            ``(removed, new_len)``; nothing is removed where there is nothing after ``keep``.
+            ``(removed, new_len)``; nothing is removed if there is nothing after ``keep``.
 
         Raises:
             CannotShift: the keys of this model cannot be rotated.

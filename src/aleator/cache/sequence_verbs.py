@@ -1,4 +1,4 @@
-"""llama.cpp's verbs of sequences, cached prefixes, checkpoints, and a cache's state as bytes."""
+"""llama.cpp's operations on sequences, cached prefixes, checkpoints, and a cache's state as bytes."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from aleator.core.errors import CacheError, FileFormatError, Incompatible, Param
 
 
 class Checkpoint:
-    """A point that a sequence can go back to while everything before it stays as it is.
+    """A point that a sequence can go back to while everything before it stays unchanged.
 
     Attributes:
         seq: the sequence.
-        length: its next position then.
+        length: its next position at that point.
         valid_to: positions from here on have changed since.
-        copy: what layers with windows or states held then; None where no layer forgets.
+        copy: what layers with windows or states held at that point; None if no layer forgets.
     """
 
     def __init__(self, seq: int, length: int, copy: Any = None) -> None:
@@ -41,12 +41,12 @@ class Checkpoint:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it holds."""
+        """Bytes of the copy."""
         return 0 if self.copy is None else int(self.copy.nbytes)
 
 
 class Restored(NamedTuple):
-    """What :meth:`Sequence.load` found: the text, if it was saved, and positions restored."""
+    """The result of :meth:`Sequence.load`: the tokens, if they were saved, and the positions restored."""
 
     tokens: tuple[int, ...]
     usable: int
@@ -67,7 +67,7 @@ class SequenceVerbs(CellVerbs):
         """Remove positions of a sequence (-1: of every one); True.
 
         Raises:
-            CannotRewind: layers with windows or states do not hold what the rest needs; names the oldest
+            CannotRewind: layers with windows or states no longer hold what the rest needs; names the oldest
                 legal position.
         """
         check_sequence_or_all("seq", seq, self.n_seq_max)
@@ -78,13 +78,13 @@ class SequenceVerbs(CellVerbs):
 
     @atomic
     def seq_cp(self, src: int, dst: int, p0: int = -1, p1: int = -1) -> None:
-        """Let ``dst`` hold what ``src`` holds in a range too; no data moves.
+        """Let ``dst`` also hold what ``src`` holds in a range; no data moves.
 
-        With ``policy="streams"`` nothing can be shared: ``dst`` becomes a copy of ``src``, at once.
+        With ``policy="streams"`` cells cannot be shared, so ``dst`` becomes a copy of ``src`` at once.
 
         Raises:
             CannotRewind: the next token of ``dst`` would miss what has left a window, or a state.
-            ParameterError: the range is not all that ``src`` has, with ``policy="streams"`` or in states.
+            ParameterError: the range is not all of ``src``, with ``policy="streams"`` or states.
 
         """
         self._check("src", src)
@@ -96,7 +96,7 @@ class SequenceVerbs(CellVerbs):
 
     @atomic
     def seq_keep(self, seq: int) -> None:
-        """Remove every other sequence, and what is cached."""
+        """Remove every other sequence and all cached prefixes."""
         self._check("seq", seq)
         if self.prefix is not None:
             self.prefix.clear()
@@ -107,9 +107,8 @@ class SequenceVerbs(CellVerbs):
     def seq_add(self, seq: int, p0: int, p1: int, delta: int) -> None:
         """Add ``delta`` to the positions in a range; a cell moved below 0 is freed.
 
-        Positions live in the cells: a cell that several sequences own moves for all of them.  The
-        stored keys are rotated at the next decode.  Of states the newest position moves, if it is in the
-        range, for all that share the state.
+        A cell that several sequences own moves for all of them.  The stored keys are rotated at the next
+        decode.  In states the newest position moves, if it is in the range, for all that share the state.
 
         Raises:
             CannotShift: keys cannot be rotated, or the next token would see what has left a window.
@@ -136,7 +135,7 @@ class SequenceVerbs(CellVerbs):
         self._edited(moved, p0 // divisor)
 
     def _sharers(self, seq: int, p0: int, p1: int) -> list[int]:
-        """The sequences whose positions move with those of one."""
+        """The sequences whose positions move with those of ``seq``."""
         return [seq, *self.first.cells.sharers(seq, p0, p1)]
 
     def seq_pos_min(self, seq: int) -> int:
@@ -151,9 +150,7 @@ class SequenceVerbs(CellVerbs):
 
     @atomic
     def unshare(self, seq: int, p0: int = -1, p1: int = -1) -> None:
-        """Give a sequence copies of those of its cells in a range that others own too.
-
-        Cached prefixes give such cells up instead.
+        """Copy the cells in a range that a sequence shares with others; cached prefixes give up theirs instead.
 
         Raises:
             CacheFull: no cells for the copies.
@@ -174,7 +171,7 @@ class SequenceVerbs(CellVerbs):
     # Rewinds
 
     def oldest_rewind(self, seq: int) -> int:
-        """The lowest position, but 0, that ``seq_rm(seq, position, -1)`` can rewind to."""
+        """The lowest position above 0 that ``seq_rm(seq, position, -1)`` can rewind to."""
         self._check("seq", seq)
         return self.pool.oldest_rewind(seq)
 
@@ -193,15 +190,15 @@ class SequenceVerbs(CellVerbs):
     # Checkpoints
 
     def remember(self, mark: Checkpoint) -> None:
-        """Tell a checkpoint of changes from now on."""
+        """Record later changes in a checkpoint."""
         self._marks.add(mark)
 
     def remembers(self, mark: Checkpoint) -> bool:
-        """Whether a checkpoint is one of this cache."""
+        """Whether a checkpoint belongs to this cache."""
         return mark in self._marks
 
     def _edited(self, seqs: Sequence[int] | None, p0: int) -> None:
-        """Tell checkpoints that sequences (None: all) have changed from position ``p0`` on."""
+        """Record in checkpoints that sequences (None: all) have changed from position ``p0`` on."""
         for mark in self._marks:
             if mark.length > p0 and (seqs is None or mark.seq in seqs):
                 self.journal.set(mark, "valid_to", min(mark.valid_to, p0))
@@ -210,7 +207,7 @@ class SequenceVerbs(CellVerbs):
 
     @atomic
     def match(self, tokens: Sequence[int], namespace: str = "") -> Match:
-        """Find the longest beginning of ``tokens`` that is cached, and why it is not longer."""
+        """Find the longest cached prefix of ``tokens``, and why it is not longer."""
         text = checked_text(tokens, namespace)
         if self.prefix is None:
             return Match(
@@ -223,7 +220,7 @@ class SequenceVerbs(CellVerbs):
 
     @atomic
     def adopt(self, seq: int, match: Match) -> None:
-        """Let an empty sequence hold what was found, at positions 0 to ``match.length`` - 1."""
+        """Let an empty sequence hold a match, at positions 0 to ``match.length`` - 1."""
         self._check("seq", seq)
         if self.pool.seq_pos_max(seq) >= 0:
             raise CacheError(f"sequence {seq} is not empty: remove it with seq_rm first")
@@ -237,26 +234,26 @@ class SequenceVerbs(CellVerbs):
 
     @atomic
     def reuse(self, seq: int, tokens: Sequence[int], namespace: str = "") -> int:
-        """:meth:`match` and :meth:`adopt`; returns how many tokens need not be computed."""
+        """Call :meth:`match` and :meth:`adopt`; return the number of tokens that need not be computed."""
         match = self.match(tokens, namespace)
         self.adopt(seq, match)
         return match.length
 
     @atomic
     def keep(self, seq: int, tokens: Sequence[int], namespace: str = "") -> bool:
-        """Keep the text that a sequence holds, for later ones that begin like it.
+        """Keep the text that a sequence holds, for later ones with the same prefix.
 
-        It stays, also after ``seq_rm``, until there is no room for something else.
+        It stays, even after ``seq_rm``, until its room is needed.
 
         Args:
             seq: the sequence.
-            tokens: what positions 0, 1, ... were computed from, and nothing else: not what is left after
-                something before them was removed.
+            tokens: the tokens that positions 0, 1, ... were computed from; the sequence must be one from which
+                nothing earlier was removed.
             namespace: texts of one namespace are never found in another.
 
         Returns:
-            Whether it is kept: not without ``prefix``, nor if all that is kept is pinned, nor of recurrent
-            layers if no state of just these tokens is held.
+            Whether it is kept: not without ``prefix``, if all cached texts are pinned, or if recurrent layers
+            hold no state after exactly these tokens.
         """
         self._check("seq", seq)
         text = checked_text(tokens, namespace)
@@ -266,10 +263,10 @@ class SequenceVerbs(CellVerbs):
 
     @atomic
     def give_up(self, namespace: str) -> int:
-        """Forget what is kept in a namespace; what is pinned, and what sequences hold, stays.
+        """Forget the texts kept in a namespace, except pinned ones; sequences keep what they hold.
 
         Returns:
-            How many cached prefixes there were.
+            The number of cached prefixes that were forgotten.
         """
         checked_text((), namespace)
         return 0 if self.prefix is None else self.prefix.give_up(namespace)
@@ -281,11 +278,11 @@ class SequenceVerbs(CellVerbs):
 
     @property
     def followers(self) -> list[Pool]:
-        """The pools beside the first one."""
+        """The pools other than the first one."""
         return self.pool.leaves[1:]
 
     def checkpoint(self, seq: int) -> Any:
-        """Copy what layers with windows or states hold of a sequence; None where no layer forgets."""
+        """Copy what layers with windows or states hold of a sequence; None if no layer forgets."""
         self._check("seq", seq)
         if self.pool.seq_pos_max(seq) < 0 and not isinstance(self.pool, AttentionPool):
             raise ParameterError("seq", f"sequence {seq} is empty: there is nothing to keep")
@@ -293,13 +290,13 @@ class SequenceVerbs(CellVerbs):
 
     @atomic
     def restore(self, seq: int, checkpoint: Any) -> None:
-        """Rewind a sequence to what :meth:`checkpoint` copied, however far that is.
+        """Rewind a sequence to what :meth:`checkpoint` copied, however far back that is.
 
-        Positions up to the checkpoint must be as they were then.
+        Positions up to the checkpoint must be unchanged.
 
         Raises:
-            CannotRewind: they are not held any more.
-            ParameterError: a checkpoint of another kind of cache.
+            CannotRewind: they are no longer held.
+            ParameterError: the checkpoint is of another kind of cache.
         """
         self._check("seq", seq)
         self.pool.restore(seq, checkpoint)
@@ -307,13 +304,13 @@ class SequenceVerbs(CellVerbs):
 
     @atomic
     def state_write(self, seq: int = -1, *, format: str = "llama", partial: bool = False) -> bytes:
-        """What the cache holds, as bytes for :meth:`state_read` here or in llama.cpp.
+        """Return what the cache holds as bytes, for :meth:`state_read` here or in llama.cpp.
 
         Args:
             seq: one sequence; -1: everything.
             format: "llama", llama.cpp's own layout (``llama_state_get_data``,
-                ``llama_state_seq_get_data``).  Pending shifts are applied in what is written.
-            partial: of one sequence, only what layers with windows or states hold, if others do not
+                ``llama_state_seq_get_data``).  Pending shifts are applied to the output.
+            partial: of one sequence, write only what layers with windows or states hold beside the others
                 (``LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY``): a checkpoint, for the same text.
         """
         self._check_state(seq, format, partial)
@@ -328,19 +325,19 @@ class SequenceVerbs(CellVerbs):
         format: str = "llama",
         partial: bool = False,
     ) -> int:
-        """Restore what :meth:`state_write` gave, or llama.cpp; returns how many cells or states it fills.
+        """Restore what :meth:`state_write` or llama.cpp wrote; return the number of cells or states filled.
 
         Args:
             blob: the bytes.
-            seq: the sequence that a sequence's state replaces, which need not be the one it was (that of an
-                empty one replaces nothing, as in llama.cpp); -1: a whole state, which replaces everything.
+            seq: the sequence to replace by a sequence's state, whatever its id was (the state of an empty
+                sequence replaces nothing, as in llama.cpp); -1 replaces everything by a whole state.
             format: "llama".
-            partial: the bytes were written so; the sequence is rewound to where they end.
+            partial: whether the bytes were written so; the sequence is rewound to where they end.
 
         Raises:
-            Corrupt: the bytes are damaged or no state; says where.
-            Incompatible: a state of another kind of cache; says how they differ.
-            CacheFull: it has more cells than are free.
+            Corrupt: the bytes are damaged or not a state; says where.
+            Incompatible: the state is of another kind of cache; says how they differ.
+            CacheFull: the state has more cells than are free.
         """
         self._check_state(seq, format, partial)
         partial = partial and bool(self.followers)
@@ -355,9 +352,9 @@ class SequenceVerbs(CellVerbs):
     def session_write(
         self, tokens: Sequence[int], seq: int = -1, *, format: str = "llama"
     ) -> bytes:
-        """A session file's bytes: ``tokens``, the text, and the state of everything or one sequence.
+        """Return a session file's bytes: ``tokens`` and the state of everything or one sequence.
 
-        As ``llama_state_save_file`` and ``llama_state_seq_save_file`` write them.
+        The bytes are those of ``llama_state_save_file`` and ``llama_state_seq_save_file``.
         """
         self._check_state(seq, format)
         return llama.write_session(self.pool, tokens, seq)
@@ -366,7 +363,7 @@ class SequenceVerbs(CellVerbs):
     def session_read(
         self, data: bytes | memoryview, seq: int = -1, *, format: str = "llama"
     ) -> list[int]:
-        """Restore a session file's bytes as :meth:`state_read` does; returns its tokens."""
+        """Restore a session file's bytes as :meth:`state_read` does; return its tokens."""
         self._check_state(seq, format)
         if seq == -1 and self.prefix is not None:
             self.prefix.clear()
@@ -421,7 +418,7 @@ class SequenceVerbs(CellVerbs):
         tokens = np.frombuffer(sections["tokens"], "<i4")
         if len(tokens) and tokens.min() < 0:
             raise FileFormatError(state.name, "there are tokens below 0", field="tokens")
-        # Rows of nothing would leave the sequence as it is, which may end there too.
+        # An empty state would leave the sequence unchanged, which may have the same end.
         cells = llama.read(self.pool, sections["rows"], seq)
         if cells == 0 or self.pool.seq_pos_max(seq) + 1 != n:
             raise FileFormatError(state.name, f"its rows do not end before {n}", field="rows")

@@ -1,4 +1,4 @@
-"""The cells of a cache as text and as a picture: owners, positions, and what waits for a shift."""
+"""The cells of a cache as text and as a picture: owners, positions, and pending shifts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Span:
-    """What one sequence owns: cells, lowest and highest position, and runs of cells and positions in a row."""
+    """What one sequence owns: cells, lowest and highest position, and contiguous runs of both."""
 
     seq: int
     cells: int
@@ -30,15 +30,15 @@ class Span:
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """The cells at one moment.
+    """A snapshot of the cells.
 
     Attributes:
         label: what has just happened.
         owner: int32 [size], each cell's lowest owner; -1: free.
-        owners: int32 [size], how many it has.
+        owners: int32 [size], the number of owners.
         positions: int32 [size]; -1: free.
-        shifts: int32 [size], by how many positions its key must still be rotated.
-        spans: the sequences that own any cells.
+        shifts: int32 [size], by how many positions the key must still be rotated.
+        spans: the sequences that own cells.
     """
 
     label: str
@@ -76,14 +76,14 @@ class Frame:
         return ", ".join(parts)
 
     def text(self, width: int = 100) -> str:
-        """The label, the map, what waits for a shift, and the sequences.
+        """The label, the map, pending shifts, and the sequences.
 
-        In the map a character is a cell, or several where the cells would not fit 4 lines: "." free,
+        In the map a character is a cell, or several if the cells would not fit in 4 lines: "." free,
         a digit its owner ("+" above 9), "M" several owners, ":" cells of different kinds.  "~" below
-        a cell means that its key is still to be rotated.
+        a cell means that its key must still be rotated.
 
         Args:
-            width: characters of a line, 20 or more.
+            width: characters per line, 20 or more.
         """
         width = max(width, 20)
         size = len(self.owners)
@@ -112,7 +112,7 @@ def _sign(kind: int) -> str:
 
 
 def take_frame(cells: Cells, label: str = "") -> Frame:
-    """What the cells hold now."""
+    """Take a snapshot of the cells."""
     owner, owners = cells.census()
     spans = tuple(
         Span(
@@ -136,7 +136,7 @@ COLOURS = (
 
 
 def plot_frames(frames: Sequence[Frame], path: str | PathLike[str]) -> None:
-    """Draw frames of one cache, oldest first, as PNG: the cells of each, and the last one's positions."""
+    """Draw frames of one cache, oldest first, as PNG: the cells of each, and the positions of the last."""
     if not frames or len({len(f.owners) for f in frames}) != 1:
         raise ParameterError("frames must be one or more of the same cache")
     _, figure_class = require_matplotlib()

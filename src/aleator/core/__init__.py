@@ -1,1 +1,1 @@
-"""What everything else stands on: errors, parameter declarations, random numbers."""
+"""The base of all other packages: errors, parameter declarations, random numbers."""

@@ -1,4 +1,4 @@
-"""Types of NumPy's arrays, of any shape: what a docstring calls float32 [V] has type Floats."""
+"""Types of NumPy arrays of any shape: an array that a docstring calls float32 [V] has type Floats."""
 
 from __future__ import annotations
 

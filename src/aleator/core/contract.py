@@ -1,8 +1,8 @@
-"""Constants of the portable numerics contract, version 2 (docs/numerics.md); a change of one changes tokens.
+"""Constants of the portable numerics contract, version 2 (docs/numerics.md); changing one changes tokens.
 
-The native code takes them from here, through native/contract.hpp, which ``tools/contract.py`` makes of this
-module.  PyTorch and Triton import it.  The NumPy reference (core/numerics.py, core/philox.py and each sampler's
-``reference``) keeps numbers of its own, and a test compares them.
+Native code gets them through native/contract.hpp, which ``tools/contract.py`` makes from this module.  PyTorch
+and Triton code imports them.  The NumPy reference (core/numerics.py, core/philox.py and each sampler's
+``reference``) has its own numbers, and a test compares them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import IntEnum
 NUMERICS_VERSION = 2
 
 MAX_VOCAB = 1 << 20
-"""Tokens of a row: 2^20 weights of at most 2^40 sum to at most 2^60."""
+"""Most tokens of a row: 2^20 weights of at most 2^40 sum to at most 2^60."""
 
 # Weights.
 WEIGHT_BITS = 40
@@ -22,31 +22,31 @@ EXP2_COEFFICIENTS = (
     1.0, 0.6931470036506653, 0.24022242426872253, 0.05550733581185341, 0.009671512991189957,
     0.001326472731307149,
 )  # fmt: skip
-"""float32, of the minimax polynomial of 2^f on [-1/2, 1/2]: f^0 to f^5."""
+"""float32 coefficients of the minimax polynomial of 2^f on [-1/2, 1/2], f^0 to f^5."""
 ROUND = 12582912.0
 """1.5 * 2^23: adding it to a float32 rounds to an integer, ties to even."""
 LEAST_BITS = -100.0
-"""Where t is clamped."""
+"""The least t; lower values are clamped."""
 DEPTH_UNIT = 65536.0
 """Bits of weights are counted in Q16."""
 ENTROPY_SERIES = 2.0**-10
-"""Entropy: below this mass beside one top, a series stands for the logarithm."""
+"""Entropy: if all mass besides a single top is below this, a series replaces the logarithm."""
 COLDEST = 1e-5
 """At this product of temperatures, or less, only the first token of the order stays."""
 
 # Logarithm and exponential.
 EXP2_LIMIT = 1000.0
-"""Where the argument of the exponential on float64 is clamped, on both sides."""
+"""The argument of the float64 exponential is clamped to plus or minus this."""
 
 # Samplers.
 SIGMA_LEAST = -256.0
-"""Top-n-sigma: where the distance from the largest logit is clamped."""
+"""Top-n-sigma: the least distance from the largest logit; lower ones are clamped."""
 SIGMA_UNIT = 4096.0
 """Top-n-sigma: distances are counted in Q12."""
 XTC_LARGEST = 0.5
-"""XTC: above this threshold it is off."""
+"""XTC: the sampler is off above this threshold."""
 MU_LIMIT = 100.0
-"""Mirostat 2: where mu is clamped, on both sides."""
+"""Mirostat 2: mu is clamped to plus or minus this."""
 ADAPTIVE_PEAK = 5.0
 ADAPTIVE_SLOPE = 10.0
 ADAPTIVE_WIDTH = 0.3

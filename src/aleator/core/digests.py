@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def new_digest(size: int, data: bytes | bytearray | memoryview = b"") -> blake2b:
-    """A BLAKE2b hash whose digest has 1 to 64 bytes, and that begins with some data."""
-    from hashlib import blake2b  # loads OpenSSL, which a process that needs no digest spares
+    """A BLAKE2b hash with a digest of 1 to 64 bytes, already fed with ``data``."""
+    from hashlib import blake2b  # loads OpenSSL, which only digests need
 
     return blake2b(data, digest_size=size)

@@ -2,7 +2,7 @@
 
 All derive from :class:`AleatorError`, so ``except aleator.AleatorError`` catches what a user can
 cause and nothing else.  A message names the parameter or field, its value, what is allowed, and what to
-do about it.  Whatever raises has changed nothing.
+do about it.  A call that raises has changed nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class AleatorError(Exception):
 def _received(
     kind: type[AleatorError], args: tuple[Any, ...], fields: dict[str, Any]
 ) -> AleatorError:
-    """An error of another process, made without its constructor, which takes other arguments than it keeps."""
+    """Rebuild an error of another process without its constructor, whose arguments are not stored."""
     error = kind.__new__(kind, *args)
     error.args = args
     error.__dict__.update(fields)
@@ -32,7 +32,7 @@ def _received(
 class ParameterError(AleatorError, ValueError):
     """A parameter is out of range, of the wrong type, unknown, or contradicts another.
 
-    Given alone, the first argument is the message, and the parameter is its first word.
+    A single argument is the message, and its first word the parameter.
     """
 
     def __init__(self, parameter: str, message: str | None = None) -> None:
@@ -41,13 +41,13 @@ class ParameterError(AleatorError, ValueError):
 
 
 class DialectWarning(UserWarning):
-    """A number out of range was taken as another engine takes it, because its dialect is spoken."""
+    """A number out of range was read as another engine reads it, because that engine's dialect is in use."""
 
 
 class GrammarError(ParameterError):
-    """A grammar that is not written correctly, is not supported, or asks for too much.
+    """A grammar that has errors, is not supported, or asks for too much.
 
-    ``line`` and ``column`` count from 1 and are 0 where the fault has no place.
+    ``line`` and ``column`` count from 1 and are 0 if the place is not known.
     """
 
     def __init__(self, message: str, line: int = 0, column: int = 0) -> None:
@@ -89,13 +89,13 @@ class NoLogits(ParameterError, IndexError):
 
 
 class StateError(AleatorError, ValueError):
-    """A chain's state that is damaged, hostile, or of another chain; the chain is as before."""
+    """A chain's state that is damaged, hostile, or of another chain; the chain is unchanged."""
 
 
 class FileFormatError(AleatorError, ValueError):
     """A file is not what it should be: truncated, damaged, hostile, or of another kind.
 
-    ``field`` names the part of the file, ``offset`` is its place in bytes where that is known.
+    ``field`` names the part of the file, ``offset`` is its place in bytes if known.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class FileFormatError(AleatorError, ValueError):
 
 
 class SessionInUse(AleatorError):
-    """A session's file that another process, or another part of this one, has opened."""
+    """Another process, or another part of this one, has opened a session's file."""
 
     def __init__(self, path: object, user: str) -> None:
         super().__init__(
@@ -139,7 +139,7 @@ class ModelNotFound(AleatorError, FileNotFoundError):
 
 
 class HubError(AleatorError):
-    """A model that is named on the hub is not there, is not given, or cannot be reached."""
+    """A model on the hub does not exist, is not accessible, or cannot be reached."""
 
 
 class UnsupportedModel(AleatorError):
@@ -159,11 +159,11 @@ class ContextFull(AleatorError):
 
 
 class EngineClosed(AleatorError):
-    """An engine that was closed takes no more requests."""
+    """A closed engine takes no more requests."""
 
 
 class QueueFull(AleatorError):
-    """An engine has as many requests as it may have; ``limit`` says how many wait at most."""
+    """An engine cannot take more requests; ``limit`` is the most that can wait."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(
@@ -174,16 +174,16 @@ class QueueFull(AleatorError):
 
 
 class CacheError(AleatorError):
-    """Base of the KV cache's errors; the cache is as it was before the call.
+    """Base of the KV cache's errors; the cache is unchanged.
 
-    ``code`` is what llama.cpp's ``llama_decode`` returns in that case, None where it never does.
+    ``code`` is what llama.cpp's ``llama_decode`` returns in that case, or None.
     """
 
     code: int | None = None
 
 
 class CacheFull(CacheError):
-    """No cells for the batch: ``free`` ones and the ``evictable`` of cached prefixes are not enough."""
+    """No cells for the batch: the ``free`` ones and the ``evictable`` of cached prefixes are not enough."""
 
     code = 1
 
@@ -198,9 +198,9 @@ class CacheFull(CacheError):
 
 
 class DeviceOutOfMemory(AleatorError, MemoryError):
-    """A device has no memory left for a step; the cache is as it was.
+    """A device has no memory left for a step; the cache is unchanged.
 
-    ``device`` is its name, ``tokens`` how many the step has.
+    ``device`` is its name, ``tokens`` the number of tokens of the step.
     """
 
     def __init__(self, device: str, tokens: int, found: str) -> None:
@@ -212,7 +212,7 @@ class DeviceOutOfMemory(AleatorError, MemoryError):
 
 
 class CacheBusy(CacheError):
-    """Another thread has used the cache for longer than ``timeout``, the seconds to wait."""
+    """Another thread has used the cache for longer than ``timeout`` seconds."""
 
     def __init__(self, timeout: float) -> None:
         super().__init__(
@@ -223,7 +223,7 @@ class CacheBusy(CacheError):
 
 
 class InvalidBatch(CacheError, ValueError):
-    """A batch that breaks a rule; ``index`` is the offending token's index in the batch, or -1."""
+    """A batch breaks a rule; ``index`` is the offending token's index in the batch, or -1."""
 
     code = -1
 
@@ -243,7 +243,7 @@ class Aborted(CacheError):
 
 
 class NotCopyable(CacheError, TypeError):
-    """Something that holds a cache's memory was to be copied or pickled; ``kind`` is its class."""
+    """An object that holds a cache's memory cannot be copied or pickled; ``kind`` is its class."""
 
     def __init__(self, kind: str) -> None:
         super().__init__(
@@ -254,7 +254,7 @@ class NotCopyable(CacheError, TypeError):
 
 
 class NoCells(CacheError):
-    """Something of cells was asked of a cache that has only recurrent states."""
+    """An operation on cells was called on a cache that has only recurrent states."""
 
 
 class CannotShift(CacheError):
@@ -262,9 +262,9 @@ class CannotShift(CacheError):
 
 
 class CannotRewind(CacheError):
-    """A sequence cannot be rewound to the position asked for.
+    """A sequence cannot be rewound to the requested position.
 
-    ``oldest_legal`` is the lowest that it can be rewound to, besides 0; None where that does not apply.
+    ``oldest_legal`` is the lowest position above 0 to which it can be rewound; None if that does not apply.
     """
 
     def __init__(self, message: str, oldest_legal: int | None = None) -> None:
@@ -283,7 +283,7 @@ class Incompatible(CacheError, ValueError):
 
 
 class Corrupt(CacheError, ValueError):
-    """A state that is damaged, hostile, or none at all; ``offset`` is the place in bytes, or -1."""
+    """A state that is damaged, hostile, or not a state; ``offset`` is the place in bytes, or -1."""
 
     def __init__(self, offset: int, message: str) -> None:
         place = f" (offset {offset})" if offset >= 0 else ""

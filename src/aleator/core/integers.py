@@ -1,6 +1,6 @@
-"""Exact integers: what counts as one, and in which range it lies.
+"""Exact integers: which values count, and checks of their range.
 
-``1.0``, ``"1"`` and ``True`` are no integers; NumPy's and torch's integers are.
+``1.0``, ``"1"`` and ``True`` are not integers; NumPy's and torch's integers are.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_TOKEN = 2**24 - 1
 
 
 def shared(a: Sequence[object], b: Sequence[object]) -> int:
-    """How many leading entries, such as token ids, two sequences have in common."""
+    """The number of leading entries, such as token ids, that two sequences have in common."""
     n = min(len(a), len(b))
     return n if a[:n] == b[:n] else next((i for i in range(n) if a[i] != b[i]), n)
 
@@ -36,7 +36,7 @@ def exact(value: object) -> int | None:
 
 
 def integer(name: str, value: object) -> int:
-    """Return ``value`` as an int; ParameterError if it is none."""
+    """Return ``value`` as an int; ParameterError if it is not an integer."""
     number = exact(value)
     if number is None:
         raise ParameterError(f"{name} must be an integer, not {value!r}")
@@ -44,7 +44,7 @@ def integer(name: str, value: object) -> int:
 
 
 def integer_in(name: str, value: object, low: int, high: int, remedy: str = "") -> int:
-    """Return ``value`` as an int in [low, high], or raise ParameterError, which ends with the remedy."""
+    """Return ``value`` as an int in [low, high]; else ParameterError, which ends with the remedy."""
     number = exact(value)
     if number is None or not low <= number <= high:
         hint = f": {remedy}" if remedy and number is not None else ""
@@ -55,11 +55,11 @@ def integer_in(name: str, value: object, low: int, high: int, remedy: str = "") 
 
 
 UNBOUNDED = 2**63 - 1
-"""An end of a range that nobody reaches."""
+"""The end of an unbounded range."""
 
 
 def _allowed(low: int, high: int, inexact: bool) -> str:
-    """The range in words; half open where its end is a large power of two."""
+    """The range in words; half open if its end is a large power of two."""
     if high >= UNBOUNDED:
         return f"be an integer, {low} or more" if inexact else f"be {low} or more"
     end = high + 1
@@ -76,7 +76,7 @@ def first_inexact(values: list[Any]) -> int | None:
 
 
 def token_ids(tokens: Iterable[Any], name: str = "tokens") -> npt.NDArray[np.int32]:
-    """Token ids as int32 [n]; ParameterError if they are no list of integers in [0, 2^31)."""
+    """Return token ids as int32 [n]; ParameterError unless they are a list of integers in [0, 2^31)."""
     try:
         array = np.asarray(tokens)
     except (ValueError, TypeError, OverflowError, RuntimeError):

@@ -1,4 +1,4 @@
-"""How much memory this process may have."""
+"""The memory that this process may use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _GROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_b
 
 
 def memory_limit() -> int | None:
-    """Bytes of memory: the machine's, or the smaller limit of the control group; None: unknown."""
+    """Bytes of memory: the machine's, or the control group's limit if smaller; None if unknown."""
     found = []
     with suppress(AttributeError, OSError, ValueError):
         found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))

@@ -1,8 +1,8 @@
-"""The portable numerics contract in NumPy: the reference that every kernel is held to.
+"""The portable numerics contract in NumPy: the reference for every kernel.
 
-docs/numerics.md says the same in words.  The kernels do not use it; samplers' ``reference`` methods
-do, and the tests compare both, bit for bit.  Everything is float32 elementwise operations and Python or
-NumPy integers, so that any machine can reproduce it.
+docs/numerics.md says the same in words.  Kernels do not use this module; samplers' ``reference`` methods do,
+and tests compare both bit for bit.  It uses only elementwise float32 operations and Python or NumPy integers,
+so that any machine can reproduce it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Ids = NDArray[np.int32]
 
 
 def scaled(z: Floats, top: np.float32, temperature: float) -> Floats:
-    """The t of the contract: log2 of each weight against that of ``top``, at least -100."""
+    """The contract's t: log2 of each weight relative to that of ``top``, at least -100."""
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         t = (z - top) * np.float32(LOG2_E / temperature)
     return np.where(t >= np.float32(-100), t, np.float32(-100)).astype(np.float32)
@@ -68,10 +68,10 @@ def weights(z: Floats, top: np.float32, temperature: float) -> NDArray[np.uint64
 
 
 class Entropy(NamedTuple):
-    """Of a row's distribution, in bits; see :meth:`Row.entropy`."""
+    """Entropy of a row's distribution, in bits; see :meth:`Row.entropy`."""
 
     bits: float
-    depth: float  # the mean, by probability, of how many bits a weight lies below the largest
+    depth: float  # mean number of bits, weighted by probability, of weights below the largest
     mass: int  # of all candidates, in Q40
 
 
@@ -83,11 +83,11 @@ class Row:
     logits: Floats
     temperature: float = 1.0
     selected: int | None = None
-    full_mass: int = 0  # the mass when Softmax saw the row; 0 if it never did or logits changed
+    full_mass: int = 0  # the mass that Softmax recorded; 0 if none, or if logits changed since
 
     @classmethod
     def load(cls, logits: NDArray[np.floating]) -> Row:
-        """Widen to float32 and take the canonical form."""
+        """Make a row from logits: widen to float32 and bring it into canonical form."""
         row = cls(np.arange(len(logits), dtype=np.int32), np.asarray(logits).astype(np.float32))
         row.settle()
         return row
@@ -101,7 +101,7 @@ class Row:
         return np.float32(self.logits.max())
 
     def settle(self) -> None:
-        """Canonical form: no NaN, no -0, no masked token; with a +inf, only those, at 0."""
+        """Bring the row into canonical form: no NaN, -0 or masked token; if any are +inf, only those, at 0."""
         z = np.where(np.isnan(self.logits), np.float32(-np.inf), self.logits) + np.float32(0)
         kept = z == np.inf if np.any(z == np.inf) else z > -np.inf
         if not kept.any():
@@ -111,7 +111,7 @@ class Row:
             self.logits = np.zeros_like(self.logits)
 
     def materialise(self) -> None:
-        """``z = fl32(z / fl32(T))`` and ``T = 1``, before logits are written or shown."""
+        """Set ``z = fl32(z / fl32(T))`` and ``T = 1``, before logits are written or shown."""
         if self.temperature != 1:
             with np.errstate(over="ignore", under="ignore"):
                 self.logits = self.logits / np.float32(self.temperature)
@@ -128,7 +128,7 @@ class Row:
         self.settle()
 
     def mask(self, tokens: Collection[int]) -> None:
-        """Mask tokens; those that are no candidates do no harm.  Without any nothing is written."""
+        """Mask tokens, ignoring those that are not candidates; without any, write nothing."""
         if tokens:
             self.edit(lambda token, z: np.float32(-np.inf) if token in tokens else z)
 
@@ -142,7 +142,7 @@ class Row:
         return order
 
     def keep(self, kept: NDArray[np.bool_] | NDArray[np.int64]) -> None:
-        """Keep a mask's tokens, or the tokens at the given indices; ids stay ascending."""
+        """Keep the tokens of a mask, or at the given indices; ids stay ascending."""
         chosen = kept if kept.dtype == np.bool_ else np.sort(kept)
         self.ids, self.logits = self.ids[chosen], self.logits[chosen]
 
@@ -151,13 +151,13 @@ class Row:
         self.keep(self.order()[: max(1, length)])
 
     def depths(self) -> NDArray[np.int64]:
-        """Bits of each weight below 2^40, in Q16."""
+        """How many bits each weight lies below 2^40, in Q16."""
         t = scaled(self.logits, self.top, self.temperature)
         depths: NDArray[np.int64] = np.rint(-t * np.float32(65536)).astype(np.int64)
         return depths
 
     def entropy(self) -> Entropy:
-        """By integer sums of weights against the largest logit below the top."""
+        """Entropy by integer sums of weights relative to the largest logit below the top."""
         top = self.top
         below = self.logits[self.logits < top]
         n = float(len(self) - len(below))
@@ -188,7 +188,7 @@ def ints(values: NDArray[np.uint64]) -> list[int]:
 
 def exact(x: float) -> Fraction:
     """The exact fraction that the float32 of ``x`` stands for."""
-    from fractions import Fraction  # for references alone: a start goes without
+    from fractions import Fraction  # only references need it
 
     return Fraction(float(np.float32(x)))
 
@@ -254,13 +254,13 @@ def exp2_double(y: float) -> float:
 
 
 def draw(row: Row, seed: int, position: int, stream: int) -> int:
-    """Token by inverse cumulative mass in id order, from one 64-bit uniform."""
+    """Draw a token by inverse cumulative mass in id order, from one 64-bit uniform."""
     u = uniform64(seed, 0, position, stream)
     return int(row.ids[by_mass(u, ints(row.weights()))])
 
 
 def by_mass(u: int, weights: Sequence[int]) -> int:
-    """Which of some weights a 64-bit uniform falls on."""
+    """Index of the weight that a 64-bit uniform falls on."""
     target = u * sum(weights) >> 64
     for i, weight in enumerate(weights):
         if target < weight:
@@ -271,7 +271,7 @@ def by_mass(u: int, weights: Sequence[int]) -> int:
 
 @dataclass
 class Step:
-    """What a reference sampler sees besides the row: the history and the key of a draw."""
+    """The inputs of a reference sampler besides the row: the history and the key of a draw."""
 
     history: list[int] = field(default_factory=list)
     generated: list[bool] = field(default_factory=list)
@@ -279,11 +279,11 @@ class Step:
     completion: int = 0
     n_vocab: int = 0
     state: dict[tuple[str, int], Any] = field(default_factory=dict)  # by sampler and ordinal
-    # By sampler and ordinal: a token that was drawn, and the state if it is accepted.
+    # By sampler and ordinal: a drawn token, and the state after it is accepted.
     pending: dict[tuple[str, int], tuple[int, Any]] = field(default_factory=dict)
 
     def accept(self, token: int, generated: bool) -> None:
-        """Append a token; samplers that drew it move their state."""
+        """Append a token; samplers that drew it update their state."""
         self.history.append(token)
         self.generated.append(generated)
         self.position += generated

@@ -1,4 +1,4 @@
-"""Names of packages that are imported when first used, so that a start costs no more than it needs."""
+"""Names of packages that are imported when first used, which keeps imports fast."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def on_demand(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """The ``__getattr__`` of a package whose names are imported, each from its home, when first used."""
+    """Return a package's ``__getattr__`` that imports each name from its home when first used."""
 
     def find(name: str) -> Any:
         if name not in homes:

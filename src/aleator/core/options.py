@@ -1,6 +1,6 @@
 """Options of models, contexts and generations: frozen dataclasses of values, each field declared once.
 
-A field says all there is to say about its option::
+A field declares everything about its option::
 
     @dataclass(frozen=True, kw_only=True)
     class PaperOptions(Options):
@@ -29,7 +29,7 @@ from aleator.core.records import dataclass
 _KINDS: dict[str, type] = {"int": int, "float": float, "bool": bool, "str": str}
 
 UNSPOKEN = 1e9
-"""Bounds from here on are not in the words of a range."""
+"""Bounds from here on are left out of a range's description."""
 
 Made = TypeVar("Made", bound="Options")
 P = ParamSpec("P")
@@ -41,13 +41,12 @@ Taker = TypeVar("Taker", bound=Callable[..., Any])
 class Option(Parameter):
     """The declaration of an option; :class:`Parameter` says what its fields mean."""
 
-    shown: str = ""  # what stands for the default in help, where the value itself says little
-    former: tuple[str, ...] = ()  # names that it had; they are refused with the present one
+    shown: str = ""  # the default as help shows it, if the value itself says little
+    former: tuple[str, ...] = ()  # former names, which are refused with the current one
     off_flags: tuple[str, ...] = ()  # command-line flags that turn a switch off
     off_help: str = ""  # help of these
-    valued: bool = False  # on the command line a switch is followed by on or off
-    # It says something of a text, not of this process or machine, so a request that comes over a network may
-    # set it
+    valued: bool = False  # on the command line the switch is followed by on or off
+    # Whether it concerns a generation, not this process or machine, so that a request over a network may set it
     portable: bool = True
 
     @property
@@ -60,7 +59,7 @@ class Option(Parameter):
         return "none" if self.neutral in (None, (), "") else str(self.neutral)
 
     def check(self, value: Any) -> Any:
-        """Check a value as :meth:`Parameter.check` does; of a count 1.0 is refused too."""
+        """Check a value as :meth:`Parameter.check` does; a count must not be given as 1.0."""
         if self.type is int and isinstance(value, (float, np.floating)):
             self._refuse(value, "is not an integer")
         if self.high is not None and isinstance(value, int) and value > self.high >= UNSPOKEN:
@@ -75,7 +74,7 @@ class Option(Parameter):
 
 
 def in_words(parameter: Parameter) -> str:
-    """The choices, the range or the number of a parameter; bounds that nobody reaches go without saying."""
+    """The choices, the range or the number of a parameter in words, without bounds that are never reached."""
     if parameter.choices:
         return " or ".join(parameter.choices)
     if parameter.most is not None:
@@ -98,11 +97,11 @@ def option(help: str, default: Any, **declared: Any) -> Any:
 
 
 own = partial(option, portable=False)
-"""Declares an option of this process or machine: no request over a network may set it."""
+"""Declare an option of this process or machine, which no request over a network may set."""
 
 
 class Options:
-    """Base of options: frozen dataclasses that hold checked values and nothing else."""
+    """Base of options: frozen dataclasses that hold only checked values."""
 
     def __post_init__(self) -> None:
         """Check every value and store it as its declared type."""
@@ -111,11 +110,11 @@ class Options:
 
     @classmethod
     def of(cls: type[Made], given: Mapping[str, Any]) -> Made:
-        """Make the options from keyword arguments; ParameterError for a name or value that is wrong."""
+        """Make the options from keyword arguments; ParameterError for a wrong name or value."""
         return cls(**resolved(given, declarations(cls)))
 
     def replace(self: Made, **changes: Any) -> Made:
-        """A copy with other values; errors are those of :meth:`of`."""
+        """Return a copy with other values; errors are those of :meth:`of`."""
         return type(self)(**{**self.values(), **resolved(changes, declarations(type(self)))})
 
     def values(self) -> dict[str, Any]:
@@ -156,10 +155,10 @@ def _declared(field: dataclasses.Field[Any]) -> Option:
 def resolved(
     given: Mapping[str, Any], known: Mapping[str, Parameter], also: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """Keyword arguments by the names of their declarations, or by ``also``; values are as they were given.
+    """Return keyword arguments under the names of their declarations, or of ``also``; values are unchanged.
 
     Raises:
-        ParameterError: an unknown name (the error says the nearest), a former one, or one option given twice.
+        ParameterError: a name is unknown (the error says the nearest) or former, or an option is given twice.
     """
     also = set(also)
     aliases = {alias: name for name, each in known.items() for alias in each.aliases}
@@ -181,7 +180,7 @@ def resolved(
 
 
 def renamed(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Refuse former names of a function's own keyword arguments, with the present ones."""
+    """Refuse former names of a function's own keyword arguments, and say the current ones."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @wraps(function)
@@ -200,11 +199,11 @@ def _former(word: str, name: str) -> ParameterError:
 
 
 def takes(*declared: Iterable[Parameter]) -> Callable[[Taker], Taker]:
-    """Give a function with ``**options`` the signature and the documentation that it has in truth.
+    """Give a function with ``**options`` its full signature and documentation.
 
     ``inspect.signature`` and ``help`` then show every option with its type and default.  In the docstring
-    the line ``options: ...`` of the section Args becomes a list of them.  A class may be decorated too, if its
-    ``__init__`` has ``**options``.
+    the line ``options: ...`` of the section Args becomes a list of them.  A class whose ``__init__`` has
+    ``**options`` can be decorated, too.
     """
     parameters = {each.name: each for group in declared for each in group}
     options = [
@@ -235,11 +234,11 @@ def takes(*declared: Iterable[Parameter]) -> Callable[[Taker], Taker]:
     return decorate
 
 
-@cache  # most lists of options are in several docstrings
+@cache  # most lists of options appear in several docstrings
 def filled(text: str, first: str, more: str, width: int = 110) -> str:
-    """A text in lines that begin with ``first`` and ``more``.
+    """Fill a text into lines; the first begins with ``first``, the others with ``more``.
 
-    The module ``textwrap`` takes ten times as long for the hundreds that a start makes.
+    An import fills hundreds of texts, for which the module ``textwrap`` takes ten times as long.
     """
     lines, line = [], first
     for word in text.split():
@@ -251,7 +250,7 @@ def filled(text: str, first: str, more: str, width: int = 110) -> str:
 
 
 def described(parameter: Parameter, default: Any = ...) -> str:
-    """Help, range and default, the parameter's own if no other is given, in one sentence."""
+    """Help, range and default in one sentence; ``default`` replaces the parameter's own."""
     if isinstance(parameter, Option):
         shown = parameter.default
     else:
@@ -264,7 +263,7 @@ def described(parameter: Parameter, default: Any = ...) -> str:
 
 
 def json_schema(parameters: Iterable[Parameter]) -> dict[str, Any]:
-    """A JSON schema of an object with these parameters; those that are of this machine are left out."""
+    """A JSON schema of an object with these parameters, without those of this process or machine."""
     return {
         "type": "object",
         "properties": {

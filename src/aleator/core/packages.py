@@ -1,4 +1,4 @@
-"""Optional packages: what is asked for that needs one names it, and how to install it."""
+"""Optional packages: their import, with errors that say what needs them and how to install them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def required_torch(what: str) -> ModuleType:
-    """PyTorch, imported now; ImportError says ``what`` needs it, and how to install it."""
+    """Import and return PyTorch; ImportError says that ``what`` needs it, and how to install it."""
     try:
         return import_module("torch")
     except ImportError as error:
@@ -19,7 +19,7 @@ def required_torch(what: str) -> ModuleType:
 
 
 def require_matplotlib() -> Any:
-    """Matplotlib and its class of figures, without a window system; ImportError says how to install it."""
+    """Import Matplotlib and its class of figures, without a window; ImportError says how to install it."""
     try:
         import matplotlib
         from matplotlib.backends import backend_agg  # noqa: F401

@@ -1,9 +1,8 @@
 """Parameters and options, each declared once.
 
-A declaration holds the name, type, range, default, other spellings, command-line flags and help of a
-parameter, and how it is read from text or JSON.  ``SamplingParams``, the options of models, contexts and
-generations (core/options.py), signatures, the command line, the documentation tables and the range tests are
-all made from it.
+A declaration holds a parameter's name, type, range, default, other spellings, command-line flags and help, and
+says how to read it from text or JSON.  ``SamplingParams``, the options of models, contexts and generations
+(core/options.py), signatures, the command line, the documentation tables and the range tests are made from it.
 """
 
 from __future__ import annotations
@@ -27,60 +26,60 @@ _JSON_TYPES: dict[type, str] = {int: "integer", float: "number", bool: "boolean"
 
 _INFINITE = (math.inf, -math.inf)
 _FAR = 1e6
-"""From here on a bound keeps numbers sane, and says nothing to a reader."""
+"""Bounds from here on are only technical, and are not shown."""
 
 ENGINES = ("llama.cpp", "transformers", "vLLM", "SGLang", "mlx-lm")
-"""Engines whose words for "off" are known; Ollama's are llama.cpp's."""
+"""Engines whose values for "off" are known; Ollama's are llama.cpp's."""
 
 
 @dataclass(frozen=True)
 class Off:
-    """Numbers that other engines take for "off", and that are out of range here or mean something else.
+    """Numbers that mean "off" in other engines, but are out of range or mean something else here.
 
-    :func:`spoken` takes them.
+    :func:`spoken` accepts them.
     """
 
     where: Literal["below", "above"] | float  # "below" or "above" the range, or the only number
-    engines: tuple[str, ...]  # which of ENGINES take them so
-    value: float  # the number in the range that does the same
-    effect: str  # what it does, as a warning says it
+    engines: tuple[str, ...]  # the ENGINES in which they mean "off"
+    value: float  # the number in the range with the same effect
+    effect: str  # the effect, as a warning describes it
 
 
 @dataclass(frozen=True)
 class Parameter:
     """The declaration of one parameter."""
 
-    name: str  # the word that Python, JSON and documentation use
+    name: str  # the name in Python, JSON and documentation
     # ``int``, ``float``, ``bool`` or ``str``; anything else is checked by ``checker``, or by its sampler
     type: type
-    neutral: Any  # the default: of a sampling parameter the value that does nothing
+    neutral: Any  # the default; for a sampling parameter the value that does nothing
     help: str  # one sentence for ``--help`` and the documentation
-    choices: tuple[str, ...] = ()  # for text: the words that are allowed
-    most: int | None = None  # of a list: entries at most
+    choices: tuple[str, ...] = ()  # for text: the allowed words
+    most: int | None = None  # for a list: maximum number of entries
     # Lower bound of a number, inclusive unless ``open_low``; None: unbounded
     low: float | None = None
     # Upper bound of a number, inclusive unless ``open_high``; None: unbounded
     high: float | None = None
     open_low: bool = False  # the lower bound itself is not allowed
     open_high: bool = False  # the upper bound itself is not allowed
-    # One number outside these bounds that is allowed too: everywhere it means "off"
+    # One number outside these bounds that is also allowed and always means "off"
     beyond: float | None = None
-    # What other engines take for "off" and is refused here, but where their dialect is spoken
+    # What other engines take for "off"; refused here unless their dialect is in use
     off: tuple[Off, ...] = ()
     aliases: tuple[str, ...] = ()  # other spellings that keyword arguments accept
     flags: tuple[str, ...] = ()  # command-line flags, the first one shown in help
-    metadata: str | None = None  # key under ``general.sampling.`` in a GGUF file, if it has one
-    optional: bool = False  # None is a value too
-    # Turns a value that has the declared type into the one that is kept, or raises ParameterError
+    metadata: str | None = None  # key under ``general.sampling.`` in a GGUF file, if any
+    optional: bool = False  # None is also a value
+    # Turns a value of the declared type into the stored one, or raises ParameterError
     checker: Callable[[Any], Any] | None = None
-    # Turns a word of the command line into a value, or where ``type`` is ``tuple`` a list of words; None: by
+    # Turns a word of the command line into a value, or a list of words if ``type`` is ``tuple``; None: by
     # ``type``
     reader: Callable[[Any], Any] | None = None
     # On the command line ``\n``, ``\t`` and ``\r`` stand for a line break, a tab and a return
     escapes: bool = False
-    # The types that are accepted, as signatures show them; "": made from ``type``
+    # The accepted types, as signatures show them; "": made from ``type``
     annotation: str = ""
-    metavar: str = ""  # what stands for the value in ``--help``; "": made from ``type``
+    metavar: str = ""  # placeholder of the value in ``--help``; "": made from ``type``
     # JSON schema of the value; None: made from ``type``, ``choices`` and bounds
     schema: Mapping[str, Any] | None = None
 
@@ -94,10 +93,10 @@ class Parameter:
 
     @property
     def bounds(self) -> str:
-        """The range as a reader expects it, such as ``>= 0``, without bounds that only keep numbers sane."""
+        """The range as a reader expects it, such as ``>= 0``, without merely technical bounds."""
         low = self.low if self.low is not None and self.low > -_FAR else None
         high = self.high if self.high is not None and self.high < _FAR else None
-        positive = low is not None and 0 < low <= 1 / _FAR  # all but nothing
+        positive = low is not None and 0 < low <= 1 / _FAR  # a tiny bound means "above 0"
         opens = self.open_low or positive
         shown = "0" if positive or low is None else self._shown(low)
         if low is None:
@@ -110,7 +109,7 @@ class Parameter:
         return f"{'(' if opens else '['}{shown}, {self._shown(high)}{end}{self._or_beyond}"
 
     def _shown(self, bound: float) -> str:
-        """A bound, whole numbers with all digits."""
+        """A bound as text; integers with all digits."""
         return str(int(bound)) if self.type is int else f"{bound:g}".replace("e+0", "e")
 
     @property
@@ -119,17 +118,17 @@ class Parameter:
 
     @property
     def typing(self) -> str:
-        """The types that are accepted, in the notation of annotations."""
+        """The accepted types, in the notation of annotations."""
         return self.annotation or self.type.__name__ + (" | None" if self.optional else "")
 
     @property
     def single(self) -> bool:
-        """Whether a value is one number, word or switch, so that a list can only mean several values."""
+        """Whether a value is a single number, word or switch, so that a list must mean several values."""
         words = {word.strip() for word in self.typing.split("|")}
         return words <= {"int", "float", "bool", "str", "None"}
 
     def check(self, value: Any) -> Any:
-        """The value as this parameter keeps it; ParameterError if it has another type or is out of range.
+        """Return the value as this parameter stores it; ParameterError if its type or range is wrong.
 
         Integers are accepted for floats and integral floats for integers; booleans for neither.
         """
@@ -155,7 +154,7 @@ class Parameter:
         return made
 
     def outside(self, number: float) -> str:
-        """Where a number is beyond the range: "below", "above", or "" within."""
+        """Where a number lies: "below" or "above" the range, or "" within it."""
         if number == self.beyond:
             return ""
         if self.low is not None and (number < self.low or (self.open_low and number == self.low)):
@@ -167,7 +166,7 @@ class Parameter:
         return ""
 
     def parse(self, text: str | list[str]) -> Any:
-        """Read a value from a word, or all words of a ``tuple``, of the command line, and check it."""
+        """Read and check a value from a word of the command line, or from all words of a ``tuple``."""
         return self.check(self.read(text))
 
     def read(self, text: str | list[str]) -> Any:
@@ -185,7 +184,7 @@ class Parameter:
         return text
 
     def as_json_schema(self) -> dict[str, Any]:
-        """A JSON schema of the values, with the help and the default."""
+        """A JSON schema of the values, with help and default."""
         made: dict[str, Any] = dict(self.schema or {})
         if self.schema is None and self.type in _JSON_TYPES:
             kind = _JSON_TYPES[self.type]
@@ -209,7 +208,7 @@ class Parameter:
 
     @property
     def _allowed(self) -> str:
-        """What to give instead."""
+        """The allowed values, in words."""
         kind = "a whole number" if self.type is int else "a number"
         return f"give {kind} in {self.interval} (default: {self.neutral!r})"
 
@@ -250,15 +249,15 @@ def spoken(
     tell: Callable[[str], None] = warn,
     word: str = "",
 ) -> Any:
-    """A value as users of other engines write it, in the range of a parameter.
+    """Translate a value as users of other engines write it into the range of a parameter.
 
-    What is off in none of the engines, or is no number, comes back as it is, for the check.  With several
-    engines a number in the range keeps its meaning here.  ``tell`` gets one sentence for a number that becomes
-    another; ``word`` is how the parameter was spelled.
+    A value that means "off" in none of the engines, or is not a number, is returned unchanged, for the check.
+    With several engines a number in the range keeps its meaning here.  ``tell`` gets a sentence for each number
+    that is replaced; ``word`` is the spelling of the parameter.
     """
     if not _is_number(value) or value in _INFINITE:
         return value
-    where, dialect = parameter.outside(value), set(engines)  # "" of NaN
+    where, dialect = parameter.outside(value), set(engines)  # "" for NaN
     for off in parameter.off:
         takes = [engine for engine in off.engines if engine in dialect]
         if takes and off.where in (where, value) and (where or dialect <= set(takes)):
@@ -282,7 +281,7 @@ def read_number(name: str, kind: type, text: str) -> float:
 
 
 def check_unicode(name: str, text: str) -> str:
-    """Return a text, or raise ParameterError where it has half of a surrogate pair, which has no bytes."""
+    """Return a text; ParameterError if it has half of a surrogate pair, which cannot be encoded."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -294,7 +293,7 @@ def check_unicode(name: str, text: str) -> str:
 
 
 def single(value: float) -> float:
-    """The float32 nearest to a value, which is what kernels make of most parameters."""
+    """The float32 nearest to a value, as kernels use most parameters."""
     return float(np.float32(value))
 
 
@@ -313,14 +312,14 @@ def unique(parameters: Iterable[Parameter]) -> dict[str, Parameter]:
 
 
 def closest(word: str, known: Iterable[str], n: int) -> list[str]:
-    """At most ``n`` of the known words that are much like one, the likest first."""
-    from difflib import get_close_matches  # for messages of errors only
+    """At most ``n`` of the known words that are similar to ``word``, the most similar first."""
+    from difflib import get_close_matches  # only for error messages
 
     return get_close_matches(word, list(known), n=n)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """What to write in place of an unknown word: the closest known ones, or all of them."""
+    """The suggestion for an unknown word: the closest known ones, or all of them."""
     words = list(known)
     close = closest(word, words, 3)
     return f"did you mean {' or '.join(close)}?" if close else f"known are {', '.join(words)}"
@@ -334,7 +333,7 @@ MIN_KEEP = Parameter(
 
 
 def check_seed(seed: int | None) -> int | None:
-    """Return a seed in [0, 2^64), or ``None`` where one is to be drawn from the system."""
+    """Return a seed in [0, 2^64), or ``None``, for which the system gives one."""
     if seed is None:
         return None
     if isinstance(seed, (bool, np.bool_)) or not isinstance(seed, (int, np.integer)):

@@ -1,7 +1,7 @@
 """Philox4x32-10 and the keys of random draws (docs/numerics.md, "Random numbers").
 
-Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3": a counter goes in, random words come
-out.  There is no state, so a draw depends on what it is for and on nothing that happened before.
+Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3": a function from counters to random words.
+There is no state, so a draw depends only on its key, not on earlier draws.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ MASK32 = 0xFFFFFFFF
 
 
 def philox4x32(counter: tuple[int, int, int, int], key: int) -> tuple[int, int, int, int]:
-    """Four 32-bit words from a counter of four words and a 64-bit key."""
+    """Return four 32-bit words for a counter of four words and a 64-bit key."""
     c0, c1, c2, c3 = counter
     k0, k1 = key & MASK32, key >> 32
     for _ in range(10):
@@ -28,6 +28,6 @@ def stream(purpose: Purpose, ordinal: int = 0, completion: int = 0) -> int:
 
 
 def uniform64(seed: int, index: int, position: int, stream_word: int) -> int:
-    """One uniform 64-bit integer: the block's first two words, the low one first."""
+    """Return a uniform 64-bit integer: the block's first two words, the low one first."""
     w0, w1, _, _ = philox4x32((index, position & MASK32, position >> 32, stream_word), seed)
     return w0 | w1 << 32

@@ -1,12 +1,12 @@
-"""``dataclass`` that compiles nothing until a class is used, for the hundred and more that a process makes.
+"""A ``dataclass`` that compiles nothing until a class is used, as a process defines over a hundred of them.
 
-The standard library's decorator compiles six functions for a frozen class, each on its own; that was a third of
-the time of ``import aleator``.  This one compiles ``__init__`` alone, when the third instance is made: most
-classes of a process have one or two, whose attributes are set one by one.  The fields are worked out when
-somebody asks for them; the other methods are closures.  The fields are those of the
-standard library, so that ``dataclasses.field``, ``fields``, ``replace`` and ``asdict`` work, and classes may
-inherit from one another whichever decorator made them.  What the standard library refuses when a class is
-defined, such as a list as a default, is refused when its first instance is made.
+The standard library's decorator compiles six functions for a frozen class, each separately; that took a third
+of the time of ``import aleator``.  This one compiles only ``__init__``, when the third instance is made.  Most
+classes have one or two instances in a process, whose attributes are set one by one.  The other methods are
+closures.  Fields are computed when first needed.  They are the standard library's, so that
+``dataclasses.field``, ``fields``, ``replace`` and ``asdict`` work, and classes of both decorators can inherit
+from one another.  What the standard library refuses when a class is defined, such as a list as a default, is
+refused when its first instance is made.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(cls=None, /, *, frozen=False, eq=True, repr=True, kw_only=False, slots=False):
-        """Make a dataclass; for ``order`` and ``InitVar`` take the standard library's decorator."""
+        """Make a dataclass; for ``order`` and ``InitVar`` use the standard library's decorator."""
 
         def decorate(cls: type) -> type:
             return _made(cls, frozen, eq, repr, kw_only, slots)
@@ -38,7 +38,7 @@ _Field = dataclasses.Field[Any]
 _Choice = Callable[[_Field], bool]
 _Names = Callable[[], tuple[str, ...]]
 _MAKING = RLock()
-"""Held while a class's fields or ``__init__`` are made, by whoever uses it first."""
+"""Held by the thread that makes a class's fields or ``__init__`` on first use."""
 
 
 def _made(cls: type, frozen: bool, eq: bool, repr: bool, kw_only: bool, slots: bool) -> type:
@@ -60,7 +60,7 @@ def _made(cls: type, frozen: bool, eq: bool, repr: bool, kw_only: bool, slots: b
         methods["__repr__"] = _repr(_names(cls, lambda each: each.repr))
     if eq:
         methods["__eq__"] = _eq(_names(cls, lambda each: each.compare))
-        if vars(cls).get("__hash__") is None:  # which is so too where there is an __eq__
+        if vars(cls).get("__hash__") is None:  # also the case if the class has an __eq__
             hashed = _names(cls, lambda each: each.compare if each.hash is None else each.hash)
             settings.__hash__ = _hash(hashed) if frozen else None
     if frozen:
@@ -84,7 +84,7 @@ def _made(cls: type, frozen: bool, eq: bool, repr: bool, kw_only: bool, slots: b
 
 
 def _set_defaults(cls: type, defaults: dict[str, Any]) -> None:
-    """Defaults become the class's attributes, as far as fields have any."""
+    """Make the fields' defaults attributes of the class."""
     for name, default in defaults.items():
         if isinstance(default, dataclasses.Field):
             if default.default is MISSING:
@@ -94,7 +94,7 @@ def _set_defaults(cls: type, defaults: dict[str, Any]) -> None:
 
 
 class _OnDemand:
-    """An attribute of a class that is made, and takes this one's place, when it is first read."""
+    """A class attribute that makes its replacement when first read."""
 
     def __init__(self, cls: Any, name: str, make: Callable[[], Any]) -> None:
         self._cls, self._name, self._make = cls, name, make
@@ -108,12 +108,12 @@ class _OnDemand:
 
 
 class _Init(_OnDemand):
-    """An ``__init__`` that is compiled once the first instances were made without."""
+    """An ``__init__`` that is compiled only after the first instances."""
 
     left = 2
 
     def __get__(self, instance: object, owner: type) -> Any:
-        if instance is None or self.left <= 0:  # below, where two threads made the last one
+        if instance is None or self.left <= 0:  # below 0 if two threads made the last one
             return super().__get__(instance, owner)
         self.left -= 1
         return partial(self._set, instance)
@@ -128,7 +128,7 @@ class _Init(_OnDemand):
         }  # both are MISSING
         whole = needed <= told.keys() | given.keys() <= known.keys()
         if len(args) > len(taken) or told.keys() & given.keys() or not whole:
-            super().__get__(instance, self._cls)(*args, **given)  # which says what is wrong
+            super().__get__(instance, self._cls)(*args, **given)  # raises the right error
         told |= given
         put = object.__setattr__ if self._cls.__dataclass_params__.frozen else setattr
         for each in fields:
@@ -143,7 +143,7 @@ class _Init(_OnDemand):
 
 
 def _fields(cls: Any) -> tuple[_Field, ...]:
-    """The fields of a class and of those that it inherits from, but for class variables."""
+    """The fields of a class and of its bases, without class variables."""
     return dataclasses.fields(cls)
 
 
@@ -167,7 +167,7 @@ def _own(types: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_slots(cls: type, names: tuple[str, ...]) -> type:
-    """The class made anew, with slots for those of the names that no class it inherits from has."""
+    """Remake the class with slots for the names that no base class has."""
     body = {
         name: value
         for name, value in vars(cls).items()
@@ -185,8 +185,8 @@ def _own_fields(
 ) -> dict[str, _Field]:
     """The fields that a class adds."""
     own = _own(types)
-    # Without a docstring the decorator would write one, from a signature that it reads for that; types in
-    # words it would search with regular expressions.
+    # Without a docstring the decorator would make one from the signature; it would search types given as
+    # strings with regular expressions.
     bare: Any = type(
         cls.__name__,
         (),
@@ -205,7 +205,7 @@ def _own_fields(
 
 
 class _Made:
-    """A default that is made anew for each instance."""
+    """A default that is made for each instance."""
 
     def __repr__(self) -> str:
         return "<factory>"
@@ -213,11 +213,11 @@ class _Made:
 
 _ORDINARY = {"init": True, "repr": True, "eq": True, "order": False, "unsafe_hash": False}
 _PARAMETERS = {frozen: SimpleNamespace(**_ORDINARY, frozen=frozen) for frozen in (False, True)}
-"""What tells a class whether it may inherit from another."""
+"""The parameters by which the standard library checks inheritance."""
 
 
 def _init(cls: type, fields: Iterable[_Field], frozen: bool) -> Callable[..., None]:
-    given: dict[bool, list[str]] = {False: [], True: []}  # by whether it is by name only
+    given: dict[bool, list[str]] = {False: [], True: []}  # by whether it is keyword-only
     lines, types = [], {}
     names: dict[str, Any] = {"_set": object.__setattr__, "_made": _Made()}
     for field in fields:
@@ -251,7 +251,7 @@ def _init(cls: type, fields: Iterable[_Field], frozen: bool) -> Callable[..., No
 
 
 def _names(cls: type, chosen: _Choice) -> _Names:
-    """What gives the names of fields, which are looked up once."""
+    """A function that returns the names of fields, looked up once."""
     found: list[tuple[str, ...]] = []
 
     def names() -> tuple[str, ...]:
@@ -292,7 +292,7 @@ def _hash(names: _Names) -> Callable[[Any], int]:
 
 
 def _state(names: _Names) -> tuple[Callable[..., Any], Callable[..., None]]:
-    """How a frozen class with slots is copied and pickled."""
+    """The ``__getstate__`` and ``__setstate__`` of a frozen class with slots."""
 
     def __getstate__(self: object) -> tuple[Any, ...]:
         return _values(self, names)

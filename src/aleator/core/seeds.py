@@ -1,4 +1,4 @@
-"""Seeds from the system, where none is given."""
+"""Seeds from the system, for callers that give none."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import os
 
 
 def fresh_seed(below: int) -> int:
-    """A random number in [0, below) from the system's source; the module ``secrets`` would load OpenSSL.
+    """Return a random number in [0, below) from the system's source; the module ``secrets`` would load OpenSSL.
 
-    With ``below`` at most 2^64 no number is likelier than another by more than 2^-64 of its probability.
+    With ``below`` at most 2^64, probabilities differ by at most 2^-64 of themselves.
     """
     return int.from_bytes(os.urandom(16), "little") % below

@@ -1,4 +1,4 @@
-"""Teams of threads that native kernels share: one per size, the last few sizes kept; threads for one call."""
+"""Teams of threads that native kernels share, one per size, and threads for single calls."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from aleator.core.errors import ParameterError
 T = TypeVar("T")
 
 MAX_THREADS = 256
-"""Threads of the largest team."""
+"""Size of the largest team."""
 KEPT = 4
-"""Sizes whose teams are kept; the threads of one that has not been used for longest end with its last user."""
+"""Number of sizes whose teams are kept; beyond that the least recently used ends with its last user."""
 
 
 @lru_cache(maxsize=KEPT)
@@ -26,7 +26,7 @@ def _pool(n_threads: int) -> host.ThreadPool:
 
 
 def pool(n_threads: int | None = None) -> host.ThreadPool:
-    """The team of 1 to 256 threads; None: of :func:`default_threads`."""
+    """The team of 1 to 256 threads; None takes :func:`default_threads`."""
     threads = default_threads() if n_threads is None else n_threads
     if not 1 <= threads <= MAX_THREADS:
         raise ParameterError(f"n_threads={n_threads} is out of range: give 1 to 256")
@@ -35,10 +35,10 @@ def pool(n_threads: int | None = None) -> host.ThreadPool:
 
 @cache
 def default_threads() -> int:
-    """Threads where no number is given: one for each core that this process may use, at most 256.
+    """The default number of threads: one per core that this process may use, at most 256.
 
-    The variable OMP_NUM_THREADS, read once, says another number.  Two processors that share a core count as
-    one: threads of matrix products wait for the same arithmetic units and the same memory.
+    The environment variable OMP_NUM_THREADS, read once, overrides it.  Two processors that share a core count
+    as one, because matrix products would compete for the same arithmetic units and memory.
     """
     given = os.environ.get("OMP_NUM_THREADS", "")
     if given.isdecimal() and int(given) > 0:
@@ -50,7 +50,7 @@ def default_threads() -> int:
 
 
 def _core(processor: int) -> str:
-    """What the processors of one core have in common, and no others."""
+    """An identifier that only the processors of one core share."""
     path = Path(f"/sys/devices/system/cpu/cpu{processor}/topology/thread_siblings_list")
     try:
         return path.read_text()
@@ -59,12 +59,12 @@ def _core(processor: int) -> str:
 
 
 class Beside(Generic[T]):
-    """A call in a thread of its own while a ``with`` block runs, for what works without Python's lock.
+    """A call in its own thread while a ``with`` block runs, for work without Python's lock.
 
-    The block ends when both have ended; an error of the call is raised then, in place of one of the block.
+    The block ends when both have ended; an error of the call is then raised instead of one of the block.
 
     Attributes:
-        made: what the call returned, once the block has ended.
+        made: the result of the call, once the block has ended.
     """
 
     made: T
@@ -83,7 +83,7 @@ class Beside(Generic[T]):
     def __enter__(self) -> Beside[T]:
         try:
             self._thread.start()
-        except RuntimeError:  # the system gives no more threads
+        except RuntimeError:  # the system has no more threads
             self._run()
         return self
 

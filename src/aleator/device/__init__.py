@@ -1,1 +1,1 @@
-"""Batches on devices: chains, their rows and places, reports, sharding, and what runs them."""
+"""Batches on devices: chains, their rows and places, reports, sharding, and backends."""

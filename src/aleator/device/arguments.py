@@ -1,4 +1,4 @@
-"""What device chains are given, checked."""
+"""Checks of the arguments of device chains."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 @dataclass(frozen=True)
 class ChainOptions:
-    """What a device chain is made with, see :class:`aleator.DeviceChain`."""
+    """The arguments of a device chain; see :class:`aleator.DeviceChain`."""
 
     max_batch: int
     n_vocab: int
@@ -45,25 +45,25 @@ class ChainOptions:
             raise ParameterError(f"kernels='host' is for the CPU, not {self.device}")
 
     def check_row(self, row: int) -> None:
-        """Refuse a row that there is not."""
+        """Refuse a row that does not exist."""
         _check_in("row", row, 0, self.max_batch - 1)
 
     def check_token(self, token: int) -> None:
-        """Refuse a token that there is not."""
+        """Refuse a token that does not exist."""
         _check_in("token", token, 0, self.n_vocab - 1, (int, np.integer))
 
 
 def _check_in(
     name: str, value: object, low: int, high: int, kinds: type | tuple[type, ...] = int
 ) -> None:
-    """Refuse what is no integer in [low, high]."""
+    """Refuse a value that is not an integer in [low, high]."""
     whole = isinstance(value, kinds) and not isinstance(value, bool)
     if not whole or not low <= value <= high:  # type: ignore[operator]
         raise ParameterError(f"{name}={value!r} is out of range: give {low} to {high}")
 
 
 def device_of(device: torch.device | str) -> torch.device:
-    """The device of a name."""
+    """The torch device of a name."""
     try:
         return torch.device(device)
     except (RuntimeError, TypeError):
@@ -73,7 +73,7 @@ def device_of(device: torch.device | str) -> torch.device:
 
 
 def present(device: torch.device) -> torch.device:
-    """A CUDA device with its number."""
+    """The device; a CUDA device gets its number."""
     if device.type != "cuda":
         return device
     if not torch.cuda.is_available():
@@ -82,7 +82,7 @@ def present(device: torch.device) -> torch.device:
 
 
 def chain_of(template: SamplerChain | Iterable[object]) -> SamplerChain:
-    """A chain with portable numerics, of a chain or of samplers."""
+    """A chain with portable numerics, from a chain or from samplers."""
     if not isinstance(template, SamplerChain):
         try:
             template = SamplerChain(template, seed=0)
@@ -105,7 +105,7 @@ def portable(chain: SamplerChain) -> SamplerChain:
 def check_logits(
     options: ChainOptions, logits: Tensor, allowed: Tensor | None, live: Tensor | None
 ) -> None:
-    """Refuse what :meth:`aleator.DeviceChain.sample` cannot take, but for the number of columns."""
+    """Refuse logits that :meth:`aleator.DeviceChain.sample` cannot take; columns are checked elsewhere."""
     if not isinstance(logits, Tensor) or logits.dtype not in FLOATS or logits.dim() != 2:
         raise LogitsError(
             f"logits ({described(logits)}) must be [B, V] of float32, float16 or bfloat16"
@@ -131,10 +131,10 @@ def check_logits(
 
 
 def described(given: object) -> str:
-    """Shape and type of what was given for a tensor."""
+    """Shape and type of a value given as a tensor."""
     return f"{tuple(getattr(given, 'shape', ()))}, {getattr(given, 'dtype', type(given))}"
 
 
 def same_device(a: torch.device, b: torch.device) -> bool:
-    """Whether two names mean one device."""
+    """Whether two names mean the same device."""
     return a.type == b.type and (a.index == b.index or None in (a.index, b.index))

@@ -1,4 +1,4 @@
-"""What device samplers work on: one row of candidates per sequence, in tensors of fixed shape."""
+"""The candidates that device samplers work on: one row per sequence, in tensors of fixed shape."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aleator.device.step import OwnRows
 from aleator.device.token_bits import unpack
 
 NOTHING = -1
-"""``selected`` before a token is chosen, and of a row without a finite logit."""
+"""``selected`` before a token is chosen, and in a row without a finite logit."""
 
 _ROUND_BITS = int(np.float32(contract.ROUND).view(np.int32))
 _NEG_INF = float("-inf")
@@ -23,25 +23,25 @@ _NO_TOKEN = 2**31 - 1
 
 
 class Entropy(NamedTuple):
-    """Of each row's distribution, [B]; the contract is in docs/numerics.md."""
+    """Entropy of each row's distribution, [B]; the contract is in docs/numerics.md."""
 
     bits: Tensor  # float64
-    depth: Tensor  # float64: the mean of how many bits a weight lies below the largest
-    mass: Tensor  # int64: of all candidates, in Q40
+    depth: Tensor  # float64: mean number of bits of weights below the largest
+    mass: Tensor  # int64: mass of all candidates, in Q40
 
 
 class EntropyTerms(NamedTuple):
-    """Of each row: :func:`entropy_of` makes an entropy of them."""
+    """Each row's terms from which :func:`entropy_of` makes an entropy."""
 
-    tops: Tensor  # int64 [B]: how many candidates have the largest logit
-    gap: Tensor  # float64 [B]: how many bits the next logit lies below it
+    tops: Tensor  # int64 [B]: number of candidates with the largest logit
+    gap: Tensor  # float64 [B]: bits by which the next logit lies below it
     share: Tensor  # float64 [B]: 2^-gap
-    weights: Tensor  # int64 [B, V]: of the other candidates, in Q40 against the next logit
-    bits: Tensor  # int64 [B, V]: those times the bits that they lie below it
+    weights: Tensor  # int64 [B, V]: of the other candidates, in Q40 relative to the next logit
+    bits: Tensor  # int64 [B, V]: these weights times the bits by which they lie below it
 
 
 def entropy_of(n: Tensor, gap: Tensor, share: Tensor, weights: Tensor, bits: Tensor) -> Entropy:
-    """The entropy where so many candidates have the largest logit; sums of what the others weigh, int64."""
+    """The entropy if ``n`` candidates have the largest logit; ``weights`` and ``bits`` are sums, int64."""
     one = 2.0**contract.WEIGHT_BITS
     weight = weights.to(torch.float64) / one
     mass = share * weight
@@ -75,17 +75,17 @@ def _q40(p: Tensor, n: Tensor) -> Tensor:
 class DeviceCandidates:
     """The candidates of B rows over a vocabulary of V, on their device.
 
-    Samplers read and assign these; shapes never change.  What they are in llama.cpp: docs/samplers.md.
+    Samplers read and assign these; shapes never change.  docs/samplers.md says what they are in llama.cpp.
 
     Attributes:
-        ids: int32 [1, V], the token of each column, ascending; [B, V] where rows differ.
-        logits: float32 [B, V], -inf where a token is masked.  Reading applies a pending temperature;
-            assigning takes the canonical form: NaN masks, -0 becomes +0, +inf leaves only itself.
-        probs: float32 [B, V], of the candidates as they are now; 0 where masked.
-        p: float32 [B, V], of the candidates when the last softmax saw them.
-        size: int64 [B], how many candidates a row has.
-        selected: int64 [B], the token that was chosen, or -1.
-        sorted: False: columns are in the order of ids, always.
+        ids: int32 [1, V], the token of each column, ascending; [B, V] if rows differ.
+        logits: float32 [B, V], -inf for masked tokens.  Reading applies a pending temperature; assigning
+            brings them into canonical form: NaN masks, -0 becomes +0, +inf masks all others.
+        probs: float32 [B, V], current probabilities; 0 for masked tokens.
+        p: float32 [B, V], probabilities that the last softmax found.
+        size: int64 [B], number of candidates of each row.
+        selected: int64 [B], the chosen token, or -1.
+        sorted: always False: columns are in the order of ids.
         own: while a user's sampler runs, its parameters, state and keys in each row.
     """
 
@@ -107,7 +107,7 @@ class DeviceCandidates:
         self._take(logits.to(torch.float32))
 
     def _take(self, z: Tensor) -> None:
-        """Canonical form; masked tokens are those at -inf."""
+        """Set logits in canonical form; masked tokens are those at -inf."""
         z = torch.where(z.isnan(), _NEG_INF, z) + 0.0
         top = self.most(z).unsqueeze(1)
         infinite = torch.where(z == top, 0.0, _NEG_INF)
@@ -125,37 +125,37 @@ class DeviceCandidates:
         return x.sum(1)
 
     def per_part(self, x: Tensor) -> Tensor:
-        """[B] of every part of the vocabulary, side by side; there is one."""
+        """The values [B] of all parts of the vocabulary, side by side; here there is one part."""
         return x.unsqueeze(1)
 
     def at_ids(self, dense: Tensor) -> Tensor:
-        """[B, V] out of values for all tokens of the vocabulary, [B, n_vocab]."""
+        """The columns [B, V] of values for the whole vocabulary, [B, n_vocab]."""
         return dense
 
     @property
     def alive(self) -> Tensor:
-        """Bool [B, V]: which tokens are candidates."""
+        """Which tokens are candidates, bool [B, V]."""
         return self._z > _NEG_INF
 
     @property
     def size(self) -> Tensor:
-        """How many candidates a row has."""
+        """The number of candidates of each row."""
         return self.total(self.alive.to(torch.int64))
 
     @property
     def top(self) -> Tensor:
-        """float32 [B, 1], each row's largest logit; 0 where there is none."""
+        """Each row's largest logit, float32 [B, 1]; 0 if there is none."""
         top = self.most(self._z).unsqueeze(1)
         return torch.where(top > _NEG_INF, top, 0.0)
 
     @property
     def current(self) -> Tensor:
-        """float32 [B, V]: the logits as they are, a pending temperature not applied."""
+        """The logits without the pending temperature, float32 [B, V]."""
         return self._z
 
     @property
     def temperature(self) -> Tensor:
-        """float64 [B], what the logits are still to be divided by."""
+        """The pending temperature, float64 [B], by which the logits must still be divided."""
         return self._temperature
 
     def heat(self, factor: Tensor) -> None:
@@ -191,12 +191,12 @@ class DeviceCandidates:
         self.full_mass = torch.where(rows, 0, self.full_mass)
 
     def keep(self, kept: Tensor) -> None:
-        """Keep a mask's tokens, bool [B, V]; the order of those that stay does not change."""
+        """Keep the tokens of a mask, bool [B, V]; their order does not change."""
         self._z = torch.where(kept, self._z, _NEG_INF)
         self._weights = None
 
     def scaled(self, top: Tensor | None = None) -> Tensor:
-        """float32 [B, V]: the t of the contract, log2 of each weight against the largest, or ``top``'s."""
+        """The contract's t, float32 [B, V]: log2 of each weight relative to the largest, or to ``top``'s."""
         # A number over a tensor would be a product with its reciprocal, which is rounded twice.
         c = torch.full_like(self._temperature, contract.LOG2_E) / self._temperature
         t = (self._z - (self.top if top is None else top)) * c.to(torch.float32).unsqueeze(1)
@@ -204,49 +204,49 @@ class DeviceCandidates:
 
     @property
     def weights(self) -> Tensor:
-        """int64 [B, V]: Q40 weights, 0 where masked."""
+        """Q40 weights, int64 [B, V]; 0 for masked tokens."""
         if self._weights is None:
             self._weights = self._weighed(self.top)
         return self._weights
 
     def _weighed(self, top: Tensor) -> Tensor:
-        """Against logits float32 [B, 1]."""
+        """Weights relative to the logits ``top``, float32 [B, 1]."""
         p, n = power(self.scaled(top))
         return torch.where(self.alive, _q40(p, n), 0)
 
     @property
     def mass(self) -> Tensor:
-        """int64 [B]: the sum of the weights."""
+        """The sum of the weights, int64 [B]."""
         return self.total(self.weights)
 
     @property
     def probs(self) -> Tensor:
-        """float32 [B, V]: weight over mass."""
+        """Probabilities, float32 [B, V]: weight over mass."""
         mass = self.mass.clamp(min=1).to(torch.float64).unsqueeze(1)
         return (self.weights.to(torch.float64) / mass).to(torch.float32)
 
     def note_mass(self, rows: Tensor) -> None:
-        """Let ``full_mass`` and ``p`` be those of the candidates as they are now, in some rows, bool [B]."""
+        """Set ``full_mass`` and ``p`` from the current candidates in some rows, bool [B]."""
         self.full_mass = torch.where(rows, self.mass, self.full_mass)
         self._full_top = torch.where(rows.unsqueeze(1), self.top, self._full_top)
 
     @property
     def p(self) -> Tensor:
-        """float32 [B, V]: probabilities that the last softmax found.
+        """Probabilities that the last softmax found, float32 [B, V].
 
-        Later samplers leave them as they are, so those of the candidates that are left sum to less than 1.  0
-        before a softmax, after logits or the temperature changed, and where masked.
+        Later samplers do not change them, so that those of the remaining candidates sum to less than 1.  They
+        are 0 before a softmax, after logits or the temperature changed, and for masked tokens.
         """
         noted = self.full_mass.unsqueeze(1)
         p = self._weighed(self._full_top).to(torch.float64) / noted.clamp(min=1).to(torch.float64)
         return torch.where(noted > 0, p, 0.0).to(torch.float32)
 
     def depths(self) -> Tensor:
-        """int64 [B, V]: bits of each weight below 2^40, in Q16."""
+        """How many bits each weight lies below 2^40, in Q16, int64 [B, V]."""
         return torch.round(-self.scaled() * contract.DEPTH_UNIT).to(torch.int64)
 
     def entropy_terms(self) -> EntropyTerms:
-        """What entropies are made of, measured against the largest logit below the top."""
+        """The terms of entropies, relative to the largest logit below the top."""
         top = self.top
         is_top = self._z == top
         others = self.alive & ~is_top
@@ -267,26 +267,26 @@ class DeviceCandidates:
         )
 
     def entropy(self) -> Entropy:
-        """By integer sums of weights against the largest logit below the top."""
+        """Entropy by integer sums of weights relative to the largest logit below the top."""
         terms = self.entropy_terms()
         sums = self.total(terms.weights), self.total(terms.bits)
         return entropy_of(terms.tops, terms.gap, terms.share, *sums)
 
     def keys(self) -> Tensor:
-        """int64 [B, V]: greater the earlier a token stands in the order; all differ."""
+        """Distinct keys, int64 [B, V], larger the earlier a token is in the order."""
         return order_keys(self._z, self.ids)
 
     def order(self) -> Tensor:
-        """int64 [B, V]: columns by logit descending, then token id ascending; masked ones last.
+        """Columns by logit descending, then token id ascending, int64 [B, V]; masked ones last.
 
-        Made once and kept until logits are written: what is masked later stays where it was.
+        Made once and kept until logits are written: tokens that are masked later keep their places.
         """
         if self._order is None:
             self._order = self.keys().argsort(1, descending=True)
         return self._order
 
     def first(self) -> Tensor:
-        """int64 [B]: the first token of the order; -1 in a row without candidates."""
+        """The first token of the order, int64 [B]; -1 in a row without candidates."""
         at_top = (self._z == self.most(self._z).unsqueeze(1)) & self.alive
         lowest = -self.most(torch.where(at_top, -self.ids, -_NO_TOKEN))
         return torch.where(lowest < _NO_TOKEN, lowest, NOTHING).to(torch.int64)
@@ -296,7 +296,7 @@ class DeviceCandidates:
         return values.gather(1, self.order())
 
     def rank(self) -> Tensor:
-        """int64 [B, V] in the order: how many candidates come before."""
+        """The number of earlier candidates in the order, int64 [B, V], in the order."""
         alive = self.ranked(self.alive).to(torch.int64)
         return alive.cumsum(1) - alive
 
@@ -305,20 +305,20 @@ class DeviceCandidates:
         self.keep_ranked(self.rank() < k.unsqueeze(1))
 
     def keep_mass(self, wanted: Tensor, least: Tensor) -> None:
-        """Keep the shortest beginning of the order with mass ``wanted`` and ``least`` tokens, int64 [B]."""
+        """Keep the shortest prefix of the order with mass ``wanted`` and ``least`` tokens, int64 [B]."""
         weights = self.ranked(self.weights)
         above = weights.cumsum(1) - weights
         self.keep_ranked((above < wanted.unsqueeze(1)) | (self.rank() < least.unsqueeze(1)))
 
     def keep_run(self, bound: Tensor, rows: Tensor) -> None:
-        """Keep the leading candidates that weigh at least int64 ``bound`` [B], and the first, in some rows."""
+        """Keep the leading candidates that weigh at least ``bound``, int64 [B], and the first, in some rows."""
         run = self.run(bound) | (self.rank() < 1)
         self.keep_ranked(run | ~rows.unsqueeze(1))
 
     def keep_near(self, threshold: Tensor, least: Tensor, rows: Tensor) -> None:
-        """Keep what lies within float32 ``threshold`` [B] of the largest logit, in some rows, bool [B].
+        """Keep logits within float32 ``threshold`` [B] of the largest, in some rows, bool [B].
 
-        If fewer than ``least``, int64 [B], are near, the first so many of the order stay.
+        If fewer than ``least``, int64 [B], are near, the first ``least`` of the order stay.
         """
         kept = self.alive & (self._z - self.top >= threshold.unsqueeze(1))
         few = self.total(kept.to(torch.int64)) < least
@@ -329,8 +329,8 @@ class DeviceCandidates:
     def keep_probable(self, bound: Tensor, min_keep: Tensor, rows: Tensor) -> None:
         """Keep the run of weights that reach int64 ``bound`` [B], in some rows, bool [B].
 
-        Where the run is shorter than int64 ``min_keep`` [B], or empty, the first so many of the order stay, at
-        least one, with all that tie with the last of them.
+        If the run is shorter than ``min_keep``, int64 [B], or empty, the first ``min_keep`` of the order stay,
+        at least one, with all that tie with the last of them.
         """
         run, rank = self.run(bound), self.rank()
         least = min_keep.clamp(min=1).minimum(self.size)
@@ -341,11 +341,11 @@ class DeviceCandidates:
         self.keep_ranked(torch.where(few, z >= last, run) | ~rows.unsqueeze(1))
 
     def mask(self, masked: Tensor, rows: Tensor) -> None:
-        """Mask tokens, bool [B, V], in some rows, bool [B]: their logits are written."""
+        """Mask tokens, bool [B, V], in some rows, bool [B], by writing their logits."""
         self.write(rows, lambda z: torch.where(masked, _NEG_INF, z))
 
     def keep_through(self, keys: Tensor) -> None:
-        """Keep what stands at int64 ``keys`` [B] in the order, or before."""
+        """Keep the candidates at ``keys``, int64 [B], or before in the order."""
         self.keep(self.keys() >= keys.unsqueeze(1))
 
     def keep_allowed(self, words: Tensor) -> None:
@@ -353,7 +353,7 @@ class DeviceCandidates:
         self.keep(unpack(words, self.ids))
 
     def keep_only(self, tokens: Tensor, rows: Tensor) -> None:
-        """Keep one token int64 [B] in some rows, bool [B]."""
+        """Keep one token, int64 [B], in some rows, bool [B]."""
         self.keep((self.ids == tokens.unsqueeze(1)) | ~rows.unsqueeze(1))
 
     def keep_ranked(self, kept: Tensor) -> None:
@@ -361,11 +361,11 @@ class DeviceCandidates:
         self.keep(torch.zeros_like(kept).scatter(1, self.order(), kept))
 
     def run(self, bound: Tensor) -> Tensor:
-        """Bool [B, V] in the order: the leading candidates that weigh at least int64 ``bound`` [B]."""
+        """The leading candidates with weights of at least ``bound``, int64 [B]: bool [B, V], in the order."""
         return self.leading(self.ranked(self.weights) >= bound.unsqueeze(1))
 
     def leading(self, reached: Tensor) -> Tensor:
-        """Bool [B, V] in the order: the candidates before the first that is not ``reached``."""
+        """The candidates before the first that is not ``reached``: bool [B, V], in the order."""
         alive = self.ranked(self.alive)
         failed = (alive & ~reached).to(torch.int64).cumsum(1) > 0
         return alive & ~failed
@@ -373,12 +373,12 @@ class DeviceCandidates:
     def draw(self, u: Tensor, rows: Tensor, weights: Tensor | None = None) -> None:
         """Choose by inverse cumulative mass in the order of ids, from 64-bit uniforms [B].
 
-        ``weights``, int64 [B, V]: what counts instead of the candidates' own.
+        ``weights``, int64 [B, V], replace the candidates' own.
         """
         weights = self.weights if weights is None else weights
         mass = self.per_part(weights.sum(1))
         target = mul_high(u, mass.sum(1))
-        # The part in which the target lies, and what of it is left there.
+        # The part that contains the target, and the remaining mass there.
         before = mass.cumsum(1) - mass
         part = (mass.cumsum(1) <= target.unsqueeze(1)).sum(1, keepdim=True)
         rest = target.unsqueeze(1) - before.gather(1, part.clamp(max=mass.shape[1] - 1))
@@ -388,16 +388,16 @@ class DeviceCandidates:
         self.select(found.gather(1, part.clamp(max=mass.shape[1] - 1)).squeeze(1), rows)
 
     def select(self, tokens: Tensor, rows: Tensor) -> None:
-        """Choose tokens [B] in some rows, bool [B]; -1 where a row has no candidates."""
+        """Choose tokens [B] in some rows, bool [B]; -1 if a row has no candidates."""
         chosen = torch.where(self.size > 0, tokens.to(torch.int64), NOTHING)
         self.selected = torch.where(rows, chosen, self.selected)
 
     def snapshot(self) -> tuple[Tensor, ...]:
-        """All that samplers can change."""
+        """Copy everything that samplers can change."""
         return self._z, self._temperature, self.full_mass, self._full_top, self.selected
 
     def restore(self, before: tuple[Tensor, ...], rows: Tensor) -> None:
-        """Put some rows, bool [B], back to a snapshot."""
+        """Restore some rows, bool [B], from a snapshot."""
         z, temperature, full_mass, full_top, selected = before
         self._z = torch.where(rows.unsqueeze(1), z, self._z)
         self._temperature = torch.where(rows, temperature, self._temperature)
@@ -408,7 +408,7 @@ class DeviceCandidates:
 
 
 def order_keys(z: Tensor, ids: Tensor) -> Tensor:
-    """int64: greater the earlier a token stands in the order; ``z`` float32 without NaN and -0."""
+    """Keys, int64, larger the earlier a token is in the order; ``z`` is float32 without NaN and -0."""
     bits = z.view(torch.int32).to(torch.int64)
     ordered = torch.where(bits < 0, -1 - (bits & 0x7FFFFFFF), bits)
     return (ordered << 32) + (MASK32 - ids.to(torch.int64))

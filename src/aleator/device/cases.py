@@ -1,7 +1,7 @@
 """Chains and rows of logits on which device chains are compared with the host.
 
-For tests, and for ``aleator doctor --gpu``.  ``SAMPLERS`` has a chain about each sampler; ``CHAINS`` is for the
-Triton kernels: each sampler on a list, what is written before it, and what comes late.
+They serve tests and ``aleator doctor --gpu``.  ``SAMPLERS`` has a chain for each sampler; ``CHAINS`` is for the
+Triton kernels: each sampler on a list, writes before the list, and late samplers.
 """
 
 from __future__ import annotations
@@ -215,5 +215,5 @@ CHAINS: dict[str, list[Sampler]] = {
 
 
 def expected(chains: Sequence[SamplerChain], z: NDArray[np.float32]) -> list[int]:
-    """What the rows' chains draw and accept on the host; -1 where there is nothing."""
+    """The tokens that the rows' chains draw and accept on the host; -1 if there is no candidate."""
     return [or_nothing(chain, row) for chain, row in zip(chains, z, strict=True)]

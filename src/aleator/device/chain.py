@@ -1,4 +1,4 @@
-"""Sampling whole batches on the device where their logits are."""
+"""Sample whole batches on the device of their logits."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from aleator.samplers.plan import Plan
 
 
 class ChainBytes(NamedTuple):
-    """Memory that a device chain takes.
+    """Memory of a device chain.
 
     Attributes:
-        tensors: bytes that are allocated when it is made: :attr:`DeviceChain.nbytes`.
-        workspace: bytes that the tensors of one step take at once besides, and give back at its end.  What
-            sorts and prefix sums take within themselves, and what the allocator rounds up, is not in it; nor is
-            what the native kernels take on the host.
+        tensors: bytes allocated when it is made: :attr:`DeviceChain.nbytes`.
+        workspace: most bytes of further tensors during a step, which are freed at its end.  It does not count
+            the internal memory of sorts and prefix sums, the allocator's rounding, and what native kernels use
+            on the host.
     """
 
     tensors: int
@@ -46,35 +46,35 @@ class ChainBytes(NamedTuple):
 class DeviceChain:
     """Samples ``[B, V]`` logits on their device, every row with its own chain, parameters and seed.
 
-    Tokens are those of the rows' chains on the host, bit for bit.  Tensors are allocated here, once, and
-    their shapes never change; :meth:`sample` does not wait for the device as long as every row runs there to
-    its end (and PyTorch's form has no penalties per occurrence), so it can be captured in a CUDA graph.
+    Tokens are those of the rows' chains on the host, bit for bit.  Tensors are allocated once, and their shapes
+    never change.  :meth:`sample` does not wait for the device if all samplers of all rows run there (and
+    PyTorch's form has no penalties per occurrence), so it can be captured in a CUDA graph.
 
-    A row may have any chain.  The samplers of ``template`` and ``chains``, in their orders, have their tensors
-    from the start.  A chain that needs another order, or other samplers, adds tensors when it is set, and
-    graphs that were captured before are refused.  Samplers from the first without a device form on run on the
-    host (:meth:`plan`); so does the grammar of a row's chain, whose mask goes to the device before every step.
-    Of a chain with phases a row has the present one's samplers; the host looks for marks in its tokens.
+    A row can have any chain.  The samplers of ``template`` and ``chains``, in their orders, have tensors from
+    the start.  A chain that needs another order, or other samplers, adds tensors when it is set, and graphs
+    captured before are refused.  The first sampler without a device form and all later ones run on the host
+    (:meth:`plan`); so does the grammar of a row's chain, whose mask is sent to the device before every step.
+    With phases, a row has the samplers of the current one, and the host looks for marks in its tokens.
 
     Args:
-        template: a chain, or samplers.  Every row begins with it.
-        max_batch: rows, 1 to 65,536.
+        template: a chain, or samplers; the initial chain of every row.
+        max_batch: number of rows, 1 to 65,536.
         n_vocab: tokens of a row of logits, 1 to 2^20.
-        device: where the logits will be.
-        max_tokens: tokens, prompt and generated, that a row's history holds, 1 to 2^24; the host's kernels
-            have no limit.
+        device: the device of the logits.
+        max_tokens: the most tokens of a row's history, prompt included, 1 to 2^24; the host's kernels have no
+            limit.
         kernels: "triton": fused kernels that read the logits once, on CUDA devices (or under Triton's
-            interpreter); "torch": PyTorch operations, on any device; "host": the native kernels, on the CPU
-            only, many times as fast there; "auto": host on the CPU; elsewhere PyTorch, or Triton where its
+            interpreter); "torch": PyTorch operations, on any device; "host": the native kernels, only on the
+            CPU, where they are many times as fast; "auto": host on the CPU; elsewhere PyTorch, or Triton if its
             checks have passed on this machine (:mod:`aleator.device.selection`).
-        logprobs: have :attr:`report` filled with log-probabilities of the tokens that are chosen, and of so
-            many most probable ones, before and after the samplers; None: not.
-        kept: have it filled with the tokens that the samplers kept.
-        chains: others that rows will have.
+        logprobs: write log-probabilities to :attr:`report`: of the chosen tokens and of this many most probable
+            ones, before and after the samplers; None does not.
+        kept: also write the tokens that the samplers kept.
+        chains: further chains that rows will have.
 
     Attributes:
-        report: what the last step had to say besides its tokens, on the device.
-        kernels: which of them are in use.
+        report: results of the last step besides its tokens, on the device.
+        kernels: the kernels in use.
 
     Raises:
         ParameterError: an argument is out of range, or a chain has llama.cpp's numerics.
@@ -107,7 +107,7 @@ class DeviceChain:
             self.set_row(row)
 
     def _made(self, chains: Sequence[SamplerChain]) -> Backend:
-        """What runs the chain."""
+        """Make the backend of the chain."""
         if self.kernels == "host":
             return HostBackend(self._options, self._template, self.report)
         return _on_device(self.kernels, self._options, self._template, chains, self.report)
@@ -126,19 +126,19 @@ class DeviceChain:
         chains: Iterable[SamplerChain] = (),
         dtype: torch.dtype = torch.float32,
     ) -> ChainBytes:
-        """What a chain made with these arguments will take, and a step of all its rows; allocates nothing.
+        """Compute the memory of a chain with these arguments, and of a step of all rows; allocate nothing.
 
         Args:
-            template: as for the chain, like all that is not said here.
-            max_batch: rows.
+            template: as for the chain, like the other arguments.
+            max_batch: number of rows.
             n_vocab: tokens of a row of logits.
-            device: where the chain would be; it need not be there.
-            max_tokens: tokens that a row's history holds.
-            kernels: which ones; "auto" as for the chain.
-            logprobs: how many the report has.
-            kept: whether it has the tokens that were kept.
-            chains: others that rows will have.
-            dtype: of the logits.
+            device: the chain's device, which need not exist.
+            max_tokens: the most tokens of a row's history.
+            kernels: the kernels; "auto" as for the chain.
+            logprobs: number of log-probabilities in the report.
+            kept: whether the report has the kept tokens.
+            chains: further chains that rows will have.
+            dtype: dtype of the logits.
 
         Raises:
             ParameterError: as for the chain; a dtype that logits cannot have.
@@ -169,30 +169,30 @@ class DeviceChain:
         return self._backend.nbytes + self.report.nbytes
 
     def paths(self, *, reset: bool = False) -> dict[str, int]:
-        """How many rows took which path through the Triton kernels (docs/device.md); waits for the device."""
+        """Count the rows on each path through the Triton kernels (docs/device.md); wait for the device."""
         return self._backend.paths(reset)
 
     def plan(self, chain: SamplerChain | None = None) -> Plan:
-        """Which samplers of a chain run where, what is transferred to the host, and why; print it.
+        """Plan where each sampler of a chain runs, what is transferred to the host, and why; ``print`` it.
 
         Args:
-            chain: any; None: the template.
+            chain: any chain; None takes the template.
         """
         return self._backend.plan(self._template if chain is None else portable(chain))
 
     def set_row(self, row: int, chain: SamplerChain | None = None) -> None:
         """Give a row a chain with its state, and forget the row's tokens.
 
-        The row goes on as the chain would, which itself stays as it is.
+        The row continues as the chain would; the chain itself does not change.
 
         Args:
             row: 0 to ``max_batch`` - 1.
-            chain: None: the template.
+            chain: the chain; None takes the template.
 
         Raises:
-            ParameterError: a sampler cannot run with its parameters, or cannot take over what it remembers;
-                the chain's position was set; or its text is too long.  Names the row and the parameter, and
-                nothing has changed.
+            ParameterError: a sampler cannot run with its parameters, or cannot take over its state; the chain's
+                position was set; or its text is too long.  Names the row and the parameter; nothing has
+                changed.
         """
         self._options.check_row(row)
         if chain is not None and not isinstance(chain, SamplerChain):
@@ -213,8 +213,7 @@ class DeviceChain:
         """Append tokens to a row's history.
 
         Raises:
-            ParameterError: a token outside the vocabulary, or more than the row has room for; nothing has
-                changed.
+            ParameterError: a token is outside the vocabulary, or the row has no room; nothing has changed.
             ConstraintError: the row's grammar does not allow a token; nothing has changed.
         """
         self._options.check_row(row)
@@ -227,7 +226,8 @@ class DeviceChain:
         """Take back a row's last ``n`` tokens, exactly.
 
         Raises:
-            ParameterError: more than there are, or a user's sampler on the host cannot; nothing has changed.
+            ParameterError: the row has fewer tokens, or a user's sampler on the host cannot roll back; nothing
+                has changed.
         """
         self._options.check_row(row)
         self._backend.rollback(row, n)
@@ -238,7 +238,7 @@ class DeviceChain:
         self._backend.reset(row)
 
     def permute(self, rows: Sequence[int]) -> None:
-        """Let row i be what row ``rows[i]`` was, with all its state; :attr:`report` stays as it is.
+        """Let row i become what row ``rows[i]`` was, with all its state; :attr:`report` does not change.
 
         Args:
             rows: every row exactly once.
@@ -259,15 +259,15 @@ class DeviceChain:
             logits: ``[B, V]``, float32, float16 or bfloat16, on the chain's device; not changed.
             allowed: int32 ``[B, ceil(V / 32)]``: bit id % 32 of word id // 32 says whether a token may be
                 chosen, before all samplers.
-            live: bool ``[B]``: rows that are False choose nothing and stay as they are; None: all choose.
+            live: bool ``[B]``: rows that are False choose nothing and do not change; None: all choose.
 
         Returns:
-            int64 ``[B]`` on the device; -1 in a row that chose nothing: because it was not ``live``, or without
-            a candidate (no finite logit, or none left by its mask or by a user's sampler).  Such a row accepts
-            nothing, and no row changes another.
+            int64 ``[B]`` on the device; -1 for a row that is not ``live`` or has no candidate (no finite logit,
+            or none left by its mask or a user's sampler).  Such a row accepts nothing, and no row affects
+            another.
 
         Raises:
-            LogitsError: wrong shape, type or device; no row has changed.
+            LogitsError: shape, type or device is wrong; no row has changed.
             ParameterError: a row has no room for another token; no row has changed.
         """
         check_logits(self._options, logits, allowed, live)
@@ -275,7 +275,7 @@ class DeviceChain:
         return self._backend.sample(logits.detach(), allowed, live)
 
     def step(self, logits: Tensor, live: Tensor) -> Tensor:
-        """What :meth:`sample` gives after :meth:`before_replays`: the host counts and checks nothing here."""
+        """Do :meth:`sample` after :meth:`before_replays`, without the host's counts and checks."""
         return self._backend.step(logits, None, live)
 
     def _check_width(self, logits: Tensor) -> None:
@@ -285,40 +285,40 @@ class DeviceChain:
             )
 
     def runs_on_host(self, row: int) -> bool:
-        """Whether a row needs the host at every step: its grammar, phases, samplers there, or to wait."""
+        """Whether a row needs the host at every step: for its grammar, phases, samplers there, or to wait."""
         self._options.check_row(row)
         return self._backend.runs_on_host(row)
 
     def mark(self) -> Mark:
-        """Where every row is, for :meth:`back`; for rows without a part on the host."""
+        """Record the positions of all rows, for :meth:`back`; rows must have no part on the host."""
         return self._backend.mark()
 
     def back(self, mark: Mark) -> None:
-        """Take back what every row has accepted since :meth:`mark`, exactly."""
+        """Take back exactly what all rows have accepted since :meth:`mark`."""
         self._backend.back(mark)
 
     def launches(self, batch: int) -> Launches:
-        """Which operations a step of B rows makes now: a graph holds as long as this is equal."""
+        """The operations of a step of B rows now; a graph is valid while this stays equal."""
         return self._backend.launches(batch)
 
     def before_replay(self, batch: int) -> None:
-        """Call this before every replay of a captured :meth:`sample` of B rows: the host counts too.
+        """Update the host's counts; call this before every replay of a captured :meth:`sample` of B rows.
 
         Raises:
-            ParameterError: a row has no room for another token, its chain has a part on the host, or rows
-                were given chains since the capture that need other operations than those captured.
+            ParameterError: a row has no room for another token, its chain has a part on the host, or chains set
+                since the capture need other operations.
         """
         if not 0 <= batch <= self.max_batch:
             raise ParameterError(f"batch={batch}: this chain has {self.max_batch} rows")
         self.before_replays([1] * batch)
 
     def before_replays(self, counts: Sequence[int], *, launches: Launches = None) -> None:
-        """Call this before several replays, in which row i accepts at most ``counts[i]`` tokens.
+        """Update the host's counts before several replays, in which row i accepts at most ``counts[i]`` tokens.
 
         Args:
-            counts: of each of the B rows; a row with 0 stays as it is (``live``).
-            launches: what :meth:`launches` said when the steps were captured; None: what the last
-                :meth:`sample` of B rows made is taken to be captured.
+            counts: one per row; a row with 0 does not change (``live``).
+            launches: what :meth:`launches` returned when the steps were captured; None means that the last
+                :meth:`sample` of B rows was captured.
 
         Raises:
             ParameterError: as :meth:`before_replay`.
@@ -342,7 +342,7 @@ def _on_device(
     chains: Sequence[SamplerChain],
     report: Report,
 ) -> TorchBackend:
-    """The PyTorch form, or Triton's kernels, which load where they are asked for."""
+    """Make the PyTorch form, or Triton's kernels, which are only loaded here."""
     if kernels != "triton":
         return TorchBackend(options, template, chains, report)
     try:

@@ -1,7 +1,7 @@
 """Integers of 64 bits and more, logarithms, powers and Philox on tensors (docs/numerics.md).
 
-int64 tensors stand for unsigned numbers where that is said: additions, products and left shifts wrap the
-same way, right shifts and comparisons are made here.
+int64 tensors also stand for unsigned numbers, where stated: additions, products and left shifts wrap in the
+same way; right shifts and comparisons are defined here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def less(a: Tensor, b: Tensor) -> Tensor:
 
 
 def mul_high(a: Tensor, b: Tensor) -> Tensor:
-    """Upper 64 bits of the unsigned product."""
+    """The upper 64 bits of the unsigned product."""
     a0, a1, b0, b1 = a & MASK32, shift_right(a, 32), b & MASK32, shift_right(b, 32)
     low, m0, m1 = a0 * b0, a0 * b1, a1 * b0
     middle = shift_right(low, 32) + (m0 & MASK32) + (m1 & MASK32)
@@ -38,7 +38,7 @@ def mul_high(a: Tensor, b: Tensor) -> Tensor:
 
 
 def bit_length(x: Tensor) -> Tensor:
-    """Bits of an unsigned number; 0 for 0."""
+    """The number of bits of an unsigned number; 0 for 0."""
     length = torch.zeros_like(x)
     for step in (32, 16, 8, 4, 2, 1):
         upper = shift_right(x, step)
@@ -120,7 +120,7 @@ def variance(n: Tensor, total: Tensor, squares: Tensor) -> Tensor:
         - mul_high(size, size)
         - less(n * squares, total * total).to(torch.int64)
     )
-    # Above 2^62: the upper bits, and one that says whether anything is below them.
+    # Above 2^62: the upper bits, and one that says whether any lower bit is set.
     length = torch.where(high != 0, 64 + bit_length(high), bit_length(low))
     cut = (length - 62).clamp(0, 62)
     one = torch.ones_like(cut)
@@ -136,7 +136,7 @@ def double_of(high: Tensor, low: Tensor) -> Tensor:
     high = high + (low >> 16)
     low = low & 0xFFFF
     exact = ((high << 16) | low).to(torch.float64)
-    # From 2^63 on: without the last 8 bits, of which only matters whether there are any.
+    # From 2^63 on: without the last 8 bits, except for whether any is set.
     upper = (high << 8) | (low >> 8) | ((low & 0xFF) != 0).to(torch.int64)
     return torch.where(high < 1 << 47, exact, upper.to(torch.float64) * 256.0)
 
@@ -149,7 +149,7 @@ def _shift_by(x: Tensor, n: Tensor) -> Tensor:
 
 
 def philox(index: Tensor, position: Tensor, stream: Tensor, seed: Tensor) -> Tensor:
-    """One unsigned 64-bit uniform each: Philox4x32-10, its first two words, the low one first.
+    """Unsigned 64-bit uniforms: the first two words of Philox4x32-10, the low one first.
 
     ``index`` and ``stream`` are below 2^32; ``position`` and ``seed`` have 64 bits.
     """

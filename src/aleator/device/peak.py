@@ -1,4 +1,4 @@
-"""How much memory a piece of PyTorch takes at once, by running it: on "meta" tensors nothing is computed."""
+"""Measure the peak memory of PyTorch code by running it; on "meta" tensors nothing is computed."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from torch.utils._pytree import tree_leaves
 class PeakBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the bytes of tensors that operations under ``with`` make, until they are freed.
 
-    What an operation takes within itself (sorting, prefix sums) is its own and does not count, nor does what an
-    allocator rounds up.
+    Internal memory of operations (sorting, prefix sums) and the allocator's rounding do not count.
 
-    ``now`` is how many bytes there are, ``most`` the most there were at once.
+    ``now`` is the current number of bytes, ``most`` the peak.
     """
 
     def __init__(self) -> None:
@@ -27,7 +26,7 @@ class PeakBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        """Run it, and count what is new."""
+        """Run an operation, and count its new tensors."""
         given = {storage._cdata for storage in _storages((args, kwargs))}
         out = func(*args, **(kwargs or {}))
         for storage in _storages(out):

@@ -1,4 +1,4 @@
-"""What every device sampler has: a row of parameters per sequence, and ``apply`` on all rows at once."""
+"""The base of device samplers: a row of parameters per sequence, and ``apply`` on all rows at once."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from aleator.device.step import DeviceStep as DeviceStep
 from aleator.samplers.base import Place, Sampler
 
 Values = Mapping[str, float | Tensor]
-"""A row of some tensors, by name."""
+"""The values of one row, by tensor name."""
 
 S = TypeVar("S", bound=Sampler)
 
 
 class Field(NamedTuple):
-    """A tensor that a device sampler has for every row."""
+    """A tensor that a device sampler has for all rows."""
 
     dtype: torch.dtype  # its type
     neutral: float  # the value in rows that do not have the sampler
@@ -33,36 +33,36 @@ class Field(NamedTuple):
 
 
 BITS = (-1,)
-"""The shape of a bit for each token of the vocabulary, 32 in each element."""
+"""The shape of one bit per token of the vocabulary, 32 in each element."""
 
 Fields = dict[str, Field]
 """The tensors of a device sampler, by name."""
 
 RANDOM: Fields = {"seed": Field(torch.int64, 0), "stream": Field(torch.int64, 0)}
-"""The constant part of a row's random numbers: see :func:`key`."""
+"""The constant part of the key of a row's random numbers; see :func:`key`."""
 
 
 class DeviceSampler:
     """One place in a device chain, with the parameters of ``max_batch`` rows.
 
-    A subclass declares its parameters in ``fields`` and what it remembers in ``state``, and fills a row of them
-    in :meth:`values`.  Tensors are made once and only ever written to.
+    A subclass declares its parameters in ``fields`` and its state in ``state``, and fills a row of both in
+    :meth:`values`.  Tensors are made once and then only written to.
 
-    A state is remembered at every position, so that a rollback is exact.  :meth:`apply` reads it with
-    :meth:`get_state` and calls :meth:`propose` with what it will be if the token that the row drew is
-    accepted; a token that the row did not draw leaves it as it was.
+    State is kept for every position, so that a rollback is exact.  :meth:`apply` reads it with
+    :meth:`get_state` and calls :meth:`propose` with the state after the row's drawn token is accepted; a token
+    that the row did not draw does not change it.
 
     Args:
         sampler: the first sampler that takes the place.
         options: of the chain.
 
     Attributes:
-        rows: the tensors by name; of a state ``name`` there is ``next_name`` too.
-        tables: others by name, which are the same for all rows and never written to.
-        waits: whether the PyTorch form asks the device how many operations it has to make, for any row so far:
-            then a step waits, and cannot be captured.
-        launch: numbers that fix which operations :meth:`apply` makes: the most that any row has needed so far.
-            Graphs hold as long as they are the same.
+        rows: the tensors by name; a state ``name`` also has ``next_name``.
+        tables: tensors by name that are the same for all rows and never written to.
+        waits: whether the PyTorch form has to read the number of operations from the device, for any row so
+            far; a step then waits, and cannot be captured.
+        launch: numbers that determine the operations of :meth:`apply`: the largest that any row has needed so
+            far.  Graphs are valid while they stay the same.
     """
 
     fields: ClassVar[Fields] = {}
@@ -89,7 +89,7 @@ class DeviceSampler:
         return self.fields, self.state
 
     def needs(self, sampler: Sampler) -> tuple[int, ...]:
-        """Numbers that fix which operations a row with this sampler needs."""
+        """Numbers that determine the operations of a row with this sampler."""
         return ()
 
     def _add(self, name: str, field: Field) -> None:
@@ -100,7 +100,7 @@ class DeviceSampler:
         )
 
     def get(self, name: str, step: DeviceStep) -> Tensor:
-        """The rows in use of a tensor, [B, ...]."""
+        """The used rows of a tensor, [B, ...]."""
         return self.rows[name][: step.batch]
 
     def get_state(self, name: str, step: DeviceStep) -> Tensor:
@@ -108,41 +108,41 @@ class DeviceSampler:
         return _at(self.get(name, step), step.position)
 
     def propose(self, name: str, value: Tensor, step: DeviceStep) -> None:
-        """Say what a state [B, ...] will be if the token is accepted that the row draws in this step."""
+        """Set what a state [B, ...] becomes if the token that the row draws in this step is accepted."""
         self.get(f"next_{name}", step).copy_(value)
 
     @property
     def nbytes(self) -> int:
-        """Bytes that its tensors take."""
+        """Bytes of its tensors."""
         return sum(tensor.nbytes for tensor in (*self.rows.values(), *self.tables.values()))
 
     @property
     def stateful(self) -> bool:
-        """Whether it remembers anything."""
+        """Whether it has state."""
         return bool(self._states)
 
     def set(self, row: int, sampler: Sampler, place: Place) -> None:
-        """Give a row the parameters of a sampler, which stands at ``place`` in its chain."""
+        """Give a row the parameters of a sampler at ``place`` in its chain."""
         self._write(row, {"active": True, **self.values(sampler, place)})
         self.launch = tuple(map(max, self.launch, self.needs(sampler)))
 
     def resume(self, row: int, course: Mapping[str, NDArray[np.float64]]) -> None:
-        """Let a row's states be what they were on the host after each number of generated tokens."""
+        """Set a row's states to those on the host after each number of generated tokens."""
         for name, values in course.items():
             self.rows[name][row, : len(values)] = torch.from_numpy(values).to(self.device)
 
     def values(self, sampler: Sampler, place: Place) -> Values:
-        """A row's parameters, and the states that it begins with; changes nothing.
+        """Return a row's parameters and initial states; change nothing.
 
-        Parameters with which the sampler cannot run here are refused (ParameterError).
+        ParameterError for parameters with which the sampler cannot run here.
         """
         return {}
 
     def rewound(self, row: int, position: int, *, begins: bool = False) -> None:
-        """Take note that a row is now at an earlier position, or (``begins``) that its text began there."""
+        """Record that a row is now at an earlier position, or (``begins``) that its text began there."""
 
     def clear(self, row: int) -> None:
-        """Let a row do nothing."""
+        """Make a row neutral."""
         self._write(row, {})
 
     def _write(self, row: int, values: Values) -> None:
@@ -150,11 +150,11 @@ class DeviceSampler:
             self.rows[name][row] = values.get(name, neutral)
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
-        """Do what the sampler does to all rows that are active."""
+        """Apply the sampler to all active rows."""
         raise NotImplementedError
 
     def accepted(self, drawn: Tensor, step: DeviceStep) -> None:
-        """Take note that the rows ``drawn``, bool [B], accepted what they selected, at the new position."""
+        """Record that the rows ``drawn``, bool [B], accepted what they selected, at the new position."""
         for name in self._states:
             kept, coming = self.get(name, step), self.get(f"next_{name}", step)
             before = _at(kept, (step.position - drawn.to(torch.int64)).clamp(min=0))
@@ -163,24 +163,24 @@ class DeviceSampler:
             kept.scatter_(1, index, moved.unsqueeze(1))
 
     def carried(self, row: int, position: int) -> None:
-        """Take note that a row accepted a token that it did not draw, and is now at ``position``."""
+        """Record that a row accepted a token that it did not draw, and is now at ``position``."""
         for name in self._states:
             self.rows[name][row, position] = self.rows[name][row, position - 1]
 
 
 def _like(rows: Tensor, values: Tensor) -> Tensor:
-    """[B] with as many dimensions as values [B, ...]."""
+    """``rows`` [B] with as many dimensions as ``values`` [B, ...]."""
     return rows.view(-1, *(1,) * (values.dim() - 1))
 
 
 def _at(kept: Tensor, position: Tensor) -> Tensor:
-    """[B, ...] out of [B, positions, ...]."""
+    """The entries [B, ...] at ``position`` of ``kept`` [B, positions, ...]."""
     index = position.view(-1, *(1,) * (kept.dim() - 1)).expand(-1, 1, *kept.shape[2:])
     return kept.gather(1, index).squeeze(1)
 
 
 def expect(kind: type[S], sampler: Sampler) -> S:
-    """A sampler as the kind that a device form is for."""
+    """Return a sampler as the class that a device form is for."""
     if not isinstance(sampler, kind):
         raise TypeError(f"a place for {kind.__name__} was given {type(sampler).__name__}")
     return sampler

@@ -1,6 +1,6 @@
-"""What a step has to say besides its tokens: log-probabilities before and after the samplers, what was kept.
+"""The results of a step besides its tokens: log-probabilities before and after the samplers, kept tokens.
 
-It is made at the end, from the raw row and what is left, so samplers need not know of it.
+They are computed at the end, from the raw row and the remaining candidates, without help from samplers.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ _NEG_INF = float("-inf")
 class Report:
     """Tensors of ``max_batch`` rows, allocated once; every step writes its first B.
 
-    Log-probabilities are natural, float64, and equal to 1e-12 those of the host
-    (:mod:`aleator.generate.logprobs`).  The ``top`` ones stand by logit descending, then token id ascending.
+    Log-probabilities are natural, float64, and within 1e-12 of those of the host
+    (:mod:`aleator.generate.logprobs`).  The ``top`` ones are by logit descending, then token id ascending.
 
     Attributes:
-        logprobs: float64 [B], of the token that was chosen, in the distribution of the logits as they were
-            given: before masks and samplers.
-        top_ids: int64 [B, n], the most probable tokens there, and
-        top_logprobs: float64 [B, n], what they have.
-        kept_logprobs: float64 [B], of the token that was chosen, among the candidates it was drawn from:
-            weight over mass, after all filters and temperatures.
-        kept_top_ids: int64 [B, n], the most probable of those; -1 where there are fewer, and
-        kept_top_logprobs: float64 [B, n], what they have; -inf where there are fewer.
-        kept: int32 [B, ceil(V / 32)], which tokens those were: bit id % 32 of word id // 32.
+        logprobs: float64 [B], of the chosen token in the distribution of the given logits, before masks and
+            samplers.
+        top_ids: int64 [B, n], the most probable tokens there.
+        top_logprobs: float64 [B, n], their log-probabilities.
+        kept_logprobs: float64 [B], of the chosen token among the candidates that it was drawn from: weight over
+            mass, after all filters and temperatures.
+        kept_top_ids: int64 [B, n], the most probable of these candidates; -1 if there are fewer.
+        kept_top_logprobs: float64 [B, n], their log-probabilities; -inf if there are fewer.
+        kept: int32 [B, ceil(V / 32)], these candidates: bit id % 32 of word id // 32.
 
-    A row in which nothing could be chosen (token -1) has ``logprobs`` and ``kept_logprobs`` of -inf.  What
-    was not asked for is empty.
+    A row in which nothing could be chosen (token -1) has ``logprobs`` and ``kept_logprobs`` of -inf.  Tensors
+    that were not requested are empty.
     """
 
     def __init__(
@@ -59,21 +59,21 @@ class Report:
 
     @property
     def wanted(self) -> bool:
-        """Whether anything was asked for."""
+        """Whether anything was requested."""
         return self._asked or len(self.kept) > 0
 
     @property
     def tensors(self) -> list[Tensor]:
-        """All of them."""
+        """All tensors."""
         return [value for value in vars(self).values() if isinstance(value, Tensor)]
 
     @property
     def nbytes(self) -> int:
-        """Bytes that they take."""
+        """Bytes of all tensors."""
         return sum(tensor.nbytes for tensor in self.tensors)
 
     def before(self, logits: Tensor, tokens: Tensor) -> None:
-        """Note the distribution of logits [B, V], and of tokens int64 [B] in it."""
+        """Record the distribution of logits [B, V], and tokens, int64 [B], in it."""
         if not self._asked:
             return
         z = logits.to(torch.float32)
@@ -93,7 +93,7 @@ class Report:
             self.top_logprobs[:batch] = x.gather(1, best)
 
     def after(self, data: DeviceCandidates, tokens: Tensor) -> None:
-        """Note what tokens int64 [B] were drawn from."""
+        """Record the candidates from which tokens, int64 [B], were drawn."""
         batch = len(tokens)
         if self._asked:
             w = data.weights
@@ -110,9 +110,9 @@ class Report:
             self.kept[:batch] = pack(data.alive)
 
     def after_list(self, keys: Tensor, weights: Tensor, tokens: Tensor, first: int = 0) -> None:
-        """Note what tokens int64 [B], of row ``first`` and those after it, were drawn from.
+        """Record the candidates from which tokens, int64 [B], of rows from ``first`` on were drawn.
 
-        Of keys [B, N], SIGN where there is none, that weigh int64 ``weights`` [B, N].
+        They are ``keys`` [B, N], SIGN where there is none, with ``weights``, int64 [B, N].
         """
         batch, n = keys.shape
         rows = slice(first, first + batch)
@@ -137,7 +137,7 @@ class Report:
             self.kept[rows] = signed(words)
 
     def after_on_host(self, row: int, native: host.Candidates | None, token: int) -> None:
-        """Note what the host drew a row's token from: its candidates, None if there are none."""
+        """Record the candidates from which the host drew a row's token; None if there are none."""
         if not self.wanted:
             return
         keys, weights = torch.tensor([SIGN]), torch.tensor([0])

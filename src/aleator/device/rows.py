@@ -1,4 +1,4 @@
-"""What a device chain knows of its rows: their chains on the host, their tokens on the device."""
+"""The rows of a device chain: their chains on the host, their tokens on the device."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ from aleator.samplers.chain import SamplerChain
 
 @dataclass
 class Row:
-    """What the host knows of a row without asking the device."""
+    """What the host knows of a row without reading from the device."""
 
-    chain: SamplerChain  # the row's chain as it was set, of phases the one that draws now
-    head: host.Chain | None = None  # its grammar, which the host follows
-    phases: SamplerChain | None = None  # all of its phases, which the host follows
-    phase: str = ""  # the one that it draws with
+    chain: SamplerChain  # the row's chain as it was set; with phases the current one's
+    head: host.Chain | None = None  # its grammar, which the host runs
+    phases: SamplerChain | None = None  # the chain with all phases, which the host runs
+    phase: str = ""  # the current phase
     tail: host.Chain | None = None  # the samplers that run on the host
-    top_k: int = 0  # candidates that are transferred for the tail at most; 0: all
-    # Those that run on the device, by their places
+    top_k: int = 0  # the most candidates that are transferred for the tail; 0: all
+    # The samplers that run on the device, by their places
     samplers: dict[DeviceSampler, Sampler] = field(default_factory=dict)
-    used: int = 0  # tokens in its history, or more: a row that could not draw has accepted nothing
+    used: int = 0  # an upper bound of its tokens: a row that could not draw has accepted nothing
 
     @property
     def told(self) -> list[host.Chain | SamplerChain]:
-        """What must be told on the host which tokens the device drew."""
+        """The chains on the host that must accept the tokens that the device drew."""
         return [each for each in (self.phases, self.head) if each is not None]
 
     @property
     def on_host(self) -> list[host.Chain | SamplerChain]:
-        """What follows the row's tokens on the host."""
+        """The chains on the host that accept the row's tokens."""
         return self.told if self.tail is None else [*self.told, self.tail]
 
 
 class Mark(NamedTuple):
-    """Where every row was."""
+    """The positions of all rows at a moment."""
 
     length: Tensor
     position: Tensor
 
 
 class Histories:
-    """The tokens of all rows, on the device: tensors of ``max_batch`` rows, as in DeviceStep."""
+    """The tokens of all rows on the device, in tensors of ``max_batch`` rows, as in DeviceStep."""
 
     def __init__(self, max_batch: int, max_tokens: int, device: torch.device) -> None:
         self.max_tokens = max_tokens
@@ -60,16 +60,16 @@ class Histories:
 
     @property
     def tensors(self) -> list[Tensor]:
-        """All of them."""
+        """All tensors."""
         return [self.tokens, self.generated, self.length, self.position]
 
     def step(self, batch: int) -> DeviceStep:
-        """The first rows, as samplers see them."""
+        """The first ``batch`` rows, as samplers see them."""
         position, length = self.position[:batch], self.length[:batch]
         return DeviceStep(batch, position, self.tokens[:batch], self.generated[:batch], length)
 
     def extend(self, row: int, start: int, tokens: Sequence[int], generated: bool) -> None:
-        """Append tokens to a row that holds ``start``."""
+        """Append tokens to a row that holds ``start`` tokens."""
         end = start + len(tokens)
         self.tokens[row, start:end] = torch.tensor(tokens, dtype=torch.int32)
         self.generated[row, start:end] = generated
@@ -78,14 +78,14 @@ class Histories:
             self.position[row] += len(tokens)
 
     def set(self, row: int, tokens: Sequence[int], generated: Sequence[bool]) -> None:
-        """Give a row a text, and say which of its tokens were generated."""
+        """Set a row's tokens, and which of them were generated."""
         n = len(tokens)
         self.tokens[row, :n] = torch.tensor(tokens, dtype=torch.int32)
         self.generated[row, :n] = torch.tensor(generated, dtype=torch.bool)
         self.length[row], self.position[row] = n, sum(generated)
 
     def accept(self, tokens: Tensor, drawn: Tensor) -> None:
-        """Append tokens int64 [B] to the rows ``drawn``, bool [B]."""
+        """Append tokens, int64 [B], to the rows ``drawn``, bool [B]."""
         step = self.step(len(tokens))
         # A row that accepts nothing may be full: it writes what is there already.
         at = step.length.clamp(max=self.max_tokens - 1).unsqueeze(1)
@@ -97,7 +97,7 @@ class Histories:
         step.position.add_(drawn)
 
     def cut(self, row: int, length: int, n: int) -> None:
-        """Take back the last ``n`` tokens of a row that holds ``length``."""
+        """Take back the last ``n`` tokens of a row that holds ``length`` tokens."""
         self.position[row] -= self.generated[row, length - n : length].sum()
         self.length[row] = length - n
 
@@ -106,10 +106,10 @@ class Histories:
         self.position[row] = self.length[row] = 0
 
     def mark(self) -> Mark:
-        """Where every row is."""
+        """Record the positions of all rows."""
         return Mark(self.length.clone(), self.position.clone())
 
     def back(self, mark: Mark) -> None:
-        """Take back what every row has accepted since the mark."""
+        """Take back what all rows have accepted since the mark."""
         self.length.copy_(mark.length)
         self.position.copy_(mark.position)

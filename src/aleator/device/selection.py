@@ -1,9 +1,8 @@
-"""What ``auto`` means: which kernels a device chain takes, and whether decode steps are captured in graphs.
+"""The choices of ``auto``: the kernels of a device chain, and whether decode steps are captured in graphs.
 
-Nothing is chosen that has not run.  The Triton kernels and CUDA graphs are chosen on the GPUs of
-:data:`PROVEN`, and on a machine where ``aleator doctor --gpu --enable`` has run their checks and written what
-passed.
-The file counts for the GPU, the versions and the package with which it was written.
+Only what has run on a GPU is chosen.  The Triton kernels and CUDA graphs are chosen on the GPUs of
+:data:`PROVEN`, and on a machine where ``aleator doctor --gpu --enable`` has run their checks and recorded which
+passed.  The file is valid only for the GPU and the versions with which it was written.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ log = logging.getLogger(__name__)
 
 KERNELS = ("auto", "triton", "torch", "host")
 PROVEN = {("NVIDIA H100", "3.6"): frozenset({"torch", "triton", "operator", "graphs"})}
-"""Checks that passed with the first kernels, by GPU and Triton's version.
+"""Checks that passed with the first kernels, by GPU and version of Triton.
 
 Source: benchmarks/results/bench_device_sampling.2026-11-23.md, which also says what failed with later ones.
 """
@@ -35,7 +34,7 @@ RESULTS = "ALEATOR_GPU_RESULTS"
 
 @dataclass(frozen=True)
 class Machine:
-    """What results count for."""
+    """The machine and versions for which results are valid."""
 
     gpu: str  # the name of the CUDA device
     torch: str  # version
@@ -44,7 +43,7 @@ class Machine:
 
 
 def this_machine(device: torch.device) -> Machine:
-    """The machine as it is."""
+    """The current machine and its versions."""
     triton = importlib.metadata.version("triton") if find_spec("triton") is not None else ""
     return Machine(
         torch.cuda.get_device_name(device),
@@ -55,7 +54,7 @@ def this_machine(device: torch.device) -> Machine:
 
 
 def results_file() -> Path:
-    """Where results are written and read."""
+    """The file of results."""
     named = os.environ.get(RESULTS)
     if named:
         return Path(named)
@@ -63,7 +62,7 @@ def results_file() -> Path:
 
 
 def write_results(machine: Machine, passed: list[str]) -> Path:
-    """Write which checks have passed on a machine; returns the file."""
+    """Write which checks have passed on a machine; return the file."""
     path = results_file()
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"machine": asdict(machine), "passed": passed}, indent=1) + "\n")
@@ -73,13 +72,13 @@ def write_results(machine: Machine, passed: list[str]) -> Path:
 
 @cache
 def passed_on(machine: Machine) -> frozenset[str]:
-    """Names of the checks that have passed on a machine: what its file says, else :data:`PROVEN`."""
+    """Names of the checks that have passed on a machine, from its file or else :data:`PROVEN`."""
     try:
         found = json.loads(results_file().read_text())
         if found["machine"] == asdict(machine):
             return frozenset(str(name) for name in found["passed"])
     except (OSError, ValueError, KeyError, TypeError):
-        pass  # there is none, or it cannot be read
+        pass  # there is no file, or it cannot be read
     kind, version = " ".join(machine.gpu.split()[:2]), ".".join(machine.triton.split(".")[:2])
     found_here = PROVEN.get((kind, version), frozenset())
     if "triton" not in found_here and machine.triton:
@@ -92,7 +91,7 @@ def passed_on(machine: Machine) -> frozenset[str]:
 
 
 def kernels_for(device: torch.device) -> str:
-    """What ``kernels="auto"`` means on a device: the fastest form that is known to work there."""
+    """The kernels of ``kernels="auto"`` on a device: the fastest that are known to work there."""
     if device.type == "cpu":
         return "host"
     if device.type == "cuda" and torch.cuda.is_available() and find_spec("triton") is not None:

@@ -1,8 +1,8 @@
-"""Sampling from a vocabulary whose logits lie in parts on the ranks of torch.distributed.
+"""Sample from a vocabulary whose logits are split over the ranks of torch.distributed.
 
-Every rank holds the same rows and its own run of tokens.  Maxima, sums of integers, and, where the order of
-candidates matters, at most K candidates per rank are exchanged; all are exact, so every rank finds the
-token that one device with all logits would find.
+Every rank holds the same rows and its own range of tokens.  Ranks exchange maxima, sums of integers and, if the
+order of candidates matters, at most K candidates each.  All are exact, so every rank finds the token that one
+device with all logits would find.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from aleator.device.token_bits import allow
 from aleator.samplers.chain import SamplerChain
 from aleator.samplers.top_k import TopK
 
-# They look at the order of all candidates.
+# Samplers that need the order of all candidates.
 _ORDERED = (
     "typical_p", "xtc", "mirostat", "mirostat_v2", "epsilon_cutoff", "eta_cutoff", "p_less", "top_h", "min_k",
 )  # fmt: skip
@@ -35,8 +35,8 @@ _ORDERED = (
 class ShardedCandidates(DeviceCandidates):
     """The candidates of one rank's tokens, ``[first, first + V)``, in rows that all ranks have.
 
-    ``bound`` says that every row keeps at most so many at its first top-k: then each rank's first so many
-    are exchanged there, every rank has all that is left, and nothing more is exchanged.  0: that is not so.
+    Every row keeps at most ``bound`` candidates at its first top-k.  Each rank then sends its first ``bound``
+    ones, every rank has all that are left, and nothing more is exchanged.  0: there is no such bound.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class ShardedCandidates(DeviceCandidates):
         return total
 
     def per_part(self, x: Tensor) -> Tensor:
-        """Of all ranks, in the order of their tokens."""
+        """The values of all ranks, in the order of their tokens."""
         if self.whole:
             return super().per_part(x)
         self.exchanged += x.element_size()
@@ -78,13 +78,13 @@ class ShardedCandidates(DeviceCandidates):
         return dense.gather(1, self.ids.to(torch.int64).expand(len(dense), -1))
 
     def order(self) -> Tensor:
-        """Known only where all that is left is on every rank."""
+        """The order, which is known only if every rank has all remaining candidates."""
         if not self.whole:
             raise RuntimeError("the order of a vocabulary in parts is known after a top_k only")
         return super().order()
 
     def keep_first(self, k: Tensor) -> None:
-        """With ``bound``, by exchanging so many of each rank; else by bisection."""
+        """Keep the first ``k``: with ``bound`` by exchanging candidates, else by bisection."""
         if not self.whole:
             if not self.bound:
                 self.keep_mass(torch.zeros_like(k), k)
@@ -93,7 +93,7 @@ class ShardedCandidates(DeviceCandidates):
         super().keep_first(k)
 
     def _exchange(self) -> None:
-        """Let every rank have the first ``bound`` candidates of each."""
+        """Send the first ``bound`` candidates of each rank to all ranks."""
         local = min(self.bound, self._z.shape[1])
         columns = self.keys().topk(local, 1).indices
         z = self._z.gather(1, columns)
@@ -110,7 +110,7 @@ class ShardedCandidates(DeviceCandidates):
         self._order = self._weights = None
 
     def keep_mass(self, wanted: Tensor, least: Tensor) -> None:
-        """By bisection of the key at which the beginning ends: 64 sums of two integers."""
+        """Keep a prefix, by bisection of the key at which it ends: 64 sums of two integers."""
         if self.whole:
             super().keep_mass(wanted, least)
             return
@@ -151,14 +151,14 @@ class ShardedBackend(TorchBackend):
         self.exchanged = 0  # bytes per row that this rank sent in the last step
 
     def set_row(self, row: int, chain: SamplerChain) -> None:
-        """All of its samplers must have a device form."""
+        """Give a row a chain; all of its samplers must have a device form."""
         _check_forms("chain", chain)
         super().set_row(row, chain)
 
     def apply(
         self, logits: Tensor, allowed: Tensor | None, places: Sequence[DeviceSampler]
     ) -> DeviceCandidates:
-        """Exchange what is needed."""
+        """Apply a sampler, exchanging what it needs."""
         ids = torch.arange(self.first, self.first + logits.shape[1], device=logits.device)
         batch = len(logits)
         data = ShardedCandidates(
@@ -171,7 +171,7 @@ class ShardedBackend(TorchBackend):
         return data
 
     def bound_of(self, batch: int) -> int:
-        """How many candidates each rank must send so that all rows' top-k are exact; 0: more than allowed."""
+        """The number of candidates that each rank must send for exact top-k in all rows; 0: too many."""
         ks = []
         for row in self.rows[:batch]:
             found = [s.most for s in self.samplers_of(row) if isinstance(s, TopK)]
@@ -200,23 +200,23 @@ def _check_forms(parameter: str, chain: SamplerChain) -> None:
 
 
 class ShardedChain(DeviceChain):
-    """A chain on devices, over logits that are split by tokens: tensor-parallel output layers.
+    """A chain on devices over logits that are split by tokens, as by tensor-parallel output layers.
 
-    Every rank makes the same chain, with the same rows, and calls :meth:`sample` with its own part of
-    the same rows' logits; every rank gets the tokens that one device would have drawn from all of them.
-    Where all rows keep at most ``max_top_k`` at their top-k, so many candidates of each rank are exchanged
-    (8 bytes each) and nothing after that; else maxima and sums.  ``allowed`` is over the whole vocabulary,
-    ``live`` equal on every rank.  A step raises besides what :class:`DeviceChain` does: LogitsError for parts
-    that do not make up the vocabulary (found out at the first), ParameterError for a sampler that needs the
-    order of all candidates, without a top-k before it; no row has changed.
+    Every rank makes the same chain with the same rows, and calls :meth:`sample` with its own part of the rows'
+    logits; every rank gets the tokens that one device would draw from all logits.  If all rows keep at most
+    ``max_top_k`` candidates at their top-k, each rank sends that many (8 bytes each) and nothing after that;
+    else ranks exchange maxima and sums.  ``allowed`` covers the whole vocabulary; ``live`` is equal on all
+    ranks.  A step also raises, without changing a row: LogitsError if the parts do not make up the vocabulary
+    (checked at the first step), ParameterError if a sampler needs the order of all candidates without a top-k
+    before it.
 
     Args:
         template: as for DeviceChain; all of its samplers must have a device form.
-        max_batch: rows.
+        max_batch: number of rows.
         n_vocab: tokens of the whole vocabulary.
-        first: this rank's first token; ranks hold consecutive runs, in the order of their numbers.
-        max_top_k: candidates of a rank that are exchanged, 1 to ``n_vocab``.
-        group: the ranks; None: all.
+        first: this rank's first token; ranks hold consecutive ranges, in the order of their numbers.
+        max_top_k: the most candidates that a rank sends, 1 to ``n_vocab``.
+        group: the ranks; None takes all.
         device: as for DeviceChain.
         max_tokens: as for DeviceChain.
     """
@@ -238,7 +238,7 @@ class ShardedChain(DeviceChain):
         if not 1 <= max_top_k <= n_vocab:
             raise ParameterError(f"max_top_k={max_top_k} is out of range: give 1 to {n_vocab}")
         self.first, self.max_top_k, self.group = first, max_top_k, group
-        self._width = 0  # of this rank's part, once the ranks have agreed on their parts
+        self._width = 0  # of this rank's part, once all parts have been checked
         made = chain_of(template)
         _check_forms("template", made)
         super().__init__(
@@ -270,7 +270,7 @@ class ShardedChain(DeviceChain):
             self._check_parts(width)
 
     def _check_parts(self, width: int) -> None:
-        """See to it that the ranks' parts make up the vocabulary."""
+        """Check that the ranks' parts make up the vocabulary."""
         mine = torch.tensor([self.first, width], device=self.device)
         parts = [torch.empty_like(mine) for _ in range(dist.get_world_size(self.group))]
         dist.all_gather(parts, mine, group=self.group)

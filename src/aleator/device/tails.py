@@ -1,4 +1,4 @@
-"""What the host does for rows of a device chain: grammars before the device, samplers after it."""
+"""The host's part for rows of a device chain: grammars before the device, samplers after it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aleator.device.report import Report
 
 
 def mask_of(heads: Mapping[int, host.Chain], allowed: Tensor | None, like: Tensor) -> Tensor:
-    """What rows' grammars allow next of ``allowed`` (None: of everything), int32 [B, words]."""
+    """The tokens of ``allowed`` (None: of all) that rows' grammars allow next, int32 [B, words]."""
     batch, n_vocab = like.shape
     words = np.full((batch, -(-n_vocab // 32)), -1, np.int32)
     for row, head in heads.items():
@@ -39,15 +39,15 @@ def finish(
     tokens: Tensor,
     report: Report,
 ) -> None:
-    """Let the host's samplers choose from what is left of some rows, and write tokens int64 [B].
+    """Let the host's samplers choose from the remaining candidates of some rows; write tokens, int64 [B].
 
-    ``tails``: of these rows, the samplers, and how many candidates they have at most.
+    ``tails`` maps these rows to their samplers and their maximum number of candidates.
     """
     rows = list(tails)
     if not rows:
         return
     temperatures = data.temperature[rows].tolist()
-    # Not data.order(): candidates that were masked since keep their places there.
+    # Not data.order(): candidates masked since then keep their places there.
     most = min(max(bound for _, bound in tails.values()), data.current.shape[1])
     first = data.keys()[rows].topk(most, 1, sorted=False).indices
     ids = data.ids.expand_as(data.current)[rows].gather(1, first)
@@ -67,7 +67,7 @@ def finish(
 def applied(
     chain: host.Chain, z: NDArray[np.float32], temperature: float = 1.0
 ) -> host.Candidates | None:
-    """What a native chain leaves of a row that is still to be divided by a temperature; None: nothing."""
+    """What a native chain leaves of a row with a pending temperature; None if nothing is left."""
     try:
         candidates = host.Candidates(z)
         if temperature != 1:

@@ -10,22 +10,22 @@ from torch import Tensor
 
 
 def bits_of_tokens(tokens: Iterable[int], n_vocab: int) -> Tensor:
-    """int32 [ceil(V / 32)]; tokens outside the vocabulary are left out."""
+    """The bits of tokens, int32 [ceil(V / 32)]; tokens outside the vocabulary are left out."""
     bits = np.zeros(-(-n_vocab // 32) * 32, np.uint8)
     bits[[token for token in tokens if 0 <= token < n_vocab]] = 1
     return torch.from_numpy(np.packbits(bits, bitorder="little").view(np.int32))
 
 
 def unpack(words: Tensor, ids: Tensor) -> Tensor:
-    """Bool [B, V] from int32 [B, ceil(n_vocab / 32)]: bit id % 32 of word id // 32."""
+    """Unpack int32 [B, ceil(n_vocab / 32)] to bool [B, V]: bit id % 32 of word id // 32."""
     word = words.gather(1, (ids // 32).to(torch.int64).expand(len(words), -1))
     return word >> (ids % 32).to(torch.int32) & 1 == 1
 
 
 def allow(logits: Tensor, allowed: Tensor | None, ids: Tensor) -> Tensor:
-    """Logits [B, V] of tokens ``ids`` with those masked that the bits ``allowed`` leave out.
+    """Mask the logits [B, V] of tokens ``ids`` whose bits in ``allowed`` are not set.
 
-    Before the canonical form, so that a +inf counts only where it is allowed.
+    This comes before the canonical form, so that a +inf counts only if it is allowed.
     """
     if allowed is None:
         return logits
@@ -33,7 +33,7 @@ def allow(logits: Tensor, allowed: Tensor | None, ids: Tensor) -> Tensor:
 
 
 def pack(bits: Tensor) -> Tensor:
-    """int32 [B, ceil(V / 32)] from bool [B, V]: the form in which masks are given."""
+    """Pack bool [B, V] to int32 [B, ceil(V / 32)], the form of masks."""
     batch, n = bits.shape
     padded = torch.nn.functional.pad(bits, (0, -n % 32)).view(batch, -1, 32)
     at = torch.arange(32, device=bits.device)
@@ -41,5 +41,5 @@ def pack(bits: Tensor) -> Tensor:
 
 
 def signed(words: Tensor) -> Tensor:
-    """int32 with the bits of numbers below 2^32."""
+    """Reinterpret numbers below 2^32 as int32 with the same bits."""
     return torch.where(words >= 2**31, words - 2**32, words).to(torch.int32)

@@ -1,4 +1,4 @@
-"""What the tokens of an output must obey: GBNF, and engines of other packages behind one interface."""
+"""Grammars that constrain the output: GBNF, and engines of other packages behind one interface."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ _TRIES: WeakKeyDictionary[Any, host.TokenTrie] = WeakKeyDictionary()
 
 
 def token_trie(vocabulary: Any) -> host.TokenTrie:
-    """The vocabulary's tokens as a tree, built at the first call and kept as long as the vocabulary."""
+    """The vocabulary's tokens as a trie, built at the first call and kept as long as the vocabulary."""
     vocab = getattr(vocabulary, "vocab", vocabulary)
     trie = _TRIES.get(vocab)
     if trie is None:
@@ -29,11 +29,11 @@ def compile_gbnf(
     trigger_patterns: Sequence[str] = (),
     trigger_tokens: Sequence[int] = (),
 ) -> host.Constraint:
-    """A constraint that lets through what llama.cpp lets through.
+    """Compile a constraint that allows what llama.cpp allows.
 
-    A tokenizer as ``vocabulary`` can also say what ``<text>`` in a grammar is when that is no special token;
-    what else has ``len``, ``token_bytes(id)``, ``eog`` and ``ids`` (text -> id) will do too.  With triggers
-    everything is allowed until one of the regular expressions matches, or one of the tokens comes.
+    A tokenizer as ``vocabulary`` can also encode ``<text>`` in a grammar that is not a special token.
+    Otherwise any object with ``len``, ``token_bytes(id)``, ``eog`` and ``ids`` (text -> id) works.
+    With triggers everything is allowed until a regular expression matches or a trigger token comes.
 
     Raises:
         GrammarError: Names line, column and reason, and shows the line.

@@ -1,7 +1,7 @@
 """JSON schema, regular expressions and Lark grammars through the package llguidance (MIT licence).
 
 llguidance is imported when the first such grammar is made.  Its tokenizer, which holds the vocabulary as a
-trie, is built once for each vocabulary.
+trie, is built once per vocabulary.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from aleator.grammar.spelling import Spelling, once_for, spelling
 
 FALLBACK = "it cannot be compiled: simplify it"
 MOST = 300
-"""Characters of a complaint that are told."""
+"""Maximum characters of llguidance's message in an error."""
 
 KINDS = (
     (r"too many digits", "multipleOf has too many digits"),
@@ -36,16 +36,16 @@ KINDS = (
     (r"[Tt]oo (big|many|large|complex)|TooComplex|fuel|precomputation|size limit", TOO_MUCH),
     (r"determine if .* empty", "it takes too long to see whether a text obeys it: simplify its patterns"),
 )  # fmt: skip
-"""Patterns of complaints, and what to say; the first that is found counts."""
+"""Patterns of llguidance's messages, and what to say instead; the first match counts."""
 
 QUOTED = re.compile(r'"[^"]*"|\'[^\']*\'|`[^`]*`|#/\S*')
-"""What is quoted of the user's own text."""
+"""Quotations of the user's own text."""
 INTERNAL = re.compile(r"\b[A-Z][a-z0-9]+[A-Z]\w*|\b[a-z]+_\w+|::|panic|assert|%\w+|json-schema:")
-"""What looks like a name of the inside."""
+"""Texts that look like internal names."""
 
 
 def plain(message: str) -> str:
-    """A complaint of llguidance in words for a user; its own words where they are plain."""
+    """An error message of llguidance in words for a user; unchanged if it is plain."""
     reason = re.search(r"^error: (.*)$", message, re.MULTILINE)
     line = reason[1] if reason else next(iter(message.strip().splitlines()), "")
     line = line.replace("json-schema:///", "")
@@ -59,11 +59,11 @@ def plain(message: str) -> str:
 
 _UNSEEN_TOKENS = r"no tokenizer - can't validate <\[\.\.\.\]>( \(\d+ times\))?"
 JSON_STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-"""One line, as ``json.dumps`` writes: white space that is optional could go on for ever."""
+"""One line, as ``json.dumps`` writes: optional white space could repeat without end."""
 
 
 def load() -> ModuleType:
-    """The package; ImportError says what to install."""
+    """Import and return the package; ImportError says what to install."""
     try:
         import llguidance
     except ImportError:
@@ -77,7 +77,7 @@ def load() -> ModuleType:
 
 
 def schema_text(schema: Any) -> str:
-    """A JSON schema as text; GrammarError, with the place, if it is no JSON, nor what JSON can hold."""
+    """Return a JSON schema as text; GrammarError, with the place, if it is not JSON or cannot become JSON."""
     if isinstance(schema, str):
         try:
             schema = json.loads(schema, parse_constant=_no_constant)
@@ -98,7 +98,7 @@ def schema_text(schema: Any) -> str:
 
 
 def schema_grammar(text: str) -> str:
-    """Check a schema given as text, and bring it into llguidance's form; errors name keyword and place."""
+    """Check a schema given as text and return it in llguidance's form; errors name keyword and place."""
     module = load()
     try:
         grammar: str = module.LLMatcher.grammar_from_json_schema(text, defaults=JSON_STYLE)
@@ -126,13 +126,13 @@ def schema_grammar(text: str) -> str:
 
 
 def regex_grammar(pattern: str) -> str:
-    """Check a regular expression, and bring it into llguidance's form."""
+    """Check a regular expression and return it in llguidance's form."""
     if not isinstance(pattern, str):
         raise GrammarError(f"a regular expression is text, not {type(pattern).__name__}")
     check_unicode("regex", pattern)
     module = load()
     body = pattern.removeprefix("^")
-    if _backslashes(body) % 2:  # llguidance would read it as if it were not there
+    if _backslashes(body) % 2:  # llguidance would ignore it
         what, why = "the regular expression is wrong", "a backslash escapes nothing"
         raise located(what, why, pattern, 1, len(pattern))
     if body.endswith("$") and _backslashes(body[:-1]) % 2 == 0:
@@ -143,25 +143,25 @@ def regex_grammar(pattern: str) -> str:
         caret = re.search(r"^( *)\^", message, re.MULTILINE)
         what, why = "the regular expression is wrong", plain(message)
         column = len(caret[1]) - 3 + len(pattern) - len(pattern.removeprefix("^")) if caret else 0
-        # Of some mistakes llguidance shows a place in a grammar of its own.
+        # For some mistakes llguidance shows a place in a grammar of its own.
         line = 1 if 0 < column <= len(pattern) else 0
         raise located(what, why, pattern, line, column)
     return grammar
 
 
 def _backslashes(text: str) -> int:
-    """How many there are at its end."""
+    """The number of backslashes at the end of a text."""
     return len(text) - len(text.rstrip("\\"))
 
 
 def lark_grammar(text: str) -> str:
-    """Check a Lark grammar, and bring it into llguidance's form."""
+    """Check a Lark grammar and return it in llguidance's form."""
     if not isinstance(text, str):
         raise GrammarError(f"a Lark grammar is text, not {type(text).__name__}")
     module = load()
     grammar: str = module.LLMatcher.grammar_from_lark(text)
     message = _complaint(module, grammar)
-    # Numbers of tokens, <[5]>, are looked at when the vocabulary is known.
+    # Numbers of tokens, <[5]>, are checked when the vocabulary is known.
     if message is not None and not re.fullmatch(_UNSEEN_TOKENS, message):
         place = re.match(r"(?:at )?(\d+)\((\d+)\): (.*)", message)
         line, column, why = (int(place[1]), int(place[2]), place[3]) if place else (0, 0, message)
@@ -170,7 +170,7 @@ def lark_grammar(text: str) -> str:
 
 
 def located(what: str, reason: str, text: str, line: int, column: int) -> GrammarError:
-    """An error at a place of a text, with the line shown; line 0: no place is known."""
+    """An error at a place of a text, with the line shown; line 0 means that the place is not known."""
     if not line:
         return GrammarError(f"{what}: {reason}")
     shown = (text.splitlines() or [""])[min(line, len(text.splitlines()) or 1) - 1]
@@ -184,18 +184,18 @@ def located(what: str, reason: str, text: str, line: int, column: int) -> Gramma
 
 
 def constraint(grammar: str, vocabulary: Any, what: str) -> host.Constraint:
-    """A constraint at its beginning, from a grammar in llguidance's form; ``what`` it is, for errors."""
+    """Make a constraint from a grammar in llguidance's form; errors call it ``what``."""
     adapter = LLGuidanceConstraint(load(), _tokenizer(vocabulary), grammar, what)
     adapter.check()
-    adapter.mask()  # only now llguidance says if no text obeys
+    adapter.mask()  # llguidance reports only here that no text matches
     return host.PyConstraint(adapter)
 
 
 class LLGuidanceConstraint:
-    """A matcher of llguidance, as native/samplers/constrained.cpp calls it.
+    """A matcher of llguidance, with the methods that native/samplers/constrained.cpp calls.
 
-    Where a single text is forced, llguidance's mask allows only the tokens that usually spell it; ``accept``
-    takes others too.
+    If a single text is forced, llguidance's mask allows only the tokens that usually spell it; ``accept``
+    also takes others.
     """
 
     def __init__(
@@ -253,7 +253,7 @@ class LLGuidanceConstraint:
 
     @property
     def _ended(self) -> bool:
-        """Whether an end was accepted; the matcher, whose rollback does not count ends, is not told."""
+        """Whether an end was accepted; the matcher does not see it, as its rollback does not count ends."""
         return bool(self._tokens) and self._tokens[-1] in self._tokenizer.ends
 
     def rollback(self, n: int) -> None:
@@ -294,14 +294,14 @@ class LLGuidanceConstraint:
 
 
 class _Tokenizer:
-    """llguidance's tokenizer over a vocabulary, and the object that it asks about tokens."""
+    """llguidance's tokenizer over a vocabulary, and the object from which it gets tokens."""
 
     def __init__(self, module: ModuleType, spelled: Spelling) -> None:
         self._spelling = spelled
         self.tokens = list(spelled.pieces)
         self.n_vocab = len(self.tokens)
         ends = spelled.ends
-        if not ends:  # llguidance must have one: a token past the end, which no mask shows
+        if not ends:  # llguidance needs one: use a token past the end, which no mask contains
             ends = [len(self.tokens)]
             self.tokens.append(b"")
         self.ends = frozenset(ends)
@@ -312,7 +312,7 @@ class _Tokenizer:
         self.eos_token_id, self.bos_token_id = ends[0], None
         self.special_token_ids = [i for i, piece in enumerate(self.tokens) if not piece]
         for i in self.special_token_ids:
-            # Without names llguidance would take them for one another.
+            # Without names llguidance would confuse them.
             self.tokens[i] = b"<%d>" % i
         self.is_tokenizer_wrapper = True
         self.native = module.LLTokenizer(self, eos_token=ends)
@@ -330,7 +330,7 @@ def _tokenizer(vocabulary: Any) -> _Tokenizer:
 
 
 def _limits(module: ModuleType) -> Any:
-    """The bounds of all notations, as llguidance counts."""
+    """The limits of all notations, in llguidance's units."""
     return module.LLParserLimits(
         initial_lexer_fuel=bounds.ELEMENTS,
         max_grammar_size=bounds.ELEMENTS // bounds.SYMBOL,
@@ -341,7 +341,7 @@ def _limits(module: ModuleType) -> Any:
 
 
 def _complaint(module: ModuleType, grammar: str) -> str | None:
-    """What is wrong with a grammar; None if nothing is."""
+    """The message of llguidance about a wrong grammar; None if nothing is wrong."""
     wrong, messages = module.LLMatcher.validate_grammar_with_warnings(
         grammar, limits=_limits(module)
     )

@@ -1,4 +1,4 @@
-"""Matchers of other packages as constraints: what they must have, and the adapter around them."""
+"""Matchers of other packages as constraints: the methods they need, and the adapter around them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Words = npt.NDArray[np.int32]
 
 
 class Matcher(Protocol):
-    """What a matcher must have; the names and meanings are those of xgrammar's ``GrammarMatcher``.
+    """The methods of a matcher; names and meanings are those of xgrammar's ``GrammarMatcher``.
 
     It may also have ``find_jump_forward_string() -> str``, the text that is forced next, and ``fork()``, a copy
-    with its own state; without ``fork`` it is copied with ``copy.deepcopy``, and where that fails it cannot be
+    with its own state.  Without ``fork`` it is copied with ``copy.deepcopy``; if that fails, it cannot be
     cloned.
     """
 
@@ -25,20 +25,20 @@ class Matcher(Protocol):
         """Write row ``index`` of ``bitmask``, int32 [rows, ceil(V / 32)]: a bit per token allowed next."""
 
     def accept_token(self, token: int) -> bool:
-        """Go on with ``token``; False, with nothing changed, if it is not allowed."""
+        """Accept ``token``; return False and change nothing if it is not allowed."""
 
     def rollback(self, num_tokens: int) -> None:
-        """Take back tokens."""
+        """Take back the last tokens."""
 
     def reset(self) -> None:
-        """Back to the beginning."""
+        """Return to the initial state."""
 
     def is_terminated(self) -> bool:
         """Whether an end-of-generation token was accepted."""
 
 
 class MatcherConstraint:
-    """A :class:`Matcher` as native/samplers/constrained.cpp calls it."""
+    """A :class:`Matcher`, with the methods that native/samplers/constrained.cpp calls."""
 
     def __init__(self, matcher: Any, n_vocab: int) -> None:
         self.matcher, self.n_vocab = matcher, n_vocab
@@ -82,7 +82,7 @@ class MatcherConstraint:
         self._current = False
 
     def complete(self) -> bool:
-        """Whether the text may end here: xgrammar's own test, or else the end that was accepted."""
+        """Whether the text may end here, by xgrammar's own test, or else whether an end was accepted."""
         test = getattr(self.matcher, "is_completed", self.matcher.is_terminated)
         return bool(test())
 

@@ -1,4 +1,4 @@
-"""What is refused of a JSON schema that llguidance would take: endless, too large, or with texts it refuses."""
+"""Refuse JSON schemas that llguidance accepts, but that are endless, too large, or not followed exactly."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from aleator.core.errors import GrammarError
 from aleator.grammar.bounds import ELEMENTS, MULTIPLE
 
 DATA = ("const", "enum", "default", "examples")
-"""Keywords whose values are no schemas."""
+"""Keywords whose values are not schemas."""
 
 
 def check_schema(schema: Any) -> None:
-    """Refuse a schema that would never end, that asks for too much, or that llguidance (1.9) does not keep."""
+    """Refuse a schema that never ends, asks for too much, or is not followed exactly by llguidance (1.9)."""
     references = References(schema)
     references.check_ends()
     _check_multiples(schema, references)
@@ -26,12 +26,12 @@ def check_schema(schema: Any) -> None:
 
 
 def places(schema: Any, key: str) -> Iterator[str]:
-    """JSON pointers of the objects that have a key, outermost first."""
+    """JSON pointers of the objects that have ``key``, outermost first."""
     return (path for path, node in _objects(schema, "#") if key in node)
 
 
 def _objects(schema: Any, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """All objects that may be schemas with their JSON pointers, outermost first."""
+    """All objects that may be schemas, with their JSON pointers, outermost first."""
     if isinstance(schema, dict):
         yield path, schema
         for name, each in schema.items():
@@ -47,7 +47,7 @@ class References:
 
     def __init__(self, schema: Any) -> None:
         self._schema = schema
-        # What they refer to; those that cannot be found are left out, and left to llguidance.
+        # Their targets; references without one are left to llguidance.
         self.targets: dict[str, Any] = {}
         self._ending: set[str] = set()
         for _, node in _objects(schema, "#"):
@@ -68,10 +68,10 @@ class References:
         return node
 
     def check_ends(self) -> None:
-        """Refuse a schema with a part that has no finite text, as it must hold itself again and again."""
+        """Refuse a schema with a part that has no finite text, because it must contain itself."""
         left = list(self.targets)
         n = -1
-        while n != len(left):  # those that end by what is known to end; forwards and backwards
+        while n != len(left):  # remove parts that end because others do; forwards and backwards
             n = len(left)
             for ref in left:
                 if self._blocked(self.targets[ref], ref) is None:
@@ -94,7 +94,7 @@ class References:
         )
 
     def _blocked(self, node: Any, path: str) -> tuple[str, str] | None:
-        """The place and target of a reference without which nothing obeys, and that is not known to end."""
+        """The place and target of a required reference that is not known to end."""
         if not isinstance(node, dict) or "const" in node or "enum" in node:
             return None
         ref = node.get("$ref")
@@ -165,7 +165,7 @@ def _check_multiples(schema: Any, references: References) -> None:
 
 
 def _units(node: Any, references: References, passed: tuple[str, ...]) -> int:
-    """The least whole number, without its decimal point, of which a number that obeys is a multiple."""
+    """The least integer, ignoring the decimal point, of which every valid number is a multiple."""
     if not isinstance(node, dict):
         return 1
     own = node.get("multipleOf")
@@ -185,9 +185,9 @@ def _whole(number: float) -> int:
 
 
 def _check_bounds(node: dict[str, Any], path: str) -> None:
-    """Refuse a bound that is excluded, a whole number, and less than 1 away from the other bound.
+    """Refuse an exclusive integer bound that is less than 1 away from the other bound.
 
-    llguidance lets 0 through for exclusiveMinimum 0 and maximum 0.5.
+    llguidance allows 0 for exclusiveMinimum 0 and maximum 0.5.
     """
     low, high = (
         [v for n in names if isinstance(v := node.get(n), int | float)]
@@ -204,7 +204,7 @@ def _check_bounds(node: dict[str, Any], path: str) -> None:
 
 
 def _check_properties(node: dict[str, Any], path: str) -> None:
-    """Refuse a number of properties that llguidance counts, but not as different ones."""
+    """Refuse ``minProperties`` with free names, because llguidance may count one name twice."""
     least, required = node.get("minProperties", 0), node.get("required", [])
     if (
         isinstance(least, int)

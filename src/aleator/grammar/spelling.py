@@ -1,4 +1,4 @@
-"""Text as bytes to the tokens with which a model would usually write it."""
+"""Text as bytes to the tokens with which a model would usually spell it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Made = TypeVar("Made")
 class Spelling:
     """Cuts bytes into tokens whose bytes join to exactly these.
 
-    A tokenizer cuts as its model was trained to read; of a vocabulary the longest token is taken each time.
+    A tokenizer cuts as in the model's training; with a vocabulary the longest token is taken each time.
     """
 
     def __init__(self, vocabulary: Any) -> None:
-        # Weak: this is kept for as long as the tokenizer lives, and must not keep it alive.
+        # Weak, because this object lives as long as the tokenizer and must not keep it alive.
         encodes = hasattr(vocabulary, "encode")
         self._tokenizer = weakref.ref(vocabulary) if encodes else lambda: None
         vocab = getattr(vocabulary, "vocab", vocabulary)
@@ -25,12 +25,12 @@ class Spelling:
         self.pieces = [
             b"" if i in vocab.eog or special(i) else vocab.token_bytes(i) for i in range(len(vocab))
         ]
-        """The bytes of every token; none for special tokens."""
+        """The bytes of every token; empty for special tokens."""
         self._ids = {piece: i for i, piece in reversed(list(enumerate(self.pieces))) if piece}
         self._longest = max(map(len, self.pieces), default=0)
 
     def tokens(self, text: bytes) -> list[int]:
-        """The tokens; bytes at the end that no token spells are left out."""
+        """Return the tokens; trailing bytes that no token spells are left out."""
         tokenizer = self._tokenizer()
         if tokenizer is not None:
             try:
@@ -61,14 +61,14 @@ _made: weakref.WeakKeyDictionary[Any, Spelling] = weakref.WeakKeyDictionary()
 
 
 def spelling(vocabulary: Any) -> Spelling:
-    """The spelling of a tokenizer or a vocabulary, made once for each."""
+    """The spelling of a tokenizer or a vocabulary, made once per object."""
     return once_for(vocabulary, _made, Spelling)
 
 
 def once_for(
     vocabulary: Any, made: weakref.WeakKeyDictionary[Any, Made], make: Callable[[Any], Made]
 ) -> Made:
-    """What is made of a vocabulary, and kept in ``made`` for as long as it lives."""
+    """Return what ``make`` makes from a vocabulary, cached in ``made`` as long as the vocabulary lives."""
     try:
         found = made.get(vocabulary)
         if found is None:

@@ -1,1 +1,1 @@
-"""Adapters for other packages, a module for each; docs/integrations.md says which versions they ran with."""
+"""Adapters for other packages, one module each; docs/integrations.md lists the versions they ran with."""

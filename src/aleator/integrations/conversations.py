@@ -1,4 +1,4 @@
-"""Which requests are of one conversation: they begin alike, so one replica has computed their beginning."""
+"""Which requests belong to one conversation: they share a prefix, which one replica has already computed."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import json
 from collections.abc import Iterable, Sequence
 
 HEADER = b"x-aleator-conversation"
-"""A client may say itself which requests belong together."""
+"""Header in which a client can say which requests belong together."""
 TEXT, TOKENS = 256, 64
-"""How much of a prompt counts: characters, or token ids."""
+"""The part of a prompt that counts: characters, or token ids."""
 
 
 def conversation_of(headers: Iterable[tuple[bytes, bytes]], body: bytes) -> str:
-    """A key that is equal for requests that begin alike; "" for those without a beginning.
+    """Return a key that is equal for requests with the same prefix; "" if there is none.
 
-    Of messages those up to the first one of the user count, so that all turns of a conversation have one
-    key.  Names of ``headers`` are in lower case; ``body`` is JSON of a completion or a chat, in any dialect.
+    Messages count up to the first one of the user, so that all turns of a conversation have the same key.
+    Names of ``headers`` are in lower case; ``body`` is JSON of a completion or a chat, in any dialect.
     """
     said = next((value for name, value in headers if name == HEADER), None)
     if said is not None:
@@ -35,7 +35,7 @@ def conversation_of(headers: Iterable[tuple[bytes, bytes]], body: bytes) -> str:
 
 
 def _beginning(request: dict[str, object]) -> object:
-    """The part of a request's prompt that its conversation shares; None: it has none."""
+    """The part of a request's prompt that its conversation shares; None if there is none."""
     for name in ("messages", "input"):
         messages = request.get(name)
         if isinstance(messages, list) and messages and isinstance(messages[0], dict):
@@ -50,8 +50,8 @@ def _beginning(request: dict[str, object]) -> object:
 
 
 def ranked(key: str, names: Sequence[str]) -> list[str]:
-    """Names of replicas in an order of the key's own, the same wherever it is asked for.
+    """Return names of replicas in an order that depends only on the key (rendezvous hashing).
 
-    Where a name comes or goes, the keys of the others stay where they are (rendezvous hashing).
+    When a name is added or removed, keys of other names keep their place.
     """
     return sorted(names, key=lambda name: hashlib.sha256(f"{key} {name}".encode()).digest())

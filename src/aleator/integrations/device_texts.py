@@ -1,4 +1,4 @@
-"""Draws on the device where another engine's logits are, for texts that it keeps."""
+"""Draws on the device of another engine's logits, for sequences that the engine manages."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from aleator.device.chain import DeviceChain
 from aleator.samplers import Dist, SamplerChain
 
 MAX_TOKENS = 32768
-"""Tokens, prompt and generated, that a text may have."""
+"""Maximum tokens of a sequence, prompt included."""
 
 
 class DeviceTexts:
-    """Chains of ``n_rows`` texts, on a device; each text has at most ``max_tokens`` with its prompt.
+    """Chains of ``n_rows`` texts on a device; each text has at most ``max_tokens``, prompt included.
 
-    What :class:`~aleator.integrations.follower.Follower` does on the host, but that samplers which adapt
-    (mirostat, adaptive-p) are only as they were if a text that is left for another one is not gone back to.
+    It does what :class:`~aleator.integrations.follower.Follower` does on the host, except that samplers that
+    adapt (mirostat, adaptive-p) do not recover their state when a row returns to a text that it left.
     """
 
     def __init__(
@@ -35,12 +35,12 @@ class DeviceTexts:
         self._tokens: list[list[int]] = [[] for _ in range(n_rows)]
 
     def begin(self, row: int, chain: SamplerChain) -> None:
-        """Give a row a chain, which has accepted the prompt."""
+        """Give a row a chain that has accepted the prompt."""
         self._chain.set_row(row, chain)
         self._tokens[row] = []
 
     def follow(self, row: int, generated: Sequence[int]) -> None:
-        """Bring a row to what follows its prompt."""
+        """Bring a row to the state after its prompt and ``generated``."""
         own = self._tokens[row]
         if generated == own:
             return
@@ -53,9 +53,7 @@ class DeviceTexts:
             own += generated[same:]
 
     def draw(self, rows: Sequence[int], logits: torch.Tensor) -> torch.Tensor:
-        """Draw a token for each of different rows from logits [len(rows), V]: int64 [len(rows)], on the
-        device.
-        """
+        """Draw a token for each of distinct rows from logits [len(rows), V]; int64 [len(rows)], same device."""
         n = self._chain.max_batch
         if list(rows) == list(range(len(rows))):
             tokens = self._chain.sample(logits)

@@ -1,8 +1,7 @@
-"""Chains for texts that another engine keeps.
+"""Chains for texts that another engine manages.
 
-Another engine says before each draw what the text is.  Mostly that is what the chain drew; it may also be
-shorter (guesses were refused), or another one (a token was put there by force), and a chain must be in the
-state that this text would have brought it to.
+The engine passes the text before each draw.  Usually it is what the chain drew, but it may be shorter (guesses
+were refused) or different (a token was forced).  The chain must then be in the state that belongs to this text.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from aleator.samplers import SamplerChain, sample_batch
 
 
 class Follower:
-    """A chain that is brought to another engine's text; it is changed.
+    """Keeps a chain in step with another engine's text; the given chain is changed.
 
     Attributes:
-        chain: in the state of :attr:`tokens`.
-        tokens: what followed the prompt.
+        chain: the chain, in the state after :attr:`tokens`.
+        tokens: the tokens after the prompt.
     """
 
     def __init__(self, chain: SamplerChain, prompt: Iterable[int] = ()) -> None:
@@ -29,14 +28,14 @@ class Follower:
         self._left: Follower | None = None
 
     def follow(self, generated: Sequence[int]) -> None:
-        """Bring the chain to a text: all that follows the prompt.
+        """Bring the chain to a text: all tokens after the prompt.
 
-        A text that was drawn and then left for another one, as guesses of a draft model are looked at, is
-        remembered: back on it, samplers that adapt are as they were.
+        A drawn text that is left for another one, as when guesses of a draft model are checked, is remembered:
+        on return, samplers that adapt recover their state.
 
         Raises:
             ConstraintError: the chain's grammar does not allow a token.
-            ParameterError: a token is no id, or the chain cannot roll back.
+            ParameterError: a token is not an id, or the chain cannot roll back.
         """
         if generated == self.tokens:
             return
@@ -54,7 +53,7 @@ class Follower:
             self._drawn.append(False)
 
     def _swap(self, same: int, generated: Sequence[int]) -> None:
-        """Leave this text for the one that was left before, if that fits better, and remember this one."""
+        """Return to the text that was left before, if it fits better, and remember this one."""
         before = self._left
         here = _copy(self)
         if before is not None and shared(before.tokens, generated) > same:
@@ -64,7 +63,7 @@ class Follower:
             self._left = here
 
     def took(self, token: int) -> None:
-        """Note a token that the chain has just drawn and accepted."""
+        """Record a token that the chain has just drawn and accepted."""
         self.tokens.append(token)
         self._drawn.append(True)
 
@@ -76,9 +75,9 @@ class Follower:
 
 
 def draw_all(followers: Sequence[Follower], logits: Any) -> list[int]:
-    """Draw a token for each of different followers from logits [B, V] on the CPU, rows contiguous.
+    """Draw a token for each of distinct followers from logits [B, V] on the CPU, rows contiguous.
 
-    LogitsError names the row; no chain with portable numerics has changed then.
+    LogitsError names the row; chains with portable numerics are then unchanged.
     """
     chains = [follower.chain for follower in followers]
     if len(chains) == 1 or any(chain.numerics != "portable" for chain in chains):

@@ -1,6 +1,6 @@
-"""Aleator in llama-cpp-python: its chains draw, and texts go from its context into ours and back.
+"""Aleator in llama-cpp-python: our chains draw there, and texts move between its context and ours.
 
-With ``numerics="llama.cpp"`` in the settings the token is llama.cpp's own, with "portable" (the default) ours.
+With ``numerics="llama.cpp"`` in the settings the token is llama.cpp's, with "portable" (the default) ours.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from aleator.text.tokenizer import Tokenizer
 from aleator.text.vocabulary import Vocabulary
 
 _TYPES = {each.ggml: name for name, each in TYPES.items()}
-"""Names of ggml's numbers of types that both caches have."""
+"""ggml's numbers of the types that both caches have -> their names."""
 _OF_THE_FILE: dict[str, tuple[float, ...]] = {
     "rope_scaling_type": (-1,),
     "rope_freq_base": (0,),
@@ -41,24 +41,24 @@ _OF_THE_FILE: dict[str, tuple[float, ...]] = {
     "yarn_orig_ctx": (0,),
     "attention_type": (-1, 0),
 }
-"""Options of a ``Llama`` that change what its model computes, and what they are where the file decides."""
+"""Options of a ``Llama`` that change what its model computes, with their values that leave it to the file."""
 _DATA = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
 """A ``llama_token_data``."""
 
 
 class AleatorLogitsProcessor:
-    """Leaves Aleator's token: for ``llama(..., logits_processor=LogitsProcessorList([...]))``.
+    """Leaves only Aleator's token: for ``llama(..., logits_processor=LogitsProcessorList([...]))``.
 
-    One object serves one call; ``temperature=0`` costs least, others give the same.
+    One object serves one call; ``temperature=0`` is fastest, others give the same.
 
     Args:
-        llama: whose texts; its file has the vocabulary.
-        settings: of the chain.
+        llama: the model that generates; its file has the vocabulary.
+        settings: the sampling parameters of the chain.
         completion: index among completions of one prompt.
 
     Raises:
-        ParameterError: a parameter is unknown or out of range; or ``llama`` has a draft model, with which it
-            tells processors of a text with guesses.
+        ParameterError: a parameter is unknown or out of range; or ``llama`` has a draft model, whose guesses
+            would be part of the text that processors get.
     """
 
     def __init__(self, llama: Llama, settings: Settings, *, completion: int = 0) -> None:
@@ -79,7 +79,7 @@ class AleatorLogitsProcessor:
         """Draw the next token.
 
         Args:
-            input_ids: the prompt and what followed it, [n].
+            input_ids: the prompt and the generated tokens, [n].
             scores: the logits, float32 [V].
 
         Returns:
@@ -101,14 +101,14 @@ class AleatorLogitsProcessor:
 
 
 class AleatorSampler:
-    """Selects Aleator's token among a ``llama_token_data_array``: for ``LlamaSampler.add_custom``.
+    """Selects Aleator's token in a ``llama_token_data_array``: for ``LlamaSampler.add_custom``.
 
-    It stands alone, or behind samplers of llama.cpp's that mask, and remembers what it drew; what is drawn is
-    taken for accepted.
+    It stands alone, or behind samplers of llama.cpp that mask.  It remembers the tokens that it drew and treats
+    them as accepted.
 
     Args:
-        llama: whose file has the vocabulary.
-        settings: of the chain.
+        llama: the model; its file has the vocabulary.
+        settings: the sampling parameters of the chain.
         prompt: the text so far.
         completion: index among completions of one prompt.
     """
@@ -123,7 +123,7 @@ class AleatorSampler:
         self._n_vocab: int = llama.n_vocab()
 
     def __call__(self, candidates: Any) -> None:
-        """Draw, and set ``selected`` of the array that is pointed to; its order stays."""
+        """Draw, and set ``selected`` of the array behind the pointer; its order stays."""
         array = candidates.contents
         size = int(array.size)
         memory = (ctypes.c_uint8 * (size * _DATA.itemsize)).from_address(
@@ -138,20 +138,20 @@ class AleatorSampler:
 
 @dataclass
 class Taken:
-    """A text that came out of a ``Llama``."""
+    """A text taken over from a ``Llama``."""
 
     model: LanguageModel  # of the same file
     context: Context  # holds the text as sequence 0
     tokens: list[int]  # the text
 
     def decode(self, tokens: Sequence[int] = ()) -> npt.NDArray[np.float32]:
-        """Go on with the text.
+        """Continue the text.
 
         Args:
-            tokens: what follows; without any the last token is computed again.
+            tokens: the next tokens; without any the last token is computed again.
 
         Returns:
-            The logits of what comes next, float32 [V].
+            The logits of the next token, float32 [V].
 
         Raises:
             ParameterError: there is no text.
@@ -171,12 +171,12 @@ def from_llama(llama: Llama, **options: Any) -> Taken:
     """Load the model of a ``Llama``, and take over its text with the keys and values that it computed.
 
     Args:
-        llama: stays as it is.
-        options: of :class:`aleator.generate.Context`, besides those that must be as in ``llama``.
+        llama: not changed.
+        options: of :class:`aleator.generate.Context`, besides those that must equal those of ``llama``.
 
     Raises:
-        ParameterError: its cache has a type that ours has not; or it was made with an option that changes what
-            the file's model computes (rotary embedding, LoRA, ``kv_overrides``): names it.
+        ParameterError: its cache has a type that ours does not have; or it was made with an option that changes
+            what the file's model computes (rotary embedding, LoRA, ``kv_overrides``); names it.
         UnsupportedModel: its architecture is not supported.
         Incompatible: its state is of another kind of cache.
     """
@@ -200,18 +200,18 @@ def from_llama(llama: Llama, **options: Any) -> Taken:
 
 
 def to_llama(taken: Taken, llama: Llama) -> None:
-    """Have a ``Llama`` go on with a text, from our keys and values.
+    """Let a ``Llama`` continue a text from our keys and values.
 
-    Its next ``generate`` with this text as (the beginning of) the prompt computes what is new, and the last
-    token again.
+    Its next ``generate`` with this text as a prefix of the prompt computes only new tokens and, again, the last
+    one.
 
     Args:
-        taken: stays as it is.
+        taken: not changed.
         llama: of the same file, with the same options as the one the text came from; its text is replaced.
 
     Raises:
-        ParameterError: the text is longer than ``llama`` has room for; or ``llama`` was made with an option
-            that changes what the file's model computes: names it.
+        ParameterError: ``llama`` has no room for the text; or it was made with an option that changes what the
+            file's model computes; names it.
     """
     _require_the_files_model(llama)
     n = len(taken.tokens)
@@ -234,7 +234,7 @@ def to_llama(taken: Taken, llama: Llama) -> None:
 
 
 def _require_the_files_model(llama: Llama) -> None:
-    """Refuse a ``Llama`` that computes something else than its file says; our context would not."""
+    """Refuse a ``Llama`` whose options change what its model computes, as our context would not follow."""
     params = llama.context_params
     for name, neutral in _OF_THE_FILE.items():
         value = getattr(params, name)

@@ -8,7 +8,7 @@
     lm_eval.simple_evaluate(model="aleator", model_args={"pretrained": "model.gguf"}, tasks=["arc_easy"])
 
 On the command line ``python -m aleator.integrations.lm_eval`` takes the arguments of ``lm-eval``.  Texts are
-cut into tokens as the harness does for transformers (``hf``): names of control tokens are these tokens.
+tokenised as the harness does for transformers (``hf``): names of control tokens become these tokens.
 """
 
 from __future__ import annotations
@@ -38,40 +38,39 @@ from aleator.engine.options import EngineOptions
 from aleator.samplers.params import in_range
 
 AT_ONCE = 256
-"""Texts that are scored before the harness's cache hears of them."""
+"""Number of texts that are scored before the harness's cache gets the results."""
 TOGETHER = 8
-"""Texts that are written together, unless the batch size says otherwise."""
+"""Default number of texts that are generated together."""
 LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
-"""Names that tasks have for the length of a text; the first one given counts."""
+"""Names that tasks use for the length of a text; the first one given counts."""
 GREEDY = ("do_sample", "temperature", "top_k", "top_p", "min_p", "typical_p")
-"""What a task says of sampling, and that does not count without it."""
+"""A task's sampling parameters, which only count if it samples."""
 
 Pair = tuple[tuple[str, str] | None, list[int], list[int]]
 """Texts for the harness's cache, tokens of the context, tokens of the continuation."""
 
 
 class AleatorLM(TemplateLM):  # type: ignore[misc]  # the harness has no types here
-    """Scores and writes texts for the harness.
+    """Scores and generates texts for the harness.
 
     Args:
-        pretrained: A GGUF file or a Hugging Face directory; None: the model that comes with the package.
+        pretrained: A GGUF file or a Hugging Face directory; None takes the model that comes with the package.
         model: Another name of ``pretrained``.
-        batch_size: Texts that are written together; "auto": 8.  No score depends on it.
+        batch_size: Number of texts that are generated together; "auto" is 8.  No score depends on it.
         max_batch_size: As ``batch_size``, for "auto".
-        device: As for :func:`aleator.load`.  The harness says "cuda:0" where nobody said anything, so that is
-            the default: a CUDA device where there is one, else the CPU.
-        max_length: Positions of a text; None: as many as the model was trained with, at most 4096.
-        max_gen_toks: Tokens to write where a task does not say.
-        add_bos_token: Whether BOS stands before a text; None: what the model's files say.
-        seed: Of texts that are drawn; the i-th time the same text is asked for, i is added.
-        load: Other options of :func:`aleator.load`; keys and values are float32 unless it says otherwise, as in
-            transformers.
+        device: As for :func:`aleator.load`.  The harness passes "cuda:0" if no device is given, so that value
+            means the default: a CUDA device if there is one, else the CPU.
+        max_length: Positions of a text; None takes the model's training length, at most 4096.
+        max_gen_toks: Tokens to generate if a task does not say.
+        add_bos_token: Whether BOS precedes a text; None follows the model's files.
+        seed: Seed of sampled texts; the i-th request for the same text adds i.
+        load: Other options of :func:`aleator.load`; keys and values default to float32, as in transformers.
 
     Attributes:
-        model: What scores and writes.
+        model: The model that scores and generates.
 
     Raises:
-        ParameterError: An option out of range.
+        ParameterError: An option is out of range.
     """
 
     def __init__(
@@ -91,7 +90,7 @@ class AleatorLM(TemplateLM):  # type: ignore[misc]  # the harness has no types h
         super().__init__()
         n_ctx = None if max_length is None else int(max_length) + 1
         device = None if device == "cuda:0" else device
-        # With float16, scores of short choices were further from transformers'.
+        # With float16, scores of short choices differ more from transformers'.
         load = {"type_k": "f32", "type_v": "f32", **load}
         self.model = aleator.load(pretrained or model, device=device, n_ctx=n_ctx, **load)
         self.batch_size = _batch_size(batch_size, max_batch_size)
@@ -100,7 +99,7 @@ class AleatorLM(TemplateLM):  # type: ignore[misc]  # the harness has no types h
 
     @property
     def max_length(self) -> int:
-        """Positions that a text may have before its last token, as the harness counts."""
+        """The most positions that a text can have before its last token, as the harness counts."""
         return self.model.n_ctx - 1
 
     @property
@@ -113,17 +112,17 @@ class AleatorLM(TemplateLM):  # type: ignore[misc]  # the harness has no types h
 
     @property
     def prefix_token_id(self) -> int:
-        """The token that stands before a text without a context."""
+        """The token that precedes a text without a context."""
         bos = self.model.vocab.bos
         return self.eot_token_id if bos is None else int(bos)
 
     @property
     def tokenizer_name(self) -> str:
-        """Names the tokenizer and its template in the harness's cache."""
+        """The name of the tokenizer and its template in the harness's cache."""
         return f"aleator-{self.model.identity.fingerprint}"
 
     def chat_template(self, chat_template: bool | str = False) -> str | None:
-        """The model's template; None: it is not to be used.
+        """The model's template; None if it is not used.
 
         Raises:
             TemplateError: It has none.
@@ -149,15 +148,15 @@ class AleatorLM(TemplateLM):  # type: ignore[misc]  # the harness has no types h
         text = template.render(chat_history, add_generation_prompt=add_generation_prompt)
         if add_generation_prompt:
             return text
-        last = str(chat_history[-1]["content"]).strip()  # the model goes on with it
+        last = str(chat_history[-1]["content"]).strip()  # the model continues it
         return text[: text.rindex(last) + len(last)]
 
     def tok_encode(
         self, string: str, add_special_tokens: bool | None = None, **ignored: Any
     ) -> list[int]:
-        """Tokens of a text, in which names of control tokens are these tokens.
+        """Tokens of a text; names of control tokens become these tokens.
 
-        ``add_special_tokens``: whether BOS stands before it; None: if the model wants it and the text does
+        ``add_special_tokens``: whether BOS precedes it; None adds BOS if the model wants it and the text does
         not begin with it.
         """
         vocab = self.model.vocab
@@ -197,9 +196,9 @@ class AleatorLM(TemplateLM):  # type: ignore[misc]  # the harness has no types h
     def _loglikelihood_tokens(
         self, requests: Sequence[Pair], disable_tqdm: bool = False, **ignored: Any
     ) -> list[tuple[float, bool]]:
-        """Log-likelihood of each continuation, and whether greedy decoding would write it.
+        """Log-likelihood of each continuation, and whether greedy decoding would generate it.
 
-        A text that is too long loses its beginning, as in the harness's own models.
+        A text that is too long loses its first tokens, as in the harness's own models.
         """
         order = sorted(range(len(requests)), key=lambda i: (requests[i][1], requests[i][2]))
         made: list[tuple[float, bool]] = [(0.0, False)] * len(requests)
@@ -217,7 +216,7 @@ class AleatorLM(TemplateLM):  # type: ignore[misc]  # the harness has no types h
         return made
 
     def _fitting(self, context: list[int], continuation: list[int]) -> tuple[list[int], list[int]]:
-        """A context without the beginning for which there is no room."""
+        """Drop the first tokens of a context that is too long."""
         room = self.max_length + 1 - len(continuation)
         if room < 1:
             raise ParameterError(
@@ -227,10 +226,10 @@ class AleatorLM(TemplateLM):  # type: ignore[misc]  # the harness has no types h
         return context[-room:], continuation
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
-        """Texts that are written until one of the task's strings, made together by an engine.
+        """Generate texts up to one of the task's strings, all in one engine.
 
         Raises:
-            ParameterError: A task asks for something that is not known here; names it.
+            ParameterError: A task has an unknown option; names it.
         """
         times: Counter[str] = Counter()
         texts: list[str] = []
@@ -259,7 +258,7 @@ class AleatorLM(TemplateLM):  # type: ignore[misc]  # the harness has no types h
     def _options(
         self, asked: Mapping[str, Any], again: int
     ) -> tuple[dict[str, Any], aleator.SamplingParams]:
-        """Options of a request that a task asks for, and its sampling: neutral but for what the task says."""
+        """A request's options and sampling parameters: neutral except for those that the task gives."""
         given = dict(asked)
         stop = given.pop("until", None) or []
         length = next((given[n] for n in LENGTHS if given.get(n) is not None), self.max_gen_toks)
@@ -280,7 +279,7 @@ class AleatorLM(TemplateLM):  # type: ignore[misc]  # the harness has no types h
 
 
 def _batch_size(given: int | str | None, most: int | None) -> int:
-    """Texts that are written together; "auto" and None leave it to us."""
+    """The number of texts that are generated together; "auto" and None take the default."""
     if given is None or str(given).startswith("auto"):
         given = most or TOGETHER
     number = int(given)
@@ -289,7 +288,7 @@ def _batch_size(given: int | str | None, most: int | None) -> int:
 
 
 def _progress(total: int, what: str, disabled: bool) -> Any:
-    """The harness's bar."""
+    """The harness's progress bar."""
     from tqdm import tqdm  # the harness brings it
 
     return tqdm(total=total, disable=disabled, desc=f"aleator: {what}")

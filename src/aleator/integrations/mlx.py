@@ -19,15 +19,15 @@ from aleator.integrations.settings import Settings, sampling_params
 
 
 class AleatorLogitsProcessor:
-    """Leaves Aleator's token: for ``logits_processors=[...]`` of ``generate_step``, or of a batch.
+    """Leaves only Aleator's token: for ``logits_processors=[...]`` of ``generate_step``, or of a batch.
 
-    The sampler must take the largest logit, as mlx-lm does where none is given.  One object serves one
-    sequence.  mlx-lm says each time what the text is, so guesses of a draft model change nothing.
+    The sampler must take the largest logit, as mlx-lm's default does.  One object serves one sequence.  mlx-lm
+    passes the text each time, so guesses of a draft model change nothing.
 
     Args:
-        settings: of the chain.
-        prompt: the whole prompt, which ``speculative_generate_step`` does not say; None: the first call's text.
-        vocab: an Aleator tokenizer or vocabulary, where a parameter needs text.
+        settings: the sampling parameters of the chain.
+        prompt: the whole prompt, which ``speculative_generate_step`` does not pass; None: the first text.
+        vocab: an Aleator tokenizer or vocabulary, if a parameter needs text.
         completion: index among completions of one prompt.
 
     Raises:
@@ -48,10 +48,10 @@ class AleatorLogitsProcessor:
         self._text: Follower | None = None
 
     def __call__(self, tokens: Any, logits: Any) -> Any:
-        """Draw a token; float32 [1, V]: 0 at it, -inf elsewhere.
+        """Draw a token; return float32 [1, V]: 0 at the token, -inf elsewhere.
 
         ``tokens`` are the text so far, [n], at the first call the prompt; ``logits`` are [1, V].
-        ParameterError refuses another text than before, or several rows.
+        ParameterError for a text that does not continue the earlier one, or for several rows.
         """
         row, text = _row(logits), [int(token) for token in np.array(tokens)]
         if self._text is None:
@@ -73,11 +73,11 @@ class AleatorLogitsProcessor:
 class AleatorSampler:
     """Draws from the log-probabilities of one sequence: for ``sampler=`` of ``generate_step``.
 
-    It remembers what it drew.  mlx-lm works a token ahead of what it gives, so the chain ends one token too
-    far; and what it calls log-probabilities is rounded, so a token may rarely differ from that on the logits.
+    It remembers the tokens that it drew.  mlx-lm computes one token ahead of its output, so the chain ends one
+    token too far.  It rounds its log-probabilities, so in rare cases a token differs from that on the logits.
 
     Args:
-        settings: of the chain.
+        settings: the sampling parameters of the chain.
         prompt: the text before, for penalties and the like.
         vocab: as for :class:`AleatorLogitsProcessor`.
         completion: index among completions of one prompt.

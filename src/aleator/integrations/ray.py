@@ -1,4 +1,4 @@
-"""Texts for data sets, made by the workers of a Ray cluster.
+"""Generate texts for data sets on the workers of a Ray cluster.
 
 ::
 
@@ -7,10 +7,10 @@
 
     rows = ray.data.from_items([{"id": i, "prompt": "ROMEO:"} for i in range(1000)])
     texts = generate(rows, "model.gguf", workers=4, max_tokens=100)          # a data set
-    write(rows, "texts.jsonl", "model.gguf", workers=4, max_tokens=100)      # a file that is gone on with
+    write(rows, "texts.jsonl", "model.gguf", workers=4, max_tokens=100)      # a file that can be resumed
 
 A row's text is a function of the model, the row and the seed: it is the same on any number of workers, in any
-batch, and made again after a worker or a node is lost.
+batch, and when it is generated again after the loss of a worker or a node.
 """
 
 from __future__ import annotations
@@ -58,23 +58,23 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Written:
-    """What :func:`write` did."""
+    """The result of :func:`write`."""
 
-    rows: int  # Results that were written
-    before: int  # Results that were there
+    rows: int  # Results written
+    before: int  # Results already in the file
     errors: int  # Written results that are errors
-    # Memory of each worker when it made its last row
+    # Memory of each worker after its last row
     workers: list[WorkerMemory] = field(default_factory=list)
 
 
 def connect(address: str) -> None:
-    """Be a driver of a cluster, unless this process is one.
+    """Make this process a driver of a cluster, unless it is one.
 
     Args:
-        address: Of the cluster: "auto", "host:port", "ray://host:port"; "local" starts one on this machine.
+        address: The cluster's: "auto", "host:port", "ray://host:port"; "local" starts one on this machine.
 
     Raises:
-        ParameterError: Nothing answers there.
+        ParameterError: No cluster answers there.
     """
     if ray.is_initialized():
         return
@@ -98,13 +98,13 @@ def generate(
     resources: Mapping[str, Any] | None = None,
     **given: Any,
 ) -> Any:
-    """A data set with the texts of rows; made when it is read.
+    """Return a data set with texts for rows, which are generated when it is read.
 
     Args:
         rows: A ``ray.data.Dataset`` whose rows have ``prompt`` or ``messages``.
         model: As for :class:`Generator`.
-        workers: Actors, each with a model; (least, most): as many as there is work for.
-        num_cpus: Cores of each, and its threads unless ``load`` has ``n_threads``.
+        workers: Number of actors, each with a model; (least, most) adapts it to the work.
+        num_cpus: Cores per actor, and its threads unless ``load`` has ``n_threads``.
         batch_size: Rows that a worker takes at once; no text depends on it.
         load: Options of :func:`aleator.load`.
         resources: Other arguments of ``map_batches`` about workers, such as ``memory`` or ``num_gpus``.
@@ -115,7 +115,7 @@ def generate(
         A ``ray.data.Dataset``.
 
     Raises:
-        ParameterError: An option that is unknown or out of range.
+        ParameterError: An option is unknown or out of range.
     """
     of_generator = {"key", "seed", "option_columns", "engine", "memory"}
     check(
@@ -149,23 +149,23 @@ def write(
     progress: Callable[[int, int], None] | None = None,
     **given: Any,
 ) -> Written:
-    """Write the results of rows into a file of JSON lines, in the order in which they are made.
+    """Write the results of rows into a file of JSON lines, in the order in which they are generated.
 
-    Started again, it makes what is not in the file.  Every row is there once, whatever was lost on the way.
+    Another run generates only rows that are not in the file.  Each row is there once, whatever failed before.
 
     Args:
         rows: As for :func:`generate`.
         path: The file.
         model: As for :func:`generate`.
-        key: Column that tells rows apart.
-        progress: Called with (results in the file, rows) after each.
+        key: Column that identifies rows.
+        progress: Called with (results in the file, rows) after each result.
         given: As for :func:`generate`.
 
     Returns:
-        What was written, and the memory of the workers.
+        The number of results, and the memory of the workers.
 
     Raises:
-        ParameterError: Two rows have one key; an option that is unknown or out of range.
+        ParameterError: Two rows have the same key; or an option is unknown or out of range.
         FileFormatError: The file holds something else.
     """
     keys = _keys(rows, key)
@@ -177,7 +177,7 @@ def write(
         if before < n_rows:
             known = [ray.put(done)]  # in a list, Ray passes the reference on as it is
             left = rows
-            if done:  # by tables: the keys are fetched once for each, and there may be many
+            if done:  # in batches of tables: the keys are fetched once per table, and may be many
                 left = rows.map_batches(
                     _without, fn_args=(key, known), batch_format="pyarrow", num_cpus=0
                 )
@@ -202,7 +202,7 @@ def answered(
     num_cpus: float,
     at_once: int,
 ) -> Iterator[str]:
-    """Have lines answered by actors: the column ``result`` of what they make of the column ``line``.
+    """Let actors process lines: they turn the column ``line`` into the column ``result``.
 
     ``worker`` is a class for ``map_batches``, called with tables of ``at_once`` lines.
     """
@@ -221,13 +221,13 @@ def answered(
 
 
 def _without(table: Any, key: str, known: Sequence[Any]) -> Any:
-    """The rows of a table whose keys are not among those of the reference in ``known``."""
+    """The rows of a table whose keys are not in the set that ``known`` refers to."""
     there = ray.get(known[0])
     return table.filter([str(each) not in there for each in table[key].to_pylist()])
 
 
 def _keys(rows: Any, key: str) -> set[str]:
-    """The keys of rows; ParameterError if two are equal."""
+    """Return the keys of rows; ParameterError if two are equal."""
     names: Iterable[str] = rows.columns() or ()
     if key not in names:
         raise ParameterError(f"key={key!r}: the rows have {', '.join(names)}: name one of these")
@@ -239,5 +239,5 @@ def _keys(rows: Any, key: str) -> set[str]:
 
 
 def _json(value: Any) -> Any:
-    """A value of a row as JSON has it."""
+    """A value of a row in JSON's types."""
     return value.tolist() if hasattr(value, "tolist") else value

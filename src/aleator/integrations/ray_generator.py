@@ -1,4 +1,4 @@
-"""Texts for the rows of a data set: what every worker of a Ray cluster runs.
+"""Generate texts for the rows of a data set: the code that every worker of a Ray cluster runs.
 
 Nothing here imports Ray: :mod:`aleator.integrations.ray` gives :class:`Generator` to ``Dataset.map_batches``.
 """
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 
 PATIENCE = 10.0
-"""Seconds for a connection to be made."""
+"""Seconds to wait for a connection."""
 
 
 def check_load(load: object) -> dict[str, Any]:
-    """See that :func:`aleator.load` takes these options, as far as this machine can know.
+    """Check options of :func:`aleator.load`, as far as this machine can.
 
-    How many threads there can be, and whether there is a GPU, only the worker knows.  ParameterError names
-    one that is unknown or out of range.
+    Only the worker knows the number of threads and whether there is a GPU.  ParameterError names an option that
+    is unknown or out of range.
     """
     given = mapped("load", load)
     chosen, _ = of_loading({k: v for k, v in given.items() if k != "progress"}, here=False)
@@ -47,12 +47,12 @@ def check_load(load: object) -> dict[str, Any]:
 
 
 def check_engine(engine: object, **defaults: Any) -> dict[str, Any]:
-    """The options of an engine, over defaults; ParameterError if :class:`aleator.Engine` does not take them."""
+    """Merge an engine's options over defaults; ParameterError if :class:`aleator.Engine` refuses them."""
     return EngineOptions.of({**defaults, **mapped("engine", engine)}).values()
 
 
 def mapped(name: str, given: object) -> dict[str, Any]:
-    """Options that were given by name; ParameterError if they were given in another way."""
+    """Return options as a mapping; ParameterError if they are something else."""
     if given is None:
         return {}
     if not isinstance(given, Mapping):
@@ -61,7 +61,7 @@ def mapped(name: str, given: object) -> dict[str, Any]:
 
 
 def require_listener(address: str) -> None:
-    """OSError if nothing listens at a cluster's "host:port" or "ray://host:port"; others are left to Ray."""
+    """Raise OSError if nothing listens at "host:port" or "ray://host:port"; leave other addresses to Ray."""
     found = re.fullmatch(r"(?:ray://)?\[?([^\[\]/]+?)\]?:(\d{1,5})", address)
     if found is not None:
         with socket.create_connection((found[1], int(found[2])), timeout=PATIENCE):
@@ -69,17 +69,17 @@ def require_listener(address: str) -> None:
 
 
 PROMPT, MESSAGES = "prompt", "messages"
-"""Columns that a row asks with; it has one of them."""
+"""Columns of the input; a row has one of them."""
 MADE = ("text", "tokens", "logprobs", "stop_reason", "seed", "replay", "error")
-"""Columns that are made."""
+"""Columns of the result."""
 MAX_QUEUE = 2**20
-"""Requests of a batch of rows that may wait for their turn."""
+"""Maximum number of waiting requests of a batch of rows."""
 
 
 def seed_of(seed: int, key: object) -> int:
     """The seed of a row: 32 bits of a hash of the data set's seed and of ``str(key)``, the row's key.
 
-    It does not depend on which worker makes the row, when, or with which others.
+    It does not depend on the worker, the time, or the other rows.
     """
     digest = hashlib.sha256(f"{seed}:{key}".encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(digest[:4], "little") % (2**32 - 1)
@@ -90,14 +90,14 @@ class WorkerMemory:
     """Memory of a worker, in MiB."""
 
     worker: str  # Its node and process
-    rss: float  # What is resident, shared parts included
-    # Resident pages that it shares with others, such as weights in the file's memory map
+    rss: float  # Resident memory, shared parts included
+    # Resident pages shared with other processes, such as weights in the file's memory map
     shared: float
     private: float  # Resident pages of its own
 
     @classmethod
     def now(cls) -> WorkerMemory:
-        """That of this process; zeros where the system does not say (other than Linux)."""
+        """The memory of this process; zeros if the system does not report it (only Linux does)."""
         found = dict.fromkeys(("Rss", "Shared", "Private"), 0.0)
         try:
             with open("/proc/self/smaps_rollup") as file:
@@ -113,32 +113,32 @@ class WorkerMemory:
 
 
 class Generator:
-    """Writes texts for rows, each with the tokens that it has alone: for ``Dataset.map_batches``.
+    """Generates texts for rows; each gets the tokens that it would get alone: for ``Dataset.map_batches``.
 
     A row has a column ``prompt`` (text or token ids) or ``messages`` (as in OpenAI's interface, or JSON of
     these).  It keeps its columns and gets these: ``text``, ``tokens``, ``logprobs`` (natural, of the drawn
     tokens, before sampling), ``stop_reason``, ``seed``, ``replay`` (a record for ``aleator replay``, JSON),
-    ``error`` ("" but where nothing could be made of the row: then the others are empty).
+    ``error`` (the reason if the row failed, with the other columns empty; else "").
 
-    Its seed is that of its column ``seed`` if ``option_columns`` names that, else :func:`seed_of` of ``seed``
+    Its seed is in its column ``seed`` if ``option_columns`` names that, else it is :func:`seed_of` of ``seed``
     and its key.
 
     Args:
-        model: A GGUF file or a Hugging Face directory, which every node has; None: the model that comes with
-            the package.
-        key: Column that tells rows apart; None: what a row asks is its key.
-        seed: Of all rows together.
-        option_columns: Columns that hold an option of a row; nulls are left to ``options``.
+        model: A GGUF file or a Hugging Face directory, which every node has; None takes the model that comes
+            with the package.
+        key: Column that identifies rows; None uses a row's request as its key.
+        seed: Seed of the whole data set.
+        option_columns: Columns that hold an option of a row; for nulls ``options`` count.
         load: Options of :func:`aleator.load`.
-        engine: Options of :class:`aleator.Engine`; ``n_seq_max`` rows are written at the same time.
+        engine: Options of :class:`aleator.Engine`; ``n_seq_max`` rows are generated at the same time.
         memory: Add a column ``worker`` with the memory of the process, JSON of :class:`WorkerMemory`.
-        options: Of every row: those of ``generate``, and sampling parameters.
+        options: Options of every row: those of ``generate``, and sampling parameters.
 
     Attributes:
-        model: What writes.
+        model: The model that generates.
 
     Raises:
-        ParameterError: An option that is unknown or out of range.
+        ParameterError: An option is unknown or out of range.
         ModelNotFound, FileFormatError, UnsupportedModel: As :func:`aleator.load`.
     """
 
@@ -164,9 +164,9 @@ class Generator:
         self._engine = self.model.engine(**running)
 
     def __call__(self, batch: Any) -> Any:
-        """Give a batch, a ``pyarrow.Table`` or a dictionary of arrays, the columns of its rows' results.
+        """Add the columns of results to a batch, a ``pyarrow.Table`` or a dictionary of arrays.
 
-        ParameterError refuses another kind of batch.
+        ParameterError for another kind of batch.
         """
         if isinstance(batch, Mapping):
             columns = {name: list(values) for name, values in batch.items()}
@@ -175,7 +175,7 @@ class Generator:
             ]
             made = self.rows(rows)
             return {**batch, **{name: _array([row[name] for row in made]) for name in self.columns}}
-        arrow = sys.modules.get("pyarrow")  # whoever has a table has imported it
+        arrow = sys.modules.get("pyarrow")  # a caller with a table has imported it
         if arrow is None or not isinstance(batch, arrow.Table):
             raise ParameterError(
                 "batch_format",
@@ -185,11 +185,11 @@ class Generator:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the columns that are made."""
+        """Names of the result columns."""
         return (*MADE, "worker") if self._memory else MADE
 
     def rows(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """The results of rows, in their order; all are made together."""
+        """Generate the results of rows together; return them in order."""
         begun = [self._begin(row) for row in rows]
         return [self._made(each) for each in begun]
 
@@ -198,7 +198,7 @@ class Generator:
         self._engine.close()
 
     def _begin(self, row: Mapping[str, Any]) -> Generation | AleatorError:
-        """What makes a row; the error if nothing can."""
+        """Start to generate a row; return the error if that fails."""
         try:
             options = {**self._options, **self._own_options(row)}
             messages, prompt = row.get(MESSAGES), row.get(PROMPT)
@@ -220,18 +220,18 @@ class Generator:
             )
         except AleatorError as error:
             return error
-        except (TypeError, ValueError) as error:  # values that no check knows
+        except (TypeError, ValueError) as error:  # values that the checks do not know
             return ParameterError(
                 PROMPT, f"the row cannot be read: {type(error).__name__}: {error}"
             )
 
     def _own_options(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """Options that a row brings; nulls are none."""
+        """Options in a row's columns, without nulls."""
         own = {name: _plain(row[name]) for name in self._option_columns}
         return {name: value for name, value in own.items() if value is not None}
 
     def _made(self, begun: Generation | AleatorError) -> dict[str, Any]:
-        """The result of a row; waits for it."""
+        """Wait for the result of a row."""
         made: dict[str, Any] = {**_EMPTY}
         error = begun if isinstance(begun, AleatorError) else None
         if not isinstance(begun, AleatorError):
@@ -256,8 +256,8 @@ class Generator:
         return made
 
     def _as_table(self, table: pyarrow.Table, made: Sequence[Mapping[str, Any]]) -> pyarrow.Table:
-        """A table with the columns of the results, of types that do not depend on what is in them."""
-        import pyarrow as pa  # Ray's data sets bring it
+        """A table with the result columns, whose types do not depend on the values."""
+        import pyarrow as pa  # installed with Ray's data sets
 
         types = {
             "tokens": pa.list_(pa.int32()),
@@ -276,7 +276,7 @@ _EMPTY = {**dict.fromkeys(MADE, ""), "tokens": [], "logprobs": [], "seed": 0}
 
 
 def check(options: Mapping[str, Any], option_columns: Iterable[str]) -> None:
-    """See that options can be; on the machine that starts the work, before anybody loads a model."""
+    """Check options on the machine that starts the work, before any worker loads a model."""
     if "seed" in options:
         raise ParameterError("seed: it is an argument of its own, and an integer")
     check_without_model(options)
@@ -289,7 +289,7 @@ def check(options: Mapping[str, Any], option_columns: Iterable[str]) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """A value without NumPy: lists, numbers, texts."""
+    """A value without NumPy types: lists, numbers, texts."""
     if isinstance(value, np.ndarray):
         return [_plain(each) for each in value.tolist()]
     if isinstance(value, np.generic):
@@ -302,7 +302,7 @@ def _plain(value: Any) -> Any:
 
 
 def _array(values: Sequence[Any]) -> np.ndarray[Any, Any]:
-    """A column of a dictionary: lists and texts stay as they are."""
+    """A column of a dictionary; lists and texts stay unchanged."""
     made = np.empty(len(values), object)
     for i, value in enumerate(values):
         made[i] = value

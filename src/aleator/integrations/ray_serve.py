@@ -7,12 +7,12 @@
 
     serve.run(application("model.gguf", max_replicas=4), route_prefix="/")
 
-Each replica has the model (weights shared with others on its node, by the memory map of the file), an
-engine and the whole ASGI application with its guards.  Requests of one conversation go to the same replica
-while it has room, so its prompt cache has their beginning; which replica answers changes no text.  Ray's
-proxies choose a replica before they read a request, so a front reads it first; it goes to the first replica
-with room in the conversation's order (rendezvous hashing).  A stream that breaks with its replica can be
-gone on with: :class:`aleator.integrations.streams.TextStream`.
+Each replica has the model (its weights are shared on its node through the memory map of the file), an engine
+and the whole ASGI application with its guards.  Requests of one conversation go to the same replica while it
+has room, so that its prompt cache holds their prefix; the choice of replica changes no text.  Ray's proxies
+choose a replica before they read a request, so a front reads it first, and passes it to the first replica with
+room in the conversation's order (rendezvous hashing).  A stream that breaks with its replica can be resumed:
+:class:`aleator.integrations.streams.TextStream`.
 """
 
 from __future__ import annotations
@@ -48,22 +48,22 @@ OURS = (
     "allowed_host", "cors_origin", "max_body_bytes", "request_timeout", "client_timeout", "grammar_timeout",
     "log_format", "log_requests",
 )  # fmt: skip
-"""Options of the server that hold behind Ray Serve; the others are about its sockets, or one process."""
+"""Options of the server that apply behind Ray Serve; the others concern its sockets, or one process."""
 AT_FRONT = 1000
-"""Requests that a front passes on at the same time."""
+"""Maximum number of requests that a front passes on at the same time."""
 REPLICA = b"x-aleator-replica"
-"""Header of responses: which process answered."""
+"""Response header that names the process that answered."""
 
 
 class ConversationRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types here
-    """Sends a conversation to the replica that is first in its own order, or to the next one with room."""
+    """Sends a conversation to the first replica in its order that has room."""
 
     async def choose_replicas(
         self,
         candidate_replicas: Sequence[RunningReplica],
         pending_request: PendingRequest | None = None,
     ) -> list[list[RunningReplica]]:
-        """Replicas by preference; without a conversation in any order."""
+        """Return replicas by preference; in any order without a conversation."""
         args = [] if pending_request is None else pending_request.args
         key = str(args[0]) if args else ""
         if not key:
@@ -73,7 +73,7 @@ class ConversationRouter(RequestRouter):  # type: ignore[misc]  # Ray has no typ
 
 
 class Replica:
-    """A model that answers, in a process of its own."""
+    """A model that answers requests in its own process."""
 
     def __init__(
         self,
@@ -90,18 +90,18 @@ class Replica:
         self._name = f"{socket.gethostname()}/{os.getpid()}".encode()
 
     def check_health(self) -> None:
-        """Whether it can answer; Ray replaces it if this raises."""
+        """Check that it can answer; Ray replaces it if this raises."""
         if self._engine.closed:
             raise EngineClosed("the engine has ended")
 
     def memory(self) -> dict[str, Any]:
-        """That of this process: fields of WorkerMemory."""
+        """The memory of this process: fields of WorkerMemory."""
         return vars(WorkerMemory.now())
 
     async def answer(
         self, conversation: str, scope: Mapping[str, Any], body: bytes
     ) -> AsyncIterator[dict[str, Any]]:
-        """The messages of a response, as ASGI has them; ``conversation`` is for the router."""
+        """The messages of a response, as in ASGI; ``conversation`` is for the router."""
         messages: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
         left = [{"type": "http.request", "body": body, "more_body": False}]
         gone = asyncio.Event()
@@ -124,7 +124,7 @@ class Replica:
                 yield message
             answering.result()
         finally:
-            gone.set()  # who answers hears that nobody listens any more
+            gone.set()  # tell the application that the client has disconnected
             if not answering.done():
                 answering.cancel()
 
@@ -142,7 +142,7 @@ class Front:
 class PassingOn:
     """An ASGI application that passes requests on to the replica of their conversation.
 
-    Of a request longer than ``max_body_bytes`` no more is read, and it is refused.
+    It stops reading a request longer than ``max_body_bytes``, and refuses it.
     """
 
     def __init__(self, replicas: Any, max_body_bytes: int) -> None:
@@ -177,11 +177,11 @@ PLAIN = (
     "type", "asgi", "http_version", "method", "scheme", "path", "raw_path", "query_string", "root_path",
     "headers", "client", "server",
 )  # fmt: skip
-"""What a scope has that another process can use."""
+"""The parts of a scope that another process can use."""
 
 
 async def _live(receive: Any, send: Any) -> None:
-    """Say that there is nothing to start or to end."""
+    """Answer ASGI's lifespan messages: there is nothing to start or end."""
     while True:
         message = await receive()
         await send({"type": f"{message['type']}.complete"})
@@ -202,26 +202,26 @@ def application(
     autoscaling: Mapping[str, Any] | None = None,
     actor: Mapping[str, Any] | None = None,
 ) -> Any:
-    """An application for ``serve.run``.
+    """Make an application for ``serve.run``.
 
     Args:
         model: As for :func:`aleator.load`; every node has it.
-        min_replicas: Replicas at least.
-        max_replicas: Replicas at most; there are as many as keep the engines full.
-        num_cpus: Cores of each, and its threads unless ``load`` has ``n_threads``.
+        min_replicas: Minimum number of replicas.
+        max_replicas: Maximum number of replicas; Ray runs as many as keep the engines full.
+        num_cpus: Cores per replica, and its threads unless ``load`` has ``n_threads``.
         load: Other options of :func:`aleator.load`.
         engine: Options of :class:`aleator.Engine`.
-        server: Options of ``aleator serve`` that are not about its sockets.  As there, only names of this
-            machine are answered unless ``allowed_host`` has others, or ``host`` is "0.0.0.0".
-        defaults: Options of requests that do not give them.
-        autoscaling: Fields of Ray's ``AutoscalingConfig``, in place of ours.
+        server: Options of ``aleator serve`` that do not concern its sockets.  As there, only requests to names
+            of this machine are answered unless ``allowed_host`` has others, or ``host`` is "0.0.0.0".
+        defaults: Default options of requests.
+        autoscaling: Fields of Ray's ``AutoscalingConfig``, instead of ours.
         actor: Fields of ``ray_actor_options``, such as ``memory``.
 
     Returns:
         A ``ray.serve.Application``.
 
     Raises:
-        ParameterError: An option that is unknown, out of range, or cannot be honoured behind Ray Serve.
+        ParameterError: An option is unknown, out of range, or has no effect behind Ray Serve.
     """
     if not 1 <= min_replicas <= max_replicas:
         raise ParameterError(
@@ -263,5 +263,5 @@ def application(
 
 
 def replica_of(headers: Mapping[str, str]) -> str:
-    """Which process answered, by the headers of its response: its node and number; "" if they do not say."""
+    """The process that answered, from the response headers: its node and number; "" if they do not say."""
     return next((value for name, value in headers.items() if name.encode() == REPLICA), "")

@@ -1,4 +1,4 @@
-"""A file of results, a JSON object a line: appended to, and found again when the work goes on."""
+"""A file of results, one JSON object per line: results are appended, and read again when the work resumes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from aleator.core.errors import FileFormatError, ParameterError
 
 
 class LineFile(ABC):
-    """A file of JSON lines, to which lines are appended while nobody else can.
+    """A file of JSON lines, locked for this process, to which lines are appended.
 
-    A last line that was not written to its end is removed.
+    An incomplete last line is removed.
 
     Raises:
-        FileFormatError: A line is something else than a result.
+        FileFormatError: A line is not a result.
         ParameterError: Another process has opened the file; ``parameter`` names the path.
     """
 
@@ -42,7 +42,7 @@ class LineFile(ABC):
         self._file.close()
 
     def _write(self, value: Mapping[str, Any], allow_nan: bool) -> None:
-        # ASCII, because a text may hold half a surrogate pair, which has no UTF-8.
+        # ASCII, because a text may hold half a surrogate pair, which UTF-8 cannot encode.
         text = json.dumps(value, ensure_ascii=True, allow_nan=allow_nan)
         self._file.write(text.encode() + b"\n")
         self._file.flush()
@@ -71,11 +71,11 @@ class LineFile(ABC):
 
     @abstractmethod
     def _take(self, number: int, line: bytes) -> None:
-        """Note the result that a line of the file holds; FileFormatError: it holds none."""
+        """Record the result in a line of the file; FileFormatError if there is none."""
 
 
 class RowFile(LineFile):
-    """Results of rows, whose keys are in the field ``key``; ``done`` has those that are there, as texts."""
+    """Results of rows, with their keys in the field ``key``; ``done`` holds the existing keys as texts."""
 
     def __init__(self, path: str | os.PathLike[str], key: str) -> None:
         self._key = key
@@ -83,7 +83,7 @@ class RowFile(LineFile):
         super().__init__(path, "path")
 
     def append(self, row: Mapping[str, Any]) -> bool:
-        """Write the result of a row, unless it is there; returns whether it was not."""
+        """Write the result of a row unless it exists; return whether it was written."""
         key = str(row[self._key])
         if key in self.done:
             return False
@@ -102,28 +102,27 @@ class RowFile(LineFile):
 
 
 FAILED = 500
-"""The status of an error that was not the request's."""
+"""The status of an error that is not the request's fault."""
 
 HEAD = b'{"id": "batch-'
-"""How every result begins in the file."""
+"""The first bytes of every result in the file."""
 
 
 class ResultFile(LineFile):
     """A file of JSON lines with a ``custom_id`` each, to which results are appended.
 
-    A last line that was not written to its end is removed, if it begins as a result does.  So are results of
-    errors that were not the request's (status 500): such a request is made again, while one that was wrong
-    stays wrong.
+    An incomplete last line is removed if it begins like a result.  Errors that are not the request's fault
+    (status 500) are removed, too: these requests are repeated, while wrong requests are not.
     """
 
     def __init__(self, path: str) -> None:
-        self.done: set[str] = set()  # names of the results that are there
-        self.errors: set[str] = set()  # of those among them that are errors
-        self.again: set[str] = set()  # of those that are there no more: the error may be gone
+        self.done: set[str] = set()  # names of the existing results
+        self.errors: set[str] = set()  # those of them that are errors
+        self.again: set[str] = set()  # those removed, because the error may not occur again
         super().__init__(path, "output")
 
     def append(self, result: dict[str, Any]) -> None:
-        """Write a result, whole or, if the process is killed, in part: that is removed the next time."""
+        """Write a result; if the process is killed meanwhile, the partial line is removed the next time."""
         self._write(result, allow_nan=False)
         self._add(result["custom_id"], result["response"]["status_code"])
 
@@ -153,7 +152,7 @@ class ResultFile(LineFile):
             self._add(*found)
 
     def _leave_out(self) -> None:
-        """Replace the file by one without the results that are made again; if interrupted, not at all."""
+        """Replace the file, atomically, by one without the results to repeat."""
         part = f"{self._path}.part"
         new = open(part, "w+b")  # noqa: SIM115  __exit__ closes it
         try:
@@ -174,7 +173,7 @@ class ResultFile(LineFile):
 
 
 def _result(line: bytes) -> tuple[str, int] | None:
-    """The name and the status of a result that a line holds; None if it holds something else."""
+    """The name and status of the result in a line; None if it holds something else."""
     try:
         result = json.loads(line)
         name, status = result["custom_id"], result["response"]["status_code"]

@@ -1,4 +1,4 @@
-"""Sampling parameters as callers of other engines give them: an object, or a mapping such as JSON holds."""
+"""Sampling parameters from callers of other engines: an object, or a mapping as from JSON."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from aleator.samplers import SamplingParams
 from aleator.samplers.params import in_range
 
 Settings = SamplingParams | Mapping[str, object]
-"""Sampling parameters, or their names and values; the name ``preset`` gives what the others change."""
+"""Sampling parameters, or a mapping of names and values, in which ``preset`` names the base."""
 
 
 def sampling_params(settings: Settings, engine: str) -> SamplingParams:
     """Check sampling parameters, or a mapping of their names, in which ``preset`` names a preset.
 
-    Without one all that is not given is neutral. What the users of ``engine`` take for "off" is taken, with
+    Without a preset, parameters not given are neutral.  Values that mean "off" in ``engine`` are accepted with
     a warning.  ParameterError names what is unknown or out of range.
     """
     if isinstance(settings, SamplingParams):
@@ -36,7 +36,7 @@ def sampling_params(settings: Settings, engine: str) -> SamplingParams:
 
 
 def read_settings(given: object, name: str, where: str) -> Mapping[str, object]:
-    """Sampling parameters of a request, a mapping or its JSON; ParameterError of ``name`` says ``where``."""
+    """Read a request's sampling parameters, a mapping or JSON; ParameterError for ``name`` says ``where``."""
     if isinstance(given, str):
         try:
             given = json.loads(given)
@@ -50,10 +50,10 @@ def read_settings(given: object, name: str, where: str) -> Mapping[str, object]:
 def row_params(
     settings: Settings | Sequence[Settings], seeds: Sequence[int] | None, engine: str
 ) -> list[SamplingParams]:
-    """Sampling parameters of each text of a batch; a single one where nothing says how many there are.
+    """Return the sampling parameters of each text of a batch; a single one if their number is not given.
 
-    ``settings`` are one for all, or one for each; ``seeds`` are in place of theirs, one for each text.
-    ParameterError as by :func:`sampling_params`, and where the two lists differ in length.
+    ``settings`` are one for all or one per text; ``seeds``, one per text, replace theirs.  ParameterError as in
+    :func:`sampling_params`, and if the two lists differ in length.
     """
     if isinstance(settings, Sequence):
         each = [sampling_params(one, engine) for one in settings]

@@ -1,6 +1,6 @@
 """Aleator's chains in SGLang: a custom logit processor, and a sampling backend.
 
-Neither was run: the wheel of SGLang 0.5.23 needs CUDA.  Both are tested against the shapes of that wheel.
+Neither was run, as the wheel of SGLang 0.5.23 needs CUDA; both are tested against the shapes of that wheel.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ BACKEND = "aleator"
 
 
 class AleatorLogitProcessor(CustomLogitProcessor):  # type: ignore[misc]  # SGLang is not typed here
-    """Leaves a chain's token in the rows of requests that ask for one; see :func:`request_fields`.
+    """Leaves only the chain's token in rows of requests that ask for a chain; see :func:`request_fields`.
 
     The server needs ``--enable-custom-logit-processor``, and Aleator.  A request's chain is kept with its
-    parameters, and ends with it.
+    parameters, and ends with the request.
     """
 
     def __call__(
         self, logits: torch.Tensor, custom_param_list: Sequence[Any] | None = None
     ) -> torch.Tensor:
-        """Draw for each row of logits [rows, V], which are changed: 0 at the tokens, -inf elsewhere.
+        """Draw for each row of logits [rows, V], and set them to 0 at the token and -inf elsewhere.
 
-        Rows without a chain stay as they were.  ``custom_param_list`` has the parameters of each row's
-        request; ``__req__`` is the request.
+        Rows without a chain do not change.  ``custom_param_list`` has the parameters of each row's request;
+        ``__req__`` is the request.
         """
         asked = list(custom_param_list or ())
         if len({id(each) for each in asked}) < len(asked):
@@ -71,7 +71,7 @@ class AleatorLogitProcessor(CustomLogitProcessor):  # type: ignore[misc]  # SGLa
 
 
 def _text(params: Any) -> Follower | None:
-    """A request's chain, brought to its text; None: it wants none, or its prompt is not all computed yet."""
+    """A request's chain, brought to its text; None if it wants none, or its prompt is not yet computed."""
     if not isinstance(params, MutableMapping) or params.get(NAME) is None:
         return None
     request = params["__req__"]
@@ -94,16 +94,16 @@ def _text(params: Any) -> Follower | None:
 
 
 def request_fields(settings: Settings) -> dict[str, Any]:
-    """What a request to ``/generate`` needs besides its text; checked here, since SGLang does not.
+    """Return the fields of a request to ``/generate`` besides its text; checked here, as SGLang does not.
 
     Args:
-        settings: of the chain; without what needs a tokenizer.
+        settings: the sampling parameters of the chain, without those that need a tokenizer.
 
     Returns:
-        ``custom_logit_processor``, and ``sampling_params`` to be completed (``max_new_tokens`` and the like).
+        ``custom_logit_processor``, and ``sampling_params`` to complete (``max_new_tokens`` and the like).
 
     Raises:
-        ParameterError: a name or a value that the server could only log.
+        ParameterError: a name or value is wrong, which the server could only log.
     """
     sampling_params(settings, "SGLang").chain()
     if not isinstance(settings, Mapping):
@@ -124,14 +124,14 @@ class AleatorSampler(Sampler):  # type: ignore[misc]
     """
 
     def forward(self, logits_output: Any, sampling_info: Any, *args: Any, **kwargs: Any) -> Any:
-        """Keep the logits, which :meth:`_sample_from_probs` draws from, and do what SGLang does."""
+        """Keep the logits for :meth:`_sample_from_probs`, and do what SGLang does."""
         self._logits = logits_output.next_token_logits.clone()
         return super().forward(logits_output, sampling_info, *args, **kwargs)
 
     def _sample_from_probs(
         self, probs: torch.Tensor, sampling_info: Any, positions: torch.Tensor, *rest: Any
     ) -> tuple[torch.Tensor, None]:
-        """Draw tokens, int64 [rows], from the logits, and not from ``probs``."""
+        """Draw tokens, int64 [rows], from the logits instead of ``probs``."""
         seeds = sampling_info.sampling_seed
         if seeds is None:
             raise ParameterError(
@@ -156,7 +156,7 @@ class AleatorSampler(Sampler):  # type: ignore[misc]
 def _drawn(
     row: torch.Tensor, heat: float, top_k: int, top_p: float, min_p: float, seed: int, at: int
 ) -> int:
-    """One token; ``at``: its position."""
+    """Draw one token at position ``at``."""
     samplers = [Temperature(heat), TopK(top_k), TopP(top_p), MinP(min_p), Dist()]
     chain = SamplerChain(samplers, seed=seed)
     chain.position = at
@@ -164,5 +164,5 @@ def _drawn(
 
 
 def register() -> None:
-    """Have SGLang know ``--sampling-backend aleator``; call it in the process that samples."""
+    """Register ``--sampling-backend aleator`` in SGLang; call this in the process that samples."""
     register_sampler_backend(BACKEND, AleatorSampler)

@@ -1,7 +1,7 @@
-"""Streams of text over HTTP that outlive the server's processes: a broken one is asked for again, and goes on.
+"""Streams of text over HTTP that survive the server's processes: a broken one is requested again and resumed.
 
-The texts of ``aleator serve`` are functions of the request and its seed, so what a repeated request sends first
-is what the broken one had sent.  It is compared, skipped, and the rest given out::
+A text of ``aleator serve`` is a function of the request and its seed, so a repeated request first sends what
+the broken one sent.  That part is compared and skipped, and the rest is yielded::
 
     from aleator.integrations.streams import TextStream
 
@@ -22,14 +22,14 @@ from urllib.parse import urlsplit
 from aleator.core.errors import AleatorError, ParameterError
 
 AGAIN = (408, 429, 500, 502, 503, 504)
-"""Statuses after which the same request may be answered."""
+"""Statuses after which the same request may succeed."""
 NO_ROUTE = "/-/routes for available routes"
-"""What a proxy of Ray Serve says, with status 404, before it has heard of the application."""
+"""What a proxy of Ray Serve answers, with status 404, before it knows the application."""
 CONNECTIONS = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
 
 
 class RequestRefused(AleatorError):
-    """The server refuses the request, and would again; ``status`` is that of its response."""
+    """The server refuses the request, and would refuse it again; ``status`` is that of its response."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"status {status}: {message}")
@@ -37,37 +37,37 @@ class RequestRefused(AleatorError):
 
 
 class StreamBroken(AleatorError):
-    """No attempt came to the stream's end."""
+    """No attempt reached the end of the stream."""
 
 
 class StreamDiffers(AleatorError):
-    """A repeated request has another text: another model, or a server that is none of Aleator's."""
+    """A repeated request has another text: from another model, or a server other than Aleator's."""
 
 
 class _Ended(Exception):
-    """An attempt has ended before the stream did; the request can be repeated."""
+    """An attempt ended before the stream did; the request can be repeated."""
 
 
 class TextStream(Iterator[str]):
-    """Pieces of one text, whole whatever breaks.
+    """The pieces of one text, complete even if connections break.
 
     Args:
-        url: Of ``/v1/completions`` or ``/v1/chat/completions``.
-        body: The request; ``seed`` is drawn if it has none.
+        url: The URL of ``/v1/completions`` or ``/v1/chat/completions``.
+        body: The request; without a ``seed`` one is drawn.
         headers: Such as ``{"Authorization": "Bearer KEY"}``.
-        attempts: Requests that may be made in a row without a new piece.
-        pause: Seconds before the first repetition; twice as many before each further one.
+        attempts: Maximum number of successive requests without a new piece.
+        pause: Seconds before the first repetition; doubled before each further one.
         timeout: Seconds without a byte after which a connection counts as broken.
 
     Attributes:
-        seed: Of the text.
-        text: What was given out so far.
-        repeated: How often the request was made again.
-        finish_reason: Why the text ended; None before.
-        headers: Of the latest response.
+        seed: Seed of the text.
+        text: The text yielded so far.
+        repeated: How often the request was repeated.
+        finish_reason: Why the text ended; None before that.
+        headers: Headers of the latest response.
 
     Raises:
-        ParameterError: The URL is none, or the request asks for several texts.
+        ParameterError: The URL is not valid, or the request asks for several texts.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class TextStream(Iterator[str]):
         return next(self._pieces)
 
     def _all(self) -> Iterator[str]:
-        """Pieces of as many attempts as it takes."""
+        """Yield pieces, with repeated attempts where needed."""
         failed, pause = 0, self._pause
         while True:
             before = len(self.text)
@@ -122,7 +122,7 @@ class TextStream(Iterator[str]):
             self.repeated += 1
 
     def _attempt(self) -> Iterator[str]:
-        """New pieces of one request, to the end of the text."""
+        """Yield new pieces of one request, to the end of the text."""
         seen = 0
         for piece in self._asked():
             old = self.text[seen : seen + len(piece)]
@@ -141,7 +141,7 @@ class TextStream(Iterator[str]):
             )
 
     def _asked(self) -> Iterator[str]:
-        """Pieces of one request from its beginning; _Ended if it breaks off."""
+        """Yield all pieces of one request; _Ended if it breaks off."""
         connection = CONNECTIONS[self._at.scheme](
             str(self._at.hostname), self._at.port, timeout=self._timeout
         )

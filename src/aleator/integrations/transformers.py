@@ -1,6 +1,6 @@
 """Aleator's chains in transformers: ``generate``, ``custom_generate`` and continuous batching.
 
-The token is Aleator's on the logits that transformers computed: whatever is beside it in the batch.  The KV
+Aleator's token is drawn from the logits that transformers computed, whatever else is in the batch.  The KV
 cache is in :mod:`aleator.integrations.transformers_cache`.
 """
 
@@ -33,21 +33,21 @@ _READ_THE_PROMPT = ("penalties", "dry", "no_repeat_ngram", "bad_words")
 
 
 class AleatorLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transformers has no types
-    """Leaves Aleator's token in each row: for ``generate(logits_processor=[...], do_sample=False)``.
+    """Leaves only Aleator's token in each row: for ``generate(logits_processor=[...], do_sample=False)``.
 
-    It may be used with ``assistant_model`` or ``prompt_lookup_num_tokens``: a guess is accepted where it is
-    the token that the chain draws, so the text is that without guesses.  One object serves one call.
+    It can be used with ``assistant_model`` or ``prompt_lookup_num_tokens``: a guess is accepted if the chain
+    draws the same token, so the text is the same as without guesses.  One object serves one call.
 
     Args:
-        settings: of all prompts, or a list with one for each.
-        seeds: one for each prompt, in place of those of ``settings``.
-        attention_mask: [prompts, T], as ``generate`` gets it: where it is 0 there is padding.  Needed for
-            several prompts if a sampler looks at them (penalties, DRY).
-        num_return_sequences: completions of each prompt, as ``generate`` gets it; they draw independently.
-        vocab: an Aleator tokenizer or vocabulary, where a parameter needs text (``ignore_eos``, a grammar).
+        settings: sampling parameters of all prompts, or a list with one per prompt.
+        seeds: one per prompt, instead of those of ``settings``.
+        attention_mask: [prompts, T], as ``generate`` gets it: 0 marks padding.  Needed for several prompts if
+            a sampler looks at them (penalties, DRY).
+        num_return_sequences: completions per prompt, as ``generate`` gets it; they draw independently.
+        vocab: an Aleator tokenizer or vocabulary, if a parameter needs text (``ignore_eos``, a grammar).
 
     Raises:
-        ParameterError: a parameter that is unknown or out of range, or that needs ``vocab``.
+        ParameterError: a parameter is unknown, out of range, or needs ``vocab``.
     """
 
     supports_continuous_batching = False
@@ -67,7 +67,7 @@ class AleatorLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transfor
             raise ParameterError(f"num_return_sequences={num_return_sequences}: 1 or more")
         self._mask, self._completions, self._vocab = attention_mask, num_return_sequences, vocab
         for params in self._params:
-            params.chain(vocab)  # so that what is wrong is refused now
+            params.chain(vocab)  # raise errors now
         self._texts: list[Follower] = []
         self._starts = 0
         self._prompts = torch.empty(0)
@@ -77,7 +77,7 @@ class AleatorLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transfor
         """Draw a token for each row.
 
         Args:
-            input_ids: int64 [rows, T], the prompts with what was generated.
+            input_ids: int64 [rows, T], the prompts and the generated tokens.
             scores: floating [rows, V], the logits.
 
         Returns:
@@ -85,8 +85,8 @@ class AleatorLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transfor
 
         Raises:
             ParameterError: the rows are not those that this object was made for, or have other prompts than
-                before; or beams are searched.
-            LogitsError: nothing is finite in a row; names it.
+                before; or ``generate`` uses beam search.
+            LogitsError: no logit is finite in a row; names it.
         """
         if not self._texts:
             self._begin(input_ids, scores)
@@ -133,7 +133,7 @@ class AleatorLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transfor
         return drawn
 
     def _begin(self, input_ids: torch.Tensor, scores: torch.Tensor) -> None:
-        """Make the chains, at the first call."""
+        """Make the chains at the first call."""
         n, each = len(input_ids), self._completions
         if n > 1 and bool((scores.logsumexp(-1).abs() < 1e-3).all()):
             raise ParameterError(
@@ -201,29 +201,29 @@ def aleator_generate(
     assistant_model: Any = None,
     **model_kwargs: Any,
 ) -> Any:
-    """For ``model.generate(..., custom_generate=aleator_generate, sampling={...})``.
+    """Generate: for ``model.generate(..., custom_generate=aleator_generate, sampling={...})``.
 
-    transformers' own loop runs, so caches, streamers, stopping criteria and ``return_dict_in_generate`` are
-    as in ``generate``; the chain chooses every token.
+    transformers' own loop runs, so caches, streamers, stopping criteria and ``return_dict_in_generate`` work as
+    in ``generate``; the chain chooses every token.
 
     Args:
-        model: passed by ``generate``, as all that is not said here.
+        model: passed by ``generate``, like all arguments not described here.
         input_ids: int64 [rows, T].
         logits_processor: from the generation's config and the caller; applied before the chain.
         stopping_criteria: when to end.
-        generation_config: must leave the choice to the chain.
-        sampling: the chain's parameters, of all prompts or of each; None: the preset "llama.cpp".
-        seeds: one for each prompt.
+        generation_config: must leave the choice of tokens to the chain.
+        sampling: the chain's parameters, for all prompts or for each; None: the preset "llama.cpp".
+        seeds: one per prompt.
         vocab: as for :class:`AleatorLogitsProcessor`.
         assistant_model: a smaller model with the same tokens that guesses; the text stays the same.
-        model_kwargs: of the model, the cache among them.
+        model_kwargs: arguments of the model, such as the cache.
 
     Raises:
-        ParameterError: the config searches beams; or it samples, which is only for ``num_return_sequences``
-            above 1, and then without parameters of transformers' own.
+        ParameterError: the config uses beam search; or it samples, which is only allowed with
+            ``num_return_sequences`` above 1, and without transformers' own sampling parameters.
     """
     mask, each = model_kwargs.get("attention_mask"), generation_config.num_return_sequences or 1
-    if each > 1 and generation_config.do_sample:  # transformers allows several texts with it only
+    if each > 1 and generation_config.do_sample:  # transformers needs it for several texts
         _refuse_warpers(logits_processor)
         generation_config = copy.copy(generation_config)
         generation_config.do_sample = False
@@ -269,7 +269,7 @@ def refuse_config(config: GenerationConfig) -> None:
         config: as ``generate`` has resolved it.
 
     Raises:
-        ParameterError: names what it has, and what to do.
+        ParameterError: names the setting, and what to do.
     """
     if (config.num_beams or 1) > 1:
         raise ParameterError(
@@ -286,8 +286,8 @@ def refuse_config(config: GenerationConfig) -> None:
 class AleatorContinuousBatching(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]
     """Draws for the requests of a ``ContinuousBatchingManager``; see :func:`use_in`.
 
-    A request's parameters are ``manager.add_request(..., aleator={...})``; without them its row is left to
-    transformers.
+    A request's parameters are given in ``manager.add_request(..., aleator={...})``; without them transformers
+    samples its row.
     """
 
     supported_kwargs: dict[str, type] = {"aleator": dict}  # noqa: RUF012  # as the base class declares it
@@ -300,11 +300,11 @@ class AleatorContinuousBatching(ContinuousBatchingLogitsProcessor):  # type: ign
         self._states: dict[str, Any] = {}
 
     def fill_defaults(self, int32_tensor: torch.Tensor) -> None:
-        """Say that no row has a request."""
+        """Mark all rows as being without a request."""
         int32_tensor.fill_(-1)
 
     def prepare_tensor_args(self, requests_with_new_token: Sequence[Any]) -> torch.Tensor:
-        """Number the requests of the rows, int32 [rows]; -1: without parameters of Aleator's."""
+        """Number the requests of the rows, int32 [rows]; -1 for those without Aleator's parameters."""
         self._forget()
         numbers = [self._number(request.state) for request in requests_with_new_token]
         return torch.tensor(numbers, dtype=torch.int32)
@@ -329,15 +329,13 @@ class AleatorContinuousBatching(ContinuousBatchingLogitsProcessor):  # type: ign
         return self._numbers[name]
 
     def _forget(self) -> None:
-        """Drop what has ended."""
+        """Drop requests that have ended."""
         for name, state in list(self._states.items()):
             if state.status.name in ("FINISHED", "FAILED"):
                 del self._states[name], self._texts[self._numbers.pop(name)]
 
     def __call__(self, scores: torch.Tensor, tensor_arg: torch.Tensor) -> torch.Tensor:
-        """Leave each request's token in its row of float32 [rows, V]; ``tensor_arg`` begins with their
-        numbers.
-        """
+        """Leave only each request's token in its row of float32 [rows, V]; ``tensor_arg`` has their numbers."""
         numbers = tensor_arg[: len(scores)].tolist()
         rows = [i for i, number in enumerate(numbers) if number in self._texts]
         if not rows:
@@ -353,21 +351,21 @@ class AleatorContinuousBatching(ContinuousBatchingLogitsProcessor):  # type: ign
 
 
 class _Asks(LogitsProcessor):  # type: ignore[misc]
-    """Has the manager make an :class:`AleatorContinuousBatching`."""
+    """Makes the manager create an :class:`AleatorContinuousBatching`."""
 
     def __init__(self, vocab: Any = None) -> None:
         self.vocab = vocab
 
 
 def use_in(manager: Any, vocab: Any = None) -> None:
-    """Have a ``ContinuousBatchingManager`` draw with Aleator's chains; call it before ``manager.start()``.
+    """Make a ``ContinuousBatchingManager`` draw with Aleator's chains; call this before ``manager.start()``.
 
     Args:
         manager: from ``model.init_continuous_batching()``.
         vocab: as for :class:`AleatorLogitsProcessor`.
 
     Raises:
-        ParameterError: the manager samples, or works ahead of the tokens: names the option.
+        ParameterError: the manager samples, or computes ahead of the tokens; names the option.
     """
     refuse_config(manager.generation_config)
     config = manager.continuous_batching_config
@@ -385,6 +383,6 @@ def use_in(manager: Any, vocab: Any = None) -> None:
 
 
 def _completion(name: str) -> int:
-    """Index among the completions of one request, which transformers writes into the names of copies."""
+    """Index among the completions of one request, which transformers puts into the names of copies."""
     number = name.rpartition("__child#")[2]
     return int(number) + 1 if "__child#" in name and number.isdigit() else 0

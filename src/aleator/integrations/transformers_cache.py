@@ -1,7 +1,7 @@
 """Aleator's KV cache in a model of transformers: it can be cut, forked, shifted, quantised and saved.
 
-Each row of the batch is a sequence of one :class:`aleator.cache.KVCache`; rows that come from one prompt
-share its cells.
+Each row of the batch is a sequence of one :class:`aleator.cache.KVCache`; rows of the same prompt share its
+cells.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ class AleatorCache(Cache):  # type: ignore[misc]  # transformers has no types
     """For ``model.generate(cache=AleatorCache(model, n_cells))`` and ``model(...)``; before transformers 5.24
     the argument was ``past_key_values``.
 
-    With ``type_k`` and ``type_v`` "f32" (or the type that the model computes in) its tokens are those with
-    transformers' ``DynamicCache``, bit for bit.  Layers with a window are held whole, so that rows can be cut
-    and slid anywhere; attention is given what the window shows.
+    With ``type_k`` and ``type_v`` "f32" (or the type that the model computes in) tokens are the same as with
+    transformers' ``DynamicCache``, bit for bit.  Layers with a window are stored whole, so that rows can be cut
+    and slid anywhere; attention gets only the window.
 
     Args:
-        model: a decoder-only model each layer of which has keys and values.  It computes one token, twice: its
-            keys and values tell the layers' shapes, and whether keys can be rotated to other positions.
-        n_cells: tokens that it holds, over all rows.
-        max_batch: rows at once.
-        type_k: the type keys are stored in: "f32", "f16", "bf16", "q8_0", "q4_0" and more.
-        type_v: the type values are stored in.
+        model: a decoder-only model in which each layer has keys and values.  It computes one token twice, to
+            find the layers' shapes and whether keys can be rotated to other positions.
+        n_cells: capacity in tokens, over all rows.
+        max_batch: maximum number of rows.
+        type_k: the type of stored keys: "f32", "f16", "bf16", "q8_0", "q4_0" and more.
+        type_v: the type of stored values.
 
     Attributes:
-        kv: the cache underneath.
+        kv: the underlying cache.
         rows: the sequences of the batch's rows.
 
     Raises:
-        UnsupportedModel: a layer has a state, or the keys and values of another.
+        UnsupportedModel: a layer has a state, or shares the keys and values of another.
         ParameterError: an argument is out of range.
     """
 
@@ -71,7 +71,7 @@ class AleatorCache(Cache):  # type: ignore[misc]  # transformers has no types
         self.kv = KVCache(
             shapes,
             n_cells,
-            n_seq_max=2 * max_batch,  # rows are put into another order by way of free sequences
+            n_seq_max=2 * max_batch,  # reordering rows needs free sequences
             type_k=type_k,
             type_v=type_v,
             device=str(model.device),
@@ -92,7 +92,7 @@ class AleatorCache(Cache):  # type: ignore[misc]  # transformers has no types
     rows: list[Handle] = []  # noqa: RUF012  # what __del__ sees of a cache that was refused
 
     def __del__(self) -> None:
-        """Give up the rows: the sequences and cells are those of forks and of the first cache alike."""
+        """Give up the rows, as forks and the first cache share sequences and cells."""
         for row in self.rows:
             row.close()
 
@@ -109,15 +109,15 @@ class AleatorCache(Cache):  # type: ignore[misc]  # transformers has no types
         *args: Any,  # not used
         **kwargs: Any,  # not used
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Store a layer's keys and values of new tokens, and give those that attention sees.
+        """Store a layer's keys and values of new tokens, and return those that attention sees.
 
         Returns:
-            [rows, heads, tokens, D] and [..., Dv], in the types that were given: of all tokens, or of the new
-            ones and those before them that are in the first one's window.
+            [rows, heads, tokens, D] and [..., Dv], in the given types: of all tokens, or of the new ones and
+            those before them in the first one's window.
 
         Raises:
             CacheFull: no cells for the tokens.
-            ParameterError: other rows than before.
+            ParameterError: the rows are not the same as before.
         """
         n_rows, new = key_states.shape[0], key_states.shape[2]
         self._require_rows(n_rows)
@@ -171,7 +171,7 @@ class AleatorCache(Cache):  # type: ignore[misc]  # transformers has no types
             )
 
     def _place(self, n: int) -> None:
-        """Give the next ``n`` tokens of each row cells."""
+        """Assign cells to the next ``n`` tokens of each row."""
         batch, start = Batch(), self.length
         for row in self.rows:
             for i in range(n):
@@ -186,11 +186,11 @@ class AleatorCache(Cache):  # type: ignore[misc]  # transformers has no types
 
     @property
     def length(self) -> int:
-        """Tokens that each row has."""
+        """Number of tokens in each row."""
         return self.rows[0].next if self.rows else 0
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Tokens that a layer holds of each row."""
+        """Number of tokens that a layer holds of each row."""
         return self._stored[layer_idx] if layer_idx < len(self._stored) else 0
 
     # Cutting, copying, shifting
@@ -199,7 +199,7 @@ class AleatorCache(Cache):  # type: ignore[misc]  # transformers has no types
         """Remove the last tokens of each row.
 
         Args:
-            tokens_to_remove: how many, as a number of 0 or less; transformers counts so.
+            tokens_to_remove: how many, as 0 or a negative number, as in transformers.
         """
         if tokens_to_remove > 0:
             raise ParameterError(
@@ -220,18 +220,18 @@ class AleatorCache(Cache):  # type: ignore[misc]  # transformers has no types
         self._refresh()
 
     def slide(self, keep: int = 4, discard: int | None = None) -> int:
-        """Forget tokens after the first ``keep`` of each row and move up what follows: a context shift.
+        """Forget tokens after the first ``keep`` of each row and move the later ones up: a context shift.
 
         Args:
-            keep: tokens that stay where they are.
-            discard: how many to forget; None: half of those after ``keep``.
+            keep: number of tokens that stay where they are.
+            discard: how many to forget; None forgets half of those after ``keep``.
 
         Returns:
             How many were forgotten.
 
         Raises:
             CannotShift: the model's keys cannot be rotated.
-            CacheError: a forward pass was not ended.
+            CacheError: a forward pass has not ended.
         """
         self._require_whole()
         removed = 0
@@ -243,10 +243,10 @@ class AleatorCache(Cache):  # type: ignore[misc]  # transformers has no types
         return removed
 
     def fork(self) -> AleatorCache:
-        """A cache with the same text, in the same cells, which goes on by itself.
+        """Make an independent cache with the same text in the same cells.
 
         Raises:
-            CacheFull: no sequence is free: make the first cache with a larger ``max_batch``.
+            CacheFull: no sequence is free; make the first cache with a larger ``max_batch``.
         """
         made = object.__new__(AleatorCache)
         made._begin(self.kv, self.max_batch, self._windows)
@@ -260,11 +260,11 @@ class AleatorCache(Cache):  # type: ignore[misc]  # transformers has no types
         return self.fork()
 
     def _rearrange(self, of: Sequence[int]) -> None:
-        """Let row i be what row ``of[i]`` was."""
+        """Let row i become what row ``of[i]`` was."""
         self._require_room(len(of))
         before, free = self.rows, list(self.rows)
         rows: list[Handle] = []
-        for i in of:  # the first to want a row has it, others a copy that shares its cells
+        for i in of:  # the first to want a row gets it, others a copy that shares its cells
             if before[i] in free:
                 free.remove(before[i])
                 rows.append(before[i])
@@ -276,7 +276,7 @@ class AleatorCache(Cache):  # type: ignore[misc]  # transformers has no types
         self._refresh()
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
-        """Let row i be what row ``beam_idx[i]`` was."""
+        """Let row i become what row ``beam_idx[i]`` was."""
         self._rearrange(beam_idx.tolist())
 
     def batch_select_indices(self, indices: torch.Tensor | Sequence[int]) -> None:
@@ -305,18 +305,18 @@ class AleatorCache(Cache):  # type: ignore[misc]  # transformers has no types
         tokens: Sequence[int] = (),
         model: str = "",
     ) -> bytes | None:
-        """Write a row, or give it as bytes; see :meth:`aleator.cache.Sequence.save`."""
+        """Write a row to a file, or return its bytes; see :meth:`aleator.cache.Sequence.save`."""
         self._require_whole()
         return self.rows[row].save(path, tokens=tokens, model=model)
 
     def load(
         self, source: str | os.PathLike[str] | Buffer, *, rows: int = 1, model: str = ""
     ) -> Restored:
-        """Become what :meth:`save` wrote, in each of so many rows, which share its cells.
+        """Load what :meth:`save` wrote into each of ``rows`` rows, which share its cells.
 
         Raises:
-            FileFormatError: another kind of file, or a damaged one.
-            Incompatible: of another model, or another kind of cache.
+            FileFormatError: the file is of another kind, or damaged.
+            Incompatible: it is of another model, or another kind of cache.
         """
         self.reset()
         first = self.kv.sequence()
@@ -336,7 +336,7 @@ class AleatorCache(Cache):  # type: ignore[misc]  # transformers has no types
 
 
 class AleatorLayer(CacheLayerMixin):  # type: ignore[misc]
-    """What transformers asks of one layer of an :class:`AleatorCache`."""
+    """One layer of an :class:`AleatorCache`, as transformers uses it."""
 
     is_croppable = True
     supports_early_init = False
@@ -356,7 +356,7 @@ class AleatorLayer(CacheLayerMixin):  # type: ignore[misc]
 
     @property
     def is_initialized(self) -> bool:
-        """Whether it holds something."""
+        """Whether it holds any tokens."""
         return self.get_seq_length() > 0
 
     @property
@@ -375,7 +375,7 @@ class AleatorLayer(CacheLayerMixin):  # type: ignore[misc]
         return cache._read(self._layer, which, torch.float32, torch.float32)
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        """Nothing: memory is allocated when the cache is made."""
+        """Do nothing: memory is allocated when the cache is made."""
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
@@ -384,15 +384,15 @@ class AleatorLayer(CacheLayerMixin):  # type: ignore[misc]
         return self._cache.update(key_states, value_states, self._layer)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Length and offset of the keys that attention will see."""
+        """Length and offset of the keys that attention sees."""
         n = self.get_seq_length()
         first = self._cache._before(self._layer, n)
         return n - first + query_length, first
 
     def get_seq_length(self) -> int:
-        """Tokens that it holds of each row."""
+        """Number of tokens of each row."""
         return self._cache.get_seq_length(self._layer)
 
     def get_max_length(self) -> int:
-        """-1: rows share the cells, so none has a length of its own."""
+        """Return -1: rows share the cells, so none has its own limit."""
         return -1

@@ -1,4 +1,4 @@
-"""The layers of a model of transformers: what they store, and whether stored keys can be moved."""
+"""The layers of a transformers model: what they store, and whether stored keys can be moved."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from aleator.cache import LayerShape
 from aleator.core.errors import UnsupportedModel
 
 _ROPE_MOVES = ("default", "linear", "llama3", "yarn", "proportional")
-"""Kinds of rotary embedding whose angles do not depend on how long the text is."""
+"""Kinds of rotary embedding whose angles do not depend on the length of the text."""
 _FURTHER = 7
-"""Position at which keys are looked at a second time."""
+"""The second position at which keys are computed."""
 _ROUNDINGS = 64
-"""By how many roundings, of the largest key, a rotated key may differ from the one computed there."""
+"""Roundings of the largest key by which a rotated key may differ from the one computed at that position."""
 
 
 Stored = list[tuple[torch.Tensor, torch.Tensor]]
@@ -26,9 +26,9 @@ Stored = list[tuple[torch.Tensor, torch.Tensor]]
 
 
 def layers_of(model: Any) -> tuple[list[LayerShape], Stored]:
-    """The layers' shapes, and what they store at position 0.
+    """Return the layers' shapes, and what they store at position 0.
 
-    UnsupportedModel if one has a state, or no keys and values of its own.
+    UnsupportedModel if a layer has a state, or no keys and values of its own.
     """
     config = model.config.get_text_config(decoder=True)
     stored = _stored(model)
@@ -42,9 +42,9 @@ def layers_of(model: Any) -> tuple[list[LayerShape], Stored]:
 
 
 def windows_of(model: Any) -> list[int | None]:
-    """How many positions each layer's tokens see, their own included; None: all.
+    """The number of positions that tokens of each layer see, including their own; None: all.
 
-    UnsupportedModel if one has something other than keys and values.
+    UnsupportedModel if a layer stores something other than keys and values.
     """
     config = model.config.get_text_config(decoder=True)
     layers = DynamicCache(config=config).layers
@@ -58,7 +58,7 @@ def windows_of(model: Any) -> list[int | None]:
 
 
 def held_by(model: Any, cache: Any) -> dict[str, Any]:
-    """A cache as the argument that a model takes: ``cache`` since transformers 5.24."""
+    """A cache as the model's keyword argument, which is ``cache`` since transformers 5.24."""
     new = "cache" in inspect.signature(model.forward).parameters
     return {"cache" if new else "past_key_values": cache}
 
@@ -66,7 +66,7 @@ def held_by(model: Any, cache: Any) -> dict[str, Any]:
 def _stored(model: Any, **given: Any) -> Stored:
     """What the model's layers store for a text of one token."""
     config = model.config.get_text_config(decoder=True)
-    padding = getattr(config, "pad_token_id", None)  # its embedding may be 0, and its keys then
+    padding = getattr(config, "pad_token_id", None)  # its embedding, and so its keys, may be 0
     ids = torch.full((1, 1), 1 if padding == 0 else 0, device=model.device)
     cache = DynamicCache()
     with torch.no_grad():
@@ -76,11 +76,11 @@ def _stored(model: Any, **given: Any) -> Stored:
 
 
 def rotation_of(model: Any, here: Stored) -> Any:
-    """Rotates stored keys further, as the model does; None: they cannot be rotated, or not so.
+    """Return a function that rotates stored keys as the model does; None if that is not possible.
 
     Models pair channels in different ways, and some layers do not rotate.  A text of one token has the same
-    hidden states at every position, so its keys at two positions tell whether this is the model's rotation.
-    ``here`` is what the layers store at position 0, as :func:`layers_of` gives it.
+    hidden states at every position, so its keys at two positions show whether this is the model's rotation.
+    ``here`` is what the layers store at position 0, as :func:`layers_of` returns it.
     """
     frequencies = _frequencies(model, len(here))
     if frequencies is None:
@@ -89,14 +89,14 @@ def rotation_of(model: Any, here: Stored) -> Any:
     there = _stored(model, position_ids=at)
     pairs = list(zip(here, there, strict=True))
     if any(not torch.equal(a, b) for (_, a), (_, b) in pairs):
-        return None  # values know their position too
+        return None  # values depend on their position, too
     moved = [(a[None], b[None]) for (a, _), (b, _) in pairs]
     still = {i for i, (a, b) in enumerate(moved) if torch.equal(a, b)}
     if len(still) == len(moved):
-        return None  # perhaps the model took no notice of the position that it was given
+        return None  # the model may have ignored the given position
 
     def rotate(halves: bool, layer: int, keys: Any, deltas: Any) -> Any:
-        """Rotate keys [n, G, D] by positions [n]; pairs are of the two ``halves``, or of neighbours."""
+        """Rotate keys [n, G, D] by positions [n]; pairs are in the two ``halves``, or adjacent."""
         if layer in still:
             return keys
         x = torch.as_tensor(keys)
@@ -122,7 +122,7 @@ def rotation_of(model: Any, here: Stored) -> Any:
 
 
 def _frequencies(model: Any, n_layers: int) -> list[torch.Tensor] | None:
-    """By which angles each layer rotates a key for each position; None: not known, or not always the same."""
+    """The angles by which each layer rotates a key per position; None if unknown or not constant."""
     config = model.config.get_text_config(decoder=True)
     rotary = getattr(model.get_decoder(), "rotary_emb", None)
     given = getattr(config, "rope_parameters", None) or {}
@@ -143,7 +143,7 @@ def _frequencies(model: Any, n_layers: int) -> list[torch.Tensor] | None:
 
 
 def _agree(rotated: torch.Tensor, computed: torch.Tensor) -> bool:
-    """Whether keys are those that the model computed, but for roundings; keys of 0 tell nothing."""
+    """Whether keys equal those that the model computed, except for rounding; keys of 0 show nothing."""
     largest = float(computed.abs().max())
     off = float((rotated - computed.float()).abs().max())
     return largest > 0 and off <= _ROUNDINGS * torch.finfo(computed.dtype).eps * largest

@@ -1,4 +1,4 @@
-"""The packages that adapters are for: whether they are installed, and new enough."""
+"""The packages of the adapters: whether they are installed, and new enough."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from importlib import metadata
 
 
 def require(*names: str, at_least: str, install: str) -> str:
-    """Check that one of some distributions is there; the adapter's module calls this before it imports it.
+    """Check that one of several distributions is installed; adapters call this before the import.
 
-    ``at_least`` is the oldest version that the adapter was run with, ``install`` what to give to pip.
-    ImportError, in one line, says the remedy.
+    ``at_least`` is the oldest version that the adapter was run with, ``install`` the argument for pip.
+    ImportError says the remedy in one line.
     """
     for name in names:
         try:
@@ -30,6 +30,6 @@ def require(*names: str, at_least: str, install: str) -> str:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """The release's numbers; what follows them (rc1, +cpu) does not count."""
+    """The release's numbers, without suffixes (rc1, +cpu)."""
     release = re.match(r"\d+(\.\d+)*", version)
     return tuple(map(int, release.group().split("."))) if release else ()

@@ -1,9 +1,9 @@
 """Aleator's chains in vLLM: a logits processor for both of its interfaces (V1 and V2).
 
 A request asks for it with ``SamplingParams(extra_args={"aleator": {"preset": "llama.cpp", "seed": 1}})``, or
-over HTTP with ``"vllm_xargs": {"aleator": "<the same as JSON>"}``.  Its token is the one that the chain draws
-on vLLM's logits; rows of other requests are left alone.  The distribution aleator-vllm registers the class;
-without it name it: ``--logits-processors aleator.integrations.vllm:AleatorLogitsProcessor``.
+over HTTP with ``"vllm_xargs": {"aleator": "<the same as JSON>"}``.  Its chain draws the token from vLLM's
+logits; rows of other requests do not change.  The distribution aleator-vllm registers the class; without it,
+use ``--logits-processors aleator.integrations.vllm:AleatorLogitsProcessor``.
 
 Grammars, and parameters given as text, need the tokenizer: the environment variable ``ALEATOR_VLLM_TOKENIZER``
 names a directory or a GGUF file.
@@ -35,30 +35,30 @@ from aleator.samplers import SamplingParams as AleatorParams
 log = logging.getLogger(__name__)
 
 ABOVE_ALL = 1e30
-"""The logit that a drawn token gets: the softmax of its row is 1 there and 0 elsewhere, at any temperature.
+"""The logit of a drawn token: the softmax of its row is 1 there and 0 elsewhere, at any temperature.
 
-Masking the others would write B times V numbers.  transformers, SGLang and mlx-lm get the mask, because their
-callers may ask for the scores.
+Masking the other tokens would write B times V numbers.  In transformers, SGLang and mlx-lm they are masked,
+because callers may ask for the scores.
 """
 RESTING = 64
-"""Chains that adapt are remembered for so many requests that have left the batch: they may come back."""
+"""Number of requests that left the batch whose adaptive chains are kept, as the requests may return."""
 
 
 @dataclass
 class Request:
     """One request in the batch."""
 
-    settings: AleatorParams  # what it asked for
+    settings: AleatorParams  # its sampling parameters
     completion: int  # its index among ``n``
     prompt: list[int]  # its tokens
     text: Follower  # its chain, on the host
-    output: Sequence[int] = ()  # V1: vLLM's own list of what was generated
+    output: Sequence[int] = ()  # V1: vLLM's own list of generated tokens
     row: int = -1  # on a device, the row of its chain
-    failed: bool = False  # its chain could not draw; vLLM goes on by itself
+    failed: bool = False  # its chain could not draw; vLLM samples instead
 
     @property
     def adapts(self) -> bool:
-        """Whether its chain remembers more than its text."""
+        """Whether its chain has state that does not follow from the text."""
         return bool(self.text.chain.adapts)
 
 
@@ -91,7 +91,7 @@ class AleatorLogitsProcessor(V1LogitsProcessor, V2LogitsProcessor):  # type: ign
         """Check a request before it is accepted; see :func:`checked`.
 
         Raises:
-            ValueError: what is wrong, with its name and the remedy.
+            ValueError: a parameter is wrong; names it and the remedy.
         """
         settings = checked(sampling_params)
         if settings is not None:
@@ -109,7 +109,7 @@ class AleatorLogitsProcessor(V1LogitsProcessor, V2LogitsProcessor):  # type: ign
     # V1: requests have indices in the batch, which move
 
     def update_state(self, batch_update: Any) -> None:
-        """Take in vLLM's ``BatchUpdate`` of requests in the batch; None: they are as they were."""
+        """Apply vLLM's ``BatchUpdate`` of the requests in the batch; None: nothing changed."""
         if batch_update is None:
             return
         for index in batch_update.removed:
@@ -130,7 +130,7 @@ class AleatorLogitsProcessor(V1LogitsProcessor, V2LogitsProcessor):  # type: ign
     # V2: requests have slots, whose tokens are in the runner's state
 
     def add_request(self, req_idx: int, sampling_params: Any) -> bool:
-        """Take a slot's new request, with vLLM's parameters; returns whether it wants a chain."""
+        """Take a slot's new request, with vLLM's parameters; return whether it wants a chain."""
         self._end(req_idx)
         self._new.pop(req_idx, None)
         wanted = checked(sampling_params) is not None
@@ -150,10 +150,9 @@ class AleatorLogitsProcessor(V1LogitsProcessor, V2LogitsProcessor):  # type: ign
     # Both
 
     def apply(self, logits: torch.Tensor, ctx: Any = None) -> torch.Tensor:
-        """Draw, and raise each token's logit above all others, in one operation: ``logits``, float32 [rows,
-        V].
+        """Draw, and raise the drawn tokens' logits above all others, in one operation on float32 [rows, V].
 
-        ``ctx`` says with V2 which row is which slot's; None with V1.
+        With V2 ``ctx`` maps rows to slots; with V1 it is None.
         """
         rows, requests = [], []
         for row, request, output in self._due(ctx):
@@ -178,7 +177,7 @@ class AleatorLogitsProcessor(V1LogitsProcessor, V2LogitsProcessor):  # type: ign
         return logits
 
     def _due(self, ctx: Any) -> list[tuple[int, Request, Sequence[int] | int]]:
-        """Row, request and what was generated, or how much, of each row that wants a token."""
+        """Row, request and generated tokens (or their number) of each row that wants a token."""
         if ctx is None:
             return [(row, request, request.output) for row, request in self._requests.items()]
         due: list[tuple[int, Request, Sequence[int] | int]] = []
@@ -192,8 +191,8 @@ class AleatorLogitsProcessor(V1LogitsProcessor, V2LogitsProcessor):  # type: ign
     def _follow(self, request: Request, output: Sequence[int] | int) -> None:
         """Bring a chain to the request's text.
 
-        vLLM draws for prompts of which only a part is computed too, and forgets that token; what was drawn
-        last it may know only later, and says -1.
+        vLLM also draws for partly computed prompts, and drops that token.  It may not yet know the last drawn
+        token, and then passes -1.
         """
         own = request.text.tokens
         n = output if isinstance(output, int) else len(output)
@@ -211,7 +210,7 @@ class AleatorLogitsProcessor(V1LogitsProcessor, V2LogitsProcessor):  # type: ign
             self._on_device.follow(request.row, text)
 
     def _draw(self, requests: list[Request], logits: torch.Tensor) -> list[int]:
-        """A token for each request that did not fail."""
+        """Draw a token for each request that did not fail."""
         if self._on_device is not None:
             drawn = self._on_device.draw([r.row for r in requests], logits).tolist()
             for request, token in zip(requests, drawn, strict=True):
@@ -224,7 +223,7 @@ class AleatorLogitsProcessor(V1LogitsProcessor, V2LogitsProcessor):  # type: ign
         lengths = [len(text.tokens) for text in texts]
         try:
             return draw_all(texts, logits)
-        except AleatorError:  # one of them failed: each by itself, from where it was
+        except AleatorError:  # one failed: draw for each separately, from its earlier state
             for text, length in zip(texts, lengths, strict=True):
                 text.follow(text.tokens[:length])
         tokens = []
@@ -236,7 +235,7 @@ class AleatorLogitsProcessor(V1LogitsProcessor, V2LogitsProcessor):  # type: ign
         return tokens
 
     def _fail(self, request: Request, error: AleatorError) -> None:
-        """Leave a request to vLLM: an error here would end all of them."""
+        """Leave a request to vLLM, because an error here would end all requests."""
         request.failed = True
         log.error("a request's chain cannot go on, so vLLM chooses its tokens from here: %s", error)
 
@@ -258,7 +257,7 @@ class AleatorLogitsProcessor(V1LogitsProcessor, V2LogitsProcessor):  # type: ign
     def _rested(
         self, settings: AleatorParams, completion: int, prompt: list[int], output: Sequence[int]
     ) -> Request | None:
-        """The request that was preempted, if its chain remembers more than its text."""
+        """The preempted request, if its chain has state that does not follow from the text."""
         wanted = settings, completion, prompt
         for i, request in enumerate(self._resting if output else ()):
             same = (request.settings, request.completion, request.prompt) == wanted
@@ -293,11 +292,10 @@ def _refuse_speculation(config: Any) -> None:
 
 
 def _callers_speculation() -> Any:
-    """The speculative config of the engine that asks.
+    """The speculative config of the calling engine.
 
-    With V1 and speculation vLLM loads no plug-in that is registered, and says so in its log only; requests
-    would silently be sampled without their chains.  It gives plug-ins no config here, so the engine is
-    looked for among the callers.
+    With V1 and speculation vLLM does not load registered plug-ins, and only logs that; requests would silently
+    be sampled without their chains.  vLLM passes no config here, so the engine is looked for among the callers.
     """
     frame = inspect.currentframe()
     while frame is not None:

@@ -1,4 +1,4 @@
-"""The parameters of vLLM's requests that ask for a chain, checked."""
+"""Checks of the parameters of vLLM's requests that ask for a chain."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _PLAIN: dict[str, tuple[object, ...]] = {
     "repetition_penalty": (1,),
     "thinking_token_budget": (None,),
 }
-"""Parameters of vLLM's own that would work against the chain, and what they may be."""
+"""vLLM's own parameters that would conflict with the chain, and their allowed values."""
 
 
 def checked(params: Any) -> AleatorParams | None:
-    """The parameters of a request's chain, from vLLM's ``SamplingParams``; None: it asks for none.
+    """Return the parameters of a request's chain from vLLM's ``SamplingParams``; None if it asks for none.
 
-    ValueError names a parameter that is unknown, out of range, or would have no effect.
+    ValueError names a parameter that is unknown, out of range, or without effect.
     """
     given = (params.extra_args or {}).get(NAME)
     if given is None:
@@ -68,7 +68,7 @@ def checked(params: Any) -> AleatorParams | None:
 
 
 def _made(settings: AleatorParams) -> SamplerChain:
-    """The chain, so that what is wrong is refused now."""
+    """Make the chain, so that errors are raised now."""
     try:
         return settings.chain(tokenizer())
     except ParameterError as error:
@@ -81,7 +81,7 @@ def _made(settings: AleatorParams) -> SamplerChain:
 
 @cache
 def tokenizer() -> Tokenizer | None:
-    """The tokenizer that :data:`TOKENIZER` names; None: it names none."""
+    """The tokenizer that :data:`TOKENIZER` names, or None."""
     path = os.environ.get(TOKENIZER)
     if not path:
         return None

@@ -1,7 +1,7 @@
 """Fused operators over batches of logits: docs/operator.md.
 
-``top_k_top_p_sample`` follows the Ascend operator TopKTopPSampleV2; what goes further has its own name.
-NumPy arrays and CPU tensors take the native kernel, CUDA tensors the Triton kernels, with the same bits.
+``top_k_top_p_sample`` follows the Ascend operator TopKTopPSampleV2; extensions have names of their own.
+NumPy arrays and CPU tensors use the native kernel, CUDA tensors the Triton kernels, with the same bits.
 """
 
 from aleator.ops.arguments import Sampled

@@ -1,6 +1,6 @@
-"""The operator's arguments and outputs; every breach is a ``ParameterError`` with the argument's name.
+"""The operator's arguments and outputs; each wrong argument is a ``ParameterError`` with its name.
 
-Works on NumPy arrays and tensors alike, by their metadata only: no value on a device is read.
+Checks work on NumPy arrays and tensors alike, by their metadata only: no value on a device is read.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ FLOATS = ("float16", "bfloat16", "float32")
 
 
 class Sampled(NamedTuple):
-    """What the operator returns; what was not asked for is ``None``.
+    """The results of the operator; those not requested are ``None``.
 
-    Arrays or tensors, like the logits: indices int64 [B], logits float32 [B, V], ids int64 [B, V],
+    They are arrays or tensors, like the logits: indices int64 [B], logits float32 [B, V], ids int64 [B, V],
     probabilities float32 [B, V].
     """
 
@@ -30,7 +30,7 @@ class Sampled(NamedTuple):
 
 
 class Call(NamedTuple):
-    """The arguments of a call as all kernels take them, in the order of the torch op's schema.
+    """The arguments of a call in the form that all kernels take, in the order of the torch op's schema.
 
     ``limit`` is the largest k that is not skipped; ``seeds`` and ``positions`` are those of a keyed draw.
     """
@@ -51,7 +51,7 @@ class Call(NamedTuple):
     is_need_sample_result: bool
 
     def outputs(self) -> tuple[tuple[tuple[int, ...] | None, str], ...]:
-        """Shape and dtype of each output; the shape is ``None`` for those that were not asked for."""
+        """Shape and dtype of each output; the shape is ``None`` for outputs not requested."""
         shape = tuple(self.logits.shape)
         listed = self.is_need_sample_result
         return (
@@ -63,22 +63,22 @@ class Call(NamedTuple):
 
 
 def column(values: Any) -> Any:
-    """[B] of [B] or [B, 1], without copying; ``None`` stays."""
+    """Return [B] or [B, 1] as [B], without copying; ``None`` stays."""
     return values if values is None or len(values.shape) == 1 else values[:, 0]
 
 
 def refuse(name: str, given: str, allowed: str) -> ParameterError:
-    """The error to raise: what was given, and what to give instead."""
+    """The error that says what was given and what to give instead."""
     return ParameterError(f"{name} {given}: {allowed}")
 
 
 def dtype_name(array: Any) -> str:
-    """``float32`` for NumPy's and torch's alike."""
+    """The name of a dtype, such as ``float32``, for NumPy and torch."""
     return getattr(array.dtype, "name", None) or str(array.dtype).removeprefix("torch.")
 
 
 def check_array(name: str, array: Any, like: Any, dtypes: tuple[str, ...]) -> None:
-    """Refuse what is no array of the kind and device of logits, or of another dtype."""
+    """Refuse a value that is not an array of the logits' kind and device, or has another dtype."""
     wanted = " or ".join(dtypes)
     if type(like).__module__ == "numpy" and type(array).__module__ != "numpy":
         given = f"is a {type(array).__name__}"
@@ -104,7 +104,7 @@ def check_rows(name: str, array: Any, logits: Any, dtypes: tuple[str, ...]) -> N
 
 
 def same(a: Any, b: Any) -> bool:
-    """Equality of sizes; true if one of them is symbolic, as while torch exports a model."""
+    """Whether sizes are equal; true if one is symbolic, as when torch exports a model."""
     return not (isinstance(a, int) and isinstance(b, int)) or a == b
 
 
@@ -128,7 +128,7 @@ def aligned(ks_max: Any) -> int:
 
 
 def round_up(ks_max: int) -> int:
-    """To a multiple of 8."""
+    """Round up to a multiple of 8."""
     return (ks_max + 7) // 8 * 8
 
 

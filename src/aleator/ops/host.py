@@ -10,12 +10,12 @@ from aleator.core import host
 from aleator.core.threads import pool
 from aleator.ops.arguments import Call, column
 
-# What the native kernel counts, one per row: how much of the row it had to look at.
+# The counters of the native kernel, by how much of a row it had to read.
 PATHS = ("argmax", "top_k", "nucleus", "min_p", "all")
 
 
 def run(call: Call, outputs: Iterable[Any], n_threads: int | None = None) -> None:
-    """Write the outputs that are not ``None``; the arguments have been checked, rows are contiguous.
+    """Write the outputs that are not ``None``; the arguments are checked, and rows are contiguous.
 
     ``n_threads``: 1 to 256; ``None`` is one per processor.
     """

@@ -27,12 +27,12 @@ def top_k_top_p_sample(
 ) -> Sampled:
     """Filter each row by top-k, then top-p, then min-p, and select a token.
 
-    The Ascend operator TopKTopPSampleV2, on NumPy arrays, CPU tensors and CUDA tensors: docs/operator.md
-    has its scenarios, and what is kept, to the last bit.
+    This is the Ascend operator TopKTopPSampleV2 on NumPy arrays, CPU tensors and CUDA tensors.
+    docs/operator.md has its scenarios, and says exactly what is kept.
 
     Args:
-        logits: ``[B, V]``, float16, bfloat16 or float32, ``B >= 1``, ``1 <= V <= 2**20``.  With contiguous rows
-            it is not copied.
+        logits: ``[B, V]``, float16, bfloat16 or float32, ``B >= 1``, ``1 <= V <= 2**20``; not copied if rows
+            are contiguous.
         top_k: int32, ``[B]`` or ``[B, 1]``.  A row with ``1 <= k <= min(V, ks_max rounded up to a multiple of
             8)`` keeps exactly k tokens; any other k skips top-k.
         top_p: float16, bfloat16 or float32, ``[B]`` or ``[B, 1]``.  In (0, 1): the shortest prefix that
@@ -42,22 +42,19 @@ def top_k_top_p_sample(
         min_p: Like ``top_p``, or ``None``.  In (0, 1): tokens at least that fraction as likely as the most
             likely stay; 0 or less skips; 1 or more keeps one token.
         eps: At least 0; rounded to float32.
-        is_need_logits: Return ``logits_top_kp_select``: the logits of the tokens kept, -inf
+        is_need_logits: Return ``logits_top_kp_select``: the logits of the kept tokens, -inf
             (0 for probabilities) elsewhere.
         top_k_guess: Where the search for top-p begins if top-k is skipped; it changes no result.
-            0 or less: none.
+            0 or less gives no guess.
         ks_max: 1 to 1,024.
-        input_is_logits: False: ``logits`` holds probabilities, in [0, 1] and not normalised
-            again.
-        is_need_sample_result: Return ``logits_idx`` and ``logits_sort_masked`` (ids and
-            probabilities of the tokens kept, then zeros) in place of ``logits_select_idx``; ``q`` must be
-            ``None``.
+        input_is_logits: False if ``logits`` holds probabilities, in [0, 1] and not normalised again.
+        is_need_sample_result: Return ``logits_idx`` and ``logits_sort_masked`` (ids and probabilities of the
+            kept tokens, then zeros) instead of ``logits_select_idx``; ``q`` must be ``None``.
 
     Raises:
         ParameterError: Names the argument, what was given, and what is allowed.
-        LogitsError: On the CPU, a row without anything to select, or a value that is no probability;
-            the message names the row.  On a device such a row, and one with a NaN among its parameters,
-            selects -1.
+        LogitsError: On the CPU, a row has nothing to select, or a value that is not a probability; names the
+            row.  On a device such a row, and one with a NaN among its parameters, selects -1.
     """
     return _sample(
         Call(
@@ -100,19 +97,19 @@ def top_k_top_p_draw(
     positions: Any,
     input_is_logits: bool = True,
 ) -> Any:
-    """Filter as :func:`top_k_top_p_sample_wide` does and draw by keyed random numbers; needs no ``q``.
+    """Filter as :func:`top_k_top_p_sample_wide` and draw by keyed random numbers, without ``q``.
 
     A row's token is the one that ``SamplerChain([TopK, TopP, MinP, Dist(seed)])`` draws at that position,
-    whatever stands in the other rows (docs/numerics.md, "Random numbers").
+    whatever the other rows hold (docs/numerics.md, "Random numbers").
 
     Args:
-        logits: As in :func:`top_k_top_p_sample_wide`, and so are
-        top_k: this,
-        top_p: this,
-        min_p: this, and
-        input_is_logits: this.
+        logits: As in :func:`top_k_top_p_sample_wide`.
+        top_k: As there.
+        top_p: As there.
+        min_p: As there.
+        input_is_logits: As there.
         seeds: int64, ``[B]`` or ``[B, 1]``; all 64 bits count, so every value is allowed.
-        positions: int64, ``[B]`` or ``[B, 1]``; likewise.
+        positions: int64, ``[B]`` or ``[B, 1]``; every value is allowed.
 
     Returns:
         Tokens, int64 ``[B]``.
@@ -127,12 +124,12 @@ def top_k_top_p_draw(
 
 
 def paths(device: Any = "cpu", *, reset: bool = False) -> dict[str, int]:
-    """How many rows took which path on a device since the start or the last reset.
+    """Count the rows that took each path on a device since the start or the last reset.
 
-    On the CPU ``argmax`` looked at maxima only, ``top_k`` and ``min_p`` at a few tiles, ``nucleus`` weighed the
-    row for top-p without top-k, ``all`` wrote or weighed the whole row.  On a CUDA device ``window`` is a
-    nucleus found within the largest tiles, ``bisection`` the fallback for flat rows and large sets, and
-    ``refused`` counts rows that selected -1.
+    On the CPU ``argmax`` read only maxima, ``top_k`` and ``min_p`` a few tiles, ``nucleus`` weighed the row for
+    top-p without top-k, ``all`` wrote or weighed the whole row.  On a CUDA device ``window`` is a nucleus found
+    within the largest tiles, ``bisection`` the fallback for flat rows and large sets, and ``refused`` counts
+    rows that selected -1.
     """
     if str(device) != "cpu":
         from aleator.device.backends.triton import top_k_top_p_sample as kernels
@@ -163,7 +160,7 @@ def _sample(call: Call) -> Sampled:
 
 
 def _rows(array: Any) -> Any:
-    """The array with contiguous rows and native byte order; copied only if it has others."""
+    """Return the array with contiguous rows and native byte order; copy only if necessary."""
     whole = array.strides[1] == array.itemsize and array.strides[0] % array.itemsize == 0
     if whole and array.dtype.isnative:
         return array

@@ -1,4 +1,4 @@
-"""Samplers and chains: one file per sampler, ``SamplerChain`` to join them, ``SamplingParams`` to set all."""
+"""Samplers and chains: one file per sampler; ``SamplerChain`` joins them, ``SamplingParams`` sets them all."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ Selects    with p the float32 probability (w / Z in float64), wanted = fl32(clam
 State      the average is sum / weight, in float64, and starts at the target.  Accepting the token that was
            drawn makes sum p + adaptive_decay * sum, and weight 1 + adaptive_decay * weight.
 Masked     not candidates.
-Elsewhere  llama.cpp agrees but for float32 softmax, and its clone forgets the generator.
+Elsewhere  llama.cpp agrees except for its float32 softmax; its clone forgets the generator.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class AdaptiveP(SeededSampler):
         return {"average": kernel.average} if self.adaptive_target >= 0 else {}
 
     def course(self, kernel: Any) -> dict[str, list[float]]:
-        """The sum of past probabilities, and of their weights, after each number of tokens."""
+        """The sums of past probabilities and of their weights after each number of tokens."""
         return dict(zip(("total", "weight"), kernel.course, strict=True))
 
     def reference(self, row: Row, step: Step, place: Place) -> None:

@@ -1,4 +1,4 @@
-"""Sampling parameters as JSON, and read back."""
+"""Write sampling parameters as JSON, and read them back."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from aleator.samplers.sampling_params import SamplingParams
 
 _CLASSES = (Grammar, JSONSchema, Regex, Lark)
 CONSTRAINTS: Mapping[str, type[ConstraintSampler]] = {cls.name: cls for cls in _CLASSES}
-"""Constraints that a record can hold."""
+"""The constraints that a record can hold, by name."""
 FIELDS = {cls.name: tuple(each.name for each in dataclasses.fields(cls)) for cls in _CLASSES}
-"""What these are made of."""
+"""The names of each constraint's fields."""
 
 
 def params_as_json(params: SamplingParams) -> dict[str, object]:
-    """Sampling parameters that are not neutral, but the seed, JSON-ready."""
+    """Return the parameters that are not neutral, without the seed, ready for JSON."""
     return {
         name: _as_json(value)
         for name, value in params.values().items()
@@ -34,16 +34,16 @@ def params_as_json(params: SamplingParams) -> dict[str, object]:
 
 
 def params_from_json(values: Mapping[str, object], seed: int) -> SamplingParams:
-    """What :func:`params_as_json` was made from.
+    """Return the parameters that :func:`params_as_json` wrote.
 
-    Older versions took what other engines take for "off": it is read as what it did.
+    Older versions accepted other engines' values for "off"; such a value keeps the effect that it had.
     """
     read = {name: _from_json(v) for name, v in values.items()}
     return SamplingParams(**{**in_range(read, ENGINES, lambda _: None), "seed": seed})
 
 
 def constraint_as_json(value: ConstraintSampler) -> dict[str, object]:
-    """A constraint, JSON-ready; its vocabulary is left out.  ParameterError if it is of the user's own code."""
+    """Return a constraint without its vocabulary, ready for JSON; ParameterError if its class is the user's."""
     if CONSTRAINTS.get(value.name) is not type(value):
         raise ParameterError(
             "grammar",
@@ -54,7 +54,7 @@ def constraint_as_json(value: ConstraintSampler) -> dict[str, object]:
 
 
 def constraint_from_json(value: Mapping[str, Any]) -> ConstraintSampler:
-    """What :func:`constraint_as_json` was made from, without a vocabulary."""
+    """Return the constraint that :func:`constraint_as_json` wrote, without a vocabulary."""
     fields = {name: _from_json(v) for name, v in value.items() if name != "constraint"}
     return CONSTRAINTS[value["constraint"]](**fields)
 

@@ -1,15 +1,15 @@
-"""Bad words: sequences of tokens that never occur.
+"""Bad words: sequences of tokens that must not occur.
 
-Masks      the last token of each sequence where the tokens accepted last, prompt included, are all before it; a
-           sequence of one token is masked always.
-Text       as the tokenizer spells it: as it stands, and after a space where other tokens make that.  Another
-           spelling of the same text, by other tokens, is not found.
+Masks      the last token of each sequence when the tokens accepted last, prompt included, are all those before
+           it; the token of a sequence of one is always masked.
+Text       is encoded twice: as it stands, and after a space if that gives other tokens.  The same text spelled
+           by other tokens is not found.
 Masked     stay masked.  If nothing is left, the step raises ``LogitsError``.
 Errors     a last token outside the vocabulary is refused when logits arrive.
 Order      before everything else in a chain that SamplingParams builds; a pending temperature is materialised
            first.
-Elsewhere  vLLM looks at generated tokens only, and takes the text after a space only where it has as many
-           tokens; transformers at all (``bad_words_ids``); llama.cpp does not have it.
+Elsewhere  vLLM looks at generated tokens only, and uses the encoding after a space only if it has as many
+           tokens; transformers looks at all tokens (``bad_words_ids``); llama.cpp does not have it.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class BadWords(Sampler):
 
     Attributes:
         bad_words: Texts, which need ``tokenizer``, or sequences of token ids.
-        tokenizer: With ``encode``; None where all are given as ids.
-        sequences: The sequences of ids that they make.
+        tokenizer: An object with ``encode``; None if all bad words are given as ids.
+        sequences: The bad words as sequences of ids.
     """
 
     name = "bad_words"
@@ -74,7 +74,7 @@ class BadWords(Sampler):
 
 
 def spelled(text: str, tokenizer: Tokenizer) -> list[tuple[int, ...]]:
-    """The tokens of a text as it stands, and after a space where that is the word inside a sentence."""
+    """The tokens of a text as it stands, and after a space if that is how it looks inside a sentence."""
     plain, spaced = (
         tuple(tokenizer.encode(before + text.lstrip(), add_special=False, parse_special=False))
         for before in (text[: len(text) - len(text.lstrip())], " ")

@@ -1,6 +1,6 @@
 """What every sampler has: a name, declared parameters, a NumPy reference, and a kernel.
 
-Samplers import from here what each is written with.
+Samplers import from here what they all need.
 """
 
 from __future__ import annotations
@@ -32,25 +32,27 @@ if TYPE_CHECKING:
 class Alone:
     """llama.cpp's interface of a sampler: ``name``, ``apply``, ``accept``, ``reset``, ``clone``.
 
-    A sampler itself is parameters, which never change.  What these methods change is in the chain that
-    :meth:`alone` gives, the same for all who hold this very object.  Chains that the sampler is put into have
-    states of their own, and so has an equal sampler.  ``copy.copy`` and ``copy.deepcopy`` copy the state, as
-    :meth:`clone` does; a pickle holds the parameters only.
+    A sampler holds only parameters, which never change.  These methods change the chain that :meth:`alone`
+    returns; each sampler object has one.  Chains that contain the sampler have states of their own, and so
+    has an equal sampler.  ``copy.copy`` and ``copy.deepcopy`` copy the state, as :meth:`clone` does; a pickle
+    holds the parameters only.
     """
 
-    _chain_of: ClassVar[type[SamplerChain]]  # chain.py sets it, for a chain is made of samplers
-    _alone: ClassVar[Mapping[str, SamplerChain]] = {}  # by numerics; an instance's own, once needed
+    _chain_of: ClassVar[type[SamplerChain]]  # set by chain.py, which imports this module
+    _alone: ClassVar[
+        Mapping[str, SamplerChain]
+    ] = {}  # by numerics; each instance gets its own when needed
 
     def alone(self, numerics: str = "portable") -> SamplerChain:
         """The chain of this sampler alone: its state, seed and position.
 
-        Made when it is first needed; it has accepted what the sampler has.
+        It is made when first needed, and has accepted the tokens that the sampler has accepted.
 
         Args:
-            numerics: "portable" or "llama.cpp"; there is a chain for each.
+            numerics: "portable" or "llama.cpp"; each has a chain of its own.
 
         Raises:
-            ParameterError: there can be no such chain.
+            ParameterError: such a chain is not possible.
         """
         found = self._alone.get(numerics)
         if found is None:
@@ -62,9 +64,9 @@ class Alone:
         return found
 
     def apply(self, candidates: Candidates) -> None:
-        """Apply the sampler to candidates, with their numerics: portable where none are decided.
+        """Apply the sampler as :meth:`aleator.SamplerChain.apply` does, with the numerics of the candidates.
 
-        As :meth:`aleator.SamplerChain.apply`.
+        The numerics are portable if the candidates have none yet.
         """
         self.alone(getattr(candidates, "numerics", None) or "portable").apply(candidates)
 
@@ -108,7 +110,7 @@ class Alone:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a sampler stands in a chain: what its random stream is keyed by.
+    """The place of a sampler in a chain, which keys its random stream.
 
     ``seed`` is the chain's; ``ordinal`` counts the samplers of the same kind before this one;
     ``completion`` is the index among completions of one prompt.
@@ -129,16 +131,14 @@ class Sampler(Alone, ABC):
     name: ClassVar[str]
     letter: ClassVar[str | None] = None
     aliases: ClassVar[tuple[str, ...]] = ()
-    reads: ClassVar[str] = "logits"  # or "mass": whether a pending temperature matters to it
+    reads: ClassVar[str] = "logits"  # or "mass", if a pending temperature matters to it
     writes: ClassVar[bool] = False  # whether it changes logits or the temperature
     selects: ClassVar[bool] = False  # whether it chooses the token
     adapts: ClassVar[bool] = False  # whether draws change what it does next, beyond the history
     since: int = 1  # the version of the portable numerics that last changed what it keeps or draws
     switch: ClassVar[Parameter | None] = None  # at its neutral value the sampler does nothing
-    asked_by: ClassVar[str] = (
-        ""  # the parameter of a text that asks for it, where it is not one of its own
-    )
-    kernel: ClassVar[Callable[..., host.Sampler] | None] = None  # of native/samplers/NAME.cpp
+    asked_by: ClassVar[str] = ""  # the parameter that asks for it, if not one of its own
+    kernel: ClassVar[Callable[..., host.Sampler] | None] = None  # from native/samplers/NAME.cpp
     llama_kernel: ClassVar[Callable[..., host.LlamaSampler] | None] = None  # native/llama/NAME.cpp
 
     @classmethod
@@ -150,7 +150,7 @@ class Sampler(Alone, ABC):
 
     @property
     def neutral(self) -> bool:
-        """Whether the parameters make this sampler do nothing: what its switch says, if it has one."""
+        """Whether the parameters make this sampler do nothing; its switch decides, if it has one."""
         if self.switch is None:
             return False
         value, off = getattr(self, self.switch.name), self.switch.neutral
@@ -158,7 +158,7 @@ class Sampler(Alone, ABC):
 
     @property
     def within(self) -> tuple[Sampler, ...]:
-        """The sampler, or those that it is made of."""
+        """The sampler itself, or those that it contains."""
         return (self,)
 
     def describe(self) -> str:
@@ -173,15 +173,15 @@ class Sampler(Alone, ABC):
         return f"{self.name}({', '.join(values)})" if values else self.name
 
     def state(self, kernel: Any, history: Sequence[int]) -> dict[str, float]:
-        """What the sampler remembers, by name: from its kernel, or from the tokens accepted so far."""
+        """The sampler's state by name, from its kernel or from the tokens accepted so far."""
         return {}
 
     def course(self, kernel: Any) -> dict[str, list[float]]:
-        """What the portable kernel remembers besides the history, by name, after each number of tokens."""
+        """The portable kernel's state besides the history, by name, after each number of tokens."""
         return {}
 
     def native(self, place: Place) -> host.Sampler:
-        """Make the host kernel; without one of its own, a sampler runs its reference."""
+        """Make the host kernel; a sampler without a kernel runs its reference."""
         if self.kernel is None:
             return host.UserSampler(_Interpreted(self, place))
         return self.kernel(*self.arguments(place))
@@ -199,16 +199,16 @@ class Sampler(Alone, ABC):
         return self.llama_kernel(*self.llama_arguments(place))
 
     def arguments(self, place: Place) -> tuple[Any, ...]:
-        """What the kernel is made from: the parameters, in order."""
+        """The arguments of the kernel: the parameters, in order."""
         return tuple(getattr(self, p.name) for p in self.parameters())
 
     def llama_arguments(self, place: Place) -> tuple[Any, ...]:
-        """What the kernel with llama.cpp's numbers is made from."""
+        """The arguments of the kernel with llama.cpp's numbers."""
         return self.arguments(place)
 
     @abstractmethod
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        """Do the same to a reference row, in NumPy (docs/numerics.md)."""
+        """Apply the sampler to a reference row, in NumPy (docs/numerics.md)."""
 
     def __post_init__(self) -> None:
         """Check every declared parameter and store it as its declared type."""
@@ -216,9 +216,9 @@ class Sampler(Alone, ABC):
             object.__setattr__(self, p.name, p.check(getattr(self, p.name)))
 
     def configured(self, place: Place, numerics: str) -> tuple[Any, ...]:
-        """All that makes it what it is, for comparing chains: its class, parameters and seed in use.
+        """What chains are compared by: the class, the parameters and the seed in use.
 
-        Tokenizers, vocabularies and other fields that do not take part in comparisons are left out.
+        Fields that take no part in comparisons, such as tokenizers and vocabularies, are left out.
         """
         fields = dataclasses.fields(self)  # type: ignore[arg-type]
         values = {f.name: getattr(self, f.name) for f in fields if f.compare}
@@ -231,8 +231,8 @@ class Sampler(Alone, ABC):
 
     @classmethod
     def asked_for(cls, values: Mapping[str, Any]) -> bool:
-        """Whether these parameters, all there are by name, make this sampler do something."""
-        made = object.__new__(cls)  # without the checks, for which text may need a tokenizer
+        """Whether ``values``, all parameters by name, make this sampler do something."""
+        made = object.__new__(cls)  # without the checks, which may need a tokenizer
         for p in cls.parameters():
             object.__setattr__(made, p.name, values.get(p.name, p.neutral))
         return bool(cls.parameters()) and not made.neutral
@@ -269,7 +269,7 @@ class SeededSampler(Sampler):
 
 
 class Compiled(Sampler):
-    """A sampler that compiles something from its fields; a pickle holds the fields, and it is made again."""
+    """A sampler that compiles something from its fields; a pickle holds only the fields."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         fields = dataclasses.fields(self)  # type: ignore[arg-type]
@@ -328,7 +328,7 @@ class _Interpreted:
         self.step, self.states = Step(completion=self.place.completion), []
 
     def write_state(self, users: bool) -> bytes:
-        """What the reference remembers, as Python's literals."""
+        """The reference's state, as Python literals."""
         kept = (self.step.state, self.step.pending, self.states if any(self.states) else None)
         text = repr(kept)
         try:
@@ -344,7 +344,7 @@ class _Interpreted:
         return text.encode()
 
     def read_state(self, state: bytes, tokens: list[int], generated: list[int]) -> None:
-        """Take over what :meth:`write_state` gave."""
+        """Restore what :meth:`write_state` returned."""
         try:
             present, pending, states = ast.literal_eval(state.decode())
             kept = [{} for _ in tokens] if states is None else list(states)
@@ -368,7 +368,7 @@ class _Interpreted:
 
 
 def check_selects(samplers: list[Sampler]) -> None:
-    """Refuse a chain in which the token is chosen anywhere but at the end."""
+    """Refuse a chain in which a sampler other than the last chooses the token."""
     for index, sampler in enumerate(samplers[:-1]):
         if sampler.selects:
             raise ParameterError(
@@ -398,7 +398,7 @@ def check_llama_seed(seed: int) -> int:
 
 
 def only_portable(parameter: str, value: str | int, allowed: str | int) -> ParameterError:
-    """The error for a value that llama.cpp has no counterpart of."""
+    """The error for a value that llama.cpp does not have."""
     return ParameterError(
         f"{parameter}={value!r} has no counterpart in llama.cpp: give {allowed!r}, or choose "
         "numerics='portable'"

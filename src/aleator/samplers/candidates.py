@@ -17,7 +17,7 @@ NUMERICS = ("portable", "llama.cpp")
 
 
 def check_numerics(numerics: str) -> str:
-    """Return a name of numerics; ParameterError if it is none."""
+    """Return ``numerics``; ParameterError unless it is "portable" or "llama.cpp"."""
     if numerics not in NUMERICS:
         raise ParameterError(
             f"numerics={numerics!r} is not known: choose 'portable' or 'llama.cpp'"
@@ -28,17 +28,17 @@ def check_numerics(numerics: str) -> str:
 class Candidates:
     """The candidates of one step: token ids and logits.
 
-    A portable chain leaves masked tokens out and keeps ids ascending; one with ``numerics="llama.cpp"`` leaves
-    llama.cpp's array in llama.cpp's order, masked tokens with a logit of -inf in it.  docs/samplers.md has what
-    ``ids``, ``logits``, ``probs``, ``p``, ``selected`` and ``sorted`` are here and there.
+    A portable chain leaves masked tokens out and keeps ids ascending.  A chain with ``numerics="llama.cpp"``
+    leaves llama.cpp's array in llama.cpp's order, with masked tokens at -inf.  docs/samplers.md says what
+    ``ids``, ``logits``, ``probs``, ``p``, ``selected`` and ``sorted`` are in both.
 
     Args:
         logits: one row, shape ``[V]``, float32, float16 or bfloat16, on the CPU; it is copied.
-        numerics: "portable" or "llama.cpp"; None: those of the first chain that is applied, or portable if
-            a sampler is applied first.
+        numerics: "portable" or "llama.cpp"; None takes those of the first chain that is applied, or portable
+            if a sampler is applied first.
 
     Raises:
-        LogitsError: they are something else.
+        LogitsError: ``logits`` is something else.
         ParameterError: ``numerics`` is something else.
     """
 
@@ -54,7 +54,7 @@ class Candidates:
 
     @classmethod
     def of(cls, native: host.Candidates | host.LlamaCandidates) -> Candidates:
-        """The candidates of a step under way, for a user's sampler."""
+        """The candidates of the current step, for a user's sampler."""
         candidates = object.__new__(cls)
         candidates._native = native
         candidates._numerics = NUMERICS[isinstance(native, host.LlamaCandidates)]
@@ -75,7 +75,7 @@ class Candidates:
 
     @property
     def numerics(self) -> str | None:
-        """Whose array it is: "portable", "llama.cpp", or None while that is not decided."""
+        """The numerics of the array: "portable", "llama.cpp", or None if not yet decided."""
         return self._numerics
 
     def __len__(self) -> int:
@@ -83,7 +83,7 @@ class Candidates:
 
     @property
     def size(self) -> int:
-        """How many candidates there are, as ``len``."""
+        """The number of candidates, as ``len``."""
         return len(self._native)
 
     @property
@@ -98,9 +98,9 @@ class Candidates:
 
     @property
     def logits(self) -> NDArray[np.float32]:
-        """Their logits; a pending temperature is applied first.
+        """Logits of the candidates; a pending temperature is applied first.
 
-        Can be assigned, float32 of the same length; NaN and -inf mask.
+        Can be set to a float32 array of the same length; NaN and -inf mask.
         """
         return self._native.logits
 
@@ -121,17 +121,17 @@ class Candidates:
         self._native.logits = given
 
     def keep(self, ids: Iterable[int]) -> None:
-        """Keep these tokens; the others are no candidates any more.
+        """Keep these tokens and remove the others.
 
         Raises:
-            ParameterError: they are no token ids.
+            ParameterError: they are not token ids.
             LogitsError: none of them is a candidate.
         """
         self._native.keep(list(check_ids("ids", ids)))
 
     @property
     def probs(self) -> NDArray[np.float32]:
-        """Their probabilities as they are now: weight over total weight, rounded to float32."""
+        """Current probabilities of the candidates: weight over total weight, rounded to float32."""
         if isinstance(self._native, host.LlamaCandidates):
             return self._native.probs
         weights = self._native.weights
@@ -139,19 +139,20 @@ class Candidates:
 
     @property
     def p(self) -> NDArray[np.float32]:
-        """Their probabilities as the samplers so far left them, llama.cpp's field ``p``.
+        """Probabilities as the samplers so far left them: llama.cpp's field ``p``.
 
         In portable numerics :class:`~aleator.samplers.softmax.Softmax` writes them, and later samplers leave
-        them as they are: those of the candidates that are left sum to less than 1.  0 before a softmax, and
-        after logits or the temperature changed.  In llama.cpp's, what each of its samplers left.
+        them unchanged, so that those of the remaining candidates sum to less than 1.  They are 0 before a
+        softmax, and after logits or the temperature changed.  In llama.cpp's numerics, its samplers write them.
         """
         return self._native.p
 
     @property
     def entropy(self) -> float:
-        """Of their distribution, in bits, from 0 to log2 of their number.
+        """Entropy of the candidates' distribution, in bits, from 0 to log2 of their number.
 
-        In portable numerics within 1e-6 of the exact value, and the same bits everywhere (docs/numerics.md).
+        In portable numerics it is within 1e-6 of the exact value, and has the same bits everywhere
+        (docs/numerics.md).
         """
         if isinstance(self._native, host.Candidates):
             return self._native.entropy
@@ -160,7 +161,7 @@ class Candidates:
 
     @property
     def selected(self) -> int | None:
-        """The token that was chosen, or ``None``; can be assigned one of the candidates."""
+        """The chosen token, or ``None``; can be set to one of the candidates."""
         return self._native.selected
 
     @selected.setter
@@ -169,14 +170,14 @@ class Candidates:
 
     @property
     def sorted(self) -> bool:
-        """Whether the candidates are known to stand by descending logit."""
+        """Whether the candidates are known to be sorted by descending logit."""
         if isinstance(self._native, host.LlamaCandidates):
             return self._native.sorted
         return len(self) <= 1  # their order is by id
 
 
 def is_row(logits: Any) -> bool:
-    """Whether it is a row of logits that a chain can sample from."""
+    """Whether ``logits`` is a row that a chain can sample from."""
     try:
         host.Candidates(logits)
     except (TypeError, LogitsError):
@@ -185,7 +186,7 @@ def is_row(logits: Any) -> bool:
 
 
 def wrong_logits(logits: Any) -> LogitsError:
-    """The error for what is no row of logits."""
+    """The error for a value that is not a row of logits."""
     shape = getattr(logits, "shape", None)
     dtype = getattr(logits, "dtype", type(logits).__name__)
     described = f"shape {tuple(shape)}, {dtype}" if shape is not None else str(dtype)

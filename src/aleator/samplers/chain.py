@@ -33,14 +33,14 @@ class Perf:
 
     @property
     def us_per_token(self) -> float:
-        """Microseconds per token; 0 where nothing was sampled."""
+        """Microseconds per token; 0 if nothing was sampled."""
         return 1e6 * self.seconds / self.n_sampled if self.n_sampled else 0.0
 
 
 class SamplerChain(ChainMembers):
     """Samplers in the order in which they are applied; the last one chooses the token.
 
-    The list is the order: nothing is moved.  For equal logits a portable chain gives the same token on any
+    The samplers stay in the order of the list.  For equal logits a portable chain gives the same token on any
     machine (docs/numerics.md); with ``numerics="llama.cpp"`` it gives llama.cpp's (docs/llama-cpp.md).  One
     chain serves one sequence, and one thread at a time.
 
@@ -48,23 +48,23 @@ class SamplerChain(ChainMembers):
     pickled, with its state, if its samplers can; :meth:`state_write` gives the state alone.
 
     Args:
-        samplers: built-in samplers, chains (their samplers stand there as if they were listed), and objects
-            with ``apply(candidates)`` (see :mod:`aleator.samplers.user`).  To be sampled from, the chain must
-            end with one that selects, such as ``Dist`` or ``Greedy``.
+        samplers: built-in samplers, chains (a chain stands for its samplers), and objects with
+            ``apply(candidates)`` (see :mod:`aleator.samplers.user`).  :meth:`sample` needs a chain that ends
+            with a sampler that selects, such as ``Dist`` or ``Greedy``.
         numerics: "portable" or "llama.cpp".
-        seed: for samplers that have none of their own, 64 bits, or 32 with llama.cpp's numbers; None or -1
-            draws one from the system.
+        seed: for samplers without a seed of their own: 64 bits, or 32 with llama.cpp's numbers; None or -1
+            takes one from the system.
         completion: index among completions of one prompt, 0 to 1,048,575: equal chains with different indices
             draw independently.  llama.cpp adds it to the seed.
         grammar: a sampler with a constraint, such as ``Grammar`` or ``JSONSchema``: it masks before all others.
-            With llama.cpp's numbers the token drawn is tested first, and only where it is refused the row is
-            masked and the whole chain applied again, as llama.cpp's common layer does.
+            With llama.cpp's numbers the chain draws first; only if the constraint refuses the token is the row
+            masked and the whole chain applied again, as in llama.cpp's common layer.
 
     Raises:
         ParameterError: an argument is out of range, or the order cannot be sampled from.
     """
 
-    _text_start = 0  # of the history: where the constraints began
+    _text_start = 0  # index in the history where the constraints began
 
     def __repr__(self) -> str:
         acting = [each for each in self._samplers if not each.neutral]
@@ -74,7 +74,7 @@ class SamplerChain(ChainMembers):
 
     @property
     def constraints(self) -> list[host.Constrained]:
-        """The constraints in their present state: that of ``grammar``, and those of the list."""
+        """The constraints in their current state: that of ``grammar``, and those of the list."""
         native = self._native
         kernels: list[Any] = list(native.samplers)
         if isinstance(native, host.LlamaChain) and native.grammar is not None:
@@ -83,18 +83,18 @@ class SamplerChain(ChainMembers):
         return [kernel.constrained for kernel in kernels if isinstance(kernel, wanted)]
 
     def jump_forward(self) -> bytes:
-        """The text that the constraints force next; none where they leave a choice, or there are none."""
+        """The text that the constraints force next; empty if they leave a choice or there are none."""
         forced = [c.constraint.jump_forward() for c in self.constraints if not c.constraint.waiting]
         return max(forced, key=len, default=b"")
 
     @property
     def finished(self) -> bool:
-        """Whether a constraint says that the text is complete, and that nothing but its end may follow."""
+        """Whether a constraint says that the text is complete, so that only its end may follow."""
         return any(c.finished for c in self.constraints)
 
     @property
     def position(self) -> int:
-        """Tokens generated and accepted since the last reset: what draws are keyed by.  Can be set."""
+        """The number of tokens generated since the last reset, which keys the draws.  Can be set."""
         return self._native.position
 
     @position.setter
@@ -109,7 +109,7 @@ class SamplerChain(ChainMembers):
 
     @property
     def phases(self) -> list[str]:
-        """For each token of :attr:`history` the phase that drew it; nothing for a chain without phases."""
+        """The phase that drew each token of :attr:`history`; empty for a chain without phases."""
         phases = self._phases
         return [] if phases is None else phases.phases_of(self.kernels.samplers[-1])
 
@@ -121,10 +121,7 @@ class SamplerChain(ChainMembers):
 
     @property
     def present(self) -> SamplerChain:
-        """The chain of the phase that draws the next token, by itself, in the same place of the same text.
-
-        Without phases it is this chain.
-        """
+        """The chain of the phase that draws the next token, in the same state; without phases, this chain."""
         phases = self._phases
         if phases is None:
             return self
@@ -136,12 +133,12 @@ class SamplerChain(ChainMembers):
 
     @property
     def text_start(self) -> int:
-        """Of :attr:`history`: where the text began, which :meth:`restart` moves."""
+        """The index in :attr:`history` where the text began; :meth:`restart` moves it."""
         return self._text_start
 
     @property
     def can_be_batched(self) -> bool:
-        """Whether threads can draw with it beside others: its numerics are portable, and all of it native."""
+        """Whether :func:`sample_batch` can run it: its numerics are portable and all its samplers native."""
         users = any(isinstance(sampler, UserSampler) for sampler in self._samplers)
         return isinstance(self._native, host.Chain) and not (users or self.constraints)
 
@@ -157,18 +154,18 @@ class SamplerChain(ChainMembers):
 
     @property
     def perf(self) -> Perf:
-        """How many tokens were sampled since the last :meth:`reset_perf`, and in what time."""
+        """The number of tokens sampled since the last :meth:`reset_perf`, and the time they took."""
         return Perf(self._native.n_sampled, self._native.seconds)
 
     def free_scratch(self) -> None:
-        """Free the memory in which :meth:`sample` orders a row, 20 bytes a token; it comes back when needed.
+        """Free the memory in which :meth:`sample` sorts a row, 20 bytes per token of the vocabulary.
 
-        Nothing is done while another thread samples.
+        The memory is allocated again when needed.  Does nothing while another thread samples.
         """
         self._native.free_scratch()
 
     def reset_perf(self) -> None:
-        """Set the counters of :attr:`perf` to 0; :meth:`reset` and :meth:`state_read` leave them."""
+        """Set the counters of :attr:`perf` to 0; :meth:`reset` and :meth:`state_read` do not."""
         self._native.reset_perf()
 
     def sample(self, logits: Any, row: int = -1) -> int:
@@ -177,16 +174,16 @@ class SamplerChain(ChainMembers):
         Args:
             logits: shape ``[V]``, float32, float16 or bfloat16, contiguous, on the CPU (NumPy, torch, or
                 anything with DLPack).  Not copied, not changed.
-            row: with a context instead of logits: which token of its last batch, by its index there; negative
-                counts back from the last token that wanted logits (``Context.logits``).
+            row: if ``logits`` is a context: the index of a token in its last batch; a negative value counts
+                back from the last token that asked for logits (``Context.logits``).
 
         Returns:
             The token.
 
         Raises:
-            LogitsError: for another shape or type, for an empty row, and if nothing is finite; the chain is as
-                before.
-            NoLogits: the context has no logits of that token; says of which it has.
+            LogitsError: the shape or type is another, the row is empty, or no logit is finite; the chain is
+                unchanged.
+            NoLogits: the context has no logits of that token; names the tokens that have them.
         """
         logits = row_of(logits, row)
         try:
@@ -197,24 +194,23 @@ class SamplerChain(ChainMembers):
             raise wrong_logits(logits) from None
 
     def apply(self, candidates: Candidates) -> None:
-        """Apply the samplers to candidates; accepts nothing.
+        """Apply the samplers to candidates; accept nothing.
 
-        A portable chain gives the same again when this is repeated; with llama.cpp's numbers every
-        application draws anew and moves mirostat's mu, and ``grammar`` takes no part: it tests what
-        :meth:`sample` draws.
+        A portable chain gives the same result each time.  With llama.cpp's numbers every call draws anew and
+        moves mirostat's mu, and ``grammar`` has no effect: it tests what :meth:`sample` draws.
 
         Raises:
-            ParameterError: they are no candidates, or a chain with other numerics was applied to them.
-            LogitsError: nothing finite is left.
+            ParameterError: the argument is not ``Candidates``, or has other numerics.
+            LogitsError: no finite logit is left.
         """
         if not isinstance(candidates, Candidates):
             raise ParameterError(f"candidates={candidates!r:.60} are none: give Candidates(logits)")
         self._native.apply(candidates._native_for(self.numerics))
 
     def explain(self, logits: Any, vocab: Any = None, top: int = 10, row: int = -1) -> Explanation:
-        """What every sampler would remove, move and keep, and the token that :meth:`sample` would choose.
+        """Explain what each sampler would remove, move and keep, and which token :meth:`sample` would choose.
 
-        The chain stays as it is: a copy of it is applied.  ``print`` the result, or see its methods.
+        A copy of the chain is applied; the chain does not change.  ``print`` the result, or see its methods.
 
         Args:
             logits: as for :meth:`sample`.
@@ -238,12 +234,12 @@ class SamplerChain(ChainMembers):
 
         Args:
             token: its id, 0 to 16,777,215.
-            generated: whether it advances the position, and is part of the text that a constraint looks at:
-                prompt tokens are not.
+            generated: whether the token advances the position and belongs to the text that constraints check;
+                false for prompt tokens.
 
         Raises:
-            ParameterError: ``token`` is no id.
-            ConstraintError: a constraint does not allow the token; the chain is as before.
+            ParameterError: ``token`` is not an id.
+            ConstraintError: a constraint does not allow the token; the chain is unchanged.
         """
         self._native.accept(token_id(token), generated)
 
@@ -252,11 +248,11 @@ class SamplerChain(ChainMembers):
 
         Args:
             tokens: their ids, one-dimensional; a prompt.
-            generated: as for :meth:`accept`, of all of them.
+            generated: as for :meth:`accept`, for all of them.
 
         Raises:
-            ParameterError: one of them is no id; the chain is as before.
-            ConstraintError: a constraint does not allow one of them; the chain is as before.
+            ParameterError: one of them is not an id; the chain is unchanged.
+            ConstraintError: a constraint does not allow one of them; the chain is unchanged.
         """
         self._native.accept_many(token_ids(tokens), generated)
 
@@ -265,13 +261,13 @@ class SamplerChain(ChainMembers):
 
         Args:
             n: how many, 0 or more.
-            replay: what is drawn next is what was drawn then.  Without it the randomness goes on: the position
-                stays, and llama.cpp's generators stay where they are.
+            replay: whether the next draws repeat those taken back.  If not, the position and llama.cpp's
+                generators stay where they are, so that new tokens are drawn.
 
         Raises:
-            ParameterError: ``n`` is more than there are; a user's sampler in the chain has no ``rollback``; or,
-                with ``replay``, it would go back behind a :meth:`restart` (without it constraints begin anew
-                there).  Nothing has changed.
+            ParameterError: ``n`` exceeds the history; a user's sampler in the chain has no ``rollback``; or,
+                with ``replay``, it would go back past a :meth:`restart` (without ``replay``, constraints
+                restart there).  The chain is unchanged.
         """
         n = max(-1, min(number_of("n", n, "tokens to take back"), 2**62))
         text = len(self.history) - self._text_start
@@ -301,7 +297,7 @@ class SamplerChain(ChainMembers):
         self._text_start = 0
 
     def restart(self) -> None:
-        """Begin a new constrained text, as for the next answer of a conversation; all else goes on."""
+        """Begin a new constrained text, as for the next answer of a conversation; all other state stays."""
         self._native.restart()
         self._text_start = len(self.history)
 
@@ -328,10 +324,10 @@ class SamplerChain(ChainMembers):
         return _from_pickle, (*made, self._write(users=False))
 
     def state_write(self) -> bytes:
-        """What the chain remembers, to go on later with :meth:`state_read` in an equal chain.
+        """Return the chain's state, from which :meth:`state_read` of an equal chain can continue.
 
-        Tokens accepted, windows, mu of mirostat, the average of adaptive-p, generators, positions, the place in
-        a grammar, and what is needed to roll back; of users' samplers, what their ``state_write`` gives.
+        It holds the accepted tokens, windows, mirostat's mu, the average of adaptive-p, generators, positions,
+        the place in a grammar, what rollback needs, and what users' samplers return from ``state_write``.
 
         Raises:
             ParameterError: a sampler written in Python has no state methods; names it.
@@ -339,15 +335,15 @@ class SamplerChain(ChainMembers):
         return self._write(users=True)
 
     def state_read(self, state: bytes) -> None:
-        """Take over a state: what follows is what would have followed where it was written.
+        """Continue from a state, as the chain that wrote it would have continued.
 
         Args:
-            state: what :meth:`state_write` gave; it may come from anywhere, and is checked.
+            state: what :meth:`state_write` returned; it is checked, as it may come from an untrusted source.
 
         Raises:
             ParameterError: it is not bytes, or a sampler written in Python has no state methods.
-            StateError: it is damaged, of a later version, or of a chain with other samplers, parameters or
-                seeds; says which.  The chain is as before.
+            StateError: it is damaged, from a later version, or from a chain with other samplers, parameters or
+                seeds; says which.  The chain is unchanged.
         """
         configuration, text_start, native = unpack(state)
         self._configuration().require(configuration)
@@ -364,14 +360,14 @@ class SamplerChain(ChainMembers):
 
     @property
     def generated(self) -> list[bool]:
-        """For each token of :attr:`history` whether it was generated."""
+        """Whether each token of :attr:`history` was generated."""
         return [bool(flag) for flag in self._native.generated]
 
     def course(self, index: int) -> dict[str, NDArray[np.float64]]:
-        """What the sampler at ``index`` remembers besides the history, as a device chain takes it over.
+        """The state of the sampler at ``index`` besides the history, in the form that a device chain needs.
 
-        By name, the value after each number of generated tokens, ``[position + 1]``; nothing for a sampler
-        that does not adapt.
+        For each name the value after each number of generated tokens, ``[position + 1]``; empty if the sampler
+        does not adapt.
         """
         if isinstance(self._native, host.LlamaChain):
             raise ParameterError("numerics", "course() is for chains with numerics='portable'")
@@ -408,7 +404,7 @@ def sample_batch(
 ) -> list[int]:
     """Sample one token per row, each with its own chain, on several threads.
 
-    The tokens are those that ``chains[i].sample(logits[i])`` gives one by one.
+    The tokens are those that ``chains[i].sample(logits[i])`` would return.
 
     Args:
         chains: One per row, all different, with portable numerics.

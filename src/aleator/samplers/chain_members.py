@@ -1,4 +1,4 @@
-"""What a chain is made of: its samplers in their order, and their kernels."""
+"""The members of a chain: its samplers in order, and their kernels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from aleator.samplers.user import UserSampler
 
 
 class ChainMembers(Sequence[Any]):
-    """A chain as a list of samplers; :class:`aleator.SamplerChain` says what its arguments are."""
+    """A chain as a list of samplers; see :class:`aleator.SamplerChain` for the arguments."""
 
     name = "chain"
 
@@ -59,12 +59,12 @@ class ChainMembers(Sequence[Any]):
 
     @property
     def placed(self) -> tuple[tuple[Sampler, Place], ...]:
-        """The samplers in order, users' ones wrapped, each with what its random numbers are keyed by."""
+        """The samplers in order, users' ones wrapped, each with the place that keys its random numbers."""
         return tuple(zip(self._samplers, self._places(), strict=True))
 
     @property
     def all_placed(self) -> tuple[tuple[Sampler, Place], ...]:
-        """As ``placed``, the grammar first, if there is one."""
+        """As ``placed``, with the grammar first, if there is one."""
         return (*self._grammar_placed, *self.placed)
 
     @property
@@ -74,7 +74,7 @@ class ChainMembers(Sequence[Any]):
 
     @property
     def kernels(self) -> host.Chain:
-        """The native kernels of a portable chain, with their state; a grammar's stands first.
+        """The native kernels of a portable chain, with their state; the grammar's comes first.
 
         Raises:
             ParameterError: the chain has llama.cpp's numerics.
@@ -114,7 +114,7 @@ class ChainMembers(Sequence[Any]):
     def insert(self, index: int, sampler: Any) -> None:
         """Put a sampler, or a chain's samplers, before the one at ``index``.
 
-        The others keep their state; the new one sees what was accepted so far.  With llama.cpp's numbers a
+        The others keep their state; the new one sees the tokens accepted so far.  With llama.cpp's numbers a
         chain can only be changed before its first token.
         """
         index = range(len(self) + 1)[index]
@@ -164,35 +164,35 @@ class ChainMembers(Sequence[Any]):
 
     @property
     def grammar(self) -> ConstraintSampler | None:
-        """What the chain was given as ``grammar``; not a member of the list."""
+        """The chain's ``grammar``, which is not a member of the list."""
         return self._grammar
 
     @property
     def history(self) -> list[int]:
-        """Tokens accepted since the last reset, prompt tokens among them."""
+        """The tokens accepted since the last reset, including prompt tokens."""
         return self._native.history
 
     @property
     def members(self) -> tuple[Sampler, ...]:
-        """All samplers, those of every phase among them."""
+        """All samplers, including those of every phase."""
         return tuple(member for sampler in self._samplers for member in sampler.within)
 
     @property
     def adapts(self) -> str:
-        """Which sampler changes with what is drawn, so that the history does not tell its state; "" if none."""
+        """The sampler that adapts to draws, whose state does not follow from the history; "" if none."""
         return next((s.name for s in self.members if s.adapts), "")
 
     @property
     def _phases(self) -> Any:
-        """The last member, if it is made of phases."""
+        """The last member, if it consists of phases."""
         last = self._samplers[-1] if self._samplers else None
         return last if hasattr(last, "phases_of") else None
 
     def by_phase(self) -> dict[str, Self]:
-        """The chain of each phase by its name, without a text.
+        """The chain of each phase by its name, with no token accepted.
 
-        Nothing for a chain without phases, and where the history of all does not tell a phase's state: where
-        phases have histories of their own, or a sampler before or in them adapts to what is drawn.
+        Empty for a chain without phases, and if a phase's state does not follow from the shared history:
+        phases have histories of their own, or a sampler before or in them adapts to draws.
         """
         phases, before = self._phases, self._samplers[:-1]
         if phases is None or phases.own or any(sampler.adapts for sampler in self._samplers):
@@ -201,14 +201,14 @@ class ChainMembers(Sequence[Any]):
         return {name: type(self)([*before, *own], *rest) for name, own in phases.chains.items()}
 
     def describe(self) -> str:
-        """The chain on one line; ``?`` marks samplers whose parameters make them do nothing."""
+        """The chain on one line; ``?`` marks neutral samplers, whose parameters make them do nothing."""
         names = [("?" if s.neutral else "") + s.name for s, _ in self.all_placed]
         return " -> ".join(["logits", *names])
 
     def plan(self, device: Any) -> Plan:
-        """Which samplers a :class:`~aleator.DeviceChain` would run on ``device``, and what it would transfer.
+        """Plan which samplers a :class:`~aleator.DeviceChain` runs on ``device``, and what it transfers.
 
-        Print the plan to read it.  Neutral samplers are left out.
+        ``print`` shows the plan.  Neutral samplers are left out.
 
         Args:
             device: such as ``"cuda"`` or a ``torch.device``.
@@ -225,7 +225,7 @@ class ChainMembers(Sequence[Any]):
 
 
 def effective_seed(seed: int | None, numerics: str) -> int:
-    """The seed to draw with: 64 bits, or 32 with llama.cpp's numbers; None and -1 draw one from the system."""
+    """The seed to draw with: 64 bits, or 32 with llama.cpp's numbers; None and -1 take one from the system."""
     checked = check_seed(seed)
     if numerics == "portable":
         return fresh_seed(2**64) if checked is None else checked
@@ -242,7 +242,7 @@ def _check_order(samplers: list[Sampler], numerics: str) -> None:
 
 
 def _flatten(samplers: Iterable[Any]) -> list[Sampler]:
-    """The samplers one by one: chains opened, users' objects wrapped."""
+    """The samplers one by one, with chains expanded and users' objects wrapped."""
     flat: list[Sampler] = []
     for sampler in samplers:
         if isinstance(sampler, ChainMembers):

@@ -1,8 +1,8 @@
-r"""A chain's state as bytes: what it takes to go on in another process as if nothing had happened.
+r"""A chain's state as bytes, from which another process can continue.
 
 Layout, little endian: magic ``ALCHAIN\0``; u32 version; 16 bytes BLAKE2b of all that follows; u32 length of
 the header; the header, JSON in UTF-8; then what native/samplers/state.hpp describes.  The header holds the
-chain's configuration, so that a state is read by an equal chain only.
+chain's configuration, so that only an equal chain reads the state.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _HEAD = len(MAGIC) + 4 + _DIGEST + 4
 class Configuration:
     """What makes two chains equal apart from their state.
 
-    ``samplers`` has for each sampler, the grammar first, what it is in words, and a digest of its parameters
-    and the seed that it draws with.
+    ``samplers`` holds for each sampler, the grammar first, its description and a digest of its parameters and
+    of the seed that it draws with.
     """
 
     numerics: str
@@ -47,7 +47,7 @@ class Configuration:
         return cls(numerics, completion, tuple(samplers))
 
     def require(self, other: Configuration) -> None:
-        """Refuse a state of a chain that is configured otherwise; StateError says in what they differ."""
+        """Refuse a state of a chain with another configuration; StateError says where they differ."""
         for name in ("numerics", "completion"):
             here, there = getattr(self, name), getattr(other, name)
             if here != there:
@@ -66,9 +66,9 @@ class Configuration:
 
 
 def pack(configuration: Configuration, text_start: int, state: bytes) -> bytes:
-    """A state, as the native chain writes it, in its envelope.
+    """Wrap a native chain's state in its envelope.
 
-    ``text_start`` is the place in the history where the constraints began.
+    ``text_start`` is the index in the history where the constraints began.
     """
     fields = {**vars(configuration), "text_start": text_start}
     header = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
@@ -77,11 +77,11 @@ def pack(configuration: Configuration, text_start: int, state: bytes) -> bytes:
 
 
 def unpack(data: object) -> tuple[Configuration, int, bytes]:
-    """The configuration, the place where the constraints began, and the native state.
+    """Return the configuration, the index where the constraints began, and the native state.
 
     Raises:
-        ParameterError: it is not bytes.
-        StateError: it is no state, one of a later version, or a damaged one.
+        ParameterError: ``data`` is not bytes.
+        StateError: ``data`` is not a state, is damaged, or is from a later version.
     """
     if not isinstance(data, bytes | bytearray | memoryview):
         raise ParameterError(f"state={data!r:.60} is not bytes: give what state_write() gave")
@@ -144,7 +144,7 @@ def _digest_of(value: object) -> str:
 
 
 def _pieces(value: object) -> Iterable[bytes]:
-    """The value as bytes that tell it from every other; objects of unknown types count by their type."""
+    """The value as bytes, different for different values; of unknown types, only the type counts."""
     if isinstance(value, Mapping):
         yield f"mapping {len(value)}".encode()
         for pair in sorted(value.items(), key=repr):

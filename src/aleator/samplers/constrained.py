@@ -1,17 +1,16 @@
-"""What samplers share that keep only the tokens which a grammar allows next.
+"""The common part of samplers that keep only the tokens that a grammar allows next.
 
-Keeps      the tokens with which the generated text so far is still the beginning of a text that the grammar
-           describes; end-of-generation tokens where the text may end.  Tokens past the end of the
-           vocabulary are masked.
+Keeps      the tokens with which the generated text stays a prefix of a text that the grammar describes;
+           end-of-generation tokens where the text may end.  Tokens past the end of the vocabulary are masked.
 State      a parser, which follows ``accept(token, generated=True)``, ``rollback``, ``reset`` and ``clone``.
            Tokens of the prompt are not part of the constrained text.
-Place      before everything else as ``SamplerChain(..., grammar=...)``; in the list, where it stands.  Not in
-           the index of samplers: they take a grammar and a vocabulary, not declared parameters.
+Place      before everything else as ``SamplerChain(..., grammar=...)``; in the list, where it stands.  These
+           samplers are not in the index: they take a grammar and a vocabulary, not declared parameters.
 Masked     stay masked.  If nothing allowed is left, the step raises ``LogitsError``.
-Errors     a token that the grammar does not allow is refused by ``accept`` with ``ConstraintError``, and
-           nothing has changed.
-Elsewhere  llama.cpp draws first, tests the token that was drawn, and only if it is refused masks the row and
-           runs the chain again; ``numerics="llama.cpp"`` does the same with ``grammar=``.
+Errors     ``accept`` refuses a token that the grammar does not allow with ``ConstraintError``, and changes
+           nothing.
+Elsewhere  llama.cpp draws first and tests the drawn token; only if the grammar refuses it, llama.cpp masks the
+           row and runs the chain again.  ``numerics="llama.cpp"`` does the same with ``grammar=``.
 """
 
 from __future__ import annotations
@@ -33,20 +32,20 @@ from aleator.samplers.base import Compiled, Place
 class ConstraintSampler(Compiled):
     """A sampler with a constraint: ``Grammar``, ``JSONSchema``, ``Regex``, ``Lark`` or ``MatcherGrammar``.
 
-    ``vocabulary`` is a tokenizer or a vocabulary: with ``len``, ``token_bytes(id)`` and ``eog``; or
-    ``None`` until the model is known.
+    ``vocabulary`` is a tokenizer or a vocabulary, with ``len``, ``token_bytes(id)`` and ``eog``; ``None`` until
+    the model is known.
     """
 
     vocabulary: Any
-    _compiled: ClassVar[host.Constraint | None] = None  # an instance's own, once there is one
+    _compiled: ClassVar[host.Constraint | None] = None  # each instance gets its own when needed
 
     @abstractmethod
     def compile(self) -> host.Constraint:
-        """Make the constraint, at its beginning; ``vocabulary`` is there."""
+        """Make the constraint in its initial state; ``vocabulary`` is set."""
 
     @property
     def constraint(self) -> host.Constraint:
-        """The constraint at its beginning, made once: take a ``clone()`` to go on from there.
+        """The constraint in its initial state, made once; use a ``clone()`` to advance it.
 
         Raises:
             ParameterError: There is no vocabulary.
@@ -64,13 +63,13 @@ class ConstraintSampler(Compiled):
         return made
 
     def bound(self, vocabulary: Any) -> ConstraintSampler:
-        """Constraint for a tokenizer or vocabulary, unless it has one of its own."""
+        """The constraint with this tokenizer or vocabulary, unless it has one already."""
         if self.vocabulary is not None or vocabulary is None:
             return self
         return dataclasses.replace(self, vocabulary=vocabulary)  # type: ignore[type-var]
 
     def _check_vocabulary(self) -> None:
-        """Compile at once where that is possible, so that what is wrong is said at once."""
+        """Compile now if there is a vocabulary, so that errors appear early."""
         if self.vocabulary is not None:
             _ = self.constraint
 
@@ -93,7 +92,7 @@ class ConstraintSampler(Compiled):
         return host.LlamaConstraintSampler(self.constraint, self._ends())
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        """NumPy reference: the parser, from its beginning over all generated tokens, then the mask."""
+        """NumPy reference: run the parser over all generated tokens, then mask."""
         parser = self.constraint.clone()
         for token, generated in zip(step.history, step.generated, strict=True):
             if generated:
@@ -109,10 +108,10 @@ class ConstraintSampler(Compiled):
 
 
 class LLGuidanceSampler(ConstraintSampler):
-    """One whose constraint llguidance makes."""
+    """A sampler whose constraint llguidance makes."""
 
-    described: ClassVar[str]  # what its grammar is, for errors
-    _source: ClassVar[str]  # an instance's own: the grammar in llguidance's form
+    described: ClassVar[str]  # what its grammar is called in errors
+    _source: ClassVar[str]  # the instance's grammar in llguidance's form
 
     def compile(self) -> host.Constraint:
         return llguidance.constraint(self._source, self.vocabulary, self.described)

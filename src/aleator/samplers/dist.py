@@ -6,19 +6,19 @@ inverse    u is one 64-bit Philox output; the token is the first in id order who
 gumbel     a race: each token has its own uniform u(id); the smallest E / w wins, E = 64 - log2(u) in
            Q32 (the Gumbel-max trick without logarithms of weights), ties to the lower id.  Removing
            other tokens does not change the winner.
-gumbel-pcg Akunu's kernel, to compare with and for nothing else: u from a 32-bit PCG hash of (position + seed) *
+gumbel-pcg Akunu's kernel, for comparison only: u from a 32-bit PCG hash of (position + seed) *
            2654435761 + id, clamped to [1e-7, 1 - 1e-7]; the largest half(z + T * -ln(-ln u)) wins.  Its
            streams overlap between positions, and its rounding makes ties.
 watermark  the race of ``gumbel`` with uniforms of a secret key and the last tokens: see samplers/watermark.py.
-synthid    ``inverse`` after SynthID-text's tournament, which a secret key and the last tokens decide: see
+synthid    ``inverse`` after SynthID-text's tournament, keyed by a secret and the last tokens: see
            samplers/synthid.py.
 mt19937    Akunu's draw on the CPU: r = fl32(word) / 2^32, at most 1 - 2^-24, where word is number ``position``
            of an MT19937 with seed (seed + completion) mod 2^32; the token is the first of the order (logit
            descending, then id) whose cumulative mass is at least ceil(r * Z).  Positions below 2^28.
 Key        seed, position, the sampler's ordinal among the chain's Dists, and the completion index.
 Masked     never selected; nor is a token whose weight rounds to zero (below 2^-41 of the largest).
-Elsewhere  llama.cpp draws from mt19937, in the order that the candidates happen to have, with float32
-           weights; a draw there depends on how many came before it.
+Elsewhere  llama.cpp draws from mt19937, in the current order of the candidates, with float32 weights; a draw
+           there depends on how many came before it.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Dist(SeededSampler):
     selects = True
     seed: int | None = declare(SEED)
     draw: str = declare(DRAW)
-    # A path or ``WatermarkKey``; None: the environment variable ALEATOR_WATERMARK_KEY has the key
+    # A path or ``WatermarkKey``; None takes the key from the environment variable ALEATOR_WATERMARK_KEY
     watermark_key_file: Any = declare(WATERMARK_KEY_FILE)
     watermark_ngram: int = declare(WATERMARK_NGRAM)
 
@@ -78,7 +78,7 @@ class Dist(SeededSampler):
             object.__setattr__(self, "watermark_key_file", WatermarkKey.from_environment())
 
     def configured(self, place: Place, numerics: str) -> tuple[Any, ...]:
-        """What a watermark needs counts for a watermark alone."""
+        """As the base class; the parameters of watermarks count only with a watermark."""
         kind, name, values, *rest = super().configured(place, numerics)
         if self.draw not in KEYED:
             values = {k: v for k, v in values.items() if not k.startswith("watermark_")}
@@ -116,7 +116,7 @@ class Dist(SeededSampler):
             self._perturb(row, step.position + seed)
 
     def _weights(self, row: Row, step: Step) -> list[int]:
-        """Of the candidates, after the tournament where there is one."""
+        """Weights of the candidates, after the tournament if there is one."""
         found = ints(row.weights())
         context = new_context(step.history, step.position, self.watermark_ngram)
         if self.draw != "synthid" or context is None:
@@ -124,7 +124,7 @@ class Dist(SeededSampler):
         return tournament(found, row.ids, context, self.watermark_key_file.numbers)
 
     def luck(self, token: int, context: Sequence[int]) -> float:
-        """Of a token in a watermark's draw: its u, or the mean of its coins."""
+        """The luck of a token in a watermark's draw: its u, or the mean of its coins."""
         key = self.watermark_key_file
         if self.draw == "synthid":
             return float(coins([token], context, key.numbers).mean())

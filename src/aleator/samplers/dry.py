@@ -4,7 +4,7 @@ Effect     where the newest tokens equal an earlier run of at least ``dry_allowe
            that followed there loses multiplier * base^(length - allowed_length); the longest run counts.
 Breakers   the newest tokens are compared only back to the nearest sequence breaker; a token that is a
            breaker by itself is never penalised.
-Window     the last ``dry_penalty_last_n`` accepted tokens, prompt included; -1: all of them.
+Window     the last ``dry_penalty_last_n`` accepted tokens, prompt included; -1 means all.
 Precision  the power by repeated squaring in float64, at most 1e300; the penalty is clamped to 3e38 and
            rounded to float32, then subtracted.
 Masked     stay masked.  A pending temperature is materialised first.
@@ -44,11 +44,11 @@ DRY_PENALTY_LAST_N = Parameter(
 )  # fmt: skip
 MAX_BREAKER_BYTES = 40
 MAX_TAIL_TOKENS = 20
-MAX_PREPARED = 64  # lists of breakers remembered per tokenizer
+MAX_PREPARED = 64  # lists of breakers cached per tokenizer
 
 
 class TokenizerWithPieces(Tokenizer, Protocol):
-    """What breakers given as text need: tokens of a text, and pieces of all tokens."""
+    """A tokenizer for breakers given as text: it encodes texts and has the bytes of all tokens."""
 
     @property
     def vocab(self) -> Any:
@@ -56,7 +56,7 @@ class TokenizerWithPieces(Tokenizer, Protocol):
 
 
 class _Pieces:
-    """The bytes of all tokens of a vocabulary, end to end, and the breakers that were found in them."""
+    """The concatenated bytes of all tokens of a vocabulary, and the breakers found in them."""
 
     def __init__(self, vocab: Any) -> None:
         pieces = [vocab.token_bytes(i) for i in range(len(vocab))]
@@ -66,7 +66,7 @@ class _Pieces:
         self.prepared: dict[tuple[str, ...], tuple[tuple[int, ...], ...]] = {}
 
     def containing(self, text: bytes) -> NDArray[np.int64]:
-        """The tokens that contain it."""
+        """The tokens that contain ``text``."""
         at = np.arange(len(self.data) - len(text) + 1)
         for i, byte in enumerate(text):
             at = at[self.data[at + i] == byte]
@@ -74,7 +74,7 @@ class _Pieces:
         return np.unique(token[at + len(text) <= self.ends[token]])
 
     def ending(self, text: bytes) -> NDArray[np.int64]:
-        """The tokens that end with it."""
+        """The tokens that end with ``text``."""
         token = np.flatnonzero(self.lengths >= len(text))
         for i, byte in enumerate(text):
             token = token[self.data[self.ends[token] - len(text) + i] == byte]
@@ -87,10 +87,10 @@ _PIECES: WeakKeyDictionary[Any, _Pieces] = WeakKeyDictionary()  # by tokenizer
 def prepare_breakers(
     texts: Sequence[str], tokenizer: TokenizerWithPieces
 ) -> tuple[tuple[int, ...], ...]:
-    """Token sequences that spell the breakers, however tokens straddle them.
+    """Return the token sequences that spell the breakers, including those that cross token boundaries.
 
-    A token that contains a breaker is one by itself.  A token that ends with the beginning of a breaker is
-    one together with the tokens of the rest.  What a tokenizer gave is remembered as long as it lives.
+    A token that contains a breaker is a sequence by itself.  A token that ends with a prefix of a breaker
+    makes a sequence with the tokens of the rest.  Results are cached as long as the tokenizer lives.
     """
     try:
         pieces = _PIECES.get(tokenizer)
@@ -126,7 +126,7 @@ def _prepare(
 
 
 def _read_breakers(words: list[str]) -> list[str]:
-    """The values of ``--dry-sequence-breaker``: "none" forgets those before it."""
+    """The values of ``--dry-sequence-breaker``; "none" drops those before it."""
     last = max((i for i, word in enumerate(words) if word == "none"), default=-1)
     return words[last + 1 :]
 
@@ -156,7 +156,7 @@ class DRY(Sampler):
     dry_penalty_last_n: int = declare(DRY_PENALTY_LAST_N)
     # Texts, which need ``tokenizer``, or sequences of token ids
     dry_sequence_breakers: Any = declare(DRY_SEQUENCE_BREAKERS)
-    tokenizer: Any = field(default=None, repr=False, compare=False)  # With ``encode`` and ``vocab``
+    tokenizer: Any = field(default=None, repr=False, compare=False)  # has ``encode`` and ``vocab``
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -178,7 +178,7 @@ class DRY(Sampler):
         return self.dry_multiplier == 0 or self.dry_penalty_last_n == 0
 
     def configured(self, place: Place, numerics: str) -> tuple[Any, ...]:
-        """With the breakers as the tokenizer spells them."""
+        """As the base class, with the breakers as token sequences."""
         return (*super().configured(place, numerics), self.breakers)
 
     def state(self, kernel: Any, history: Sequence[int]) -> dict[str, float]:
@@ -226,7 +226,7 @@ class DRY(Sampler):
         return longest
 
     def penalty(self, length: int) -> np.float32:
-        """What a repetition of ``length`` tokens, at least ``dry_allowed_length``, takes from the logit."""
+        """The penalty for a repetition of ``length`` tokens, at least ``dry_allowed_length``."""
         power, square, e = 1.0, self.dry_base, length - self.dry_allowed_length
         while e:
             if e & 1:

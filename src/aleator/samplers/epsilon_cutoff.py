@@ -1,15 +1,15 @@
 """Epsilon cut-off, Hewitt et al. 2022 (arXiv:2210.15191).
 
 Keeps      tokens with a probability of at least ``epsilon_cutoff``: the leading run of the order with w >=
-           ceil(epsilon_cutoff * Z), ``epsilon_cutoff`` the exact fraction that its float32 stands for.  Where
+           ceil(epsilon_cutoff * Z), ``epsilon_cutoff`` the exact fraction that its float32 stands for.  If
            fewer than ``min_keep`` pass, or none, the first ``min_keep`` (at least one) and all that tie with
            the last of them.
 Equality   a weight exactly equal to the bound stays.  0 keeps all.
 Ties       equal logits stay or go together.
 Masked     not candidates; ``min_keep`` does not revive them.
 Precision  integers.
-Elsewhere  transformers agrees but for float32 softmax; text-generation-webui counts ``epsilon_cutoff`` in units
-           of 1e-4; llama.cpp and vLLM do not have it.
+Elsewhere  transformers agrees except for its float32 softmax; text-generation-webui gives ``epsilon_cutoff`` in
+           units of 1e-4; llama.cpp and vLLM do not have it.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from aleator.samplers.base import Place, Sampler, dataclass, host
 
 
 def keep_probable(row: Row, bound: int, min_keep: int) -> None:
-    """Keep the run of weights that reach ``bound``: the reference of epsilon and eta cut-offs.
+    """Keep the run of weights that reach ``bound``: the reference of the epsilon and eta cut-offs.
 
-    Where the run is shorter than ``min_keep``, or empty, the first ``min_keep`` of the order stay, at least
-    one, with all that tie with the last of them.
+    If the run is shorter than ``min_keep``, or empty, the first ``min_keep`` of the order stay, at least one,
+    with all that tie with the last of them.
     """
     length, least = run_length(row, bound), min(max(1, min_keep), len(row))
     if length < least:

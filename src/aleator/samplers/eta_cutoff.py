@@ -1,16 +1,16 @@
-"""Eta cut-off, Hewitt et al. 2022 (arXiv:2210.15191): an epsilon cut-off that yields where much is possible.
+"""Eta cut-off, Hewitt et al. 2022 (arXiv:2210.15191): an epsilon cut-off that is lower where entropy is high.
 
 Keeps      tokens with a probability of at least eta = fl32(min(e, sqrt(e) * 2^-H)), e the float32 of
            ``eta_cutoff``, H the entropy of the candidates in bits: the leading run of the order with w >=
-           ceil(eta * Z).  Where fewer than ``min_keep`` pass, or none, the first ``min_keep`` (at least one)
+           ceil(eta * Z).  If fewer than ``min_keep`` pass, or none, the first ``min_keep`` (at least one)
            and all that tie with the last of them.
 Equality   a weight exactly equal to the bound stays.  0 keeps all.
 Ties       equal logits stay or go together.
 Masked     not candidates; they do not enter the entropy; ``min_keep`` does not revive them.
 Precision  H and Z are those of the entropy (docs/numerics.md), H to 1e-6 of itself; 2^-H by exp2; the square
            root and the product in float64, each correctly rounded.
-Elsewhere  transformers agrees but for float32; text-generation-webui counts ``eta_cutoff`` in units of 1e-4;
-           llama.cpp and vLLM do not have it.
+Elsewhere  transformers agrees except for its float32; text-generation-webui gives ``eta_cutoff`` in units of
+           1e-4; llama.cpp and vLLM do not have it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every sampler of a chain removed, moved and kept at one step: see :meth:`SamplerChain.explain`."""
+"""What each sampler of a chain removed, moved and kept in one step: see :meth:`SamplerChain.explain`."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from aleator.samplers.watermark import KEYED, new_context
 __all__ = ["Draw", "Explanation", "Mark", "Removed", "Shape", "Stage", "Token", "Trace", "explain"]
 
 TRACED = 30
-"""Tokens whose probability is followed through the chain, if no more are asked for."""
+"""Default number of tokens whose probability is followed through the chain."""
 REMOVED = 5
-"""Removed tokens that are named."""
+"""Number of removed tokens that are named."""
 ROUNDING = 1e-6
-"""Differences between probabilities that float32 alone makes."""
+"""Largest difference between probabilities that float32 rounding explains."""
 
 
 Namer = Callable[[int], Token]
@@ -44,11 +44,11 @@ class Explanation(Explained):
         return f"{self.table()}\n\n{self.bars()}"
 
     def table(self) -> str:
-        """One line per sampler that does something; the names of the others; the draw."""
+        """One line per sampler that does something, the names of the others, and the draw."""
         return table(self)
 
     def bars(self, width: int = 100, top: int | None = None) -> str:
-        """A picture of ``width`` columns: a line per token, its bar, and the ghost of what it was before."""
+        """A picture of ``width`` columns: per token a bar of its probability, over that before the chain."""
         return bars(self, width, top)
 
     def to_dict(self) -> dict[str, Any]:
@@ -63,7 +63,7 @@ class Explanation(Explained):
         return made
 
     def plot(self, path: str | PathLike[str]) -> None:
-        """Write a picture of the step as PNG (or as another format, by the name's ending).
+        """Write a picture of the step as PNG, or in the format that the file name ends with.
 
         Raises:
             ImportError: matplotlib is not installed.
@@ -76,9 +76,9 @@ class Explanation(Explained):
 def explain(
     chain: ChainMembers, row: Any, vocab: Any, top: int, history: int, phase: str
 ) -> Explanation:
-    """Apply a copy of the chain sampler by sampler to a row of logits, and note what happens.
+    """Apply a copy of the chain sampler by sampler to a row of logits, and record what happens.
 
-    ``history`` tokens were accepted, and ``phase`` of the text has this chain; "": there are none.
+    ``history`` is the number of accepted tokens; ``phase`` is the phase whose chain this is, "" without phases.
     """
     copied = copy(chain)
     candidates = Candidates(row)
@@ -151,9 +151,9 @@ class _Row:
 def _apply_grammar(
     chain: ChainMembers, copied: ChainMembers, row: Any, inner: Any, before: _Row
 ) -> tuple[ChainMembers, _Row, dict[str, float], float]:
-    """Mask, or, with llama.cpp's numbers, see whether the first pass draws what the grammar refuses.
+    """Mask; with llama.cpp's numbers, do so only if the first pass draws a token that the grammar refuses.
 
-    Returns also the chain to go on with: one that has drawn already, if so.
+    Returns also the chain to continue with: the one that has already drawn, in that case.
     """
     sampler, native = chain.grammar, copied._native
     assert sampler is not None  # noqa: S101
@@ -179,7 +179,7 @@ def _apply_grammar(
 def _apply(
     chain: ChainMembers, sampler: Sampler, inner: Any, kernel: int
 ) -> tuple[dict[str, float], float]:
-    """Apply one sampler; returns its state and the microseconds it took."""
+    """Apply one sampler; return its state and the microseconds it took."""
     native: Any = chain._native
     state = sampler.state(native.samplers[kernel], chain.history)
     pending = getattr(inner, "temperature", 1.0)  # llama.cpp divides at once

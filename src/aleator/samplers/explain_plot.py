@@ -14,16 +14,16 @@ from aleator.samplers.explain_text import by_sampler, mass_cuts, percent, states
 from aleator.samplers.explained import Explained, Stage, Trace
 
 TOP = 30
-"""Tokens in a picture of one step."""
+"""Number of tokens in a picture of one step."""
 ROWS = 10
-"""Samplers that get bars of their own, at most."""
+"""Largest number of samplers with bars of their own."""
 LABELLED = 48
-"""Steps up to which every one has its token written below it."""
+"""Largest number of steps that are all labelled with their token."""
 KEPT, GHOST, CUT, DRAWN = "#3568a8", "#d5dce6", "#d9694a", "#e0a100"
 
 
 def plot_step(e: Explained, path: str | PathLike[str]) -> None:
-    """One step: bars of the most likely tokens after every sampler, candidates left, entropy."""
+    """Draw one step: bars of the most likely tokens after each sampler, candidates left, entropy."""
     matplotlib, figure_class = require_matplotlib()
     traces = e.shown(min(TOP, len(e.traces)))
     at = [None, *_changing(e)]
@@ -54,7 +54,7 @@ def plot_step(e: Explained, path: str | PathLike[str]) -> None:
 
 
 def plot_steps(steps: Sequence[Explained], path: str | PathLike[str]) -> None:
-    """A generation: entropy, probability of the tokens drawn, mass cut, candidates and state by step."""
+    """Draw a generation: entropy, probability of the drawn tokens, mass cut, candidates and state by step."""
     if not steps:
         raise ParameterError("steps", "there are no steps to draw")
     matplotlib, figure_class = require_matplotlib()
@@ -96,13 +96,13 @@ def _style(matplotlib: Any) -> dict[str, Any]:
 
 
 def _changing(e: Explained) -> list[int]:
-    """Indices of the samplers whose bars are drawn: those that changed most."""
+    """Indices of the samplers that changed most, whose bars are drawn."""
     weight = {i: s.mass_cut + s.moved for i, s in enumerate(e.stages) if s.n_removed or s.moved}
     return sorted(sorted(weight, key=lambda i: -weight[i])[:ROWS])
 
 
 def _bars(axes: Any, e: Explained, traces: Sequence[Trace], index: int | None, top: float) -> None:
-    """Probabilities after sampler ``index``, over the ghosts of those before it; heights are roots."""
+    """Draw probabilities after sampler ``index`` over those before it; heights are square roots."""
     x = np.arange(len(traces))
     place = 0 if index is None else index + 1
     now = np.sqrt([t.probabilities[place] for t in traces])
@@ -148,7 +148,7 @@ def _levels(
     title: str,
     log: bool = False,
 ) -> None:
-    """One horizontal bar per stage, the first on top."""
+    """Draw one horizontal bar per stage, the first on top."""
     y = np.arange(len(names))
     start = 0.8 if log else 0.0
     axes.barh(y, np.array(values) - start, 0.6, color=KEPT, left=start)
@@ -191,7 +191,7 @@ def _entropy_curves(axes: Any, x: Any, steps: Sequence[Explained]) -> None:
 def _stacked_cuts(axes: Any, x: Any, steps: Sequence[Explained]) -> None:
     left = np.ones(len(steps))
     for name, values in mass_cuts(steps).items():
-        cut = left * np.array(values)  # a share of what the samplers before it left
+        cut = left * np.array(values)  # as a share of what earlier samplers left
         axes.bar(x, cut, 0.8, bottom=1 - left, label=name)
         left -= cut
     axes.set_ylabel("mass cut")
@@ -213,7 +213,7 @@ def _count_curves(axes: Any, x: Any, steps: Sequence[Explained]) -> None:
 
 
 def _plain(axis: Any) -> None:
-    """Powers of ten as numbers: labels are never read as formulas."""
+    """Label powers of ten as numbers, since labels are not parsed as formulas."""
     axis.set_major_formatter(lambda v, _: f"{v:,.0f}" if v >= 1 else "")
     axis.set_minor_formatter(lambda v, _: "")
 
@@ -271,7 +271,7 @@ def _shortened(text: str, length: int) -> str:
 
 
 def _drawable(label: str) -> str:
-    """A label with what the font of the labels lacks as escapes."""
+    """A label in which characters that the font lacks are escaped."""
     from matplotlib.font_manager import findfont
     from matplotlib.ft2font import FT2Font
 

@@ -12,11 +12,11 @@ from aleator.samplers.explained import Explained, Shape, Stage, Trace
 FULL, GAINED, GHOST = "█", "▓", "░"
 LEVELS = "▁▂▃▄▅▆▇█"
 LABEL = 24
-"""Columns of a token's text, at most."""
+"""Maximum width of a token's text, in columns."""
 
 
 def percent(p: float) -> str:
-    """A probability, with three digits or as a power of ten."""
+    """A probability with three digits or as a power of ten."""
     if p == 0 or p >= 0.1:
         return f"{100 * p:.1f}%"
     return f"{100 * p:.2f}%" if p >= 0.0001 else f"{100 * p:.1g}%"
@@ -41,7 +41,7 @@ def table(e: Explained) -> str:
 
 
 def draw_line(e: Explained) -> str:
-    """The token that was drawn, in words."""
+    """The drawn token, in words."""
     if e.draw is None:
         return "nothing is drawn: no sampler selects"
     d = e.draw
@@ -59,7 +59,7 @@ def draw_line(e: Explained) -> str:
 
 
 def bars(e: Explained, width: int, top: int | None) -> str:
-    """A line per token: what is left of it, and the ghost of what it was."""
+    """A line per token: its probability after the chain over that before."""
     traces = e.shown(top)
     labels = [_cut(t.token.label, LABEL) for t in traces]
     room = max(map(columns, labels), default=0)
@@ -81,7 +81,7 @@ def bars(e: Explained, width: int, top: int | None) -> str:
 
 
 def to_ascii(text: str) -> str:
-    """Replace block characters, for terminals that have none."""
+    """Replace block characters, for terminals without them."""
     return text.translate(str.maketrans(GAINED + GHOST + LEVELS, "+._.-:=*%#"))
 
 
@@ -108,7 +108,7 @@ def step_line(e: Explained) -> str:
 
 
 def summary(steps: Sequence[Explained]) -> str:
-    """A whole generation: entropy, mass cut and state over the steps, as curves."""
+    """A generation: entropy, mass cut and state over the steps, as curves."""
     rows: list[tuple[str, ...]] = [("", "first", "mean", "last", "over the steps")]
     for name, values in curves(steps).items():
         mean = sum(values) / len(values)
@@ -118,7 +118,7 @@ def summary(steps: Sequence[Explained]) -> str:
 
 
 def curves(steps: Sequence[Explained]) -> dict[str, list[float]]:
-    """What changes from step to step, by name, one value per step."""
+    """The quantities that change from step to step, by name, one value per step."""
     made: dict[str, list[float]] = {
         "entropy of the logits, bits": [e.before.entropy for e in steps],
         "entropy after the chain, bits": [e.after.entropy for e in steps],
@@ -133,7 +133,7 @@ def curves(steps: Sequence[Explained]) -> dict[str, list[float]]:
 
 
 def mass_cuts(steps: Sequence[Explained]) -> dict[str, list[float]]:
-    """Mass cut per step by every sampler that ever removes a token."""
+    """Mass cut per step by each sampler that ever removes a token."""
     made: dict[str, list[float]] = {}
     for name, stages in by_sampler(steps):
         if any(s is not None and s.n_removed for s in stages):
@@ -142,14 +142,14 @@ def mass_cuts(steps: Sequence[Explained]) -> dict[str, list[float]]:
 
 
 def states(steps: Sequence[Explained]) -> dict[str, list[float]]:
-    """State per step of every sampler whose state changes."""
+    """State per step of each sampler whose state changes."""
     made: dict[str, list[float]] = {}
     for sampler, stages in by_sampler(steps):
         told = [{} if s is None else s.state for s in stages]
         for key in dict.fromkeys(key for state in told for key in state):
             pending = key.startswith("pending")
             last = next(state[key] for state in told if key in state)
-            # Where it is not told no temperature is pending, and anything else is as it was.
+            # A missing temperature means that none is pending; any other missing value is unchanged.
             values = [last := float(state.get(key, 1.0 if pending else last)) for state in told]
             if min(values) != max(values):
                 made[_unique(key if pending else f"{key} of {sampler}", made)] = values
@@ -157,7 +157,7 @@ def states(steps: Sequence[Explained]) -> dict[str, list[float]]:
 
 
 def by_sampler(steps: Sequence[Explained]) -> list[tuple[str, list[Stage | None]]]:
-    """Each sampler's name with its stage in every step; None where the chain of a step's phase has it not."""
+    """Each sampler's name with its stage in every step; None where a step's phase does not have the sampler."""
     made: dict[tuple[str, int], list[Stage | None]] = {}
     for at, step in enumerate(steps):
         seen: Counter[str] = Counter()
@@ -169,7 +169,7 @@ def by_sampler(steps: Sequence[Explained]) -> list[tuple[str, list[Stage | None]
 
 
 def sparkline(values: Sequence[float], width: int = 50) -> str:
-    """Values between their minimum and maximum, neighbours averaged where there are too many."""
+    """Values drawn between their minimum and maximum; neighbours are averaged if there are too many."""
     n = min(len(values), width)
     bounds = [len(values) * i // n for i in range(n + 1)]
     means = [sum(values[a:b]) / (b - a) for a, b in pairwise(bounds)]
@@ -180,7 +180,7 @@ def sparkline(values: Sequence[float], width: int = 50) -> str:
 
 
 def columns(text: str) -> int:
-    """Columns of a text on a terminal."""
+    """Width of a text on a terminal, in columns."""
     return sum(
         0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
         for c in text
@@ -200,7 +200,7 @@ def _shape(shape: Shape) -> tuple[str, str, str]:
 
 
 def _notes(stage: Stage) -> list[str]:
-    """What a sampler removed, by name, and its state."""
+    """The tokens that a sampler removed, and its state."""
     lines = []
     if stage.removed:
         named = ", ".join(f"{r.token.label} {percent(r.probability)}" for r in stage.removed)
@@ -236,7 +236,7 @@ def _padded(text: str, width: int) -> str:
 
 
 def aligned(rows: Sequence[tuple[str, ...]], left: Container[int] = (0,)) -> list[str]:
-    """Rows as lines, columns aligned to the right but for those in ``left``."""
+    """Rows as lines, with columns aligned to the right except those in ``left``."""
     widths = [max(columns(cell) for cell in column) for column in zip(*rows, strict=True)]
     return [
         "  ".join(

@@ -1,4 +1,4 @@
-"""What an explanation of one step of a chain says: of the candidates, the samplers, the tokens and the draw."""
+"""The explanation of one step of a chain: candidates, samplers, tokens and the draw."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from aleator.core.records import dataclass
 
 @dataclass(frozen=True)
 class Token:
-    """A token: its id, its text (U+FFFD where it is no UTF-8), and its text in quotes or else its id."""
+    """A token: its id, its text (U+FFFD for invalid UTF-8), and a label: the quoted text, or else the id."""
 
     id: int
     text: str | None
@@ -16,7 +16,7 @@ class Token:
 
 @dataclass(frozen=True)
 class Shape:
-    """How many candidates there are at one point, their entropy in bits, and the best's probability."""
+    """The number of candidates at one point, their entropy in bits, and the probability of the best."""
 
     candidates: int
     entropy: float
@@ -24,7 +24,7 @@ class Shape:
 
     @property
     def choices(self) -> float:
-        """Effective number of choices: as many equally likely ones have the same entropy."""
+        """Effective number of choices: that many equally likely tokens have the same entropy."""
         return float(2.0**self.entropy)
 
 
@@ -38,7 +38,7 @@ class Removed:
 
 @dataclass(frozen=True)
 class Stage:
-    """What one sampler did."""
+    """The effect of one sampler."""
 
     name: str
     label: str  # the name with its parameters
@@ -48,18 +48,16 @@ class Stage:
     n_removed: int
     mass_cut: float  # probability of all removed tokens
     removed: tuple[Removed, ...]  # the most likely ones
-    # Probability that changed hands among the tokens that stay: half the sum of the differences to what a
-    # renormalisation alone would have given.
+    # Probability moved between the tokens that stay: half the sum of the absolute differences from a mere
+    # renormalisation.
     moved: float
-    state: dict[
-        str, float
-    ]  # what it remembered before, and the pending temperature if it changed it
+    state: dict[str, float]  # its state before, and the pending temperature if it changed that
     microseconds: float
 
 
 @dataclass(frozen=True)
 class Trace:
-    """A token's probability from the logits through every sampler, and the index of the one that removed it."""
+    """A token's probability after the logits and each sampler, and the index of the sampler that removed it."""
 
     token: Token
     probabilities: tuple[float, ...]
@@ -78,10 +76,10 @@ class Trace:
 
 @dataclass(frozen=True)
 class Mark:
-    """What a watermark's draw is keyed by besides its secret."""
+    """What keys a watermark's draw besides its secret."""
 
     draw: str
-    context: tuple[Token, ...]  # the last tokens; none where the draw is an ordinary one
+    context: tuple[Token, ...]  # the last tokens; empty if the draw is an ordinary one
     luck: float | None  # the drawn token's u, or the mean of its coins
 
     def __str__(self) -> str:
@@ -93,7 +91,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Draw:
-    """The token that the chain chooses, its probability before and after it, and what the draw is keyed by."""
+    """The token that the chain chooses, its probability before and after, and the keys of the draw."""
 
     token: Token
     before: float
@@ -115,10 +113,10 @@ class Explained:
     stages: tuple[Stage, ...]  # one per sampler, in order
     traces: tuple[
         Trace, ...
-    ]  # of the most likely tokens before or after the chain, and the one drawn
+    ]  # of the most likely tokens before or after the chain, and of the drawn token
     top: int  # how many of them the table and the picture show
     draw: Draw | None  # None if the chain selects nothing
-    phase: str = ""  # of the text, whose chain this is; "" where there are none
+    phase: str = ""  # the phase whose chain this is; "" without phases
 
     @property
     def after(self) -> Shape:
@@ -131,7 +129,7 @@ class Explained:
         return tuple(stage for stage in self.stages if not stage.neutral)
 
     def shown(self, top: int | None = None) -> list[Trace]:
-        """The most important traces, and that of the token drawn, by probability before the chain."""
+        """The most important traces and that of the drawn token, by probability before the chain."""
         count = self.top if top is None else top
         drawn = None if self.draw is None else self.draw.token.id
         chosen = [t for i, t in enumerate(self.traces) if i < count or t.token.id == drawn]

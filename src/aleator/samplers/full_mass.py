@@ -1,4 +1,4 @@
-"""Measuring against the mass of the whole row instead of what is left of it."""
+"""Samplers that can measure against the mass of the whole row instead of the mass that is left."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MASS = Parameter(
 def check_full_mass(samplers: Sequence[Sampler]) -> None:
     """Refuse a chain in which ``mass="full"`` has nothing to measure against.
 
-    What a user's sampler does to logits shows in a step only.
+    Whether a user's sampler changes logits only shows in a step.
     """
     noted = False
     for sampler in samplers:
@@ -46,7 +46,7 @@ def _nothing_noted(sampler: str) -> ParameterError:
 
 
 class MeasuredSampler(Sampler):
-    """A sampler whose last parameter is the mass that it measures against."""
+    """A sampler whose last parameter says which mass it measures against."""
 
     mass: str
 

@@ -2,9 +2,9 @@
 
 Keeps      see :mod:`aleator.samplers.constrained`; exactly the tokens that llama.cpp's grammar sampler keeps.
 Lazy       with triggers everything is allowed until a trigger token is accepted, or a trigger pattern is found
-           in the text; then the grammar begins there (docs/grammar.md).
-Elsewhere  llama.cpp aborts where a token is accepted that the grammar does not allow; here that is refused.  A
-           text that begins with ``%llguidance`` is a Lark grammar, as in llama.cpp built with llguidance.
+           in the text; the grammar begins there (docs/grammar.md).
+Elsewhere  llama.cpp aborts when it accepts a token that the grammar does not allow; here ``accept`` refuses it.
+           A text that begins with ``%llguidance`` is a Lark grammar, as in llama.cpp built with llguidance.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ LLGUIDANCE = "%llguidance"
 
 @dataclass(frozen=True)
 class Grammar(LLGuidanceSampler):
-    """Keep what makes a text that a GBNF grammar describes.
+    """Keep the tokens that a GBNF grammar allows next.
 
     Args:
         grammar: GBNF.
-        root: The rule to begin with.
+        root: The start rule.
         vocabulary: A tokenizer or a vocabulary; ``None`` until the model is known.
         trigger_patterns: Regular expressions; with these or trigger tokens the grammar is lazy.
         trigger_tokens: Token ids.
 
     Raises:
-        GrammarError: The grammar is wrong: names line, column and reason.
+        GrammarError: The grammar is wrong; names line, column and reason.
     """
 
     name = "grammar"

@@ -1,8 +1,8 @@
-"""The index of samplers: one line each, in the order in which a chain is best made of them.
+"""The index of samplers: one line each, in the recommended order of a chain.
 
 That order is llama.cpp's default chain, with top-a and tail-free where llama.cpp and KoboldCpp had them.  It
-decides where samplers/order.py puts what an order does not name.  ``aleator.samplers`` exports what is imported
-here, and ``SAMPLERS`` holds it in this order.
+decides where samplers/order.py puts samplers that an order does not name.  ``aleator.samplers`` exports what
+is imported here, and ``SAMPLERS`` holds it in this order.
 """
 
 # ruff: noqa: I001
@@ -46,10 +46,10 @@ SAMPLERS: tuple[type[Sampler], ...] = tuple(
     if isinstance(value, type) and issubclass(value, Sampler) and value is not Sampler
 )
 
-# What SamplingParams puts before the order, one after the other: masks, then biases.
+# The samplers that SamplingParams puts before the order: masks, then biases.
 FIRST: tuple[type[Sampler], ...] = (TokenMask, MinTokens, BadWords, NoRepeatNgram, LogitBias)
-# What an order may name: not these, nor the samplers that select, which end a chain by themselves.  adaptive_p
-# replaces the final draw, wherever it is named.
+# The samplers that an order may name: neither those above nor those that select, which always end a chain.
+# adaptive_p replaces the final draw, wherever it is named.
 ORDERED: dict[str, type[Sampler]] = {
     cls.name: cls for cls in SAMPLERS if cls is AdaptiveP or not (cls.selects or cls in FIRST)
 }

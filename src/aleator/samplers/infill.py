@@ -1,15 +1,15 @@
 """Infill: for text in the middle of a document; use it after top-k and top-p.
 
-Keeps      if 3 * (mass of end-of-generation tokens) * (candidates) > (mass of the others): the former alone.
-           Otherwise tokens whose text begins another's are merged: in the order, each candidate against all
-           others in the order, the heavier takes over the lighter's mass and the lighter goes, of equals
-           the token whose text is longer.  Then text tokens of less than a fifth of the mass go; if none is
-           left, the end-of-turn token is the only candidate, with logit 1.  Then, N being the text tokens left,
-           those of less than 1 / (N + 1) of what is left go.
-Masses     decide who stays; the draw after it uses the logits, which do not change.
+Keeps      only the end-of-generation tokens if 3 * (their mass) * (candidates) > (mass of the others).
+           Otherwise tokens are merged if the text of one is a prefix of the other's.  Each candidate in the
+           order is compared with all others in the order: the heavier takes the mass of the lighter, which
+           is removed; of equals, the one with the longer text is removed.  Then text tokens with less than a
+           fifth of the mass are removed; if none is left, the end-of-turn token is the only candidate, with
+           logit 1.  Then, with N text tokens left, those with less than 1 / (N + 1) of the remaining mass go.
+Masses     decide which tokens stay; the draw uses the logits, which do not change.
 Equality   masses exactly at a bound stay.  Integers throughout.
 Masked     not candidates.  More than 4,096 candidates are refused.
-Elsewhere  llama.cpp agrees but for float32 sums.
+Elsewhere  llama.cpp agrees except for its float32 sums.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Infill(Compiled):
     """Keep clear continuations, or end the text.
 
     Args:
-        vocabulary: With ``len``, ``token_bytes(id)``, ``eog``, and ``eot`` or ``eos``; or a tokenizer with
-            ``vocab``. Tokens for which its ``is_special(id)``, if it has one, is true are without text.
+        vocabulary: An object with ``len``, ``token_bytes(id)``, ``eog``, and ``eot`` or ``eos``; or a tokenizer
+            with ``vocab``.  If it has ``is_special(id)``, tokens for which that is true have no text.
     """
 
     name = "infill"

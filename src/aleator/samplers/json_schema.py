@@ -1,10 +1,10 @@
 """JSON schema: the text is JSON, on one line, that the schema describes.
 
-Keeps      see :mod:`aleator.samplers.constrained`.  Written as Python's ``json.dumps`` does: ``", "`` and
-           ``": "`` between, no line breaks, properties in the schema's order; so white space cannot go on for
-           ever.  An ``x-guidance`` object in the schema chooses otherwise (llguidance's documentation).
+Keeps      see :mod:`aleator.samplers.constrained`.  The format is that of Python's ``json.dumps``: ``", "`` and
+           ``": "`` between, no line breaks, properties in the schema's order; so white space cannot repeat
+           without end.  An ``x-guidance`` object in the schema changes this (llguidance's documentation).
 Schemas    what llguidance knows: references and recursion, enums, formats, patterns, lengths, ranges,
-           additionalProperties ...; a keyword that it does not know is refused by name.
+           additionalProperties ...; an unknown keyword is refused by name.
 Forced     where only one text may follow, only that text's usual tokens are allowed.
 Elsewhere  llama.cpp turns a schema into GBNF and drops what does not fit; xgrammar ignores some keywords.
 """
@@ -21,14 +21,14 @@ from aleator.samplers.constrained import LLGuidanceSampler
 
 @dataclass(frozen=True)
 class JSONSchema(LLGuidanceSampler):
-    """Keep what makes JSON that a schema describes.
+    """Keep the tokens that a JSON schema allows next.
 
     Args:
         schema: A mapping, or JSON text.
         vocabulary: A tokenizer or a vocabulary; ``None`` until the model is known.
 
     Raises:
-        GrammarError: The text is not JSON, or not a schema that is supported: names the keyword.
+        GrammarError: The text is not JSON, or the schema is not supported; names the keyword.
         ImportError: llguidance is not installed.
     """
 

@@ -1,7 +1,7 @@
-"""The tokens that a chain's filters keep of a row of logits, and the probability of a token among them.
+"""The tokens of a row of logits that a chain's filters keep, and the probability of a token among them.
 
-The chain is applied once more, which does not change it.  llama.cpp's numerics draw when applied, and
-are refused.
+The chain is applied once more, which does not change it.  llama.cpp's numerics are refused, because applying
+them draws.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from aleator.samplers.chain import SamplerChain
 class KeptTokens:
     """The tokens that were left when a chain drew one: after all filters and temperatures."""
 
-    # Natural-log probability of the drawn token among them; -inf if it is not one of them
+    # Natural logarithm of the drawn token's probability among them; -inf if it is not one of them
     logprob: float
     mask: bytes  # Which tokens they are: bit id % 8 of byte id // 8 is set for each
 
@@ -35,7 +35,7 @@ class KeptTokens:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeptRow:
-    """The tokens that a chain keeps of a row of ``n_vocab``: ids ascending, logs of their probabilities [n]."""
+    """The tokens that a chain keeps of ``n_vocab``: ids, ascending, and natural-log probabilities, both [n]."""
 
     n_vocab: int
     ids: npt.NDArray[np.int32]
@@ -67,7 +67,7 @@ class KeptRow:
         return float(self.logprobs[at]) if there else float("-inf")
 
     def with_token(self, token: int) -> KeptTokens:
-        """What is reported after a token was drawn from the row."""
+        """The report after ``token`` was drawn from the row."""
         bits = np.zeros(-(-self.n_vocab // 8) * 8, np.uint8)
         bits[self.ids] = 1
         return KeptTokens(self.logprob(token), np.packbits(bits, bitorder="little").tobytes())

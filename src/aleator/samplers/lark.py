@@ -3,7 +3,7 @@
 Keeps      see :mod:`aleator.samplers.constrained`.
 Syntax     llguidance's (docs/syntax.md there): rules in lower case, terminals in upper case, regular
            expressions, ``%json {...}`` for a JSON schema within.
-Elsewhere  llama.cpp built with llguidance takes the same text where it begins with ``%llguidance``, and so does
+Elsewhere  llama.cpp built with llguidance takes the same text if it begins with ``%llguidance``, and so does
            ``Grammar`` here.
 """
 
@@ -19,14 +19,14 @@ from aleator.samplers.constrained import LLGuidanceSampler
 
 @dataclass(frozen=True)
 class Lark(LLGuidanceSampler):
-    """Keep what makes a text that a Lark grammar describes.
+    """Keep the tokens that a Lark grammar allows next.
 
     Args:
         grammar: The grammar; its first rule is ``start``.
         vocabulary: A tokenizer or a vocabulary; ``None`` until the model is known.
 
     Raises:
-        GrammarError: The grammar is wrong: names line, column and reason.
+        GrammarError: The grammar is wrong; names line, column and reason.
         ImportError: llguidance is not installed.
     """
 

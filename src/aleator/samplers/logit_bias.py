@@ -3,10 +3,10 @@
 Effect     z + bias, rounded to float32 once; -inf masks the token, +inf leaves only the tokens so biased.
 Order      first in a chain that SamplingParams builds; a pending temperature is materialised first.
 Masked     stay masked, whatever the bias.
-Text       stands for every token that the tokenizer makes of it, as in llama.cpp's server.
+Text       stands for all tokens of its encoding, as in llama.cpp's server.
 Errors     a token outside the vocabulary is refused when logits arrive.
-Elsewhere  llama.cpp ignores unknown tokens, and counts duplicates only before anything was sorted; here a
-           token given twice is refused, unless text names it again with the same bias.
+Elsewhere  llama.cpp ignores unknown tokens, and counts duplicates only while candidates are unsorted.  Here a
+           token given twice is refused, unless a text names it again with the same bias.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def parse_bias(text: str) -> tuple[int | str, float]:
 
 
 def check_biases(value: Any) -> tuple[tuple[int | str, float], ...]:
-    """Return (token, bias) pairs from a mapping or pairs: by ascending token, then those of texts."""
+    """Return (token, bias) pairs from a mapping or pairs: tokens ascending, then texts."""
     try:
         pairs: Iterable[Any] = value.items() if isinstance(value, Mapping) else value
         biases = [
@@ -74,7 +74,7 @@ def check_biases(value: Any) -> tuple[tuple[int | str, float], ...]:
 def biases_of_ids(
     biases: Iterable[tuple[int | str, float]], tokenizer: Tokenizer | None
 ) -> tuple[tuple[int, float], ...]:
-    """Biases by token id, with the tokens of texts; those of one token must not differ."""
+    """Return biases by token id, with texts encoded; one token must not get different biases."""
     made: dict[int, float] = {}
     for token, bias in biases:
         if isinstance(token, int):
@@ -115,9 +115,9 @@ class LogitBias(Sampler):
     switch = LOGIT_BIAS
     kernel = host.LogitBias
     llama_kernel = host.LlamaLogitBias
-    # Token ids, or texts, and biases: a mapping or pairs.  Kept by token id.
+    # Token ids or texts with their biases, as a mapping or pairs.  Stored by token id.
     logit_bias: Any = declare(LOGIT_BIAS)
-    # With ``encode``; None where there are no texts
+    # An object with ``encode``; None if there are no texts
     tokenizer: Any = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:

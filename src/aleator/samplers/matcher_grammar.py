@@ -1,7 +1,7 @@
 """Matcher: the tokens that another grammar engine allows, through its bitmask.
 
-Keeps      see :mod:`aleator.samplers.constrained`.  The engine's object is called as xgrammar's
-           ``GrammarMatcher`` is (:class:`aleator.grammar.matcher.Matcher` lists the methods).
+Keeps      see :mod:`aleator.samplers.constrained`.  The engine's object has the methods of xgrammar's
+           ``GrammarMatcher`` (:class:`aleator.grammar.matcher.Matcher` lists them).
 Elsewhere  xgrammar leaves tokens past the end of its mask unmasked; here they are masked.
 """
 
@@ -18,10 +18,10 @@ from aleator.samplers.constrained import ConstraintSampler
 
 @dataclass(frozen=True)
 class MatcherGrammar(ConstraintSampler):
-    """Keep what a matcher of another library allows.
+    """Keep the tokens that a matcher of another library allows next.
 
     Args:
-        matcher: At its beginning; it is cloned for every chain if it can be, and serves one chain otherwise.
+        matcher: In its initial state.  Each chain gets a copy; if it cannot be copied, it serves one chain.
         vocabulary: A tokenizer or a vocabulary; ``None`` until the model is known.
 
     Raises:

@@ -1,13 +1,13 @@
-"""Min-k truncation, Ding et al. 2026 (arXiv:2604.11012): a cut where the logits fall off a cliff.
+"""Min-k truncation, Ding et al. 2026 (arXiv:2604.11012): a cut at the steepest fall of the sorted logits.
 
 Keeps      the first k of the order, z_1 >= z_2 >= ... >= z_N.  k is the i with the largest
-           (z_i - z_(i+1)) / i, or floor(min_k_tau / (z_1 - z_N)) where that is more; all where N is less.  The
-           paper divides each fall by z_1 - z_N as well, which does not change which is the largest.
-Equality   of equal quotients the first counts.  Where all logits are equal there is no cliff, and all stay.
-           0 is the cliff alone, -1 keeps all.
+           (z_i - z_(i+1)) / i, or floor(min_k_tau / (z_1 - z_N)) if that is more; all if N is less.  The
+           paper also divides each fall by z_1 - z_N, which does not change which is the largest.
+Equality   of equal quotients the first counts.  If all logits are equal, all stay.  0 uses the steepest fall
+           alone, -1 keeps all.
 Ties       by lower token id.
 Masked     not candidates; z_N is the least likely candidate.
-Precision  each difference and quotient is one of float64.
+Precision  each difference and quotient is rounded to float64 once.
 Temperature does not matter: the logits are those before it is applied.
 Elsewhere  vLLM's proposal works in float32, on logits divided by the temperature, and keeps all that tie with
            the last.
@@ -31,7 +31,7 @@ MIN_K_TAU = Parameter(
 
 @dataclass(frozen=True)
 class MinK(Sampler):
-    """Keep what stands before the steepest fall of the sorted logits."""
+    """Keep the tokens before the steepest fall of the sorted logits."""
 
     name = "min_k"
     aliases = ("min-k", "mink")

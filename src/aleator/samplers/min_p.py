@@ -8,7 +8,7 @@ Ties       equal logits stay or go together, except where ``min_keep`` cuts: low
 Masked     not candidates; ``min_keep`` does not revive them.
 full       mass="full" keeps the same set, as the ratio of two masses does not depend on their total.
 Elsewhere  llama.cpp compares z with zmax + logf(min_p), whose rounding differs by an ulp; its device form
-           drops equality and ignores ``min_keep``.
+           removes tokens at the bound and ignores ``min_keep``.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Minimum length: no token ends the text before enough were generated.
+"""Minimum length: no token ends the text before enough tokens were generated.
 
-Masks      the tokens ``end_tokens`` while fewer than ``min_tokens`` were generated and accepted, since the last
+Masks      ``end_tokens`` while fewer than ``min_tokens`` tokens were generated and accepted, since the last
            reset or since a new text began (``SamplerChain.restart``).  Tokens of the prompt do not count.
 Masked     stay masked.  If nothing is left, as under a grammar that allows only the end, the step raises
            ``LogitsError``.
-Order      before everything else in a chain that SamplingParams builds, which takes the end-of-generation
-           tokens of the vocabulary and ``stop_token_ids``; a pending temperature is materialised first.
+Order      before everything else in a chain that SamplingParams builds, with the vocabulary's end-of-generation
+           tokens and ``stop_token_ids`` as ``end_tokens``; a pending temperature is materialised first.
 Elsewhere  vLLM agrees (``min_tokens``), as does transformers (``min_new_tokens``); llama.cpp does not have it.
 """
 
@@ -51,6 +51,6 @@ class MinTokens(Sampler):
         return self.min_tokens, self.end_tokens
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        """NumPy reference, of a chain that was not restarted."""
+        """NumPy reference for a chain that was not restarted."""
         if sum(step.generated) < self.min_tokens:
             row.mask(self.end_tokens)

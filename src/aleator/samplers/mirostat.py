@@ -2,13 +2,13 @@
 
 Selects    keeps the first k of the order, k from the paper's equation for a Zipf distribution whose exponent is
            estimated on the ``mirostat_m`` most likely tokens; then draws, inverse.
-State      mu starts at 2 * tau; accepting the token that was drawn moves it by -eta * (surprise - tau),
-           surprise = log2(Z) - log2(w) among the k kept.  Other accepted tokens leave it.
+State      mu starts at 2 * tau; accepting the drawn token moves it by -eta * (surprise - tau),
+           surprise = log2(Z) - log2(w) among the k kept.  Other accepted tokens do not change it.
 Precision  logarithms are the contract's integers; sums are integers; the equation is float64, with
            exp2 and log2 of the contract.  |s - 1| < 2^-20 takes the limit.
-Edges      s below 2^-10 (flat): no cut.  k is within 1 and the number of candidates.
-Elsewhere  llama.cpp updates mu when it applies, not when a token is accepted, and an overflowing k there
-           becomes 1.
+Edges      s below 2^-10 (flat): no cut.  k is from 1 to the number of candidates.
+Elsewhere  llama.cpp updates mu when the sampler is applied, not when a token is accepted, and an overflowing k
+           becomes 1 there.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ class MirostatSampler(SeededSampler):
         return {"mu": kernel.course[0]}
 
     def mu(self, step: Step, place: Place) -> float:
-        """The present bound on surprise: the reference keeps it in the step."""
+        """The current bound on surprise, which the reference keeps in the step."""
         key = (self.name, place.ordinal)
         if key not in step.state:
             step.state[key] = 2 * self.mirostat_tau
         return float(step.state[key])
 
     def select(self, row: Row, step: Step, place: Place) -> None:
-        """Draw, and leave word of how mu moves if the token is accepted."""
+        """Draw, and record how mu moves if the token is accepted."""
         word = stream(self.purpose, place.ordinal, step.completion)
         row.selected = draw(row, self.seed_in(place), step.position, word)
         weights = ints(row.weights())
@@ -76,7 +76,7 @@ MIROSTAT_M = Parameter(
 
 @dataclass(frozen=True)
 class Mirostat(MirostatSampler):
-    """Draw with the surprise of tokens held near ``mirostat_tau`` bits: version 1."""
+    """Draw so that the surprise of tokens stays near ``mirostat_tau`` bits: version 1."""
 
     name = "mirostat"
     purpose = Purpose.MIROSTAT

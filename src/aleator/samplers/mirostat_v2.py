@@ -1,14 +1,14 @@
-"""Mirostat 2.0: truncate by surprise, and hold the surprise of tokens near a target.
+"""Mirostat 2.0: truncate by surprise, so that the surprise of tokens stays near a target.
 
 Selects    keeps the leading run of the order with surprise log2(Z) - log2(w) <= mu, at least one token; then
            draws, inverse.
-State      mu starts at 2 * tau; accepting the token that was drawn moves it by -eta * (surprise - tau),
-           surprise measured among the tokens kept.  Other accepted tokens leave it.
-           Where mu is so large that a weight of 1 (2^-40 of the largest) would stay, nothing is cut.
+State      mu starts at 2 * tau; accepting the drawn token moves it by -eta * (surprise - tau),
+           surprise measured among the tokens kept.  Other accepted tokens do not change it.
+           If mu is so large that a weight of 1 (2^-40 of the largest) would stay, nothing is cut.
 Equality   a surprise exactly equal to mu stays; mu is floored to Q32.
 Precision  logarithms are the contract's integers in Q32; mu is float64.
-Ties       at the cut equal logits weigh the same, so they stay or go together.
-Elsewhere  llama.cpp updates mu when it applies, not when a token is accepted.
+Ties       equal logits weigh the same, so they stay or go together.
+Elsewhere  llama.cpp updates mu when the sampler is applied, not when a token is accepted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from aleator.samplers.mirostat import MirostatSampler
 
 @dataclass(frozen=True)
 class MirostatV2(MirostatSampler):
-    """Draw with the surprise of tokens held near ``mirostat_tau`` bits: version 2."""
+    """Draw so that the surprise of tokens stays near ``mirostat_tau`` bits: version 2."""
 
     name = "mirostat_v2"
     purpose = Purpose.MIROSTAT_V2

@@ -1,7 +1,7 @@
 """No repeated n-grams: no run of n tokens occurs twice.
 
-Masks      every token that would end a run of ``no_repeat_ngram_size`` tokens which the accepted tokens, prompt
-           included, hold already.  1 forbids every token to occur again; 0 is off.
+Masks      every token that would complete a run of ``no_repeat_ngram_size`` tokens that already occurs in the
+           accepted tokens, prompt included.  1 forbids any token to occur twice; 0 is off.
 Masked     stay masked.  If nothing is left, the step raises ``LogitsError``.
 Order      before everything else in a chain that SamplingParams builds; a pending temperature is materialised
            first.

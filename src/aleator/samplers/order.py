@@ -1,11 +1,11 @@
-"""The order of a chain: reading one, and the place of a sampler that it does not name.
+"""The order of a chain: how it is read, and where samplers go that it does not name.
 
-An order that a preset or a model file gives may lack a sampler that a parameter asks for.  The sampler is then
-put in.  The index (samplers/index.py) lists all samplers in the order that decides where:
+The order of a preset or a model file may lack a sampler that a parameter asks for.  The sampler is then
+inserted.  Its position in the index (samplers/index.py) decides where:
 
-- what changes logits (penalties, DRY) after the nearest of those that stand before it in the index, else first;
-- what cuts before the nearest of those that stand after it in the index, else after the last that cuts; where
-  nothing cuts, after what stands before it in the index;
+- one that changes logits (penalties, DRY): after the nearest sampler that precedes it in the index, else first;
+- one that cuts: before the nearest sampler that follows it in the index, else after the last that cuts; if none
+  cuts, after the nearest that precedes it in the index;
 - temperature last, smoothing right after it, and adaptive_p at the end, because it draws the token.
 """
 
@@ -26,12 +26,12 @@ _BY_THEMSELVES = {
     for cls in SAMPLERS
     if cls.name not in ORDERED
 }
-"""Samplers that no order names -> why."""
+"""The samplers that an order must not name, each with the reason."""
 _RANK = {name: rank for rank, name in enumerate(ORDERED)}
 
 
 def parse_names(names: str | Iterable[str]) -> tuple[str, ...]:
-    """Read sampler names, as ``"top_k;top_p;temperature"`` or as a sequence, in any spelling."""
+    """Read sampler names in any spelling, as ``"top_k;top_p;temperature"`` or as a sequence."""
     if not isinstance(names, Iterable):
         raise ParameterError(f"samplers={names!r:.60}: give names of samplers")
     given = names.split(";") if isinstance(names, str) else list(names)
@@ -69,7 +69,7 @@ def missing(order: Sequence[str], values: Mapping[str, Any]) -> list[str]:
 
 
 def completed(order: Sequence[str], names: Iterable[str]) -> tuple[str, ...]:
-    """An order with more samplers put in, each at its place (see the module)."""
+    """The order with more samplers inserted, each at its place (see the module)."""
     made = list(order)
     for name in sorted(names, key=_RANK.__getitem__):
         made.insert(_place(made, name), name)

@@ -1,16 +1,16 @@
 """P-less truncation, Tan, Wu and Howard 2025 (arXiv:2509.23234).
 
-Keeps      tokens at least as likely as two draws are to agree, p >= sum of p^2: the leading run of the order
-           with w >= b = ceil(sum of w^2 / Z), in integers.  "normalized", p-less-norm in the paper, puts
-           (N * sum of p^2 - 1) / (N - 1) in its place and keeps more: w >= ceil((N * b - Z) / (N - 1)), N the
+Keeps      tokens with p >= sum of p^2, the probability that two draws agree: the leading run of the order
+           with w >= b = ceil(sum of w^2 / Z), in integers.  "normalized", p-less-norm in the paper, uses the
+           bound (N * sum of p^2 - 1) / (N - 1) instead and keeps more: w >= ceil((N * b - Z) / (N - 1)), N the
            number of candidates.  The first token always passes.
 Equality   a weight exactly at the bound stays.  "off" keeps all.
 Ties       equal logits weigh the same, so they stay or go together.
 Masked     not candidates; they do not count in N.
-Precision  integers: no order of summation and no drift.  Equally likely tokens all stay.
-Temperature counts if it comes before; the paper puts it there.
-Elsewhere  the authors' code agrees but for float32, and for N, the whole vocabulary there; llama.cpp's proposal
-           lowers the bound by 1e-5.
+Precision  integers: sums do not depend on their order.  Equally likely tokens all stay.
+Temperature counts if it comes before, as in the paper.
+Elsewhere  the authors' code agrees, except that it computes in float32 and N is its whole vocabulary;
+           llama.cpp's proposal lowers the bound by 1e-5.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class PLess(Sampler):
     p_less: str = declare(P_LESS)
 
     def arguments(self, place: Place) -> tuple[Any, ...]:
-        """Whether it does anything, and whether the bound is normalised."""
+        """Whether the sampler does anything, and whether the bound is normalised."""
         return not self.neutral, self.p_less == "normalized"
 
     def reference(self, row: Row, step: Step, place: Place) -> None:

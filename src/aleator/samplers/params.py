@@ -1,4 +1,4 @@
-"""All sampling parameters, and what ``SamplingParams`` does with them: its fields are made from here."""
+"""All sampling parameters, from which the fields of ``SamplingParams`` are made, and its methods."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _allowed(value: Any) -> tuple[int, ...]:
 
 
 def _constraint(name: str, value: Any) -> ConstraintSampler:
-    """A sampler with a constraint, from its text or as it is."""
+    """The constraint sampler of a text; a sampler is returned unchanged."""
     if name == "grammar":
         if isinstance(value, ConstraintSampler):
             return value
@@ -78,19 +78,19 @@ STOP_TOKEN_IDS = Parameter(
     annotation="Iterable[int]", schema={"type": "array", "items": {"type": "integer"}},
 )  # fmt: skip
 OF_ALL = (MIROSTAT, REPETITION_UNDER_GRAMMAR, ALLOWED_TOKEN_IDS, STOP_TOKEN_IDS)
-"""Parameters of the whole chain rather than of a sampler."""
+"""Parameters of the whole chain instead of one sampler."""
 
 # Every parameter of every sampler, by name.  Flags, tables and tests are made from these.
 PARAMETERS: dict[str, Parameter] = unique(
     [*OF_ALL, *(p for cls in SAMPLERS if cls is not TokenMask for p in cls.parameters())]
 )
-# What mirostat does in another way: a preset's values of these give way to it.
+# What mirostat does in another way: it overrides a preset's values of these.
 _TRUNCATION = (
     "top_k", "top_k_limit", "top_p", "min_p", "mass", "typical_p", "top_n_sigma", "tfs_z", "top_a", "draw",
 )  # fmt: skip
 
 _CONSTRAINT = "str | ConstraintSampler | None"
-# Of the whole chain: its order, its numerics, and what the text must obey.
+# Parameters of the whole chain: its order, its numerics, and the constraint of the text.
 CHAIN_OPTIONS: dict[str, Parameter] = unique(
     [
         Parameter(
@@ -146,16 +146,16 @@ CONSTRAINTS = ("grammar", "json_schema", "regex")
 
 
 class Methods:
-    """What ``SamplingParams`` can do; its fields are made from the declarations."""
+    """The methods of ``SamplingParams``, whose fields are made from the declarations."""
 
     def __init__(self, **values: Any) -> None:
         self._settle(values, {})
 
     def _settle(self, given: Mapping[str, Any], base: Mapping[str, Any]) -> None:
-        """Set all fields: to what is given, else to ``base``, which has been checked, else to what is neutral.
+        """Set each field to its given value, else to that of ``base``, already checked, else to neutral.
 
-        What is given has an effect: a sampler that it asks for is put into the order, unless the order is
-        given too, which then must name it.
+        Given values take effect: a sampler that they ask for is inserted into the order.  If the order is given
+        too, it must name that sampler.
         """
         checked = _checked(given)
         values = {**_NEUTRAL, **base, **checked}
@@ -201,7 +201,7 @@ class Methods:
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> Any:
-        """The named preset, with changes."""
+        """Return the named preset, with changes."""
         check_preset(name)
         return cls.resolve(changes, preset=name)
 
@@ -216,9 +216,9 @@ class Methods:
 
         Args:
             explicit: What the user gave.
-            preset: Name of a preset; what it does not set is neutral.
-            metadata: Values of a model file by their key after ``general.sampling.``, which apply on top of the
-                default preset if none was named.
+            preset: Name of a preset; parameters that it does not set are neutral.
+            metadata: Values of a model file by their key after ``general.sampling.``.  They apply on top of the
+                default preset if ``preset`` is not given.
         """
         if preset is not None:
             check_preset(preset)
@@ -230,9 +230,9 @@ class Methods:
         return made.replace(**explicit)
 
     def replace(self, **changes: Any) -> Any:
-        """A copy with other values.
+        """Return a copy with other values.
 
-        With another order, the parameters of samplers that it leaves out become neutral.
+        If the order changes, parameters of samplers that it leaves out become neutral.
         """
         made = object.__new__(type(self))
         made._settle(changes, self.values())
@@ -243,7 +243,7 @@ class Methods:
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
 
     def by_phase(self) -> dict[str, Any]:
-        """The parameters of each phase by its name; nothing where there are no phases."""
+        """The parameters of each phase by its name; empty without phases."""
         made: dict[str, Any] = {}
         table = vars(self)["phases"]
         of_texts = {name: vars(self)[name] for name in OF_TEXTS if name != "phases"}
@@ -265,7 +265,7 @@ class Methods:
         return next((c for n in CONSTRAINTS if (c := getattr(self, n)) is not None), None)
 
     def list(self, vocab: Any = None) -> list[Sampler]:
-        """The samplers, in order: masks and biases first, what chooses the token last.
+        """Return the samplers in order: masks and biases first, the one that chooses the token last.
 
         Args:
             vocab: As for :meth:`chain`.
@@ -304,8 +304,8 @@ class Methods:
         """Build the chain.
 
         Args:
-            vocab: A tokenizer, or a vocabulary.  ``ignore_eos``, ``min_tokens`` and grammars need either; what
-                is given as text (DRY's breakers, ``bad_words``, ``logit_bias``) needs a tokenizer.
+            vocab: A tokenizer or a vocabulary.  ``ignore_eos``, ``min_tokens`` and grammars need one of them;
+                DRY's breakers, ``bad_words`` and ``logit_bias`` given as text need a tokenizer.
             completion: Index among completions of one prompt.
         """
         return SamplerChain(
@@ -324,7 +324,7 @@ def _ends(parameter: str, vocab: Any) -> tuple[int, ...]:
 
 
 def _check_inside(parameter: str, ids: Sequence[int], n_vocab: int) -> None:
-    """Raise ParameterError if the vocabulary has not all of the tokens, which are in order."""
+    """Raise ParameterError if a token lies outside the vocabulary; ``ids`` are ascending."""
     if ids[-1] >= n_vocab:
         raise ParameterError(
             f"{parameter} names token {ids[-1]}: the vocabulary has 0 to {n_vocab - 1}"
@@ -332,7 +332,7 @@ def _check_inside(parameter: str, ids: Sequence[int], n_vocab: int) -> None:
 
 
 def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What is given by our names, each value checked."""
+    """Return the given values under our names, each one checked."""
     values, checked = dict(given), dict[str, Any]()
     if "sampler_seq" in values:
         if "samplers" in values:
@@ -351,7 +351,7 @@ def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
 def in_range(
     values: Mapping[str, Any], engines: Iterable[str], tell: Callable[[str], None] = warn
 ) -> dict[str, Any]:
-    """What users of other engines give, by our names or other spellings: see :func:`spoken`."""
+    """Read what users of other engines give, under our names or other spellings: see :func:`spoken`."""
     known = {word: ALL.get(_ALIASES.get(word, word)) for word in values}
     return {
         word: value if (p := known[word]) is None else spoken(p, value, engines, tell, word)
@@ -367,9 +367,9 @@ def _chooses(name: str, values: Mapping[str, Any]) -> bool:
 def _without_effect(
     name: str, order: tuple[str, ...], checked: Mapping[str, Any]
 ) -> ParameterError:
-    """The error names the parameter that asks for the sampler: not, say, the ``seed`` beside it."""
+    """The error for a parameter without effect: the one that asks for the sampler, not, say, its ``seed``."""
     own = [p for p in ORDERED[name].parameters() if checked.get(p.name, p.neutral) != p.neutral]
-    needed = [  # without which nothing would ask for the sampler
+    needed = [  # the parameters without which no other would ask for the sampler
         p for p in own if not ORDERED[name].asked_for({**_NEUTRAL, **checked, p.name: p.neutral})
     ]
     asking = (needed or own)[0].name
@@ -380,8 +380,8 @@ def _without_effect(
 
 
 def _before_llama_mirostat(chain: list[Sampler], values: Mapping[str, Any]) -> list[Sampler]:
-    """llama.cpp's list with mirostat: biases and a plain temperature.  What it would drop is refused."""
-    # Of these llama.cpp has biases only: the chain refuses the others.
+    """llama.cpp's samplers before mirostat: biases and a plain temperature; refuse what it would drop."""
+    # Of these llama.cpp has biases only; the chain refuses the others.
     kept = [s for s in chain if isinstance(s, FIRST)]
     lost = [s.name for s in chain if not s.neutral and not isinstance(s, (*FIRST, Temperature))]
     if values["dynatemp_range"]:
@@ -401,14 +401,14 @@ def _unknown(name: str) -> ParameterError:
 
 
 def _from_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Values of ``general.sampling.*`` by our names; an unknown key is refused."""
+    """Return the values of ``general.sampling.*`` under our names; refuse an unknown key."""
     by_key = {p.metadata or p.name: p for p in PARAMETERS.values()}
     values: dict[str, Any] = {}
     for key, value in metadata.items():
         if key == "sequence":
             values["samplers"] = parse_letters(value)
         elif key in by_key:
-            p = by_key[key]  # a file may have been written for any engine
+            p = by_key[key]  # the file may be for another engine
             values[p.name] = spoken(p, value, ENGINES, word=f"{key} of the model's file,")
         else:
             raise ParameterError(

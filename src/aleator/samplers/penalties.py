@@ -1,13 +1,12 @@
-"""Repetition, frequency and presence penalties on tokens of the recent past.
+"""Repetition, frequency and presence penalties on recent tokens.
 
 Effect     for a token seen c > 0 times in the last ``penalty_last_n`` accepted tokens (prompt included;
-           -1: all of them): first the repetition penalty, z > 0 ? z / r : z * r, then
+           -1 means all): first the repetition penalty, z > 0 ? z / r : z * r, then
            z - (c * frequency_penalty + presence_penalty).  Each operation is rounded to float32 once.
-Per        ``repetition_per="occurrence"`` repeats the repetition penalty c times, one after the other, as Akunu
-           does.
+Per        ``repetition_per="occurrence"`` applies the repetition penalty c times in turn, as Akunu does.
 Scope      "all": every token of the window counts, as in llama.cpp.  "generated": prompt tokens do not, as with
            OpenAI.  "mixed": they count for repetition only, as in vLLM.
-Order      a pending temperature is materialised first: z / T is what is penalised.
+Order      a pending temperature is materialised first, so that z / T is penalised.
 Masked     stay masked.
 Elsewhere  llama.cpp agrees, but has no -1; Keskar et al. 2019 (arXiv:1909.05858) divide negative logits too.
 """
@@ -56,7 +55,7 @@ REPETITION_PER = Parameter(
 
 @dataclass(frozen=True)
 class Penalties(Sampler):
-    """Penalise tokens that were accepted lately."""
+    """Penalise recently accepted tokens."""
 
     name = "penalties"
     writes = True

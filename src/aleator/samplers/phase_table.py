@@ -1,8 +1,8 @@
-"""What ``phases`` says: sampling parameters for parts of a text, and the marks between these parts.
+"""The table of ``phases``: sampling parameters for parts of a text, and the marks between these parts.
 
-Checked, it is a tuple of pairs, which :func:`dict` and a record's JSON make a mapping of again: for each phase
-its name and its own pairs, among them its marks ``begin`` and ``end``, and what holds for all, ``histories``
-and ``start``.
+A checked table is a tuple of pairs, which :func:`dict` and a record's JSON turn back into a mapping.  It holds
+each phase's name with its own pairs, including its marks ``begin`` and ``end``; and ``histories`` and
+``start``, which hold for all phases.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from aleator.core.parameter import Parameter, check_unicode, nearest
 from aleator.samplers.presets import check_preset
 
 ANSWER, THINKING, TOOL = "answer", "thinking", "tool"
-"""The phase outside all others; and those whose marks a chat knows from its template."""
+"""The phase outside all others, and those whose marks a chat knows from its template."""
 MARKS = ("begin", "end")
 PRESET = "preset"
-"""Of a phase: its name says all parameters that are not given beside it."""
+"""The key of a phase's preset, which sets all parameters that the phase does not set."""
 OF_ALL = ("histories", "start")
 HISTORIES = ("shared", "own")
 LONGEST = 128
-"""Bytes of a mark at most."""
+"""Maximum length of a mark, in bytes."""
 MOST = 16
-"""Phases of a text at most."""
+"""Maximum number of phases of a text."""
 OF_TEXTS = (
     "seed", "numerics", "grammar", "json_schema", "regex", "stop_token_ids", "ignore_eos", "phases",
 )  # fmt: skip
 """Sampling parameters that hold for a whole text."""
 
 Table = tuple[tuple[str, Any], ...]
-"""``phases`` as it was checked."""
+"""The type of a checked table."""
 
 
 def checked_phases(
@@ -42,12 +42,12 @@ def checked_phases(
     """Check ``phases``.
 
     Args:
-        value: A mapping, or what this function made of one.
-        check: Checks sampling parameters, and gives them by their names.
+        value: A mapping, or what this function returned for one.
+        check: Checks sampling parameters and returns them by name.
         known: Names of these parameters, for errors.
 
     Raises:
-        ParameterError: Says the phase, and what is wrong there.
+        ParameterError: Names the phase and what is wrong in it.
     """
     given = _mapping(value, "phases", "such as {'thinking': {'temperature': 0.6}}")
     if given and not given.keys() - set(OF_ALL):
@@ -76,7 +76,7 @@ def checked_phases(
 
 
 def nearest_of(word: object, known: Iterable[str]) -> str:
-    """What to write in place of something that may be no text at all."""
+    """The suggestion in place of ``word``, which may not even be text."""
     return nearest(word if isinstance(word, str) else "", known)
 
 
@@ -136,7 +136,7 @@ def _mapping(value: Any, what: str, how: str) -> dict[str, Any]:
 
 
 def _refuse_hidden(table: Sequence[tuple[str, Any]]) -> None:
-    """Refuse marks of which one is complete before the other can be."""
+    """Refuse a mark that contains another phase's, which would begin first."""
     begins = [(name, begin) for name, begin, _ in marks_of(table) if begin is not None]
     for name, begin in begins:
         for other, theirs in begins:
@@ -149,7 +149,7 @@ def _refuse_hidden(table: Sequence[tuple[str, Any]]) -> None:
 
 
 def marks_of(table: Iterable[tuple[str, Any]]) -> list[tuple[str, Any, Any]]:
-    """Each phase but the answer, with the marks that begin and end it; None: there is none."""
+    """Each phase except the answer, with the marks that begin and end it; None for a missing mark."""
     return [
         (name, own.get("begin"), own.get("end"))
         for name, pairs in table
@@ -164,7 +164,7 @@ def as_mapping(table: Table) -> dict[str, Any]:
 
 
 def params_of(table: Table) -> dict[str, dict[str, Any]]:
-    """The sampling parameters of each phase, the answer first, which is always one."""
+    """The sampling parameters of each phase; the answer comes first and is always present."""
     found = {
         name: {word: value for word, value in pairs if word not in MARKS}
         for name, pairs in table
@@ -174,9 +174,9 @@ def params_of(table: Table) -> dict[str, dict[str, Any]]:
 
 
 def with_marks(table: Table, known: Mapping[str, tuple[str, str] | None], where: str) -> Table:
-    """A request's table with marks for phases that have none of their own: those that are ``known``.
+    """Return a request's table in which phases without marks have the ``known`` ones.
 
-    ``where`` says for the error in what there are none.
+    ``where`` names for the error the place without marks.
 
     Raises:
         ParameterError: Nothing says how a phase begins.
@@ -196,14 +196,14 @@ def with_marks(table: Table, known: Mapping[str, tuple[str, str] | None], where:
 
 
 def _named(marks: tuple[str, str] | None) -> list[tuple[str, str]]:
-    """Marks by their words; an empty end is none: the phase lasts until the text ends."""
+    """Marks by their keys; without an end mark (""), the phase lasts until the text ends."""
     return [(word, mark) for word, mark in zip(MARKS, marks or (), strict=False) if mark]
 
 
 def with_start(table: Table, tokens: Sequence[int], token_bytes: Callable[[int], bytes]) -> Table:
-    """The table with the phase in which a text begins: the one whose mark is the end of its prompt.
+    """Return the table with ``start`` set to the phase whose mark ends the prompt.
 
-    White space at their ends does not count, unless the mark is nothing else.  A ``start`` that is given stays.
+    Trailing white space does not count, unless the mark is only white space.  A given ``start`` stays.
     """
     if "start" in dict(table):
         return table
@@ -224,7 +224,7 @@ def _ends_with(text: bytes, mark: bytes) -> bool:
 
 
 def read_words(words: Sequence[str], known: Mapping[str, Parameter]) -> dict[str, Any]:
-    """``phases`` of words of the command line: ``PHASE:NAME=VALUE``, ``PHASE=PRESET``, or JSON of all."""
+    """Read ``phases`` from the command line: ``PHASE:NAME=VALUE``, ``PHASE=PRESET``, or JSON of all."""
     made: dict[str, Any] = {}
     for word in words:
         if word.lstrip().startswith("{"):

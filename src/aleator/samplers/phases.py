@@ -1,15 +1,16 @@
-"""Phases: a chain for each part of a text, such as reasoning and answer, in the place of one chain.
+"""Phases: a chain for each part of a text, such as reasoning and answer, instead of one chain.
 
-Keeps      what the chain of the present phase keeps, and draws what that draws.
-Phases     a text begins in ``start``.  In ``answer`` the mark that begins any other phase is looked for, in
-           that phase the mark that ends it, in the bytes of the tokens drawn, names of control tokens among
-           them; a mark may be a token's id, too.  The token with the last byte of a mark is drawn in the phase
-           before, and the next one in the phase after it.  A token of a prompt brings ``start`` back.
+Keeps      what the chain of the current phase keeps, and draws what that draws.
+Phases     a text begins in ``start``.  In ``answer`` the sampler looks for the marks that begin other phases,
+           and in these for the marks that end them.  It searches the bytes of the drawn tokens, including the
+           names of control tokens; a mark may also be a token's id.  The token with the last byte of a mark
+           is drawn in the phase before the mark, the next token in the phase after it.  A prompt token returns
+           to ``start``.
 Draws      are keyed by seed, position and completion, and each chain counts its own samplers of a kind: after
            the same text a phase draws what its chain draws alone.
-History    ``shared``: the chain of every phase hears all tokens, so that penalties of the answer see the
-           reasoning.  ``own``: all hear the prompt, and each the tokens that it drew.
-State      where the text stands in the marks, before each token, and the chains' own.
+History    ``shared``: the chain of every phase accepts all tokens, so that penalties of the answer see the
+           reasoning.  ``own``: all accept the prompt, and each only the tokens that it drew.
+State      the position of the text in the marks before each token, and the states of the chains.
 Masked     as the chains do.
 Elsewhere  llama.cpp, vLLM and transformers have one chain for a whole text.
 """
@@ -36,7 +37,7 @@ from aleator.samplers.phase_table import ANSWER, Table, marks_of, with_marks
 _TEXTS: WeakKeyDictionary[Any, host.TokenTexts] = WeakKeyDictionary()
 
 Mark = bytes | int
-"""A mark as a text is searched for it: its bytes, or the id of a token."""
+"""A mark to search for: its bytes, or the id of a token."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,9 @@ class Phases(Sampler):
     name = "phases"
     selects = True
     writes = True
-    table: Table  # ``phases`` as it was checked, with marks for each phase
+    table: Table  # the checked ``phases``, with marks for each phase
     chains: Mapping[str, Sequence[Sampler]]  # The samplers of each phase, the answer first
-    # A tokenizer or vocabulary; None where all marks are ids of tokens
+    # A tokenizer or vocabulary; None if all marks are ids of tokens
     vocabulary: Any = field(default=None, repr=False, compare=False)
     names: tuple[str, ...] = field(init=False, repr=False, compare=False)
     start: str = field(init=False, repr=False, compare=False)
@@ -92,7 +93,7 @@ class Phases(Sampler):
         return phase, tuple(self.chains[phase])
 
     def phases_of(self, kernel: Any) -> list[str]:
-        """For each token accepted, the phase before it."""
+        """The phase that drew each accepted token."""
         return [self.names[phase] for phase in kernel.before]
 
     def describe(self) -> str:
@@ -119,9 +120,9 @@ class Phases(Sampler):
         return host.Phases(chains, marks, self.own)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        """NumPy reference: the history divided by the marks, then the references of the phase.
+        """NumPy reference: divide the history at the marks, then run the references of the phase.
 
-        Samplers that adapt to their own draws are not known from a history, and are refused.
+        Samplers that adapt to their own draws are refused, because their state does not follow from a history.
         """
         if self.adapts:
             raise ParameterError("phases", "a phase adapts to its own draws: it has no reference")
@@ -139,7 +140,7 @@ class Phases(Sampler):
                 sampler.reference(row, seen, own)
 
     def _divided(self, step: Step) -> tuple[list[str], str]:
-        """For each token of a history the phase before it; and the phase after all."""
+        """The phase that drew each token of the history, and the phase after the last."""
         vocab, phases = _vocab(self.vocabulary), []
         start: str = self.start
         phase, text = start, b""
@@ -161,7 +162,7 @@ class Phases(Sampler):
         return phases, phase
 
     def _watched(self, phase: str) -> dict[Mark, int]:
-        """The marks that end a phase, and those to which they lead."""
+        """The marks that end a phase, each with the phase that it leads to."""
         return {mark: to for at, mark, to in self.marks if self.names[at] == phase}
 
 
@@ -170,12 +171,12 @@ def _vocab(vocabulary: Any) -> Any:
 
 
 def _chain(samplers: Sequence[Sampler], place: Place) -> SamplerChain:
-    """A phase's chain by itself; its samplers count their own kind."""
+    """A phase's chain alone; its samplers count their own kind."""
     return SamplerChain(samplers, seed=place.seed, completion=place.completion)
 
 
 def _searched(table: Table, names: Sequence[str]) -> tuple[tuple[int, Mark, int], ...]:
-    """What is looked for: the phase in which, a mark, and the phase that it leads to."""
+    """The marks to search for: in which phase, the mark, and the phase that it leads to."""
     made: list[tuple[int, Mark, int]] = []
     for name, begin, end in marks_of(table):
         at = names.index(name)
@@ -185,7 +186,7 @@ def _searched(table: Table, names: Sequence[str]) -> tuple[tuple[int, Mark, int]
     return tuple(made)
 
 
-@lru_cache(64)  # requests are much alike
+@lru_cache(64)  # requests often have the same marks
 def tree(
     marks: tuple[tuple[int, Mark, int], ...], n_phases: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
@@ -193,11 +194,11 @@ def tree(
 
     Args:
         marks: In which phase, the mark, and the phase that it leads to.
-        n_phases: How many there are; the first nodes are their beginnings.
+        n_phases: The number of phases; the first nodes are their roots.
 
     Returns:
-        Where each byte leads from each node, [nodes, 256]; the phase of each node, [nodes]; and the marks that
-        are tokens: phase, token and the node that they lead to, [n, 3].
+        The next node for each node and byte, [nodes, 256]; the phase of each node, [nodes]; and the marks that
+        are tokens: phase, token and next node, [n, 3].
     """
     texts = [(phase, m, to) for phase, m, to in marks if isinstance(m, bytes)]
     tokens = [(phase, m, to) for phase, m, to in marks if isinstance(m, int)]
@@ -207,7 +208,7 @@ def tree(
     places = {node: at for at, node in enumerate(nodes)}
     following = np.zeros((len(nodes), 256), np.int32)
     for at, (phase, text) in enumerate(nodes):
-        if text:  # what does not go on with it goes on with a shorter end of the same text
+        if text:  # bytes that do not continue it continue a shorter suffix of the same text
             ends = (text[n:] for n in range(1, len(text) + 1))
             following[at] = following[places[phase, next(e for e in ends if (phase, e) in places)]]
         else:

@@ -1,4 +1,4 @@
-"""Which samplers of a chain run on a device, which on the host after them, and what is transferred between."""
+"""Plans: which samplers of a chain run on a device, which on the host after them, and what is transferred."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ NAMES = frozenset(
         "softmax", "temperature", "token_mask", "top_h", "top_k", "top_n_sigma", "top_p", "typical_p", "xtc",
     }
 )  # fmt: skip
-"""Samplers that have a device form, but for the settings that `why_not` names."""
+"""Samplers that have a device form, except for the settings that `why_not` names."""
 DRAWS = ("inverse", "gumbel", "watermark", "synthid")
-"""The draws of ``dist`` that have one."""
+"""The draws of ``dist`` that have a device form."""
 MAX_DRY_WINDOW = 512
-"""The longest window in which DRY seeks repetitions on a device.
+"""The longest window in which DRY looks for repetitions on a device.
 
-It compares all pairs, which keeps no state to roll back, but is quadratic.
+It compares all pairs: there is no state to roll back, but the cost is quadratic.
 """
 MAX_BREAKERS = 64
-"""How many sequence breakers of several tokens DRY has on a device."""
+"""The most sequence breakers of several tokens that DRY can have on a device."""
 MAX_BREAKER_TOKENS = 24
-"""Tokens of such a breaker."""
+"""The most tokens of such a breaker."""
 
 MAX_BAD_WORDS = 256
-"""How many bad words of several tokens a row has on a device."""
+"""The most bad words of several tokens that a row can have on a device."""
 MAX_BAD_WORD_TOKENS = 24
-"""Tokens of such a word."""
+"""The most tokens of such a word."""
 MAX_NGRAM = 64
 """The longest run that `no_repeat_ngram` compares on a device."""
 
 
 def long_breakers(sampler: DRY) -> list[tuple[int, ...]]:
-    """The sequence breakers of several tokens."""
+    """The sequence breakers that have several tokens."""
     return [tokens for tokens in sampler.breakers if len(tokens) > 1]
 
 
 def long_words(sampler: BadWords) -> list[tuple[int, ...]]:
-    """The bad words of several tokens."""
+    """The bad words that have several tokens."""
     return [sequence for sequence in sampler.sequences if len(sequence) > 1]
 
 
@@ -69,7 +69,7 @@ def why_not(sampler: Sampler) -> str:
 
 
 def _beyond_limits(sampler: Sampler) -> str:
-    """Which of its settings has no device form; "" if all have one."""
+    """The setting that has no device form; "" if all have one."""
     if isinstance(sampler, Dist) and sampler.draw == "mt19937":
         return "draw='mt19937' takes its numbers one after the other from a generator on the host"
     if isinstance(sampler, Dist) and sampler.draw not in DRAWS:
@@ -107,14 +107,14 @@ class Plan:
     where: str  # the device
     device: tuple[str, ...]  # names of the samplers that run there
     host: tuple[str, ...]  # names of those that run on the host after them
-    why: str = ""  # why the first of the latter does; "" where there is none
+    why: str = ""  # why the first of these runs on the host; "" if there is none
     split: int = 0  # how many of the chain's samplers come before the host's
-    bound: int = 0  # candidates that are transferred to the host at most; 0: all
+    bound: int = 0  # most candidates that are transferred to the host; 0: all
     grammar: bool = False  # the host makes a mask of a row's grammar before every step
-    # what computes the device's part, and why, where there is more than one form; "" where not
+    # what computes the device's part, and why, if there is more than one form; else ""
     kernels: str = ""
-    # by its name the plan of each phase, where these are the device's one after the other; all else is that of
-    # the present one
+    # the plan of each phase by name, if the device runs one phase after another; all other fields are those of
+    # the current phase
     phases: tuple[tuple[str, Plan], ...] = ()
 
     def __str__(self) -> str:
@@ -142,10 +142,10 @@ class Plan:
 def make_plan(
     samplers: Sequence[Sampler], where: str, *, portable: bool = True, grammar: bool = False
 ) -> Plan:
-    """Split samplers for a device: the longest beginning that can run there does.
+    """Split samplers for a device: as many of the first samplers as possible run there.
 
-    A neutral sampler can stand anywhere: it does nothing.  llama.cpp's numbers, which are not ``portable``, are
-    made on the host only.
+    Neutral samplers do nothing and can stand anywhere.  Chains with llama.cpp's numbers, which are not
+    ``portable``, run on the host only.
     """
     if not portable:
         names = tuple(sampler.name for sampler in samplers if not sampler.neutral)
@@ -156,7 +156,7 @@ def make_plan(
     why = why_not(samplers[split]) if split < len(samplers) else ""
     full = next((s.name for s in samplers[split:] if getattr(s, "mass", "") == "full"), "")
     softmax = [i for i, s in enumerate(samplers[:split]) if s.name == "softmax"]
-    if full and softmax:  # the mass that Softmax notes is not transferred
+    if full and softmax:  # the mass that Softmax records is not transferred
         split = softmax[-1]
         why = f"{full} with mass='full', which runs there, needs what softmax notes"
     here = tuple(s.name for s, can in zip(samplers[:split], able, strict=False) if can)
@@ -165,12 +165,12 @@ def make_plan(
 
 
 def of_phases(chain: Any, plan: Callable[[Any], Plan]) -> Plan:
-    """A chain's plan, where ``plan`` makes that of a chain without phases."""
+    """A chain's plan; ``plan`` makes the plan of a chain without phases."""
     plans = {name: plan(each) for name, each in chain.by_phase().items()}
     return replace(plans[chain.phase], phases=tuple(plans.items())) if plans else plan(chain)
 
 
 def bound(samplers: Sequence[Sampler]) -> int:
-    """How many candidates these leave at most; 0: all."""
+    """The most candidates that these samplers leave; 0: all."""
     ks = [s.most for s in samplers if isinstance(s, TopK) and not s.neutral]
     return min(ks, default=0)

@@ -1,7 +1,7 @@
 """Named sets of sampling parameters, each with its engine's own order.
 
-A preset sets what it names; everything else is neutral.  ``llama.cpp`` is the default of the command line and
-of ``generate``.
+Parameters that a preset does not name are neutral.  ``llama.cpp`` is the default of the command line and of
+``generate``.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Any
 
 from aleator.core.errors import ParameterError
 
-# Akunu's path on the CPU.  It notes the mass before top-k, so that min-p and top-p act on un-renormalised
-# probabilities; keeps 256 where top_k is off or not less than the vocabulary; penalises a token once for each
+# Akunu's path on the CPU.  It records the mass before top-k, so that min-p and top-p act on un-renormalised
+# probabilities; keeps 256 tokens if top_k is off or not less than the vocabulary; penalises a token once per
 # time it was generated, and not at all under a grammar; and draws from a Mersenne Twister.
 _AKUNU = {
     "samplers": ("penalties", "temperature", "softmax", "top_k", "min_p", "top_p"),
@@ -69,7 +69,7 @@ DEFAULT_PRESET = "llama.cpp"
 
 
 def check_preset(name: object) -> str:
-    """The name of a preset; ParameterError lists the names where it is none."""
+    """Return the name of a preset; for an unknown one, ParameterError lists the names."""
     if not (isinstance(name, str) and name in PRESETS):
         raise ParameterError(
             "preset", f"there is no preset {name!r:.60}; the names are {', '.join(PRESETS)}"

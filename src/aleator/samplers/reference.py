@@ -1,4 +1,4 @@
-"""Chains of references: what the kernels are compared with."""
+"""Chains of references, with which the kernels are compared."""
 
 from __future__ import annotations
 

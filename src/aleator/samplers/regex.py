@@ -2,8 +2,8 @@
 
 Keeps      see :mod:`aleator.samplers.constrained`.
 Syntax     that of Rust's ``regex`` crate, without look-around and back-references; the expression matches
-           the whole text, so ``^`` and ``$`` at its ends say nothing more and are dropped.
-Elsewhere  outlines-core has this alone; llama.cpp has no regular expressions.
+           the whole text, so ``^`` and ``$`` at its ends are redundant and dropped.
+Elsewhere  outlines-core has only this; llama.cpp has no regular expressions.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from aleator.samplers.constrained import LLGuidanceSampler
 
 @dataclass(frozen=True)
 class Regex(LLGuidanceSampler):
-    """Keep what makes a text that a regular expression matches.
+    """Keep the tokens that a regular expression allows next.
 
     Args:
         pattern: The expression.
         vocabulary: A tokenizer or a vocabulary; ``None`` until the model is known.
 
     Raises:
-        GrammarError: The expression is wrong: names the column.
+        GrammarError: The expression is wrong; names the column.
         ImportError: llguidance is not installed.
     """
 

@@ -1,4 +1,4 @@
-"""``SamplingParams``: all sampling parameters in one frozen object, and the chain they stand for.
+"""``SamplingParams``: all sampling parameters in one frozen object that builds a chain.
 
 The class is made from the declarations; sampling_params.pyi has its types, made by tools/stubs.py.
 """
@@ -26,11 +26,11 @@ SamplingParams = dataclass(frozen=True)(
 
 
 def preset(name: str, **changes: Any) -> SamplingParams:
-    """The sampling parameters of a named preset, with changes: ``SamplingParams.preset``.
+    """Return the sampling parameters of a named preset, with changes, as ``SamplingParams.preset``.
 
     Args:
         name: one of ``aleator.samplers.PRESETS``.
-        changes: sampling parameters that are to be otherwise, by their names.
+        changes: sampling parameters that differ from the preset, by name.
 
     Raises:
         ParameterError: there is no such preset or parameter, or a value is out of range.

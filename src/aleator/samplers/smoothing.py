@@ -2,9 +2,9 @@
 
 Effect     with d = z - zmax, each logit becomes (zmax - a * d^2) + b * d^3, each operation rounded to float32
            once, the powers as d * d and (d * d) * d; a = fl32(factor * (3 - curve) / 2), b = fl32(factor *
-           (curve - 1) / 2), the products in float64.  With curve 1 a parabola: what is close to the best comes
-           closer, what is far falls away.  Above a curve of 3 a token slightly below the best overtakes it.
-Order      after the temperature, which it materialises first: z / T is what is bent.
+           (curve - 1) / 2), the products in float64.  With curve 1 a parabola: logits close to the best come
+           closer, distant ones fall away.  Above a curve of 3 a token slightly below the best overtakes it.
+Order      after the temperature, which it materialises first, so that z / T is bent.
 Masked     stay masked; what overflows to -inf or NaN is masked.
 Elsewhere  text-generation-webui and Aphrodite have the same formula, in PyTorch's float32; KoboldCpp applies it
            inside its temperature, after dividing; llama.cpp, vLLM and transformers do not have it.
@@ -41,7 +41,7 @@ class Smoothing(Sampler):
 
     @property
     def coefficients(self) -> tuple[float, float]:
-        """Those of the square and of the cube, float32."""
+        """The coefficients of the square and of the cube, float32."""
         factor, curve = self.smoothing_factor, self.smoothing_curve
         return single(factor * (3 - curve) / 2), single(factor * (curve - 1) / 2)
 

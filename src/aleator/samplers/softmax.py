@@ -1,10 +1,10 @@
-"""Softmax: notes the mass of the whole row, for samplers that measure against it.
+"""Softmax: records the mass of the whole row, for samplers that measure against it.
 
 Effect     keeps everything and changes no logit.  Records Z, the current mass, which ``TopP(mass="full")`` and
-           ``MinP(mass="full")`` later in the chain use in place of the mass that is left by then.  A
-           temperature or a write to logits after it forgets the record.
+           ``MinP(mass="full")`` later in the chain use instead of the mass that is left.  A later
+           temperature or change of logits clears the record.
 Elsewhere  llama.cpp's `softmax` sampler, removed since, sorted the candidates and filled in probabilities; here
-           probabilities are always at hand.  Akunu's pipeline computes it before top-k, min-p and
+           probabilities are always available.  Akunu's pipeline computes it before top-k, min-p and
            top-p, which therefore act on un-renormalised mass.
 """
 
@@ -16,7 +16,7 @@ from aleator.samplers.base import Place, Sampler, dataclass, host
 
 @dataclass(frozen=True)
 class Softmax(Sampler):
-    """Note the mass of the whole row."""
+    """Record the mass of the whole row."""
 
     name = "softmax"
     reads = "mass"

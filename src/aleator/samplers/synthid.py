@@ -1,4 +1,4 @@
-"""SynthID-text's tournament: draws that layers of keyed coins steer, and the test that finds them in a text.
+"""SynthID-text's tournament: draws steered by layers of keyed coins, and the test that finds them in a text.
 
 Source    S. Dathathri et al., Nature 634 (2024): "Scalable watermarking for identifying large language model
           outputs".  Coins are those of transformers' ``SynthIDTextWatermarkLogitsProcessor`` with its default
@@ -10,11 +10,11 @@ Layers    In shares of 2^40, s = w >> e with e such that the sum of w has 40 bit
           sum of s, G that of s where the coin is 1, and f = floor((Z - G) * 2^40 / Z):
           s = coin * s + floor(s * f / 2^40).  That is p * (1 + coin - E[coin]): over coins its mean is p.
 Draw      by inverse cumulative mass from the shares, with seed and position as ``draw="inverse"``.
-Ordinary  draws are as in samplers/watermark.py: where fewer than n tokens were generated, and where the same n
-          tokens stand earlier in the history.  transformers looks 1,024 tokens back, and marks the first ones
-          of a text too unless ``skip_first_ngram_calls`` is set.
+Ordinary  draws are as in samplers/watermark.py: if fewer than n tokens were generated, or if the same n tokens
+          occur earlier in the history.  transformers looks 1,024 tokens back, and also marks the first
+          tokens of a text unless ``skip_first_ngram_calls`` is set.
 Test      the mean coin over the text's distinct contexts, each at its first place, and all layers.  Its p is
-          exact: of independent, uniform keys, whatever the text is.
+          exact over independent, uniform keys, whatever the text is.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ from aleator.samplers.watermark import (
 MULTIPLIER = 6364136223846793005
 TABLE_SIZE = 1 << 16
 HEAVIEST, LIGHTEST = 10.0, 1.0
-"""Weights of the first and the last layer in the weighted mean; the others lie between, evenly."""
+"""Weights of the first and the last layer in the weighted mean; the others are evenly spaced between."""
 STEEPEST = 64.0
-"""Tilt beyond which more does not count."""
+"""Largest tilt that is tried."""
 
 
 @cache
 def table() -> NDArray[np.uint8]:
-    """The coins."""
+    """The table of coins, 65,536 entries."""
     words = np.random.RandomState(0).randint(0, 2**32, TABLE_SIZE, np.uint32)
     return (words & 1).astype(np.uint8)
 
 
 def hashed(h: int, numbers: Iterable[int]) -> int:
-    """A hash that takes in some numbers; 64 bits, of which coins need 16."""
+    """Hash numbers into ``h``; 64 bits, of which coins need 16."""
     for number in numbers:
         h = ((h + number) * MULTIPLIER + 1) & (1 << 64) - 1
     return h
@@ -93,15 +93,15 @@ def tournament(
 
 @dataclass(frozen=True)
 class SynthIDTest(WatermarkTest):
-    """What :func:`detect_synthid` found; ``score`` is the sum of coins, ``p_value`` exact over keys.
+    """The result of :func:`detect_synthid`; ``score`` is the sum of coins, ``p_value`` exact over keys.
 
     Attributes:
         layers: Coins of each draw that was scored.
         mean: Mean of the coins; about 0.5 without a watermark.
-        weighted_mean: Mean with weights of 10 for the first layer to 1 for the last, which say less where
-            a text has little entropy.
-        weighted_log10_p: Logarithm of a bound of the probability of such a weighted mean (Chernoff's): p is not
-            larger, but it is not exact.
+        weighted_mean: Mean with weights from 10 for the first layer to 1 for the last, as later layers say
+            less if a text has little entropy.
+        weighted_log10_p: Logarithm of Chernoff's bound on the probability of such a weighted mean: p is at most
+            this.
     """
 
     layers: int
@@ -120,7 +120,7 @@ def detect_synthid(
 
     Args:
         tokens: Token ids of the text, 0 to 2^24 - 1, without its prompt.
-        key: The key's bytes, or a :class:`WatermarkKey`; None: that of ``ALEATOR_WATERMARK_KEY``.
+        key: The key's bytes, or a :class:`WatermarkKey`; None takes that of ``ALEATOR_WATERMARK_KEY``.
         ngram: ``watermark_ngram`` of the draws, 1 to 16; one less than transformers' ``ngram_len``.
 
     Raises:
@@ -158,7 +158,7 @@ def detector(draw: str) -> Callable[..., WatermarkTest]:
 
 
 class _Layer:
-    """How the coins of some draws sum up in one layer, over all 65,536 keys that it may have."""
+    """The distribution of the sum of one layer's coins over its 65,536 possible keys."""
 
     def __init__(self, h: NDArray[np.uint64]) -> None:
         often = np.bincount((h & np.uint64(TABLE_SIZE - 1)).astype(np.int64), minlength=TABLE_SIZE)
@@ -183,10 +183,10 @@ class _Layer:
         return made
 
     def log_tail(self, score: int, depth: int) -> float:
-        """The logarithm of P(the sum over so many layers >= score).
+        """The logarithm of P(the sum over ``depth`` layers >= score).
 
-        Layers have keys of their own, so they add up by convolution; tilted to have its mean at the score, it
-        is as exact there as floats are.
+        Layers have independent keys, so their distributions are convolved.  Tilting moves the mean to the
+        score, where the result is then exact to float precision.
         """
         x = score - depth * self.least
         tilt = _root(lambda t: depth * float(self.tilted(t) @ self.above) - x)
@@ -210,7 +210,7 @@ class _Layer:
 
 
 def _root(rises: Callable[[float], float]) -> float:
-    """Where a function that rises is 0, from 0 to the steepest tilt."""
+    """The zero of an increasing function between 0 and the steepest tilt."""
     low, high = 0.0, STEEPEST
     if rises(low) >= 0:
         return low

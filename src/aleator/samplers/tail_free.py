@@ -2,11 +2,11 @@
 
 Keeps      the first i tokens of the order, i the first index at which the sum of curvatures
            |(w_i - w_i+1) - (w_i+1 - w_i+2)| exceeds tfs_z of their total and i >= ``min_keep``; all if there
-           is none; at least one.  Integers throughout.  Fewer than three candidates stay as they are.
+           is no such i; at least one.  Integers throughout.  Fewer than three candidates all stay.
 Equality   a sum exactly equal to the bound does not exceed it.  1 turns it off.
 Ties       by lower token id.  When every curvature is 0 each counts the same.
 Masked     not candidates.
-Elsewhere  llama.cpp summed float32 probabilities; the index it kept was off by one, and so is this.
+Elsewhere  llama.cpp summed float32 probabilities; its index was off by one, and so is this one.
 """
 
 from __future__ import annotations

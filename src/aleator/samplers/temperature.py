@@ -1,8 +1,8 @@
 """Temperature: how flat or sharp the distribution is.
 
 Keeps      everything; at a product of temperatures of 1e-5 or less the argmax alone.
-Effect     multiplies the pending temperature T and touches no logit; T enters where mass is read.  What
-           writes or shows logits later first materialises z = fl32(z / fl32(T)).
+Effect     multiplies the pending temperature T and changes no logit; T is used when mass is read.  Samplers
+           that write or show logits later first materialise z = fl32(z / fl32(T)).
 Dynamic    with a range above 0: T = low + (high - low) * level, low = max(0, T - range) and high = T + range.
            The level is min(1, H / log2(N)) for N > 1 candidates of entropy H (docs/numerics.md), else 0; to
            the power of the exponent by exp2(exponent * log2(level)) (kalomaze's dynatemp).

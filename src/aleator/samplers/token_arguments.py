@@ -16,14 +16,14 @@ from aleator.core.parameter import check_unicode
 
 
 class Tokenizer(Protocol):
-    """Cuts texts into tokens."""
+    """An object that encodes texts as tokens."""
 
     def encode(self, text: str, add_special: bool = ..., parse_special: bool = ...) -> list[int]:
         """Token ids of a text."""
 
 
 def require_tokenizer(parameter: str, tokenizer: Tokenizer | None) -> Tokenizer:
-    """Return the tokenizer, or raise an error that says what to give instead."""
+    """Return the tokenizer; without one, raise an error that says what to give instead."""
     if tokenizer is None:
         raise ParameterError(
             f"{parameter} given as text needs a tokenizer: give tokenizer=model.tokenizer, or token ids; "
@@ -61,7 +61,7 @@ def ids_of(value: Any) -> tuple[int, ...] | None:
 def check_sequences(
     parameter: str, value: Any, *, blank: bool = False
 ) -> tuple[str | tuple[int, ...], ...]:
-    """Return texts, which may be blank if so said, and sequences of token ids, none of them empty."""
+    """Return texts, blank only if allowed, and sequences of token ids, none of them empty."""
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise ParameterError(
             f"{parameter}={value!r:.80} must be a sequence of texts or of token sequences"
@@ -81,7 +81,7 @@ def check_sequences(
 
 
 def number_of(name: str, value: Any, what: str) -> int:
-    """Check that a value is an integer; bools are none.  ``what`` it counts or names goes into the message."""
+    """Check that a value is an integer, not a bool; the message says ``what`` it counts or names."""
     try:
         if isinstance(value, bool | np.bool_):
             raise TypeError
@@ -101,7 +101,7 @@ def token_id(token: Any) -> int:
 
 
 def token_ids(tokens: Any) -> NDArray[np.int32]:
-    """Check a sequence, array [n] or other iterable of token ids; they come back as int32 [n]."""
+    """Check a sequence, array [n] or other iterable of token ids; return them as int32 [n]."""
     listed = isinstance(tokens, Sequence) or hasattr(tokens, "__array__")
     if isinstance(tokens, Iterable) and not listed:
         tokens = list(tokens)
@@ -116,7 +116,7 @@ def _no_token(token: int) -> ParameterError:
 
 
 def row_of(logits: Any, row: int) -> Any:
-    """The logits themselves; of a context those of a token of its last batch (``Context.logits``)."""
+    """Return logits unchanged; for a context, those of a token of its last batch (``Context.logits``)."""
     integer("row", row)
     of_token = getattr(logits, "logits", None)
     if not callable(of_token):

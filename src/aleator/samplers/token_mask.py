@@ -2,7 +2,7 @@
 
 Keeps      the tokens whose bit is set; tokens past the end of the mask are masked.
 Masked     stay masked.  If nothing allowed is left, the step raises ``LogitsError``.
-Elsewhere  beyond a short mask xgrammar leaves tokens unmasked, llguidance and outlines-core mask them.
+Elsewhere  xgrammar leaves tokens past the end of a mask unmasked; llguidance and outlines-core mask them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class TokenMask(Sampler):
     asked_by = "allowed_token_ids"
     kernel = host.TokenMask
     # Token ids, as a set, a sequence or an array of integers; or a boolean array over the vocabulary.  None
-    # allows all.  Kept as words of 32 bits.
+    # allows all.  Stored as words of 32 bits.
     allowed: Any = declare(ALLOWED)
 
     def __post_init__(self) -> None:
@@ -64,13 +64,13 @@ class TokenMask(Sampler):
 
     @classmethod
     def of_words(cls, words: Any) -> TokenMask:
-        """A mask in words of 32 bits, lowest token first: the format of llguidance and xgrammar.
+        """Make a mask from words of 32 bits, lowest token first: the format of llguidance and xgrammar.
 
         Args:
             words: Integers of 32 bits, signed or not, in one dimension.
 
         Raises:
-            ParameterError: They are not.
+            ParameterError: ``words`` is something else.
         """
         array = np.asarray(words)
         if array.ndim != 1 or array.dtype not in (np.int32, np.uint32):

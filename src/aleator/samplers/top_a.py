@@ -5,7 +5,7 @@ Keeps      the leading run of the order with p >= top_a * pmax^2: w >= ceil(top_
 Equality   a weight exactly at the bound stays.  0 keeps all.
 Ties       equal logits weigh the same, so they stay or go together.
 Masked     not candidates.
-Elsewhere  llama.cpp has none; KoboldAI and text-generation-webui compare float probabilities.
+Elsewhere  llama.cpp does not have it; KoboldAI and text-generation-webui compare float probabilities.
 """
 
 from __future__ import annotations

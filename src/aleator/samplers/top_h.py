@@ -1,16 +1,16 @@
 """Top-H truncation, Baghaei Potraghloo et al. 2025 (arXiv:2509.02510).
 
-Keeps      the longest prefix of the order whose entropy, of its own probabilities, is at most ``top_h`` times
-           the candidates': H(q) <= top_h * H(p), the paper's formula.  The product is one in float64, of the
-           float32 of ``top_h``.  The length is found bit by bit, from 2^20 down: a bit is set where there are
-           so many candidates and the prefix of that length passes.
+Keeps      the longest prefix of the order whose entropy, with its probabilities renormalised, is at most
+           ``top_h`` times that of the candidates: H(q) <= top_h * H(p), the paper's formula.  The product is
+           in float64, of the float32 of ``top_h``.  The length is found bit by bit, from 2^20 down: a bit is
+           set if there are that many candidates and the prefix of that length passes.
 Equality   an entropy exactly equal to the bound passes.  1 keeps all, 0 the first token.
 Ties       by lower token id.
 Masked     not candidates; they do not enter the entropy.
-Precision  both entropies are those of docs/numerics.md, of the prefix as if nothing else were there.
+Precision  both entropies are those of docs/numerics.md; that of the prefix ignores all other tokens.
 Temperature counts if it comes before, as in the paper.
 Elsewhere  the authors' code and transformers add up -p * log(p) without making the prefix's probabilities sum
-           to 1, and look at 100 tokens: other sets, most of them larger.
+           to 1, and look at 100 tokens, which gives other and mostly larger sets.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
 Keeps      the first ``top_k`` candidates of the order (logit descending, then token id ascending); all of
            them if there are fewer.  0 keeps all.
-Limit      ``top_k_limit`` above 0 stands in where ``top_k`` is 0, or not less than the length of the
-           row of logits: Akunu's rule, with 256.
+Limit      ``top_k_limit`` above 0 replaces ``top_k`` if that is 0 or not less than the length of the row:
+           Akunu's rule, with 256.
 Ties       equal logits rank by lower token id, also at the boundary.
 Masked     not candidates: they neither count nor stay.
-Elsewhere  llama.cpp leaves ties to its sort, and keeps -inf tokens when fewer than k are finite; libraries
+Elsewhere  llama.cpp leaves ties to its sort, and keeps -inf tokens if fewer than k are finite; libraries
            that compare with the k-th value keep all tokens that tie with it.
 """
 
@@ -46,11 +46,11 @@ class TopK(Sampler):
 
     @property
     def most(self) -> int:
-        """How many tokens stay at most, whatever the vocabulary; 0: all."""
+        """The most tokens that stay, whatever the vocabulary; 0: all."""
         return self.top_k or self.top_k_limit
 
     def kept_of(self, n_vocab: int) -> int:
-        """How many tokens of a row of ``n_vocab`` logits stay at most; 0: all."""
+        """The most tokens that stay of a row of ``n_vocab`` logits; 0: all."""
         if self.top_k_limit and not 0 < self.top_k < n_vocab:
             return self.top_k_limit
         return self.top_k

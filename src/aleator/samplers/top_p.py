@@ -5,11 +5,11 @@ Keeps      the shortest prefix of the order (logit descending, then token id asc
            fraction that its float32 stands for; at least one token, and at least ``min_keep``.
 Equality   a mass exactly equal to the bound ends the prefix.  1 keeps all, whatever their weight.
 Ties       equal logits rank by lower token id.
-full       with mass="full", Z is the mass that a Softmax earlier in the chain saw, not what is left of it.
+full       with mass="full", Z is the mass that a Softmax earlier in the chain recorded.
 Masked     not candidates; ``min_keep`` does not revive them.
 Precision  integers: any order of summation gives the same set.
 Elsewhere  llama.cpp sums float32 probabilities in order; Gemma (JAX) keeps all ties; llama2.c and
-           FlashInfer's reference run past equality (docs/decisions.md has a table).
+           FlashInfer's reference continue at equality (docs/decisions.md has a table).
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 Keeps      the tokens whose surprise is closest to the entropy, until their mass reaches
            ceil(typical_p * Z); at least one, and at least ``min_keep``.  Surprise minus entropy is the
-           depth of a weight, its bits below the largest in Q16, minus floor(mean depth * 65536 + 1/2): no
-           logarithm.  The mean depth and Z are those of the entropy (docs/numerics.md).
+           depth of a weight, its bits below the largest in Q16, minus floor(mean depth * 65536 + 1/2), which
+           needs no logarithm.  The mean depth and Z are those of the entropy (docs/numerics.md).
 Equality   a mass exactly equal to the bound ends the set.  1 and more keep all.
-Ties       equal distances by the order: logit descending, then token id ascending.
+Ties       equal distances rank by the order: logit descending, then token id ascending.
 Masked     not candidates; they do not enter the entropy; ``min_keep`` does not revive them.
 Elsewhere  llama.cpp stops when the sum exceeds p, strictly, and a token of probability 0 makes its entropy NaN;
            transformers agrees with the paper in float32.

@@ -1,20 +1,20 @@
 """Samplers written in Python, which may stand anywhere in a chain.
 
-Any object with ``apply(candidates)`` will do.  What else it has is used:
+Any object with ``apply(candidates)`` is enough.  These members are used if it has them:
 
 ``name``                       shown in the chain's description; the class's name otherwise
 ``selects``                    True if it chooses the token (``candidates.selected = token``)
-``accept(token)``              after a token was accepted, prompt tokens too
-``reset()``                    back to the start
-``clone()``                    a copy with its own state; ``copy.deepcopy`` otherwise
+``accept(token)``              called for each accepted token, prompt tokens included
+``reset()``                    return to the initial state
+``clone()``                    return a copy with its own state; ``copy.deepcopy`` otherwise
 ``rollback(n)``                take back the last ``n`` tokens; without it the chain cannot roll back
-``state_write()``              what it remembers, as bytes; without it the chain's state cannot be written
-``state_read(state)``          take it over; it may come from anywhere: raise if it is wrong
+``state_write()``              return the state as bytes; without it the chain's state cannot be written
+``state_read(state)``          restore a state; raise if it is wrong, as its source may be untrusted
 
 In ``apply`` the candidates are :class:`~aleator.samplers.candidates.Candidates`: read ``ids``, ``logits`` or
 ``probs``; assign ``logits`` (a pending temperature is applied first; NaN masks, see docs/numerics.md), call
-``keep(ids)``, or assign ``selected``.  They are valid during the call only.  With ``numerics="llama.cpp"``
-they are llama.cpp's array: in its order, masked tokens at -inf in it.
+``keep(ids)``, or assign ``selected``.  They are valid only during the call.  With ``numerics="llama.cpp"``
+they are llama.cpp's array in its order, with masked tokens at -inf.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class UserSampler(Sampler):
             )
         self.user = user
         self._candidates_of = candidates_of
-        # Instance attributes in place of the class's: they are the user's.
+        # The user's values, as instance attributes in place of the class's.
         self.name = str(getattr(user, "name", type(user).__name__))  # type: ignore[misc]
         self.selects = bool(getattr(user, "selects", False))  # type: ignore[misc]
 
@@ -64,7 +64,7 @@ class UserSampler(Sampler):
         return host.LlamaUserSampler(Adapter(self.user, self._candidates_of))
 
     def configured(self, place: Place, numerics: str) -> tuple[Any, ...]:
-        """Its name and class: what else makes it what it is only the user knows."""
+        """The name and class; only the user's sampler knows what else configures it."""
         return (self.name, type(self.user).__module__, type(self.user).__qualname__)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
@@ -72,7 +72,7 @@ class UserSampler(Sampler):
 
 
 class Adapter:
-    """What the native side calls; ``pending`` is what a state that was read holds for the user's sampler."""
+    """The object that the native side calls; ``pending`` is the user's part of a state that was read."""
 
     def __init__(self, user: Any, candidates_of: Callable[[Any], Any]) -> None:
         self.user, self._candidates_of = user, candidates_of
@@ -91,7 +91,7 @@ class Adapter:
             self.user.rollback(1)
 
     def set_ordinal(self, ordinal: int) -> None:
-        """A user's sampler has no random stream of the chain's."""
+        """Do nothing: a user's sampler has no random stream from the chain."""
 
     def reset(self) -> None:
         if hasattr(self.user, "reset"):
@@ -102,15 +102,15 @@ class Adapter:
         return Adapter(made, self._candidates_of)
 
     def write_state(self, users: bool) -> bytes | None:
-        """What it remembers; None if that is not asked for."""
+        """Return the user's state; None if it is not asked for."""
         return self.written() if users else None
 
     def read_state(self, state: bytes | None, tokens: list[int], generated: list[int]) -> None:
-        """Keep what was read, until all else has proved sound."""
+        """Hold what was read until the rest of the state has been checked."""
         self.pending = state
 
     def written(self) -> bytes:
-        """What the user's ``state_write`` gives."""
+        """The bytes that the user's ``state_write`` returns."""
         methods = (getattr(self.user, name, None) for name in ("state_write", "state_read"))
         if not all(map(callable, methods)):
             raise ParameterError(
@@ -131,7 +131,7 @@ class Adapter:
 
 
 def adapters_of(native: host.Chain | host.LlamaChain) -> list[Adapter]:
-    """What stands between a native chain and users' samplers, in order."""
+    """The adapters of a native chain's user samplers, in order."""
     kernels: list[Any] = list(native.samplers)
     adapters = (
         k.adapter for k in kernels if isinstance(k, host.UserSampler | host.LlamaUserSampler)
@@ -140,7 +140,7 @@ def adapters_of(native: host.Chain | host.LlamaChain) -> list[Adapter]:
 
 
 def restore_users(adapters: Iterable[Adapter]) -> None:
-    """Hand users' samplers what was read for them; after an error all are as before."""
+    """Pass users' samplers the states that were read; after an error all are unchanged."""
     done: list[tuple[Adapter, bytes]] = []
     try:
         for adapter in adapters:

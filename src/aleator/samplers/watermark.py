@@ -1,13 +1,14 @@
 """Watermarks: draws keyed by a secret and the last n tokens, and the test that finds them in a text.
 
 Draw      S. Aaronson's (2022): the tokens' uniform numbers come from a key and a hash of the last
-          ``watermark_ngram`` tokens, in place of seed and position; the token with the largest u^(1/p)
-          wins, which is the race of ``draw="gumbel"``.  Over keys the distribution is the model's.
+          ``watermark_ngram`` tokens, instead of seed and position; the token with the largest u^(1/p)
+          wins, as in the race of ``draw="gumbel"``.  Over keys the distribution is the model's.
 Hash      h = n; then for each of the n tokens, the oldest first, h = Philox(index=token, position=h,
           ordinal 0).  u(id) = Philox(index=id, position=h, ordinal 1).  Purpose 8, completion 0; the seed is
           64 bits of the key's BLAKE2b.
-Ordinary  as ``draw="gumbel"``, by seed and position, where fewer than n tokens were generated or accepted,
-          and where the same n tokens stand earlier in the history, prompt included: no draw is made twice.
+Ordinary  draws, as ``draw="gumbel"`` by seed and position, happen if fewer than n tokens were generated or
+          accepted, or if the same n tokens occur earlier in the history, prompt included.  So no keyed draw
+          happens twice.
 Test      sum of -ln(1 - u) over the text's distinct n-grams, each at its first place.  Without the key's
           watermark the terms are independent with mean 1, so the sum of m has the Erlang distribution.
 """
@@ -38,34 +39,34 @@ LEAST_BYTES, MOST_BYTES = 16, 4096
 FINGERPRINT = "fingerprint:"
 MOST_NUMBERS, DERIVED_NUMBERS = 64, 30
 _uniforms: Any = uniform64
-"""It counts with arrays of 64-bit integers as with one."""
+"""``uniform64``, typed to take arrays of 64-bit integers, too."""
 HASH, DRAWN = stream(Purpose.WATERMARK, 0), stream(Purpose.WATERMARK, 1)
 _REMEDY = f"give {LEAST_BYTES} to {MOST_BYTES} random bytes, such as those of: openssl rand -hex 32"
 
 
 class WatermarkKey(str):
-    """A secret key.  As text it is its fingerprint, which may be shown; the secret itself is not kept.
+    """A secret key.  As text it is its fingerprint, which may be shown; the secret itself is not stored.
 
-    A pickle holds the fingerprint, and finds the key again where the other process has it.
+    A pickle holds the fingerprint; unpickling needs a process that has the key.
 
     Args:
-        secret: 16 to 4,096 bytes; line breaks at the end do not count.  A JSON list of 1 to 64 whole numbers
-            gives SynthID's keys as transformers has them; spaces make a shorter one 16 bytes long.
+        secret: 16 to 4,096 bytes; line breaks at the end do not count.  A JSON list of 1 to 64 integers gives
+            SynthID's keys as transformers has them; pad a shorter list with spaces to 16 bytes.
 
     Attributes:
         seed: The 64 bits of the secret that draws are keyed by; as secret as the key.
-        numbers: SynthID's keys, one for each layer: the list's, else 30 made from the secret; the 16 bits
-            of each that count.
+        numbers: SynthID's keys, one per layer, from the list or else 30 made from the secret; the 16 bits of
+            each that count.
 
     Raises:
-        ParameterError: It is too short or too long, or a list of something else.
+        ParameterError: The secret is too short or too long, or a list of something else.
     """
 
     seed: int
     numbers: tuple[int, ...]
 
     def __new__(cls, secret: bytes) -> WatermarkKey:
-        """Make it."""
+        """Make a key from a secret."""
         if not isinstance(secret, bytes):
             raise ParameterError("key", f"a watermark's key is bytes: {_REMEDY}")
         return cls._made(secret, "key")
@@ -83,7 +84,7 @@ class WatermarkKey(str):
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> WatermarkKey:
-        """The key in a file.  Errors do not repeat the path, which may be the key by mistake."""
+        """The key in a file.  Errors do not show the path, which may be the key by mistake."""
         try:
             with open(path, "rb") as file:
                 secret = file.read(MOST_BYTES + 3)
@@ -96,7 +97,7 @@ class WatermarkKey(str):
 
     @classmethod
     def from_environment(cls) -> WatermarkKey:
-        """The key that the environment variable ``ALEATOR_WATERMARK_KEY`` has."""
+        """The key in the environment variable ``ALEATOR_WATERMARK_KEY``."""
         secret = os.environ.get(VARIABLE)
         if secret is None:
             raise ParameterError(
@@ -106,7 +107,7 @@ class WatermarkKey(str):
 
     @classmethod
     def of_fingerprint(cls, fingerprint: str) -> WatermarkKey:
-        """The key of this process that has a fingerprint."""
+        """The key with this fingerprint, if this process has it."""
         found = _KNOWN.get(fingerprint)
         if found is None and VARIABLE in os.environ:
             own = cls.from_environment()
@@ -120,9 +121,9 @@ class WatermarkKey(str):
 
     @classmethod
     def of(cls, value: Any) -> WatermarkKey:
-        """A key from itself, the path of its file, or the fingerprint of one that this process has.
+        """The key of a ``WatermarkKey``, the path of a file, or a fingerprint that this process knows.
 
-        A path is a ``pathlib.Path``: text comes over networks, too, and must not name files here.
+        A path must be a ``pathlib.Path``, because text may come over a network and must not name local files.
         """
         if isinstance(value, WatermarkKey):
             return value
@@ -163,7 +164,7 @@ WATERMARK_NGRAM = Parameter(
 
 
 def new_context(history: Sequence[int], position: int, n: int) -> list[int] | None:
-    """The last n tokens, which the next draw is keyed by; None: it is an ordinary one."""
+    """The last n tokens, which key the next draw; None if it is an ordinary one."""
     context = list(history[len(history) - n :])
     if position < n or len(history) < n:
         return None
@@ -173,13 +174,13 @@ def new_context(history: Sequence[int], position: int, n: int) -> list[int] | No
 
 
 def context_hash(history: Sequence[int], position: int, key: WatermarkKey, n: int) -> int | None:
-    """What stands for the position in the next draw; None: it is an ordinary one."""
+    """The hash that replaces the position in the next draw; None if it is an ordinary one."""
     context = new_context(history, position, n)
     return None if context is None else hash_of(context, key)
 
 
 def hash_of(context: Sequence[int], key: WatermarkKey) -> int:
-    """Of tokens, the oldest first."""
+    """The hash of tokens, the oldest first."""
     h = len(context)
     for token in context:
         h = uniform64(key.seed, token, h, HASH)
@@ -188,15 +189,15 @@ def hash_of(context: Sequence[int], key: WatermarkKey) -> int:
 
 @dataclass(frozen=True)
 class WatermarkTest:
-    """What :func:`detect_watermark` found.
+    """The result of :func:`detect_watermark`.
 
     Attributes:
         n_tokens: Tokens of the text.
         n_scored: Draws that were scored: distinct n-grams with a token after them.
         score: Sum of -ln(1 - u) over these; about ``n_scored`` without a watermark, more with one.
         p_value: Probability of at least this score in a text made without the key; exact.
-        log10_p: Its logarithm, where p itself is too small for a float.
-        fingerprint: Of the key.
+        log10_p: Its logarithm, as p itself may be too small for a float.
+        fingerprint: The key's fingerprint.
     """
 
     n_tokens: int
@@ -217,7 +218,7 @@ def detect_watermark(
 
     Args:
         tokens: Token ids of the text, 0 to 2^24 - 1, without its prompt.
-        key: The key's bytes, or a :class:`WatermarkKey`; None: that of ``ALEATOR_WATERMARK_KEY``.
+        key: The key's bytes, or a :class:`WatermarkKey`; None takes that of ``ALEATOR_WATERMARK_KEY``.
         ngram: ``watermark_ngram`` of the draws, 1 to 16.
 
     Raises:
@@ -241,7 +242,7 @@ def detect_watermark(
 def checked(
     tokens: Sequence[int] | NDArray[np.integer], key: bytes | WatermarkKey | None, ngram: int
 ) -> tuple[NDArray[np.uint64], WatermarkKey, int]:
-    """What a test is given: ids, key and n."""
+    """Return the checked arguments of a test: ids, key and n."""
     n = WATERMARK_NGRAM.check(ngram)
     if key is None:
         key = WatermarkKey.from_environment()
@@ -268,7 +269,7 @@ def log_erlang_tail(m: int, x: float) -> float:
 
 
 def _numbers(secret: bytes, where: str) -> tuple[int, ...]:
-    """SynthID's keys.  Random bytes that begin as a list does are a secret as any other."""
+    """SynthID's keys.  Random bytes that happen to begin like a list are an ordinary secret."""
     try:
         given = json.loads(secret) if secret.lstrip()[:1] == b"[" else None
     except (ValueError, RecursionError):
@@ -287,6 +288,6 @@ def _numbers(secret: bytes, where: str) -> tuple[int, ...]:
 
 
 def _digest(secret: bytes, person: bytes, size: int = 8) -> bytes:
-    from hashlib import blake2b  # loads OpenSSL, which a process without a watermark spares
+    from hashlib import blake2b  # loads OpenSSL, which only watermarks need
 
     return blake2b(secret, digest_size=size, person=person).digest()

@@ -3,8 +3,8 @@
 Effect     with probability ``xtc_probability``: of the leading run of the order with weight at least
            ceil(xtc_threshold * Z), remove all but the last.  The run ends at the first smaller weight.
            If fewer than ``min_keep`` would be left, nothing is removed.
-Coin       u < xtc_probability * 2^64 for one 64-bit Philox output of its own stream, so it is independent of
-           the final draw.
+Coin       u < xtc_probability * 2^64, u one 64-bit Philox output of its own stream, independent of the final
+           draw.
 Equality   a weight exactly at the bound belongs to the run.  A threshold of 1 turns it off.
 Ties       by token id: of equal logits the highest id is the last of the run.
 Masked     not candidates.
@@ -36,7 +36,7 @@ XTC_THRESHOLD = Parameter(
 
 @dataclass(frozen=True)
 class XTC(SeededSampler):
-    """Sometimes remove all tokens above a threshold but the least likely of them."""
+    """Sometimes remove all tokens above a threshold except the least likely of them."""
 
     name = "xtc"
     letter = "x"

@@ -1,4 +1,4 @@
-"""Text: vocabularies, tokenizers, decoding as tokens come, chat templates."""
+"""Text: vocabularies, tokenizers, incremental decoding, chat templates."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Chat templates: a conversation written as the text that a model was trained on.
+"""Chat templates: a conversation in the text format that a model was trained on.
 
-The templates come with model files, so they are strangers' programs: they run in jinja2's
-immutable sandbox, and what they may repeat, build and print is bounded.
+Templates come with model files, so they are untrusted programs: they run in jinja2's immutable sandbox, with
+limits on what they repeat, build and print.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 MAX_SOURCE = 1 << 20  # characters of a template
 MAX_OUTPUT = 1 << 24  # characters of a rendered conversation, and of what operators build
 MAX_SECONDS = 10.0  # of rendering
-MAX_NUMBER = 100_000  # as argument of a function, method or filter: a width, a count
+MAX_NUMBER = 100_000  # largest argument of a function, method or filter, such as a width or a count
 MAX_BITS = 4096  # of an integer
 _FILENAME = "<template>"
-# A width of six digits or more, or one taken from the arguments.
+# A width of six digits or more, or one from the arguments.
 _WIDE_FORMAT = re.compile(r"%[^a-zA-Z%]*(\d{6}|\*)|\{[^}]*\d{6}")
 
 
@@ -40,7 +40,7 @@ class ChatTemplate:
 
     Attributes:
         source: the template.
-        variables: names that it reads, such as "messages", "tools" or "enable_thinking".
+        variables: the names it reads, such as "messages", "tools" or "enable_thinking".
     """
 
     def __init__(self, source: str | None, vocab: Vocabulary) -> None:
@@ -48,10 +48,10 @@ class ChatTemplate:
 
         Args:
             source: often ``vocab.chat_template``.
-            vocab: gives the texts of BOS, EOS and the like.
+            vocab: has the texts of BOS, EOS and the like.
 
         Raises:
-            TemplateError: it is missing or does not parse; with the line.
+            TemplateError: it is missing or does not parse; names the line.
         """
         if source is None or not source.strip():
             raise TemplateError(
@@ -80,17 +80,17 @@ class ChatTemplate:
         tools: Sequence[Mapping[str, Any]] | None = None,
         **variables: Any,
     ) -> str:
-        """Write a conversation as text; :meth:`encode` makes tokens of it.
+        """Render a conversation as text; :meth:`encode` makes tokens of it.
 
         Args:
-            messages: each has a "role" ("system", "user", "assistant", ...) and mostly a "content".
-            add_generation_prompt: end with the beginning of the assistant's turn.
+            messages: each has a "role" ("system", "user", "assistant", ...) and usually a "content".
+            add_generation_prompt: end with the start of the assistant's turn.
             tools: descriptions of functions, for templates that read them.
-            variables: whatever else the template reads.
+            variables: other variables that the template reads.
 
         Raises:
-            ParameterError: messages of another form.
-            TemplateError: the template fails, refuses the conversation, or does too much; with its line.
+            ParameterError: messages have another form.
+            TemplateError: the template fails, refuses the conversation, or exceeds a limit; names the line.
         """
         for i, message in enumerate(messages):
             if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
@@ -110,18 +110,18 @@ class ChatTemplate:
                 length += len(piece)
                 _check_length(length)
                 pieces.append(piece)
-        except Exception as error:  # whatever a template's own expressions may raise
+        except Exception as error:  # expressions of a template may raise anything
             raise _located(error) from None
         return "".join(pieces)
 
     def rendered(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> Rendered:
-        """The conversation as text that knows what in it was the template's, and what the messages'.
+        """Render the conversation as text that tells the template's parts from those of the messages.
 
         Arguments and errors are those of :meth:`render`.
         """
         marks = Marks([messages, options], self._names)
         marked = [
-            # What a model has said may have its own marks of reasoning, which templates look for.
+            # A model's messages may contain its marks of reasoning, which templates look for.
             marks.mark(m, self._guarded if _of_assistant(m) else ())
             for m in messages
         ]
@@ -134,12 +134,12 @@ class ChatTemplate:
     def encode(
         self, messages: Sequence[Mapping[str, Any]], tokenizer: Tokenizer, **options: Any
     ) -> list[int]:
-        """The conversation as token ids, to generate from.
+        """Render the conversation as token ids, to generate from.
 
         The template's control tokens are tokens; names of control tokens in the messages are text.
 
-        The tokenizer is the model's; other arguments and errors are those of :meth:`render`, and TokenizerError
-        for text that the vocabulary cannot write.
+        The tokenizer is the model's.  Other arguments and errors are those of :meth:`render`; TokenizerError
+        for text that the vocabulary cannot represent.
         """
         return self.rendered(messages, **options).as_prompt(tokenizer)
 
@@ -149,7 +149,7 @@ def _of_assistant(message: Any) -> bool:
 
 
 class _Clock:
-    """Stops a rendering that takes too long: every loop, call and filter asks it."""
+    """Stops a rendering that takes too long; every loop, call and filter checks it."""
 
     def __init__(self) -> None:
         self.deadline = math.inf
@@ -163,7 +163,7 @@ class _Clock:
 
 
 def _compile(source: str, clock: _Clock) -> tuple[Template, frozenset[str]]:
-    """The template, and the names of the variables that it reads."""
+    """Compile a template; return it with the names of the variables that it reads."""
     import jinja2
     from jinja2 import meta
 
@@ -183,7 +183,7 @@ def _compile(source: str, clock: _Clock) -> tuple[Template, frozenset[str]]:
 
 
 def _insert_checks(tree: nodes.Template) -> nodes.Template:
-    """Let each round of a loop ask the clock, and bound what the operator ``~`` builds."""
+    """Make each loop iteration check the clock, and limit what the operator ``~`` builds."""
     from jinja2 import nodes
     from jinja2.visitor import NodeTransformer
 
@@ -193,7 +193,7 @@ def _insert_checks(tree: nodes.Template) -> nodes.Template:
     class Inserter(NodeTransformer):
         def visit_For(self, node: nodes.For) -> nodes.For:
             self.generic_visit(node)
-            # The condition sees every round, the body only those that it lets through.
+            # The condition sees every iteration, the body only those that pass it.
             passed = [] if node.test is None else [node.test]
             node.test = call("check_round", passed)
             return node
@@ -211,7 +211,7 @@ def _environment(clock: _Clock) -> Environment:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Generation(Extension):
-        """Lets ``{% generation %}``, which marks the assistant's words for training, pass."""
+        """Accepts ``{% generation %}``, which marks the assistant's words for training."""
 
         tags = {"generation"}  # noqa: RUF012
 
@@ -256,7 +256,7 @@ def _environment(clock: _Clock) -> Environment:
 
 
 def _bounded(function: Callable[..., Any], clock: _Clock) -> Callable[..., Any]:
-    """A filter that asks the clock, and refuses great numbers beside the value it filters."""
+    """Make a filter check the clock, and refuse large numbers as further arguments."""
     first = 2 if hasattr(function, "jinja_pass_arg") else 1
 
     @functools.wraps(function)
@@ -310,7 +310,7 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """JSON of a value, not escaped for HTML: Hugging Face's filter, which is not jinja2's own."""
+    """JSON of a value, not escaped for HTML, as Hugging Face's filter does, unlike jinja2's own."""
     _check_numbers((indent,))
     return json.dumps(
         value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
@@ -322,7 +322,7 @@ def _raise_exception(message: str) -> NoReturn:
 
 
 def _located(error: Exception) -> TemplateError:
-    """``error`` with the line of the template where it happened."""
+    """``error`` with the line of the template where it occurred."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == _FILENAME]
     where = f", line {lines[-1]}" if lines else ""

@@ -1,6 +1,6 @@
-"""A vocabulary's parts as GGUF metadata has them, each checked.
+"""The parts of a vocabulary in GGUF metadata, each checked.
 
-Texts stay in the file: Python objects are made of those that are asked for.
+Texts stay in the file; Python objects are made only for those that are used.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from aleator.text.special_tokens import SpecialTokens, TokenAttribute
 
 
 class StoredTexts(Sequence[str]):
-    """Strings of a GGUF file, by number; ``stored`` is their native form."""
+    """Strings of a GGUF file, by index; ``stored`` is their native form."""
 
     __slots__ = ("stored",)
 
@@ -46,11 +46,11 @@ class StoredTexts(Sequence[str]):
     __hash__ = None  # type: ignore[assignment]  # as a list
 
     def __reduce__(self) -> tuple[type[list[str]], tuple[list[str]]]:
-        return list, (list(self),)  # another process need not have the file
+        return list, (list(self),)  # another process may not have the file
 
 
 def native_texts(texts: Sequence[str]) -> _native.StringArray:
-    """Texts as native code reads them, from their file or a copy: those before the first lone surrogate."""
+    """Texts for native code, from their file or a copy, up to the first with a lone surrogate."""
     if isinstance(texts, StoredTexts):
         return texts.stored
     data = bytearray()
@@ -61,7 +61,7 @@ def native_texts(texts: Sequence[str]) -> _native.StringArray:
 
 
 class TextNumbers(Mapping[str, int]):
-    """The number of each of some strings that all differ."""
+    """A mapping from distinct strings to their indices."""
 
     __slots__ = ("_texts",)
 
@@ -90,7 +90,7 @@ class TextNumbers(Mapping[str, int]):
         return dict, ({text: i for i, text in enumerate(self)},)
 
 
-# GGUF's names of the special ids, as tokenizer.ggml.<name>_token_id.
+# GGUF's names of special ids, as in tokenizer.ggml.<name>_token_id.
 _GGUF_SPECIALS = {
     "unknown": "unk",
     "seperator": "sep",
@@ -110,7 +110,7 @@ def is_byte_token(text: str) -> bool:
 
 
 def n_ids(file: GGUFFile) -> int:
-    """How many token ids a model without a vocabulary has."""
+    """The number of token ids of a model without a vocabulary."""
     embedding = file.tensors.get("token_embd.weight")
     if embedding is not None:
         return embedding.shape[0]
@@ -118,7 +118,7 @@ def n_ids(file: GGUFFile) -> int:
 
 
 def index_tokens(tokens: Sequence[str], fields: Fields, key: str) -> Mapping[str, int]:
-    """Text -> id; raises FileFormatError where a text occurs twice."""
+    """Map texts to ids; FileFormatError if a text occurs twice."""
     twice: tuple[int, int] | None = None
     ids: Mapping[str, int]
     if isinstance(tokens, StoredTexts):
@@ -133,8 +133,8 @@ def index_tokens(tokens: Sequence[str], fields: Fields, key: str) -> Mapping[str
 
 
 def strings(fields: Fields, key: str) -> Sequence[str]:
-    """An array of strings; raises FileFormatError where it is none, or missing."""
-    found = fields.values  # those of an open file stay where they are
+    """Return an array of strings; FileFormatError if it is missing or something else."""
+    found = fields.values  # strings of an open file stay in the file
     if isinstance(found, Metadata) and (stored := found.strings(key)) is not None:
         return StoredTexts(stored)
     values: list[Any] = fields.require(key, list)
@@ -144,7 +144,7 @@ def strings(fields: Fields, key: str) -> Sequence[str]:
 
 
 def numbers(fields: Fields, key: str, n_tokens: int) -> NDArray[Any]:
-    """An array of one number for each token; raises FileFormatError where it is none, or missing."""
+    """Return an array of one number per token; FileFormatError if it is missing or something else."""
     found = fields.values
     stored = found.numbers(key) if isinstance(found, Metadata) else None
     values: Any = fields.require(key, list) if stored is None else stored
@@ -156,7 +156,7 @@ def numbers(fields: Fields, key: str, n_tokens: int) -> NDArray[Any]:
 
 
 def scores_of(fields: Fields, n_tokens: int) -> NDArray[np.float32]:
-    """The scores of tokens, float32 [n_tokens]; raises FileFormatError for a NaN."""
+    """Return the scores of tokens, float32 [n_tokens]; FileFormatError for a NaN."""
     scores = numbers(fields, "tokenizer.ggml.scores", n_tokens).astype(np.float32)
     if np.isnan(scores).any():
         where = int(np.flatnonzero(np.isnan(scores))[0])
@@ -165,7 +165,7 @@ def scores_of(fields: Fields, n_tokens: int) -> NDArray[np.float32]:
 
 
 def attributes_of(fields: Fields, n_tokens: int) -> NDArray[np.uint8]:
-    """What each token is, uint8 [n_tokens]; raises FileFormatError for numbers that mean nothing."""
+    """Return the kind of each token, uint8 [n_tokens]; FileFormatError for unknown numbers."""
     key = "tokenizer.ggml.token_type"
     if key not in fields:
         return np.full(n_tokens, TokenAttribute.NORMAL, np.uint8)
@@ -180,7 +180,7 @@ def attributes_of(fields: Fields, n_tokens: int) -> NDArray[np.uint8]:
 
 
 def check_byte_tokens(fields: Fields, tokens: Sequence[str], attributes: NDArray[np.uint8]) -> None:
-    """Raise FileFormatError where a token that is a byte has another text than ``<0xXX>``."""
+    """Raise FileFormatError if the text of a byte token is not ``<0xXX>``."""
     for token in np.flatnonzero(attributes == TokenAttribute.BYTE).tolist():
         if not is_byte_token(tokens[token]):
             raise fields.error(
@@ -190,8 +190,8 @@ def check_byte_tokens(fields: Fields, tokens: Sequence[str], attributes: NDArray
 
 
 def special_ids(fields: Fields, kind: str, n_tokens: int) -> dict[str, int]:
-    """The ids of tokens with a task, by their names in :class:`~aleator.text.special_tokens.SpecialTokens`."""
-    # SentencePiece's own numbers, where the file names none.
+    """The ids of special tokens, by their names in :class:`~aleator.text.special_tokens.SpecialTokens`."""
+    # SentencePiece's own numbers, if the file names none.
     named = {"unk": 0, "bos": 1, "eos": 2} if kind == "spm" and n_tokens > 2 else {}
     for gguf_name, name in _GGUF_SPECIALS.items():
         key = f"tokenizer.ggml.{gguf_name}_token_id"

@@ -1,7 +1,7 @@
-"""Reads the vocabulary of a Hugging Face directory.
+"""Read the vocabulary of a Hugging Face directory.
 
-tokenizer.json has the tokens; tokenizer_config.json, special_tokens_map.json,
-generation_config.json and config.json say which are special and how many logits the model has.
+tokenizer.json has the tokens; tokenizer_config.json, special_tokens_map.json, generation_config.json and
+config.json say which are special and how many logits the model has.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ def _optional(path: Path) -> Fields:
 
 
 def _tokens(file: Fields, model: Fields) -> tuple[list[str], NDArray[np.uint8], dict[str, int]]:
-    """Texts by id, their attributes, and ids by text.
+    """Return texts by id, their attributes, and ids by text.
 
-    Ids that have no token, up to the number of the model's logits, are unused.
+    Ids without a token, up to the number of the model's logits, are unused.
     """
     description = Fields(file.path, file.require("model", dict))
     if description.get("type", "BPE") != "BPE":
@@ -122,7 +122,7 @@ def _tokens(file: Fields, model: Fields) -> tuple[list[str], NDArray[np.uint8], 
 
 
 def _named(ids: dict[str, int], sources: tuple[Fields, ...]) -> dict[str, int]:
-    """The special tokens that the configurations name; the first source that does counts."""
+    """The special tokens that the configurations name; the first source that names one counts."""
     named: dict[str, int] = {}
     for source in sources:
         for key, name in _NAMES.items():
@@ -149,7 +149,7 @@ def _id_list(source: Fields, key: str, n_tokens: int) -> list[int]:
 
 
 def _parts(file: Fields, key: str) -> Iterator[Fields]:
-    """The steps of the decoder or post-processor, sequences flattened."""
+    """The steps of the decoder or post-processor, with sequences flattened."""
     pending = [file.get(key, None, dict)]
     while pending:
         part = pending.pop(0)
@@ -174,7 +174,7 @@ def _kind(file: Fields) -> Literal["spm", "bpe"]:
 
 
 def _strips_space(file: Fields) -> bool:
-    """Whether decoding takes the first space away, so that encoding must have put it there."""
+    """Whether decoding removes the first space, so that encoding must add one."""
     for part in _parts(file, "decoder"):
         kind = part.values.get("type")
         if kind == "Strip" and part.values.get("start"):
@@ -185,7 +185,7 @@ def _strips_space(file: Fields) -> bool:
 
 
 def _added(file: Fields, config: Fields, named: dict[str, int], n_tokens: int) -> tuple[bool, bool]:
-    """Whether encoding adds BOS and EOS, which go into ``named`` where nothing else named them."""
+    """Whether encoding adds BOS and EOS; they are added to ``named`` unless they are there."""
     try:
         around = _template_tokens(file)
     except (KeyError, TypeError, AttributeError):
@@ -205,7 +205,7 @@ def _added(file: Fields, config: Fields, named: dict[str, int], n_tokens: int) -
 
 
 def _template_tokens(file: Fields) -> dict[str, list[Any]]:
-    """The ids that the post-processor puts before ("bos") and after ("eos") a text."""
+    """The ids that the post-processor adds before ("bos") and after ("eos") a text."""
     around: dict[str, list[Any]] = {"bos": [], "eos": []}
     for part in _parts(file, "post_processor"):
         kind = part.values.get("type")

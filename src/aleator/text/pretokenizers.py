@@ -1,11 +1,11 @@
-"""How byte-level BPE cuts text into words before it merges, by GGUF's name of the way.
+"""Pre-tokenizers: how byte-level BPE cuts text into words before merging, by GGUF's names.
 
 The expressions are those published with the models (OpenAI's encoder.py of GPT-2; tokenizer.json of the
-others), the default is llama.cpp's.  Letters and digits are Oniguruma's, of Unicode 16; llama.cpp 0.5 takes the
-80 digits that came with Unicode 16 for symbols.  ``tokenizers`` (Oniguruma) runs them, as they need Unicode
-classes and lookahead; merging is native, because its BPE model was the slowest part before a first token.
-Short texts in ASCII, where a class of Unicode is a few characters, need no ``tokenizers``: `re` cuts them the
-same.
+others); the default is llama.cpp's.  Letters and digits are Oniguruma's, of Unicode 16; llama.cpp 0.5 treats
+the 80 digits that Unicode 16 added as symbols.  ``tokenizers`` (Oniguruma) runs the expressions, as they need
+Unicode classes and lookahead.  Merging is native, because the package's BPE model was the slowest step before
+the first token.  Short ASCII texts, where a Unicode class is a few characters, are cut by `re` instead, with
+the same result.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _QWEN35 = (
 )
 _SEED = _QWEN2.replace(r" ?[^\s\p{L}\p{N}]+[\r\n]*", r" ?[^\s\p{L}\p{N}\r\n]+")
 _MINICPM5 = _LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}+")
-# llama.cpp's form of the classes of upper and lower case: only ASCII letters have one.
+# llama.cpp's classes of upper and lower case: only ASCII letters have a case.
 _UPPER, _LOWER = r"(?:(?=\p{L})[^a-z])", r"(?:(?=\p{L})[^A-Z])"
 _CASED = rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+%s|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*%s"
 _REST = r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -53,7 +53,7 @@ _CASED_LETTERS = (
     "\U00010400-\U0001044f\U000104b0-\U000104d3\U000104d8-\U000104fb\U00010c80-\U00010cb2\U00010cc0-"
     "\U00010cf2\U000118a0-\U000118df\U0001e900-\U0001e943"
 )
-"""Those of DeepSeek LLM's tokenizer.json, as ranges."""
+"""The cased letters of DeepSeek LLM's tokenizer.json, as ranges."""
 _WORDS = r" ?[^(\s|.,!?…。，、।۔،)]+"
 _DIGITS_APART = (r"\p{N}", _GPT2)
 
@@ -72,7 +72,7 @@ _QWEN2_NAMES = (
     "grok-2",
 )  # fmt: skip
 
-# Each expression cuts what the one before left, into matches and what lies between them.
+# Each expression cuts the parts that the previous one made, into matches and the text between them.
 PRE_TOKENIZERS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(
         (*LLAMA3_NAMES, "dbrx", "smaug-bpe", "chatglm-bpe", "glm4", "glm5"), (_LLAMA3,)
@@ -92,7 +92,7 @@ PRE_TOKENIZERS: dict[str, tuple[str, ...]] = {
     "deepseek-llm": (
         r"[\r\n]",
         rf"\s?[{_CASED_LETTERS}]+",
-        # The published class begins with U+3000, which llama.cpp takes for white space alone.
+        # The published class begins with U+3000, which llama.cpp treats only as white space.
         r"\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3001\u3002]+",
         r"\s+$",
         r"[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+",
@@ -109,13 +109,13 @@ PRE_TOKENIZERS: dict[str, tuple[str, ...]] = {
 }
 
 ADDS_BOS = frozenset((*LLAMA3_NAMES, "tekken"))
-"""Those that put a BOS in front where the file does not say."""
+"""The pre-tokenizers that add BOS if the file does not say."""
 WHOLE_WORDS = frozenset((*LLAMA3_NAMES, "tekken", "glm4", "glm5", "minicpm5"))
-"""Those that take a word which is a token as it is, whatever merges would make of it."""
+"""The pre-tokenizers that keep a word that is a token, whatever merges would make of it."""
 
 CHARACTERS = frozenset(("gemma4", "granite-embed-multi-311m"))
-"""Those of vocabularies like SentencePiece's with merges, which begin with characters, not with bytes; newlines
-stand apart, and nothing else is cut."""
+"""The pre-tokenizers of vocabularies like SentencePiece's with merges, which merge characters, not bytes; only
+newlines are cut off."""
 
 
 def expressions(name: str) -> tuple[str, ...]:
@@ -135,12 +135,12 @@ _IN_ASCII = {
     r"\p{P}": re.escape("!\"#%&'()*,-./:;?@[\\]_{}"),
     r"\p{S}": re.escape("$+<=>^`|~"),
 }
-"""The classes of Unicode that the expressions name, as what a class of `re` has of ASCII."""
+"""The Unicode classes in the expressions -> their ASCII characters, as in a class of `re`."""
 _PARTS = re.compile(r"\\p\{.\}|\\.|.", re.DOTALL)
 
 
 def ascii_cuts(cuts: tuple[str, ...]) -> list[re.Pattern[str]]:
-    """Expressions for `re` that cut ASCII text like these; [] where one asks for the end of a line."""
+    """Expressions for `re` that cut ASCII text in the same way; [] if one matches the end of a line."""
     if any(cut.endswith("$") for cut in cuts):
         return []
     made = []
@@ -155,7 +155,7 @@ def ascii_cuts(cuts: tuple[str, ...]) -> list[re.Pattern[str]]:
 
 
 def ascii_words(cuts: list[re.Pattern[str]], text: str) -> list[str]:
-    """The words of a text in ASCII: of each expression the matches, and what lies between them."""
+    """The words of an ASCII text: the matches of each expression, and the text between them."""
     words = [text]
     for cut in cuts:
         made: list[str] = []

@@ -18,22 +18,22 @@ _PRIVATE_USE = (range(0xE000, 0xF900), range(0xF0000, 0xFFFFE), range(0x100000, 
 
 @dataclass(frozen=True)
 class Rendered:
-    """What a chat template wrote."""
+    """The output of a chat template."""
 
-    # the text, with a character of its own for every name of a control token that a message had
+    # the text, with a private character in place of each name of a control token in a message
     marked: str
     # the names that these characters stand for
     literal: Mapping[str, str] = field(default_factory=dict)
-    # user-defined tokens that only the template may write, as it does control tokens
+    # user-defined tokens that, like control tokens, only the template may write
     guarded: frozenset[str] = frozenset()
 
     @property
     def text(self) -> str:
-        """The text as people read it."""
+        """The readable text."""
         return unmarked(self.marked, self.literal)
 
     def encode(self, tokenizer: Tokenizer) -> list[int]:
-        """Token ids, without BOS and EOS but those that the template wrote."""
+        """Token ids, with BOS and EOS only where the template wrote them."""
         if not any(mark in self.marked for mark in self.literal):
             return tokenizer.encode(self.marked, add_special=False, parse_special=True)
         vocab, ids = tokenizer.vocab, []
@@ -47,14 +47,14 @@ class Rendered:
         return ids
 
     def as_prompt(self, tokenizer: Tokenizer) -> list[int]:
-        """Token ids that begin with BOS where the vocabulary wants it, whether the template wrote it or not."""
+        """Token ids that begin with BOS if the vocabulary wants it, whether or not the template wrote it."""
         vocab, ids = tokenizer.vocab, self.encode(tokenizer)
         if vocab.add_bos and vocab.bos is not None and ids[:1] != [vocab.bos]:
             ids.insert(0, vocab.bos)
         return ids
 
     def after(self, n: int) -> Rendered | None:
-        """What follows the first ``n`` characters of ``text``; None if that cuts a name in two."""
+        """The part after the first ``n`` characters of ``text``; None if that splits a name."""
         at = 0
         for i, character in enumerate(self.marked):
             if at >= n:
@@ -64,12 +64,12 @@ class Rendered:
 
 
 def unmarked(text: str, literal: Mapping[str, str]) -> str:
-    """A text with names in place of the characters that stand for them."""
+    """A text with the private characters replaced by the names they stand for."""
     return text.translate({ord(mark): name for mark, name in literal.items()}) if literal else text
 
 
 def control_names(vocab: Vocabulary) -> list[str]:
-    """Texts that are read as control tokens where special tokens are parsed, the longest first."""
+    """Texts that are read as control tokens if special tokens are parsed, the longest first."""
     return longest_first(
         filter(None, _texts_of(vocab, TokenAttribute.CONTROL, TokenAttribute.UNKNOWN))
     )
@@ -81,9 +81,9 @@ def _texts_of(vocab: Vocabulary, *kinds: TokenAttribute) -> Iterator[str]:
 
 
 def guarded_names(vocab: Vocabulary, source: str) -> frozenset[str]:
-    """User-defined tokens that divide a conversation: those that the template writes, and <|such|>.
+    """User-defined tokens that structure a conversation: those that the template writes, and <|such|> ones.
 
-    Others, such as runs of spaces and tags of HTML, are read in any text.
+    Others, such as runs of spaces and HTML tags, are read in any text.
     """
     return frozenset(
         name
@@ -93,17 +93,17 @@ def guarded_names(vocab: Vocabulary, source: str) -> frozenset[str]:
 
 
 def longest_first(names: Iterable[str]) -> list[str]:
-    """Names without repetitions, those with the most bytes first."""
+    """Names without duplicates, those with the most bytes first."""
     return sorted(set(names), key=lambda name: (-len(name.encode()), name))
 
 
 class Marks:
-    """Private characters that stand for names of tokens in what a template is given.
+    """Private characters that replace names of tokens in a template's input.
 
-    Templates trim, change and quote texts, so the names could not be found again afterwards.
+    Templates trim, change and quote texts, so the names could not be found in the output.
 
-    ``values`` are all that the template is given, with texts at any depth; ``names`` those of tokens, the
-    longest first.  ``literal`` has the name of every private character.
+    ``values`` are all inputs of the template, with texts at any depth; ``names`` are those of tokens, the
+    longest first.  ``literal`` has the name of each private character.
     """
 
     def __init__(self, values: Any, names: Sequence[str]) -> None:
@@ -113,7 +113,7 @@ class Marks:
         self.literal = dict(zip(free, found, strict=False)) if found else {}
 
     def mark(self, value: Any, but: Collection[str] = ()) -> Any:
-        """A text, or texts in lists and mappings, with private characters in place of names, but some."""
+        """Replace names, except those in ``but``, in a text or in texts of lists and mappings."""
         if isinstance(value, str):
             for character, name in self.literal.items():
                 if name not in but:

@@ -1,7 +1,7 @@
-"""Special tokens: which ids a vocabulary names, which texts are known, what ends a generation.
+"""Special tokens: the ids that a vocabulary names, known texts, and what ends a generation.
 
-The texts, and the rule for the end-of-generation set, are facts about llama.cpp 0.5 (observed by
-loading vocabularies made for the purpose); models name their end of turn in no other way.
+The texts, and the rule for the end-of-generation set, are facts about llama.cpp 0.5 (observed by loading
+vocabularies made for the purpose); models name their end of turn in no other way.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from aleator.core.records import dataclass
 
 
 class TokenAttribute(IntEnum):
-    """What a token is, with the numbers of GGUF's ``tokenizer.ggml.token_type``."""
+    """The kind of a token, with the numbers of GGUF's ``tokenizer.ggml.token_type``."""
 
     UNDEFINED = 0
     NORMAL = 1
@@ -26,7 +26,7 @@ class TokenAttribute(IntEnum):
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """Ids of the special tokens, or None where the vocabulary has none."""
+    """Ids of the special tokens; None for those that the vocabulary does not have."""
 
     bos: int | None = None
     eos: int | None = None
@@ -44,7 +44,7 @@ class SpecialTokens:
     fim_sep: int | None = None
 
 
-# Found by their text where the file does not name them; the first one present counts.
+# Found by their text if the file does not name them; the first one present counts.
 _KNOWN_TEXTS: dict[str, tuple[str, ...]] = {
     "eot": (
         "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<EOT>", "_<EOT>", "[EOT]",
@@ -67,24 +67,24 @@ _KNOWN_TEXTS: dict[str, tuple[str, ...]] = {
     "fim_rep": ("<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"),
     "fim_sep": ("<|file_sep|>",),
 }  # fmt: skip
-# End a generation wherever a vocabulary has them.
+# These end a generation in every vocabulary that has them.
 _END_TEXTS = (
     "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>",
     "<end_of_turn>", "<|endoftext|>", "<|eom_id|>", "</s>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "[e~[",
     "<eos>", "<turn|>", "<|tool_response>", "<|end_of_text|>", "<end_of_utterance>",
 )  # fmt: skip
 _END_SPECIALS = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
-# gpt-oss separates the parts of a message with these; they are text to be shown, not control.
+# gpt-oss separates the parts of a message with these; they are shown as text, not control tokens.
 _MESSAGE_PARTS = ("<|channel|>", "<|message|>", "<|start|>", "<|constrain|>")
 
 
 def resolve(
     named: Mapping[str, int], ids: Mapping[str, int], also_ends: Iterable[int] = ()
 ) -> tuple[SpecialTokens, frozenset[int], dict[int, TokenAttribute]]:
-    """The special tokens as llama.cpp finds them, the ids that end a generation, and attributes by texts.
+    """Return special tokens as llama.cpp finds them, the ids that end a generation, and attributes by text.
 
-    ``named`` are ids that the model's files name, by field of :class:`SpecialTokens`; ``ids`` has that of every
-    token's text; ``also_ends`` are ends that the files list.
+    ``named`` are ids that the model's files name, by field of :class:`SpecialTokens`; ``ids`` maps every
+    token's text to its id; ``also_ends`` are further ends that the files list.
     """
     found = dict(named)
     attributes: dict[int, TokenAttribute] = {}
@@ -103,7 +103,7 @@ def resolve(
     if "<|return|>" in ids and ("<|call|>" in ids or "<|calls|>" in ids) and "<|end|>" in ids:
         ends.discard(ids["<|end|>"])
         attributes[ids["<|end|>"]] = TokenAttribute.USER_DEFINED
-    # Gemma 4: </s> is a tag of HTML there.
+    # In Gemma 4 </s> is an HTML tag.
     if "<|tool_response>" in ids and "</s>" in ids:
         ends.discard(ids["</s>"])
         attributes[ids["</s>"]] = TokenAttribute.NORMAL

@@ -1,7 +1,7 @@
 """Text to token ids and back.
 
-Native code merges for GGUF vocabularies. The `tokenizers` package cuts the text of byte-level ones into
-words, and encodes with a tokenizer.json.
+Native code merges for GGUF vocabularies.  The package `tokenizers` cuts the text of byte-level ones into words,
+and encodes with a tokenizer.json.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 
 class StreamDecoder:
-    """Turns ids into text one at a time; a character is given once its last byte is there.
+    """Turns ids into text one at a time; a character is returned when its last byte arrives.
 
-    The pieces join to the text of the whole: bytes that are not UTF-8 become U+FFFD where
-    ``bytes.decode(errors="replace")`` would put it.  Of a vocabulary without texts all pieces are empty.
+    The pieces join to the text of all ids: bytes that are not UTF-8 become U+FFFD where
+    ``bytes.decode(errors="replace")`` would put it.  For a vocabulary without texts all pieces are empty.
     """
 
     def __init__(
@@ -47,12 +47,12 @@ class StreamDecoder:
         """Start to decode.
 
         Args:
-            vocab: of the ids.
+            vocab: the vocabulary of the ids.
             skip_special: leave out control tokens and the unknown token.
-            at_start: at the start of a text; False: in the midst of one, where a SentencePiece vocabulary
-                keeps the space before the first word.
+            at_start: whether a text begins here; False keeps the space that a SentencePiece vocabulary puts
+                before the first word.
             shown: control tokens that are not left out.
-            skip: bytes at the beginning to leave out, which belong to the text before.
+            skip: number of leading bytes to leave out, which belong to the text before.
         """
         self.vocab, self.skip_special, self._shown = vocab, skip_special, frozenset(shown)
         self._skip = skip
@@ -60,10 +60,10 @@ class StreamDecoder:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def push(self, token: SupportsIndex) -> str:
-        """The text that ``token`` completes, perhaps none.
+        """Return the text that ``token`` completes, which may be empty.
 
         Raises:
-            TokenizerError: an id outside the vocabulary; nothing has changed.
+            TokenizerError: the id is outside the vocabulary; nothing has changed.
         """
         if not self.vocab.has_text:
             self.vocab.check_id(token)
@@ -82,21 +82,21 @@ class StreamDecoder:
         return self._decoder.decode(piece)
 
     def flush(self) -> str:
-        """End the text: U+FFFD for a character whose last bytes never came, else nothing."""
+        """End the text; return U+FFFD for an incomplete character, else nothing."""
         return self._decoder.decode(b"", final=True)
 
 
-# From this many characters on, twice as fast without offsets, which cost threads and a warning
-# after a fork.
+# From this many characters on, encoding without offsets is twice as fast; it costs threads and a warning after
+# a fork.
 _LONG = 4096
 _LINES = re.compile(r"[^\n]+|\n+")
 _BYTE_TOKENS = {byte: f"<0x{byte:02X}>" for byte in range(256)}
 
 
 class Tokenizer:
-    """Encodes and decodes with ``vocab``, giving llama.cpp's ids for a GGUF vocabulary.
+    """Encodes and decodes with ``vocab``, with llama.cpp's ids for a GGUF vocabulary.
 
-    May be used by several threads at once.
+    Several threads can use it at once.
     """
 
     def __init__(self, vocab: Vocabulary) -> None:
@@ -106,8 +106,8 @@ class Tokenizer:
             vocab: tokens and rules.
 
         Raises:
-            UnsupportedModel: a pre-tokenizer that is not supported.
-            FileFormatError: a merge that is not two tokens which make a third one.
+            UnsupportedModel: the pre-tokenizer is not supported.
+            FileFormatError: a merge is not two tokens that make a third one.
         """
         self.vocab = vocab
         self._encode_body: Callable[[str, bool, frozenset[str]], list[int]]
@@ -128,14 +128,14 @@ class Tokenizer:
         parse_special: bool = False,
         unread: Collection[str] = (),
     ) -> list[int]:
-        """Token ids of a text.
+        """Encode a text as token ids.
 
         Args:
             text: the text.
-            add_special: put BOS and EOS where the vocabulary wants them.
-            parse_special: read the texts of control tokens as these tokens (never do that with text of a
-                stranger); user-defined tokens are always read, but for
-            unread: texts of user-defined tokens that are text here like any other.
+            add_special: add BOS and EOS if the vocabulary wants them.
+            parse_special: read the texts of control tokens as these tokens (never do that with untrusted text);
+                user-defined tokens are always read, except those in ``unread``.
+            unread: texts of user-defined tokens to treat as ordinary text.
 
         Raises:
             TokenizerError: the text is not Unicode (lone surrogates), has characters without a token, or
@@ -159,16 +159,16 @@ class Tokenizer:
     def decode(
         self, ids: Iterable[SupportsIndex], skip_special: bool = False, at_start: bool = True
     ) -> str:
-        """Text of token ids; bytes that are not UTF-8 become U+FFFD.
+        """Decode token ids to text; bytes that are not UTF-8 become U+FFFD.
 
         Args:
             ids: the tokens.
             skip_special: leave out control tokens and the unknown token.
-            at_start: False keeps the space which a SentencePiece vocabulary puts before the first word: for
-                text that goes on from other text.
+            at_start: False keeps the space that a SentencePiece vocabulary puts before the first word, for text
+                that continues other text.
 
         Raises:
-            TokenizerError: an id outside the vocabulary, or the model has no vocabulary.
+            TokenizerError: an id is outside the vocabulary, or the model has no vocabulary.
         """
         self.vocab.require_text("decoding")
         stream = self.stream(skip_special, at_start)
@@ -185,15 +185,15 @@ class Tokenizer:
         shown: Collection[int] = (),
         skip: int = 0,
     ) -> StreamDecoder:
-        """A decoder that takes one id at a time; its pieces join to what :meth:`decode` gives.
+        """Make a decoder that takes one id at a time; its pieces join to the result of :meth:`decode`.
 
-        Its arguments are those of :class:`StreamDecoder`.
+        The arguments are those of :class:`StreamDecoder`.
         """
         return StreamDecoder(self.vocab, skip_special, at_start, shown, skip)
 
 
 class _MetadataEncoder:
-    """Encodes with the merges, or the scores, of GGUF metadata."""
+    """Encodes with the merges or scores of GGUF metadata."""
 
     def __init__(self, vocab: Vocabulary) -> None:
         self.vocab = vocab
@@ -236,7 +236,7 @@ class _MetadataEncoder:
         return ids
 
     def _check_bytes(self, text: str) -> None:
-        """Refuse characters which the backend would leave out."""
+        """Refuse characters that the backend would drop."""
         vocab = self.vocab
         if vocab.kind == "spm" and vocab.unk is not None and not vocab.merges:
             return
@@ -282,7 +282,7 @@ class _FileEncoder:
                 return list(backend.encode_batch_fast([text], add_special_tokens=False)[0].ids)
 
     def _without(self, unread: frozenset[str]) -> tokenizers.Tokenizer:
-        """A backend to which some user-defined tokens are special: they are read only where these are."""
+        """A backend that treats some user-defined tokens as special, and reads them only as such."""
         import tokenizers
 
         description = json.loads(self.backend.to_str())
@@ -293,7 +293,7 @@ class _FileEncoder:
 
 
 def cut(text: str, parsed: Sequence[tuple[str, int]]) -> Iterator[str | int]:
-    """Cut the tokens ``parsed`` out of ``text``, in their order; yields text and ids in turn."""
+    """Cut the tokens ``parsed`` out of ``text``, in their order; yield text and ids in turn."""
     parts: list[str | int] = [text]
     for token_text, token in parsed:
         if token_text not in text:
@@ -312,7 +312,7 @@ def cut(text: str, parsed: Sequence[tuple[str, int]]) -> Iterator[str | int]:
 
 
 class _ByteLevel:
-    """Byte-level BPE: a text is cut into words, and native code merges each word's bytes."""
+    """Byte-level BPE: cuts a text into words; native code merges each word's bytes."""
 
     def __init__(self, vocab: Vocabulary) -> None:
         self.cuts = expressions(vocab.pre)
@@ -320,7 +320,7 @@ class _ByteLevel:
 
     @cached_property
     def words(self) -> pre_tokenizers.PreTokenizer:
-        """What cuts; the first text makes it, since importing `tokenizers` takes time."""
+        """The pre-tokenizer; made at the first text, since importing `tokenizers` takes time."""
         import tokenizers
         from tokenizers import pre_tokenizers
 
@@ -330,7 +330,7 @@ class _ByteLevel:
 
     @cached_property
     def ascii_cuts(self) -> list[re.Pattern[str]]:
-        """What cuts text in ASCII; [] where that is left to :attr:`words`."""
+        """The expressions that cut ASCII text; [] if :attr:`words` must do it."""
         return ascii_cuts(self.cuts)
 
     def encode(self, text: str) -> list[int]:
@@ -342,7 +342,7 @@ class _ByteLevel:
 
 
 class _Characters:
-    """BPE that begins with characters: merged by native code between newlines."""
+    """BPE on characters: native code merges them between newlines."""
 
     def __init__(self, vocab: Vocabulary) -> None:
         self.native = _merging(vocab, list(_BYTE_TOKENS.values()), characters=True)
@@ -354,7 +354,7 @@ class _Characters:
 def _merging(
     vocab: Vocabulary, byte_texts: Sequence[str], characters: bool = False
 ) -> _native.BytePairEncoder:
-    """What merges by the vocabulary's merges, each of which is checked."""
+    """Make the native merger from the vocabulary's merges; check each."""
     merges = native_texts(vocab.merges)
     made = _native.BytePairEncoder(
         _tokens(vocab), merges, byte_texts, vocab.pre in WHOLE_WORDS, characters
@@ -376,7 +376,7 @@ def _tokens(vocab: Vocabulary) -> _native.StringArray:
 
 
 def _check_merges(vocab: Vocabulary, bad: int) -> None:
-    """Refuse a merge that is not two tokens which make a third one."""
+    """Refuse a merge that is not two tokens that make a third one."""
     if bad < 0:
         return
     merge = vocab.merges[bad]
@@ -398,11 +398,11 @@ def _sentencepiece(vocab: Vocabulary) -> _native.SentencePieceEncoder:
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """TokenizerError in place of what `tokenizers` raises."""
+    """Raise TokenizerError instead of what `tokenizers` raises."""
     try:
         yield
     except BaseException as error:
-        # A panic of the Rust code is no Exception: text of many millions of spaces makes one.
+        # A panic of the Rust code is not an Exception; text of many millions of spaces causes one.
         if isinstance(error, Exception) or type(error).__name__ == "PanicException":
             raise TokenizerError(f"the text cannot be encoded: {error}") from None
         raise

@@ -1,4 +1,4 @@
-"""A model's vocabulary: its tokens as bytes, what they are, and the rules of its tokenizer."""
+"""A model's vocabulary: its tokens as bytes, their kinds, and the rules of its tokenizer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SPACE = "▁"  # U+2581 stands for a space in SentencePiece's tokens
 
 
 def _byte_alphabet() -> dict[int, str]:
-    """Byte -> the character that stands for it in a byte-level vocabulary (GPT-2's encoder.py).
+    """Map bytes to their characters in a byte-level vocabulary (GPT-2's encoder.py).
 
     Printable Latin-1 stands for itself; the others are numbered from U+0100.
     """
@@ -38,14 +38,14 @@ def _byte_alphabet() -> dict[int, str]:
 
 BYTE_CHARACTERS = _byte_alphabet()
 _CHARACTER_BYTES = {character: bytes([byte]) for byte, character in BYTE_CHARACTERS.items()}
-# The same as one pass: to the Latin-1 character of the byte, and to none where there is not one byte.
+# The inverse for ``str.translate``: to the byte's Latin-1 character, or to U+FFFF if there is none.
 _ONE_BYTE = str.maketrans(
     {chr(code): "\uffff" for code in range(0x80, 0x100)}
     | {character: byte.decode("latin-1") for character, byte in _CHARACTER_BYTES.items()}
 )
 _MODELS: dict[str, Literal["spm", "bpe"]] = {"llama": "spm", "gpt2": "bpe", "gemma4": "spm"}
 _NO_VOCABULARY = ("no_vocab", "none")  # tokenizer.ggml.model of files that leave text to others
-# Looked up by number: making a TokenAttribute of each token would take longer than the rest.
+# Looked up by number, because making a TokenAttribute per token would take longer than all else.
 _SPECIAL = {TokenAttribute.CONTROL, TokenAttribute.UNKNOWN}
 _SHOWN_AS_STORED = {*_SPECIAL, TokenAttribute.USER_DEFINED}
 _NOT_SHOWN = {TokenAttribute.UNUSED, TokenAttribute.UNDEFINED}
@@ -56,24 +56,24 @@ class Vocabulary:
     """Tokens and rules; made by :meth:`from_gguf`, :meth:`from_directory`, :meth:`from_metadata`.
 
     Attributes:
-        kind: "spm" (SentencePiece: ``▁`` is a space, bytes are ``<0xXX>``; with ``merges`` in place of
+        kind: "spm" (SentencePiece: ``▁`` is a space, bytes are ``<0xXX>``; with ``merges`` instead of
             ``scores`` it is Gemma 4's), "bpe" (byte-level: a character stands for each byte), or "none": the
-            model knows token ids only, and what needs text raises TokenizerError.
-        tokens: their texts as the file stores them, by id.
+            model has only token ids, and methods that need text raise TokenizerError.
+        tokens: texts of tokens by id, as the file stores them.
         ids: the id of each text.
         attributes: uint8 [V], values of :class:`TokenAttribute`.
-        special: ids with a task.
+        special: ids of special tokens.
         eog: ids that end a generation, as llama.cpp finds them.
         add_bos: whether :meth:`Tokenizer.encode` puts BOS before a text.
-        add_eos: whether it puts EOS after it.
-        add_space_prefix: text starts with a space that the writer did not type.
-        pre: GGUF's name of the way in which text is cut into words.
+        add_eos: whether it puts EOS after a text.
+        add_space_prefix: whether encoding adds a space before the text.
+        pre: GGUF's name of the pre-tokenizer.
         scores: float32 [V], of a SentencePiece vocabulary.
-        merges: of BPE: two tokens and a space between, best first.
+        merges: of BPE: two tokens with a space between, best first.
         chat_template: the model's own.
         chat_stop: strings that end a turn of a chat.
-        source: where it came from.
-        tokenizer_json: encodes in place of scores and merges.
+        source: the file or directory it was read from.
+        tokenizer_json: used to encode instead of scores and merges.
     """
 
     kind: Literal["spm", "bpe", "none"]
@@ -99,7 +99,7 @@ class Vocabulary:
 
         Raises:
             FileFormatError: it is unsound; names the field.
-            UnsupportedModel: a tokenizer that is not SentencePiece's or byte-level BPE.
+            UnsupportedModel: the tokenizer is neither SentencePiece's nor byte-level BPE.
         """
         if not isinstance(file, GGUFFile):
             file = GGUFFile(file)
@@ -109,7 +109,7 @@ class Vocabulary:
 
     @classmethod
     def without_text(cls, size: int, path: str | os.PathLike[str]) -> Vocabulary:
-        """The vocabulary of a model that knows ``size`` token ids only; ``path`` is for messages."""
+        """The vocabulary of a model that has only ``size`` token ids; ``path`` is for messages."""
         return cls(
             kind="none",
             tokens=("",) * size,
@@ -128,8 +128,8 @@ class Vocabulary:
         """Read the vocabulary of a Hugging Face directory, from its tokenizer.json and configurations.
 
         Raises:
-            FileFormatError: one is missing or unsound; names file and field.
-            UnsupportedModel: a tokenizer of another kind.
+            FileFormatError: a file is missing or unsound; names file and field.
+            UnsupportedModel: the tokenizer is of another kind.
         """
         from aleator.text.huggingface import read_fields  # GGUF files need none of it
 
@@ -226,21 +226,21 @@ class Vocabulary:
 
     @property
     def unk(self) -> int | None:
-        """The token for what has no token."""
+        """The token for unknown text."""
         return self.special.unk
 
     @property
     def pad(self) -> int | None:
-        """The token that fills up a batch."""
+        """The token that pads a batch."""
         return self.special.pad
 
     @property
     def has_text(self) -> bool:
-        """Whether tokens have texts; without, the model knows ids only."""
+        """Whether tokens have texts; if not, the model has only ids."""
         return self.kind != "none"
 
     def require_text(self, what: str) -> None:
-        """Raise TokenizerError where ``what`` cannot be done because tokens have no texts."""
+        """Raise TokenizerError if tokens have no texts, which ``what`` needs."""
         if not self.has_text:
             raise TokenizerError(
                 f"{what} needs text, and {self.source} has no vocabulary (tokenizer.ggml.model): give token "
@@ -248,7 +248,7 @@ class Vocabulary:
             )
 
     def check_id(self, token: SupportsIndex) -> int:
-        """``token`` as an int.
+        """Return ``token`` as an int.
 
         Raises:
             TokenizerError: it is not an id of this vocabulary.
@@ -264,7 +264,7 @@ class Vocabulary:
         return index
 
     def text(self, token: SupportsIndex) -> str:
-        """The token as the file stores it.
+        """The token's text as the file stores it.
 
         Raises:
             TokenizerError: it is not an id of this vocabulary, or tokens have no texts.
@@ -273,15 +273,15 @@ class Vocabulary:
         return self.tokens[self.check_id(token)]
 
     def attribute(self, token: SupportsIndex) -> TokenAttribute:
-        """What the token is."""
+        """The kind of the token."""
         return TokenAttribute(int(self.attributes[self.check_id(token)]))
 
     def is_special(self, token: SupportsIndex) -> bool:
-        """Whether the token is a control token or the unknown token: not text to be shown."""
+        """Whether the token is a control token or the unknown token, which are not shown."""
         return int(self.attributes[self.check_id(token)]) in _SPECIAL
 
     def token_bytes(self, token: SupportsIndex) -> bytes:
-        """The bytes that the token stands for; none for an unused one.
+        """The bytes that the token stands for; empty for an unused one.
 
         Raises:
             TokenizerError: it is not an id of this vocabulary, or tokens have no texts.

@@ -4,15 +4,15 @@ Little endian, without padding.  A memory is: u32 streams; for each stream u32 c
 any, per cell i32 position, u32 owners, with M-RoPE i32 x, y and token, i32 each owner; u32 whether values lie
 by channel; u32 layers; for each layer i32 type of K, u64 bytes of a row, the rows; then for each layer the
 same for V, if it stores any, or by channel i32 type, u32 bytes of an element, u32 channels, each channel's
-elements.  A model with window layers has two memories: that of the layers that see everything, and that of
-the others, with a sequence's window only.  A recurrent model's: see :mod:`aleator.cache.formats.recurrent`.
+elements.  A model with window layers has two memories: one of the layers that see everything, and one of the
+window layers, with a sequence's window only.  :mod:`aleator.cache.formats.recurrent` has recurrent models.
 
-A whole state is u32 length and name of the architecture, then the memory.  A sequence's is u32 magic, i32
-its id, then a memory whose cells have one owner.  A session file is u32 "ggsn", u32 version 10, u32
+A whole state is u32 length and name of the architecture, then the memory.  A sequence's state is u32 magic,
+i32 its id, then a memory whose cells have one owner.  A session file is u32 "ggsn", u32 version 10, u32
 number of tokens, i32 tokens, a whole state; a sequence's file is u32 "ggsq", u32 version 3, tokens the
 same way, a memory.
 
-What is read is hostile until proven otherwise: everything is checked before anything changes.
+Input is untrusted: everything is checked before anything changes.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ SEQUENCE_FILE_MAGIC, SEQUENCE_FILE_VERSION = 0x67677371, 3
 MAX_TOKENS = 1 << 28
 
 _XYT = [1, 0, 2]
-"""An extra's (y, x, token) in the order of the file, and back."""
+"""The permutation between an extra's (y, x, token) and the order of the file; its own inverse."""
 
 
 @dataclass
 class Section:
     """The cells of one stream, n of them.
 
-    ``owners`` are bits, uint64 [n, words]; ``extras`` y, x and token of each, int32 [n, 3]; keys and values per
-    layer uint8 [n, bytes of a row], values by channel [channels, n * bytes of an element].
+    ``owners`` are bits, uint64 [n, words]; ``extras`` y, x and token of each, int32 [n, 3].  Keys and values of
+    a layer are uint8 [n, bytes of a row]; values by channel are [channels, n * bytes of an element].
     """
 
     positions: Int32s
@@ -65,9 +65,9 @@ class Section:
 
 
 def write(pool: Pool, seq: int, partial: bool = False, windows_only: bool = True) -> bytes:
-    """The state of everything (-1) or of one sequence, shifts applied.
+    """The state of everything (-1) or of one sequence, with shifts applied.
 
-    ``windows_only=False``: of a sequence all that window layers hold, which llama.cpp does not write.
+    ``windows_only=False`` writes all that window layers hold of a sequence, which llama.cpp does not do.
     """
     if seq >= 0:
         head = struct.pack("<Ii", SEQUENCE_MAGIC, seq)
@@ -77,7 +77,7 @@ def write(pool: Pool, seq: int, partial: bool = False, windows_only: bool = True
 
 
 def write_session(pool: Pool, tokens: Sequence[int], seq: int) -> bytes:
-    """A session file (-1) or a sequence's file; ``tokens`` is the text it stands for."""
+    """A session file (-1) or a sequence's file; ``tokens`` are those of the state."""
     ids = token_ids(tokens).astype("<i4")
     if seq >= 0:
         head = struct.pack("<III", SEQUENCE_FILE_MAGIC, SEQUENCE_FILE_VERSION, len(ids))
@@ -87,7 +87,7 @@ def write_session(pool: Pool, tokens: Sequence[int], seq: int) -> bytes:
 
 
 def _memories(pool: Pool, seq: int, partial: bool = False, windows_only: bool = True) -> bytes:
-    """A cache of one pool, or of several one after the other."""
+    """The memories of all pools, one after the other."""
     return b"".join(
         recurrent.write(leaf, seq)
         if isinstance(leaf, RecurrentPool)
@@ -134,7 +134,7 @@ def cells_as_bytes(pool: AttentionPool, cells: Int64s, owners: Bytes) -> bytes:
 
 
 def rows_as_bytes(pool: AttentionPool, cells: Int64s) -> list[bytes]:
-    """What every layer stores in cells."""
+    """The rows that every layer stores in cells."""
     keys, values = pool.rows.keys, pool.rows.values
     parts = [struct.pack("<II", values.by_channel, len(pool.rows.shapes))]
     behind = pool.cells.positions[cells] != pool.rows.key_positions[cells]
@@ -161,10 +161,10 @@ def rows_as_bytes(pool: AttentionPool, cells: Int64s) -> list[bytes]:
 
 
 def read(pool: Pool, blob: bytes | memoryview, seq: int, partial: bool = False) -> int:
-    """Replace everything (-1) or one sequence by a state; returns its cells.
+    """Replace everything (-1) or one sequence by a state; return its number of cells.
 
-    The state of an empty sequence has none and changes nothing; that of a recurrent cache empties its
-    destination.  Corrupt: the bytes are no such state.  Incompatible: they are another kind of cache's.
+    The state of an empty sequence changes nothing, but in a recurrent cache it empties the destination.
+    Corrupt if the bytes are not such a state; Incompatible if they are of another kind of cache.
     """
     source = Source(blob)
     _head(pool, source, seq)
@@ -172,7 +172,7 @@ def read(pool: Pool, blob: bytes | memoryview, seq: int, partial: bool = False) 
 
 
 def read_session(pool: Pool, data: bytes | memoryview, seq: int) -> tuple[list[int], int]:
-    """Read a session file or a sequence's file; returns its tokens and its cells."""
+    """Read a session file or a sequence's file; return its tokens and its number of cells."""
     source = Source(data)
     magic, version = source.u32("magic"), source.u32("version")
     want = (SEQUENCE_FILE_MAGIC, SEQUENCE_FILE_VERSION)
@@ -195,7 +195,7 @@ def read_session(pool: Pool, data: bytes | memoryview, seq: int) -> tuple[list[i
 
 
 def _read_memories(pool: Pool, source: Source, seq: int, partial: bool = False) -> int:
-    """Within a frame, check the states of all pools and then replace them; returns the first's cells."""
+    """Within a frame, check the states of all pools, then replace them; return the first's number of cells."""
     filled = seq < 0
     restores: list[Callable[[], int]] = []
     for leaf in pool.leaves[1:] if partial else pool.leaves:
@@ -209,7 +209,7 @@ def _read_memories(pool: Pool, source: Source, seq: int, partial: bool = False) 
             filled = filled or any(len(s.positions) for s in sections)
     if source.left:
         raise Corrupt(source.offset, f"{source.left} bytes follow the end of the state")
-    # llama.cpp's attention caches do nothing with the state of an empty sequence; its recurrent ones empty it.
+    # llama.cpp's attention caches ignore the state of an empty sequence; its recurrent ones empty the sequence.
     if not filled:
         return 0
     if isinstance(pool, HybridPool):
@@ -226,7 +226,7 @@ def _head(pool: Pool, source: Source, seq: int) -> None:
     if seq >= 0:
         if first != SEQUENCE_MAGIC:
             raise Corrupt(0, f"not a sequence's state: magic {first:#x}, not {SEQUENCE_MAGIC:#x}")
-        source.u32("sequence id")  # whose it was; any may take its place
+        source.u32("sequence id")  # of the sequence when written; it may be read into any other
         return
     if first == SEQUENCE_MAGIC:
         raise Incompatible("kind", "the state of one sequence", "a whole state: pass seq")
@@ -257,7 +257,7 @@ def _sections(pool: AttentionPool, source: Source, seq: int) -> list[Section]:
 
 
 def section_of(pool: AttentionPool, source: Source, n: int, seq: int) -> Section:
-    """Read ``n`` cells, and what every layer stores in them."""
+    """Read ``n`` cells and what every layer stores in them."""
     cells = _read_cells(pool, source, n, seq)
     return Section(*cells, *_read_data(pool, source, n))
 
@@ -342,7 +342,7 @@ def _read_data(pool: AttentionPool, source: Source, n: int) -> tuple[list[Bytes]
 
 
 def restore_sections(pool: AttentionPool, sections: list[Section], seq: int) -> int:
-    """Within a frame, put what has been checked into the cache."""
+    """Within a frame, put checked sections into the cache."""
     total = 0
     if seq >= 0:
         pool.cells.seq_rm(seq)
@@ -373,7 +373,7 @@ def restore_sections(pool: AttentionPool, sections: list[Section], seq: int) -> 
 
 
 def _put_raw(pool: AttentionPool, layer: int, cells: Int64s, section: Section) -> None:
-    """Keys rotated to their positions, stored as at position 0."""
+    """Store keys, rotated to their positions, as at position 0."""
     assert pool.rows.rotate is not None  # noqa: S101  raw storage has one
     pool.rows.keys.parts[layer].put_bytes(cells, section.keys[layer])
     keys = pool.rows.keys.parts[layer].read(cells)

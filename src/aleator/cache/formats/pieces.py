@@ -1,8 +1,8 @@
 """Pieces of a sequence's state, for a prompt cache in tiers: cells of some positions, and whole states.
 
-Cells of positions [p0, p1) are what every layer stores in them, one layer after the other, keys first.  What
-cannot be cut (windows, recurrent states) is llama.cpp's state of a sequence, of the pools beside the first one
-only where that one's cells can be cut.
+A piece of positions [p0, p1) holds what every layer stores in their cells, layer by layer, keys first.  What
+cannot be cut (windows, recurrent states) is stored as llama.cpp's state of a sequence, without the first pool
+if its cells can be cut.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from aleator.core.arrays import Int32s
 from aleator.core.errors import Corrupt
 
 FORMAT = 2
-"""Of the bytes that this file writes."""
+"""The version of the bytes that this file writes."""
 
 
 def cells_of(pool: Pool) -> AttentionPool | None:
-    """The pool whose cells can be cut at any position; None: there is none."""
+    """The pool whose cells can be cut at any position, or None."""
     first = pool.leaves[0]
     return first if isinstance(first, AttentionPool) and not isinstance(first, WindowPool) else None
 
@@ -34,10 +34,10 @@ def has_states(pool: Pool) -> bool:
 
 
 def write_cells(pool: AttentionPool, seq: int, p0: int, p1: int) -> Buffer | None:
-    """The cells of a sequence at positions [p0, p1).
+    """The cells of a sequence at positions [p0, p1), or None.
 
-    None: it does not hold each of them once, or their keys are not as the model stored them: a shift is
-    pending, or a state that was read has rotated and rounded what is stored raw.
+    None means that the sequence does not hold each position once, or that keys are not as the model stored
+    them: a shift is pending, or a state that was read has rotated and rounded raw keys.
     """
     cells = pool.cells.seq_cell_list(seq, p0, p1) if p0 < p1 else np.empty(0, np.int64)
     positions = pool.cells.positions[cells]
@@ -51,18 +51,18 @@ def write_cells(pool: AttentionPool, seq: int, p0: int, p1: int) -> Buffer | Non
 
 
 def _turned(pool: AttentionPool, positions: Int32s) -> Int32s:
-    """What the stored keys of cells at some positions are rotated to."""
+    """The positions that the stored keys of cells at some positions are rotated to."""
     return np.zeros_like(positions) if pool.rows.k_storage == "raw" else positions
 
 
 def read_cells(whole: Pool, seq: int, places: range, piece: Buffer, of: range) -> None:
-    """Within a frame, give a sequence the cells of more positions, which are among those of a piece.
+    """Within a frame, add to a sequence the cells of some positions of a piece.
 
-    ``piece`` is what :func:`write_cells` gave of the positions ``of``.  Where something else in the pool cannot
-    be cut, the sequence is of no use before :func:`read_state`, or :func:`take_back`.
+    ``piece`` is what :func:`write_cells` returned for the positions ``of``.  If another part of the pool cannot
+    be cut, the sequence is not usable before :func:`read_state` or :func:`take_back`.
 
     Raises:
-        Corrupt: it is not.
+        Corrupt: ``piece`` is something else.
         CacheFull: there is no room.
     """
     pool = cells_of(whole)
@@ -83,17 +83,17 @@ def read_cells(whole: Pool, seq: int, places: range, piece: Buffer, of: range) -
 
 
 def write_state(pool: Pool, seq: int) -> bytes:
-    """What cannot be cut of a sequence, as it is after its last token."""
+    """The part of a sequence that cannot be cut, as it is after the last token."""
     return llama.write(pool, seq, partial=cells_of(pool) is not None)
 
 
 def read_state(pool: Pool, seq: int, length: int, state: Buffer) -> None:
-    """Within a frame, let a sequence hold what :func:`write_state` gave after ``length`` tokens.
+    """Within a frame, restore what :func:`write_state` returned after ``length`` tokens.
 
-    Its cells that can be cut are there already.
+    The sequence already has its cells that can be cut.
 
     Raises:
-        Corrupt, Incompatible: it is not what it should be.
+        Corrupt, Incompatible: ``state`` is something else.
         CacheFull: there is no room.
     """
     llama.read(pool, memoryview(state), seq, partial=cells_of(pool) is not None)
@@ -102,7 +102,7 @@ def read_state(pool: Pool, seq: int, length: int, state: Buffer) -> None:
 
 
 def take_back(pool: Pool, seq: int, length: int) -> None:
-    """Within a frame, take back the cells after so many tokens, which no :func:`read_state` has followed."""
+    """Within a frame, remove the cells after ``length`` tokens that no :func:`read_state` followed."""
     if isinstance(pool, HybridPool):
         pool.first.cells.seq_rm(seq, length, -1)
         pool.complete(seq)

@@ -24,14 +24,14 @@ _F32 = 0
 
 @dataclass
 class States:
-    """Each state's position and owners, and rows: each layer's convolution, then each layer's state."""
+    """The position and owners of each state, and the rows: each layer's convolution, then its state."""
 
     cells: list[tuple[int, tuple[int, ...]]]
     rows: list[Bytes]
 
 
 def write(pool: RecurrentPool, seq: int) -> bytes:
-    """The states of everything (-1) or of one sequence; only the newest of each."""
+    """The newest states of all sequences (-1) or of one."""
     owners: dict[tuple[int, int], list[int]] = {}
     for each in range(pool.n_seq_max) if seq < 0 else [seq]:
         newest = pool.states.newest(each)
@@ -50,12 +50,12 @@ def write(pool: RecurrentPool, seq: int) -> bytes:
 
 
 def _row_bytes(array: Any) -> int:
-    """Bytes of one row of an array of states."""
+    """Bytes per row of an array of states."""
     return int(array.nbytes) // len(array)
 
 
 def read(pool: RecurrentPool, source: Source, seq: int) -> States:
-    """What :func:`write` or llama.cpp wrote, checked; nothing changes."""
+    """Read and check what :func:`write` or llama.cpp wrote; nothing changes."""
     at = source.offset
     n = source.u32("cell_count")
     most = 1 if seq >= 0 else pool.n_seq_max
@@ -94,7 +94,7 @@ def read(pool: RecurrentPool, source: Source, seq: int) -> States:
 
 
 def restore(pool: RecurrentPool, states: States, seq: int) -> int:
-    """Within a frame, replace everything (-1) or one sequence by what was read; returns how many states."""
+    """Within a frame, replace everything (-1) or one sequence by what was read; return the number of states."""
     if seq < 0:
         pool.clear(data=False)
     else:

@@ -1,4 +1,4 @@
-"""Bytes of a state, read from their beginning, each read checked."""
+"""A checked reader for the bytes of a state."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aleator.core.errors import Corrupt, Incompatible, ParameterError
 
 
 class Source:
-    """Bytes read from their beginning; Corrupt where they end too early."""
+    """Bytes read in order; Corrupt if they end too early."""
 
     def __init__(self, data: bytes | memoryview) -> None:
         try:
@@ -49,6 +49,6 @@ class Source:
         return int(struct.unpack("<Q", self.take(8, field))[0])
 
     def expect(self, field: str, have: int, want: int) -> None:
-        """Incompatible unless they are equal."""
+        """Raise Incompatible unless ``have`` equals ``want``."""
         if have != want:
             raise Incompatible(field, have, want)

@@ -1,10 +1,10 @@
 r"""Aleator's own state files: a JSON header and named sections, each with its checksum.
 
 Layout, little endian: magic ``ALEATOR\0``; u32 version; u32 length of the header; the header, JSON in
-UTF-8; 8 bytes checksum of all that; then the sections in the header's order, each at a multiple of 64,
-which is where the file ends; what lies between is zero.  The header's ``sections`` list name, offset, size
-and checksum (hexadecimal) of each.  The checksum is XXH64, little endian: it finds damage, for which a
-digest takes ten times as long.
+UTF-8; 8 bytes checksum of all that; then the sections in the header's order.  Each section begins, and the
+file ends, at a multiple of 64; bytes between are zero.  The header's ``sections`` list name, offset, size and
+checksum (hexadecimal) of each.  The checksum is XXH64, little endian: it finds damage ten times as fast as a
+cryptographic digest.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ VERSION = 2
 ALIGNMENT = 64
 MAX_HEADER = 1 << 24
 _CHECKSUM = 8
-_WHOLE = 2**62  # bytes that are hashed together: more than there are
+_WHOLE = 2**62  # bytes hashed at once: more than any section has
 
 Buffer = bytes | bytearray | memoryview
 
@@ -45,7 +45,7 @@ class StateFile:
 
 
 def pack_state(header: Mapping[str, Any], sections: Mapping[str, Buffer]) -> list[Buffer]:
-    """The pieces of a state file, in order; ``header`` must be JSON-ready."""
+    """Return the parts of a state file, in order; ``header`` must be ready for JSON."""
     views = {name: memoryview(data).cast("B") for name, data in sections.items()}
     table: list[dict[str, Any]] = [
         {"name": name, "offset": 0, "size": view.nbytes, "checksum": _checksum(view).hex()}
@@ -67,7 +67,7 @@ def pack_state(header: Mapping[str, Any], sections: Mapping[str, Buffer]) -> lis
 def write_state_file(
     path: str | os.PathLike[str], header: Mapping[str, Any], sections: Mapping[str, Buffer]
 ) -> None:
-    """Write a state file; another file of that name is replaced when all is written, or not at all."""
+    """Write a state file; an existing file is replaced only when all is written."""
     path = Path(path)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     pieces = pack_state(header, sections)
@@ -84,11 +84,11 @@ def write_state_file(
 
 
 def read_state_file(source: str | os.PathLike[str] | Buffer, *, mapped: bool = True) -> StateFile:
-    """Open a state file, or the bytes of one, and verify it whole.
+    """Open a state file, or the bytes of one, and verify all of it.
 
-    ``mapped=False``: read it into memory, so that whoever uses it waits for no disk.
+    ``mapped=False`` reads it into memory, so that later reads do not wait for the disk.
 
-    FileFormatError, of another kind of file, a later version, or a damaged one, names field and offset.
+    FileFormatError, with field and offset, for another kind of file, a later version, or damage.
     """
     if isinstance(source, bytes | bytearray | memoryview):
         return _parse("state", memoryview(source).cast("B"))

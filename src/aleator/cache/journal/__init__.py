@@ -1,9 +1,9 @@
 """One undo log for everything that a cache can change; see :class:`Journal`.
 
-Signal handlers and trace functions run between Python's bytecodes.  So the frames of the journal are
-opened and closed in native code only: by :meth:`Journal.run`, by :func:`atomic`, or by a
-:class:`Transaction` under ``with``.  Within the package ``with`` is not used for this: after the last
-line of its block and before the frame is closed there is a line on which an interrupt may fall.
+Signal handlers and trace functions run between Python's bytecodes.  So only native code opens and closes the
+frames of the journal: :meth:`Journal.run`, :func:`atomic`, or a :class:`Transaction` under ``with``.  The
+package itself does not use ``with`` for this, because an interrupt could come after the last line of its
+block and before the frame is closed.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ R = TypeVar("R")
 
 
 class Journalled(Protocol):
-    """What has a journal."""
+    """An object with a journal."""
 
     @property
     def journal(self) -> Journal:
-        """What its changes are recorded in."""
+        """The journal that records its changes."""
 
 
 S = TypeVar("S", bound=Journalled)
 
 
 def atomic(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
-    """Let a method do all that it does, or raise and change nothing, whatever is raised where."""
+    """Make a method atomic: it completes, or it raises and changes nothing, wherever the exception occurs."""
 
     @wraps(method)
     def whole(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:

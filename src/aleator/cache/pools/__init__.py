@@ -1,1 +1,1 @@
-"""Pools: cells with their rows, windows of them, and recurrent states, behind one protocol."""
+"""Pools of cells, of windows and of recurrent states, behind one protocol."""

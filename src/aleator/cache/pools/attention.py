@@ -1,4 +1,4 @@
-"""The pool of layers that see every position: what operations on sequences do to its cells."""
+"""The pool of layers that see every position: how operations on sequences change its cells."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class AttentionPool(CellPool):
         return self
 
     def in_state(self, seq: int, positions: Int32s) -> Bools:
-        """Which positions a sequence's state holds: all."""
+        """Which positions are part of a sequence's state: all."""
         return np.ones(len(positions), np.bool_)
 
     # Cached prefixes
 
     def hold(self, seq: int, text: int, length: int) -> None:
-        """Let sequence ``text`` hold a sequence's first ``length`` tokens: no data moves."""
+        """Let sequence ``text`` hold a sequence's first ``length`` tokens; no data moves."""
         self.cells.seq_cp(seq, text, 0, length)
 
     def give_up(self, text: int, length: int) -> None:
@@ -49,7 +49,7 @@ class AttentionPool(CellPool):
         self.cells.seq_cp(text, seq, 0, length)
 
     def _leave_texts(self, seq: int, p0: int) -> None:
-        """Make cached prefixes give up the cells from ``p0`` on that they share with a sequence."""
+        """Take from cached prefixes the cells from ``p0`` on that they share with a sequence."""
         if self.texts is not None:
             for other in self.cells.sharers(seq, p0):
                 self.texts.shorten(other, p0)
@@ -57,14 +57,14 @@ class AttentionPool(CellPool):
     # Verbs
 
     def seq_rm(self, seq: int, p0: int, p1: int) -> None:
-        """Remove a sequence (-1: every one) from the cells in a range; a cell left without one is free."""
+        """Remove a sequence (-1: every one) from the cells in a range; a cell without sequences is free."""
         if seq == -1 and self.texts is not None:
             for text in self.texts.numbers():
                 self.texts.shorten(text, p0)
         self.cells.seq_rm(seq, p0, p1)
 
     def seq_cp(self, src: int, dst: int, p0: int, p1: int) -> None:
-        """With ``policy="streams"`` nothing can be shared: ``dst`` becomes a copy of ``src``, at once."""
+        """Share cells; with ``policy="streams"``, where none are shared, copy ``src`` to ``dst`` at once."""
         if self.policy == "unified":
             self.cells.seq_cp(src, dst, p0, p1)
             return
@@ -86,7 +86,7 @@ class AttentionPool(CellPool):
         self.cells.seq_keep(seq)
 
     def seq_add(self, seq: int, p0: int, p1: int, delta: int) -> None:
-        """Move cells for all that share them; below 0 they are freed.  Keys are rotated at the next decode."""
+        """Move cells for all their sequences; free those below 0.  Keys are rotated at the next decode."""
         self.require_shift()
         if delta and p0 < p1:
             self._leave_texts(seq, p0)
@@ -108,7 +108,7 @@ class AttentionPool(CellPool):
         return self.cells.seq_pos_max(seq)
 
     def unshare(self, seq: int, p0: int, p1: int) -> None:
-        """Give a sequence copies of its cells in a range that others own too; prefixes give theirs up."""
+        """Copy the cells in a range that other sequences share; cached prefixes give up theirs instead."""
         self._leave_texts(seq, p0)
         shared = self.cells.shared(seq, p0, p1)
         if len(shared) == 0:
@@ -150,12 +150,12 @@ class AttentionPool(CellPool):
         return None
 
     def restore(self, seq: int, mark: Any) -> None:
-        """Refused: every rewind is possible without checkpoints."""
+        """Refuse: every rewind is possible without checkpoints."""
         raise CacheError("this cache makes no checkpoints: every rewind is possible without")
 
 
 def first_of(pool: Pool) -> AttentionPool:
-    """The part of a pool whose cells know every position; NoCells where there is none."""
+    """The part of a pool whose cells know every position; NoCells if there is none."""
     for leaf in pool.leaves:
         if isinstance(leaf, AttentionPool):
             return leaf

@@ -1,4 +1,4 @@
-"""Cells with their rows: how tokens find room in them, and what is stored there."""
+"""Cells with their rows: how tokens get cells, and what these store."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from aleator.core.records import dataclass
 
 @dataclass(frozen=True)
 class Defragmented:
-    """What :meth:`KVCache.defrag` did: runs (from, to, length), and how many cells there were before."""
+    """The moves of :meth:`KVCache.defrag`: runs (from, to, length), and the number of cells before."""
 
     moves: tuple[tuple[int, int, int], ...]
     n_cells: int
 
     def cells(self) -> tuple[Int64s, Int64s]:
-        """The cells that moved and where to, int64 each."""
+        """The moved cells and their destinations, int64 each."""
         src = [np.arange(a, a + n) for a, _, n in self.moves]
         dst = [np.arange(b, b + n) for _, b, n in self.moves]
         return np.concatenate([[], *src]).astype(np.int64), np.concatenate([[], *dst]).astype(
@@ -50,8 +50,8 @@ class Defragmented:
 class CellPool(Pool):
     """``n_cells`` cells, each with the keys and values of one token in every layer.
 
-    Arguments are those of :class:`aleator.cache.KVCache`; ``n_kept`` is the number of sequences beyond the
-    numbered ones, which hold cached prefixes.
+    Arguments are those of :class:`aleator.cache.KVCache`; ``n_kept`` further sequences, beyond those that
+    users number, hold cached prefixes.
     """
 
     def __init__(
@@ -118,14 +118,14 @@ class CellPool(Pool):
         self.texts: PrefixIndex | None = None
         self.journal = Journal()
         self.journal.enlist(self.cells)
-        self._aside, self._frame = np.zeros(0, np.bool_), 0  # what that frame has kept aside
+        self._aside, self._frame = np.zeros(0, np.bool_), 0  # the cells that this frame has saved
 
     def _check_options(
         self, n_cells: int, k_storage: str, pad: int | None, rotates: bool, keeps: bool
     ) -> None:
         """Raise ParameterError unless the options are in range and go together.
 
-        ``rotates``: keys can be rotated to other positions; ``keeps``: prefixes are cached.
+        ``rotates``: whether keys can be rotated to other positions; ``keeps``: whether prefixes are cached.
         """
         integer_in("n_ctx", n_cells, 1, 2**31 - 1)
         checked("n_seq_max", self.n_seq_max)
@@ -165,9 +165,9 @@ class CellPool(Pool):
 
     @property
     def n(self) -> int:
-        """How many leading cells llama.cpp would read: to the highest used one, and then to ``pad``."""
+        """The number of leading cells that llama.cpp would read: up to the highest used one, padded."""
         if self.compat and not self.cells.used:
-            return 0  # set by a decode then, and nothing has been decoded
+            return 0  # a decode would set it, and nothing has been decoded
         padded = -(-self.cells.top // self.pad) * self.pad
         return min(self.cells.size, max(self.pad, padded))
 
@@ -209,7 +209,7 @@ class CellPool(Pool):
             if len(batch.tokens):
                 extras[:, 2] = batch.tokens
         positions = np.array(given, dtype=np.int32)
-        # Only where later tokens are seen does it matter which, and llama.cpp takes the last.
+        # Which sequence matters only if later tokens are seen; llama.cpp takes the last.
         seqs = np.array([s[0 if cuts.causal else -1] for s in batch.sequences], dtype=np.int32)
         owners = owner_bits(batch, cells.words, self.n_seq_max)
         wanted = np.array(batch.wanted(), dtype=np.int64)
@@ -249,7 +249,7 @@ class CellPool(Pool):
                 order.append(index[is_wanted[index]])
             return parts, order
 
-        parts, order = self.journal.attempt(trial)  # nothing of it stays
+        parts, order = self.journal.attempt(trial)  # the trial is undone
         flat = np.concatenate(order)
         rows = None if bool((flat[1:] > flat[:-1]).all()) else np.argsort(flat)
         return Plan(
@@ -267,7 +267,7 @@ class CellPool(Pool):
             yield self.apply(plan, part)
 
     def apply(self, plan: Plan, part: Part) -> MicroBatch:
-        """Place one micro-batch of a plan."""
+        """Place a micro-batch of a plan."""
         positions, owners, seqs = plan.positions, plan.owners, plan.seqs
         sections, extras = plan.sections, plan.extras
         at = part.tokens
@@ -292,7 +292,7 @@ class CellPool(Pool):
         )
 
     def make_room(self, needed: int) -> None:
-        """Give up cached prefixes until ``needed`` cells are free, or raise CacheFull."""
+        """Evict cached prefixes until ``needed`` cells are free, or raise CacheFull."""
         if needed <= self.free:
             return
         free = self.free
@@ -305,9 +305,9 @@ class CellPool(Pool):
         settle(self.journal, self.cells, self.rows)
 
     def find(self, positions: Int32s, owners: UInt64s, extras: Int32s | None = None) -> Int64s:
-        """Give T tokens cells and return them, int64 [T]; raises CacheFull.
+        """Assign cells to T tokens and return them, int64 [T]; or raise CacheFull.
 
-        ``extras``: int32 [T, 3], y, x and token id of each, if the cells keep them.
+        ``extras``: int32 [T, 3], y, x and token id of each, if the cells store them.
         """
         try:
             return self.cells.place(positions, owners, self.contiguous, extras)
@@ -315,7 +315,7 @@ class CellPool(Pool):
             raise self._no_cells(len(positions)) from None
 
     def _no_cells(self, needed: int) -> CacheFull:
-        """The error for tokens that find no cells, saying why where cells are free."""
+        """The error for tokens without cells; says why if cells are free."""
         if needed > self.free:
             return CacheFull(needed, self.free)
         why = "in a row" if self.contiguous else "in the share that each sequence has to itself"
@@ -334,9 +334,9 @@ class CellPool(Pool):
         return MicroBatch(self.cells, self.rows, cell_ids, positions, seqs, causal)
 
     def keep_rows(self, cell_ids: Int64s) -> None:
-        """Keep aside what cells stored that were used before, as something else is about to be stored there.
+        """Save the rows of cells that were used before, because new rows are about to overwrite them.
 
-        A frame of the journal keeps none twice; outside of frames there is nothing to keep it for.
+        A frame of the journal saves each once; outside of frames nothing is saved.
         """
         cells = self.cells.used_before(cell_ids)
         if len(cells) == 0:

@@ -1,14 +1,12 @@
-"""States of recurrent layers at boundaries of a text, from which another text that begins alike can go on.
+"""States of recurrent layers at boundaries of a text, from which another text with the same prefix continues.
 
-A state cannot be cut, so a beginning is of use only where a state was kept.  While a text is computed, the
-states at multiples of a spacing are kept beside it; the spacing doubles as the text grows, so that a text
-has at most :data:`MOST` of them, and to them come the ends of texts that were kept (a prompt's, an
-answer's).  They are rows like all others, shared by all sequences and texts that have them.  Their number
-is fixed, as each costs as much as a sequence; their positions follow from the text's length, not from
-micro-batches.
+A state cannot be cut, so a prefix is usable only where a state was kept.  While a text is computed, the states
+at multiples of a spacing are kept.  The spacing doubles as the text grows, so that a text has at most
+:data:`MOST` of them.  States at the ends of texts that were kept (a prompt's, an answer's) stay as well.  All
+are ordinary rows, which sequences and texts share.  Their number is fixed, as each costs as much as a sequence;
+their positions follow from the text's length, not from micro-batches.
 
-When their rows run out, the last state of the cached prefix whose end was not used for the longest time goes
-first.
+When rows run out, the last state goes first of the cached prefix whose end was unused for longest.
 """
 
 from __future__ import annotations
@@ -24,22 +22,22 @@ from aleator.cache.pools.recurrent_rows import History, RecurrentShape, Run, row
 from aleator.cache.prefix_index import PrefixConfig, PrefixIndex, kept_texts
 
 MOST = 32
-"""States of one text at multiples of its spacing; between half as many and so many once it is long."""
+"""Most states of one text at multiples of its spacing; a long text has at least half as many."""
 ENDS = 4
-"""States of one text that are kept beside these: the latest ends of texts that were kept."""
+"""Further states of one text: the latest ends at which it was kept."""
 SPARE = 8
-"""Rows that are kept free, for the states of one step: nothing is given up before the step is over."""
+"""Rows kept free for the states of one step, because states are only given up when the step is over."""
 
 
 def kept_rows(prefix: PrefixConfig | None, n_seq_max: int, layers: Sequence[RecurrentShape]) -> int:
-    """Rows for such states: as many as ``prefix.bytes`` has room for, and as can be used."""
+    """The number of rows for such states: as many as fit in ``prefix.bytes`` and can be used."""
     texts = kept_texts(prefix)
     most = 0 if prefix is None else prefix.bytes // max(1, row_bytes(layers))
     return min((texts + n_seq_max) * (MOST + ENDS), most)
 
 
 class StatePool(Protocol):
-    """What is needed here of :class:`~aleator.cache.pools.recurrent.RecurrentPool`, which has these."""
+    """The part of :class:`~aleator.cache.pools.recurrent.RecurrentPool` that is needed here."""
 
     n_seq_max: int
     rollback: int
@@ -48,27 +46,27 @@ class StatePool(Protocol):
     keeper: KeptStates | None
 
     def newest_row(self, seq: int) -> int:
-        """The row that a sequence continues from, or -1."""
+        """The row from which a sequence continues, or -1."""
 
     def free_rows(self, n: int) -> Sequence[int]:
-        """The next ``n`` rows that nobody holds."""
+        """The next ``n`` rows that no sequence holds."""
 
 
 class KeptStates:
-    """The states of cached prefixes, and of texts under way that may become cached prefixes.
+    """The states of cached prefixes, and of texts being computed that may become cached prefixes.
 
-    The pool stores each list of states under a number.  Sequences have [0, n_seq_max), cached prefixes the
-    numbers above.  Above these again each sequence has one more, for the states at boundaries of its text.
-    The states may take ``rows`` rows within a step, and between steps a few less.
+    The pool stores each list of states under a number: sequences have [0, n_seq_max), cached prefixes the
+    numbers above.  Above those, each sequence has one more number for the states at boundaries of its text.
+    The states may take ``rows`` rows within a step, and a few less between steps.
     """
 
     def __init__(self, pool: StatePool, index: PrefixIndex, rows: int) -> None:
-        self._pool_held = ref(pool)  # which holds this object
+        self._pool_held = ref(pool)  # weak, as the pool holds this object
         self.index, self.rows = index, rows
         self._spacing = index.config.spacing
         self.limit = rows - min(SPARE, rows // 2)
         self._first = pool.n_seq_max + index.config.texts
-        self.grown = False  # since the last trim
+        self.grown = False  # whether rows were added since the last trim
 
     @property
     def _pool(self) -> StatePool:
@@ -78,7 +76,7 @@ class KeptStates:
         return pool
 
     def number(self, seq: int) -> int:
-        """The number under which the states at boundaries of a sequence's text are kept."""
+        """The number of the list with the states at boundaries of a sequence's text."""
         return self._first + seq
 
     def of(self, seq: int) -> History:
@@ -86,7 +84,7 @@ class KeptStates:
         return self._pool.states.history(self._first + seq)
 
     def take(self, run: Run) -> None:
-        """Have a run leave its states at boundaries too."""
+        """Make a run also keep its states at boundaries."""
         start, end = run.positions[0], run.positions[-1] + 1
         spacing = self._spacing_at(end)
         at = list(range(start // spacing * spacing + spacing, end + 1, spacing))
@@ -111,12 +109,12 @@ class KeptStates:
         )
 
     def serves(self, text: int, length: int) -> int:
-        """The most of a text's first ``length`` tokens after which a state is kept."""
+        """The longest prefix, of at most ``length`` tokens, after which a state of a text is kept."""
         kept = self._pool.states.history(text)
         return next((position + 1 for _, position in reversed(kept) if position < length), 0)
 
     def holds(self, seq: int, length: int) -> bool:
-        """Whether a state of the sequence's first ``length`` tokens is held."""
+        """Whether a state after the sequence's first ``length`` tokens is held."""
         newest = self._pool.states.history(seq)[-1:]
         return any(position < length for _, position in self.of(seq)[:1]) or any(
             position == length - 1 for _, position in newest
@@ -128,11 +126,11 @@ class KeptStates:
         self._pool.states.change({seq: kept[-1:], self.number(seq): kept})
 
     def held(self) -> int:
-        """How many rows are held so, those that a step under way has given up included."""
+        """The number of held rows, including those that the current step has given up."""
         return self._pool.states.held(self._pool.n_seq_max)
 
     def _has_grown(self) -> None:
-        """Give up states when the step is over; within it they may be needed again."""
+        """Schedule a trim for the end of the step; within it states may be needed again."""
         if not self.grown:
             self._pool.journal.set(self, "grown", True)
             self._pool.journal.after_commit(self._pool.journal.run, self._trim)
@@ -151,7 +149,7 @@ class KeptStates:
             self._pool.states.change({text: states[text]})
 
     def hold(self, seq: int, text: int, length: int) -> None:
-        """Keep the states of a sequence's first ``length`` tokens, the last included, as those of ``text``."""
+        """Keep for ``text`` the states of a sequence's first ``length`` tokens, including the last one."""
         kept = [each for each in self.of(seq) if each[1] < length]
         end = [each for each in self._pool.states.history(seq) if each[1] == length - 1]
         if end and end[0] not in kept and self.held() < self.rows:
@@ -164,27 +162,27 @@ class KeptStates:
         })  # fmt: skip
 
     def give_up(self, text: int, length: int) -> None:
-        """Give up what stands for more than ``length`` tokens."""
+        """Give up the states after more than ``length`` tokens."""
         kept = self._pool.states.history(text)
         self._pool.states.change(
             {text: kept[: bisect_left(kept, length, key=lambda each: each[1])]}
         )
 
     def _spacing_at(self, length: int) -> int:
-        """The spacing of a text of so many tokens."""
+        """The spacing of a text of ``length`` tokens."""
         spacing = self._spacing
         while length >= spacing * (MOST + 1):
             spacing *= 2
         return spacing
 
     def _thinned(self, kept: History | list[tuple[int, int]], length: int) -> History:
-        """Those that a text of ``length`` tokens keeps: at multiples of its spacing, and the latest ends."""
+        """The states that a text of ``length`` tokens keeps: at multiples of its spacing, and latest ends."""
         spacing = self._spacing_at(length)
         ends = [position for _, position in kept if (position + 1) % self._spacing][-ENDS:]
         return tuple(each for each in kept if (each[1] + 1) % spacing == 0 or each[1] in ends)
 
     def _oldest(self, states: dict[int, History]) -> int | None:
-        """The text whose last state was not used for the longest time."""
+        """The text whose last state was unused for longest."""
         oldest = []
         for text in self.index.numbers():
             kept = states.get(text, ())
@@ -194,5 +192,5 @@ class KeptStates:
 
 
 def _rows(states: dict[int, History], first: int) -> set[int]:
-    """The rows that sequences from ``first`` on have."""
+    """The rows of sequences from number ``first`` on."""
     return {row for seq, kept in states.items() if seq >= first for row, _ in kept}

@@ -1,7 +1,7 @@
 """The protocol of pools.
 
-A pool holds what a kind of layers remembers of sequences.  Arguments are checked above it; what it refuses
-depends on what it holds.  All changes are made within a frame of its journal, so a pool never undoes.
+A pool holds what one kind of layers stores of sequences.  Its callers check the arguments; a pool refuses only
+what its contents do not allow.  All changes are made within a frame of its journal, so a pool never undoes.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from aleator.core.arrays import Int32s, UInt64s
 
 
 class Pool(Uncopyable, ABC):
-    """What a kind of layers remembers of up to ``n_seq_max`` sequences.
+    """What one kind of layers stores of up to ``n_seq_max`` sequences.
 
     Ranges of positions are [p0, p1) with 0 <= p0 and p1 at most :data:`END`.
 
     Attributes:
-        journal: what changes are recorded in.
-        n_seq_max: sequence ids lie in [0, n_seq_max); those beyond hold cached prefixes.
+        journal: the journal that records changes.
+        n_seq_max: sequence ids lie in [0, n_seq_max); higher ones hold cached prefixes.
         architecture: the model's, as state files name it.
-        texts: the cached prefixes; None: there are none.
+        texts: the cached prefixes; None if they are not cached.
     """
 
     journal: Journal
@@ -39,11 +39,11 @@ class Pool(Uncopyable, ABC):
 
     @abstractmethod
     def seq_rm(self, seq: int, p0: int, p1: int) -> None:
-        """Remove positions of a sequence (-1: of every one); CannotRewind if the rest cannot go on."""
+        """Remove positions of a sequence (-1: of every one); CannotRewind if the rest cannot be continued."""
 
     @abstractmethod
     def seq_cp(self, src: int, dst: int, p0: int, p1: int) -> None:
-        """Let ``dst`` hold what ``src``, another sequence, holds in a range too."""
+        """Let ``dst`` also hold what ``src``, another sequence, holds in a range."""
 
     @abstractmethod
     def seq_keep(self, seq: int) -> None:
@@ -59,7 +59,7 @@ class Pool(Uncopyable, ABC):
 
     @abstractmethod
     def seq_pos_min(self, seq: int) -> int:
-        """The lowest position that is held; -1 if the sequence is empty."""
+        """The lowest position held; -1 if the sequence is empty."""
 
     @abstractmethod
     def seq_pos_max(self, seq: int) -> int:
@@ -67,22 +67,22 @@ class Pool(Uncopyable, ABC):
 
     @abstractmethod
     def unshare(self, seq: int, p0: int, p1: int) -> None:
-        """Let a sequence share nothing of a range with others; CacheFull or CannotShift if it must."""
+        """Stop sharing a range with other sequences; CacheFull or CannotShift if that is not possible."""
 
     @abstractmethod
     def clear(self, data: bool) -> None:
-        """Remove every sequence; with ``data`` zero what is stored, once the outermost step is over."""
+        """Remove every sequence; with ``data`` also zero the memory when the outermost step ends."""
 
     # What rewinds and shifts are possible
 
     @abstractmethod
     def oldest_rewind(self, seq: int) -> int:
-        """The lowest position, but 0, from which ``seq_rm(seq, position, END)`` works."""
+        """The lowest position above 0 from which ``seq_rm(seq, position, END)`` works."""
 
     @property
     @abstractmethod
     def rewindable(self) -> int:
-        """Tokens of one micro-batch by which a sequence can be rewound at least."""
+        """The number of last tokens of one micro-batch that can always be removed from a sequence."""
 
     @abstractmethod
     def can_shift(self) -> bool:
@@ -90,11 +90,11 @@ class Pool(Uncopyable, ABC):
 
     @abstractmethod
     def stands_for(self, seq: int, n: int) -> bool:
-        """Whether a sequence stands for just the positions below ``n``."""
+        """Whether a sequence stands for exactly the positions below ``n``."""
 
     @abstractmethod
     def checkpoint(self, seq: int) -> Any:
-        """What must be copied of a sequence that is not empty to rewind it later."""
+        """Copy what is needed to rewind a non-empty sequence later."""
 
     @abstractmethod
     def restore(self, seq: int, mark: Any) -> None:
@@ -105,27 +105,27 @@ class Pool(Uncopyable, ABC):
     @property
     @abstractmethod
     def version(self) -> int:
-        """Changes with every change."""
+        """A number that differs after every change."""
 
     @abstractmethod
     def plan(self, batch: Tokens, cuts: Cuts) -> Any:
         """Check a batch, cut it and choose where its tokens go, without changing anything.
 
-        The plan has as many tokens as its length says, the ``version`` of the pool, after whose next change it
-        is void, and ``rows``: int64, for each wanted token in batch order its row in the concatenated parts;
-        None: as they come.
+        The plan's length is its number of tokens.  It has the ``version`` of the pool, whose next change makes
+        it void, and ``rows``: int64, for each wanted token in batch order its row in the concatenated parts;
+        None: same order.
         """
 
     @abstractmethod
     def prepare(self, plan: Any) -> None:
-        """Make ready for a plan's batches; CacheError if it is void, CacheFull without room."""
+        """Prepare for a plan's micro-batches; CacheError if it is void, CacheFull without room."""
 
     @abstractmethod
     def carried_out(self, plan: Any) -> Iterator[Any]:
-        """The micro-batches of a plan that was prepared, each placed when it is asked for.
+        """The micro-batches of a prepared plan, each placed when it is yielded.
 
-        Each has ``positions``, int32 [T]; ``tokens``, which tokens of the batch these are (a slice, or int64
-        [T]); and ``wanted``, int64, which of them want logits, counted from the start of the micro-batch.
+        Each has ``positions``, int32 [T]; ``tokens``, its indices in the batch (a slice, or int64 [T]); and
+        ``wanted``, int64, the indices within the micro-batch of tokens whose logits are wanted.
         """
 
     @abstractmethod
@@ -136,7 +136,7 @@ class Pool(Uncopyable, ABC):
             positions: int32 [T].
             seqs: int32 [T], each one's first sequence.
             owners: uint64 [T, words], all its sequences as bits.
-            causal: a token sees its sequence's positions up to its own, else all of them.
+            causal: whether a token sees its sequence's positions only up to its own.
         """
 
     # Cached prefixes
@@ -151,11 +151,11 @@ class Pool(Uncopyable, ABC):
 
     @abstractmethod
     def holds(self, seq: int, length: int) -> bool:
-        """Whether a sequence's first ``length`` tokens can be held; ParameterError if it has not so many."""
+        """Whether a sequence's first ``length`` tokens can be held; ParameterError if it has fewer."""
 
     @abstractmethod
     def serves(self, text: int, length: int) -> int:
-        """The most of the first ``length`` tokens that ``text`` holds that can be gone on from."""
+        """The longest prefix of ``text``, of at most ``length`` tokens, that a sequence can continue from."""
 
     @abstractmethod
     def adopt(self, text: int, seq: int, length: int) -> None:
@@ -170,16 +170,16 @@ class Pool(Uncopyable, ABC):
 
     @abstractmethod
     def addresses(self) -> list[int]:
-        """Where what layers store begins in memory."""
+        """Memory addresses of what layers store."""
 
     @property
     @abstractmethod
     def sides(self) -> list[tuple[Device, int, int]]:
-        """Each layer's device, and the bytes there for keys or convolutions, and for values or states."""
+        """Each layer's device, its bytes for keys or convolutions, and its bytes for values or states."""
 
     @property
     def layer_bytes(self) -> list[tuple[Device, int]]:
-        """Each layer's device, and the bytes allocated for it there."""
+        """Each layer's device, and the bytes allocated there."""
         return [(device, k + v) for device, k, v in self.sides]
 
     @property
@@ -198,13 +198,13 @@ class Pool(Uncopyable, ABC):
 
     @abstractmethod
     def join(self, journal: Journal) -> None:
-        """Record changes in the journal of the whole that this becomes a part of."""
+        """Record changes in the journal of the whole pool that this becomes a part of."""
 
     def require_complete(self) -> None:
-        """Raise Corrupt, of a state that was read, unless next tokens see what they should: one pool's do."""
+        """Raise Corrupt unless next tokens see all they must in a state just read; one pool is complete."""
 
     def apply_shifts(self) -> None:
-        """Do what must be done about shifts before decoding: nothing, unless there are cells."""
+        """Apply pending shifts before decoding; without cells there are none."""
 
     def defrag_if_asked(self) -> None:
-        """Fill the holes if that was asked for: nothing, unless there are cells."""
+        """Defragment if that was requested; without cells there is nothing to do."""

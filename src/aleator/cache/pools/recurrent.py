@@ -1,9 +1,8 @@
 """The pool of recurrent layers, which hold a sequence as one state: convolution windows and state spaces.
 
-A *row* holds one state of every layer, as it was after one token, and is never changed once a step is
-over.  A sequence is a list of rows, newest last: the state to continue from, and behind it those of up
-to ``rollback`` tokens before.  Sequences share rows, so a fork copies nothing, and a step that fails leaves
-the old rows where they were.
+A *row* holds the state of every layer after one token, and never changes once a step is over.  A sequence is
+a list of rows, newest last: the state to continue from, preceded by those of up to ``rollback`` earlier
+tokens.  Sequences share rows, so a fork copies nothing, and a failed step leaves the old rows in place.
 """
 
 from __future__ import annotations
@@ -44,9 +43,9 @@ class RecurrentPool(Pool):
     """The states of a :class:`aleator.cache.RecurrentCache`; ``kept_rows`` are for cached prefixes.
 
     Attributes:
-        states: whose states the rows hold.
+        states: the bookkeeping: which sequences hold which rows.
         rows: the states themselves; ``conv`` and ``ssm`` are its lists.
-        keeper: the states of cached prefixes; None: there are none.
+        keeper: the states of cached prefixes; None if they are not cached.
     """
 
     def __init__(
@@ -98,7 +97,7 @@ class RecurrentPool(Pool):
         return [(device, conv.nbytes, ssm.nbytes) for device, conv, ssm in parts]
 
     def addresses(self) -> list[int]:
-        """They change only when a step within a step needs more rows than there are."""
+        """Memory addresses, which change only if a nested step needs more rows than there are."""
         return self.rows.addresses()
 
     def check(self) -> None:
@@ -112,7 +111,7 @@ class RecurrentPool(Pool):
     # Plan and step
 
     def plan(self, batch: Tokens, cuts: Cuts) -> RecurrentPlan:
-        """Only the order of the batch matters: a micro-batch may hold any tokens, and no cut harms a rewind."""
+        """Plan a batch in its own order: a micro-batch may hold any tokens, and no cut hinders a rewind."""
         if not cuts.causal:
             raise ParameterError("causal_attn=False: a state knows no later tokens")
         n = len(batch.positions)
@@ -128,7 +127,7 @@ class RecurrentPool(Pool):
 
     @property
     def n_streams(self) -> int:
-        """Parts that sequences have to themselves: all share one."""
+        """The number of streams: all sequences share one."""
         return 1
 
     def same_cells(self, a: int, b: int) -> bool:
@@ -188,7 +187,7 @@ class RecurrentPool(Pool):
         self.states.change(changes)
 
     def seq_cp(self, src: int, dst: int, p0: int, p1: int) -> None:
-        """Let ``dst`` continue from the state of ``src``, all of it, instead of its own; no data moves."""
+        """Let ``dst`` continue from the whole state of ``src`` instead of its own; no data moves."""
         history = self.states.history(src)
         if history and (p0 > 0 or p1 <= history[-1][1]):
             raise ParameterError(
@@ -203,17 +202,17 @@ class RecurrentPool(Pool):
         self.states.change({each: () for each in self.states.book() if each not in own})
 
     def seq_add(self, seq: int, p0: int, p1: int, delta: int) -> None:
-        """Add ``delta`` to the newest position if it is in the range, for all that share the state."""
+        """Add ``delta`` to the newest position, if it is in the range, for all that share the state."""
         sharers = self._sharers(seq)
         self._relabel("delta", sharers, seq, p0, p1, lambda position: position + delta)
 
     def seq_div(self, seq: int, p0: int, p1: int, divisor: int) -> None:
-        """Divide the newest position if it is in the range, rounding down, for all that share the state."""
+        """Divide the newest position, if it is in the range, rounding down, for all that share the state."""
         sharers = self._sharers(seq)
         self._relabel("divisor", sharers, seq, p0, p1, lambda position: position // divisor)
 
     def relabel(self, seq: int, p0: int, p1: int, delta: int) -> None:
-        """``seq_add`` for one sequence alone, whoever shares its state."""
+        """Do ``seq_add`` for one sequence only, even if others share its state."""
         self._relabel("delta", [seq], seq, p0, p1, lambda position: position + delta)
 
     def _sharers(self, seq: int) -> list[int]:
@@ -233,7 +232,7 @@ class RecurrentPool(Pool):
         self.states.change(changes)
 
     def seq_pos_min(self, seq: int) -> int:
-        """The sequence's newest position, as its state cannot be taken apart; -1 if it is empty."""
+        """The sequence's newest position, as its state cannot be split; -1 if it is empty."""
         return self.seq_pos_max(seq)
 
     def seq_pos_max(self, seq: int) -> int:
@@ -269,7 +268,7 @@ class RecurrentPool(Pool):
         return self.rollback
 
     def can_shift(self) -> bool:
-        """Whether ``seq_add`` and ``seq_div`` are possible: always, positions are labels."""
+        """Whether ``seq_add`` and ``seq_div`` are possible: always, as positions are only labels."""
         return True
 
     def stands_for(self, seq: int, n: int) -> bool:
@@ -285,8 +284,8 @@ class RecurrentPool(Pool):
         self.put((seq,), mark.position, mark.conv + mark.ssm)
 
     def put(self, seqs: Sequence[int], position: int, values: Sequence[Any]) -> None:
-        """Let sequences share a state that is given: each layer's convolution, then each layer's state."""
-        if not self.states.free_rows(1):  # a step has changed all, and its old rows are kept
+        """Let sequences share a given state: each layer's convolution, then each layer's state."""
+        if not self.states.free_rows(1):  # a step has changed all rows, and the old ones are kept
             self.states.change(dict.fromkeys(seqs, ()))
         (row,) = self.free_rows(1)
         self.rows.put(row, values)
@@ -298,15 +297,15 @@ class RecurrentPool(Pool):
     # Rows
 
     def newest_row(self, seq: int) -> int:
-        """The row that a sequence continues from, or -1."""
+        """The row from which a sequence continues, or -1."""
         newest = self.states.newest(seq)
         return newest[0] if newest else -1
 
     def free_rows(self, n: int) -> list[int]:
-        """The next ``n`` rows that nobody holds; CacheFull if there is no memory for them.
+        """The next ``n`` rows that no sequence holds; CacheFull if there is no memory for them.
 
-        A step within a step keeps what the outer one made, which may take more rows than there are: then
-        the states get more, and keep them.
+        A nested step keeps the rows that the outer one made.  If there are too few rows, more are allocated,
+        and stay.
         """
         rows = self.states.free_rows(n)
         if len(rows) < n:
@@ -317,14 +316,14 @@ class RecurrentPool(Pool):
         return rows
 
     def _at_boundaries(self, seq: int, like: int | None = None) -> dict[int, History]:
-        """The change that gives a sequence the states at boundaries of another's text, or none."""
+        """The change that gives a sequence the states at boundaries of another's text, or of none."""
         if self.keeper is None:
             return {}
         return {self.keeper.number(seq): () if like is None else self.keeper.of(like)}
 
 
 class Placement:
-    """Makes the runs of one micro-batch, and the changes that its states are."""
+    """Makes the runs of one micro-batch, and the changes of states that result."""
 
     def __init__(self, pool: RecurrentPool) -> None:
         self._pool = pool
@@ -338,7 +337,7 @@ class Placement:
         ):
             run = self._open.get(group[0])
             if run is None or run.owners != group:
-                # What these sequences have read so far in this micro-batch ends here.
+                # The runs of these sequences in this micro-batch end here.
                 self._finish([r for s in group if (r := self._open.get(s))])
                 run = Run(self._pool.newest_row(group[0]), group, [], [], [])
                 self._open.update(dict.fromkeys(group, run))
@@ -350,8 +349,8 @@ class Placement:
     def _finish(self, ended: list[Run]) -> None:
         """Keep the states after the runs' last tokens, in rows that no history needs.
 
-        A row that is free now is one that only runs closed before have read, so in the order of closing
-        none is overwritten too early.
+        Only runs that ended earlier have read a row that is free now, so in the order of ending none is
+        overwritten too early.
         """
         pool, depth = self._pool, self._pool.rollback + 1
         for run in {id(run): run for run in ended}.values():

@@ -1,4 +1,4 @@
-"""States of recurrent layers: the rows that hold them, the runs of tokens that make them, and micro-batches."""
+"""States of recurrent layers: their rows, the runs of tokens that compute them, and micro-batches."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ History = tuple[tuple[int, int], ...]
 
 @dataclass
 class Run:
-    """Tokens of one micro-batch that continue one state, one after the other."""
+    """Consecutive tokens of one micro-batch that continue one state."""
 
-    source: int  # the row to start from, or -1 for the state of nothing
+    source: int  # the row to start from, or -1 for the initial state
     owners: tuple[int, ...]
     tokens: list[int]  # indices in the micro-batch, ascending
     positions: list[int]
-    # (index in ``tokens``, row): after which tokens the state is kept, and where
+    # (index in ``tokens``, row): the tokens after which the state is kept, and its row
     stores: list[tuple[int, int]]
 
 
 def rewound(history: History, p0: int, seq: int, rollback: int) -> History:
-    """What is left of a sequence's states, of which there are some, without position ``p0`` and later ones.
+    """Return a sequence's states, which are not empty, without position ``p0`` and later ones.
 
-    CannotRewind, which names the oldest legal position, if no state before ``p0`` is held and that is not 0.
+    CannotRewind, with the oldest legal position, if no state before ``p0`` is held and ``p0`` is not 0.
     """
     if p0 == 0:
         return ()
@@ -53,9 +53,9 @@ def rewound(history: History, p0: int, seq: int, rollback: int) -> History:
 def relabelled(
     history: History, p0: int, p1: int, move: Callable[[int], int], name: str, seq: int
 ) -> History:
-    """A sequence's states with other positions in [p0, p1), which the newest lies in.
+    """Return a sequence's states with other positions in [p0, p1), which contains the newest.
 
-    Older states stay as long as their positions are in the range, below those of later ones, and not below 0.
+    Older states stay while their positions are in the range, below those of later ones, and not below 0.
     ParameterError, which names the argument ``name``, if the newest position would not lie in [0, 2^31 - 1).
     """
     newest = history[-1][1]
@@ -75,13 +75,13 @@ def relabelled(
 
 @dataclass(frozen=True)
 class RecurrentShape:
-    """What a layer keeps of a sequence.
+    """The shape of what a layer stores of a sequence.
 
     Attributes:
-        channels: of the convolution.
-        conv: values of each of them before the next.
-        state: numbers in the state of a channel.
-        inner: channels that have a state; None: those of the convolution.
+        channels: number of channels of the convolution.
+        conv: number of past values of each channel.
+        state: number of values in the state of a channel.
+        inner: number of channels that have a state; None: those of the convolution.
     """
 
     channels: int
@@ -91,13 +91,13 @@ class RecurrentShape:
 
     @property
     def state_shape(self) -> tuple[int, int]:
-        """Channels with a state, and numbers of each."""
+        """The number of channels with a state, and of values in each."""
         return self.channels if self.inner is None else self.inner, self.state
 
 
 @dataclass(frozen=True)
 class RecurrentCheckpoint:
-    """A sequence's state after its token at ``position``, copied: per layer conv and ssm."""
+    """A copy of a sequence's state after its token at ``position``: per layer conv and ssm."""
 
     position: int
     conv: tuple[Any, ...]
@@ -110,10 +110,10 @@ class RecurrentCheckpoint:
 
 
 class StateRows:
-    """Rows of states; what sequences hold them is written elsewhere (``States``).
+    """Rows of states; ``States`` records which sequences hold them.
 
     Attributes:
-        arrays: makes each of :attr:`tensors`: NumPy's on the CPU, torch's on a device.
+        arrays: makes each of :attr:`tensors`: NumPy arrays on the CPU, torch tensors on a device.
         conv: per layer float32 [rows, channels, conv].
         ssm: per layer float32 [rows, inner, state].
     """
@@ -129,7 +129,7 @@ class StateRows:
         self.ssm = [each.zeros((n_rows, *s.state_shape)) for each, s in pairs]
 
     def addresses(self) -> list[int]:
-        """Where each array of :attr:`tensors` begins in memory."""
+        """The memory address of each of :attr:`tensors`."""
         return [each.address(t) for each, t in self.made]
 
     @property
@@ -139,7 +139,7 @@ class StateRows:
 
     @property
     def tensors(self) -> list[Any]:
-        """All of them: each layer's convolutions, then each layer's states."""
+        """All arrays: each layer's convolutions, then each layer's states."""
         return self.conv + self.ssm
 
     def copied(self, row: int, position: int) -> RecurrentCheckpoint:
@@ -149,7 +149,7 @@ class StateRows:
         return RecurrentCheckpoint(position, copies[:n], copies[n:])
 
     def check_checkpoint(self, mark: RecurrentCheckpoint) -> None:
-        """Raise ParameterError unless a checkpoint is of layers like these."""
+        """Raise ParameterError unless a checkpoint has the shapes of these layers."""
         pairs = zip(self.tensors, mark.conv + mark.ssm, strict=True)
         if any(ours.shape[1:] != theirs.shape for ours, theirs in pairs):
             raise ParameterError("checkpoint: it is of a model of another shape")
@@ -165,9 +165,9 @@ class StateRows:
             each.zero(t, rows)
 
     def grow(self, size: int, n: int, free: int) -> None:
-        """Have ``size`` rows, ``n`` more than now, of which ``free`` are free; or CacheFull."""
+        """Grow to ``size`` rows, ``n`` more than now, ``free`` of them free; or raise CacheFull."""
         try:
-            # Of what an interrupt left half done, some have their rows already.
+            # If an interrupt stopped this halfway, some arrays have grown already.
             grown = [t if len(t) >= size else each.grown(t, size) for each, t in self.made]
         except (RuntimeError, MemoryError) as error:
             message = (
@@ -180,14 +180,14 @@ class StateRows:
 
 
 def row_bytes(layers: Iterable[RecurrentShape]) -> int:
-    """Bytes of one row, in every layer."""
+    """Bytes of one row over all layers."""
     return sum(4 * (s.channels * s.conv + math.prod(s.state_shape)) for s in layers)
 
 
 def own_rows(n_seq_max: int, rollback: int) -> int:
-    """Rows that sequences need: ``rollback`` + 1 each, and as many more for a step under way.
+    """The number of rows that sequences need: ``rollback`` + 1 each, and as many again for a running step.
 
-    A step within one takes further ones when it needs them.
+    A nested step allocates more when it needs them.
     """
     return 2 * n_seq_max * (rollback + 1)
 
@@ -196,13 +196,13 @@ class RecurrentBatch:
     """The states of one micro-batch of T tokens.
 
     Attributes:
-        runs: in an order in which a run comes after the one whose state it continues.
+        runs: ordered so that each run comes after the one whose state it continues.
         conv, ssm: per layer float32 [rows, channels, conv] and [rows, channels, state].
         order: int64 [T], the tokens run by run.
-        starts: int64 [runs + 1], where in ``order`` a run begins.
+        starts: int64 [runs + 1], the index in ``order`` at which each run begins.
         sources: int64 [runs], the rows to start from, or -1.
         stores: int64 [T], by index in ``order``: the row that keeps the state after the token, or -1.
-        wanted: int64, which of its tokens want logits.
+        wanted: int64, indices of the tokens whose logits are wanted.
     """
 
     def __init__(
@@ -231,7 +231,7 @@ class RecurrentBatch:
 class RecurrentPlan:
     """A batch of T tokens, cut: int32 [T], uint64 [T, words], and int64, the wanted tokens' indices.
 
-    The plan is void after any change of ``version``; rows come in the order of the batch, so ``rows`` is None.
+    Any change of ``version`` makes the plan void.  ``rows`` is None, as rows are in batch order.
     """
 
     positions: Int32s
@@ -242,5 +242,5 @@ class RecurrentPlan:
     rows: None = None
 
     def __len__(self) -> int:
-        """How many tokens."""
+        """The number of tokens."""
         return len(self.positions)

@@ -1,9 +1,9 @@
-"""The pool of layers that see only a window of positions: cells that have left it are used again.
+"""The pool of layers that see only a window of positions: cells that have left it are reused.
 
-A token at position p sees positions p - window + 1 to p (and the first ``sinks``), or where there are chunks
-those from the next multiple of the window at or below p on.  Int64s below that are
-kept until their room is needed, so a sequence can be rewound as far as they go; a cell that several
-sequences own goes when it has left the window of each.
+A token at position p sees positions p - window + 1 to p (and the first ``sinks``); with chunks it sees those
+from the largest multiple of the window that is at most p.  Lower positions are kept until their room is needed,
+so a sequence can be rewound as far as they go.  A cell that several sequences own is freed when it has left
+the windows of all.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from aleator.core.integers import integer_in
 from aleator.core.records import dataclass
 
 _PAD = 256
-_AHEAD = 64  # cells that are freed at once where prefixes are cached
+_AHEAD = 64  # cells freed at once if prefixes are cached
 
 
 def window_capacity(window: int, n_ctx: int, n_seq_max: int, n_ubatch: int, sinks: int = 0) -> int:
-    """Cells of a window pool, as many as llama.cpp gives it: a multiple of 256, at most ``n_ctx``.
+    """The number of cells of a window pool, as in llama.cpp: a multiple of 256, at most ``n_ctx``.
 
-    A whole micro-batch is stored before it attends, next to every sequence's window.  More cells would save
-    copies for failed decodes, but whole states would not have llama.cpp's bytes.
+    A whole micro-batch is stored before it attends, beside the windows of all sequences.  More cells would save
+    copies for failed decodes, but whole states would then differ from llama.cpp's.
     """
     needed = (window + sinks) * n_seq_max + n_ubatch
     return min(n_ctx, -(-needed // _PAD) * _PAD)
@@ -39,7 +39,7 @@ def window_capacity(window: int, n_ctx: int, n_seq_max: int, n_ubatch: int, sink
 
 @dataclass(frozen=True)
 class WindowCheckpoint:
-    """What a sequence's window holds, copied: cells at ``positions``, per layer keys and values."""
+    """A copy of a sequence's window: cells at ``positions``, per layer keys and values."""
 
     positions: Int32s
     key_positions: Int32s
@@ -57,14 +57,14 @@ class WindowPool(AttentionPool):
 
     Args:
         layers: what each layer stores.
-        capacity: how many cells; see :func:`window_capacity`.
-        window: positions that a token sees, its own included.
-        sinks: first positions that every token sees too.
-        chunked: a token sees its chunk of ``window`` positions up to itself.
-        ring: take cells as llama.cpp does, in turn, whether or not others are free; otherwise nothing is
-            forgotten while a cell is free.
-        options: those of :class:`AttentionPool`.  The ``n_kept`` sequences beyond the numbered ones may be
-            dropped altogether when there is no room.
+        capacity: number of cells; see :func:`window_capacity`.
+        window: number of positions that a token sees, including its own.
+        sinks: number of first positions that every token also sees.
+        chunked: whether a token sees its chunk of ``window`` positions, up to itself.
+        ring: whether to take cells in turn, as llama.cpp does, even if others are free; otherwise nothing is
+            dropped while a cell is free.
+        options: those of :class:`AttentionPool`.  The ``n_kept`` sequences that hold cached prefixes may be
+            dropped entirely when there is no room.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class WindowPool(AttentionPool):
         self.window, self.sinks, self.chunked, self.ring = window, sinks, chunked, ring
 
     def unshare(self, seq: int, p0: int, p1: int) -> None:
-        """Give a sequence cells of its own for a range; without room, what has left the windows goes first."""
+        """Give a sequence its own cells for a range; if needed, first free what has left the windows."""
         needed = len(self.cells.shared(seq, p0, p1))
         if needed > self.cells.size - self.cells.used:
             for start, n in self._left(seq, {}):
@@ -93,18 +93,18 @@ class WindowPool(AttentionPool):
         super().unshare(seq, p0, p1)
 
     def in_state(self, seq: int, positions: Int32s) -> Bools:
-        """Which positions a sequence's state holds: those that its last token sees."""
+        """Which positions are part of a sequence's state: those that its last token sees."""
         low = self.seen_from(self.cells.seq_pos_max(seq))
         return np.asarray((positions >= low) | (positions < self.sinks))
 
     def seen_from(self, position: int) -> int:
-        """The lowest position, sinks aside, that a token at ``position`` sees."""
+        """The lowest position that a token at ``position`` sees, apart from sinks."""
         if self.chunked:
             return position // self.window * self.window
         return max(0, position - self.window + 1)
 
     def leaves_at(self, position: int) -> int:
-        """The lowest position whose token does not see ``position``, sinks aside."""
+        """The lowest later position whose token does not see ``position``, apart from sinks."""
         if self.chunked:
             return (position // self.window + 1) * self.window
         return position + self.window
@@ -115,7 +115,7 @@ class WindowPool(AttentionPool):
         return int(gone[-1]) if len(gone) else -1
 
     def complete(self, whole: AttentionPool, seq: int, position: int) -> bool:
-        """Whether a token at ``position`` of a sequence would see here what it should."""
+        """Whether a token at ``position`` of a sequence would see all that it must see here."""
         low = self.seen_from(position)
         ranges = [(low, position), (0, min(self.sinks, low))]
         return position == 0 or all(
@@ -123,7 +123,7 @@ class WindowPool(AttentionPool):
         )
 
     def serves_beside(self, whole: AttentionPool, seq: int, length: int) -> int:
-        """The most of a sequence's first ``length`` tokens that the next token would see what it should of."""
+        """The longest prefix, of at most ``length`` tokens, of which the next token would see all it must."""
         held = _positions(whole, seq, 0, length)
         gone = np.setdiff1d(held, _positions(self, seq, 0, length), assume_unique=True)
         if len(gone) and gone[0] < self.sinks:
@@ -149,7 +149,7 @@ class WindowPool(AttentionPool):
         )
 
     def check_checkpoint(self, checkpoint: WindowCheckpoint) -> None:
-        """Raise ParameterError unless it is of a cache like this."""
+        """Raise ParameterError unless the checkpoint is of a cache like this."""
         fits = len(checkpoint.keys) == len(checkpoint.values) == len(self.rows.shapes)
         for side, taken in (
             (self.rows.keys, checkpoint.keys),
@@ -161,12 +161,12 @@ class WindowPool(AttentionPool):
         if not fits:
             raise ParameterError("checkpoint: it is of a cache of another shape or type")
 
-    # Cells that were freed still hold what they held, and are kept aside when they are filled
+    # Freed cells still hold their rows, which are saved when the cells are filled again
 
     def place(
         self, positions: Int32s, seqs: Int32s, owners: UInt64s, causal: bool = True
     ) -> WindowBatch:
-        """Give T tokens cells, of which those that the windows have left are freed for them."""
+        """Assign cells to T tokens, freeing those that have left the windows."""
         if not causal:
             raise ParameterError("causal_attn=False: windows are of earlier tokens")
         cell_ids = self.find(positions, owners)
@@ -176,10 +176,10 @@ class WindowPool(AttentionPool):
         )
 
     def make_room(self, needed: int) -> None:
-        """Nothing: :meth:`find` does."""
+        """Do nothing: :meth:`find` makes room."""
 
     def find(self, positions: Int32s, owners: UInt64s, extras: Int32s | None = None) -> Int64s:
-        """Give T tokens cells and return them, int64 [T]; what the windows have left makes room."""
+        """Assign cells to T tokens and return them, int64 [T]; what has left the windows makes room."""
         n = len(positions)
         if self.cells.n_streams > 1:
             cell_ids = self._find_in_shares(positions, owners)
@@ -193,7 +193,7 @@ class WindowPool(AttentionPool):
         return cell_ids
 
     def _find_in_shares(self, positions: Int32s, owners: UInt64s) -> Int64s:
-        """Find cells where every sequence has a share to itself; fewer if some remain to be found."""
+        """Find cells if every sequence has its own part; none if a part had too few, which frees some."""
         cell_ids, found = np.empty(len(positions), np.int64), True
         for seq, position in _following(positions, owners).items():
             own = (owners[:, seq // 64] >> np.uint64(seq % 64) & np.uint64(1)) > 0
@@ -210,14 +210,14 @@ class WindowPool(AttentionPool):
         return cell_ids if found else cell_ids[:0]
 
     def _take(self, n: int, stream: int) -> Int64s:
-        """The next cells in the ring, if there is one, freed for tokens to come; else none."""
+        """Free and return the next cells of the ring for new tokens; none without a ring."""
         if not self.ring:
             return np.empty(0, np.int64)
         cells: Int64s = self.cells.take_in_ring(n, self.window, self.sinks, stream, self.chunked)
         return cells
 
     def restore(self, seq: int, mark: WindowCheckpoint) -> None:
-        """Give a sequence the cells of a checkpoint instead of its own."""
+        """Replace a sequence's cells by those of a checkpoint."""
         n = len(mark.positions)
         self.cells.seq_rm(seq, 0, -1)
         if n == 0:
@@ -234,7 +234,7 @@ class WindowPool(AttentionPool):
     def make_fit(self, needed: int, following: dict[int, int] | None = None) -> None:
         """Free cells that have left every window until ``needed`` are free.
 
-        ``following``: sequence -> the position of its next token; others go on after their highest.
+        ``following`` maps sequences to the position of their next token; others continue after their highest.
         """
         cells, following = self.cells, following or {}
         target = cells.size - needed  # cells that may stay in use
@@ -272,9 +272,9 @@ class WindowPool(AttentionPool):
                 break
 
     def _forget_left(self, target: int, following: dict[int, int], every: int = 0) -> None:
-        """Free what has left the windows until ``target`` cells are in use, most of the longest first.
+        """Free what has left the windows until ``target`` cells are in use, most from the longest sequence.
 
-        ``every``: leave the window before each multiple of so many positions, and cached prefixes as they are.
+        ``every``: keep the window before each multiple of this many positions, and keep cached prefixes.
         """
         cells = self.cells
         while (excess := cells.used - target) > 0:
@@ -291,9 +291,9 @@ class WindowPool(AttentionPool):
             self._forget(most, runs, excess)
 
     def _shorten_texts(self, texts: PrefixIndex, target: int) -> None:
-        """Free cells of prefixes from their ends, those unused for longest first, until ``target`` are used.
+        """Free cells of prefixes from their ends, the longest unused first, until ``target`` are in use.
 
-        So a prefix's beginnings stay of use, and the prefix itself stays cached.
+        So shorter prefixes of a text remain usable, and the text itself stays cached.
         """
         cells, block = self.cells, texts.config.block
         left = [seq for seq in texts.numbers() if cells.seq_cells(seq)]
@@ -314,7 +314,7 @@ class WindowPool(AttentionPool):
             return []
         if every == 0:
             return [(start, n) for start, _, n in self.cells.seq_runs(seq, self.sinks, low)]
-        left = every - self.window + 1  # of each so many, what no window needs
+        left = every - self.window + 1  # of every ``every`` positions, those that no window needs
         return [
             (start, n)
             for at in range(0, low, every)

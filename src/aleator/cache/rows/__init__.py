@@ -1,1 +1,1 @@
-"""Rows: what cells store in every layer, how it is read, rotated and moved, and batches of cells."""
+"""Rows: what cells store in every layer, how rows are read, rotated and moved, and batches of cells."""

@@ -21,10 +21,10 @@ class MicroBatch:
         cell_ids: int64 [T], the cell of each token.
         positions: int32 [T].
         rows: what the cells store.
-        seen: the cells each token attends to.
-        tokens: which tokens of the batch these are.
-        wanted: int64, which of them want logits, counted from the start of the micro-batch.
-        sections: int32 [T, 4], (t, y, x, z) of each token; None where a position is one number.
+        seen: the cells that each token attends to.
+        tokens: the tokens' indices in the batch.
+        wanted: int64, indices within the micro-batch of the tokens whose logits are wanted.
+        sections: int32 [T, 4], (t, y, x, z) of each token; None if a position is one number.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class MicroBatch:
         self.seen = Seen(*seen_cells(held, positions, seqs, causal, keys, yx))
 
     def seen_positions(self) -> Int32s:
-        """The positions of the listed cells, int32, as long as the lists together."""
+        """The positions of the listed cells, int32, one list after the other."""
         listed: Int32s = self._cells.positions[self.seen.cells]
         return listed
 
@@ -63,8 +63,8 @@ class WindowBatch(MicroBatch):
     """The cells of one micro-batch in a window pool.
 
     Attributes:
-        first: int64 [T], how many cells at the beginning of its list a token does not see, sinks aside.
-        sunk: int64 [T], how many cells at the beginning of its list are sinks; None: none are.
+        first: int64 [T], the number of leading cells of its list that a token does not see, apart from sinks.
+        sunk: int64 [T], the number of leading cells of its list that are sinks; None: there are no sinks.
     """
 
     def __init__(

@@ -1,13 +1,13 @@
 """What the cells of one pool store, which of them tokens see, and keys whose cells have moved.
 
 Rotations compose: the key at position p + d is the key at p rotated by d more.  A shift only moves the
-cell's position; :attr:`Rows.key_positions` says what the stored key is rotated to.  Attention makes up
-for the difference d: the native step rotates the query back by d, once per distinct d; the torch layers
-rotate the keys they read.  So a shift writes nothing, +3 and -3 cancel exactly, and however many shifts
-follow each other, the stored bytes stay those that were first rounded.
+cell's position; :attr:`Rows.key_positions` holds the position that the stored key is rotated to.  Attention
+corrects for the difference d: the native step rotates the query back by d, once per distinct d; the torch
+layers rotate the keys that they read.  So a shift writes nothing, +3 and -3 cancel exactly, and the stored
+bytes stay those that were first rounded, however many shifts follow.
 
-Only where the d are many (``seq_div``, or a window that moves at every token) are the rows rewritten:
-from float32, each once, by the whole d.
+Rows are rewritten only if there are many distinct d (``seq_div``, or a window that moves at every token): each
+once, in float32, by the whole d.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from aleator.core.arrays import Bytes, Int32s, Int64s
 from aleator.core.records import dataclass
 
 RotateKeys = Callable[[int, Any, Any], Any]
-"""``rotate(layer, keys, deltas)``: float32 keys [n, G, D] of any number of heads, which it may
-overwrite, rotated by int64 [n] positions.  Keys are NumPy's arrays where the cache is on the CPU, else torch's
-tensors; torch's layers pass tensors in any case.  Positions are NumPy's or torch's."""
+"""``rotate(layer, keys, deltas)`` rotates float32 keys [n, G, D], of any number of heads, by int64 [n]
+positions; it may overwrite the keys.  Keys are NumPy arrays if the cache is on the CPU, else torch tensors;
+torch layers always pass tensors.  Positions are NumPy arrays or torch tensors."""
 
 
 def unbroken(index: Int64s) -> slice | None:
-    """A run that ascends without gaps as a slice, which is read without a copy; None: it is none."""
+    """Return indices that ascend without gaps as a slice, which is read without a copy; else None."""
     n = len(index)
     if n == 0 or index[-1] - index[0] != n - 1 or (n > 2 and bool((np.diff(index) != 1).any())):
         return None
@@ -44,8 +44,8 @@ def unbroken(index: Int64s) -> slice | None:
 class LayerShape:
     """What a layer stores per cell: ``kv_heads`` keys of ``head_dim``, values of ``head_dim_v``.
 
-    With a ``head_dim_v`` of 0 there are no values: they are part of the keys.
-    Layers whose keys are rotated alike have the same number ``rope``.
+    With a ``head_dim_v`` of 0, values are part of the keys.
+    Layers whose keys are rotated in the same way have the same number ``rope``.
     """
 
     kv_heads: int
@@ -68,14 +68,14 @@ def bytes_for(
 
 
 class Seen(NamedTuple):
-    """Which cells T tokens attend to: lists in order of position, of which each sees a beginning.
+    """Which cells T tokens attend to: lists in order of position; a token sees a prefix of one list.
 
     Attributes:
         cells: int32, the lists one after the other.
-        start: int64, where each begins, and the end of the last.
+        start: int64, where each list begins, and where the last ends.
         list: int32 [T], each token's list.
-        counts: int64 [T], how many of its cells the token sees.
-        deltas: int32, how far the listed cells' stored keys are behind them; None: nowhere.
+        counts: int64 [T], the number of cells of its list that the token sees.
+        deltas: int32, how far the stored keys of listed cells lag behind them; None: nowhere.
     """
 
     cells: Int32s
@@ -89,8 +89,8 @@ class Rows:
     """Keys and values of ``n_cells`` cells, in every layer, with arguments of :class:`aleator.cache.KVCache`.
 
     Attributes:
-        key_positions: int32 [n_cells], the position that a cell's stored key is rotated to.  It is behind
-            the cell's position after a shift, and attention makes up for the difference.
+        key_positions: int32 [n_cells], the position that a cell's stored key is rotated to.  After a shift it
+            lags behind the cell's position, and attention corrects for the difference.
     """
 
     def __init__(
@@ -118,12 +118,12 @@ class Rows:
 
     @cached_property
     def _stored(self) -> StoredRows | None:
-        """Copies what cells store in every layer at once; None where that is not possible."""
+        """Copies cells in all layers at once; None if that is not possible."""
         keys, values = self.keys.rows(), self.values.rows()
         return StoredRows([*keys, *values]) if keys and values else None
 
     def preserve(self, journal: Journal, cells: Int64s) -> None:
-        """Have what these cells store now put back if the frame is taken back."""
+        """Restore what these cells store now if the frame is undone."""
         stored = self._stored
         journal.undo(self.key_positions.__setitem__, cells, self.key_positions[cells])
         if stored is not None:
@@ -135,7 +135,7 @@ class Rows:
 
     @cached_property
     def row_bytes(self) -> int:
-        """Bytes that one cell stores, in all layers together."""
+        """Bytes that one cell stores in all layers."""
         return sum(part.row_bytes for side in (self.keys, self.values) for part in side.parts)
 
     def taken(self, cells: Int64s) -> Bytes:
@@ -147,7 +147,7 @@ class Rows:
         return np.concatenate(parts or [np.empty(0, np.uint8)])  # all layers may have windows
 
     def put(self, cells: Int64s, taken: Bytes, first: int = 0) -> None:
-        """Store what :meth:`taken` gave of at least so many cells, from the first-th of them on."""
+        """Store in ``cells`` what :meth:`taken` returned, from the cell at its index ``first`` on."""
         if self._stored is not None:
             self._stored.put(cells, taken, first)
             return
@@ -168,17 +168,17 @@ class Rows:
         self.key_positions[dst] = self.key_positions[src]
 
     def zero(self, cells: Int64s) -> None:
-        """Zero what these cells store; all of them at less cost."""
+        """Zero what these cells store; zeroing all cells is cheaper."""
         whole = len(cells) == len(self.key_positions)
         for side in (self.keys, self.values):
             side.zero(None if whole else cells)
 
 
 MAX_DISTANCES = 64
-"""Distinct distances above which stored keys are rewritten."""
+"""Number of distinct distances above which stored keys are rewritten."""
 
 CHUNK_BYTES = 1 << 26
-"""About how much float32 is rotated at once."""
+"""Approximate bytes of float32 that are rotated at once."""
 
 
 def behind(cells: Cells, rows: Rows) -> Int64s:
@@ -189,7 +189,7 @@ def behind(cells: Cells, rows: Rows) -> Int64s:
 
 
 def settle(journal: Journal, cells: Cells, rows: Rows) -> None:
-    """Do what must be done about shifts before decoding."""
+    """Clear pending shifts before decoding; rewrite the keys if their distances are too many."""
     if not cells.has_shift:
         return
     if rows.k_storage != "raw":

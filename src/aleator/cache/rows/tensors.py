@@ -14,14 +14,14 @@ from aleator.core.arrays import Int32s, Int64s
 
 
 class View(NamedTuple):
-    """What one device needs to know.
+    """The cells of a micro-batch on one device.
 
     Attributes:
-        cell_ids: where the tokens' keys and values go.
-        rows: the cells that are read: those that any token sees, and no others, since a free cell may hold
-            anything, even NaN, and 0 * NaN is NaN.
+        cell_ids: the cells of the tokens' keys and values.
+        rows: the cells that are read: only those that some token sees, since a free cell may hold NaN, and
+            0 * NaN is NaN.
         mask: float32 [T, n], 0 where a token sees a cell, else -inf; None if all see all, or causal.
-        distances: int64 [n], how far the stored keys are behind their cells; None: nowhere.
+        distances: int64 [n], how far the stored keys lag behind their cells; None: nowhere.
     """
 
     cell_ids: Index
@@ -34,15 +34,15 @@ class CellTensors:
     """The cells of a micro-batch as torch layers use them.
 
     Attributes:
-        n: how many cells are read.
+        n: number of cells read.
         causal: without a mask, query t sees exactly the first t + 1 cells.
-        blind: some token sees no cell at all; its attention is 0.
+        blind: some token sees no cell; its attention is 0.
         raw: keys are stored as at position 0.
     """
 
     def __init__(self, cells: Cells, rows: Rows, cell_ids: Int64s, seen: Seen) -> None:
         self._cells, self._rows, self._cell_ids, self._seen = cells, rows, cell_ids, seen
-        # One sequence is read in the order of its text; several as one set, cells they share once.
+        # One sequence is read in order; several are read as one set, shared cells once.
         index = seen.cells if len(seen.start) == 2 else np.unique(seen.cells)
         self._index, self.n = index.astype(np.int64), len(index)
         t, counts = len(cell_ids), seen.counts
@@ -54,11 +54,11 @@ class CellTensors:
         self._views: dict[torch.device, View] = {}
 
     def device(self, layer: int) -> torch.device:
-        """Where a layer's keys and values are."""
+        """The device of a layer's keys and values."""
         return torch_device(self._rows.devices[layer])
 
     def mask(self, layer: int) -> torch.Tensor | None:
-        """float32 [T, n] on the layer's device, 0 or -inf; None if all see all, or causal."""
+        """The mask on the layer's device, float32 [T, n] of 0 and -inf; None if all see all, or causal."""
         return self._view(layer).mask
 
     def positions(self) -> torch.Tensor:
@@ -72,7 +72,7 @@ class CellTensors:
         self._values[layer].store(cell_ids, v)
 
     def read(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys [n, G, D] and values [n, G, Dv]; in their stored types, and views, where possible."""
+        """Keys [n, G, D] and values [n, G, Dv], in their stored types and as views if possible."""
         view = self._view(layer)
         k = self._keys[layer].load(view.rows)
         if view.distances is not None and self._rows.rotate is not None:
@@ -99,7 +99,7 @@ class CellTensors:
         )
 
     def _mask(self, device: torch.device) -> torch.Tensor | None:
-        """Made on the device, from a few numbers per token and per cell."""
+        """Make the mask on the device from a few numbers per token and per cell."""
         seen, t, n = self._seen, len(self._cell_ids), self.n
         if self.causal or (len(seen.start) == 2 and bool((seen.counts == n).all())):
             return None
@@ -107,7 +107,7 @@ class CellTensors:
         if len(seen.start) == 2:
             visible = torch.arange(n, device=device) < counts[:, None]
         else:
-            # rank[i, j]: which of list i's cells j is, counted from 0; past every count if none.
+            # rank[i, j]: index of cell j in list i; past every count if it is not there.
             rank = np.full((len(seen.start) - 1, n), np.iinfo(np.int64).max)
             for i, (a, b) in enumerate(zip(seen.start[:-1], seen.start[1:], strict=True)):
                 rank[i, np.searchsorted(self._index, seen.cells[a:b])] = np.arange(b - a)
@@ -123,7 +123,7 @@ class WindowTensors(CellTensors):
     def __init__(
         self, cells: Cells, rows: Rows, cell_ids: Int64s, seen: Seen, lows: Int32s, sinks: int
     ) -> None:
-        """Use the cells of T tokens, of which each sees positions from its own of ``lows`` on, and sinks."""
+        """Use the cells of T tokens; each sees positions from its entry in ``lows`` on, and sinks."""
         super().__init__(cells, rows, cell_ids, seen)
         held = torch.from_numpy(cells.positions[self._index])
         far = held[None, :] < torch.from_numpy(lows)[:, None]

@@ -1,4 +1,4 @@
-"""Where keys, values and states are kept: NumPy arrays on the CPU, torch's tensors on devices."""
+"""Storage of keys, values and states: NumPy arrays on the CPU, torch tensors on devices."""
 
 from __future__ import annotations
 

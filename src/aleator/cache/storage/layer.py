@@ -1,8 +1,8 @@
-"""Keys, values and states of a layer: their types, what every way of storing them does, and that of the host.
+"""Keys, values and states of a layer: their types, the interface of their storage, and that of the host.
 
 In the host's memory they are NumPy arrays that native code reads and writes in place.  Blocks may be rotated by
-a Hadamard matrix first.  A block's scale follows from its largest element.  Where one channel is much larger
-than the others, as in keys, these lose most of their bits; the matrix spreads it over its block.  The matrix is
+a Hadamard matrix first.  A block's scale follows from its largest element.  If one channel is much larger than
+the others, as in keys, the others lose most of their bits; the matrix spreads it over its block.  The matrix is
 its own inverse, so reading rotates back; native attention rotates the query instead.
 """
 
@@ -25,22 +25,22 @@ from aleator.core.threads import pool
 
 @dataclass(frozen=True)
 class StorageType:
-    """How elements become bytes."""
+    """A type that elements are stored in."""
 
     name: str  # as users write it
     ggml: int  # its number in ggml's files
-    block: int  # elements that are stored together
-    block_bytes: int  # bytes of so many elements
-    # NumPy's type of one stored element, of bf16 its bits; None where a block has no such elements
+    block: int  # elements stored together
+    block_bytes: int  # bytes of a block
+    # NumPy's type of one stored element, for bf16 its bits; None if a block has no such elements
     element: type[np.generic] | None = None
-    # Where a block's floating-point numbers are, counted in bytes from its beginning
+    # Byte offsets of a block's floating-point numbers
     scales: tuple[int, ...] = (0,)
     # The bits of their exponents, which are all set in NaN and infinity
     exponent: int = 0x7C00  # of float16, as in all blocks
 
     @property
     def native(self) -> str:
-        """The name that native code knows it by."""
+        """The name in native code."""
         return self.name.upper()
 
     def bytes(self, n: int) -> int:
@@ -48,7 +48,7 @@ class StorageType:
         return n // self.block * self.block_bytes
 
     def is_finite(self, data: Bytes) -> bool:
-        """Whether stored bytes of any shape, C-contiguous, hold neither NaN nor infinity."""
+        """Whether stored bytes, C-contiguous and of any shape, hold neither NaN nor infinity."""
         width = 4 if self.exponent > 0xFFFF else 2
         flat = data.reshape(-1)
         return all(
@@ -75,22 +75,22 @@ TYPES: dict[str, StorageType] = {
 
 
 def storage_type(parameter: str, name: str) -> StorageType:
-    """The type of this name; ParameterError, naming ``parameter``, if there is none."""
+    """The type of this name; ParameterError, which names ``parameter``, if there is none."""
     if not isinstance(name, str) or name not in TYPES:
         raise ParameterError(f"{parameter} must be one of {', '.join(TYPES)}, not {name!r}")
     return TYPES[name]
 
 
 A = TypeVar("A")
-"""Arrays: NumPy's on the CPU, torch's on devices."""
+"""NumPy arrays on the CPU, torch tensors on devices."""
 
 
 @dataclass(frozen=True)
 class LayerFormat:
     """How one layer stores its keys, or its values: ``heads`` of ``dim`` elements per cell.
 
-    ``by_channel``: a channel's cells lie side by side, instead of a cell's channels.
-    ``rotation``: heads are stored rotated by a Hadamard matrix in blocks of so many; 0: as they are.
+    ``by_channel``: a channel's cells are contiguous, instead of a cell's channels.
+    ``rotation``: size of the blocks in which a Hadamard matrix rotates heads before storing; 0: no rotation.
     """
 
     type: StorageType
@@ -102,10 +102,10 @@ class LayerFormat:
 
 
 class LayerStorage(ABC, Generic[A]):
-    """Keys or values of one layer, allocated once, zeroed, never moved; the format's fields are attributes too.
+    """Keys or values of one layer: allocated once, zeroed, never moved; the format's fields are attributes too.
 
-    ``data`` is [n_cells, heads, dim] of the stored elements, by channel [heads, dim, n_cells], of blocks
-    uint8 [n_cells, bytes of a cell].
+    ``data`` is [n_cells, heads, dim] of the stored elements, [heads, dim, n_cells] by channel, or, for block
+    types, uint8 [n_cells, bytes of a cell].
     """
 
     data: A
@@ -131,7 +131,7 @@ class LayerStorage(ABC, Generic[A]):
         return -1 if self.by_channel else 0
 
     def taken_shape(self, n: int) -> list[int]:
-        """The shape of what :meth:`take` gives for ``n`` cells."""
+        """The shape of what :meth:`take` returns for ``n`` cells."""
         if self.type.block > 1:
             return [n, self.row_bytes]
         return [self.heads, self.dim, n] if self.by_channel else [n, self.heads, self.dim]
@@ -139,16 +139,16 @@ class LayerStorage(ABC, Generic[A]):
     @property
     @abstractmethod
     def address(self) -> int:
-        """Where :attr:`data` begins in memory; never changes."""
+        """The memory address of :attr:`data`, which never changes."""
 
     @property
     @abstractmethod
     def rows(self) -> Bytes | None:
-        """All bytes [n_cells, bytes of a cell], shared; None where they lie otherwise or elsewhere."""
+        """A view of all bytes [n_cells, bytes of a cell]; None with another layout or on a device."""
 
     @abstractmethod
     def write(self, cells: Int64s, rows: A) -> None:
-        """Store rows float32 [T, heads, dim], rounded to the type, in the cells."""
+        """Store rows, float32 [T, heads, dim], rounded to the type, in the cells."""
 
     @abstractmethod
     def read(self, cells: Int64s) -> A:
@@ -161,22 +161,22 @@ class LayerStorage(ABC, Generic[A]):
 
     @abstractmethod
     def take(self, cells: Int64s) -> A:
-        """A copy of what the cells hold, for :meth:`put`."""
+        """A copy of the cells' stored elements, for :meth:`put`."""
 
     @abstractmethod
     def put(self, cells: Int64s, taken: A) -> None:
-        """Store what :meth:`take` gave, bit for bit."""
+        """Store what :meth:`take` returned, bit for bit."""
 
     @abstractmethod
     def put_back(self, cells: Int64s) -> tuple[Any, ...]:
-        """The call, function and arguments, that will store again what the cells hold now.
+        """The function and arguments of a call that will restore what the cells hold now.
 
-        No line of Python runs in it, so that no interrupt can fall into it.
+        The call runs no Python code, so that it cannot be interrupted.
         """
 
     @abstractmethod
     def encoded(self, rows: A) -> Bytes:
-        """Bytes [T, bytes of a cell] that :meth:`write` would store token by token."""
+        """The bytes [T, bytes of a cell] that :meth:`write` would store."""
 
     @abstractmethod
     def bytes_of(self, cells: Int64s) -> Bytes:
@@ -184,7 +184,7 @@ class LayerStorage(ABC, Generic[A]):
 
     @abstractmethod
     def put_bytes(self, cells: Int64s, data: Bytes) -> None:
-        """Store what :meth:`bytes_of` gave, or another cache's did."""
+        """Store what :meth:`bytes_of` of this or another cache returned."""
 
     @abstractmethod
     def zero(self, cells: Int64s | None = None) -> None:
@@ -193,21 +193,21 @@ class LayerStorage(ABC, Generic[A]):
 
 Array = npt.NDArray[Any]
 ALIGNMENT = 64
-"""Where arrays begin, in bytes: at a line of the processor's cache."""
+"""Alignment of arrays in bytes: a line of the processor's cache."""
 
 
 def zeros(n_bytes: int) -> Bytes:
-    """Bytes set to 0, or MemoryError; memory is taken as they are first used."""
+    """Allocate zeroed bytes, or raise MemoryError; the system takes memory when they are first used."""
     try:
         data = np.zeros(n_bytes + ALIGNMENT - 1, np.uint8)
-    except ValueError as error:  # more than can be counted
+    except ValueError as error:  # too many bytes for NumPy
         raise MemoryError(str(error)) from None
     start = -data.ctypes.data % ALIGNMENT
     return data[start : start + n_bytes]
 
 
 def encoded_rows(type_: StorageType, rotation: int, x: Floats) -> Bytes:
-    """Rows float32 [n, width] as a type stores them, uint8 [n, bytes of a row]."""
+    """Encode rows, float32 [n, width], in a storage type, uint8 [n, bytes of a row]."""
     made = np.empty((len(x), type_.bytes(x.shape[1])), np.uint8)
     _native.store_rows(pool(), type_.native, rotation, x, made, np.arange(len(x)))
     return made
@@ -231,7 +231,7 @@ class HostLayer(LayerStorage[Array]):
         return None if self.by_channel else self.bytes.reshape(self.n_cells, -1)
 
     def write(self, cells: Int64s, rows: Array) -> None:
-        if not self.dim:  # of a model whose values are part of its keys
+        if not self.dim:  # the model's values are part of its keys
             return
         own = self.rows
         if own is None:
@@ -289,14 +289,14 @@ class HostLayer(LayerStorage[Array]):
 
 
 class StateArrays:
-    """Makes and changes arrays float32 [rows, ...] of recurrent states: NumPy's, on the CPU."""
+    """Makes and changes arrays of recurrent states, float32 [rows, ...]: NumPy arrays on the CPU."""
 
     def zeros(self, shape: Sequence[int]) -> Any:
-        """A new array."""
+        """A new array of zeros."""
         return zeros(4 * int(np.prod(shape, dtype=np.int64))).view(np.float32).reshape(shape)
 
     def grown(self, array: Any, n_rows: int) -> Any:
-        """A copy with ``n_rows`` rows, the new ones 0."""
+        """A copy with ``n_rows`` rows; the new ones are 0."""
         made = self.zeros((n_rows, *array.shape[1:]))
         made[: len(array)] = array
         return made
@@ -315,9 +315,9 @@ class StateArrays:
         return taken
 
     def of_host(self, values: Floats) -> Any:
-        """Values from the host's memory, to be assigned to rows."""
+        """Values from the host's memory, to assign to rows."""
         return values
 
     def address(self, array: Any) -> int:
-        """Where an array begins in memory."""
+        """The memory address of an array."""
         return int(array.ctypes.data)

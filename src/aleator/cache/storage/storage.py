@@ -19,10 +19,10 @@ from aleator.core.errors import ParameterError
 
 
 class Storage:
-    """Keys or values of every layer, allocated once, zeroed, never moved, in the type of a name.
+    """Keys or values of every layer in one type: allocated once, zeroed, never moved.
 
     Errors call the type ``parameter``.  ``shapes`` are (heads, elements per head) of each layer; ``layout`` is
-    "token" or "channel"; ``hadamard``: heads may be rotated before they are rounded to blocks.
+    "token" or "channel"; ``hadamard`` says whether heads may be rotated before they are rounded to blocks.
     """
 
     def __init__(
@@ -56,11 +56,11 @@ class Storage:
 
     @property
     def layers(self) -> list[Any]:
-        """The layers' arrays, see :attr:`LayerStorage.data`: NumPy's on the CPU, torch's on devices."""
+        """The layers' arrays, see :attr:`LayerStorage.data`: NumPy on the CPU, torch on devices."""
         return [part.data for part in self.parts]
 
     def rows(self) -> list[Bytes] | None:
-        """Every layer's bytes [cells, bytes of a cell], shared; None where they lie otherwise or elsewhere."""
+        """Views of every layer's bytes [cells, bytes of a cell]; None with another layout or on a device."""
         rows = [part.rows for part in self.parts]
         found = [each for each in rows if each is not None]
         return found if len(found) == len(rows) else None
@@ -76,7 +76,7 @@ class Storage:
         return sum(part.nbytes for part in self.parts)
 
     def addresses(self) -> list[int]:
-        """Where each layer begins in memory; never changes."""
+        """The memory address of each layer, which never changes."""
         return [part.address for part in self.parts]
 
     def zero(self, cells: Int64s | None = None) -> None:
@@ -86,7 +86,7 @@ class Storage:
 
 
 def _layer(device: Device, format: LayerFormat) -> LayerStorage[Any]:
-    """A layer's storage; that on devices needs PyTorch."""
+    """A layer's storage; devices need PyTorch."""
     if device.type == "cpu":
         return HostLayer(format)
     from aleator.cache.storage.tensors import TensorLayer, torch_device
@@ -95,7 +95,7 @@ def _layer(device: Device, format: LayerFormat) -> LayerStorage[Any]:
 
 
 def state_arrays(device: Device) -> StateArrays:
-    """What makes arrays of recurrent states; those on devices need PyTorch."""
+    """The maker of arrays of recurrent states; devices need PyTorch."""
     if device.type == "cpu":
         return StateArrays()
     from aleator.cache.storage.tensors import TensorStates, torch_device
@@ -118,10 +118,10 @@ def side_bytes(
 
 
 def hadamard_block(shapes: Sequence[tuple[int, int]], keys: bool) -> int:
-    """Elements rotated together, by llama.cpp 0.5's rule; 0: nothing is rotated.
+    """The number of elements rotated together, by llama.cpp 0.5's rule; 0: no rotation.
 
-    All layers' heads must be of one size, a multiple of 64: then values are rotated in blocks of 64 and
-    keys in blocks of the largest power of two that divides the size.
+    All layers' heads must have the same size, a multiple of 64.  Then values are rotated in blocks of 64, keys
+    in blocks of the largest power of two that divides the size.
     """
     sizes = {dim for _, dim in shapes}
     if len(sizes) != 1 or (dim := sizes.pop()) % 64:

@@ -1,4 +1,4 @@
-"""Keys, values and states as torch's tensors: on devices, and for torch's layers over the host's memory."""
+"""Keys, values and states as torch tensors: on devices, and for torch layers over the host's memory."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ from aleator.cache.storage.layer import (
 from aleator.core.arrays import Bytes, Floats, Int64s
 
 Index = slice | torch.Tensor
-"""Int64s: a slice, or int64 indices on the layer's device."""
+"""Cells: a slice, or int64 indices on the layer's device."""
 
 _ELEMENTS = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 
 
 def torch_device(device: Device) -> torch.device:
-    """Torch's object for a device."""
+    """The torch object of a device."""
     return torch.device(str(device))
 
 
 def current(device: torch.device) -> AbstractContextManager[object]:
-    """Within, a CUDA device is the current one: Triton launches on that, whatever tensors it is given."""
+    """A context in which a CUDA device is current: Triton launches there, whatever tensors it gets."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 class TensorLayer(LayerStorage[torch.Tensor]):
     """Keys or values of one layer as a tensor.
 
-    :meth:`store` and :meth:`load` are for layers in torch, which have the cells' numbers on the device.
+    :meth:`store` and :meth:`load` are for torch layers, which have the cells' numbers on the device.
     """
 
     def __init__(
         self, flat: torch.Tensor, format: LayerFormat, host: HostLayer | None = None
     ) -> None:
-        """Take the bytes ``flat``, uint8, as a layer; they are the memory of ``host``, if that is given."""
+        """Use the bytes ``flat``, uint8, as a layer; they are the memory of ``host``, if given."""
         super().__init__(format)
         element = _ELEMENTS.get(format.type.name)
         data = flat if element is None else flat.view(element)
@@ -58,13 +58,13 @@ class TensorLayer(LayerStorage[torch.Tensor]):
     @classmethod
     def on(cls, device: torch.device, format: LayerFormat) -> TensorLayer:
         """A new layer on a device."""
-        with torch.inference_mode(False):  # it is written in and outside of that mode
+        with torch.inference_mode(False):  # it is written both inside and outside of that mode
             n_bytes = format.type.bytes(format.heads * format.dim) * format.n_cells
             return cls(torch.zeros(n_bytes, dtype=torch.uint8, device=device), format)
 
     @classmethod
     def of(cls, layer: LayerStorage[Any]) -> TensorLayer:
-        """A layer as tensors that share its memory."""
+        """A layer as a tensor that shares its memory."""
         if isinstance(layer, TensorLayer):
             return layer
         if not isinstance(layer, HostLayer):
@@ -99,7 +99,7 @@ class TensorLayer(LayerStorage[torch.Tensor]):
             to[cells] = values
 
     def load(self, cells: Index) -> torch.Tensor:
-        """Rows [n, heads, dim], in the stored type and a view where possible; blocks as float32."""
+        """Rows [n, heads, dim], in the stored type and as a view if possible; block types as float32."""
         stored = self.data
         if self.type.block > 1 and self._host is not None:
             return torch.from_numpy(self._host.read(_numbers(cells)))
@@ -158,7 +158,7 @@ class TensorLayer(LayerStorage[torch.Tensor]):
 
 
 def tensor_layers(parts: Sequence[LayerStorage[Any]]) -> list[TensorLayer]:
-    """A side of a cache, :attr:`Storage.parts`, as tensors that share its memory, for layers in torch."""
+    """A side of a cache, :attr:`Storage.parts`, as tensors that share its memory, for torch layers."""
     return [TensorLayer.of(part) for part in parts]
 
 
@@ -214,7 +214,7 @@ def _host_bytes(stored: torch.Tensor) -> Bytes:
 
 
 def hadamard(x: torch.Tensor, block: int) -> torch.Tensor:
-    """Rows float32 [n, width], rotated by a Hadamard matrix in blocks of a power of two; 0: as they are."""
+    """Rotate rows, float32 [n, width], by a Hadamard matrix in blocks of a power of two; 0: no rotation."""
     if not block:
         return x
     matrix = torch.ones(1, 1, device=x.device)
@@ -224,16 +224,16 @@ def hadamard(x: torch.Tensor, block: int) -> torch.Tensor:
 
 
 def quantised(type_: StorageType, x: torch.Tensor) -> torch.Tensor:
-    """Rows float32 [n, width] rounded as by ggml's reference quantiser: uint8 [n, bytes of a row]."""
+    """Round rows, float32 [n, width], as ggml's reference quantiser does: uint8 [n, bytes of a row]."""
     v = x.view(len(x), -1, 32)
-    poison = (v * 0).sum(-1, keepdim=True)  # NaN where something is not finite
+    poison = (v * 0).sum(-1, keepdim=True)  # NaN if an element is not finite
     scales, q = _QUANTISERS[type_.name](v)
     whole = [torch.where(poison == 0, s, poison).half().view(torch.uint8) for s in scales]
     return torch.cat((*whole, q), -1).view(len(x), -1)
 
 
 def dequantised(type_: StorageType, rows: torch.Tensor) -> torch.Tensor:
-    """Rows float32 [n, width] of what :func:`quantised` made."""
+    """Return rows, float32 [n, width], from what :func:`quantised` returned."""
     blocks = rows.reshape(len(rows), -1, type_.block_bytes)
     d = blocks[..., :2].contiguous().view(torch.float16).float()
     name = type_.name
@@ -259,10 +259,10 @@ IQ4_NL_VALUES = (
     *(-127.0, -104.0, -83.0, -65.0, -49.0, -35.0, -22.0, -10.0),
     *(1.0, 13.0, 25.0, 38.0, 53.0, 69.0, 89.0, 113.0),
 )
-"""What the 16 integers of iq4_nl stand for, before the scale."""
+"""The values of the 16 integers of iq4_nl, before the scale."""
 
 _NOTHING = 1e-15
-"""iq4_nl: magnitudes below are 0."""
+"""iq4_nl: smaller magnitudes are 0."""
 
 _Quantised = tuple[tuple[torch.Tensor, ...], torch.Tensor]
 """Scales float32 [n, blocks, 1], and the bytes that follow them, uint8 [n, blocks, bytes]."""
@@ -273,7 +273,7 @@ def _inverse(d: torch.Tensor) -> torch.Tensor:
 
 
 def _extreme(v: torch.Tensor) -> torch.Tensor:
-    """Each block's first element of the largest magnitude, with its sign; of zeros +0."""
+    """Each block's first element of the largest magnitude, with its sign; +0 for a block of zeros."""
     magnitude = v.abs()
     first = (magnitude == magnitude.amax(-1, keepdim=True)).to(torch.uint8).argmax(-1, keepdim=True)
     return v.gather(-1, first) + 0.0
@@ -284,7 +284,7 @@ def _nibbles(q: torch.Tensor) -> torch.Tensor:
 
 
 def _packed(q: torch.Tensor, count: int) -> torch.Tensor:
-    """Integers of 16 levels in nibbles; of 32, the fifth bits before them."""
+    """Pack integers of 16 levels in nibbles; with 32 levels, the fifth bits come first."""
     if count == 16:
         return _nibbles(q)
     places = torch.arange(8, dtype=torch.uint8, device=q.device)
@@ -301,7 +301,7 @@ def _q8_0(v: torch.Tensor) -> _Quantised:
 
 
 def _signed(v: torch.Tensor, count: int) -> _Quantised:
-    """Scale and integers of ``count`` levels: the extreme becomes the lowest, whatever its sign."""
+    """Scale and integers of ``count`` levels: the extreme becomes the lowest level, whatever its sign."""
     middle = count // 2
     d = _extreme(v) / -middle
     q = (v * _inverse(d) + (middle + 0.5)).nan_to_num(0).clamp(0, count - 1)
@@ -311,7 +311,7 @@ def _signed(v: torch.Tensor, count: int) -> _Quantised:
 def _from_least(v: torch.Tensor, count: int) -> _Quantised:
     """Scale, least element, and integers of ``count`` levels above it."""
     least, most = v.amin(-1, keepdim=True), v.amax(-1, keepdim=True)
-    # Of zeros the first one counts, whose sign is stored.
+    # Of zeros the first one counts; its sign is stored.
     zero = v.gather(-1, (v == 0).to(torch.uint8).argmax(-1, keepdim=True))
     least = torch.where(least == 0, zero, least)
     d = torch.where(most == least, 0, (most - least) / (count - 1))
@@ -320,7 +320,7 @@ def _from_least(v: torch.Tensor, count: int) -> _Quantised:
 
 
 def _iq4_nl(v: torch.Tensor) -> _Quantised:
-    """The extreme becomes the lowest level; then the scale of least error, in ggml's order of sums."""
+    """Scale and integers of iq4_nl: the extreme becomes the lowest level, the scale minimises the error."""
     values = torch.tensor(IQ4_NL_VALUES, device=v.device)
     something = v.abs().amax(-1, keepdim=True) >= _NOTHING
     scaled = v * torch.where(something, 1 / (_extreme(v) / values[0]), 0)

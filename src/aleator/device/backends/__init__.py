@@ -1,1 +1,1 @@
-"""What runs a device chain: ``torch`` and ``triton``; the native kernels are aleator.core.host."""
+"""Backends of device chains: ``torch`` and ``triton``; the native kernels are in aleator.core.host."""

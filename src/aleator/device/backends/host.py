@@ -1,4 +1,4 @@
-"""Device chains by the native kernels: rows are sampler chains, and all is on the CPU."""
+"""Device chains by the native kernels: rows are sampler chains on the CPU."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from aleator.samplers.plan import Plan
 
 
 class HostBackend(Backend):
-    """All rows by the native kernels."""
+    """Runs all rows with the native kernels."""
 
     nbytes = 0
 
@@ -36,7 +36,7 @@ class HostBackend(Backend):
         return Plan("cpu, native kernels", names, (), split=len(chain))
 
     def set_row(self, row: int, chain: SamplerChain) -> None:
-        """Any chain will do."""
+        """Give a row any chain."""
         for sampler, _ in chain.placed:
             if isinstance(sampler, LogitBias):
                 check_tokens(sampler.logit_bias, self._options.n_vocab)
@@ -79,7 +79,7 @@ class HostBackend(Backend):
         return tokens
 
     def _told(self, row: int, z: Tensor, live: bool) -> int:
-        """A row's token; its candidates go into the report."""
+        """Draw a row's token, and put its candidates into the report."""
         chain = self._chains[row]
         left = applied(chain.kernels, z.float().numpy()) if live else None
         token = NOTHING if left is None or left.selected is None else left.selected
@@ -92,24 +92,24 @@ class HostBackend(Backend):
         return True
 
     def mark(self) -> Mark:
-        """Refused: rows are on the host."""
+        """Refuse, because rows are on the host."""
         raise ParameterError("kernels='host' has no marks: roll back row by row")
 
     def back(self, mark: Mark) -> None:
-        """Refused, as :meth:`mark`."""
+        """Refuse, as :meth:`mark`."""
         self.mark()
 
 
 def _drawn(chains: Sequence[SamplerChain], rows: Tensor) -> list[int]:
-    """A token of each row; -1 in those without a candidate."""
+    """Draw a token for each row; -1 if it has no candidate."""
     try:
         return sample_batch(chains, rows)
-    except LogitsError:  # nothing has changed: the other rows draw
+    except LogitsError:  # nothing has changed, so draw row by row
         return [or_nothing(chain, row) for chain, row in zip(chains, rows, strict=True)]
 
 
 def or_nothing(chain: SamplerChain, row: Any) -> int:
-    """A row's token, accepted; -1 where there is no candidate."""
+    """Draw and accept a row's token; -1 if it has no candidate."""
     try:
         return chain.sample(row)
     except LogitsError:

@@ -1,4 +1,4 @@
-"""Device samplers that mask tokens; the contracts are in aleator.samplers, one module for each."""
+"""Device samplers that mask tokens; their contracts are in aleator.samplers, one module each."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class DeviceTokenMask(DeviceSampler):
 
 
 class DeviceMinTokens(DeviceSampler):
-    """Masks tokens that end the text until enough were generated."""
+    """Masks tokens that end the text until enough tokens were generated."""
 
     fields: ClassVar[Fields] = {
         "least": Field(torch.int64, 0),
@@ -59,7 +59,7 @@ class DeviceMinTokens(DeviceSampler):
 
 
 def _among(tokens: Tensor, n_vocab: int, data: DeviceCandidates) -> Tensor:
-    """Bool [B, V]: which candidates are among int64 ``tokens`` [B, N]; ``n_vocab`` there means none."""
+    """Which candidates are among ``tokens``, int64 [B, N]: bool [B, V]; the entry ``n_vocab`` means none."""
     found = torch.zeros(len(tokens), n_vocab + 1, dtype=torch.bool, device=tokens.device)
     return data.at_ids(found.scatter(1, tokens, value=True)[:, :-1])
 
@@ -74,7 +74,7 @@ class DeviceBadWords(DeviceSampler):
     }
 
     def needs(self, sampler: Sampler) -> tuple[int, ...]:
-        """How many sequences of several tokens there are, and the longest."""
+        """The number of sequences of several tokens, and the length of the longest."""
         long = long_words(expect(BadWords, sampler))
         return len(long), max(map(len, long), default=0)
 
@@ -113,7 +113,7 @@ class DeviceBadWords(DeviceSampler):
 
 
 class DeviceNoRepeatNgram(DeviceSampler):
-    """Masks tokens that would repeat a run: every place of the history is compared with its end."""
+    """Masks tokens that would repeat a run, by comparing each place of the history with its end."""
 
     fields: ClassVar[Fields] = {"size": Field(torch.int64, 1)}
 

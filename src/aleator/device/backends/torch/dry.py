@@ -19,7 +19,7 @@ from aleator.samplers.plan import MAX_BREAKER_TOKENS, MAX_BREAKERS, MAX_DRY_WIND
 class DeviceDRY(DeviceSampler):
     """Penalises tokens that would continue a repeated sequence.
 
-    Every pair of places in the window is compared, which is why the window has a bound.
+    The window is limited, because all pairs of places in it are compared.
     """
 
     fields: ClassVar[Fields] = {
@@ -32,7 +32,7 @@ class DeviceDRY(DeviceSampler):
     }
 
     def needs(self, sampler: Sampler) -> tuple[int, ...]:
-        """Columns of the window, and breakers of several tokens: their number and longest."""
+        """Columns of the window; number and greatest length of breakers of several tokens."""
         own = expect(DRY, sampler)
         long = long_breakers(own)
         window = min(own.dry_penalty_last_n, self.max_tokens)
@@ -79,7 +79,7 @@ class DeviceDRY(DeviceSampler):
         data.write(active, lambda z: torch.where(longest >= 0, z - penalty, z))
 
     def _recent(self, step: DeviceStep) -> tuple[Tensor, Tensor]:
-        """int64 [B, width], the window's tokens, the newest first, -1 after its end; and int64 [B, 1]."""
+        """The window's tokens, int64 [B, width], the newest first, -1 after the end; their number, [B, 1]."""
         count = self.get("window", step).minimum(step.length).unsqueeze(1)
         column = torch.arange(self.launch[0], device=self.device)
         at = step.length.unsqueeze(1) - 1 - column
@@ -87,7 +87,7 @@ class DeviceDRY(DeviceSampler):
         return torch.where(column < count, tokens, -1), count
 
     def _limit(self, recent: Tensor, count: Tensor, single: Tensor, step: DeviceStep) -> Tensor:
-        """int64 [B, 1]: how many of the newest tokens come after the nearest breaker."""
+        """The number of newest tokens after the nearest breaker, int64 [B, 1]."""
         width = recent.shape[1]
         column = torch.arange(width, device=self.device)
         tail = torch.where(single, 0, -1)  # tokens of the breaker after its first; -1: none here
@@ -104,7 +104,7 @@ class DeviceDRY(DeviceSampler):
         return torch.where((tail >= 0).any(1, keepdim=True), after.gather(1, first), count)
 
     def _lengths(self, recent: Tensor, count: Tensor, limit: Tensor) -> Tensor:
-        """int64 [B, width]: at k, how many tokens from k + 1 on are the newest ones."""
+        """At k, how many tokens from k + 1 on equal the newest ones, int64 [B, width]."""
         width = recent.shape[1]
         column = torch.arange(width, device=self.device)
         other = column.unsqueeze(1) + 1 + column  # [k, i]

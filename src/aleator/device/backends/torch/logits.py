@@ -1,4 +1,4 @@
-"""Device samplers that write logits or the temperature; the contracts are in aleator.samplers."""
+"""Device samplers that write logits or the temperature; their contracts are in aleator.samplers."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from aleator.samplers.smoothing import Smoothing
 from aleator.samplers.temperature import Temperature
 
 MAX_BIASES = 1024
-"""Biases of one row."""
+"""Maximum number of biases of one row."""
 
 
 class DeviceSoftmax(DeviceSampler):
-    """Notes the mass of the whole row."""
+    """Records the mass of the whole row."""
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
         data.note_mass(self.get("active", step))
 
 
 class DeviceTemperature(DeviceSampler):
-    """Multiplies the pending temperature, by a dynamic one too."""
+    """Multiplies the pending temperature, also by a dynamic one."""
 
     fields: ClassVar[Fields] = {
         "low": Field(torch.float64, 1.0),
@@ -97,7 +97,7 @@ class DeviceSmoothing(DeviceSampler):
 
 
 def check_tokens(pairs: Iterable[tuple[int, float]], n_vocab: int) -> None:
-    """Refuse biases of tokens that there are not."""
+    """Refuse biases of tokens that do not exist."""
     largest = max((token for token, _ in pairs), default=0)
     if largest >= n_vocab:
         raise ParameterError(
@@ -114,7 +114,7 @@ class DeviceLogitBias(DeviceSampler):
     }
 
     def values(self, sampler: Sampler, place: Place) -> Values:
-        """The pairs; the rest points past the vocabulary."""
+        """The pairs; unused entries point past the vocabulary."""
         pairs = expect(LogitBias, sampler).logit_bias
         if len(pairs) > MAX_BIASES:
             raise ParameterError(
@@ -137,9 +137,9 @@ class DeviceLogitBias(DeviceSampler):
 
 
 class DevicePenalties(DeviceSampler):
-    """Penalises tokens that were accepted lately.
+    """Penalises recently accepted tokens.
 
-    Occurrences are counted in the row's history at every step, so nothing has to be taken back with it.
+    Occurrences are counted in the row's history at every step, so a rollback needs no extra work.
     """
 
     fields: ClassVar[Fields] = {
@@ -157,7 +157,7 @@ class DevicePenalties(DeviceSampler):
         self.waits |= expect(Penalties, sampler).repetition_per == "occurrence"
 
     def values(self, sampler: Sampler, place: Place) -> Values:
-        """A window of -1 is the whole history."""
+        """The parameters; a window of -1 becomes the whole history."""
         own = expect(Penalties, sampler)
         return {
             "window": 2**62 if own.penalty_last_n < 0 else own.penalty_last_n,
@@ -194,7 +194,7 @@ class DevicePenalties(DeviceSampler):
         data.write(active, penalise)
 
     def _counts(self, step: DeviceStep, inside: Tensor) -> Tensor:
-        """int32 [B, V]: how often each token occurs."""
+        """How often each token occurs, int32 [B, V]."""
         tokens = torch.where(inside, step.history, self.n_vocab).to(torch.int64)
         counts = torch.zeros(step.batch, self.n_vocab + 1, dtype=torch.int32, device=self.device)
         return counts.scatter_add(1, tokens, inside.to(torch.int32))[:, :-1]
@@ -206,12 +206,12 @@ def _repeat(z: Tensor, repetition: Tensor) -> Tensor:
 
 
 def _repeat_again(z: Tensor, repetition: Tensor, times: Tensor) -> Tensor:
-    """Logits [B, V] after all repetitions but the first, int32 [B, V] with it.
+    """Logits [B, V] after all repetitions except the first; ``times`` counts all, int32 [B, V].
 
-    Each is rounded, so they go one after the other: only of the tokens that have more than one, and as
-    many as the most frequent has, which the device is asked for.
+    Each penalty is rounded, so they are applied one by one, only to tokens with more than one repetition.  The
+    host reads the largest number from the device.
     """
-    if z.is_meta:  # asked for its size only
+    if z.is_meta:  # only the memory is being measured
         return z
     at = (times > 1).nonzero(as_tuple=True)
     few, own, left = z[at], repetition.squeeze(1)[at[0]], times[at]

@@ -1,4 +1,4 @@
-"""Both versions of mirostat on the device; the contracts are in aleator.samplers."""
+"""Both versions of mirostat on the device; their contracts are in aleator.samplers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from aleator.samplers.mirostat import Mirostat, MirostatSampler
 
 
 class DeviceMirostatSampler(DeviceSampler):
-    """Draws, and moves mu by the surprise of what was drawn."""
+    """Draws, and moves mu by the surprise of the drawn token."""
 
     fields: ClassVar[Fields] = {
         **RANDOM,
@@ -47,7 +47,7 @@ class DeviceMirostatSampler(DeviceSampler):
         }
 
     def draw(self, data: DeviceCandidates, mu: Tensor, step: DeviceStep) -> None:
-        """Draw from what is left."""
+        """Draw from the remaining candidates."""
         data.draw(uniform(self, step), self.get("active", step))
         at_selected = data.ids == data.selected.unsqueeze(1)
         chosen = data.total(torch.where(at_selected, data.weights, 0))
@@ -69,7 +69,7 @@ class DeviceMirostatV2(DeviceMirostatSampler):
 
 
 def _least(level: Tensor) -> Tensor:
-    """The least weight, int64 [B], whose log2 in Q32 reaches ``level``; beyond 2^40 there is none."""
+    """The least weight, int64 [B], whose log2 in Q32 reaches ``level``; above 2^40 if there is none."""
     low, high = torch.ones_like(level), torch.full_like(level, (1 << WEIGHT_BITS) + 1)
     for _ in range(WEIGHT_BITS + 1):
         middle = low + high >> 1
@@ -97,7 +97,7 @@ class DeviceMirostat(DeviceMirostatSampler):
         self.draw(data, mu, step)
 
     def _bound(self, data: DeviceCandidates, mu: Tensor, step: DeviceStep) -> Tensor:
-        """int64 [B], how many to keep."""
+        """The number of candidates to keep, int64 [B]."""
         s = self._exponent(data, step)
         e, vocabulary = s - 1, log2_of_number(float(self.n_vocab))
         near = e.abs() < 2**-20
@@ -112,7 +112,7 @@ class DeviceMirostat(DeviceMirostatSampler):
         return torch.where(s.isinf(), 1, k)
 
     def _exponent(self, data: DeviceCandidates, step: DeviceStep) -> Tensor:
-        """float64 [B], the s of the paper: a quotient of two exact sums; inf where there is nothing to sum."""
+        """The paper's s, float64 [B]: a quotient of two exact sums; inf if there is nothing to sum."""
         # Not data.ranked: among the first there may be tokens that were masked since the order was made.
         keys = data.keys()
         columns = keys.topk(min(self.launch[0], keys.shape[1]), 1).indices

@@ -1,4 +1,4 @@
-"""The places of a device chain, and which of a row's samplers takes which."""
+"""The places of a device chain, and the assignment of a row's samplers to them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ FORMS: dict[str, type[DeviceSampler]] = {
     "typical_p": truncation.DeviceTypicalP,
     "xtc": truncation.DeviceXTC,
 }
-"""By the name of the sampler."""
+"""Device forms by the sampler's name."""
 
 DRAWS: dict[str, type[DeviceSampler]] = {
     "inverse": draws.DeviceDist,
@@ -52,11 +52,11 @@ DRAWS: dict[str, type[DeviceSampler]] = {
     "watermark": draws.DeviceWatermark,
     "synthid": draws.DeviceSynthID,
 }
-"""Of ``dist``, by its ``draw``."""
+"""Device forms of ``dist`` by its ``draw``."""
 
 
 def device_form(sampler: Sampler) -> type[DeviceSampler] | None:
-    """The device form of a chain's sampler; None: it runs on the host."""
+    """The device form of a chain's sampler; None if it runs on the host."""
     if why_not(sampler):
         return None
     if isinstance(sampler, UserSampler):
@@ -65,19 +65,19 @@ def device_form(sampler: Sampler) -> type[DeviceSampler] | None:
 
 
 Placed = tuple[Sampler, Place]
-"""A sampler, and where it stands in its chain."""
+"""A sampler, and its place in the chain."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What samplers must have in common to take one place."""
+    """What samplers must have in common to share a place."""
 
     form: type[DeviceSampler]  # their device form
-    user: object = None  # of a user's sampler, see ``place_of``; None: it is not one
+    user: object = None  # the key of a user's sampler, see ``place_of``; None for others
 
 
 def kind_of(sampler: Sampler) -> Kind | None:
-    """A sampler's kind; None: it has no device form."""
+    """A sampler's kind; None if it has no device form."""
     form = device_form(sampler)
     if form is None:
         return None
@@ -85,11 +85,11 @@ def kind_of(sampler: Sampler) -> Kind | None:
 
 
 def split(chain: SamplerChain) -> tuple[list[Placed], list[Placed]]:
-    """A chain's samplers that run on the device, neutral ones too, and those after them, on the host."""
+    """A chain's samplers that run on the device, including neutral ones, and the later ones on the host."""
     placed: list[Placed] = []
     users = 0
     for sampler, place in chain.placed:
-        if isinstance(sampler, UserSampler):  # they are of one kind, whatever their names
+        if isinstance(sampler, UserSampler):  # of one kind, whatever their names
             place, users = replace(place, ordinal=users), users + 1
         placed.append((sampler, place))
     n = make_plan([sampler for sampler, _ in placed], "").split
@@ -97,10 +97,10 @@ def split(chain: SamplerChain) -> tuple[list[Placed], list[Placed]]:
 
 
 class Program:
-    """Places in an order; every row uses some of them.
+    """Places in order; every row uses some of them.
 
-    A row fits if its samplers find their kinds in this order.  If it does not, places are added where they
-    are needed: for other rows they are neutral.
+    A row fits if the kinds of its samplers occur in this order.  If it does not fit, places are added, which
+    are neutral for other rows.
     """
 
     def __init__(self, options: ChainOptions) -> None:
@@ -116,9 +116,9 @@ class Program:
     def fit(
         self, samplers: Sequence[Placed], kept: Sequence[DeviceSampler]
     ) -> tuple[Program, dict[DeviceSampler, Placed]]:
-        """Find a program with places for a row, and the samplers by their places; changes nothing.
+        """Find a program with places for a row, and the samplers by place; change nothing.
 
-        ``kept``: places that must stay.  If places are added, those that nobody needs go.
+        ``kept`` are places that must stay.  If places are added, unused ones are removed.
         """
         kinds: list[Kind] = []
         wanted: list[Placed] = []
@@ -147,7 +147,7 @@ class Program:
 
 
 def _positions(kinds: Sequence[Kind], wanted: Sequence[Kind]) -> list[int] | None:
-    """Where each of ``wanted`` is found in ``kinds``, ascending; None: they are not there in this order."""
+    """Ascending indices in ``kinds`` of the ``wanted`` ones; None if they do not occur in this order."""
     found, at = [], 0
     for kind in wanted:
         while at < len(kinds) and kinds[at] != kind:
@@ -160,10 +160,8 @@ def _positions(kinds: Sequence[Kind], wanted: Sequence[Kind]) -> list[int] | Non
 
 
 def merged(a: Sequence[Kind], b: Sequence[Kind]) -> list[tuple[int | None, int]]:
-    """The shortest sequence that holds both in their orders: for each element its index in a, or None, and in
-    b, or -1.
-    """
-    common = [[0] * (len(b) + 1) for _ in range(len(a) + 1)]  # of what follows i and j
+    """The shortest common supersequence: for each element its index in ``a`` or None, and in ``b`` or -1."""
+    common = [[0] * (len(b) + 1) for _ in range(len(a) + 1)]  # of the rest from i and j on
     for i in reversed(range(len(a))):
         for j in reversed(range(len(b))):
             common[i][j] = (

@@ -1,14 +1,14 @@
 """Users' samplers on the device: objects with ``apply_device(data)`` and ``device_bytes(B, V)``.
 
-What differs from row to row is declared by the class, as tensors that are allocated once:
+The class declares what differs between rows, as tensors that are allocated once:
 
 ``device_fields``     parameters: ``{name: Field(dtype, neutral, shape)}``
-``device_state``      what is remembered from token to token, likewise; rolled back with the tokens
+``device_state``      state between tokens, in the same form; rolled back with the tokens
 ``device_values()``   an object's values of both, by name, for the rows that have it
 
 In ``apply_device`` they are in ``data.own``, an :class:`OwnRows`, for all rows at once.  Rows with objects of
-one class share a place, and the object of the first is called, so it must not look at its own attributes.  A
-class without ``device_values`` has nothing that differs: each of its objects takes a place of its own.
+one class share a place, and the object of the first row is called, so it must not use its own attributes.  If a
+class has no ``device_values``, each of its objects takes its own place.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class OnDevice(Protocol):
     """A user's object that can run on a device."""
 
     def apply_device(self, data: DeviceCandidates) -> None:
-        """Do to all rows of ``data`` what ``apply`` does to one."""
+        """Do for all rows of ``data`` what ``apply`` does for one."""
 
     def device_bytes(self, batch: int, n_vocab: int) -> int:
-        """Bytes of the tensors that the object itself keeps for so many rows."""
+        """Bytes of the tensors that the object itself keeps for ``batch`` rows."""
 
 
 class DeviceUser(DeviceSampler):
-    """Calls ``apply_device`` once for all rows; rows without the sampler stay as they are."""
+    """Calls ``apply_device`` once for all rows; rows without the sampler do not change."""
 
     def __init__(self, sampler: Sampler, options: ChainOptions) -> None:
         user = expect(UserSampler, sampler).user
@@ -93,7 +93,7 @@ class DeviceUser(DeviceSampler):
 
 
 def declared_by(user: object) -> tuple[Fields, Fields]:
-    """What a user's class declares as ``device_fields`` and ``device_state``."""
+    """The ``device_fields`` and ``device_state`` that a user's class declares."""
     found: list[Fields] = []
     for name in ("device_fields", "device_state"):
         given = getattr(type(user), name, {})
@@ -114,5 +114,5 @@ def declared_by(user: object) -> tuple[Fields, Fields]:
 
 
 def place_of(user: object) -> object:
-    """What rows' objects must have in common to share a place."""
+    """The key that rows' objects must have in common to share a place."""
     return type(user) if callable(getattr(user, "device_values", None)) else user

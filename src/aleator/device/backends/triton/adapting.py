@@ -1,4 +1,4 @@
-"""Adaptive-p and mirostat 1 in Triton, on a row's list of candidates: see ``places``."""
+"""Adaptive-p and mirostat 1 in Triton, on a row's list of candidates; see ``places``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FLAT, NEAR = tl.constexpr(2.0**-10), tl.constexpr(2.0**-20)
 
 @triton.jit
 def adaptive_p(place, row, keys, alive, temperature, position, states, SIZE: tl.constexpr):
-    """Draws tokens whose probability is near a target, and notes where its average goes."""
+    """Draws tokens whose probability is near a target, and records the new average."""
     target, decay = tl.load(place.target + row), tl.load(place.decay + row)
     total = tl.load(place.total + row * states + position)
     weight = tl.load(place.weight + row * states + position)
@@ -58,14 +58,14 @@ def double_of(high, low):
     high = high + (low >> 16)
     low = low & 0xFFFF
     exact = ((high << 16) | low).to(tl.float64)
-    # From 2^63 on: without the last 8 bits, of which only matters whether there are any.
+    # From 2^63 on: without the last 8 bits, except for whether any is set.
     upper = (high << 8) | (low >> 8) | ((low & 0xFF) != 0).to(tl.int64)
     return tl.where(high < (1 << 47), exact, upper.to(tl.float64) * 256.0)
 
 
 @triton.jit
 def zipf_exponent(keys, alive, temperature, m, SIZE: tl.constexpr):
-    """Numerator and denominator of the paper's s: both 0 where there is nothing to sum."""
+    """Numerator and denominator of the paper's s; both are 0 if there is nothing to sum."""
     n = lists.size_of(alive)
     at = tl.arange(0, SIZE)
     keys = sort_descending(tl.where(alive, keys, NOTHING), SIZE)

@@ -1,4 +1,4 @@
-"""Smoothing and the cut-offs by probability in Triton, on a row's list of candidates: see ``places``."""
+"""Smoothing and the cut-offs by probability in Triton, on a row's list of candidates; see ``places``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def smoothing(place, row, keys, alive, temperature, SIZE: tl.constexpr):
 
 @triton.jit
 def keep_probable(keys, alive, w, bound, min_keep):
-    """The run of weights that reach a bound; if too few do, the first so many and their like."""
+    """The run of weights that reach a bound; if too few do, the first ``min_keep`` and their ties."""
     run = lists.keep_run(alive, w >= bound)
     least = tl.minimum(tl.maximum(min_keep, 1), lists.size_of(alive))
     z = key_value(keys)
@@ -39,7 +39,7 @@ def keep_probable(keys, alive, w, bound, min_keep):
 
 @triton.jit
 def epsilon_cutoff(place, row, keys, alive, temperature):
-    """Keeps tokens of at least a probability."""
+    """Keeps tokens whose probability is at least a bound."""
     w = lists.weights_of(keys, alive, temperature)
     bound = ceil_fraction(tl.load(place.m + row), tl.load(place.s + row), tl.sum(w, axis=0))
     return keep_probable(keys, alive, w, bound, tl.load(place.min_keep + row))
@@ -47,7 +47,7 @@ def epsilon_cutoff(place, row, keys, alive, temperature):
 
 @triton.jit
 def eta_cutoff(place, row, keys, alive, temperature):
-    """Keeps tokens of at least a probability, or less where the entropy is high."""
+    """Keeps tokens whose probability is at least a bound, which is lower if the entropy is high."""
     bits, _, mass = lists.entropy(keys, alive, temperature)
     eta = tl.minimum(tl.load(place.root + row) * exp2_double(-bits), tl.load(place.most + row))
     bound = ceil_product(eta.to(tl.float32), mass)

@@ -1,6 +1,6 @@
 """The portable numerics contract (docs/numerics.md) in Triton: weights, order, exact fractions, draws.
 
-Launch what uses them with ``enable_fp_fusion=False``: every multiply and every add is rounded by itself.
+Launch kernels that use it with ``enable_fp_fusion=False``: every multiply and every add is rounded separately.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import triton.language as tl
 from aleator.core import contract
 from aleator.core.numerics import ROOTS_OF_TWO
 
-NOTHING = tl.constexpr(-(2**63))  # before every key
-BEYOND = tl.constexpr(2**63 - 1)  # after every key
+NOTHING = tl.constexpr(-(2**63))  # below every key
+BEYOND = tl.constexpr(2**63 - 1)  # above every key
 ONE = tl.constexpr(1 << contract.WEIGHT_BITS)
 LOG2_E = tl.constexpr(contract.LOG2_E)
 SCALE = tl.constexpr(float(np.float32(contract.LOG2_E)))  # of a temperature of 1
@@ -39,7 +39,7 @@ _ROOTS = tl.constexpr(ROOTS_OF_TWO)
 
 @triton.jit
 def canonical(x, infinite, LOGITS: tl.constexpr):
-    """Canonical float32: NaN masked, no -0; ``infinite``: the row holds a +inf."""
+    """Canonical float32: NaN masked, no -0; ``infinite`` says whether the row holds a +inf."""
     if LOGITS:
         x = tl.maximum(x, float("-inf")) + 0.0
         x = tl.where(infinite, tl.where(x == float("inf"), 0.0, float("-inf")), x)
@@ -63,7 +63,7 @@ def value_of(order):
 
 @triton.jit
 def order_key(z, ids):
-    """Larger is earlier in the order: value descending, then id ascending."""
+    """A key that is larger the earlier a token is in the order: value descending, then id ascending."""
     return (ordered(z).to(tl.int64) << 32) | (0xFFFFFFFF - ids.to(tl.int64))
 
 
@@ -82,12 +82,12 @@ def key_id(keys):
 # tl.sort is unrolled: a large one takes minutes to compile, and any takes seconds under the interpreter.
 SORTED_BY_TRITON = tl.constexpr(0 if triton.knobs.runtime.interpret else 256)
 IN_PAIRS = tl.constexpr(128)
-"""Up to so many elements are compared each with each: two sums take less time than a network of exchanges."""
+"""Up to this many elements are compared in pairs: two sums are faster than a sorting network."""
 
 
 @triton.jit
 def sort_descending(keys, SIZE: tl.constexpr):
-    """A block of int64 keys, largest first; SIZE is a power of 2."""
+    """Sort a block of int64 keys, largest first; SIZE is a power of 2."""
     if SIZE <= IN_PAIRS:
         i = tl.arange(0, SIZE)
         equal = (keys[None, :] == keys[:, None]) & (i[None, :] < i[:, None])
@@ -111,7 +111,7 @@ def sort_descending(keys, SIZE: tl.constexpr):
 
 @triton.jit
 def least_kept(top, bound, LOGITS: tl.constexpr):
-    """The ordered int32 of the least float that is kept: within ``bound`` of the top, or at least ``bound``."""
+    """The ordered int32 of the least kept float: within ``bound`` of the top, or at least ``bound``."""
     high = ordered(top).to(tl.int64)  # kept
     low = high * 0 - 2147483648  # not kept
     for _ in range(33):
@@ -128,7 +128,7 @@ def least_kept(top, bound, LOGITS: tl.constexpr):
 
 @triton.jit
 def scale_of(temperature):
-    """The contract's c, float32, of a float64 temperature."""
+    """The contract's c, float32, for a float64 temperature."""
     return (tl.full([], LOG2_E, tl.float64) / temperature).to(tl.float32)
 
 
@@ -160,7 +160,7 @@ def logit_weight(z, top, c):
 
 @triton.jit
 def weighted_bits(z, top, c):
-    """Weights times their bits below ``top``, int64; below 60 bits it is 0 anyway."""
+    """Weights times their bits below ``top``, int64; 60 bits below, the product is 0 anyway."""
     t = tl.maximum((z - top) * c, -60.0)
     p, n = power(t)
     return (p * ((n + _FLOAT_BITS) << 23).to(tl.float32, bitcast=True) * -t).to(tl.int64)
@@ -168,14 +168,14 @@ def weighted_bits(z, top, c):
 
 @triton.jit
 def depth_of(z, top, c):
-    """Bits of each weight below 2^40, int64 in Q16."""
+    """How many bits each weight lies below 2^40, int64 in Q16."""
     t = tl.maximum((z - top) * c, LEAST_BITS).to(tl.float64) * -DEPTH_UNIT
     return ((t + _ROUND_DOUBLE) - _ROUND_DOUBLE).to(tl.int64)
 
 
 @triton.jit
 def entropy_of(n, gap, weight, bits):
-    """Entropy, mean depth and mass from the contract's sums, int64 but for ``gap``."""
+    """Entropy, mean depth and mass from the contract's sums, int64 except ``gap``."""
     one = tl.full([], _ONE_FLOAT, tl.float64)
     e = tl.full([], LOG2_E, tl.float64)
     tops, weight, bits = n.to(tl.float64), weight.to(tl.float64) / one, bits.to(tl.float64) / one
@@ -221,10 +221,10 @@ def ceil_fraction(numerator, shift, total):
 
 @triton.jit
 def log_nearest(m):
-    """The float32 nearest to ln(m), m a positive float32, by IEEE float64 operations alone.
+    """The float32 nearest to ln(m), m a positive float32, using only IEEE float64 operations.
 
-    ln(2^e f) = e ln 2 + 2 atanh(s), s = (f - 1) / (f + 1), to about 2^-59 of itself: s as a sum of two
-    doubles.  Compared with the C library's logarithm for every m in (0, 1): no difference.
+    ln(2^e f) = e ln 2 + 2 atanh(s), s = (f - 1) / (f + 1), to a relative error of about 2^-59, with s as a sum
+    of two doubles.  It equals the C library's logarithm for every m in (0, 1).
     """
     x = m.to(tl.float64)
     b = x.to(tl.int64, bitcast=True)
@@ -284,7 +284,7 @@ def philox_uniform(index, seed, position, stream):
 def log2_q32(x):
     """log2 of positive uint64 in Q32, rounded down, as int64."""
     m, n = x, (x * 0).to(tl.int64)
-    for i in tl.static_range(6):  # the highest bit to the top
+    for i in tl.static_range(6):  # move the highest bit to the top
         low = m < (tl.full([], 1, tl.uint64) << (64 - (32 >> i)))
         m = tl.where(low, m << (32 >> i), m)
         n = tl.where(low, n - (32 >> i), n)

@@ -1,8 +1,8 @@
 """Samplers that look at a row's tokens: in every step they become token masks and logit biases.
 
-``look_back`` has one program per row.  For each place of these samplers it writes what a token mask has
-(``words``) or a logit bias (``tokens`` and ``biases``), and in ``active`` whether there is anything to do.  The
-other kernels see only that: a ban works wherever a mask does, and DRY wherever a bias does.
+``look_back`` has one program per row.  For each place of these samplers it writes the tensors of a token mask
+(``words``) or of a logit bias (``tokens`` and ``biases``), and ``active``, whether there is anything to do.
+The other kernels see only these, so a ban works wherever a mask does, and DRY wherever a bias does.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FEW = tl.constexpr(8)
 
 
 def seen(place: DeviceSampler, options: ChainOptions) -> dict[str, Tensor]:
-    """The tensors that other kernels see of a place: its own, or what is made of it in every step."""
+    """The tensors of a place that other kernels see: its own, or those made from it in every step."""
     kind = PAST.get(type(place))
     if kind is None:
         return {**place.rows, **place.tables}
@@ -49,7 +49,7 @@ def seen(place: DeviceSampler, options: ChainOptions) -> dict[str, Tensor]:
 
 @triton.jit
 def allow_others(bits, words, n_words):
-    """Writes the bits of all tokens but those whose bits are set; says whether there are any."""
+    """Writes the bits of all tokens except those whose bits are set; returns whether any are set."""
     some = tl.zeros([], tl.int32)
     for first in range(0, n_words, CHUNK):
         at = first + tl.arange(0, CHUNK)
@@ -62,7 +62,7 @@ def allow_others(bits, words, n_words):
 
 @triton.jit
 def bad_words(place, words, row, tokens, length, n_words):
-    """Takes out the ends of words whose other tokens are the last ones."""
+    """Bans the last tokens of words whose other tokens are the newest ones."""
     some = allow_others(place.single + row * n_words, words, n_words)
     at = row * WORDS + tl.arange(0, WORDS)
     lengths = tl.load(place.lengths + at)
@@ -78,7 +78,7 @@ def bad_words(place, words, row, tokens, length, n_words):
 
 @triton.jit
 def no_repeat_ngram(place, words, row, tokens, length, n_words):
-    """Takes out what followed earlier on the tokens that are the last ones."""
+    """Bans the tokens that followed earlier occurrences of the newest tokens."""
     for first in range(0, n_words, CHUNK):
         at = first + tl.arange(0, CHUNK)
         tl.store(words + at, tl.full([CHUNK], -1, tl.int32), mask=at < n_words)
@@ -98,7 +98,7 @@ def no_repeat_ngram(place, words, row, tokens, length, n_words):
 
 @triton.jit
 def after_breaker(place, row, newest, recent, column, inside, single, count):
-    """How many of the newest tokens come after the nearest breaker."""
+    """The number of newest tokens after the nearest breaker."""
     tail = tl.where(single, 0, -1)  # tokens of a breaker after its first; -1: none begins here
     lengths = tl.load(place.lengths + row * BREAKERS + tl.arange(0, BREAKERS))
     for i in range(0, tl.sum((lengths > 0).to(tl.int32), axis=0)):
@@ -124,7 +124,9 @@ def dry(place, made, row, tokens, length, n_vocab, n_words):
     recent = tl.load(newest - column, mask=inside, other=-1)
     single = bit_of(place.single + row * n_words, recent, inside)
     limit = after_breaker(place, row, newest, recent, column, inside, single, count)
-    lengths = tl.zeros([WINDOW], tl.int32)  # of what before the column is like the newest tokens
+    lengths = tl.zeros(
+        [WINDOW], tl.int32
+    )  # of the run before the column that equals the newest tokens
     same = column + 1 < count
     i = tl.zeros([], tl.int32)
     while (i < limit) & (tl.max(same.to(tl.int32), axis=0) > 0):
@@ -155,7 +157,7 @@ def dry(place, made, row, tokens, length, n_vocab, n_words):
 
 @triton.jit
 def look_back(asked, made, history, sizes, KINDS: tl.constexpr):
-    """One row: what its places of these kinds do to the next token."""
+    """Computes for one row what its places of these kinds do to the next token."""
     row = tl.program_id(0).to(tl.int64)
     n_words = sizes.n_words
     length = tl.load(history.length + row)

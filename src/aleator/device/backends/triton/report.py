@@ -1,4 +1,4 @@
-"""Log-probabilities of the logits as they were given, in Triton: what ``Report.before`` computes in PyTorch."""
+"""Log-probabilities of the given logits in Triton: what ``Report.before`` computes in PyTorch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aleator.device.backends.triton.tiles import STEP, WIDTH
 def exp_sums(
     logits, work, sizes, BLOCK_T: tl.constexpr, TILES: tl.constexpr,
 ):  # fmt: skip
-    """Float64 sums of exp(logit - largest) over each WIDTH tokens; with a +inf, how many there are."""
+    """Float64 sums of exp(logit - largest) over each WIDTH tokens; with a +inf, the number of +inf."""
     row = tl.program_id(0).to(tl.int64)
     n_vocab, n_tiles, n_groups = sizes.n_vocab, sizes.n_tiles, sizes.n_groups
     t = tl.arange(0, BLOCK_T)
@@ -37,7 +37,7 @@ def exp_sums(
 
 @triton.jit
 def log_probability(z, top, log_sum):
-    """Natural, float64."""
+    """The natural-log probability of a logit, float64."""
     x = tl.where(z == float("inf"), 0.0, float("-inf")).to(tl.float64)
     x = tl.where(top == float("inf"), x, z.to(tl.float64) - top.to(tl.float64))
     return tl.where(z > float("-inf"), x - log_sum, float("-inf"))
@@ -48,7 +48,7 @@ def describe(
     logits, work, tokens, logprobs, top_ids, top_logprobs, sizes, n, TOP: tl.constexpr,
     SIZE: tl.constexpr, CAP: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_G: tl.constexpr,
 ):  # fmt: skip
-    """One row: of its token, and of the first ``n`` tokens (TOP: there are any), masked ones last by id."""
+    """Describes one row: its token, and the first ``n`` tokens (if TOP), masked ones last, by id."""
     row = tl.program_id(0).to(tl.int64)
     t = tl.arange(0, BLOCK_T)
     g = tl.arange(0, BLOCK_G)
@@ -75,7 +75,7 @@ def describe(
         tl.store(top_ids + column, key_id(keys), mask=found)
         z = tl.where(found, key_value(keys), float("-inf"))
         tl.store(top_logprobs + column, log_probability(z, top, log_sum), mask=at < n)
-        if count < n:  # then those at -inf, of which enough are among the first 2 n tokens
+        if count < n:  # then those at -inf; enough of them are among the first 2 n tokens
             ids = tl.arange(0, 2 * SIZE)
             x = tl.load(own + ids, mask=ids < n_vocab, other=0.0).to(tl.float32)
             masked = (ids < n_vocab) & ((x == float("-inf")) | (x != x))

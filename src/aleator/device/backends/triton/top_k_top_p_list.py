@@ -1,4 +1,4 @@
-"""The operator's lists: what is left of a row in order or by id, with probabilities, raced by noise."""
+"""The operator's lists: kept tokens of a row in order or by id, with probabilities, or raced by noise."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from aleator.device.backends.triton.numerics import (
 from aleator.device.backends.triton.tiles import STEP, WIDTH
 
 NONE, RACE, LIST, DRAW = (tl.constexpr(i) for i in range(4))
-"""What is wanted besides the set of what is kept."""
+"""The output besides the set of kept tokens."""
 
 
 @triton.jit
@@ -31,8 +31,8 @@ def emit(
 ):  # fmt: skip
     """Writes the entries of a list at positions ``at``, or races them; returns the best of the race so far.
 
-    ``keep`` says which of the positions are in the list, ``total`` is the mass that probabilities are parts of,
-    and ``certain`` that the probability is 1, of logits.  ``best`` is a key: score, then the lower position.
+    ``keep`` says which of the positions are in the list, ``total`` is the mass to divide by, and ``certain``
+    says that the probability is 1, for logits.  ``best`` is a key: score, then the lower position.
     """
     prob = z
     if KIND != PROBABILITIES:
@@ -46,7 +46,7 @@ def emit(
         score = tl.div_rn(prob, tl.abs(q) + noise.eps)
         score = tl.where(prob > 0.0, score, -1.0)
         packed = (ordered(score).to(tl.int64) << 32) | (0xFFFFFFFF - at.to(tl.int64))
-        packed = tl.where(q == q, packed, BEYOND)  # a NaN beats all and spoils the row
+        packed = tl.where(q == q, packed, BEYOND)  # a NaN wins and invalidates the row
         best = tl.maximum(best, tl.max(tl.where(keep, packed, NOTHING), axis=0))
     return best
 
@@ -72,17 +72,17 @@ def sorted_list(
     row, n_vocab, n_groups, work, noise, out, MODE: tl.constexpr, KIND: tl.constexpr,
     BLOCK_G: tl.constexpr, CAP: tl.constexpr,
 ):  # fmt: skip
-    """Few values: sorts the first ``count`` keys, at most CAP, applies the filters, and emits the list.
+    """For few values: sorts the first ``count`` keys, at most CAP, applies the filters, and emits the list.
 
     ``complete`` says that no value outside the list can be kept; ``limit_key`` is the last that min-p keeps;
-    ``acts``, ``nucleus``, ``certain`` and ``single``: top-k acts, top-p does, the probability is 1, only the
-    first is kept.  Returns the last key kept, whether the filters ended among the values, and the best
-    of the race.
+    ``acts``, ``nucleus``, ``certain`` and ``single``: top-k acts, top-p acts, the probability is 1, only the
+    first is kept.  Returns the last kept key, whether the filters ended among the values, and the best of the
+    race.
     """
     i = tl.arange(0, CAP)
     keys = in_order(buffer, count, CAP)
     z = key_value(keys)
-    inside = i < tl.where(acts, tl.minimum(k, count), count)  # keep_first: all of them are left
+    inside = i < tl.where(acts, tl.minimum(k, count), count)  # keep_first: all of them stay
     w = tl.where(inside, measure(z, top, SCALE, KIND), 0)
     mass = tl.sum(w, axis=0)
     total = total_of(work, row, n_groups, KIND, BLOCK_G)
@@ -107,7 +107,7 @@ def sorted_list(
 
 @triton.jit
 def sort_long(buffers, count, capacity):
-    """A stable descending sort by value of keys in id order, a bit at a time; returns where they are."""
+    """A stable descending sort by value of keys in id order, bit by bit; returns where they are."""
     source = tl.zeros([], tl.int64)
     j = tl.arange(0, WIDTH)
     for bit in range(32):
@@ -144,7 +144,7 @@ def long_list(
     keys, count, certain, total, top, best, row, n_vocab, noise, out, MODE: tl.constexpr,
     KIND: tl.constexpr,
 ):  # fmt: skip
-    """Emits a list of sorted keys that is too long to be sorted in registers."""
+    """Emits a list of sorted keys that is too long to sort in registers."""
     for first in range(0, count, WIDTH):
         at = first + tl.arange(0, WIDTH)
         own = tl.load(keys + at, mask=at < count, other=NOTHING)

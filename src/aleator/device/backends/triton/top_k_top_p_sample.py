@@ -16,22 +16,22 @@ from aleator.device.backends.triton.tiles import STEP, TILE, WIDTH, block_of, ti
 from aleator.device.backends.triton.top_k_top_p_list import DRAW, LIST, NONE, RACE
 
 SMALL, LARGE = 256, 2048  # lists up to here are sorted in registers
-FULL = 512  # programs that keep a device busy
-MAX_REGISTERS = 255  # of `choose`; ptxas, left alone, takes 80 and spills
+FULL = 512  # enough programs to keep a device busy
+MAX_REGISTERS = 255  # of `choose`; by default ptxas takes 80 and spills
 PATHS = kernels.PATHS
 
 _counters: dict[torch.device, Tensor] = {}
 
 
 def counters(device: torch.device) -> Tensor:
-    """How many rows took each of ``PATHS`` on this device; int64, allocated once."""
+    """The number of rows that took each of ``PATHS`` on this device; int64, allocated once."""
     if device not in _counters:
         _counters[device] = torch.zeros(len(PATHS), dtype=torch.int64, device=device)
     return _counters[device]
 
 
 def scratch(rows: int, n_vocab: int, in_order: bool, device: torch.device) -> Scratch:
-    """What a call needs besides its outputs; ``in_order``: lists of any length are wanted."""
+    """Memory of a call besides its outputs; ``in_order`` says whether lists of any length are wanted."""
 
     def empty(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
         return torch.empty(rows, *shape, dtype=dtype, device=device)
@@ -54,7 +54,7 @@ def scratch(rows: int, n_vocab: int, in_order: bool, device: torch.device) -> Sc
 def run(call: Any, outputs: Iterable[Tensor | None]) -> None:
     """Write the outputs that are not ``None``; no host synchronisation, so a CUDA graph can capture it.
 
-    The arguments (``aleator.ops.arguments.Call``) have been checked; rows of ``logits`` and ``q`` are
+    The arguments (``aleator.ops.arguments.Call``) are already checked; rows of ``logits`` and ``q`` are
     contiguous.
     """
     x, q, seeds = call.logits, call.q, call.seeds
@@ -93,7 +93,7 @@ def run(call: Any, outputs: Iterable[Tensor | None]) -> None:
     blocks = {"BLOCK_T": block_of(n_tiles), "BLOCK_G": block_of(n_groups)}
     options = {"num_warps": 4, "enable_fp_fusion": False}
     has_min_p = call.min_p is not None
-    # Programs of the sweeps take 64 tiles, and few rows are cut finer, so that every processor has work.
+    # Programs of the sweeps take 64 tiles; few rows are cut finer, so that every processor has work.
     cut = 64 if rows * triton.cdiv(n_tiles, 64) >= FULL else 8
     sweep, slices = (rows, triton.cdiv(n_tiles, cut)), (rows, triton.cdiv(n_tiles, STEP.value))
     tile_maxima[sweep](
