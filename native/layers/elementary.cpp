@@ -1,5 +1,6 @@
 #include "layers/elementary.hpp"
 
+#include <cstdint>
 #include <initializer_list>
 
 namespace aleator {
