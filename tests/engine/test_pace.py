@@ -11,9 +11,9 @@ import pytest
 from simulate_engine import Machine, share
 
 from aleator.core.errors import ParameterError
-from aleator.engine.job import Job
 from aleator.engine.options import EngineOptions
 from aleator.engine.pace import AIM, FIRST, LEAST, Pace
+from aleator.engine.scheduled_request import ScheduledRequest
 from aleator.engine.scheduler import Scheduler
 
 SMALL = Machine()
@@ -223,15 +223,15 @@ def test_the_cost_of_depth_is_learned() -> None:
 
 def test_without_a_pace_prompts_go_first() -> None:
     made = Scheduler(4, 1000, 64, None)
-    jobs = [Job(np.full(n, n, np.int32), n + 50) for n in (5, 400)]
-    for i, job in enumerate(jobs):
-        job.number = i
-        made.running[i] = job
-    made._write(jobs[0])
-    made._read(jobs[1])
+    requests = [ScheduledRequest(np.full(n, n, np.int32), n + 50) for n in (5, 400)]
+    for i, request in enumerate(requests):
+        request.number = i
+        made.running[i] = request
+    made._write(requests[0])
+    made._read(requests[1])
     for _ in range(3):
         plan = made.plan()
-        assert plan.chunks == [(jobs[1], 63)]
+        assert plan.chunks == [(requests[1], 63)]
         made.observe(plan, 1, 10.0)
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from aleator.cache.devices import CPU
 from aleator.core.errors import ContextFull, ParameterError
-from aleator.engine.job import cells_needed
 from aleator.engine.run import Run
+from aleator.engine.scheduled_request import cells_needed
 from aleator.generate.completion import Request, remaining
 from aleator.generate.context import Batch
 from aleator.generate.generation import writing_of

@@ -24,8 +24,8 @@ from aleator.core.integers import shared
 from aleator.core.options import declarations
 from aleator.core.records import dataclass
 from aleator.engine.engine import Served
-from aleator.engine.job import cells_needed, sequences_needed
 from aleator.engine.run import Run
+from aleator.engine.scheduled_request import cells_needed, sequences_needed
 from aleator.generate.completion import Request
 from aleator.generate.context import Context
 from aleator.generate.generation import Generation, writing_of

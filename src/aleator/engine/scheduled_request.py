@@ -19,11 +19,11 @@ from aleator.generate.request_state import RequestState
 PLACES = 64
 """One step of priority moves a request ahead of this many earlier ones."""
 WORTH_WAITING = 32
-"""If another job is computing at least this many tokens of the same prompt, it is better to wait for them."""
+"""If another request computes at least this many tokens of the same prompt, it is better to wait for them."""
 
 
 @dataclass(eq=False)
-class Job:
+class ScheduledRequest:
     """The scheduler's view of a request: everything but its text."""
 
     prompt: Int32s  # int32, the tokens to compute before the first token is drawn
@@ -45,19 +45,19 @@ class Job:
     beside_done: int = field(
         default=0, init=False
     )  # Positions of the second prompt that are computed
-    # How many later jobs started first because they needed less room
+    # How many later requests started first because they needed less room
     passed_over: int = field(default=0, init=False)
-    # Running jobs that share the cells of the same prompt, this job included; the cells are counted for the
-    # first of them. Empty, or only this job: no other job shares them
-    partners: list[Job] = field(default_factory=list, init=False)
-    # Whether another job is computing the prompt for it
+    # Running requests that share the cells of the same prompt, this one included; the cells are counted
+    # for the first of them. Empty, or only this one: no other request shares them
+    partners: list[ScheduledRequest] = field(default_factory=list, init=False)
+    # Whether another request is computing the prompt for it
     follows: bool = field(default=False, init=False)
     # Whether part of its prompt is still being loaded, so that no step computes it yet
     arriving: bool = field(default=False, init=False)
 
     @property
     def turn(self) -> tuple[int, int]:
-        """Sort key of the order in which jobs start."""
+        """Sort key of the order in which requests start."""
         return self.number - PLACES * self.priority, self.number
 
     @property
@@ -77,7 +77,7 @@ class Job:
         """Number of its sequences, which is its number of rows in a decode step."""
         return self.beams or (2 if self.beside else 1)
 
-    def common(self, other: Job, least: int) -> int:
+    def common(self, other: ScheduledRequest, least: int) -> int:
         """Length of the prefix shared with another prompt, without its own last token; 0 below ``least``."""
         n = min(len(self.prompt) - 1, len(other.prompt))
         if n < least or self.prompt[least - 1] != other.prompt[least - 1]:
@@ -98,8 +98,8 @@ class Job:
         n = len(self.prompt)
         return self.namespace, n, int(self.prompt[-1]) if n else -1
 
-    def same_prompt(self, other: Job) -> bool:
-        """Whether one computed prompt can serve both jobs."""
+    def same_prompt(self, other: ScheduledRequest) -> bool:
+        """Whether one computed prompt can serve both requests."""
         return (
             len(self.prompt) == len(other.prompt)
             and self.shares
@@ -126,55 +126,55 @@ class Job:
 
 
 LOOKED_AT = 4
-"""Number of jobs at the head of the queue that are considered when there is room."""
+"""Number of requests at the head of the queue that are considered when there is room."""
 PASSED_OVER = 64
-"""Most later jobs that may start before a job that does not fit; after that they wait for it."""
+"""Most later requests that may start before a request that does not fit; after that they wait for it."""
 
 
 class Queue:
-    """Jobs by their turn: in the order of arrival, moved ahead or back by their priorities.
+    """Requests by their turn: in the order of arrival, moved ahead or back by their priorities.
 
-    No job waits for ever: a priority is worth a fixed number of places (:attr:`Job.turn`), and a job that does
-    not fit is passed over at most :data:`PASSED_OVER` times.
+    No request waits for ever: a priority is worth a fixed number of places (:attr:`ScheduledRequest.turn`), and
+    one that does not fit is passed over at most :data:`PASSED_OVER` times.
     """
 
     def __init__(self) -> None:
-        # In descending order: the next job is the last one, which is cheap to remove.
-        self._jobs: list[Job] = []
+        # In descending order: the next request is the last one, which is cheap to remove.
+        self._requests: list[ScheduledRequest] = []
 
     def __len__(self) -> int:
-        return len(self._jobs)
+        return len(self._requests)
 
-    def __iter__(self) -> Iterator[Job]:
-        return reversed(self._jobs)
+    def __iter__(self) -> Iterator[ScheduledRequest]:
+        return reversed(self._requests)
 
-    def add(self, job: Job) -> None:
-        """Add a job to the queue."""
-        insort(self._jobs, job, key=lambda each: [-n for n in each.turn])
+    def add(self, request: ScheduledRequest) -> None:
+        """Add a request to the queue."""
+        insort(self._requests, request, key=lambda each: [-n for n in each.turn])
 
-    def remove(self, job: Job) -> bool:
-        """Remove a job; return whether it was in the queue."""
+    def remove(self, request: ScheduledRequest) -> bool:
+        """Remove a request; return whether it was in the queue."""
         try:
-            self._jobs.remove(job)
+            self._requests.remove(request)
         except ValueError:
             return False
         return True
 
-    def head(self) -> list[Job]:
-        """The jobs that may start next, in their order."""
+    def head(self) -> list[ScheduledRequest]:
+        """The requests that may start next, in their order."""
         found = []
-        for job in reversed(self._jobs[-LOOKED_AT:]):
-            found.append(job)
-            if job.passed_over >= PASSED_OVER:
+        for request in reversed(self._requests[-LOOKED_AT:]):
+            found.append(request)
+            if request.passed_over >= PASSED_OVER:
                 break
         return found
 
-    def take(self, job: Job) -> None:
-        """Remove a job that starts, and count it for the jobs that it overtakes."""
-        for i in range(len(self._jobs) - 1, -1, -1):
-            each = self._jobs[i]
-            if each is job:
-                del self._jobs[i]
+    def take(self, request: ScheduledRequest) -> None:
+        """Remove a request that starts, and count it for the requests that it overtakes."""
+        for i in range(len(self._requests) - 1, -1, -1):
+            each = self._requests[i]
+            if each is request:
+                del self._requests[i]
                 return
             each.passed_over += 1
 
@@ -202,13 +202,15 @@ def most_positions(state: RequestState, n_ctx: int) -> int:
     return n_ctx - max(0, negative - prompt)
 
 
-def job_of(state: RequestState, longest: int, priority: int = 0, most: int = MOST_POSITIONS) -> Job:
-    """The job of a request, before its sequences are known.
+def as_scheduled(
+    state: RequestState, longest: int, priority: int = 0, most: int = MOST_POSITIONS
+) -> ScheduledRequest:
+    """What the scheduler sees of a request, before its sequences are known.
 
     ``longest``: see :func:`positions`.  A step computes at most ``most`` tokens of its prompts.
     """
     request, guidance = state.request, state.guidance
-    return Job(
+    return ScheduledRequest(
         np.asarray(request.remaining[: state.to_prefill], np.int32),
         longest + _beside(state, longest),
         priority,
