@@ -121,9 +121,9 @@ def steps_of(
     def step() -> float:
         scheduler.admit(cells)
         plan = scheduler.plan()
-        rows = len(plan.writing)
+        rows = len(plan.decoding)
         took = machine.seconds(rng, rows, [(n, request.depth) for request, n in plan.chunks])
-        for request, n in [*plan.chunks, *((each, 1) for each in plan.writing)]:
+        for request, n in [*plan.chunks, *((each, 1) for each in plan.decoding)]:
             request.done += n
         scheduler.observe(plan, rows, took)
         return took
@@ -209,7 +209,7 @@ def simulate(requests: int, n_cells: int, n_seq_max: int, seed: int = 1) -> Resu
             request = made(rng, cells, n_cells, arrivals.pop(0)[1])
             came[request], output[request] = (
                 clock,
-                min(rng.randint(1, 400), request.longest - len(request.prompt)),
+                min(rng.randint(1, 400), request.max_positions - len(request.prompt)),
             )
             scheduler.add(request)
         started, cells.seconds = perf_counter(), 0.0
@@ -219,7 +219,7 @@ def simulate(requests: int, n_cells: int, n_seq_max: int, seed: int = 1) -> Resu
         plan = scheduler.plan()
         decided = perf_counter() - started - cells.seconds
         n_prompt = sum(n for _, n in plan.chunks)
-        rows = len(plan.writing)
+        rows = len(plan.decoding)
         if rows + n_prompt == 0:
             clock = arrivals[0][0]
             continue
@@ -233,7 +233,7 @@ def simulate(requests: int, n_cells: int, n_seq_max: int, seed: int = 1) -> Resu
         for request, n in plan.chunks:
             request.done += n
             cells.cached.add(request.namespace)
-        for request in plan.writing:
+        for request in plan.decoding:
             request.done += 1
             output[request] -= 1
             if output[request] <= 0 or rng.random() < 1e-4:

@@ -44,10 +44,11 @@ class Numbered:
         self.n = 0
 
     def __call__(
-        self, prompt: int, longest: int | None = None, **more: int | bool
+        self, prompt: int, max_positions: int | None = None, **more: int | bool
     ) -> ScheduledRequest:
         tokens = np.arange(prompt, dtype=np.int32) + 1000 * self.n * (not more.pop("alike", False))
-        request = ScheduledRequest(tokens, prompt + 10 if longest is None else longest, **more)  # type: ignore[arg-type]
+        positions = prompt + 10 if max_positions is None else max_positions
+        request = ScheduledRequest(tokens, positions, **more)  # type: ignore[arg-type]
         request.number = self.n
         self.n += 1
         return request
@@ -70,7 +71,7 @@ def read_all(made: Scheduler) -> None:
             each.done += n
             for follower in each.partners:
                 follower.done = each.done if follower.follows else follower.done
-        made.observe(plan, len(plan.writing), 0.01)
+        made.observe(plan, len(plan.decoding), 0.01)
 
 
 def test_requests_begin_in_the_order_of_arrival_while_there_are_sequences(
@@ -140,45 +141,49 @@ def test_one_computes_a_prompt_and_the_others_follow(make_request: Numbered) -> 
         made.add(each)
     assert made.admit(cells) == [leader, second, third]
     assert made.reserved == 60 + 20 + 20
-    assert made.reading == [leader]
+    assert made.prefilling == [leader]
     assert [each.growth for each in (leader, second, third)] == [60, 20, 20]
     # Who gives up leaves the prompt, and the cells reserved for it, to the next.
-    assert made.heir(leader) is second
+    assert made.successor(leader) is second
     made.remove(leader)
     assert made.reserved == 60 + 20
-    assert made.reading == [second]
-    assert made.heir(third) is None
+    assert made.prefilling == [second]
+    assert made.successor(third) is None
     made.add(other)
     assert made.admit(cells) == [other]
     assert made.plan().chunks == [(second, 40)]
     read_all(made)
-    assert made.plan().writing == [second, third, other]
-    assert made.heir(second) is None
+    assert made.plan().decoding == [second, third, other]
+    assert made.successor(second) is None
     made.remove(second)
     made.remove(other)
     assert made.reserved == 60  # with the prompt, which is another's no more
     made.remove(third)
     assert made.reserved == 0
-    assert not made.reading
-    assert made._alike == {}  # nothing is searched that has ended
+    assert not made.prefilling
+    assert made._by_prompt == {}  # nothing is searched that has ended
 
 
 def test_a_second_prompt_has_a_sequence_and_cells_of_its_own(make_request: Numbered) -> None:
     made, cells = scheduler(n_seq_max=3, n_cells=100), Cells()
-    guided, plain, last = make_request(10, 50, beside=6), make_request(5, 20), make_request(5, 20)
+    guided, plain, last = (
+        make_request(10, 50, second_prompt=6),
+        make_request(5, 20),
+        make_request(5, 20),
+    )
     for each in (guided, plain, last):
         made.add(each)
     assert made.admit(cells) == [guided, plain]
     assert (guided.seq, guided.others, plain.seq) == (0, [1], 2)
     assert guided.left == 16
-    guided.done, guided.beside_done = 0, 6
+    guided.done, guided.second_done = 0, 6
     assert (guided.left, guided.growth) == (10, 44)
     guided.done = 10
     plain.done = 5
     made.observe(made.plan(), 0, 0.01)
     made.remove(plain)
     assert made.admit(cells) == [last]
-    another = make_request(5, 20, beside=2)
+    another = make_request(5, 20, second_prompt=2)
     made.add(another)
     assert made.admit(cells) == []  # one sequence is not enough
     made.remove(guided)
@@ -246,7 +251,7 @@ def test_everybody_who_writes_is_in_every_step(make_request: Numbered) -> None:
     reading = make_request(500)
     made.add(reading)
     made.admit(cells)
-    assert made.plan().writing == writing
+    assert made.plan().decoding == writing
     assert not made.plan().chunks  # a step without prompts is measured first
     made.observe(made.plan(), 2, 0.01)
     assert made.plan().chunks == [(reading, 8)]

@@ -240,7 +240,7 @@ class Engine:
         self, request: Request, options: BeamOptions, own: SubmitOptions, noted: bool = False
     ) -> BeamGeneration:
         """Have beams searched; arguments and errors are as for :meth:`start` and :meth:`beams`."""
-        loop, n_ctx = self._open(), self._longest(request)
+        loop, n_ctx = self._open(), self._max_positions(request)
         context, n = loop.context, options.num_beams
         state, search = self._model.request_states.of_search(
             request, options, context.n_seq_max, n_ctx
@@ -282,16 +282,18 @@ class Engine:
         """
         loop = self._open()
         _check_possible(request)
-        longest = self._longest(request)
+        max_positions = self._max_positions(request)
         state = self._model.request_states.make([request], on_logits, drafter, loop.shared)[0]
         check_rollback(state, loop.context)
-        most = MOST_POSITIONS
+        max_step_tokens = MOST_POSITIONS
         if prompt_logprobs is not None:
             state.completion.want_prompt(prompt_logprobs)
-            most = rows_at_once(len(self._model.vocab))
-        longest = min(longest, most_positions(state, min(self._model.n_ctx, self.n_ctx)))
-        state.take_place(-1, longest, state.stats)
-        scheduled = as_scheduled(state, longest, own.priority, most)
+            max_step_tokens = rows_at_once(len(self._model.vocab))
+        max_positions = min(
+            max_positions, most_positions(state, min(self._model.n_ctx, self.n_ctx))
+        )
+        state.take_place(-1, max_positions, state.stats)
+        scheduled = as_scheduled(state, max_positions, own.priority, max_step_tokens)
         self._check_room(scheduled)
         handle = loop.make_handle(scheduled, state, own.deadline)
         generation = Generation(handle, state.completion)
@@ -341,7 +343,7 @@ class Engine:
             raise EngineClosed("the engine is closed: make another one")
         return loop
 
-    def _longest(self, request: Request) -> int:
+    def _max_positions(self, request: Request) -> int:
         """Positions that a request may come to use; ContextFull if its prompt is longer."""
         share, prompt = self.n_ctx // self.options.n_seq_max, len(request.remaining)
         most = min(self._model.n_ctx, self.n_ctx)
@@ -364,11 +366,11 @@ class Engine:
                 f"guidance_scale takes two sequences: make the engine with n_seq_max=2 or more, not "
                 f"{self.options.n_seq_max}"
             )
-        if scheduled.longest > self.n_ctx:
+        if scheduled.max_positions > self.n_ctx:
             also = "beams" if scheduled.beams else "negative prompt"
             raise ContextFull(
-                f"the request may come to use {scheduled.longest} positions, those of its {also} included, and "
-                f"the engine has n_ctx={self.n_ctx}: give a smaller max_tokens"
+                f"the request may come to use {scheduled.max_positions} positions, those of its {also} "
+                f"included, and the engine has n_ctx={self.n_ctx}: give a smaller max_tokens"
             )
 
 

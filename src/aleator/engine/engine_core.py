@@ -49,11 +49,11 @@ class EngineCore:
         state = self._states.pop(request, None)
         if state is not None and request.seq >= 0:
             self.runner.beginnings.stop(state)
-            heir = self.scheduler.heir(request)
-            if heir is not None:
-                self._cache.seq_cp(request.seq, heir.seq, 0, -1)
-                self._states[heir].tokens = list(state.tokens)
-                heir.done = request.done
+            successor = self.scheduler.successor(request)
+            if successor is not None:
+                self._cache.seq_cp(request.seq, successor.seq, 0, -1)
+                self._states[successor].tokens = list(state.tokens)
+                successor.done = request.done
             self.runner.release(state)
         self.scheduler.remove(request)
 
@@ -85,14 +85,14 @@ class EngineCore:
             return True
         return any(
             each.ready
-            for request in self.scheduler.reading
+            for request in self.scheduler.prefilling
             for each in self._states[request].arrivals
         )
 
     def take_in(self) -> None:
         """Take in what has come of prompts that a tier of the prompt cache had."""
-        arriving = [request for request in self.scheduler.reading if request.arriving]
-        now, busy = perf_counter(), self.scheduler.writes
+        arriving = [request for request in self.scheduler.prefilling if request.arriving]
+        now, busy = perf_counter(), self.scheduler.decodes
         if busy and now < self._next_block:
             arriving = [request for request in arriving if self._is_late(request)]
         if not arriving:
@@ -101,7 +101,7 @@ class EngineCore:
         for request in arriving:
             state = self._states[request]
             spent += self.runner.beginnings.take_in(state, end - perf_counter())
-            request.done, request.beside_done = len(state.tokens), state.beside
+            request.done, request.second_done = len(state.tokens), state.beside
             if not state.arrivals:
                 self.scheduler.arrived(request)
             elif self.scheduler.advanced(request):  # the next to begin finds it
@@ -123,11 +123,11 @@ class EngineCore:
         plan = self.scheduler.plan()
         decided = perf_counter()
         self.scheduling_seconds += decided - started
-        rows = self._rows(plan.writing)
-        chunks, reading = [], []
+        rows = self._rows(plan.decoding)
+        chunks, prefilling = [], []
         for request, n in plan.chunks:
             followers = [each for each in request.partners if each.follows]
-            reading += [request, *followers]
+            prefilling += [request, *followers]
             chunks.append(
                 Chunk(self._states[request], n, [self._states[each] for each in followers])
             )
@@ -143,10 +143,10 @@ class EngineCore:
             self.mixed_steps += bool(rows and chunks)
             self.step_seconds += took
             self.longest_step = max(self.longest_step, took)
-        requests = [*plan.writing, *reading]
+        requests = [*plan.decoding, *prefilling]
         for request in requests:
             state = self._states[request]
-            request.done, request.beside_done = len(state.tokens), state.beside
+            request.done, request.second_done = len(state.tokens), state.beside
         # Also if all that write are still choosing their tokens: their share of the time is used up.
         self.scheduler.observe(plan, sum(len(tokens) for _, tokens in rows), took)
         return requests
@@ -161,8 +161,8 @@ class EngineCore:
             if rows and chunks:
                 self._make(rows, [])
 
-    def _rows(self, writing: Sequence[ScheduledRequest]) -> list[Proposal]:
-        """The tokens that the writing requests decode next."""
+    def _rows(self, decoding: Sequence[ScheduledRequest]) -> list[Proposal]:
+        """The tokens that these requests decode next."""
         going: list[RequestState] = []
         searches: list[Proposal] = []
 
@@ -173,7 +173,7 @@ class EngineCore:
             if self.runner.make_room(state):
                 going.append(state)
 
-        for request in writing:
+        for request in decoding:
             state = self._states[request]
             if state in self.runner.pending:  # it takes part if its token is chosen now
                 self.runner.errors.alone(state, self.runner.choose, state)
@@ -203,7 +203,7 @@ class EngineCore:
             self.runner.errors.fail(state, error)
             self.drop(request)
             return 0
-        request.beside_done, request.arriving = state.beside, bool(state.arrivals)
+        request.second_done, request.arriving = state.beside, bool(state.arrivals)
         return held
 
     def drop(self, request: ScheduledRequest) -> None:

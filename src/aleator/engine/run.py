@@ -151,18 +151,18 @@ class Run:
         core.admit()
         if self._progress is not None and not self._report(self._progress):
             return
-        reading = bool(core.scheduler.reading)
+        prefilling = bool(core.scheduler.prefilling)
         core.step()
-        if reading:
+        if prefilling:
             self.stats.prompt_seconds += perf_counter() - started
-            if self._progress is not None and not core.scheduler.reading and self._total > 0:
+            if self._progress is not None and not core.scheduler.prefilling and self._total > 0:
                 self._progress(self._total, self._total)
         else:
             self.stats.decode_seconds += perf_counter() - started
 
     def _report(self, progress: Progress) -> bool:
         """Report how far the prompts are; returns whether a completion is still being made."""
-        left = sum(scheduled.left for scheduled in self._core.scheduler.reading)
+        left = sum(scheduled.left for scheduled in self._core.scheduler.prefilling)
         self._total = max(self._total, left)
         if left:
             progress(self._total - left, self._total)

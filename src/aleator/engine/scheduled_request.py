@@ -28,23 +28,21 @@ class ScheduledRequest:
 
     prompt: Int32s  # int32, the tokens to compute before the first token is drawn
     # Most positions that it may use, prompt included, in both its sequences together
-    longest: int
+    max_positions: int
     priority: int = 0
     namespace: str = ""
     # Whether it may share cells with others; if not, it needs a cell for each of its positions
     shares: bool = True
     # Tokens of a second prompt, which has its own sequence and is computed first; 0: none
-    beside: int = 0
+    second_prompt: int = 0
     beams: int = 0  # Beams of a search, each of which needs a sequence; 0: no search
-    most: int = 2**31 - 1  # Most tokens of its prompts that one step computes
+    max_step_tokens: int = 2**31 - 1  # Most tokens of its prompts that one step computes
     number: int = -1  # Requests are numbered in the order of arrival
     seq: int = field(default=-1, init=False)  # Its sequence; -1 while it waits
     # Its other sequences: that of the second prompt, or those of beams
     others: list[int] = field(default_factory=list, init=False)
     done: int = field(default=0, init=False)  # Positions of ``seq`` that are computed
-    beside_done: int = field(
-        default=0, init=False
-    )  # Positions of the second prompt that are computed
+    second_done: int = field(default=0, init=False)  # Computed positions of the second prompt
     # How many later requests started first because they needed less room
     passed_over: int = field(default=0, init=False)
     # Running requests that share the cells of the same prompt, this one included; the cells are counted
@@ -65,17 +63,21 @@ class ScheduledRequest:
         """Number of prompt tokens that are still to be computed."""
         left = len(self.prompt) - self.done
         left = left if left > 0 else 0
-        return left + self.beside - self.beside_done if self.beside_done < self.beside else left
+        return (
+            left + self.second_prompt - self.second_done
+            if self.second_done < self.second_prompt
+            else left
+        )
 
     @property
     def depth(self) -> int:
         """Number of tokens that the next prompt token attends to."""
-        return self.done if self.beside_done >= self.beside else self.beside_done
+        return self.done if self.second_done >= self.second_prompt else self.second_done
 
     @property
     def width(self) -> int:
         """Number of its sequences, which is its number of rows in a decode step."""
-        return self.beams or (2 if self.beside else 1)
+        return self.beams or (2 if self.second_prompt else 1)
 
     def common(self, other: ScheduledRequest, least: int) -> int:
         """Length of the prefix shared with another prompt, without its own last token; 0 below ``least``."""
@@ -88,12 +90,12 @@ class ScheduledRequest:
         return int(differ.argmax()) if differ.any() else n
 
     @cached_property
-    def beginning(self) -> tuple[str, bytes]:
+    def prefix_key(self) -> tuple[str, bytes]:
         """Key that is equal for prompts of which one may wait for the other."""
         return self.namespace, self.prompt[: WORTH_WAITING + 1].tobytes()
 
     @cached_property
-    def looks(self) -> tuple[str, int, int]:
+    def prompt_key(self) -> tuple[str, int, int]:
         """Key that is equal for equal prompts, and rarely equal for different ones."""
         n = len(self.prompt)
         return self.namespace, n, int(self.prompt[-1]) if n else -1
@@ -104,8 +106,8 @@ class ScheduledRequest:
             len(self.prompt) == len(other.prompt)
             and self.shares
             and other.shares
-            and not self.beside
-            and not other.beside
+            and not self.second_prompt
+            and not other.second_prompt
             and self.namespace == other.namespace
             and bool((self.prompt == other.prompt).all())
         )
@@ -114,15 +116,15 @@ class ScheduledRequest:
     def reserve(self) -> int:
         """Positions reserved for it: all, or all but the prompt if that is counted for a partner."""
         borrows = self.partners and self.partners[0] is not self
-        return self.longest - len(self.prompt) if borrows else self.longest
+        return self.max_positions - len(self.prompt) if borrows else self.max_positions
 
     @property
     def growth(self) -> int:
         """Number of further cells that it may take."""
         if not self.shares:
-            return self.longest
-        done = len(self.prompt) if self.follows else self.done + self.beside_done
-        return self.longest - done
+            return self.max_positions
+        done = len(self.prompt) if self.follows else self.done + self.second_done
+        return self.max_positions - done
 
 
 LOOKED_AT = 4
@@ -203,32 +205,35 @@ def most_positions(state: RequestState, n_ctx: int) -> int:
 
 
 def as_scheduled(
-    state: RequestState, longest: int, priority: int = 0, most: int = MOST_POSITIONS
+    state: RequestState,
+    max_positions: int,
+    priority: int = 0,
+    max_step_tokens: int = MOST_POSITIONS,
 ) -> ScheduledRequest:
     """What the scheduler sees of a request, before its sequences are known.
 
-    ``longest``: see :func:`positions`.  A step computes at most ``most`` tokens of its prompts.
+    ``max_positions``: see :func:`positions`.  A step computes at most ``max_step_tokens`` prompt tokens.
     """
     request, guidance = state.request, state.guidance
     return ScheduledRequest(
         np.asarray(request.remaining[: state.to_prefill], np.int32),
-        longest + _beside(state, longest),
+        max_positions + _second_positions(state, max_positions),
         priority,
         request.where,
         shares=not (
             request.options.context_shift or state.wants_prompt or state.search is not None
         ),
-        beside=0 if guidance is None else len(guidance.prompt),
+        second_prompt=0 if guidance is None else len(guidance.prompt),
         beams=0 if state.search is None else state.search.num_beams,
-        most=most,
+        max_step_tokens=max_step_tokens,
     )
 
 
-def _beside(state: RequestState, longest: int) -> int:
+def _second_positions(state: RequestState, max_positions: int) -> int:
     """Positions that the sequence of a second prompt uses, generated text included; 0 without one."""
     if state.guidance is None:
         return 0
-    return len(state.guidance.prompt) + longest - len(state.request.remaining)
+    return len(state.guidance.prompt) + max_positions - len(state.request.remaining)
 
 
 def sequences_needed(states: Sequence[RequestState]) -> int:
@@ -242,8 +247,8 @@ def cells_needed(states: Sequence[RequestState], n_ctx: int) -> int:
     cells = 0
     for state in states:
         request = state.request
-        longest = positions(request, most_positions(state, n_ctx))
-        cells += longest + _beside(state, longest)
+        max_positions = positions(request, most_positions(state, n_ctx))
+        cells += max_positions + _second_positions(state, max_positions)
         if state.guidance is None and not request.options.context_shift:
             key = request.remaining, request.where
             cells -= len(request.remaining) if key in prompts else 0

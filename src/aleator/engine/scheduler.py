@@ -23,7 +23,7 @@ class Cells(Protocol):
     def adopt(self, request: ScheduledRequest) -> int:
         """Give a request's sequence the cached prefix of its prompt; return the prefix's length.
 
-        The request itself records the progress of a second prompt (``beside_done``) and whether more is
+        The request itself records the progress of a second prompt (``second_done``) and whether more is
         still to come (``arriving``, :meth:`Scheduler.arrived`).
         """
 
@@ -38,7 +38,7 @@ class Cells(Protocol):
 class StepPlan:
     """What one step computes: requests that decode a token, and requests with a number of prompt tokens."""
 
-    writing: Sequence[ScheduledRequest]
+    decoding: Sequence[ScheduledRequest]
     chunks: Sequence[tuple[ScheduledRequest, int]]
 
 
@@ -71,12 +71,12 @@ class Scheduler:
         self._free = list(range(n_seq_max))
         heapify(self._free)
         # Running requests whose prompts are being computed, in their order, without followers.
-        self.reading: list[ScheduledRequest] = []
-        # The same, by ``looks``.
-        self._alike: dict[tuple[str, int, int], list[ScheduledRequest]] = {}
-        # And by ``beginning``, in order.
-        self._beginning: dict[tuple[str, bytes], list[ScheduledRequest]] = {}
-        self._writing: dict[int, ScheduledRequest] = {}  # running requests that decode
+        self.prefilling: list[ScheduledRequest] = []
+        # The same, by ``prompt_key``.
+        self._by_prompt: dict[tuple[str, int, int], list[ScheduledRequest]] = {}
+        # And by ``prefix_key``, in order.
+        self._by_prefix: dict[tuple[str, bytes], list[ScheduledRequest]] = {}
+        self._decoding: dict[int, ScheduledRequest] = {}  # running requests that decode
         self._rows = 0  # their rows in a step
         self._reuses = reuses
         self._stuck = False  # no request fitted, and nothing has changed since
@@ -86,17 +86,17 @@ class Scheduler:
     @property
     def at_work(self) -> bool:
         """Whether there is something to compute."""
-        return self.writes or self._n_computed > 0
+        return self.decodes or self._n_computed > 0
 
     @property
-    def writes(self) -> bool:
+    def decodes(self) -> bool:
         """Whether a request is decoding."""
-        return bool(self._writing)
+        return bool(self._decoding)
 
     @property
     def _n_computed(self) -> int:
         """Number of prompts that steps compute."""
-        return sum([not request.arriving for request in self.reading])
+        return sum([not request.arriving for request in self.prefilling])
 
     @property
     def free(self) -> int | None:
@@ -111,24 +111,24 @@ class Scheduler:
     def remove(self, request: ScheduledRequest) -> None:
         """Remove a request that has ended or was given up; its sequence is empty."""
         if self.running.get(request.seq) is request:
-            heir = self.heir(request)
-            if heir is not None:
-                heir.follows = False
-                self._read(heir)
-            self._part(request)
+            successor = self.successor(request)
+            if successor is not None:
+                successor.follows = False
+                self._start_prefill(successor)
+            self._release(request)
             self._forget(request)
             self._awaited.pop(request, None)
             self._stuck = False
         elif self.waiting.remove(request):
             self._stuck = False
 
-    def heir(self, request: ScheduledRequest) -> ScheduledRequest | None:
+    def successor(self, request: ScheduledRequest) -> ScheduledRequest | None:
         """The request that takes over a shared prompt when the one computing it ends; None if there is none."""
         if request.follows or not request.left:
             return None
         return next((each for each in request.partners if each.follows), None)
 
-    def _part(self, request: ScheduledRequest) -> None:
+    def _release(self, request: ScheduledRequest) -> None:
         """Release a request's positions; another partner becomes responsible for a shared prompt."""
         self.reserved -= request.reserve
         if request.partners:
@@ -139,30 +139,30 @@ class Scheduler:
 
     def _forget(self, request: ScheduledRequest) -> None:
         del self.running[request.seq]
-        if self._writing.pop(request.seq, None) is not None:
+        if self._decoding.pop(request.seq, None) is not None:
             self._rows -= request.width
-        elif request in self.reading:
-            self._stop_reading(request)
+        elif request in self.prefilling:
+            self._stop_prefill(request)
         heappush(self._free, request.seq)
         for seq in request.others:
             heappush(self._free, seq)
 
-    def _read(self, request: ScheduledRequest) -> None:
+    def _start_prefill(self, request: ScheduledRequest) -> None:
         """Start computing a request's prompt, or decoding if nothing of it is left."""
         if request.left:
-            insort(self.reading, request, key=_turn)
-            self._alike.setdefault(request.looks, []).append(request)
-            insort(self._beginning.setdefault(request.beginning, []), request, key=_turn)
+            insort(self.prefilling, request, key=_turn)
+            self._by_prompt.setdefault(request.prompt_key, []).append(request)
+            insort(self._by_prefix.setdefault(request.prefix_key, []), request, key=_turn)
         else:
-            self._write(request)
+            self._start_decode(request)
 
-    def _stop_reading(self, request: ScheduledRequest) -> None:
-        self.reading.remove(request)
-        _remove(self._alike, request.looks, request)
-        _remove(self._beginning, request.beginning, request)
+    def _stop_prefill(self, request: ScheduledRequest) -> None:
+        self.prefilling.remove(request)
+        _remove(self._by_prompt, request.prompt_key, request)
+        _remove(self._by_prefix, request.prefix_key, request)
 
-    def _write(self, request: ScheduledRequest) -> None:
-        self._writing[request.seq] = request
+    def _start_decode(self, request: ScheduledRequest) -> None:
+        self._decoding[request.seq] = request
         self._rows += request.width
 
     def admit(self, cells: Cells) -> list[ScheduledRequest]:
@@ -179,7 +179,7 @@ class Scheduler:
             for request in self.waiting.head():
                 if len(self._free) < request.width:
                     continue
-                if self.reserved + request.longest > self.n_cells:
+                if self.reserved + request.max_positions > self.n_cells:
                     held = cells.held() if held is None else held
                     if growth is None:
                         growth = sum([each.growth for each in self.running.values()])
@@ -199,13 +199,15 @@ class Scheduler:
         ``promised`` is the number of cells that running requests hold and may still take; None if irrelevant or
         unknown. ``growth`` is the number that they may still take; None if irrelevant.
         """
-        alike = self._alike.get(request.looks, ())
+        alike = self._by_prompt.get(request.prompt_key, ())
         leader = next((each for each in alike if request.same_prompt(each)), None)
-        needs = request.longest if leader is None else request.longest - len(request.prompt)
+        needs = (
+            request.max_positions if leader is None else request.max_positions - len(request.prompt)
+        )
         certain = self.reserved + needs <= self.n_cells
         if not certain:
             # Sharing may make it fit: at best it shares all of its prompt but the last token.
-            least = needs if leader is not None else request.longest - len(request.prompt) + 1
+            least = needs if leader is not None else request.max_positions - len(request.prompt) + 1
             if promised is None or not request.shares or promised + least > self.n_cells:
                 return False
         if leader is None and self._computed_now(request):
@@ -224,11 +226,11 @@ class Scheduler:
             cells.drop(request)
             self._forget(request)
             request.seq, request.others = -1, []
-            request.done = request.beside_done = 0
+            request.done = request.second_done = 0
             request.follows = False
             return False
         if leader is None:
-            self._read(request)
+            self._start_prefill(request)
         else:
             leader.partners = leader.partners or [leader]
             leader.partners.append(request)
@@ -241,7 +243,7 @@ class Scheduler:
         """Whether a running request computes enough of a waiting request's prompt for waiting to pay."""
         if not request.shares or not self._reuses:
             return False
-        for other in self._beginning.get(request.beginning, ()):
+        for other in self._by_prefix.get(request.prefix_key, ()):
             if other.shares and other.left > WORTH_WAITING:
                 least = other.done + WORTH_WAITING + 1
                 common = request.common(other, least)
@@ -256,18 +258,18 @@ class Scheduler:
         The oldest prompt gets at least half of the prompt tokens, so that it ends; short ones need not wait for
         it.
         """
-        writing = list(self._writing.values())
-        reading = [request for request in self.reading if not request.arriving]
+        decoding = list(self._decoding.values())
+        prefilling = [request for request in self.prefilling if not request.arriving]
         chunks: list[tuple[ScheduledRequest, int]] = []
         room = self._token_budget - self._rows
         pace = self._pace
-        if writing and reading and pace is not None:
-            if pace.writers_turn():
-                return StepPlan(writing, ())
-            room = min(room, pace.tokens(max([request.depth for request in reading])))
-        last = reading[-1] if reading else None
+        if decoding and prefilling and pace is not None:
+            if pace.decode_only():
+                return StepPlan(decoding, ())
+            room = min(room, pace.tokens(max([request.depth for request in prefilling])))
+        last = prefilling[-1] if prefilling else None
         # Comparisons, since for dozens of prompts calls of min and max would cost most.
-        for request in reading:
+        for request in prefilling:
             if room <= 0:
                 break
             n = request.left
@@ -275,13 +277,13 @@ class Scheduler:
                 half = room // 2
                 n = n if n < half else half if half > SHORTEST else SHORTEST
             n = n if n < room else room
-            n = n if n < request.most else request.most
+            n = n if n < request.max_step_tokens else request.max_step_tokens
             chunks.append((request, n))
             room -= n
         if room > 0 and len(chunks) > 1:  # tokens that short prompts left
             request, n = chunks[0]
-            chunks[0] = (request, min(n + room, request.left, request.most))
-        return StepPlan(writing, chunks)
+            chunks[0] = (request, min(n + room, request.left, request.max_step_tokens))
+        return StepPlan(decoding, chunks)
 
     def observe(self, plan: StepPlan, rows: int, seconds: float) -> None:
         """Learn what a step has cost, and which prompts are now complete.
@@ -309,13 +311,13 @@ class Scheduler:
 
         Returns whether a request waited for it.
         """
-        if request.left == 0 and request in self.reading:
-            self._stop_reading(request)
-            self._write(request)
+        if request.left == 0 and request in self.prefilling:
+            self._stop_prefill(request)
+            self._start_decode(request)
             for each in request.partners:
                 if each.follows:
                     each.follows = False
-                    self._write(each)
+                    self._start_decode(each)
         enough = request in self._awaited and (
             request.left == 0 or request.done >= self._awaited[request]
         )
