@@ -279,7 +279,7 @@ def test_a_simulation_of_many_requests_keeps_all_promises() -> None:
 def test_what_is_being_read_is_not_computed(make_request: Numbered) -> None:
     class Reads(Cells):
         def adopt(self, request: ScheduledRequest) -> int:
-            request.arriving = len(request.prompt) == 100
+            request.loading = len(request.prompt) == 100
             return super().adopt(request)
 
     made, cells = scheduler(), Reads()
@@ -299,7 +299,7 @@ def test_what_is_being_read_is_not_computed(make_request: Numbered) -> None:
     made.remove(other)
     works = [made.at_work]
     slow.done = 98
-    made.arrived(slow)
+    made.loaded(slow)
     works.append(made.at_work)
     assert works == [False, True]
     assert made.plan().chunks == [(slow, 2)]

@@ -78,9 +78,12 @@ FORMER = {
     "generate.complete_grammar": "generate.ending",
     "generate.completion": "generate.request generate.stop",
     "generate.context": "generate.batch generate.prefixes",
+    "generate.decode_steps": "generate.feeds",
     "generate.generation": "generate.writing",
     "generate.model_runner": "generate.advance generate.chunks",
     "generate.multi_step": "generate.multi_step_runner",
+    "generate.prefix_load": "generate.arrival",
+    "generate.prefix_reuse": "generate.beginnings",
     "generate.request_state": "generate.proposer generate.request_errors generate.slot",
     "generate.scores": "generate.importance generate.perplexity generate.text_rows",
     "generate.session": "generate.session_rows",
@@ -161,8 +164,10 @@ MOVED = {
 
 RENAMED = {
     "Advance": "ModelRunner",
+    "Arrival": "PrefixLoad",
     "Asked": "PreparedChat",
     "Asking": "RequestMaker",
+    "Beginnings": "PrefixReuse",
     "Chat": "ChatPrompt",
     "Chatting": "LanguageModel",
     "Core": "EngineCore",

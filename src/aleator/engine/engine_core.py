@@ -48,7 +48,7 @@ class EngineCore:
         """Free what a request holds that has ended or is given up."""
         state = self._states.pop(request, None)
         if state is not None and request.seq >= 0:
-            self.runner.beginnings.stop(state)
+            self.runner.prefix_reuse.stop(state)
             successor = self.scheduler.successor(request)
             if successor is not None:
                 self._cache.seq_cp(request.seq, successor.seq, 0, -1)
@@ -62,7 +62,7 @@ class EngineCore:
         for seq in range(self.runner.context.n_seq_max):
             self._cache.seq_rm(seq, -1, -1)
         for state in self._states.values():
-            state.arrivals = []
+            state.prefix_loads = []
             self.runner.sampler.leave(state)
         self.scheduler, self._states = scheduler, {}
 
@@ -86,33 +86,33 @@ class EngineCore:
         return any(
             each.ready
             for request in self.scheduler.prefilling
-            for each in self._states[request].arrivals
+            for each in self._states[request].prefix_loads
         )
 
     def take_in(self) -> None:
         """Take in what has come of prompts that a tier of the prompt cache had."""
-        arriving = [request for request in self.scheduler.prefilling if request.arriving]
+        loading = [request for request in self.scheduler.prefilling if request.loading]
         now, busy = perf_counter(), self.scheduler.decodes
         if busy and now < self._next_block:
-            arriving = [request for request in arriving if self._is_late(request)]
-        if not arriving:
+            loading = [request for request in loading if self._is_late(request)]
+        if not loading:
             return
         end, spent = now + (0.0 if busy else AT_ONCE), 0.0
-        for request in arriving:
+        for request in loading:
             state = self._states[request]
-            spent += self.runner.beginnings.take_in(state, end - perf_counter())
+            spent += self.runner.prefix_reuse.take_in(state, end - perf_counter())
             request.done, request.second_done = len(state.tokens), state.beside
-            if not state.arrivals:
-                self.scheduler.arrived(request)
+            if not state.prefix_loads:
+                self.scheduler.loaded(request)
             elif self.scheduler.advanced(request):  # the next to begin finds it
-                self.runner.beginnings.keep(state.seq, state.tokens, request.namespace)
+                self.runner.prefix_reuse.keep(state.seq, state.tokens, request.namespace)
             if spent and perf_counter() >= end:  # who waits for a disk holds nobody up
                 break
         self._next_block = perf_counter() + spent / TAKING_IN
 
     def _is_late(self, request: ScheduledRequest) -> bool:
         """Whether something has come for a request that has waited as long as computing would have taken."""
-        return any(each.ready and each.late for each in self._states[request].arrivals)
+        return any(each.ready and each.late for each in self._states[request].prefix_loads)
 
     def step(self) -> Sequence[ScheduledRequest]:
         """Make one step if there is something to make; returns the requests that took part.
@@ -203,14 +203,14 @@ class EngineCore:
             self.runner.errors.fail(state, error)
             self.drop(request)
             return 0
-        request.second_done, request.arriving = state.beside, bool(state.arrivals)
+        request.second_done, request.loading = state.beside, bool(state.prefix_loads)
         return held
 
     def drop(self, request: ScheduledRequest) -> None:
         """See :class:`aleator.engine.scheduler.Cells`."""
         state = self._states[request]
         self.runner.empty(state)
-        request.arriving = False
+        request.loading = False
         state.stats.reused_tokens = 0
 
     def held(self) -> int | None:

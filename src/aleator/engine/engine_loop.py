@@ -150,7 +150,7 @@ class EngineLoop:
             number = handle.scheduled.number = next(self._numbers)
             self._counts["submitted"] += 1
             self._handles[number] = handle
-        self._core.runner.beginnings.look_up(handle.state)  # while it waits for its turn
+        self._core.runner.prefix_reuse.look_up(handle.state)  # while it waits for its turn
         self._mail.put(handle)
 
     def check_queue(self, n: int) -> None:

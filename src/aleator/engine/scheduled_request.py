@@ -51,7 +51,7 @@ class ScheduledRequest:
     # Whether another request is computing the prompt for it
     follows: bool = field(default=False, init=False)
     # Whether part of its prompt is still being loaded, so that no step computes it yet
-    arriving: bool = field(default=False, init=False)
+    loading: bool = field(default=False, init=False)
 
     @property
     def turn(self) -> tuple[int, int]:

@@ -24,7 +24,7 @@ class Cells(Protocol):
         """Give a request's sequence the cached prefix of its prompt; return the prefix's length.
 
         The request itself records the progress of a second prompt (``second_done``) and whether more is
-        still to come (``arriving``, :meth:`Scheduler.arrived`).
+        still to come (``loading``, :meth:`Scheduler.loaded`).
         """
 
     def drop(self, request: ScheduledRequest) -> None:
@@ -96,7 +96,7 @@ class Scheduler:
     @property
     def _n_computed(self) -> int:
         """Number of prompts that steps compute."""
-        return sum([not request.arriving for request in self.prefilling])
+        return sum([not request.loading for request in self.prefilling])
 
     @property
     def free(self) -> int | None:
@@ -259,7 +259,7 @@ class Scheduler:
         it.
         """
         decoding = list(self._decoding.values())
-        prefilling = [request for request in self.prefilling if not request.arriving]
+        prefilling = [request for request in self.prefilling if not request.loading]
         chunks: list[tuple[ScheduledRequest, int]] = []
         room = self._token_budget - self._rows
         pace = self._pace
@@ -301,9 +301,9 @@ class Scheduler:
         for request, _ in plan.chunks:
             self.advanced(request)
 
-    def arrived(self, request: ScheduledRequest) -> None:
+    def loaded(self, request: ScheduledRequest) -> None:
         """Note that no more of a request's prompt will be loaded: the rest is to be computed."""
-        request.arriving = False
+        request.loading = False
         self.advanced(request)
 
     def advanced(self, request: ScheduledRequest) -> bool:
