@@ -214,7 +214,10 @@ class Life:
         )
         self.last = [*text, *alone.tokens]
         now = Counter[str]()
-        for tier, counts in {**self.tiers.tell(), "both": dict(self.tiers.counts)}.items():
+        for tier, counts in {
+            **self.tiers.tell(),
+            "both": dict(self.tiers.counts),
+        }.items():
             now.update({f"{tier}: {name}": n for name, n in counts.items()})
         told = now - self.before
         self.before = now

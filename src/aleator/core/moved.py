@@ -188,9 +188,11 @@ RENAMED = {
     "Ticket": "RequestHandle",
     "Turn": "SampleTask",
     "Visits": "ContextCalls",
+    "Writing": "GenerationReader",
     "make_storage": "Storage",
     "prepared": "prepare_chat",
     "require_config": "kept_texts",
+    "writing_of": "reader_of",
 }
 """Old names of what moved modules hold, and new ones."""
 

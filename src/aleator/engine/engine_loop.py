@@ -343,7 +343,7 @@ class EngineLoop:
         self._core.remove(scheduled)
         if scheduled.seq >= 0 and handle.state.request.options.spec_type == "ngram":
             text = [*handle.state.request.remaining, *completion.tokens]
-            self.shared.texts.add(text, handle.state.request.where)
+            self.shared.history.add(text, handle.state.request.cache_namespace)
         self._known.discard(scheduled.number)
         how = ENDED_BY.get(completion.stop_reason or "", "finished")
         if completion.error is not None:

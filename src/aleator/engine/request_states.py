@@ -209,7 +209,7 @@ class RequestStateMaker:
             )
         guesses: Drafter | DraftModel | None = drafter
         if guesses is None and options.spec_type == "ngram":
-            guesses = PromptLookup(shared.texts, request.where)
+            guesses = PromptLookup(shared.history, request.cache_namespace)
         elif guesses is None:
             if shared.drafts is None:
                 raise ParameterError(

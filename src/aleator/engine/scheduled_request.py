@@ -219,7 +219,7 @@ def as_scheduled(
         np.asarray(request.remaining[: state.to_prefill], np.int32),
         max_positions + _second_positions(state, max_positions),
         priority,
-        request.where,
+        request.cache_namespace,
         shares=not (
             request.options.context_shift or state.wants_prompt or state.search is not None
         ),
@@ -250,7 +250,7 @@ def cells_needed(states: Sequence[RequestState], n_ctx: int) -> int:
         max_positions = positions(request, most_positions(state, n_ctx))
         cells += max_positions + _second_positions(state, max_positions)
         if state.guidance is None and not request.options.context_shift:
-            key = request.remaining, request.where
+            key = request.remaining, request.cache_namespace
             cells -= len(request.remaining) if key in prompts else 0
             prompts.add(key)
     return max(1, cells)

@@ -160,18 +160,18 @@ class ModelRunner:
     def _computed(self, chunk: Chunk) -> None:
         """Note that a piece of a prompt is in the cache."""
         state, n = chunk.state, chunk.n
-        where, guidance = state.request.where, state.guidance
+        namespace, guidance = state.request.cache_namespace, state.guidance
         state.stats.prompt_tokens += n
         if guidance is not None and guidance.computed < len(guidance.prompt):
             more = min(n, len(guidance.prompt) - guidance.computed)
             guidance.computed += more
             n -= more
             if guidance.computed == len(guidance.prompt):
-                self.prefix_reuse.keep(guidance.seq, guidance.prompt, where)
+                self.prefix_reuse.keep(guidance.seq, guidance.prompt, namespace)
         state.tokens += state.request.remaining[len(state.tokens) : len(state.tokens) + n]
         whole = len(state.tokens) == state.to_prefill
         if whole or (self._keep_pieces and not state.request.options.context_shift):
-            self.prefix_reuse.keep(state.seq, state.tokens, where)
+            self.prefix_reuse.keep(state.seq, state.tokens, namespace)
         if not whole:
             return
         for follower in chunk.followers:
@@ -273,7 +273,7 @@ class ModelRunner:
         self.context.cache.seq_add(state.seq, keep + forget, used, -forget)
         state.tokens += left
         # Equal tokens after other shifts have other rows, so each has a namespace to itself.
-        own = ONCE if state.request.where.startswith(ONCE) else OWN
+        own = ONCE if state.request.cache_namespace.startswith(ONCE) else OWN
         state.completion.forget(keep, forget, f"{own}context shift {next(_shifts)}")
         state.stats.context_shifts += 1
         return True

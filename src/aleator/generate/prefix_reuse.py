@@ -35,19 +35,19 @@ class PrefixReuse:
         if self._tiers is None or self._wake is None or state.wants_prompt:
             return
         beside = () if state.guidance is None else state.guidance.prompt
-        where = state.request.where
+        namespace = state.request.cache_namespace
         for tokens in (state.request.remaining, beside):
-            looked = self._tiers.look_up(tokens, where)
+            looked = self._tiers.look_up(tokens, namespace)
             if looked is not None:
                 state.look_ups[tokens] = looked
 
     def begin(self, state: RequestState, seq: int, tokens: tuple[int, ...]) -> int:
         """Give an empty sequence of a request the cached prefix of ``tokens``; return the prefix's length."""
-        where = state.request.where
+        namespace = state.request.cache_namespace
         if self._tiers is None or self._wake is None:
-            return self._prefixes.reuse(seq, tokens, where)
+            return self._prefixes.reuse(seq, tokens, namespace)
         looked = state.look_ups.pop(tokens, None)
-        held, load = self._tiers.begin(seq, tokens, where, self._wake, looked)
+        held, load = self._tiers.begin(seq, tokens, namespace, self._wake, looked)
         if load is not None and not load.done:
             state.prefix_loads.append(load)
         return held

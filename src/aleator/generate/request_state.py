@@ -294,7 +294,7 @@ class Proposer:
         seconds = (perf_counter() - started) / len(drafts)
         for state, draft in drafts:
             if state.speculation is not None:
-                state.speculation.took(len(draft.found), seconds)
+                state.speculation.observe(len(draft.found), seconds)
             if draft.error is not None:
                 self._errors.fail(state, draft.error)
             self._add(state, draft.found, rows)

@@ -74,7 +74,9 @@ def create_app(
     app.state.service, app.state.slots = service, Slots(service)
     app.state.metrics = metrics or Metrics(__version__, service.fingerprint)
     tiers = service.model.prompt_tiers
-    app.state.metrics.watch(lambda: service.engine.stats, None if tiers is None else tiers.tell)
+    app.state.metrics.watch(
+        lambda: service.engine.stats, None if tiers is None else tiers.tell
+    )
     return app
 
 
