@@ -64,6 +64,8 @@ FORMER = {
         "device.backends.torch.typical_p device.backends.torch.xtc"
     ),
     "device.backends.triton.places": "device.backends.triton.shapes",
+    "device.device_sampler": "device.places",
+    "device.host_steps": "device.tails",
     "device.sharding": "device.sharded_candidates",
     "engine.engine_core": "engine.core",
     "engine.engine_loop": "engine.owner",
