@@ -148,6 +148,7 @@ FORMER = {
         "server.playground.declared server.playground.spelled server.playground.step_json "
         "server.playground.told"
     ),
+    "server.playground.generating": "server.playground.writing",
     "server.playground.recording": (
         "server.playground.branching server.playground.memory server.playground.replay"
     ),

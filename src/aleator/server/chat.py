@@ -78,7 +78,7 @@ class ChatChoice:
         self.stop: ChatStop | None = None  # why it ended
         self._reply, self._one_call = reply, one_call
         self._made = reader_of(generation).completion
-        self._told = 0  # tokens that events have reported
+        self._reported = 0  # tokens that events have reported
         self._counted = 0  # tokens already classified as reasoning or not
 
     @property
@@ -151,8 +151,10 @@ class ChatChoice:
         return made
 
     def _new_tokens(self) -> tuple[Sequence[Logprobs], Sequence[int]]:
-        since, self._told = self._told, max(self._told, self.completion_tokens)
-        return self._made.logprobs[since : self._told], self._made.tokens[since : self._told]
+        since, self._reported = self._reported, max(self._reported, self.completion_tokens)
+        return self._made.logprobs[since : self._reported], self._made.tokens[
+            since : self._reported
+        ]
 
     def _end_event(self, stop: ChatStop) -> ChatEvent:
         self.stop = stop
