@@ -22,8 +22,8 @@ from time import perf_counter
 
 import numpy as np
 
-from aleator.engine.job import PASSED_OVER, Job
 from aleator.engine.pace import Pace
+from aleator.engine.scheduled_request import PASSED_OVER, ScheduledRequest
 from aleator.engine.scheduler import Scheduler
 
 STEP, ROW, PROMPT_TOKEN = 20e-3, 0.5e-3, 0.2e-3
@@ -111,20 +111,20 @@ def steps_of(
     cells.cached.update(cells.stems)
     numbers = count()
 
-    def come(length: int, namespace: str = "") -> Job:
+    def come(length: int, namespace: str = "") -> ScheduledRequest:
         number = next(numbers)
-        job = Job(np.full(length, number, np.int32), 10**6, namespace=namespace)
-        job.number = number
-        scheduler.add(job)
-        return job
+        request = ScheduledRequest(np.full(length, number, np.int32), 10**6, namespace=namespace)
+        request.number = number
+        scheduler.add(request)
+        return request
 
     def step() -> float:
         scheduler.admit(cells)
         plan = scheduler.plan()
-        rows = len(plan.writing)
-        took = machine.seconds(rng, rows, [(n, job.depth) for job, n in plan.chunks])
-        for job, n in [*plan.chunks, *((each, 1) for each in plan.writing)]:
-            job.done += n
+        rows = len(plan.decoding)
+        took = machine.seconds(rng, rows, [(n, request.depth) for request, n in plan.chunks])
+        for request, n in [*plan.chunks, *((each, 1) for each in plan.decoding)]:
+            request.done += n
         scheduler.observe(plan, rows, took)
         return took
 
@@ -139,7 +139,7 @@ def steps_of(
     usual = [step() for _ in range(40 * bool(writers))]
     prompts = [come(length, str(i)) for i, length in enumerate(lengths)]
     steps = [step()]
-    while any(job.left for job in prompts):
+    while any(request.left for request in prompts):
         steps.append(step())
     return usual[len(usual) // 2 :], steps
 
@@ -150,27 +150,29 @@ class Cells:
 
     stems: dict[str, int] = field(default_factory=dict)
     cached: set[str] = field(default_factory=set)
-    holding: dict[Job, int] = field(default_factory=dict)
+    holding: dict[ScheduledRequest, int] = field(default_factory=dict)
     seconds: float = 0.0  # spent in here, which is not the scheduler's time
 
-    def adopt(self, job: Job) -> int:
+    def adopt(self, request: ScheduledRequest) -> int:
         """See :class:`aleator.engine.scheduler.Cells`."""
-        length = self.stems.get(job.namespace, 0)
-        self.holding[job] = min(length, len(job.prompt) - 1) if job.namespace in self.cached else 0
-        return self.holding[job]
+        length = self.stems.get(request.namespace, 0)
+        self.holding[request] = (
+            min(length, len(request.prompt) - 1) if request.namespace in self.cached else 0
+        )
+        return self.holding[request]
 
-    def drop(self, job: Job) -> None:
+    def drop(self, request: ScheduledRequest) -> None:
         """See :class:`aleator.engine.scheduler.Cells`."""
-        del self.holding[job]
+        del self.holding[request]
 
     def held(self) -> int:
         """See :class:`aleator.engine.scheduler.Cells`."""
         started = perf_counter()
         shared: dict[str, int] = {}
         own = 0
-        for job, n in self.holding.items():
-            own += job.done - n
-            shared[job.namespace] = max(shared.get(job.namespace, 0), n)
+        for request, n in self.holding.items():
+            own += request.done - n
+            shared[request.namespace] = max(shared.get(request.namespace, 0), n)
         self.seconds += perf_counter() - started
         return own + sum(shared.values())
 
@@ -198,23 +200,26 @@ def simulate(requests: int, n_cells: int, n_seq_max: int, seed: int = 1) -> Resu
     cells = Cells({f"stem {i}": rng.choice([100, 1000, 4000]) for i in range(8)})
     scheduler = Scheduler(n_seq_max, n_cells, max(512, 2 * n_seq_max), Pace(MAX_PAUSE))
     arrivals = sorted((rng.choice(range(100)) + rng.random() ** 4, i) for i in range(requests))
-    came: dict[Job, float] = {}
-    output: dict[Job, int] = {}
+    came: dict[ScheduledRequest, float] = {}
+    output: dict[ScheduledRequest, int] = {}
     decisions, waits, pauses = [], [], []
     clock, steps, most, ended, passed = 0.0, 0, 0, 0, 0
     while ended < requests:
         while arrivals and arrivals[0][0] <= clock:
-            job = made(rng, cells, n_cells, arrivals.pop(0)[1])
-            came[job], output[job] = clock, min(rng.randint(1, 400), job.longest - len(job.prompt))
-            scheduler.add(job)
+            request = made(rng, cells, n_cells, arrivals.pop(0)[1])
+            came[request], output[request] = (
+                clock,
+                min(rng.randint(1, 400), request.max_positions - len(request.prompt)),
+            )
+            scheduler.add(request)
         started, cells.seconds = perf_counter(), 0.0
-        for job in scheduler.admit(cells):
-            waits.append(clock - came[job])
-            passed = max(passed, job.passed_over)
+        for request in scheduler.admit(cells):
+            waits.append(clock - came[request])
+            passed = max(passed, request.passed_over)
         plan = scheduler.plan()
         decided = perf_counter() - started - cells.seconds
         n_prompt = sum(n for _, n in plan.chunks)
-        rows = len(plan.writing)
+        rows = len(plan.decoding)
         if rows + n_prompt == 0:
             clock = arrivals[0][0]
             continue
@@ -225,23 +230,23 @@ def simulate(requests: int, n_cells: int, n_seq_max: int, seed: int = 1) -> Resu
         clock += took
         check(rows + n_prompt <= max(512, 2 * n_seq_max), "a step exceeds its token budget")
         finished = []
-        for job, n in plan.chunks:
-            job.done += n
-            cells.cached.add(job.namespace)
-        for job in plan.writing:
-            job.done += 1
-            output[job] -= 1
-            if output[job] <= 0 or rng.random() < 1e-4:
-                finished.append(job)
+        for request, n in plan.chunks:
+            request.done += n
+            cells.cached.add(request.namespace)
+        for request in plan.decoding:
+            request.done += 1
+            output[request] -= 1
+            if output[request] <= 0 or rng.random() < 1e-4:
+                finished.append(request)
         started = perf_counter()
         scheduler.observe(plan, rows, took)
         decisions.append(decided + perf_counter() - started)
         most = max(most, scheduler.reserved)
-        growth = sum(job.growth for job in scheduler.running.values())
+        growth = sum(request.growth for request in scheduler.running.values())
         check(cells.held() + growth <= n_cells, "running requests may come to lack cells")
-        for job in finished:
-            cells.drop(job)
-            scheduler.remove(job)
+        for request in finished:
+            cells.drop(request)
+            scheduler.remove(request)
             ended += 1
     check(not scheduler.running and scheduler.reserved == 0, "something is still reserved")
     check(passed <= PASSED_OVER + 1, "a request was passed over too often")
@@ -249,7 +254,7 @@ def simulate(requests: int, n_cells: int, n_seq_max: int, seed: int = 1) -> Resu
     return Result(steps, clock, decisions, waits, pauses, most, passed)
 
 
-def made(rng: random.Random, cells: Cells, n_cells: int, number: int) -> Job:
+def made(rng: random.Random, cells: Cells, n_cells: int, number: int) -> ScheduledRequest:
     """A request; one in a hundred is enormous."""
     stem = rng.choice([*cells.stems, ""])
     n = cells.stems.get(stem, 0) + rng.choice([5, 50, 500])
@@ -257,9 +262,9 @@ def made(rng: random.Random, cells: Cells, n_cells: int, number: int) -> Job:
         n = n_cells // 5
     prompt = np.full(n, number, np.int32)
     prompt[: cells.stems.get(stem, 0)] = -1
-    job = Job(prompt, n + rng.randint(1, 500), rng.choice([0, 0, 0, -1, 2]), stem)
-    job.number = number
-    return job
+    request = ScheduledRequest(prompt, n + rng.randint(1, 500), rng.choice([0, 0, 0, -1, 2]), stem)
+    request.number = number
+    return request
 
 
 def check(holds: bool, what: str) -> None:

@@ -24,7 +24,7 @@ from wide_models import SMALL, write_any
 import aleator
 from aleator.cache.disk_store import DiskStore
 from aleator.engine.replay import Made
-from aleator.generate import arrival, tiered_prefixes
+from aleator.generate import prefix_load, tiered_prefixes
 from aleator.generate.tiered_prefixes import TieredPrefixes
 
 TOOL = Path(attack.__file__)
@@ -124,7 +124,7 @@ def test_blocks_of_another_text_are_noticed(
     monkeypatch.setattr(
         TieredPrefixes, "_digests", lambda self, ids, where: digests(self, 0 * ids, where)
     )
-    for module in (arrival, tiered_prefixes):
+    for module in (prefix_load, tiered_prefixes):
         for name in ("BLOCK", "LEAST"):
             monkeypatch.setattr(module, name, getattr(module, name))
     llama = write_any(tmp_path / "llama.gguf", SMALL["llama"])

@@ -13,7 +13,7 @@ from aleator.core.errors import ParameterError
 from aleator.core.philox import stream, uniform64
 from aleator.device.cases import expected, rows_of
 from aleator.device.chain import DeviceChain
-from aleator.device.places import Field
+from aleator.device.device_sampler import Field
 from aleator.samplers import index as S
 from aleator.samplers.chain import SamplerChain
 from tests.device.inside import inside

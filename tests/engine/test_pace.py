@@ -11,9 +11,9 @@ import pytest
 from simulate_engine import Machine, share
 
 from aleator.core.errors import ParameterError
-from aleator.engine.job import Job
 from aleator.engine.options import EngineOptions
 from aleator.engine.pace import AIM, FIRST, LEAST, Pace
+from aleator.engine.scheduled_request import ScheduledRequest
 from aleator.engine.scheduler import Scheduler
 
 SMALL = Machine()
@@ -24,7 +24,7 @@ FAST = Machine(step=4e-3, row=1e-5, token=2e-5, depth=4000)
 
 def measured(pace: Pace, depth: int, token: float, plain: float = 0.01) -> int:
     """Tokens of the next piece, which costs so much a token, and of steps without prompts after it."""
-    while pace.writers_turn():
+    while pace.decode_only():
         pace.observe(4, 0, 0, plain)
     n = pace.tokens(depth)
     pace.observe(4, n, depth + n / 2, plain + n * token)
@@ -111,7 +111,7 @@ def test_neither_side_starves_whatever_steps_cost() -> None:
 
 def test_the_first_piece_is_small_and_the_next_as_large_as_the_pause_allows() -> None:
     pace = Pace(0.25)
-    assert pace.writers_turn()  # a step of theirs is measured first
+    assert pace.decode_only()  # a step of theirs is measured first
     assert measured(pace, 0, 1e-3) == FIRST
     after = measured(pace, 0, 1e-3)
     assert FIRST < after <= AIM * 250
@@ -121,12 +121,12 @@ def test_the_first_piece_is_small_and_the_next_as_large_as_the_pause_allows() ->
 def test_those_who_write_get_as_much_time_as_a_piece_took() -> None:
     pace = Pace(0.25)
     pace.observe(4, 0, 0, 0.01)
-    assert not pace.writers_turn()
+    assert not pace.decode_only()
 
     def steps(depth: int, prompts: int = 1) -> int:
         pace.observe(4, 50, depth, 0.15, prompts=prompts)
         n = 0
-        while pace.writers_turn():
+        while pace.decode_only():
             pace.observe(4, 0, 0, 0.01)
             n += 1
         return n
@@ -142,11 +142,11 @@ def test_who_has_just_begun_to_write_has_a_turn() -> None:
     pace = Pace(0.25)
     pace.observe(4, 0, 0, 0.01)
     pace.observe(0, 50, 600, 0.1)
-    assert not pace.writers_turn()
+    assert not pace.decode_only()
     pace.observe(0, 51, 650, 0.1, begun=1)
-    assert pace.writers_turn()
+    assert pace.decode_only()
     pace.observe(0, 51, 650, 0.1, begun=1, prompts=0)  # the only prompt
-    assert not pace.writers_turn()
+    assert not pace.decode_only()
 
 
 def test_the_turn_of_those_who_sit_out_a_step_passes_too() -> None:
@@ -155,7 +155,7 @@ def test_the_turn_of_those_who_sit_out_a_step_passes_too() -> None:
     pace.observe(4, 50, 125, 0.15)
     for _ in range(40):  # all of them are choosing
         pace.observe(0, 0, 0, 0.005)
-    assert not pace.writers_turn()
+    assert not pace.decode_only()
 
 
 def test_nobody_is_owed_time_for_what_held_nobody_up() -> None:
@@ -163,7 +163,7 @@ def test_nobody_is_owed_time_for_what_held_nobody_up() -> None:
     pace.observe(4, 0, 0, 0.01)
     pace.observe(4, 50, 25, 0.2)
     pace.observe(0, 512, 256, 5.0)
-    assert not pace.writers_turn()
+    assert not pace.decode_only()
 
 
 def test_a_step_that_was_held_up_counts_little() -> None:
@@ -189,9 +189,9 @@ def test_what_a_step_without_prompts_takes_stays_known() -> None:
         measured(pace, 0, 1e-2, plain=0.15)
     for _ in range(30):
         measured(pace, 0, 1e-3)
-    assert pace.writers_turn()
+    assert pace.decode_only()
     steps = 0
-    while pace.writers_turn():
+    while pace.decode_only():
         pace.observe(4, 0, 0, 0.01)
         steps += 1
     assert steps >= 15
@@ -223,15 +223,15 @@ def test_the_cost_of_depth_is_learned() -> None:
 
 def test_without_a_pace_prompts_go_first() -> None:
     made = Scheduler(4, 1000, 64, None)
-    jobs = [Job(np.full(n, n, np.int32), n + 50) for n in (5, 400)]
-    for i, job in enumerate(jobs):
-        job.number = i
-        made.running[i] = job
-    made._write(jobs[0])
-    made._read(jobs[1])
+    requests = [ScheduledRequest(np.full(n, n, np.int32), n + 50) for n in (5, 400)]
+    for i, request in enumerate(requests):
+        request.number = i
+        made.running[i] = request
+    made._start_decode(requests[0])
+    made._start_prefill(requests[1])
     for _ in range(3):
         plan = made.plan()
-        assert plan.chunks == [(jobs[1], 63)]
+        assert plan.chunks == [(requests[1], 63)]
         made.observe(plan, 1, 10.0)
 
 

@@ -18,7 +18,7 @@ from aleator.engine.replay import (
     hash_of_tokens,
     make_again,
 )
-from aleator.generate.generation import Generation, writing_of
+from aleator.generate.generation import Generation, reader_of
 from aleator.samplers import Grammar
 from aleator.samplers.as_json import params_as_json, params_from_json
 
@@ -122,7 +122,7 @@ def test_a_text_that_was_cut_off_is_compared_as_far_as_it_came(model: LanguageMo
     with Engine(model, n_seq_max=1) as engine:
         generation = engine.submit("ROMEO:", seed=4)
         for _ in generation:
-            if len(writing_of(generation).completion.tokens) >= 5:
+            if len(reader_of(generation).completion.tokens) >= 5:
                 generation.cancel()
         record = Record.of(generation, model, "1.2")
     assert record.made is not None

@@ -8,11 +8,11 @@ import pytest
 
 from aleator.cache.devices import CPU
 from aleator.core.errors import ContextFull, ParameterError
-from aleator.engine.job import cells_needed
 from aleator.engine.run import Run
+from aleator.engine.scheduled_request import cells_needed
 from aleator.generate.completion import Request, remaining
 from aleator.generate.context import Batch
-from aleator.generate.generation import writing_of
+from aleator.generate.generation import reader_of
 from aleator.generate.options import GenerateOptions
 from aleator.generate.request_state import RequestState
 from aleator.samplers import SamplingParams
@@ -253,8 +253,8 @@ def test_ends_when_cancelled_and_shows_what_was_held_back() -> None:
     assert (made.text, made.stop_reason) == ("a", "interrupted")
     assert made.done
     made = scripted([0, 1, 2, 3], stop=("abcdefg",))
-    run: Any = writing_of(made).run
-    while not writing_of(made).completion.tokens:
+    run: Any = reader_of(made).run
+    while not reader_of(made).completion.tokens:
         run.step()
     made.cancel()
     assert list(made) == ["a"]
@@ -359,9 +359,9 @@ def test_what_a_context_shift_left_is_kept_apart() -> None:
     generation = made.generations[0]
     whole = (*generation.request.tokens, *generation.tokens[:-1])
     assert context.cache.shifted == {
-        generation.namespace: list(remaining(whole, writing_of(generation).completion.forgotten))
+        generation.namespace: list(remaining(whole, reader_of(generation).completion.forgotten))
     }
-    assert len(writing_of(generation).completion.forgotten) == 1  # all of one place
+    assert len(reader_of(generation).completion.forgotten) == 1  # all of one place
 
 
 def test_progress_of_the_prefill_and_cancelling_it() -> None:

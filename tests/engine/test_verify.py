@@ -11,7 +11,7 @@ from aleator import Engine, LanguageModel, load
 from aleator.core.errors import ParameterError
 from aleator.engine.replay import Made, Record
 from aleator.engine.verify import MOST_WRONG, WrongToken, verify
-from aleator.generate.generation import writing_of
+from aleator.generate.generation import reader_of
 
 PROMPT = "First Citizen:\nHear me speak.\n"
 
@@ -152,7 +152,7 @@ def test_a_text_that_was_cut_off(model: LanguageModel) -> None:
     with Engine(model, n_seq_max=1) as engine:
         generation = engine.submit("ROMEO:", seed=4)
         for _ in generation:
-            if len(writing_of(generation).completion.tokens) >= 5:
+            if len(reader_of(generation).completion.tokens) >= 5:
                 generation.cancel()
         record = Record.of(generation, model, "1")
     found = verify(record, model)

@@ -9,7 +9,7 @@ import pytest
 
 import aleator
 from aleator.engine.request_handle import Waiter, wake
-from aleator.generate.generation import writing_of
+from aleator.generate.generation import reader_of
 
 
 def test_each_loop_is_interrupted_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +119,7 @@ def test_who_waits_for_the_end_is_not_woken_for_each_token(model: aleator.Langua
     async def run(engine: aleator.Engine) -> None:
         looked = 0
         made = engine.submit("ROMEO:", max_tokens=60, seed=1)
-        reader = asyncio.ensure_future(writing_of(made).wait_async())
+        reader = asyncio.ensure_future(reader_of(made).wait_async())
         loop = asyncio.get_running_loop()
         scheduled = loop.call_soon_threadsafe
 
@@ -141,17 +141,17 @@ def test_pieces_and_where_they_end(model: aleator.LanguageModel) -> None:
     async def run(engine: aleator.Engine) -> None:
         made = engine.submit("ROMEO:", max_tokens=30, seed=1, logprobs=0)
         pieces = []
-        while some := await writing_of(made).next_pieces():
+        while some := await reader_of(made).next_pieces():
             pieces += some
         assert "".join(piece.text for piece in pieces) == made.text
         ends = [piece.end for piece in pieces]
         assert ends == sorted(ends)
         assert ends[-1] <= len(made.tokens)
         told = made.logprobs or []
-        assert writing_of(made).completion.logprobs == told
+        assert reader_of(made).completion.logprobs == told
         again = engine.submit("ROMEO:", max_tokens=30, seed=1)
         await again
-        assert [(p.text, p.end) for p in await writing_of(again).next_pieces()] == [
+        assert [(p.text, p.end) for p in await reader_of(again).next_pieces()] == [
             (p.text, p.end) for p in pieces
         ]
 

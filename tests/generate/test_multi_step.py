@@ -16,8 +16,8 @@ import aleator
 from aleator.core.errors import CacheFull, ParameterError
 from aleator.device.chain import DeviceChain
 from aleator.generate import Batch, Context
+from aleator.generate.decode_steps import DecodeResult, DecodeStart
 from aleator.generate.device_token_sampler import DeviceTokenSampler
-from aleator.generate.feeds import Drawn, Feed
 from aleator.generate.multi_step import DecodeLoop
 from aleator.samplers import SamplerChain
 from aleator.samplers import index as S
@@ -39,15 +39,15 @@ class Stepwise:
     def __init__(self, context: Context, chains: list[SamplerChain], ends: Any = ()) -> None:
         self.context, self.chains, self.ends = context, chains, set(ends)
 
-    def run(self, feeds: list[Feed], n: int) -> list[Drawn]:
+    def run(self, starts: list[DecodeStart], n: int) -> list[DecodeResult]:
         found = []
-        for feed in feeds:
-            made, token = Drawn(), feed.token
-            for pos in range(feed.pos, feed.pos + min(n, feed.limit)):
-                row = self.context.decode(Batch.one([token], pos, feed.seq))[0]
-                token = self.chains[feed.row].sample(row)
+        for start in starts:
+            made, token = DecodeResult(), start.token
+            for pos in range(start.pos, start.pos + min(n, start.limit)):
+                row = self.context.decode(Batch.one([token], pos, start.seq))[0]
+                token = self.chains[start.row].sample(row)
                 made.tokens.append(token)
-                if token in self.ends and feed.heeds_ends:
+                if token in self.ends and start.heeds_ends:
                     break
             found.append(made)
         return found
@@ -74,39 +74,39 @@ class Pair:
         chains = [SamplerChain(SAMPLERS, seed=row) for row in range(4)]
         n_vocab = decoder.config.n_vocab
         self.chain = DeviceChain(SAMPLERS, 4, n_vocab, kernels="torch", logprobs=2)
-        self.feeds = []
+        self.starts = []
         for row, prompt in enumerate(prompts):
             for token in prompt:
                 chains[row].accept(token)
             self.chain.set_row(row, chains[row])
             for context in self.contexts:
                 context.decode(Batch.one(prompt[:-1], 0, row))
-            self.feeds.append(Feed(row, row, prompt[-1], len(prompt) - 1, 1000))
+            self.starts.append(DecodeStart(row, row, prompt[-1], len(prompt) - 1, 1000))
         self.loop = DecodeLoop(
             self.contexts[0], self.chain, multi_step, n_vocab=n_vocab, ends=ends, capture=False
         )
         self.steps = Stepwise(self.contexts[1], chains, ends)
 
-    def step(self, feeds: list[Feed]) -> list[Feed]:
-        found = self.loop.run(feeds)
-        expected = self.steps.run(feeds, self.multi_step)
+    def step(self, starts: list[DecodeStart]) -> list[DecodeStart]:
+        found = self.loop.run(starts)
+        expected = self.steps.run(starts, self.multi_step)
         assert [each.tokens for each in found] == [each.tokens for each in expected]
         after = []
-        for feed, made in zip(feeds, found, strict=True):
+        for start, made in zip(starts, found, strict=True):
             n = len(made.tokens)
-            pos = feed.pos + n
+            pos = start.pos + n
             for context in self.contexts:
-                assert context.cache.seq_pos_max(feed.seq) == pos - 1
-            chain = self.steps.chains[feed.row]
-            assert inside(self.chain).histories.length[feed.row].item() == len(chain.history)
-            assert inside(self.chain).histories.position[feed.row].item() == chain.position
-            after.append(replace(feed, token=made.tokens[-1], pos=pos, limit=feed.limit - n))
+                assert context.cache.seq_pos_max(start.seq) == pos - 1
+            chain = self.steps.chains[start.row]
+            assert inside(self.chain).histories.length[start.row].item() == len(chain.history)
+            assert inside(self.chain).histories.position[start.row].item() == chain.position
+            after.append(replace(start, token=made.tokens[-1], pos=pos, limit=start.limit - n))
         caches = [context.cache for context in self.contexts]
         assert caches[0].used == caches[1].used
         caches[0].check()
         for layer in range(len(caches[0].shapes)):
-            for feed in feeds:
-                cells = [cache.cells.seq_cell_list(feed.seq) for cache in caches]
+            for start in starts:
+                cells = [cache.cells.seq_cell_list(start.seq) for cache in caches]
                 for read in ("read_keys", "read_values"):
                     mine, its = (
                         getattr(cache, read)(layer, own)
@@ -133,25 +133,25 @@ PROMPT_IDS = [[3, 5, 7, 9], [4, 4, 2], [8, 1, 6, 3, 2, 2]]
 )
 def test_equals_single_steps(name: str, options: dict[str, Any], make_decoder: MakeDecoder) -> None:
     pair = Pair(make_decoder(name), PROMPT_IDS, 5, **options)
-    feeds = pair.feeds
+    starts = pair.starts
     for _ in range(3):
-        feeds = pair.step(feeds)
-    feeds = pair.step(feeds[1:2])  # one alone, with the others' cells in between
-    assert feeds[0].pos == 2 + 20
+        starts = pair.step(starts)
+    starts = pair.step(starts[1:2])  # one alone, with the others' cells in between
+    assert starts[0].pos == 2 + 20
 
 
 def test_each_ends_where_it_ends(make_decoder: MakeDecoder) -> None:
     pair = Pair(make_decoder("llama"), PROMPT_IDS, 8, ends=range(0, 64, 4))
-    feeds = [
-        replace(pair.feeds[0], limit=3),
-        pair.feeds[1],
-        replace(pair.feeds[2], heeds_ends=False),
+    starts = [
+        replace(pair.starts[0], limit=3),
+        pair.starts[1],
+        replace(pair.starts[2], heeds_ends=False),
     ]
     lengths = []
     for _ in range(4):
-        after = pair.step(feeds)
-        lengths += [b.pos - a.pos for a, b in zip(feeds, after, strict=True)]
-        feeds = [replace(f, limit=3 if i == 0 else 100) for i, f in enumerate(after)]
+        after = pair.step(starts)
+        lengths += [b.pos - a.pos for a, b in zip(starts, after, strict=True)]
+        starts = [replace(f, limit=3 if i == 0 else 100) for i, f in enumerate(after)]
     assert max(lengths[::3]) <= 3
     assert min(lengths[1::3]) < 8  # an end came
     assert set(lengths[2::3]) == {8}
@@ -159,11 +159,11 @@ def test_each_ends_where_it_ends(make_decoder: MakeDecoder) -> None:
 
 def test_a_shift_is_seen(make_decoder: MakeDecoder) -> None:
     pair = Pair(make_decoder("llama"), [PROMPT_IDS[2]], 4, type_k="f16")
-    (feed,) = pair.step(pair.feeds)
+    (start,) = pair.step(pair.starts)
     for context in pair.contexts:
         context.cache.seq_rm(0, 1, 3)
         context.cache.seq_add(0, 3, -1, -2)
-    (feed,) = pair.step([replace(feed, pos=feed.pos - 2)])
+    (start,) = pair.step([replace(start, pos=start.pos - 2)])
 
 
 def test_shared_cells(make_decoder: MakeDecoder) -> None:
@@ -172,15 +172,15 @@ def test_shared_cells(make_decoder: MakeDecoder) -> None:
         context.cache.seq_cp(0, 2, 0, -1)
     pair.steps.chains[2] = SamplerChain(SAMPLERS, seed=9, completion=1)
     pair.chain.set_row(2, pair.steps.chains[2])
-    feeds = [*pair.feeds, replace(pair.feeds[0], row=2, seq=2)]
+    starts = [*pair.starts, replace(pair.starts[0], row=2, seq=2)]
     for _ in range(2):
-        feeds = pair.step(feeds)
+        starts = pair.step(starts)
 
 
 def test_logprobs_of_every_token(make_decoder: MakeDecoder) -> None:
     pair = Pair(make_decoder("llama"), PROMPT_IDS[:1], 3)
-    (made,) = pair.loop.run(pair.feeds)
-    row = pair.contexts[1].decode(Batch.one([pair.feeds[0].token], pair.feeds[0].pos, 0))[0]
+    (made,) = pair.loop.run(pair.starts)
+    row = pair.contexts[1].decode(Batch.one([pair.starts[0].token], pair.starts[0].pos, 0))[0]
     want = torch.from_numpy(row).double().log_softmax(0)
     assert made.logprobs[0] == pytest.approx(want[made.tokens[0]].item(), abs=1e-4)
     assert made.top_ids[0] == want.topk(2).indices.tolist()
@@ -203,7 +203,7 @@ def test_what_fails_changes_nothing(
     before = cache.cells.positions.tolist(), inside(pair.chain).histories.length.tolist()
     monkeypatch.setattr(decoder, "compute", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        pair.loop.run(pair.feeds)
+        pair.loop.run(pair.starts)
     assert before == (
         cache.cells.positions.tolist(),
         inside(pair.chain).histories.length.tolist(),
@@ -211,10 +211,10 @@ def test_what_fails_changes_nothing(
     monkeypatch.undo()
     with pytest.raises(CacheFull):
         DecodeLoop(pair.contexts[0], pair.chain, 300, n_vocab=decoder.config.n_vocab).run(
-            pair.feeds
+            pair.starts
         )
     assert before == (cache.cells.positions.tolist(), inside(pair.chain).histories.length.tolist())
-    pair.step(pair.feeds)
+    pair.step(pair.starts)
     assert pair.loop.run([]) == []
 
 
@@ -232,15 +232,15 @@ def test_a_row_that_cannot_draw_keeps_what_it_has_drawn(
             logits[1] = torch.nan
         return logits
 
-    expected = whole.steps.run(whole.feeds, 6)
+    expected = whole.steps.run(whole.starts, 6)
     monkeypatch.setattr(decoder, "compute", poisoned)
-    first, second = pair.loop.run(pair.feeds)
+    first, second = pair.loop.run(pair.starts)
     assert (first.tokens, first.failed) == (expected[0].tokens, False)
     assert (second.tokens, second.failed) == (expected[1].tokens[:3], True)
     assert inside(pair.chain).histories.length.tolist()[:2] == [4 + 6, 3 + 3]
-    assert cache.seq_pos_max(1) == pair.feeds[1].pos + 2  # all but the last token
+    assert cache.seq_pos_max(1) == pair.starts[1].pos + 2  # all but the last token
     monkeypatch.undo()
-    again = replace(pair.feeds[1], token=second.tokens[-1], pos=pair.feeds[1].pos + 3, limit=3)
+    again = replace(pair.starts[1], token=second.tokens[-1], pos=pair.starts[1].pos + 3, limit=3)
     (rest,) = pair.loop.run([again])
     assert rest.tokens == expected[1].tokens[3:]
 
@@ -252,7 +252,7 @@ def test_free_cells_may_hold_anything(make_decoder: MakeDecoder) -> None:
     for side in (cache.keys, cache.values):
         for layer in side.layers:
             layer[free] = np.nan
-    pair.step(pair.feeds)
+    pair.step(pair.starts)
 
 
 class PretendedGraphs:
@@ -301,15 +301,15 @@ def test_capturing_changes_nothing(
     graphs = PretendedGraphs(pair.loop)
     graphs.patch(monkeypatch)
     pair.loop.capture = True
-    feeds = [replace(feed, limit=60) for feed in pair.feeds]
+    starts = [replace(start, limit=60) for start in pair.starts]
     for _ in range(4):
-        feeds = pair.step(feeds)
+        starts = pair.step(starts)
     assert (graphs.captures, graphs.replays) == (1, 24)
     for context in pair.contexts:
         context.cache.seq_rm(1, 0, 1)
         context.cache.seq_add(1, 1, -1, -1)
-    feeds[1] = replace(feeds[1], pos=feeds[1].pos - 1)
-    pair.step([replace(feed, limit=3) for feed in feeds])  # keys are rotated as they are read
+    starts[1] = replace(starts[1], pos=starts[1].pos - 1)
+    pair.step([replace(start, limit=3) for start in starts])  # keys are rotated as they are read
     assert (graphs.captures, graphs.replays) == (2, 27)
 
 

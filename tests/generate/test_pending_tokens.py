@@ -14,7 +14,7 @@ from aleator import samplers as S
 from aleator.engine import engine_loop
 from aleator.engine.stats import EndedRequest
 from aleator.generate.complete_grammar import Work
-from aleator.generate.generation import Generation, writing_of
+from aleator.generate.generation import Generation, reader_of
 from aleator.generate.request_state import RequestState
 from aleator.generate.token_sampler import PendingTokens, SampledToken
 
@@ -57,7 +57,7 @@ def test_others_go_on_while_an_ending_is_looked_for(model: aleator.LanguageModel
     made: list[Generation] = []
 
     def on_end(each: EndedRequest) -> None:
-        ended.append((each, len(writing_of(made[0]).completion.tokens)))
+        ended.append((each, len(reader_of(made[0]).completion.tokens)))
 
     with aleator.Engine(model, n_seq_max=2, on_end=on_end) as engine:
         made += together(

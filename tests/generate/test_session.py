@@ -22,7 +22,7 @@ from aleator import (
 from aleator.cache.formats.state_file import read_state_file, write_state_file
 from aleator.cache.prefix_index import PrefixConfig
 from aleator.generate.context import Context
-from aleator.generate.generation import writing_of
+from aleator.generate.generation import reader_of
 from aleator.generate.session import load_session
 from aleator.models import open_weights, weights
 from aleator.models.hub.bundled import bundled_model
@@ -86,7 +86,7 @@ def test_goes_on_after_a_context_shift(tmp_path: Path, name: str, n_keep: int, d
     first = model()
     half = first.generate(prompt, max_tokens=drawn, seed=5, **options)
     held = first.save_session(tmp_path / "s", half)
-    assert held == 8 + drawn - 1 - sum(n for _, n in writing_of(half).completion.forgotten)
+    assert held == 8 + drawn - 1 - sum(n for _, n in reader_of(half).completion.forgotten)
     second = model()
     session = second.load_session(tmp_path / "s")
     assert session.restored == held, session.why_not

@@ -24,10 +24,10 @@ from aleator.generate.speculative import (
     Costs,
     Draft,
     DraftContext,
+    DraftHistory,
     DraftModel,
     PromptLookup,
     Speculation,
-    Texts,
     draft_together,
 )
 from aleator.models.hub.bundled import bundled_model
@@ -295,43 +295,43 @@ def test_lookup_prefers_longer_runs_and_the_newest_place() -> None:
 
 
 def test_earlier_texts_are_found_in_their_namespace_until_they_are_forgotten() -> None:
-    texts = Texts()
-    texts.add([1, 2, 3, 4, 5], "a")
-    assert list(PromptLookup(texts, "a").draft([9, 2, 3], 9)) == [4, 5]
-    assert list(PromptLookup(texts, "b").draft([9, 2, 3], 9)) == []
-    texts.add([7] * REMEMBERED, "a")
-    assert list(PromptLookup(texts, "a").draft([9, 2, 3], 9)) == []
-    assert list(PromptLookup(texts, "a").draft([9, 7, 7], 2)) == [7]
+    history = DraftHistory()
+    history.add([1, 2, 3, 4, 5], "a")
+    assert list(PromptLookup(history, "a").draft([9, 2, 3], 9)) == [4, 5]
+    assert list(PromptLookup(history, "b").draft([9, 2, 3], 9)) == []
+    history.add([7] * REMEMBERED, "a")
+    assert list(PromptLookup(history, "a").draft([9, 2, 3], 9)) == []
+    assert list(PromptLookup(history, "a").draft([9, 7, 7], 2)) == [7]
 
 
 def test_forgetting_a_text_leaves_the_index_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(speculation, "REMEMBERED", 60)
-    draw, texts = random.Random(1), Texts()
+    draw, history = random.Random(1), DraftHistory()
     learned: list[Sequence[int]] = []
-    learn = texts._learn
+    learn = history._learn
 
     def noted(name: str, text: tuple[int, ...]) -> None:
         learned.append(text)
         learn(name, text)
 
-    monkeypatch.setattr(texts, "_learn", noted)
+    monkeypatch.setattr(history, "_learn", noted)
     held: list[tuple[str, list[int]]] = []
     for n in range(1, 80):
         text = [draw.randrange(3) for _ in range(draw.randrange(20))]
         name = draw.choice("ab")
-        texts.add(text, name)
+        history.add(text, name)
         held.append((name, text))
         while sum(len(each) for _, each in held) > 60:
             del held[0]
-        anew = Texts()
+        anew = DraftHistory()
         for name, each in held:
             anew.add(each, name)
-        assert texts._after == anew._after
+        assert history._after == anew._after
         assert len(learned) == n  # no other text was looked at
     same = tuple(range(25))
     for _ in range(3):
-        texts.add(same, "c")
-    assert list(texts.follow((3, 4, 5), 2, "c")) == [6, 7]
+        history.add(same, "c")
+    assert list(history.follow((3, 4, 5), 2, "c")) == [6, 7]
 
 
 def test_guesses_grow_where_they_are_right_and_end_where_they_do_not_pay() -> None:
@@ -451,6 +451,6 @@ def test_a_drafter_that_finds_nothing_is_asked_as_often_as_its_time_allows() -> 
     costs.observe(1, 0, 0.01)
     for _ in range(200):
         if drafts.wanted(99, 1, costs):
-            drafts.took(0, 0.001)
+            drafts.observe(0, 0.001)
             asked += 1
     assert 30 < asked < 55  # 0.02 of 200 steps

@@ -51,8 +51,8 @@ def both(model: aleator.LanguageModel, prompts: Any = PROMPTS, **options: Any) -
     ]
     for one, other in zip(*made, strict=True):
         check_equal(one, other)
-        assert isinstance(one._writing.run._sampler, HostTokenSampler)
-        assert isinstance(other._writing.run._sampler, DeviceTokenSampler)
+        assert isinstance(one._reader.run._sampler, HostTokenSampler)
+        assert isinstance(other._reader.run._sampler, DeviceTokenSampler)
     return made
 
 
@@ -109,7 +109,7 @@ def test_grammars(kind: str, complete: bool, model: aleator.LanguageModel) -> No
 
 def test_tokens_beyond_the_context_need_no_memory(model: aleator.LanguageModel) -> None:
     made = model.generate("ROMEO:", max_tokens=2**31 - 1, seed=2, sampling_device="device")
-    sampler: Any = made._writing.run._sampler  # type: ignore[attr-defined]
+    sampler: Any = made._reader.run._sampler  # type: ignore[attr-defined]
     assert isinstance(sampler, DeviceTokenSampler)
     assert sampler.chain.max_tokens == model.n_ctx + 1
     made.cancel()

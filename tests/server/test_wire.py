@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from aleator.engine.engine_core import EngineCore
-from aleator.generate.generation import Piece, Writing
+from aleator.generate.generation import GenerationReader, Piece
 from aleator.language_model import LanguageModel
 from aleator.server.streaming import WIRE, Line, Wire, wire_of
 from tests.server.live import PATIENCE, Live, in_thread, request_of, rest
@@ -54,9 +54,9 @@ def events(live: Live, path: str, body: dict[str, Any]) -> list[Any]:
 def engine_waits(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Makes the engine wait before each step until this is set: a line waits for pieces."""
     waits = threading.Event()
-    pass_on, step = Writing.pass_on, EngineCore.step
+    pass_on, step = GenerationReader.pass_on, EngineCore.step
 
-    async def noted(self: Writing, *args: Any) -> None:
+    async def noted(self: GenerationReader, *args: Any) -> None:
         asyncio.get_running_loop().call_soon(waits.set)
         await pass_on(self, *args)
 
@@ -64,7 +64,7 @@ def engine_waits(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
         assert waits.wait(PATIENCE)
         return step(self)
 
-    monkeypatch.setattr(Writing, "pass_on", noted)
+    monkeypatch.setattr(GenerationReader, "pass_on", noted)
     monkeypatch.setattr(EngineCore, "step", held)
     return waits
 

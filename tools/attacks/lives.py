@@ -35,7 +35,7 @@ import aleator.chat
 import aleator.engine
 from aleator.cache import disk_store
 from aleator.cache.disk_store import DiskStore
-from aleator.generate import arrival, tiered_prefixes
+from aleator.generate import prefix_load, tiered_prefixes
 from aleator.generate.generation import Generation
 from aleator.generate.prompt_tiers import PromptTiers
 from attacks.disks import mounted_disk, read_only
@@ -116,7 +116,7 @@ class Life:
         rng = self.rng
         self.last = list[int]()
         self.path, self.same = rng.choice(home.models)
-        for module in (arrival, tiered_prefixes):
+        for module in (prefix_load, tiered_prefixes):
             vars(module).update(zip(("BLOCK", "LEAST"), home.blocks, strict=True))
         self.cached: dict[str, Any] = {
             "cache_disk": rng.choice([200_000, 1_000_000, 2**24]),
@@ -214,7 +214,10 @@ class Life:
         )
         self.last = [*text, *alone.tokens]
         now = Counter[str]()
-        for tier, counts in {**self.tiers.tell(), "both": dict(self.tiers.counts)}.items():
+        for tier, counts in {
+            **self.tiers.tell(),
+            "both": dict(self.tiers.counts),
+        }.items():
             now.update({f"{tier}: {name}": n for name, n in counts.items()})
         told = now - self.before
         self.before = now
@@ -225,7 +228,7 @@ class Life:
         self.tell({"wrong": wrong, "counts": told, "fault": self.fault})
 
     def _said(self, text: list[int], options: Any, tokens: list[int], alone: Any) -> str:
-        about = f"{self.path.stem} {self.same} {self.cached} {self.fault} {arrival.BLOCK}"
+        about = f"{self.path.stem} {self.same} {self.cached} {self.fault} {prefix_load.BLOCK}"
         return f"{about}: {text} {options}: {tokens}, alone {alone.tokens}"
 
 

@@ -13,7 +13,7 @@ from aleator.chat.message import Message, checked_messages, checked_tools, chose
 from aleator.core.errors import ContextFull, FileFormatError, ParameterError
 from aleator.core.integers import exact
 from aleator.core.seeds import fresh_seed
-from aleator.generate.generation import writing_of
+from aleator.generate.generation import reader_of
 
 if TYPE_CHECKING:
     from aleator.engine import Engine
@@ -362,7 +362,7 @@ class Conversation:
         if self._answer is None:
             return list(self._known)
         made = self._answer.generation
-        return [*made.request.tokens, *writing_of(made).completion.tokens]
+        return [*made.request.tokens, *reader_of(made).completion.tokens]
 
     def _settle(self) -> None:
         """End the current answer, and turn it into a message."""

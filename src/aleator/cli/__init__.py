@@ -77,7 +77,7 @@ FAILED, BAD_INPUT, BAD_FILE, CONTEXT_FULL, INTERRUPTED = 1, 2, 3, 4, 130
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line, the words after ``aleator`` or those of this process; return the exit code."""
     if argv is None:
-        _hurry()
+        _speed_up_start()
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words or bool(os.environ.get("ALEATOR_DEBUG"))
     words = [word for word in words if word != "--debug"]
@@ -99,7 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             gc.enable()
 
 
-def _hurry() -> None:
+def _speed_up_start() -> None:
     """Save a command a tenth of the time to its first token.
 
     Imports leave no reference cycles, so garbage collection is off until the command runs.  NumPy assembles the

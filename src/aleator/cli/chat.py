@@ -20,7 +20,7 @@ from aleator.core.errors import AleatorError, ContextFull, ParameterError
 if TYPE_CHECKING:
     from aleator.chat.conversation import Conversation
     from aleator.chat.generation import ChatGeneration
-    from aleator.cli.chat_commands import Talk
+    from aleator.cli.chat_commands import ChatBranches
     from aleator.generate.session_file import SessionFile
     from aleator.language_model import LanguageModel
 
@@ -92,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace, file: SessionFile | None) -> int:
-    from aleator.cli.chat_commands import Talk
+    from aleator.cli.chat_commands import ChatBranches
 
     if arguments.system_prompt_file is not None:
         if arguments.system is not None:
@@ -112,12 +112,12 @@ def _run(arguments: argparse.Namespace, file: SessionFile | None) -> int:
         conversation = _begun(arguments, model, file, options)
         params = model.sampling_params(**{**sampling, "seed": conversation.seed})
         announce(params, model, arguments.preset)
-        talk = Talk(model, conversation, options)
+        branches = ChatBranches(model, conversation, options)
         try:
-            converse(talk, arguments.prompt, single=arguments.single_turn)
+            converse(branches, arguments.prompt, single=arguments.single_turn)
         finally:
             if file is not None:
-                _write(arguments.session, model, file, talk.conversation)
+                _write(arguments.session, model, file, branches.conversation)
     return 0
 
 
@@ -168,13 +168,13 @@ def variables(text: str | None) -> dict[str, Any] | None:
     return made
 
 
-def converse(talk: Talk, message: str | None, *, single: bool = False) -> None:
+def converse(branches: ChatBranches, message: str | None, *, single: bool = False) -> None:
     """Answer a first message, if there is one, and all that follow; ``single``: only one message."""
     if message is None:
         message = ask()
     while message is not None:
         try:
-            answer = talk.take(message)
+            answer = branches.take(message)
             if answer is not None:
                 show(answer)
         except ContextFull as error:
@@ -184,7 +184,7 @@ def converse(talk: Talk, message: str | None, *, single: bool = False) -> None:
             complain(full)
         except (AleatorError, OSError) as error:
             complain(str(error))
-        if talk.over or single:
+        if branches.over or single:
             return
         message = ask()
 

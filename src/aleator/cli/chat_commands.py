@@ -36,7 +36,7 @@ HELP = """\
 /exit             leave; so does Ctrl-D.  Ctrl-C ends an answer"""
 
 
-class Talk:
+class ChatBranches:
     """The branches of a chat, and the commands on them; ``options`` are those of loaded conversations."""
 
     def __init__(

@@ -40,7 +40,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 """Samplers with values from their papers or from engines, each alone with the temperature.  Adaptive-p needs a
 min-p."""
-INSTEAD = {
+REFUSED_PARAMETERS = {
     "temperature": "leave its temperature out: those of --temps are used",
     "seed": "leave its seed out: the seed of a text is its number",
 }
@@ -160,7 +160,7 @@ def settings_of(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
         if name in chosen:
             raise ParameterError("setting", f"--setting {word!r:.80}: two settings have that name")
         chosen[name] = sampling_of(options, "setting")
-        for given, instead in INSTEAD.items():
+        for given, instead in REFUSED_PARAMETERS.items():
             if given in chosen[name]:
                 raise ParameterError("setting", f"--setting {word!r:.80}: {instead}")
     if not chosen:

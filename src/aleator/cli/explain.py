@@ -18,7 +18,7 @@ from aleator.cli.terminal import ProgressBar, note, on_interrupt, write
 from aleator.core import integers
 from aleator.core.errors import ParameterError
 from aleator.server.playground.recording import LogitsMemory, Recording, branch
-from aleator.server.playground.saved import Named, Shown, saved_page
+from aleator.server.playground.saved import InitialView, Named, saved_page
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -145,7 +145,7 @@ def run(arguments: argparse.Namespace) -> int:
         picture(steps, arguments.png)
     if arguments.html is not None:
         recording.begin(generation, {name: as_given(each) for name, each in sampling.items()})
-        texts, shown = [Named(recording)], Shown()
+        texts, shown = [Named(recording)], InitialView()
         if other is not None and reason != "interrupted":
             again = {"seed": generation.seed, **other}
             second = compared(model, prompt, arguments.steps, again, options)
@@ -240,14 +240,14 @@ def branched(
     return made
 
 
-def side_by_side(first: Recording, second: Recording) -> Shown:
+def side_by_side(first: Recording, second: Recording) -> InitialView:
     """The view Compare, open where two texts diverge, with the histograms of that step."""
     a, b = first.drawn, second.drawn
     at = integers.shared(a, b)
     note("compare: the texts are equal" if a == b else f"compare: the texts diverge at token {at}")
     step = 0 if a == b else at
     open_steps = tuple((each, step) for each in (first, second) if step < len(each.drawn))
-    return Shown("compare", first, step, compare=(first, second), draws=open_steps)
+    return InitialView("compare", first, step, compare=(first, second), draws=open_steps)
 
 
 def as_given(value: Any) -> Any:

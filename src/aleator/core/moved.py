@@ -64,11 +64,13 @@ FORMER = {
         "device.backends.torch.typical_p device.backends.torch.xtc"
     ),
     "device.backends.triton.places": "device.backends.triton.shapes",
+    "device.device_sampler": "device.places",
+    "device.host_steps": "device.tails",
     "device.sharding": "device.sharded_candidates",
     "engine.engine_core": "engine.core",
     "engine.engine_loop": "engine.owner",
     "engine.error_frames": "engine.frames",
-    "engine.job": "engine.admission engine.queue engine.room generate.rollback_check",
+    "engine.scheduled_request": "engine.admission engine.job engine.queue engine.room generate.rollback_check",
     "engine.prompts": "prompts",
     "engine.replay": "replay replay.again replay.record",
     "engine.request_handle": "engine.context_calls engine.ticket engine.visits engine.waiters",
@@ -78,9 +80,12 @@ FORMER = {
     "generate.complete_grammar": "generate.ending",
     "generate.completion": "generate.request generate.stop",
     "generate.context": "generate.batch generate.prefixes",
+    "generate.decode_steps": "generate.feeds",
     "generate.generation": "generate.writing",
     "generate.model_runner": "generate.advance generate.chunks",
     "generate.multi_step": "generate.multi_step_runner",
+    "generate.prefix_load": "generate.arrival",
+    "generate.prefix_reuse": "generate.beginnings",
     "generate.request_state": "generate.proposer generate.request_errors generate.slot",
     "generate.scores": "generate.importance generate.perplexity generate.text_rows",
     "generate.session": "generate.session_rows",
@@ -143,6 +148,7 @@ FORMER = {
         "server.playground.declared server.playground.spelled server.playground.step_json "
         "server.playground.told"
     ),
+    "server.playground.generating": "server.playground.writing",
     "server.playground.recording": (
         "server.playground.branching server.playground.memory server.playground.replay"
     ),
@@ -161,8 +167,10 @@ MOVED = {
 
 RENAMED = {
     "Advance": "ModelRunner",
+    "Arrival": "PrefixLoad",
     "Asked": "PreparedChat",
     "Asking": "RequestMaker",
+    "Beginnings": "PrefixReuse",
     "Chat": "ChatPrompt",
     "Chatting": "LanguageModel",
     "Core": "EngineCore",
@@ -175,6 +183,7 @@ RENAMED = {
     "Scoring": "ScoringModel",
     "Sharing": "SharedDrafts",
     "Shortest": "EndingSearch",
+    "Job": "ScheduledRequest",
     "Slot": "RequestState",
     "SlotMaker": "RequestStateMaker",
     "Source": "TextReader",
@@ -182,9 +191,11 @@ RENAMED = {
     "Ticket": "RequestHandle",
     "Turn": "SampleTask",
     "Visits": "ContextCalls",
+    "Writing": "GenerationReader",
     "make_storage": "Storage",
     "prepared": "prepare_chat",
     "require_config": "kept_texts",
+    "writing_of": "reader_of",
 }
 """Old names of what moved modules hold, and new ones."""
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from aleator.core import host
 from aleator.core.records import dataclass
-from aleator.device.places import DeviceSampler, DeviceStep
+from aleator.device.device_sampler import DeviceSampler, DeviceStep
 from aleator.samplers.base import Sampler
 from aleator.samplers.chain import SamplerChain
 

@@ -20,7 +20,7 @@ from aleator.device.backends.torch.backend import TorchBackend
 from aleator.device.backends.torch.program import split
 from aleator.device.candidates import DeviceCandidates
 from aleator.device.chain import DeviceChain
-from aleator.device.places import DeviceSampler
+from aleator.device.device_sampler import DeviceSampler
 from aleator.device.report import Report
 from aleator.device.token_bits import allow
 from aleator.samplers.chain import SamplerChain

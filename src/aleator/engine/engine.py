@@ -12,17 +12,17 @@ from aleator.core.errors import ContextFull, EngineClosed, ParameterError
 from aleator.core.options import declarations, takes
 from aleator.engine import prompts
 from aleator.engine.engine_loop import EngineLoop
-from aleator.engine.job import (
-    MOST_POSITIONS,
-    Job,
-    check_rollback,
-    job_of,
-    most_positions,
-    positions,
-)
 from aleator.engine.options import EngineOptions, SubmitOptions
 from aleator.engine.request_handle import Action, RequestHandle, T
 from aleator.engine.request_states import RequestStateMaker
+from aleator.engine.scheduled_request import (
+    MOST_POSITIONS,
+    ScheduledRequest,
+    as_scheduled,
+    check_rollback,
+    most_positions,
+    positions,
+)
 from aleator.engine.stats import EngineStats, OnEnd
 from aleator.generate.beam_generation import BeamGeneration
 from aleator.generate.beam_options import BeamOptions
@@ -240,7 +240,7 @@ class Engine:
         self, request: Request, options: BeamOptions, own: SubmitOptions, noted: bool = False
     ) -> BeamGeneration:
         """Have beams searched; arguments and errors are as for :meth:`start` and :meth:`beams`."""
-        loop, n_ctx = self._open(), self._longest(request)
+        loop, n_ctx = self._open(), self._max_positions(request)
         context, n = loop.context, options.num_beams
         state, search = self._model.request_states.of_search(
             request, options, context.n_seq_max, n_ctx
@@ -248,9 +248,9 @@ class Engine:
         search.noted = noted
         state.take_place(-1, n_ctx, state.stats)
         shared = context.policy != "streams"
-        job = job_of(state, cells_of_beams(request, n, n_ctx, shared), own.priority)
-        self._check_room(job)
-        handle = loop.make_handle(job, state, own.deadline)
+        scheduled = as_scheduled(state, cells_of_beams(request, n, n_ctx, shared), own.priority)
+        self._check_room(scheduled)
+        handle = loop.make_handle(scheduled, state, own.deadline)
         made = BeamGeneration(handle, state.completion, search)
         self._submit(loop, handle, made)
         return made
@@ -282,18 +282,20 @@ class Engine:
         """
         loop = self._open()
         _check_possible(request)
-        longest = self._longest(request)
+        max_positions = self._max_positions(request)
         state = self._model.request_states.make([request], on_logits, drafter, loop.shared)[0]
         check_rollback(state, loop.context)
-        most = MOST_POSITIONS
+        max_step_tokens = MOST_POSITIONS
         if prompt_logprobs is not None:
             state.completion.want_prompt(prompt_logprobs)
-            most = rows_at_once(len(self._model.vocab))
-        longest = min(longest, most_positions(state, min(self._model.n_ctx, self.n_ctx)))
-        state.take_place(-1, longest, state.stats)
-        job = job_of(state, longest, own.priority, most)
-        self._check_room(job)
-        handle = loop.make_handle(job, state, own.deadline)
+            max_step_tokens = rows_at_once(len(self._model.vocab))
+        max_positions = min(
+            max_positions, most_positions(state, min(self._model.n_ctx, self.n_ctx))
+        )
+        state.take_place(-1, max_positions, state.stats)
+        scheduled = as_scheduled(state, max_positions, own.priority, max_step_tokens)
+        self._check_room(scheduled)
+        handle = loop.make_handle(scheduled, state, own.deadline)
         generation = Generation(handle, state.completion)
         if begin:
             self._submit(loop, handle, generation)
@@ -341,7 +343,7 @@ class Engine:
             raise EngineClosed("the engine is closed: make another one")
         return loop
 
-    def _longest(self, request: Request) -> int:
+    def _max_positions(self, request: Request) -> int:
         """Positions that a request may come to use; ContextFull if its prompt is longer."""
         share, prompt = self.n_ctx // self.options.n_seq_max, len(request.remaining)
         most = min(self._model.n_ctx, self.n_ctx)
@@ -357,18 +359,18 @@ class Engine:
             )
         return min(most, share)
 
-    def _check_room(self, job: Job) -> None:
+    def _check_room(self, scheduled: ScheduledRequest) -> None:
         """Refuse a request whose two prompts need more than the engine has."""
-        if job.width > self.options.n_seq_max:
+        if scheduled.width > self.options.n_seq_max:
             raise ParameterError(
                 f"guidance_scale takes two sequences: make the engine with n_seq_max=2 or more, not "
                 f"{self.options.n_seq_max}"
             )
-        if job.longest > self.n_ctx:
-            also = "beams" if job.beams else "negative prompt"
+        if scheduled.max_positions > self.n_ctx:
+            also = "beams" if scheduled.beams else "negative prompt"
             raise ContextFull(
-                f"the request may come to use {job.longest} positions, those of its {also} included, and the "
-                f"engine has n_ctx={self.n_ctx}: give a smaller max_tokens"
+                f"the request may come to use {scheduled.max_positions} positions, those of its {also} "
+                f"included, and the engine has n_ctx={self.n_ctx}: give a smaller max_tokens"
             )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from aleator.cache.cache import Cache
 from aleator.cache.pools.attention import AttentionPool
 from aleator.core.errors import DeviceOutOfMemory
-from aleator.engine.job import Job
+from aleator.engine.scheduled_request import ScheduledRequest
 from aleator.engine.scheduler import Scheduler
 from aleator.generate.model_runner import ModelRunner
 from aleator.generate.prompt_chunks import Chunk
@@ -33,48 +33,48 @@ class EngineCore:
         self.runner, self.scheduler, self._reuse = runner, scheduler, reuse
         self._cache = runner.context.cache
         self._mixes = isinstance(self._cache.pool, AttentionPool)
-        self._states: dict[Job, RequestState] = {}
+        self._states: dict[ScheduledRequest, RequestState] = {}
         # These are counted as EngineStats says.
         self.steps = self.mixed_steps = 0
         self._next_block = 0.0  # when the next block of a tier may be taken in while others write
         self.step_seconds = self.longest_step = self.scheduling_seconds = 0.0
 
-    def add(self, job: Job, state: RequestState) -> None:
-        """Let a request wait for its turn; its job has a number that no other has."""
-        self._states[job] = state
-        self.scheduler.add(job)
+    def add(self, request: ScheduledRequest, state: RequestState) -> None:
+        """Let a request wait for its turn; its number is like no other."""
+        self._states[request] = state
+        self.scheduler.add(request)
 
-    def remove(self, job: Job) -> None:
+    def remove(self, request: ScheduledRequest) -> None:
         """Free what a request holds that has ended or is given up."""
-        state = self._states.pop(job, None)
-        if state is not None and job.seq >= 0:
-            self.runner.beginnings.stop(state)
-            heir = self.scheduler.heir(job)
-            if heir is not None:
-                self._cache.seq_cp(job.seq, heir.seq, 0, -1)
-                self._states[heir].tokens = list(state.tokens)
-                heir.done = job.done
+        state = self._states.pop(request, None)
+        if state is not None and request.seq >= 0:
+            self.runner.prefix_reuse.stop(state)
+            successor = self.scheduler.successor(request)
+            if successor is not None:
+                self._cache.seq_cp(request.seq, successor.seq, 0, -1)
+                self._states[successor].tokens = list(state.tokens)
+                successor.done = request.done
             self.runner.release(state)
-        self.scheduler.remove(job)
+        self.scheduler.remove(request)
 
     def clear(self, scheduler: Scheduler) -> None:
         """After an error: forget all requests, empty all sequences, and go on with a new scheduler."""
         for seq in range(self.runner.context.n_seq_max):
             self._cache.seq_rm(seq, -1, -1)
         for state in self._states.values():
-            state.arrivals = []
+            state.prefix_loads = []
             self.runner.sampler.leave(state)
         self.scheduler, self._states = scheduler, {}
 
-    def admit(self) -> list[Job]:
-        """Begin the jobs that can begin; returns them.
+    def admit(self) -> list[ScheduledRequest]:
+        """Begin the requests that can begin; returns them.
 
-        If one could not begin, its completion has ended, and the job must be removed (:meth:`remove`).
+        If one could not begin, its completion has ended, and it must be removed (:meth:`remove`).
         """
         started = perf_counter()
         begun = self.scheduler.admit(self)
-        for job in begun:
-            self._states[job].seq = job.seq
+        for request in begun:
+            self._states[request].seq = request.seq
         self.scheduling_seconds += perf_counter() - started
         return begun
 
@@ -84,36 +84,38 @@ class EngineCore:
         if self.scheduler.at_work:
             return True
         return any(
-            each.ready for job in self.scheduler.reading for each in self._states[job].arrivals
+            each.ready
+            for request in self.scheduler.prefilling
+            for each in self._states[request].prefix_loads
         )
 
     def take_in(self) -> None:
         """Take in what has come of prompts that a tier of the prompt cache had."""
-        arriving = [job for job in self.scheduler.reading if job.arriving]
-        now, busy = perf_counter(), self.scheduler.writes
+        loading = [request for request in self.scheduler.prefilling if request.loading]
+        now, busy = perf_counter(), self.scheduler.decodes
         if busy and now < self._next_block:
-            arriving = [job for job in arriving if self._is_late(job)]
-        if not arriving:
+            loading = [request for request in loading if self._is_late(request)]
+        if not loading:
             return
         end, spent = now + (0.0 if busy else AT_ONCE), 0.0
-        for job in arriving:
-            state = self._states[job]
-            spent += self.runner.beginnings.take_in(state, end - perf_counter())
-            job.done, job.beside_done = len(state.tokens), state.beside
-            if not state.arrivals:
-                self.scheduler.arrived(job)
-            elif self.scheduler.advanced(job):  # the next to begin finds it
-                self.runner.beginnings.keep(state.seq, state.tokens, job.namespace)
+        for request in loading:
+            state = self._states[request]
+            spent += self.runner.prefix_reuse.take_in(state, end - perf_counter())
+            request.done, request.second_done = len(state.tokens), state.beside
+            if not state.prefix_loads:
+                self.scheduler.loaded(request)
+            elif self.scheduler.advanced(request):  # the next to begin finds it
+                self.runner.prefix_reuse.keep(state.seq, state.tokens, request.namespace)
             if spent and perf_counter() >= end:  # who waits for a disk holds nobody up
                 break
         self._next_block = perf_counter() + spent / TAKING_IN
 
-    def _is_late(self, job: Job) -> bool:
-        """Whether something has come for a job that has waited as long as computing would have taken."""
-        return any(each.ready and each.late for each in self._states[job].arrivals)
+    def _is_late(self, request: ScheduledRequest) -> bool:
+        """Whether something has come for a request that has waited as long as computing would have taken."""
+        return any(each.ready and each.late for each in self._states[request].prefix_loads)
 
-    def step(self) -> Sequence[Job]:
-        """Make one step if there is something to make; returns the jobs that took part.
+    def step(self) -> Sequence[ScheduledRequest]:
+        """Make one step if there is something to make; returns the requests that took part.
 
         Those whose completions have ended must be removed (:meth:`remove`).
         """
@@ -121,12 +123,14 @@ class EngineCore:
         plan = self.scheduler.plan()
         decided = perf_counter()
         self.scheduling_seconds += decided - started
-        rows = self._rows(plan.writing)
-        chunks, reading = [], []
-        for job, n in plan.chunks:
-            followers = [each for each in job.partners if each.follows]
-            reading += [job, *followers]
-            chunks.append(Chunk(self._states[job], n, [self._states[each] for each in followers]))
+        rows = self._rows(plan.decoding)
+        chunks, prefilling = [], []
+        for request, n in plan.chunks:
+            followers = [each for each in request.partners if each.follows]
+            prefilling += [request, *followers]
+            chunks.append(
+                Chunk(self._states[request], n, [self._states[each] for each in followers])
+            )
         if rows or chunks:
             if self._mixes or not (rows and chunks):
                 self._make(rows, chunks)
@@ -139,13 +143,13 @@ class EngineCore:
             self.mixed_steps += bool(rows and chunks)
             self.step_seconds += took
             self.longest_step = max(self.longest_step, took)
-        jobs = [*plan.writing, *reading]
-        for job in jobs:
-            state = self._states[job]
-            job.done, job.beside_done = len(state.tokens), state.beside
+        requests = [*plan.decoding, *prefilling]
+        for request in requests:
+            state = self._states[request]
+            request.done, request.second_done = len(state.tokens), state.beside
         # Also if all that write are still choosing their tokens: their share of the time is used up.
         self.scheduler.observe(plan, sum(len(tokens) for _, tokens in rows), took)
-        return jobs
+        return requests
 
     def _make(self, rows: Sequence[Proposal], chunks: Sequence[Chunk]) -> None:
         """Make one batch.  If memory lacks for it, the requests of the chunks end; without chunks, all end."""
@@ -157,8 +161,8 @@ class EngineCore:
             if rows and chunks:
                 self._make(rows, [])
 
-    def _rows(self, writing: Sequence[Job]) -> list[Proposal]:
-        """The tokens that the writing jobs decode next."""
+    def _rows(self, decoding: Sequence[ScheduledRequest]) -> list[Proposal]:
+        """The tokens that these requests decode next."""
         going: list[RequestState] = []
         searches: list[Proposal] = []
 
@@ -169,8 +173,8 @@ class EngineCore:
             if self.runner.make_room(state):
                 going.append(state)
 
-        for job in writing:
-            state = self._states[job]
+        for request in decoding:
+            state = self._states[request]
             if state in self.runner.pending:  # it takes part if its token is chosen now
                 self.runner.errors.alone(state, self.runner.choose, state)
             if state.completion.done or state in self.runner.pending:
@@ -183,35 +187,35 @@ class EngineCore:
 
     # For the scheduler
 
-    def adopt(self, job: Job) -> int:
+    def adopt(self, request: ScheduledRequest) -> int:
         """See :class:`aleator.engine.scheduler.Cells`."""
-        state = self._states[job]
-        state.seq = job.seq
+        state = self._states[request]
+        state.seq = request.seq
         if state.guidance is not None:
-            (state.guidance.seq,) = job.others
+            (state.guidance.seq,) = request.others
         if state.search is not None:
-            state.search.begin(self._cache, (job.seq, *job.others))
+            state.search.begin(self._cache, (request.seq, *request.others))
         try:
-            for seq in (job.seq, *job.others):
+            for seq in (request.seq, *request.others):
                 self.runner.context.adapters.set(seq, state.request.options.adapters)
             held = self.runner.enter(state, self._reuse)
         except Exception as error:
             self.runner.errors.fail(state, error)
-            self.drop(job)
+            self.drop(request)
             return 0
-        job.beside_done, job.arriving = state.beside, bool(state.arrivals)
+        request.second_done, request.loading = state.beside, bool(state.prefix_loads)
         return held
 
-    def drop(self, job: Job) -> None:
+    def drop(self, request: ScheduledRequest) -> None:
         """See :class:`aleator.engine.scheduler.Cells`."""
-        state = self._states[job]
+        state = self._states[request]
         self.runner.empty(state)
-        job.arriving = False
+        request.loading = False
         state.stats.reused_tokens = 0
 
     def held(self) -> int | None:
         """See :class:`aleator.engine.scheduler.Cells`."""
-        others = [seq for job in self.scheduler.running.values() for seq in job.others]
+        others = [seq for request in self.scheduler.running.values() for seq in request.others]
         return cells_held(self._cache, [*self.scheduler.running, *others])
 
 

@@ -17,11 +17,11 @@ from weakref import WeakSet
 from aleator.core.errors import EngineClosed, QueueFull
 from aleator.engine.engine_core import EngineCore
 from aleator.engine.error_frames import clear_frames
-from aleator.engine.job import Job
 from aleator.engine.options import EngineOptions
 from aleator.engine.pace import Pace
 from aleator.engine.request_handle import Action, ContextCalls, RequestHandle, T, Waiter, wake
 from aleator.engine.run import engine_token_sampler
+from aleator.engine.scheduled_request import ScheduledRequest
 from aleator.engine.scheduler import Scheduler
 from aleator.engine.stats import EngineStats, OnEnd
 from aleator.generate.completion import Completion, Stats
@@ -127,15 +127,17 @@ class EngineLoop:
 
     # For other threads
 
-    def make_handle(self, job: Job, state: RequestState, deadline: float | None) -> RequestHandle:
+    def make_handle(
+        self, scheduled: ScheduledRequest, state: RequestState, deadline: float | None
+    ) -> RequestHandle:
         """Make the handle that :meth:`submit` takes; the deadline is in seconds from now on."""
         end = None if deadline is None else perf_counter() + deadline
-        handle = RequestHandle(job, state, end, self._mail.put)
+        handle = RequestHandle(scheduled, state, end, self._mail.put)
         handle.thread_id = self._thread.ident or 0
         return handle
 
     def submit(self, handle: RequestHandle) -> None:
-        """Take a request, and number its job.
+        """Take a request, and number it.
 
         Whatever is raised, even an interrupt: the request goes no further if it is cancelled then.
 
@@ -145,10 +147,10 @@ class EngineLoop:
         """
         with self._lock:
             self._check_queue(1)
-            number = handle.job.number = next(self._numbers)
+            number = handle.scheduled.number = next(self._numbers)
             self._counts["submitted"] += 1
             self._handles[number] = handle
-        self._core.runner.beginnings.look_up(handle.state)  # while it waits for its turn
+        self._core.runner.prefix_reuse.look_up(handle.state)  # while it waits for its turn
         self._mail.put(handle)
 
     def check_queue(self, n: int) -> None:
@@ -276,15 +278,15 @@ class EngineLoop:
         self._calls.run_all(core.scheduler.free)
         started = perf_counter()
         begun = core.admit()
-        for job in begun:
-            self._handles[job.number].began = started
+        for scheduled in begun:
+            self._handles[scheduled.number].began = started
         core.take_in()
         self._count_running()
         took_part = core.step()
         due: list[Waiter] = []
         try:
-            for job in (*took_part, *begun):
-                handle = self._handles.get(job.number)
+            for scheduled in (*took_part, *begun):
+                handle = self._handles.get(scheduled.number)
                 if handle is None:
                     continue  # among both, and it has ended
                 handle.count_time()
@@ -313,18 +315,18 @@ class EngineLoop:
             return
 
     def _look_at(self, handle: RequestHandle | None) -> None:
-        if handle is None or handle.job.number not in self._handles:
+        if handle is None or handle.scheduled.number not in self._handles:
             return  # to be closed, somebody visits, or it has ended
         if handle.completion.cancelled:
             self._core.runner.pending.drop(handle.state)
             handle.completion.break_off("interrupted")
         if handle.completion.done:  # also one that asks for no tokens
             self._end(handle)
-        elif handle.job.number not in self._known:
-            self._known.add(handle.job.number)
+        elif handle.scheduled.number not in self._known:
+            self._known.add(handle.scheduled.number)
             if handle.deadline is not None:
-                heappush(self._deadlines, (handle.deadline, handle.job.number))
-            self._core.add(handle.job, handle.state)
+                heappush(self._deadlines, (handle.deadline, handle.scheduled.number))
+            self._core.add(handle.scheduled, handle.state)
 
     def _end_expired(self) -> None:
         while self._deadlines and self._deadlines[0][0] <= perf_counter():
@@ -336,18 +338,18 @@ class EngineLoop:
 
     def _end(self, handle: RequestHandle) -> None:
         """Free what an ended request holds, and wake its readers."""
-        job, completion = handle.job, handle.completion
+        scheduled, completion = handle.scheduled, handle.completion
         self._ending = handle
-        self._core.remove(job)
-        if job.seq >= 0 and handle.state.request.options.spec_type == "ngram":
+        self._core.remove(scheduled)
+        if scheduled.seq >= 0 and handle.state.request.options.spec_type == "ngram":
             text = [*handle.state.request.remaining, *completion.tokens]
-            self.shared.texts.add(text, handle.state.request.where)
-        self._known.discard(job.number)
+            self.shared.history.add(text, handle.state.request.cache_namespace)
+        self._known.discard(scheduled.number)
         how = ENDED_BY.get(completion.stop_reason or "", "finished")
         if completion.error is not None:
             how = "failed"
         with self._lock:
-            counted = self._handles.pop(job.number, None) is not None
+            counted = self._handles.pop(scheduled.number, None) is not None
             if counted:
                 self._counts[how] += 1
                 self._counts.update(_counted(handle))
@@ -368,17 +370,17 @@ class EngineLoop:
                     self._give_up(error)
                     return
                 # First, and before another request ends: it may be no longer among them.
-                if self._ending is not None and self._ending.job.number not in self._handles:
+                if self._ending is not None and self._ending.scheduled.number not in self._handles:
                     self._ending.settle()
                     self._ending = None
                 for handle in list(self._handles.values()):
-                    if handle.job.seq >= 0:
+                    if handle.scheduled.seq >= 0:
                         self._core.runner.errors.fail(handle.state, error)
                 self._core.clear(self._new_scheduler())
                 self._deadlines, self._known = [], set()
                 for handle in list(self._handles.values()):
-                    if handle.job.seq >= 0:
-                        handle.job.seq = -1
+                    if handle.scheduled.seq >= 0:
+                        handle.scheduled.seq = -1
                         handle.state.end_speculation()
                         self._end(handle)
                     else:

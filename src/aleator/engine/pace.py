@@ -6,10 +6,10 @@ from math import sqrt
 
 AIM = 0.7
 """Fraction of the longest pause that a step is sized to take, since step times vary."""
-WRITERS = 1.14
+DECODE_SHARE = 1.14
 """Seconds of decoding for each second that a chunk took.  Above 1, as the steps just after a chunk take longer:
 it has emptied the processor's caches."""
-ENDS = 0.15
+DECODE_EXTRA = 0.15
 """Added to that for a single decoding request; each of n requests gets 1/n of it.  A stream that ends loses
 the time it was owed, which matters most with few streams."""
 ADVANCE = 1.75
@@ -50,7 +50,7 @@ class Pace:
         # Seconds of a prompt's first token, and what DEPTH preceding tokens add to that.
         self._cost: tuple[float, float] | None = None
 
-    def writers_turn(self) -> bool:
+    def decode_only(self) -> bool:
         """Whether the next step computes no prompt tokens while others decode."""
         return self._plain is None or self._owed > 0
 
@@ -97,14 +97,14 @@ class Pace:
         self, added: float, is_first: bool, rows: int, begun: int, prompts: int
     ) -> float:
         """Seconds of decoding owed after a chunk that added ``added`` seconds."""
-        writers = rows + min(begun, prompts)
-        if not writers:
+        decoding = rows + min(begun, prompts)
+        if not decoding:
             return 0.0
-        part = (WRITERS + ENDS / writers) * min(1.0, writers / max(prompts, 1))
+        part = (DECODE_SHARE + DECODE_EXTRA / decoding) * min(1.0, decoding / max(prompts, 1))
         if is_first:
             part *= ADVANCE
         if not rows:  # no decoding, so the chunk could exceed the pause
-            return min(part * added, WRITERS * self._aim)
+            return min(part * added, DECODE_SHARE * self._aim)
         plain = self._plain or 0.0
         # At least one step: otherwise the time of plain steps would go stale.
         return max(self._owed + part * added - plain, INSTANT)

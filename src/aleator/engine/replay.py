@@ -24,11 +24,11 @@ from aleator.core.integers import shared
 from aleator.core.options import declarations
 from aleator.core.records import dataclass
 from aleator.engine.engine import Served
-from aleator.engine.job import cells_needed, sequences_needed
 from aleator.engine.run import Run
+from aleator.engine.scheduled_request import cells_needed, sequences_needed
 from aleator.generate.completion import Request
 from aleator.generate.context import Context
-from aleator.generate.generation import Generation, writing_of
+from aleator.generate.generation import Generation, reader_of
 from aleator.generate.healing import NOTHING, take_back
 from aleator.generate.options import GenerateOptions
 from aleator.generate.request_state import OnLogits, RequestState
@@ -77,7 +77,7 @@ class Made:
     @classmethod
     def of(cls, generation: Generation) -> Made:
         """Return the result of a generation; wait for its end."""
-        logprobs, has_text = generation.logprobs, writing_of(generation).completion.has_text
+        logprobs, has_text = generation.logprobs, reader_of(generation).completion.has_text
         return cls(
             tokens=tuple(generation.tokens),
             text_hash=hash_of_text(generation.text) if has_text else "",
@@ -326,7 +326,7 @@ def make_again(record: Record, model: Served, prompt: Sequence[int] | None = Non
     if record.made is not None and record.made.stop_reason in CUT_OFF:
         wanted = len(record.made.tokens)
         for _ in generation:
-            if len(writing_of(generation).completion.tokens) >= wanted:
+            if len(reader_of(generation).completion.tokens) >= wanted:
                 generation.cancel()
     return Made.of(generation)
 

@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aleator.core.errors import AleatorError
-from aleator.engine.job import Job
+from aleator.engine.scheduled_request import ScheduledRequest
 from aleator.engine.stats import EndedRequest
 from aleator.generate.context import Context
 from aleator.generate.generation import Generation, Until
@@ -112,19 +112,19 @@ def _wake(waiting: Sequence[Waiter]) -> None:
 
 
 class RequestHandle:
-    """Lets readers wait for the engine thread's progress on a job and its state.
+    """Lets readers wait for the engine thread's progress on a request and its state.
 
     ``deadline`` is the ``perf_counter`` time at which the request ends; None: no deadline.
     """
 
     def __init__(
         self,
-        job: Job,
+        scheduled: ScheduledRequest,
         state: RequestState,
         deadline: float | None,
         woken: Callable[[RequestHandle], None],
     ) -> None:
-        self.job, self.state, self.deadline = job, state, deadline
+        self.scheduled, self.state, self.deadline = scheduled, state, deadline
         self.completion, self.stats = state.completion, state.stats
         # Cancels the request when its generation is no longer referenced; None: no generation yet.
         self.generation: weakref.finalize[[], Generation] | None = None

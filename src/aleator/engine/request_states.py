@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from aleator.core.contract import Purpose
 from aleator.core.errors import ParameterError
 from aleator.core.philox import stream, uniform64
-from aleator.engine.job import MOST_POSITIONS, positions
 from aleator.engine.prompts import RequestMaker, checked_prompt
+from aleator.engine.scheduled_request import MOST_POSITIONS, positions
 from aleator.generate.bans import Ban, Bans, Strings
 from aleator.generate.beam_options import BeamOptions
 from aleator.generate.beams import BeamSearch
@@ -209,7 +209,7 @@ class RequestStateMaker:
             )
         guesses: Drafter | DraftModel | None = drafter
         if guesses is None and options.spec_type == "ngram":
-            guesses = PromptLookup(shared.texts, request.where)
+            guesses = PromptLookup(shared.history, request.cache_namespace)
         elif guesses is None:
             if shared.drafts is None:
                 raise ParameterError(

@@ -13,11 +13,11 @@ from aleator.cache.devices import Device
 from aleator.core.errors import ParameterError
 from aleator.core.packages import required_torch
 from aleator.engine.engine_core import EngineCore
-from aleator.engine.job import (
-    Job,
+from aleator.engine.scheduled_request import (
+    ScheduledRequest,
+    as_scheduled,
     cells_needed,
     check_rollback,
-    job_of,
     most_positions,
     positions,
     sequences_needed,
@@ -84,13 +84,13 @@ class Run:
 
             runner = MultiStepRunner(context, self._sampler, detokenizer, prompts, self.states)
         self._core = EngineCore(runner, scheduler, reuse=True)
-        self._jobs: dict[Job, RequestState] = {}
+        self._scheduled: dict[ScheduledRequest, RequestState] = {}
         for number, state in enumerate(states):
             if not state.completion.done:
-                job = job_of(state, positions(state.request, state.n_ctx))
-                job.number = number
-                self._jobs[job] = state
-                self._core.add(job, state)
+                scheduled = as_scheduled(state, positions(state.request, state.n_ctx))
+                scheduled.number = number
+                self._scheduled[scheduled] = state
+                self._core.add(scheduled, state)
 
     @property
     def generations(self) -> list[Generation]:
@@ -137,10 +137,10 @@ class Run:
         with self._lock:
             try:
                 self._end_ended()
-                if self._jobs:
+                if self._scheduled:
                     self._step()
                 self._end_ended()
-                if not self._jobs:
+                if not self._scheduled:
                     self._sampler.release()
             except BaseException as error:
                 self._break_off(error)
@@ -151,39 +151,39 @@ class Run:
         core.admit()
         if self._progress is not None and not self._report(self._progress):
             return
-        reading = bool(core.scheduler.reading)
+        prefilling = bool(core.scheduler.prefilling)
         core.step()
-        if reading:
+        if prefilling:
             self.stats.prompt_seconds += perf_counter() - started
-            if self._progress is not None and not core.scheduler.reading and self._total > 0:
+            if self._progress is not None and not core.scheduler.prefilling and self._total > 0:
                 self._progress(self._total, self._total)
         else:
             self.stats.decode_seconds += perf_counter() - started
 
     def _report(self, progress: Progress) -> bool:
         """Report how far the prompts are; returns whether a completion is still being made."""
-        left = sum(job.left for job in self._core.scheduler.reading)
+        left = sum(scheduled.left for scheduled in self._core.scheduler.prefilling)
         self._total = max(self._total, left)
         if left:
             progress(self._total - left, self._total)
             self._end_ended()
-        return bool(self._jobs)
+        return bool(self._scheduled)
 
     def _end_ended(self) -> None:
         """Free the sequences of completions that have ended or were cancelled."""
-        for job, state in list(self._jobs.items()):
+        for scheduled, state in list(self._scheduled.items()):
             if state.completion.cancelled:
                 state.completion.break_off("interrupted")
             if state.completion.done:
-                del self._jobs[job]
-                self._core.remove(job)
+                del self._scheduled[scheduled]
+                self._core.remove(scheduled)
 
     def _break_off(self, error: BaseException) -> None:
         """End all completions after an error that belongs to none of them."""
         for state in self.states:
             state.completion.fail(error)
             state.completion.error_raised = True  # the reader of this step gets it
-        self._jobs = {}
+        self._scheduled = {}
         for state in self.states:
             if state.seq >= 0 and not state.released:
                 self._core.runner.release(state)

@@ -19,7 +19,7 @@ from aleator.engine.engine import Served
 from aleator.engine.replay import CUT_OFF, Made, Record, begin_again
 from aleator.generate.completion import Request
 from aleator.generate.context import Context
-from aleator.generate.generation import writing_of
+from aleator.generate.generation import reader_of
 from aleator.generate.request_state import RequestState
 from aleator.generate.scores import rows_at_once
 from aleator.generate.speculative import Costs, Speculation
@@ -160,7 +160,7 @@ def verify(record: Record, model: Served, prompt: Sequence[int] | None = None) -
             state.speculation = _Guesses(then.tokens, judge.made, most, n_tokens)
 
     generation = begin_again(record, model, request, prepare, judge.on_logits)
-    made = writing_of(generation)
+    made = reader_of(generation)
     n = len(then.tokens)
     cut_off = then.stop_reason in CUT_OFF
 

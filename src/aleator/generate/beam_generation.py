@@ -45,7 +45,7 @@ class BeamGeneration(Generation):
             for each in noted[told:]:
                 told += 1
                 yield each
-        await self._writing.wait_async()  # so that its sequences are free
+        await self._reader.wait_async()  # so that its sequences are free
         made.check()
 
     @property

@@ -151,7 +151,7 @@ class BeamSearch:
             context.adapters.set(seq, self._request.options.adapters)
         self.begin(cache, range(n))
         try:
-            held = prefixes.reuse(0, prompt, self._request.where)
+            held = prefixes.reuse(0, prompt, self._request.cache_namespace)
             rows = context.decode(Batch.one(list(prompt[held:]), held))
             if not self._request.forgotten:
                 prefixes.keep(0, prompt, self._request.options.namespace)

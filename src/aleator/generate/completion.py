@@ -70,7 +70,7 @@ class Request:
         return remaining(self.tokens, self.forgotten)
 
     @property
-    def where(self) -> str:
+    def cache_namespace(self) -> str:
         """The prompt-cache namespace to search for the prompt."""
         return self.namespace or self.options.namespace
 

@@ -46,7 +46,7 @@ class PromptProgress:
     seconds: float  # Since the prefill began
 
 
-class Writing:
+class GenerationReader:
     """A text being generated: what there is of it, and how to wait for more.
 
     ``run`` generates it; ``completion`` is the state so far, and reading it generates nothing.
@@ -192,14 +192,14 @@ class Generation(Iterator[str]):
     """
 
     def __init__(self, run: Stepper, completion: Completion) -> None:
-        self._writing = Writing(run, completion)
+        self._reader = GenerationReader(run, completion)
 
     def __getattr__(self, name: str) -> Any:
         instead = f": take {INSTEAD[name]}" if name in INSTEAD else ""
         raise AttributeError(f"a Generation has no {name!r}{instead}", name=name, obj=self)
 
     def __next__(self) -> str:
-        piece = self._writing.next_piece()
+        piece = self._reader.next_piece()
         if piece is None:
             raise StopIteration
         return piece
@@ -208,7 +208,7 @@ class Generation(Iterator[str]):
         return self
 
     async def __anext__(self) -> str:
-        piece = await self._writing.next_piece_async()
+        piece = await self._reader.next_piece_async()
         if piece is None:
             raise StopAsyncIteration
         return piece
@@ -218,7 +218,7 @@ class Generation(Iterator[str]):
 
     async def _awaited(self) -> str:
         self._completion.require_text("awaiting a generation")
-        await self._writing.wait_async()
+        await self._reader.wait_async()
         return self.result()
 
     def result(self, timeout: float | None = None) -> str:
@@ -247,7 +247,7 @@ class Generation(Iterator[str]):
         Raises:
             TimeoutError: It had not ended by then.
         """
-        if not self._writing.wait(checked_timeout(timeout)):
+        if not self._reader.wait(checked_timeout(timeout)):
             raise TimeoutError(f"the generation has not ended within timeout={timeout} s")
         self._completion.error_raised = True
         return self._completion.error
@@ -264,7 +264,7 @@ class Generation(Iterator[str]):
         Raises:
             Exception: The error that ended it, unless a reader already got it.
         """
-        ended = self._writing.wait(checked_timeout(timeout))
+        ended = self._reader.wait(checked_timeout(timeout))
         if ended:
             self._completion.check()
         return ended
@@ -362,7 +362,7 @@ class Generation(Iterator[str]):
     @property
     def stats(self) -> Stats:
         """Counts and times of its batch so far."""
-        return self._writing.run.stats
+        return self._reader.run.stats
 
     @property
     def done(self) -> bool:
@@ -390,7 +390,7 @@ class Generation(Iterator[str]):
         """
         under_way = not self._completion.done
         self._completion.cancelled = True
-        self._writing.run.wake()
+        self._reader.run.wake()
         return under_way
 
     def as_json(self) -> dict[str, Any]:
@@ -409,16 +409,16 @@ class Generation(Iterator[str]):
 
     @property
     def _completion(self) -> Completion:
-        return self._writing.completion
+        return self._reader.completion
 
     def _finished(self) -> Completion:
         self.wait()
         return self._completion
 
 
-def writing_of(generation: Generation) -> Writing:
+def reader_of(generation: Generation) -> GenerationReader:
     """The package's own interface to a generation."""
-    return generation._writing
+    return generation._reader
 
 
 def checked_timeout(timeout: float | None) -> float | None:

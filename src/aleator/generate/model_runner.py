@@ -15,10 +15,10 @@ import numpy as np
 
 from aleator.core.arrays import Floats
 from aleator.generate.bans import Bans
-from aleator.generate.beginnings import Beginnings
 from aleator.generate.completion import ONCE, OWN
 from aleator.generate.context import Batch, Context, Prefixes
 from aleator.generate.logprobs import LogprobsOf, noted, top_logprobs
+from aleator.generate.prefix_reuse import PrefixReuse
 from aleator.generate.prompt_chunks import Chunk, add_chunks
 from aleator.generate.request_state import Failed, Proposal, Proposer, RequestErrors, RequestState
 from aleator.generate.token_sampler import (
@@ -32,7 +32,7 @@ from aleator.generate.token_sampler import (
 from aleator.models.step import Draw
 
 if TYPE_CHECKING:
-    from aleator.generate.arrival import Wake  # loads SQLite
+    from aleator.generate.prefix_load import Wake  # loads SQLite
 
 
 MOST_GUESSED = 64
@@ -45,7 +45,7 @@ class ModelRunner:
     """Runs the model for requests, each in its own sequence of the context, empty when the request enters.
 
     Attributes:
-        beginnings: What the prompt cache has of requests, and keeps of them.
+        prefix_reuse: What the prompt cache has of requests, and keeps of them.
         pending: A request in it takes no part in steps; :meth:`choose` goes on with it.
         errors: Ends requests that fail.
         proposer: Says which tokens requests decode in a step.
@@ -67,13 +67,13 @@ class ModelRunner:
         # Chooses tokens that take long; None: each is chosen at once
         pending: PendingTokens | None = None,
         # Prefixes that must be read are read beside the steps, and this is called, in any thread, when
-        # ``Beginnings.take_in`` has something to do; None: ``enter`` reads them
+        # ``PrefixReuse.take_in`` has something to do; None: ``enter`` reads them
         wake: Wake | None = None,
     ) -> None:
         self.context, self.sampler = context, sampler
         self.pending = pending or PendingTokens()
-        self.beginnings, self._n_tokens = Beginnings(prefixes, wake), n_tokens
-        self._keep_pieces = keep_pieces or self.beginnings.tiered
+        self.prefix_reuse, self._n_tokens = PrefixReuse(prefixes, wake), n_tokens
+        self._keep_pieces = keep_pieces or self.prefix_reuse.tiered
         self.errors = RequestErrors(self.pending.drop, failed)
         self.proposer = Proposer(context, self.errors)
 
@@ -82,16 +82,16 @@ class ModelRunner:
 
         Returns:
             How many tokens of the prompt are cached and need not be computed.  More may come from a tier of
-            the prompt cache (``state.arrivals``, :meth:`Beginnings.take_in`).
+            the prompt cache (``state.prefix_loads``, :meth:`PrefixReuse.take_in`).
         """
         prompt = state.request.remaining
         reuses = reuse and not state.wants_prompt  # nobody has kept the logits
-        held = self.beginnings.begin(state, state.seq, prompt) if reuses else 0
+        held = self.prefix_reuse.begin(state, state.seq, prompt) if reuses else 0
         state.tokens = list(prompt[:held])
         state.stats.reused_tokens += held
         guidance = state.guidance
         if guidance is not None and reuse:
-            guidance.computed = self.beginnings.begin(state, guidance.seq, guidance.prompt)
+            guidance.computed = self.prefix_reuse.begin(state, guidance.seq, guidance.prompt)
             state.stats.reused_tokens += guidance.computed
         if state.to_prefill == len(prompt) - 1:  # of a session: a context shift makes room for it
             state.drawn = prompt[-1]
@@ -99,7 +99,7 @@ class ModelRunner:
 
     def empty(self, state: RequestState) -> None:
         """Empty a request's sequences."""
-        self.beginnings.stop(state)
+        self.prefix_reuse.stop(state)
         self.sampler.leave(state)
         state.tokens = []
         if state.guidance is not None:
@@ -140,7 +140,7 @@ class ModelRunner:
         started = perf_counter()
         logits = self.logits(batch, self.sampler.draw(() if chunks else rows))
         if not rows:
-            self.beginnings.computed(len(batch), perf_counter() - started)
+            self.prefix_reuse.computed(len(batch), perf_counter() - started)
         if not chunks:
             self.proposer.costs.observe(width, n_rows - width, perf_counter() - started)
         for chunk, (_, _, of_prompt) in zip(chunks, ends, strict=True):
@@ -160,18 +160,18 @@ class ModelRunner:
     def _computed(self, chunk: Chunk) -> None:
         """Note that a piece of a prompt is in the cache."""
         state, n = chunk.state, chunk.n
-        where, guidance = state.request.where, state.guidance
+        namespace, guidance = state.request.cache_namespace, state.guidance
         state.stats.prompt_tokens += n
         if guidance is not None and guidance.computed < len(guidance.prompt):
             more = min(n, len(guidance.prompt) - guidance.computed)
             guidance.computed += more
             n -= more
             if guidance.computed == len(guidance.prompt):
-                self.beginnings.keep(guidance.seq, guidance.prompt, where)
+                self.prefix_reuse.keep(guidance.seq, guidance.prompt, namespace)
         state.tokens += state.request.remaining[len(state.tokens) : len(state.tokens) + n]
         whole = len(state.tokens) == state.to_prefill
         if whole or (self._keep_pieces and not state.request.options.context_shift):
-            self.beginnings.keep(state.seq, state.tokens, where)
+            self.prefix_reuse.keep(state.seq, state.tokens, namespace)
         if not whole:
             return
         for follower in chunk.followers:
@@ -273,7 +273,7 @@ class ModelRunner:
         self.context.cache.seq_add(state.seq, keep + forget, used, -forget)
         state.tokens += left
         # Equal tokens after other shifts have other rows, so each has a namespace to itself.
-        own = ONCE if state.request.where.startswith(ONCE) else OWN
+        own = ONCE if state.request.cache_namespace.startswith(ONCE) else OWN
         state.completion.forget(keep, forget, f"{own}context shift {next(_shifts)}")
         state.stats.context_shifts += 1
         return True
@@ -394,7 +394,7 @@ class ModelRunner:
     def release(self, state: RequestState) -> None:
         """Free the sequences of a completion that has ended; the prompt cache keeps what they held."""
         state.released = True
-        self.beginnings.stop(state)
+        self.prefix_reuse.stop(state)
         self.sampler.leave(state)
         self.pending.drop(state)
         if state.search is not None:
@@ -403,9 +403,9 @@ class ModelRunner:
         state.end_speculation()
         state.chain.free_scratch()  # whoever keeps the text has the chain, and will hardly draw with it
         if state.completion.namespace:  # for a session; the beginning is of more use
-            self.beginnings.keep(state.seq, state.tokens, state.completion.namespace)
+            self.prefix_reuse.keep(state.seq, state.tokens, state.completion.namespace)
         exact = state.tokens[: state.exact]
-        self.beginnings.keep(state.seq, exact, state.request.options.namespace)
+        self.prefix_reuse.keep(state.seq, exact, state.request.options.namespace)
         self.context.cache.seq_rm(state.seq, -1, -1)
         if state.guidance is not None:
             self.context.cache.seq_rm(state.guidance.seq, -1, -1)

@@ -20,8 +20,8 @@ from aleator.device.chain import DeviceChain
 from aleator.device.selection import captures_graphs
 from aleator.generate.completion import Detokenizer
 from aleator.generate.context import Batch, Context, Prefixes
+from aleator.generate.decode_steps import DecodeResult, DecodeStart
 from aleator.generate.device_token_sampler import DeviceTokenSampler
-from aleator.generate.feeds import Drawn, Feed
 from aleator.generate.model_runner import ModelRunner
 from aleator.generate.prompt_chunks import Chunk
 from aleator.generate.replayed_steps import ReplayLoop
@@ -111,32 +111,34 @@ class DecodeLoop:
         self._top_logprobs = torch.zeros(batch, logged, top, dtype=torch.float64, device=device)
         self._graphs: dict[tuple[tuple[int, bool], Launches], torch.cuda.CUDAGraph] = {}
 
-    def run(self, feeds: Sequence[Feed]) -> list[Drawn]:
-        """Decode the feeds' tokens and draw up to ``multi_step`` more each.
+    def run(self, starts: Sequence[DecodeStart]) -> list[DecodeResult]:
+        """Decode the starts' tokens and draw up to ``multi_step`` more each.
 
         A row may reach a step in which no token can be drawn.  It ends there, and keeps the tokens that it has
-        drawn before: see :attr:`Drawn.failed`.
+        drawn before: see :attr:`DecodeResult.failed`.
 
         Raises:
             CacheFull: not enough cells to reserve; after any error, cache and chain are unchanged.
         """
-        if not feeds:
+        if not starts:
             return []
-        cache, steps = self.context.cache, [min(self.multi_step, feed.limit) for feed in feeds]
+        cache, steps = self.context.cache, [min(self.multi_step, start.limit) for start in starts]
         batch = Batch()
-        for feed, n in zip(feeds, steps, strict=True):
-            for pos in range(feed.pos, feed.pos + n):
-                batch.add(feed.token, pos, [feed.seq], logits=False)
+        for start, n in zip(starts, steps, strict=True):
+            for pos in range(start.pos, start.pos + n):
+                batch.add(start.token, pos, [start.seq], logits=False)
         mark = self.chain.mark()
         try:
             with torch.inference_mode():
-                found: list[Drawn] = cache.journal.run(self._decode, feeds, steps, batch)
+                found: list[DecodeResult] = cache.journal.run(self._decode, starts, steps, batch)
         except BaseException:
             self.chain.back(mark)
             raise
         return found
 
-    def _decode(self, feeds: Sequence[Feed], steps: Sequence[int], batch: Batch) -> list[Drawn]:
+    def _decode(
+        self, starts: Sequence[DecodeStart], steps: Sequence[int], batch: Batch
+    ) -> list[DecodeResult]:
         """Decode all steps and draw, then give back the unused cells."""
         cache, plan = self.context.cache, self._plan(batch)
         cache.pool.prepare(plan)
@@ -144,14 +146,14 @@ class DecodeLoop:
         for part in cache.pool.carried_out(plan):
             cell_ids[part.tokens] = part.cell_ids
         self.cells.clear(cell_ids)
-        self._load(feeds, steps, np.split(cell_ids, np.cumsum(steps)[:-1]))
+        self._load(starts, steps, np.split(cell_ids, np.cumsum(steps)[:-1]))
         counts = [0] * self.chain.max_batch
-        for feed, n in zip(feeds, steps, strict=True):
-            counts[feed.row] = n
+        for start, n in zip(starts, steps, strict=True):
+            counts[start.row] = n
         self._go(counts)
-        found = self._found(feeds)
-        for feed, drawn in zip(feeds, found, strict=True):
-            cache.seq_rm(feed.seq, feed.pos + len(drawn.tokens), -1)
+        found = self._found(starts)
+        for start, drawn in zip(starts, found, strict=True):
+            cache.seq_rm(start.seq, start.pos + len(drawn.tokens), -1)
         return found
 
     def _plan(self, batch: Batch) -> Plan:
@@ -163,15 +165,15 @@ class DecodeLoop:
         return plan
 
     def _load(
-        self, feeds: Sequence[Feed], steps: Sequence[int], cell_ids: Sequence[Int64s]
+        self, starts: Sequence[DecodeStart], steps: Sequence[int], cell_ids: Sequence[Int64s]
     ) -> None:
-        """Fill the tensors; rows without a feed repeat the first one's."""
+        """Fill the tensors; rows without a start repeat the first one's."""
         size, lists = self.chain.max_batch, []
         source = [0] * size
-        for i, feed in enumerate(feeds):
-            source[feed.row] = i
-            lists.append(self.context.cache.cells.seq_cell_list(feed.seq))
-        rows = [feed.row for feed in feeds]
+        for i, start in enumerate(starts):
+            source[start.row] = i
+            lists.append(self.context.cache.cells.seq_cell_list(start.seq))
+        rows = [start.row for start in starts]
         self.cells.take(lists, source)
         self.cells.source.copy_(torch.tensor([rows[i] for i in source]))
         table = np.zeros((size, self.multi_step), np.int64)
@@ -180,13 +182,13 @@ class DecodeLoop:
             table[row, : steps[i]] = cell_ids[i]
         self._cell_ids.copy_(torch.from_numpy(table))
         for tensor, values in (
-            (self._token, [feed.token for feed in feeds]),
-            (self._position, [feed.pos for feed in feeds]),
+            (self._token, [start.token for start in starts]),
+            (self._position, [start.pos for start in starts]),
             (self._seen, [len(cells) - n + 1 for cells, n in zip(lists, steps, strict=True)]),
             (self._left, steps),
         ):
             tensor.copy_(torch.tensor([values[i] for i in source]))
-        self._heeds.copy_(torch.tensor([feeds[i].heeds_ends for i in source]))
+        self._heeds.copy_(torch.tensor([starts[i].heeds_ends for i in source]))
         self._stopped.copy_(torch.tensor([row not in rows for row in range(size)]))
         for tensor in (self._offset, self._drawn, self._failed):
             tensor.zero_()
@@ -258,15 +260,15 @@ class DecodeLoop:
             self._top_ids.scatter_(1, wide, report.top_ids.unsqueeze(1))
             self._top_logprobs.scatter_(1, wide, report.top_logprobs.unsqueeze(1))
 
-    def _found(self, feeds: Sequence[Feed]) -> list[Drawn]:
+    def _found(self, starts: Sequence[DecodeStart]) -> list[DecodeResult]:
         """Copy the results from the device, in a single transfer."""
         counts, out, failed = self._drawn.tolist(), self._out.tolist(), self._failed.tolist()
         logged = [t.tolist() for t in (self._logprobs, self._top_ids, self._top_logprobs)]
         found = []
-        for row in (feed.row for feed in feeds):
+        for row in (start.row for start in starts):
             n = counts[row]
             logprobs, ids, others = (each[row][:n] for each in logged)
-            found.append(Drawn(out[row][:n], logprobs, ids, others, failed[row]))
+            found.append(DecodeResult(out[row][:n], logprobs, ids, others, failed[row]))
         return found
 
 
@@ -347,19 +349,19 @@ class MultiStepRunner(ModelRunner):
             super().step(rows, chunks)
             return
         states = [state for state, _ in rows]
-        feeds = []
+        starts = []
         for state in states:
             limit, wanted = state.n_ctx - len(state.tokens), state.request.options.max_tokens
             if wanted is not None:
                 limit = min(limit, wanted - len(state.completion.tokens))
             heeds = not state.request.params.ignore_eos
             row = self._on_device.row_of(state)
-            feeds.append(Feed(row, state.seq, state.drawn, len(state.tokens), limit, heeds))
-        found = self._loop.run(feeds)
-        for state, feed, drawn in zip(states, feeds, found, strict=True):
+            starts.append(DecodeStart(row, state.seq, state.drawn, len(state.tokens), limit, heeds))
+        found = self._loop.run(starts)
+        for state, start, drawn in zip(states, starts, found, strict=True):
             for i, token in enumerate(drawn.tokens):
                 if state.completion.done:  # by a stop string
-                    self._on_device.chain.rollback(feed.row, len(drawn.tokens) - i)
+                    self._on_device.chain.rollback(start.row, len(drawn.tokens) - i)
                     self.context.cache.seq_rm(state.seq, len(state.tokens), -1)
                     break
                 state.tokens.append(state.drawn)

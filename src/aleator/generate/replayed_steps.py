@@ -10,8 +10,8 @@ import torch
 from aleator.core.errors import ParameterError
 from aleator.device.candidates import NOTHING
 from aleator.generate.context import Batch, Context
+from aleator.generate.decode_steps import DecodeResult, DecodeStart
 from aleator.generate.device_token_sampler import DeviceTokenSampler
-from aleator.generate.feeds import Drawn, Feed
 
 
 class ReplayLoop:
@@ -38,8 +38,8 @@ class ReplayLoop:
         self._context, self._sampler, self._multi_step = context, sampler, multi_step
         self._ends = set(ends)
 
-    def run(self, feeds: Sequence[Feed]) -> list[Drawn]:
-        """Decode the feeds' tokens and draw up to ``multi_step`` more each.
+    def run(self, starts: Sequence[DecodeStart]) -> list[DecodeResult]:
+        """Decode the starts' tokens and draw up to ``multi_step`` more each.
 
         Raises:
             CacheFull: not enough cells; after any error, cache and chain are unchanged.
@@ -47,22 +47,22 @@ class ReplayLoop:
         chain = self._sampler.chain
         mark = chain.mark()
         try:
-            found: list[Drawn] = self._context.cache.journal.run(self._decode, feeds)
+            found: list[DecodeResult] = self._context.cache.journal.run(self._decode, starts)
         except BaseException:
             chain.back(mark)
             raise
         return found
 
-    def _decode(self, feeds: Sequence[Feed]) -> list[Drawn]:
-        steps = [min(self._multi_step, feed.limit) for feed in feeds]
+    def _decode(self, starts: Sequence[DecodeStart]) -> list[DecodeResult]:
+        steps = [min(self._multi_step, start.limit) for start in starts]
         report, made = self._sampler.chain.report, list[list[torch.Tensor]]()
         reports = [report.logprobs, report.top_ids, report.top_logprobs]
         for step in range(max(steps, default=0)):
-            going = [feed for feed, n in zip(feeds, steps, strict=True) if step < n]
+            going = [start for start, n in zip(starts, steps, strict=True) if step < n]
             batch = Batch()
-            for feed in going:  # later tokens are on the device
-                batch.add(feed.token, feed.pos + step, [feed.seq], logits=True)
-            draw = self._sampler.draws([feed.row for feed in going], fed=step > 0)
+            for start in going:  # later tokens are on the device
+                batch.add(start.token, start.pos + step, [start.seq], logits=True)
+            draw = self._sampler.draws([start.row for start in going], fed=step > 0)
             self._context.decode(batch, draw)
             if draw.made is None:
                 raise ParameterError(
@@ -73,14 +73,14 @@ class ReplayLoop:
             made.append([each.clone() for each in drawn])
         # The only transfer from the device.
         read = [torch.stack(each).tolist() for each in zip(*made, strict=True)]
-        return [self._found(feed, n, read) for feed, n in zip(feeds, steps, strict=True)]
+        return [self._found(start, n, read) for start, n in zip(starts, steps, strict=True)]
 
-    def _found(self, feed: Feed, n: int, read: Sequence[list[Any]]) -> Drawn:
+    def _found(self, start: DecodeStart, n: int, read: Sequence[list[Any]]) -> DecodeResult:
         """The tokens of a row in ``n`` steps, up to its end; the rest is taken back."""
-        tokens, *logged = ([step[feed.row] for step in each[:n]] for each in read)
-        found = Drawn()
+        tokens, *logged = ([step[start.row] for step in each[:n]] for each in read)
+        found = DecodeResult()
         for token in tokens:
-            if found.failed or (feed.heeds_ends and self._ends.intersection(found.tokens[-1:])):
+            if found.failed or (start.heeds_ends and self._ends.intersection(found.tokens[-1:])):
                 break
             if token == NOTHING:
                 found.failed = True
@@ -91,6 +91,6 @@ class ReplayLoop:
             found.logprobs, found.top_ids, found.top_logprobs = (each[:made] for each in logged)
         surplus = sum(token != NOTHING for token in tokens) - made
         if surplus:
-            self._sampler.chain.rollback(feed.row, surplus)
-        self._context.cache.seq_rm(feed.seq, feed.pos + made, -1)
+            self._sampler.chain.rollback(start.row, surplus)
+        self._context.cache.seq_rm(start.seq, start.pos + made, -1)
         return found

@@ -26,8 +26,8 @@ from aleator.generate.steering import Guidance, ReasoningBudget
 from aleator.samplers import SamplerChain
 
 if TYPE_CHECKING:
-    from aleator.generate.arrival import Arrival, LookUp  # loads SQLite
     from aleator.generate.beams import BeamSearch  # few requests have one
+    from aleator.generate.prefix_load import LookUp, PrefixLoad  # loads SQLite
 
 OnLogits = Callable[[SamplerChain, Any], None]
 """Called with the chain and the logits [V] before each token is drawn; it must change neither."""
@@ -74,7 +74,7 @@ class RequestState:
         # the tokens that the cache holds in its sequence, at positions 0, 1, ...
         self.tokens: list[int] = []
         self.look_ups: dict[tuple[int, ...], LookUp] = {}  # the tiers' look-ups of its prompts
-        self.arrivals: list[Arrival] = []  # its prompts' prefixes, loading from a tier
+        self.prefix_loads: list[PrefixLoad] = []  # its prompts' prefixes, loading from a tier
         self.drawn = -1  # the token drawn last, which the next step decodes; -1 before the first
         # length of the part in which each token was computed from all tokens before it.  After a context shift,
         # later ones were computed from some tokens that are now forgotten.  None: all tokens.
@@ -294,7 +294,7 @@ class Proposer:
         seconds = (perf_counter() - started) / len(drafts)
         for state, draft in drafts:
             if state.speculation is not None:
-                state.speculation.took(len(draft.found), seconds)
+                state.speculation.observe(len(draft.found), seconds)
             if draft.error is not None:
                 self._errors.fail(state, draft.error)
             self._add(state, draft.found, rows)

@@ -138,7 +138,7 @@ REMEMBERED = 2**16
 """Most tokens of earlier texts that are remembered."""
 
 
-class Texts:
+class DraftHistory:
     """Earlier texts of an engine, found by runs of their tokens; the oldest are forgotten."""
 
     def __init__(self) -> None:
@@ -180,17 +180,17 @@ class SharedDrafts:
     """What a context's requests share for drafting: a draft model's context, if any, and earlier texts."""
 
     def __init__(self, drafts: DraftContext | None) -> None:
-        self.drafts, self.texts = drafts, Texts()
+        self.drafts, self.history = drafts, DraftHistory()
 
 
 class PromptLookup:
     """Guesses that a text continues as it did before, or as an earlier text of the engine did.
 
-    ``texts`` are earlier texts, searched within ``namespace`` only; None: only the text itself is searched.
+    ``history`` has earlier texts, searched within ``namespace`` only; None: only the text itself is searched.
     """
 
-    def __init__(self, texts: Texts | None = None, namespace: str = "") -> None:
-        self._texts, self._namespace = texts, namespace
+    def __init__(self, history: DraftHistory | None = None, namespace: str = "") -> None:
+        self._history, self._namespace = history, namespace
         self._after: dict[tuple[int, ...], int] = {}
         self._known = 0
 
@@ -211,8 +211,8 @@ class PromptLookup:
                 while len(found) < n:  # the continuation repeats itself
                     found.append(found[len(found) - (len(tokens) - start)])
                 return found
-            if self._texts is not None:
-                earlier = self._texts.follow(last, n, self._namespace)
+            if self._history is not None:
+                earlier = self._history.follow(last, n, self._namespace)
                 if earlier:
                     return earlier
         return ()
@@ -343,10 +343,10 @@ class Speculation:
             raise TypeError("a draft model is asked by draft_together")
         started = perf_counter()
         found = [self._checked(each) for each in islice(self._drafter.draft(tokens, n), n)]
-        self.took(len(found), perf_counter() - started)
+        self.observe(len(found), perf_counter() - started)
         return found
 
-    def took(self, n: int, seconds: float) -> None:
+    def observe(self, n: int, seconds: float) -> None:
         """Learn how long ``n`` guesses took; 0: the drafter had none."""
         if not self._begun:  # the first call includes reading the prompt
             self._begun = True

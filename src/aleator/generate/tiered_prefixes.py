@@ -28,9 +28,9 @@ from aleator.cache.pools.pool import Pool
 from aleator.cache.pools.window import WindowPool
 from aleator.cache.prefix_index import checked_text
 from aleator.core.arrays import Int32s
-from aleator.generate.arrival import BLOCK, LEAST, LONGEST, Arrival, Candidate, LookUp, Wake
 from aleator.generate.completion import OWN
 from aleator.generate.context import Context, Prefixes
+from aleator.generate.prefix_load import BLOCK, LEAST, LONGEST, Candidate, LookUp, PrefixLoad, Wake
 from aleator.generate.prompt_tiers import PromptTiers, nothing
 from aleator.models.decoder import ARITHMETIC_VERSION
 from aleator.models.fingerprint import ModelIdentity
@@ -80,11 +80,11 @@ class TieredPrefixes:
         look_up: LookUp | None = None,
     ) -> int:
         """Give an empty sequence the longest cached beginning of ``tokens``; returns its length."""
-        held, arrival = self.begin(seq, tokens, namespace, look_up=look_up)
-        if arrival is None:
+        held, load = self.begin(seq, tokens, namespace, look_up=look_up)
+        if load is None:
             return held
-        arrival.go_on()
-        return arrival.length
+        load.go_on()
+        return load.length
 
     def keep(self, seq: int, tokens: Sequence[int], namespace: str = "") -> bool:
         """Keep the beginning that a sequence holds; returns whether the pool keeps it."""
@@ -160,10 +160,10 @@ class TieredPrefixes:
         namespace: str = "",
         wake: Wake | None = None,
         look_up: LookUp | None = None,
-    ) -> tuple[int, Arrival | None]:
+    ) -> tuple[int, PrefixLoad | None]:
         """Give an empty sequence what the pool has of ``tokens``; what a tier has beyond that arrives.
 
-        ``wake``: see :class:`Arrival`; ``look_up``: what :meth:`look_up` or :meth:`read` gave of the tokens.
+        ``wake``: see :class:`PrefixLoad`; ``look_up``: what :meth:`look_up` or :meth:`read` gave of the tokens.
         """
         held, most = self._inner.reuse(seq, tokens, namespace), len(tokens) - 1
         looked = look_up or (self.look_up(tokens, namespace) if most - held >= LEAST else None)
@@ -176,7 +176,7 @@ class TieredPrefixes:
                 self._inner.keep(seq, text[:length].tolist(), namespace)
 
             candidates = partial(self._candidates, text, looked.digests)
-            arrival = Arrival(
+            load = PrefixLoad(
                 self._cache,
                 self._tiers,
                 self._name,
@@ -191,7 +191,7 @@ class TieredPrefixes:
         except Exception as error:  # a step goes on without the tiers
             self._tiers.failed(error)
             return held, None
-        return held, arrival
+        return held, load
 
     def computed(self, tokens: int, seconds: float) -> None:
         """Note how long a piece of a prompt took; of a few tokens that says little about many."""

@@ -22,7 +22,7 @@ from aleator.core.errors import AleatorError, ParameterError
 from aleator.engine.options import EngineOptions
 from aleator.engine.prompts import GENERATION, SAMPLING, check_without_model
 from aleator.engine.replay import Record
-from aleator.generate.generation import Generation, writing_of
+from aleator.generate.generation import Generation, reader_of
 from aleator.generate.options import of_loading
 from aleator.models.placement import checked_dtype
 
@@ -240,7 +240,7 @@ class Generator:
                 logprobs = [each.chosen.logprob for each in begun.logprobs or []]
                 record = Record.of(begun, self.model, aleator.__version__)
                 made |= {
-                    "text": begun.text if writing_of(begun).completion.has_text else "",
+                    "text": begun.text if reader_of(begun).completion.has_text else "",
                     "tokens": begun.tokens,
                     "logprobs": logprobs,
                     "stop_reason": begun.stop_reason,

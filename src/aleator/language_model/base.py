@@ -17,7 +17,7 @@ from aleator.engine.prompts import RequestMaker, checked_prompt, options_of
 from aleator.engine.request_states import RequestStateMaker
 from aleator.engine.run import Run
 from aleator.generate.context import SPARE, Context, Prefixes
-from aleator.generate.generation import Generation, writing_of
+from aleator.generate.generation import Generation, reader_of
 from aleator.generate.options import WHERE, ModelOptions
 from aleator.generate.session import Session, load_session, save_session, state_of
 from aleator.generate.session_file import SessionFile
@@ -268,7 +268,7 @@ class LoadedModel:
             n_prompt=len(request.tokens) - request.drawn,
             seed=generation.seed,
             extra=dict(extra or {}),
-            forgotten=writing_of(generation).completion.forgotten,
+            forgotten=reader_of(generation).completion.forgotten,
             namespace=generation.namespace,
             adapters=request.options.adapters or (),
         )

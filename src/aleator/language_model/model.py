@@ -12,7 +12,6 @@ from aleator.cache.devices import CPU
 from aleator.core.errors import ParameterError
 from aleator.core.options import declarations, renamed, takes
 from aleator.core.threads import Beside
-from aleator.engine.job import cells_needed, sequences_needed
 from aleator.engine.options import EngineOptions
 from aleator.engine.prompts import (
     BEAM_OPTIONS,
@@ -24,6 +23,7 @@ from aleator.engine.prompts import (
     takes_generation,
 )
 from aleator.engine.run import Run
+from aleator.engine.scheduled_request import cells_needed, sequences_needed
 from aleator.generate.beams import Beam, cells_of_beams
 from aleator.generate.completion import Request
 from aleator.generate.context import LentPrefixes, Prefixes

@@ -44,7 +44,7 @@ class Guarded:
 PLAYGROUND = Dialect(playground.render_error, playground.ROUTES)
 
 
-def spoken(service: Service, dialects: Sequence[Dialect]) -> Sequence[Dialect]:
+def dialects_of(service: Service, dialects: Sequence[Dialect]) -> Sequence[Dialect]:
     """The dialects of a service, and the playground if it is enabled."""
     return [*dialects, PLAYGROUND] if service.options.playground else dialects
 
@@ -56,7 +56,7 @@ def create_app(
 
     Handlers find the service as ``request.app.state.service``; ``/metrics`` shows ``metrics``.
     """
-    dialects = spoken(service, dialects)
+    dialects = dialects_of(service, dialects)
     speaks: dict[Any, Dialect] = {
         route.endpoint: dialect for dialect in dialects for route in dialect.ROUTES
     }
@@ -84,7 +84,7 @@ def create_guarded(
     """The application with all guards for requests from a network."""
     shown = metrics or Metrics(__version__, service.fingerprint)
     app = create_app(service, dialects, shown)
-    routes = [(route, each) for each in spoken(service, dialects) for route in each.ROUTES]
+    routes = [(route, each) for each in dialects_of(service, dialects) for route in each.ROUTES]
     paths = {route.endpoint: route.path for route, _ in reversed(routes)}
 
     def answer(scope: Scope, error: ApiError) -> Response:

@@ -15,7 +15,7 @@ from aleator.chat.generation import chat_stop
 from aleator.chat.message import Delta, Message
 from aleator.chat.prompt import ChatPrompt
 from aleator.chat.reply import Reply
-from aleator.generate.generation import Generation, Piece, writing_of
+from aleator.generate.generation import Generation, Piece, reader_of
 from aleator.generate.logprobs import Logprobs
 from aleator.server.streaming import Line, merged
 
@@ -77,8 +77,8 @@ class ChatChoice:
         self.completion_tokens = self.reasoning_tokens = 0  # drawn, as far as they were read
         self.stop: ChatStop | None = None  # why it ended
         self._reply, self._one_call = reply, one_call
-        self._made = writing_of(generation).completion
-        self._told = 0  # tokens that events have reported
+        self._made = reader_of(generation).completion
+        self._reported = 0  # tokens that events have reported
         self._counted = 0  # tokens already classified as reasoning or not
 
     @property
@@ -107,8 +107,8 @@ class ChatChoice:
         """Yield its events as they are made, in batches of those available; ``line`` sends some itself."""
         while self.stop is None:
             if line is not None and not self._one_call:
-                await line.follow(writing_of(self.generation), self._read_all)
-            pieces = await writing_of(self.generation).next_pieces()
+                await line.follow(reader_of(self.generation), self._read_all)
+            pieces = await reader_of(self.generation).next_pieces()
             made: list[ChatEvent] = []
             for piece in pieces:
                 made += self._read(piece)
@@ -151,8 +151,10 @@ class ChatChoice:
         return made
 
     def _new_tokens(self) -> tuple[Sequence[Logprobs], Sequence[int]]:
-        since, self._told = self._told, max(self._told, self.completion_tokens)
-        return self._made.logprobs[since : self._told], self._made.tokens[since : self._told]
+        since, self._reported = self._reported, max(self._reported, self.completion_tokens)
+        return self._made.logprobs[since : self._reported], self._made.tokens[
+            since : self._reported
+        ]
 
     def _end_event(self, stop: ChatStop) -> ChatEvent:
         self.stop = stop

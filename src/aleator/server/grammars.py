@@ -239,7 +239,7 @@ def prepare(tokenizer: Tokenizer) -> None:
 
 def _grammars_of(options: Mapping[str, Any]) -> list[tuple[str, dict[str, Any], str]]:
     """The grammars of a request: the option, its JSON form, and its key."""
-    given = [(n, said(n, options[n])) for n in CONSTRAINTS if options.get(n) is not None]
+    given = [(n, grammar_json(n, options[n])) for n in CONSTRAINTS if options.get(n) is not None]
     return [(name, told, digest(told)) for name, told in given]
 
 
@@ -248,7 +248,7 @@ def digest(told: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 
 
-def said(name: str, value: Any) -> dict[str, Any]:
+def grammar_json(name: str, value: Any) -> dict[str, Any]:
     """A grammar, JSON-ready: from a request, or made from a chat's tools."""
     if isinstance(value, ConstraintSampler):
         return constraint_as_json(value)
@@ -256,7 +256,7 @@ def said(name: str, value: Any) -> dict[str, Any]:
 
 
 def sampler_of(told: Mapping[str, Any]) -> ConstraintSampler:
-    """The constraint whose JSON form :func:`said` returned, without a vocabulary."""
+    """The constraint whose JSON form :func:`grammar_json` returned, without a vocabulary."""
     if "option" not in told:
         return constraint_from_json(told)
     made = CHAIN_OPTIONS[told["option"]].check(told["value"])

@@ -30,7 +30,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from aleator.generate.generation import Piece, Writing
+from aleator.generate.generation import GenerationReader, Piece
 from aleator.server.errors import ApiError, api_error
 
 T = TypeVar("T")
@@ -133,7 +133,9 @@ class Line(Generic[T]):
         """Note that the head of the response was sent: chunks may bypass the loop if there is a wire."""
         self._wire = wire
 
-    async def follow(self, writing: Writing, read: Callable[[list[Piece]], Sequence[T]]) -> None:
+    async def follow(
+        self, reader: GenerationReader, read: Callable[[list[Piece]], Sequence[T]]
+    ) -> None:
         """Send pieces of a text as they are made; return when the loop has to continue."""
         wire = self._wire
         if wire is None:
@@ -146,7 +148,7 @@ class Line(Generic[T]):
                 send(data)
 
         try:
-            await writing.pass_on(wire.ready, take)
+            await reader.pass_on(wire.ready, take)
         finally:
             wire.flush()
 

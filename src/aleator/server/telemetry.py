@@ -24,7 +24,8 @@ from time import perf_counter
 from typing import Any, TextIO
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import Metric as MetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -197,7 +198,7 @@ def request_id(scope: Scope) -> str:
 
 
 @dataclass(frozen=True)
-class Figure:
+class Metric:
     """A metric that is read from the engine's counts."""
 
     name: str  # after ``aleator_`` or ``llamacpp:``
@@ -211,52 +212,52 @@ class Figure:
         return float(getattr(stats, self.read) if isinstance(self.read, str) else self.read(stats))
 
 
-FIGURES = (
-    Figure("requests", "requests that the engine took", True, "submitted"),
-    Figure("requests_refused", "requests refused since the queue was full", True, "refused"),
-    Figure("requests_cancelled", "requests whose client had gone", True, "cancelled"),
-    Figure("requests_expired", "requests whose deadline came", True, "expired"),
-    Figure("requests_failed", "requests that an error ended", True, "failed"),
-    Figure("requests_running", "requests being made", False, "running"),
-    Figure("requests_waiting", "requests in the queue", False, "waiting"),
-    Figure("prompt_tokens", "tokens of prompts that were computed", True, "prompt_tokens"),
-    Figure("prompt_tokens_cached", "tokens of prompts found in the prompt cache", True, "reused_tokens"),
-    Figure("generated_tokens", "tokens that were drawn", True, "sampled_tokens"),
-    Figure("forced_tokens", "drawn tokens that a grammar had forced", True, "forced_tokens"),
-    Figure("draft_tokens", "tokens that speculation guessed", True, "draft_n"),
-    Figure("draft_tokens_accepted", "guessed tokens that were drawn", True, "draft_n_accepted"),
-    Figure("drafts", "steps of a text in which speculation guessed tokens", True, "drafts"),
-    Figure("steps", "batches that were decoded", True, "steps"),
-    Figure("mixed_steps", "batches with prompts, while others wrote", True, "mixed_steps"),
-    Figure("step_seconds", "seconds in batches", True, "step_seconds"),
-    Figure("scheduling_seconds", "seconds in the scheduler", True, "scheduling_seconds"),
-    Figure("longest_step_seconds", "seconds of the longest batch", False, "longest_step"),
-    Figure("context_shifts", "context shifts", True, "context_shifts"),
-    Figure("cells", "cells of the KV cache", False, "cells"),
-    Figure("cells_reserved", "cells that running requests may come to use", False, "cells_reserved"),
+ENGINE_METRICS = (
+    Metric("requests", "requests that the engine took", True, "submitted"),
+    Metric("requests_refused", "requests refused since the queue was full", True, "refused"),
+    Metric("requests_cancelled", "requests whose client had gone", True, "cancelled"),
+    Metric("requests_expired", "requests whose deadline came", True, "expired"),
+    Metric("requests_failed", "requests that an error ended", True, "failed"),
+    Metric("requests_running", "requests being made", False, "running"),
+    Metric("requests_waiting", "requests in the queue", False, "waiting"),
+    Metric("prompt_tokens", "tokens of prompts that were computed", True, "prompt_tokens"),
+    Metric("prompt_tokens_cached", "tokens of prompts found in the prompt cache", True, "reused_tokens"),
+    Metric("generated_tokens", "tokens that were drawn", True, "sampled_tokens"),
+    Metric("forced_tokens", "drawn tokens that a grammar had forced", True, "forced_tokens"),
+    Metric("draft_tokens", "tokens that speculation guessed", True, "draft_n"),
+    Metric("draft_tokens_accepted", "guessed tokens that were drawn", True, "draft_n_accepted"),
+    Metric("drafts", "steps of a text in which speculation guessed tokens", True, "drafts"),
+    Metric("steps", "batches that were decoded", True, "steps"),
+    Metric("mixed_steps", "batches with prompts, while others wrote", True, "mixed_steps"),
+    Metric("step_seconds", "seconds in batches", True, "step_seconds"),
+    Metric("scheduling_seconds", "seconds in the scheduler", True, "scheduling_seconds"),
+    Metric("longest_step_seconds", "seconds of the longest batch", False, "longest_step"),
+    Metric("context_shifts", "context shifts", True, "context_shifts"),
+    Metric("cells", "cells of the KV cache", False, "cells"),
+    Metric("cells_reserved", "cells that running requests may come to use", False, "cells_reserved"),
 )  # fmt: skip
 
-LLAMA_FIGURES = (
-    Figure("prompt_tokens_total", "tokens of prompts that were computed", True, "prompt_tokens"),
-    Figure("prompt_tokens_cached_total", "tokens of prompts found in the prompt cache", True, "reused_tokens"),
-    Figure("prompt_seconds_total", "seconds of texts up to their first tokens, the queue left out", True,
+LLAMA_METRICS = (
+    Metric("prompt_tokens_total", "tokens of prompts that were computed", True, "prompt_tokens"),
+    Metric("prompt_tokens_cached_total", "tokens of prompts found in the prompt cache", True, "reused_tokens"),
+    Metric("prompt_seconds_total", "seconds of texts up to their first tokens, the queue left out", True,
            "prompt_seconds"),
-    Figure("tokens_predicted_total", "tokens that were drawn", True, "sampled_tokens"),
-    Figure("tokens_predicted_seconds_total", "seconds of texts after their first tokens", True,
+    Metric("tokens_predicted_total", "tokens that were drawn", True, "sampled_tokens"),
+    Metric("tokens_predicted_seconds_total", "seconds of texts after their first tokens", True,
            "decode_seconds"),
-    Figure("n_decode_total", "batches that were decoded", True, "steps"),
-    Figure("spec_decode_num_draft_tokens_total", "tokens that speculation guessed", True, "draft_n"),
-    Figure("spec_decode_num_accepted_tokens_total", "guessed tokens that were drawn", True,
+    Metric("n_decode_total", "batches that were decoded", True, "steps"),
+    Metric("spec_decode_num_draft_tokens_total", "tokens that speculation guessed", True, "draft_n"),
+    Metric("spec_decode_num_accepted_tokens_total", "guessed tokens that were drawn", True,
            "draft_n_accepted"),
-    Figure("spec_decode_num_drafts_total", "steps of a text in which speculation guessed", True, "drafts"),
-    Figure("prompt_tokens_seconds",
+    Metric("spec_decode_num_drafts_total", "steps of a text in which speculation guessed", True, "drafts"),
+    Metric("prompt_tokens_seconds",
            "tokens of prompts per second of texts up to their first tokens, since the beginning", False,
            lambda s: _rate(s.prompt_tokens, s.prompt_seconds)),
-    Figure("predicted_tokens_seconds", "tokens per second of texts, since the beginning", False,
+    Metric("predicted_tokens_seconds", "tokens per second of texts, since the beginning", False,
            lambda s: _rate(s.decode_tokens, s.decode_seconds)),
-    Figure("requests_processing", "requests being made", False, "running"),
-    Figure("requests_deferred", "requests in the queue", False, "waiting"),
-    Figure("n_busy_slots_per_decode", "requests being made on average, over the time in batches", False,
+    Metric("requests_processing", "requests being made", False, "running"),
+    Metric("requests_deferred", "requests in the queue", False, "waiting"),
+    Metric("n_busy_slots_per_decode", "requests being made on average, over the time in batches", False,
            lambda s: _rate(s.prompt_seconds + s.decode_seconds, s.step_seconds)),
 )  # fmt: skip
 """llama-server's metrics, under its names, for dashboards made for it."""
@@ -330,12 +331,12 @@ class Metrics:
         self._stats, self._tiers = stats, tiers
         self.registry.register(self)
 
-    def collect(self) -> Iterator[Metric]:
-        """The current :data:`FIGURES`, and :data:`TIERS` with the tier as label: ram or disk."""
+    def collect(self) -> Iterator[MetricFamily]:
+        """The current :data:`ENGINE_METRICS`, and :data:`TIERS` with the tier as label: ram or disk."""
         stats, tiers = self._stats(), {} if self._tiers is None else self._tiers()
-        for figure in FIGURES:
-            family = CounterMetricFamily if figure.counts else GaugeMetricFamily
-            yield family(f"aleator_{figure.name}", figure.help, value=figure.value(stats))
+        for metric in ENGINE_METRICS:
+            family = CounterMetricFamily if metric.counts else GaugeMetricFamily
+            yield family(f"aleator_{metric.name}", metric.help, value=metric.value(stats))
         for name, help in TIERS.items() if tiers else ():
             made = CounterMetricFamily(f"aleator_prompt_cache_{name}", help, labels=("tier",))
             for tier, counts in tiers.items():
@@ -363,16 +364,16 @@ class Metrics:
 
     def page(self) -> bytes:
         """All metrics in Prometheus' text format, llama-server's names last."""
-        return generate_latest(self.registry) + llama_figures(self._stats(), self._longest)
+        return generate_latest(self.registry) + llama_metrics(self._stats(), self._longest)
 
 
 def _rate(of: float, per: float) -> float:
     return of / per if per else 0.0
 
 
-def llama_figures(stats: EngineStats, longest: int) -> bytes:
+def llama_metrics(stats: EngineStats, longest: int) -> bytes:
     """Metrics under llama-server's names; ``longest`` is the longest text so far, its prompt included."""
-    own = Figure(
+    own = Metric(
         "n_tokens_max",
         "tokens of the longest text so far, its prompt included",
         True,
@@ -382,5 +383,5 @@ def llama_figures(stats: EngineStats, longest: int) -> bytes:
         f"# HELP llamacpp:{each.name} {each.help}\n"
         f"# TYPE llamacpp:{each.name} {'counter' if each.counts else 'gauge'}\n"
         f"llamacpp:{each.name} {each.value(stats):.17g}\n"
-        for each in (*LLAMA_FIGURES, own)
+        for each in (*LLAMA_METRICS, own)
     ).encode()

@@ -23,8 +23,8 @@ import aleator
 from aleator.core.errors import CacheFull, ParameterError
 from aleator.device.chain import DeviceChain
 from aleator.generate import Batch, Context, device_token_sampler
+from aleator.generate.decode_steps import DecodeStart
 from aleator.generate.device_token_sampler import ChainDraw
-from aleator.generate.feeds import Feed
 from aleator.generate.replayed_steps import ReplayLoop
 from aleator.language_model import LanguageModel
 from aleator.models import build_decoder, open_weights
@@ -129,35 +129,35 @@ def test_rows_end_where_they_end(tmp_path: Path, graphs: list[RecordedGraph]) ->
     n_vocab, ends = contexts[0].n_vocab, range(0, 64, 2)
     chains = [SamplerChain(SAMPLERS, seed=row) for row in range(3)]
     device = DeviceChain(SAMPLERS, 3, n_vocab, kernels="triton", max_tokens=64)
-    feeds = []
+    starts = []
     for row, prompt in enumerate([*PROMPTS, [8, 1, 6]]):
         for token in prompt:
             chains[row].accept(token)
         device.set_row(row, chains[row])
         for context in contexts:
             context.decode(Batch.one(prompt[:-1], 0, row))
-        feeds.append(Feed(row, row, prompt[-1], len(prompt) - 1, (9, 2, 9)[row], row != 2))
+        starts.append(DecodeStart(row, row, prompt[-1], len(prompt) - 1, (9, 2, 9)[row], row != 2))
     sampler: Any = SimpleNamespace(
         chain=device, draws=partial(ChainDraw, device, torch.zeros(3, dtype=torch.int64))
     )
     cache, lengths = contexts[1].cache, inside(device).histories.length
     before = cache.state_write(), lengths.tolist()
     with pytest.raises(CacheFull):
-        ReplayLoop(contexts[1], sampler, 5).run([replace(feed, limit=5) for feed in feeds])
+        ReplayLoop(contexts[1], sampler, 5).run([replace(start, limit=5) for start in starts])
     assert (cache.state_write(), lengths.tolist()) == before
-    found = ReplayLoop(contexts[1], sampler, 4, ends).run(feeds)
-    expected = Stepwise(contexts[0], chains, ends).run(feeds, 4)
+    found = ReplayLoop(contexts[1], sampler, 4, ends).run(starts)
+    expected = Stepwise(contexts[0], chains, ends).run(starts, 4)
     assert [each.tokens for each in found] == [each.tokens for each in expected]
     assert lengths.tolist() == [len(chain.history) for chain in chains]
     assert len(found[0].tokens) < 4 == len(found[2].tokens)
     assert sum(each.replays for each in graphs) > 2
-    for feed in feeds:
-        last = feed.pos + len(found[feed.row].tokens) - 1
-        assert [each.cache.seq_pos_max(feed.row) for each in contexts] == [last, last]
+    for start in starts:
+        last = start.pos + len(found[start.row].tokens) - 1
+        assert [each.cache.seq_pos_max(start.row) for each in contexts] == [last, last]
 
     narrow = Context(contexts[1].decoder, n_ctx=16, n_seq_max=3, n_ubatch=2, n_threads=1)
     with pytest.raises(ParameterError, match="multi_step=4 needs the 3 sequences in one micro"):
-        ReplayLoop(narrow, sampler, 4).run([replace(feed, pos=0) for feed in feeds])
+        ReplayLoop(narrow, sampler, 4).run([replace(start, pos=0) for start in starts])
     assert narrow.cache.used == 0
 
 

@@ -13,9 +13,9 @@ from aleator.device.arguments import ChainOptions
 from aleator.device.backends.backend import Backend
 from aleator.device.backends.torch.logits import check_tokens
 from aleator.device.candidates import NOTHING
+from aleator.device.host_steps import applied
 from aleator.device.report import Report
 from aleator.device.rows import Mark
-from aleator.device.tails import applied
 from aleator.device.token_bits import allow
 from aleator.samplers.chain import SamplerChain, sample_batch
 from aleator.samplers.logit_bias import LogitBias

@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from aleator.core.errors import ContextFull
 from aleator.engine.replay import KEY
-from aleator.generate.generation import Generation, Piece, writing_of
+from aleator.generate.generation import Generation, Piece, reader_of
 from aleator.server.adapters import numbered
 from aleator.server.auth import own_namespace
 from aleator.server.bodies import in_thread
@@ -49,7 +49,7 @@ class Reading:
         self.index, self.generation = index, generation
         self.id_slot: int = own["id_slot"]
         self._service, self._own, self._after = service, own, after
-        self._made = writing_of(generation).completion
+        self._made = reader_of(generation).completion
         self.text, self.n_predicted, self._cut = "", 0, False
         self._told = 0  # tokens that events of a stream have told
         self._limit: float = own["t_max_predict_ms"]
@@ -84,8 +84,8 @@ class Reading:
         simple = self._short is None and self._limit <= 0  # no piece ends the text
         while True:
             if line is not None and simple:
-                await line.follow(writing_of(self.generation), self._read_all)
-            made = await writing_of(self.generation).next_pieces()
+                await line.follow(reader_of(self.generation), self._read_all)
+            made = await reader_of(self.generation).next_pieces()
             if not made:
                 break
             told = []
@@ -104,7 +104,7 @@ class Reading:
         """The events of a stream; those that the line sends are not given here."""
         if self._own["return_progress"]:
             times = self._own["timings_per_token"]
-            async for progress in writing_of(self.generation).prompt_progress():
+            async for progress in reader_of(self.generation).prompt_progress():
                 yield [self._event(Piece("", 0), []) | progressed(progress, times)]
         async for pieces in self.pieces(line):
             yield [self.event(piece) for piece in pieces]
@@ -232,7 +232,7 @@ async def respond(
             each = made.pop()
             if each.id_slot >= 0:
                 tokens, n = each.generation.request.tokens, each.n_predicted
-                text = [*tokens, *writing_of(each.generation).completion.tokens[:n]]
+                text = [*tokens, *reader_of(each.generation).completion.tokens[:n]]
                 adapters = each.generation.request.options.adapters
                 slots.ended(each.id_slot, namespace, text, len(tokens), adapters)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from aleator.core.errors import ParameterError
-from aleator.generate.generation import Generation, writing_of
+from aleator.generate.generation import Generation, reader_of
 from aleator.generate.logprobs import Logprobs, TokenLogprob
 from aleator.generate.options import BANS, GenerateOptions
 from aleator.samplers import SamplingParams
@@ -214,7 +214,7 @@ class PostSampling:
         A token that nothing drew, as where a grammar is brought to its end, has probability 0.
         """
         drawn = self._drawn.get(id(generation.chain), [])[first:end]
-        tokens = writing_of(generation).completion.tokens[first:end]
+        tokens = reader_of(generation).completion.tokens[first:end]
         return [
             self._entry(token, known.get(token, 0.0))
             | {"top_probs": [self._entry(each, known[each]) for each in best]}

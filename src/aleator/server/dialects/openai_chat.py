@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from aleator.core.errors import ParameterError
 from aleator.engine.replay import KEY
-from aleator.generate.generation import Generation, PromptProgress, writing_of
+from aleator.generate.generation import Generation, PromptProgress, reader_of
 from aleator.server import fields, openai_fields
 from aleator.server.auth import own_namespace, place_of
 from aleator.server.chat import ChatAnswer, ChatChoice, ChatEvent, ChatRequest, Usage
@@ -182,7 +182,7 @@ async def chat_completions(request: Request) -> Response:
     def over() -> None:
         for made in answer.generations if slot >= 0 else ():
             tokens = made.request.tokens
-            text = [*tokens, *writing_of(made).completion.tokens]
+            text = [*tokens, *reader_of(made).completion.tokens]
             slots.ended(slot, caller, text, len(tokens), made.request.options.adapters)
 
     def gone() -> None:
@@ -292,7 +292,7 @@ class ChunkWriter:
             head.chunk(dumps([_delta(each.index, role)]) + more) for each in answer.choices
         )
         if progress:
-            async for told in writing_of(answer.generations[0]).prompt_progress():
+            async for told in reader_of(answer.generations[0]).prompt_progress():
                 yield head.progress(_delta(0, {}), told)
         async for events in answer.events(line):
             data = line.write(events)

@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from aleator.core.errors import ParameterError
-from aleator.generate.generation import Generation, Piece, writing_of
+from aleator.generate.generation import Generation, Piece, reader_of
 from aleator.generate.logprobs import Logprobs, TokenLogprob
 from aleator.language_model import LanguageModel
 from aleator.server import fields
@@ -114,7 +114,7 @@ def usage_of(made: Sequence[Generation], firsts: Sequence[Generation]) -> Usage:
     """Token counts of ended completions; ``firsts`` has one of each prompt."""
     return Usage(
         prompt=sum(len(each.request.tokens) for each in firsts),
-        completion=sum(len(writing_of(each).completion.tokens) for each in made),
+        completion=sum(len(reader_of(each).completion.tokens) for each in made),
         cached=sum(each.stats.reused_tokens for each in firsts),
         draft_n=sum(each.stats.draft_n for each in made),
         draft_n_accepted=sum(each.stats.draft_n_accepted for each in made),
@@ -141,24 +141,24 @@ class Choice:
 
     async def stream(self, line: Line[Piece] | None, progress: bool) -> AsyncIterator[bytes]:
         """Yield the chunks, in batches of those available, except those that ``line`` sends itself."""
-        writing = writing_of(self.generation)
+        reader = reader_of(self.generation)
         if self.legacy is None:  # chunks differ only in their text
             end = ',"logprobs":null,"finish_reason":null}]'
             self._around = self._head.around(f'[{{"index":{self.index},"text":', end)
         if progress:
             none = {"text": "", "logprobs": None, "finish_reason": None}
-            async for each in writing.prompt_progress():
+            async for each in reader.prompt_progress():
                 yield self._head.progress({"index": self.index, **none}, each)
         if self.reads is not None:
-            await writing_of(self.reads).wait_for_prompt()
+            await reader_of(self.reads).wait_for_prompt()
         while True:
             if line is not None:
-                await line.follow(writing, lambda pieces: pieces)
-            pieces = await writing.next_pieces()
+                await line.follow(reader, lambda pieces: pieces)
+            pieces = await reader.next_pieces()
             if not pieces:
                 break
             yield self.chunks(pieces)
-        yield self._chunk("", len(writing.completion.tokens), self.finish())
+        yield self._chunk("", len(reader.completion.tokens), self.finish())
 
     def chunks(self, pieces: Sequence[Piece]) -> bytes:
         """Chunks for pieces of text."""
@@ -178,7 +178,7 @@ class Choice:
             return None
         prompt = self._of_prompt() if self._told is None else ()
         since, self._told = self._told or 0, end
-        told = writing_of(self.generation).completion.logprobs[since:end]
+        told = reader_of(self.generation).completion.logprobs[since:end]
         rows = [*self.legacy.of_prompt(prompt), *self.legacy.of(told)]
         names = ("tokens", "token_logprobs", "top_logprobs", "text_offset")
         return {name: [row[i] for row in rows] for i, name in enumerate(names)}
@@ -194,7 +194,7 @@ class Choice:
         """VLLM's fields: the unreported tokens up to ``end``, and with the first those of the prompt."""
         if not self._head.token_ids:
             return {}
-        made = writing_of(self.generation).completion
+        made = reader_of(self.generation).completion
         first = {"prompt_token_ids": made.request.tokens} if self._ids_told is None else {}
         since, self._ids_told = self._ids_told or 0, end
         return {"token_ids": made.tokens[since:end], **first}
@@ -251,7 +251,7 @@ async def completions(request: Request) -> Response:
         used,
         (each.generation for each in best),
         first,
-        len(writing_of(first).completion.tokens),
+        len(reader_of(first).completion.tokens),
     )
     return JSONResponse(made, headers=headers)
 
@@ -352,7 +352,7 @@ async def _events(
     async for made in merged([each.stream(line, own["return_progress"]) for each in choices]):
         yield made
     generations = [each.generation for each in choices]
-    n = len(writing_of(generations[0]).completion.tokens)
+    n = len(reader_of(generations[0]).completion.tokens)
     yield head.end(usage_of(generations, generations[:: own["n"]]), generations, n)
 
 

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from aleator.generate.generation import writing_of
+from aleator.generate.generation import reader_of
 from aleator.server.chat import ChatAnswer, ChatEvent, ChatStop, Usage
 from aleator.server.dialects.nested import in_words, with_records
 from aleator.server.dialects.openai_forms import progressed, timings
@@ -275,7 +275,7 @@ async def _events(
 ) -> AsyncGenerator[bytes, None]:
     yield typed_events(writer.begin())
     if body.own["return_progress"]:
-        async for progress in writing_of(answer.choices[0].generation).prompt_progress():
+        async for progress in reader_of(answer.choices[0].generation).prompt_progress():
             about = progressed(progress, body.own["timings_per_token"])
             yield typed_events(writer.progress(about))
     async for events in answer.events():

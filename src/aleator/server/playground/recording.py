@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from aleator.core.errors import ConstraintError, ParameterError
 from aleator.engine.prompts import SAMPLING
 from aleator.generate.completion import Request, loop_watch
-from aleator.generate.generation import Generation, writing_of
+from aleator.generate.generation import Generation, reader_of
 from aleator.generate.loops import LoopWatch
 from aleator.generate.request_state import go_on
 from aleator.generate.session import Session
@@ -147,7 +147,7 @@ class Recording:
     @property
     def drawn(self) -> list[int]:
         """The tokens after the prompt so far."""
-        return [*self.inherited, *writing_of(self.generation).completion.tokens]
+        return [*self.inherited, *reader_of(self.generation).completion.tokens]
 
     def logits(self, step: int) -> Any:
         """The logits [V] of a step; step 0 is the first token after the prompt."""

@@ -26,9 +26,9 @@ from aleator.server.fields import OPTIONS, Body, Check, Field, Fields, listing, 
 from aleator.server.playground import searching
 from aleator.server.playground.as_json import everything, spellings
 from aleator.server.playground.cells import engine_cells, frames
+from aleator.server.playground.generating import Playground, line
 from aleator.server.playground.recording import Recording, resample
-from aleator.server.playground.saved import PAGE, Named, Shown, drawn_often, saved_page
-from aleator.server.playground.writing import Playground, line
+from aleator.server.playground.saved import PAGE, InitialView, Named, drawn_often, saved_page
 from aleator.server.streaming import EventStream
 
 MOST_TOP = 1000
@@ -295,7 +295,7 @@ async def save_all(request: Request) -> Response:
         if len(pair) not in (0, 2):
             raise ParameterError(f"compare has {len(pair)} texts: give 2")
         cells = frames(model, own["script"])["frames"] if own["script"] else ()
-        shown = Shown(
+        shown = InitialView(
             view=own["view"],
             text=None if own["current"] is None else one("current", own["current"]),
             step=own["step"],

@@ -43,7 +43,7 @@ class Named:
 
 
 @dataclass(frozen=True)
-class Shown:
+class InitialView:
     """What a file shows first, and what else it has."""
 
     view: str = "write"  # One of the page's views
@@ -59,10 +59,10 @@ class Shown:
 
 
 def saved_page(
-    texts: Sequence[Named], tokenizer: Tokenizer, model: str, shown: Shown | None = None
+    texts: Sequence[Named], tokenizer: Tokenizer, model: str, shown: InitialView | None = None
 ) -> str:
     """The HTML of texts and of those that they branch off."""
-    held = rounded(told(texts, tokenizer, model, shown or Shown()))
+    held = rounded(contents(texts, tokenizer, model, shown or InitialView()))
     record = json.dumps(held, ensure_ascii=False, separators=(",", ":"))
     modules = {
         f"page/{name}": f"data:text/javascript;base64,{base64.b64encode(text.encode()).decode()}"
@@ -89,7 +89,9 @@ def saved_page(
 """
 
 
-def told(texts: Sequence[Named], tokenizer: Tokenizer, model: str, shown: Shown) -> dict[str, Any]:
+def contents(
+    texts: Sequence[Named], tokenizer: Tokenizer, model: str, shown: InitialView
+) -> dict[str, Any]:
     """The contents of the file: texts, each after the one that it branches off, and what is shown of them."""
     formatter = StepFormatter(tokenizer.vocab)
     order = _with_ancestors(texts)

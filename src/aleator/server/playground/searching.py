@@ -8,7 +8,7 @@ from typing import Any
 from aleator.generate.beam_generation import BeamGeneration
 from aleator.server.errors import readable
 from aleator.server.fields import only_one
-from aleator.server.playground.writing import Playground, line
+from aleator.server.playground.generating import Playground, line
 from aleator.server.service import FIRM, OF_SEARCH
 
 

@@ -16,11 +16,11 @@ from aleator.device.arguments import ChainOptions
 from aleator.device.backends.backend import Backend, Launches
 from aleator.device.backends.torch.program import Placed, Program, split
 from aleator.device.candidates import NOTHING, DeviceCandidates
+from aleator.device.device_sampler import DeviceSampler
+from aleator.device.host_steps import finish, mask_of
 from aleator.device.peak import PeakBytes
-from aleator.device.places import DeviceSampler
 from aleator.device.report import Report
 from aleator.device.rows import Histories, Mark, Row
-from aleator.device.tails import finish, mask_of
 from aleator.device.token_bits import allow
 from aleator.samplers.base import Sampler
 from aleator.samplers.chain import SamplerChain

@@ -10,7 +10,15 @@ from torch import Tensor
 
 from aleator.core.errors import ParameterError
 from aleator.device.candidates import DeviceCandidates
-from aleator.device.places import BITS, DeviceSampler, DeviceStep, Field, Fields, Values, expect
+from aleator.device.device_sampler import (
+    BITS,
+    DeviceSampler,
+    DeviceStep,
+    Field,
+    Fields,
+    Values,
+    expect,
+)
 from aleator.device.token_bits import bits_of_tokens, unpack
 from aleator.samplers.bad_words import BadWords
 from aleator.samplers.base import Place, Sampler

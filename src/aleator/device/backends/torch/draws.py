@@ -12,8 +12,7 @@ from aleator.core import contract
 from aleator.core.contract import ADAPTIVE_PEAK, ADAPTIVE_SLOPE, ADAPTIVE_WIDTH, Purpose
 from aleator.device.arguments import ChainOptions
 from aleator.device.candidates import DeviceCandidates
-from aleator.device.fixed import log2_q32, philox
-from aleator.device.places import (
+from aleator.device.device_sampler import (
     RANDOM,
     DeviceSampler,
     DeviceStep,
@@ -25,6 +24,7 @@ from aleator.device.places import (
     signed64,
     uniform,
 )
+from aleator.device.fixed import log2_q32, philox
 from aleator.samplers.adaptive_p import AdaptiveP
 from aleator.samplers.base import Place, Sampler
 from aleator.samplers.dist import Dist

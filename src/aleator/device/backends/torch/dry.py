@@ -9,7 +9,15 @@ import torch
 from torch import Tensor
 
 from aleator.device.candidates import DeviceCandidates
-from aleator.device.places import BITS, DeviceSampler, DeviceStep, Field, Fields, Values, expect
+from aleator.device.device_sampler import (
+    BITS,
+    DeviceSampler,
+    DeviceStep,
+    Field,
+    Fields,
+    Values,
+    expect,
+)
 from aleator.device.token_bits import bits_of_tokens, unpack
 from aleator.samplers.base import Place, Sampler
 from aleator.samplers.dry import DRY

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from aleator.core.errors import ParameterError
 from aleator.device.candidates import DeviceCandidates
+from aleator.device.device_sampler import DeviceSampler, DeviceStep, Field, Fields, Values, expect
 from aleator.device.fixed import exp2_double, log2_double
-from aleator.device.places import DeviceSampler, DeviceStep, Field, Fields, Values, expect
 from aleator.samplers.base import Place, Sampler
 from aleator.samplers.logit_bias import LogitBias
 from aleator.samplers.penalties import Penalties

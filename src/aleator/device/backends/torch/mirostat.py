@@ -10,8 +10,7 @@ from torch import Tensor
 from aleator.core.contract import LOG2_E, MU_LIMIT, WEIGHT_BITS
 from aleator.core.numerics import log2_double as log2_of_number
 from aleator.device.candidates import DeviceCandidates
-from aleator.device.fixed import double_of, exp2_double, log2_double, log2_q32
-from aleator.device.places import (
+from aleator.device.device_sampler import (
     RANDOM,
     DeviceSampler,
     DeviceStep,
@@ -22,6 +21,7 @@ from aleator.device.places import (
     key,
     uniform,
 )
+from aleator.device.fixed import double_of, exp2_double, log2_double, log2_q32
 from aleator.samplers.base import Place, Sampler
 from aleator.samplers.mirostat import Mirostat, MirostatSampler
 

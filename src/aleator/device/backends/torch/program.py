@@ -10,7 +10,7 @@ from aleator.device.arguments import ChainOptions
 from aleator.device.backends.torch import bans, draws, logits, mirostat, truncation
 from aleator.device.backends.torch.dry import DeviceDRY
 from aleator.device.backends.torch.user import DeviceUser, place_of
-from aleator.device.places import DeviceSampler
+from aleator.device.device_sampler import DeviceSampler
 from aleator.samplers.base import Place, Sampler
 from aleator.samplers.chain import SamplerChain
 from aleator.samplers.dist import Dist

@@ -12,15 +12,7 @@ from torch import Tensor
 from aleator.core.contract import DEPTH_UNIT, SIGMA_LEAST, SIGMA_UNIT, Purpose
 from aleator.core.parameter import single
 from aleator.device.candidates import DeviceCandidates, entropy_of
-from aleator.device.fixed import (
-    ceil_of_fraction,
-    exp2_double,
-    fraction_parts,
-    less,
-    mul_high,
-    variance,
-)
-from aleator.device.places import (
+from aleator.device.device_sampler import (
     RANDOM,
     DeviceSampler,
     DeviceStep,
@@ -31,6 +23,14 @@ from aleator.device.places import (
     key,
     signed64,
     uniform,
+)
+from aleator.device.fixed import (
+    ceil_of_fraction,
+    exp2_double,
+    fraction_parts,
+    less,
+    mul_high,
+    variance,
 )
 from aleator.samplers.base import Place, Sampler
 from aleator.samplers.epsilon_cutoff import EpsilonCutoff

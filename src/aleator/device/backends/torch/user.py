@@ -20,7 +20,7 @@ from aleator.core.contract import Purpose
 from aleator.core.errors import ParameterError
 from aleator.device.arguments import ChainOptions
 from aleator.device.candidates import DeviceCandidates
-from aleator.device.places import RANDOM, DeviceSampler, Field, Fields, Values, expect, key
+from aleator.device.device_sampler import RANDOM, DeviceSampler, Field, Fields, Values, expect, key
 from aleator.device.step import DeviceStep
 from aleator.device.step import OwnRows as OwnRows
 from aleator.samplers.base import Place, Sampler

@@ -38,7 +38,7 @@ from aleator.device.backends.triton.path import (
     slots,
 )
 from aleator.device.backends.triton.tiles import block_of, tile_maxima
-from aleator.device.places import DeviceSampler, DeviceStep
+from aleator.device.device_sampler import DeviceSampler, DeviceStep
 from aleator.device.report import Report
 from aleator.samplers.base import Sampler
 

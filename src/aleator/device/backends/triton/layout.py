@@ -72,7 +72,7 @@ class Work(NamedTuple):
 
 
 class History(NamedTuple):
-    """The rows' tokens: see :class:`aleator.device.places.DeviceStep`."""
+    """The rows' tokens: see :class:`aleator.device.device_sampler.DeviceStep`."""
 
     position: Tensor
     tokens: Tensor

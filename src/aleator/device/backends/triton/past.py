@@ -17,7 +17,7 @@ from aleator.device.backends.torch import bans
 from aleator.device.backends.torch.dry import DeviceDRY
 from aleator.device.backends.torch.logits import MAX_BIASES
 from aleator.device.backends.triton.sparse import CHUNK, bit_of, take_out
-from aleator.device.places import DeviceSampler
+from aleator.device.device_sampler import DeviceSampler
 from aleator.samplers import plan
 
 MIN_TOKENS, BAD_WORDS, NO_REPEAT_NGRAM, DRY = (tl.constexpr(i) for i in range(4))

@@ -12,7 +12,7 @@ from aleator.device.backends.torch.dry import DeviceDRY
 from aleator.device.backends.torch.user import DeviceUser
 from aleator.device.backends.triton import places, rows, sparse
 from aleator.device.backends.triton.past import PAST
-from aleator.device.places import DeviceSampler
+from aleator.device.device_sampler import DeviceSampler
 from aleator.samplers.base import Sampler
 from aleator.samplers.dry import DRY
 from aleator.samplers.logit_bias import LogitBias

@@ -59,7 +59,7 @@ class LookUp:
     read: Mapping[bytes, Future[Found | None]] | None = None
 
 
-class Arrival:
+class PrefixLoad:
     """Loads the longest sound candidate into a sequence, unless computing it is cheaper.
 
     Nothing else may use the sequence until this is :attr:`done`.

@@ -19,45 +19,43 @@ from aleator.generate.request_state import RequestState
 PLACES = 64
 """One step of priority moves a request ahead of this many earlier ones."""
 WORTH_WAITING = 32
-"""If another job is computing at least this many tokens of the same prompt, it is better to wait for them."""
+"""If another request computes at least this many tokens of the same prompt, it is better to wait for them."""
 
 
 @dataclass(eq=False)
-class Job:
+class ScheduledRequest:
     """The scheduler's view of a request: everything but its text."""
 
     prompt: Int32s  # int32, the tokens to compute before the first token is drawn
     # Most positions that it may use, prompt included, in both its sequences together
-    longest: int
+    max_positions: int
     priority: int = 0
     namespace: str = ""
     # Whether it may share cells with others; if not, it needs a cell for each of its positions
     shares: bool = True
     # Tokens of a second prompt, which has its own sequence and is computed first; 0: none
-    beside: int = 0
+    second_prompt: int = 0
     beams: int = 0  # Beams of a search, each of which needs a sequence; 0: no search
-    most: int = 2**31 - 1  # Most tokens of its prompts that one step computes
+    max_step_tokens: int = 2**31 - 1  # Most tokens of its prompts that one step computes
     number: int = -1  # Requests are numbered in the order of arrival
     seq: int = field(default=-1, init=False)  # Its sequence; -1 while it waits
     # Its other sequences: that of the second prompt, or those of beams
     others: list[int] = field(default_factory=list, init=False)
     done: int = field(default=0, init=False)  # Positions of ``seq`` that are computed
-    beside_done: int = field(
-        default=0, init=False
-    )  # Positions of the second prompt that are computed
-    # How many later jobs started first because they needed less room
+    second_done: int = field(default=0, init=False)  # Computed positions of the second prompt
+    # How many later requests started first because they needed less room
     passed_over: int = field(default=0, init=False)
-    # Running jobs that share the cells of the same prompt, this job included; the cells are counted for the
-    # first of them. Empty, or only this job: no other job shares them
-    partners: list[Job] = field(default_factory=list, init=False)
-    # Whether another job is computing the prompt for it
+    # Running requests that share the cells of the same prompt, this one included; the cells are counted
+    # for the first of them. Empty, or only this one: no other request shares them
+    partners: list[ScheduledRequest] = field(default_factory=list, init=False)
+    # Whether another request is computing the prompt for it
     follows: bool = field(default=False, init=False)
     # Whether part of its prompt is still being loaded, so that no step computes it yet
-    arriving: bool = field(default=False, init=False)
+    loading: bool = field(default=False, init=False)
 
     @property
     def turn(self) -> tuple[int, int]:
-        """Sort key of the order in which jobs start."""
+        """Sort key of the order in which requests start."""
         return self.number - PLACES * self.priority, self.number
 
     @property
@@ -65,19 +63,23 @@ class Job:
         """Number of prompt tokens that are still to be computed."""
         left = len(self.prompt) - self.done
         left = left if left > 0 else 0
-        return left + self.beside - self.beside_done if self.beside_done < self.beside else left
+        return (
+            left + self.second_prompt - self.second_done
+            if self.second_done < self.second_prompt
+            else left
+        )
 
     @property
     def depth(self) -> int:
         """Number of tokens that the next prompt token attends to."""
-        return self.done if self.beside_done >= self.beside else self.beside_done
+        return self.done if self.second_done >= self.second_prompt else self.second_done
 
     @property
     def width(self) -> int:
         """Number of its sequences, which is its number of rows in a decode step."""
-        return self.beams or (2 if self.beside else 1)
+        return self.beams or (2 if self.second_prompt else 1)
 
-    def common(self, other: Job, least: int) -> int:
+    def common(self, other: ScheduledRequest, least: int) -> int:
         """Length of the prefix shared with another prompt, without its own last token; 0 below ``least``."""
         n = min(len(self.prompt) - 1, len(other.prompt))
         if n < least or self.prompt[least - 1] != other.prompt[least - 1]:
@@ -88,24 +90,24 @@ class Job:
         return int(differ.argmax()) if differ.any() else n
 
     @cached_property
-    def beginning(self) -> tuple[str, bytes]:
+    def prefix_key(self) -> tuple[str, bytes]:
         """Key that is equal for prompts of which one may wait for the other."""
         return self.namespace, self.prompt[: WORTH_WAITING + 1].tobytes()
 
     @cached_property
-    def looks(self) -> tuple[str, int, int]:
+    def prompt_key(self) -> tuple[str, int, int]:
         """Key that is equal for equal prompts, and rarely equal for different ones."""
         n = len(self.prompt)
         return self.namespace, n, int(self.prompt[-1]) if n else -1
 
-    def same_prompt(self, other: Job) -> bool:
-        """Whether one computed prompt can serve both jobs."""
+    def same_prompt(self, other: ScheduledRequest) -> bool:
+        """Whether one computed prompt can serve both requests."""
         return (
             len(self.prompt) == len(other.prompt)
             and self.shares
             and other.shares
-            and not self.beside
-            and not other.beside
+            and not self.second_prompt
+            and not other.second_prompt
             and self.namespace == other.namespace
             and bool((self.prompt == other.prompt).all())
         )
@@ -114,67 +116,67 @@ class Job:
     def reserve(self) -> int:
         """Positions reserved for it: all, or all but the prompt if that is counted for a partner."""
         borrows = self.partners and self.partners[0] is not self
-        return self.longest - len(self.prompt) if borrows else self.longest
+        return self.max_positions - len(self.prompt) if borrows else self.max_positions
 
     @property
     def growth(self) -> int:
         """Number of further cells that it may take."""
         if not self.shares:
-            return self.longest
-        done = len(self.prompt) if self.follows else self.done + self.beside_done
-        return self.longest - done
+            return self.max_positions
+        done = len(self.prompt) if self.follows else self.done + self.second_done
+        return self.max_positions - done
 
 
 LOOKED_AT = 4
-"""Number of jobs at the head of the queue that are considered when there is room."""
+"""Number of requests at the head of the queue that are considered when there is room."""
 PASSED_OVER = 64
-"""Most later jobs that may start before a job that does not fit; after that they wait for it."""
+"""Most later requests that may start before a request that does not fit; after that they wait for it."""
 
 
 class Queue:
-    """Jobs by their turn: in the order of arrival, moved ahead or back by their priorities.
+    """Requests by their turn: in the order of arrival, moved ahead or back by their priorities.
 
-    No job waits for ever: a priority is worth a fixed number of places (:attr:`Job.turn`), and a job that does
-    not fit is passed over at most :data:`PASSED_OVER` times.
+    No request waits for ever: a priority is worth a fixed number of places (:attr:`ScheduledRequest.turn`), and
+    one that does not fit is passed over at most :data:`PASSED_OVER` times.
     """
 
     def __init__(self) -> None:
-        # In descending order: the next job is the last one, which is cheap to remove.
-        self._jobs: list[Job] = []
+        # In descending order: the next request is the last one, which is cheap to remove.
+        self._requests: list[ScheduledRequest] = []
 
     def __len__(self) -> int:
-        return len(self._jobs)
+        return len(self._requests)
 
-    def __iter__(self) -> Iterator[Job]:
-        return reversed(self._jobs)
+    def __iter__(self) -> Iterator[ScheduledRequest]:
+        return reversed(self._requests)
 
-    def add(self, job: Job) -> None:
-        """Add a job to the queue."""
-        insort(self._jobs, job, key=lambda each: [-n for n in each.turn])
+    def add(self, request: ScheduledRequest) -> None:
+        """Add a request to the queue."""
+        insort(self._requests, request, key=lambda each: [-n for n in each.turn])
 
-    def remove(self, job: Job) -> bool:
-        """Remove a job; return whether it was in the queue."""
+    def remove(self, request: ScheduledRequest) -> bool:
+        """Remove a request; return whether it was in the queue."""
         try:
-            self._jobs.remove(job)
+            self._requests.remove(request)
         except ValueError:
             return False
         return True
 
-    def head(self) -> list[Job]:
-        """The jobs that may start next, in their order."""
+    def head(self) -> list[ScheduledRequest]:
+        """The requests that may start next, in their order."""
         found = []
-        for job in reversed(self._jobs[-LOOKED_AT:]):
-            found.append(job)
-            if job.passed_over >= PASSED_OVER:
+        for request in reversed(self._requests[-LOOKED_AT:]):
+            found.append(request)
+            if request.passed_over >= PASSED_OVER:
                 break
         return found
 
-    def take(self, job: Job) -> None:
-        """Remove a job that starts, and count it for the jobs that it overtakes."""
-        for i in range(len(self._jobs) - 1, -1, -1):
-            each = self._jobs[i]
-            if each is job:
-                del self._jobs[i]
+    def take(self, request: ScheduledRequest) -> None:
+        """Remove a request that starts, and count it for the requests that it overtakes."""
+        for i in range(len(self._requests) - 1, -1, -1):
+            each = self._requests[i]
+            if each is request:
+                del self._requests[i]
                 return
             each.passed_over += 1
 
@@ -202,31 +204,36 @@ def most_positions(state: RequestState, n_ctx: int) -> int:
     return n_ctx - max(0, negative - prompt)
 
 
-def job_of(state: RequestState, longest: int, priority: int = 0, most: int = MOST_POSITIONS) -> Job:
-    """The job of a request, before its sequences are known.
+def as_scheduled(
+    state: RequestState,
+    max_positions: int,
+    priority: int = 0,
+    max_step_tokens: int = MOST_POSITIONS,
+) -> ScheduledRequest:
+    """What the scheduler sees of a request, before its sequences are known.
 
-    ``longest``: see :func:`positions`.  A step computes at most ``most`` tokens of its prompts.
+    ``max_positions``: see :func:`positions`.  A step computes at most ``max_step_tokens`` prompt tokens.
     """
     request, guidance = state.request, state.guidance
-    return Job(
+    return ScheduledRequest(
         np.asarray(request.remaining[: state.to_prefill], np.int32),
-        longest + _beside(state, longest),
+        max_positions + _second_positions(state, max_positions),
         priority,
-        request.where,
+        request.cache_namespace,
         shares=not (
             request.options.context_shift or state.wants_prompt or state.search is not None
         ),
-        beside=0 if guidance is None else len(guidance.prompt),
+        second_prompt=0 if guidance is None else len(guidance.prompt),
         beams=0 if state.search is None else state.search.num_beams,
-        most=most,
+        max_step_tokens=max_step_tokens,
     )
 
 
-def _beside(state: RequestState, longest: int) -> int:
+def _second_positions(state: RequestState, max_positions: int) -> int:
     """Positions that the sequence of a second prompt uses, generated text included; 0 without one."""
     if state.guidance is None:
         return 0
-    return len(state.guidance.prompt) + longest - len(state.request.remaining)
+    return len(state.guidance.prompt) + max_positions - len(state.request.remaining)
 
 
 def sequences_needed(states: Sequence[RequestState]) -> int:
@@ -240,10 +247,10 @@ def cells_needed(states: Sequence[RequestState], n_ctx: int) -> int:
     cells = 0
     for state in states:
         request = state.request
-        longest = positions(request, most_positions(state, n_ctx))
-        cells += longest + _beside(state, longest)
+        max_positions = positions(request, most_positions(state, n_ctx))
+        cells += max_positions + _second_positions(state, max_positions)
         if state.guidance is None and not request.options.context_shift:
-            key = request.remaining, request.where
+            key = request.remaining, request.cache_namespace
             cells -= len(request.remaining) if key in prompts else 0
             prompts.add(key)
     return max(1, cells)

@@ -15,7 +15,7 @@ def _no_logprobs(token: int, top: int, token_bytes: TokenBytes) -> Logprobs:
 
 
 @dataclass(frozen=True)
-class Feed:
+class DecodeStart:
     """Where one sequence stands."""
 
     row: int
@@ -27,10 +27,10 @@ class Feed:
 
 
 @dataclass
-class Drawn:
-    """The result of a feed: the tokens drawn, each with the chain's report on it, if there is one.
+class DecodeResult:
+    """What was decoded from a start: the tokens drawn, each with the chain's report on it, if there is one.
 
-    The feed's own token and all of these but the last are in the cache.  ``failed``: after the last of them no
+    The start's own token and all of these but the last are in the cache.  ``failed``: after the last of them no
     token could be drawn.
     """
 

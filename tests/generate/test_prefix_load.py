@@ -23,10 +23,10 @@ from aleator.core.errors import CacheFull
 from aleator.engine import engine_core, engine_loop
 from aleator.engine.engine import Engine
 from aleator.engine.engine_core import EngineCore, cells_held
-from aleator.generate import arrival
-from aleator.generate.arrival import Arrival
+from aleator.generate import prefix_load
 from aleator.generate.context import Batch
 from aleator.generate.generation import Generation
+from aleator.generate.prefix_load import PrefixLoad
 from aleator.generate.prompt_tiers import Speed
 from tests.generate.test_prompt_tiers import GREEDY, ids, load, made
 from tests.generate.test_prompt_tiers import paths as paths
@@ -45,7 +45,7 @@ class Gate:
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
-    monkeypatch.setattr(arrival, "LONGEST", 600.0)
+    monkeypatch.setattr(prefix_load, "LONGEST", 600.0)
     made, get = Gate(), DiskStore.get
 
     def held_up(store: DiskStore, key: bytes) -> Sections | None:
@@ -129,10 +129,10 @@ def test_reading_begins_before_its_turn(paths: dict[str, Path], tmp_path: Path, 
     looked = prefixes.look_up(PROMPT)
     assert looked is not None
     assert wait([looked.found], 60).done
-    _, arrival = prefixes.begin(0, PROMPT, wake=lambda: None, look_up=looked)
-    assert arrival is not None
+    _, loading = prefixes.begin(0, PROMPT, wake=lambda: None, look_up=looked)
+    assert loading is not None
     assert gate.asked.wait(60)
-    arrival.stop()
+    loading.stop()
     gate.open.set()
 
 
@@ -150,7 +150,7 @@ def test_blocks_come_slowly_while_others_write(
 ) -> None:
     below = written(paths["llama"], tmp_path)
     monkeypatch.setattr(engine_core, "TAKING_IN", 1e-9)
-    monkeypatch.setattr(arrival, "LONGEST", 600.0)
+    monkeypatch.setattr(prefix_load, "LONGEST", 600.0)
     with load(paths["llama"], **{**below, "n_ctx": 8192}).engine(n_seq_max=2) as engine:
         writer = writing(engine)
         put, came = pieces.read_cells, threading.Semaphore(0)
@@ -174,7 +174,7 @@ def test_blocks_come_slowly_while_others_write(
 def test_who_reads_waits_for_no_other_that_reads(
     paths: dict[str, Path], tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Arrival, "_patience", lambda self, tokens: 60.0)
+    monkeypatch.setattr(PrefixLoad, "_patience", lambda self, tokens: 60.0)
     below = {"n_ctx": 8192, "cache_ram": 2**30, **written(paths["llama"], tmp_path)}
     model, at_hand = load(paths["llama"], **below), ids(500, 9)
     with model.engine(n_seq_max=3) as engine:
@@ -226,7 +226,7 @@ def test_the_next_block_is_read_before_its_turn(
     paths: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = load(paths["llama"], **written(paths["llama"], tmp_path))
-    monkeypatch.setattr(arrival, "AHEAD", 1)
+    monkeypatch.setattr(prefix_load, "AHEAD", 1)
     prefixes, tiers = model.tiers_of(model.own_context()), model.prompt_tiers
     assert prefixes is not None
     assert tiers is not None
@@ -272,7 +272,7 @@ def test_who_has_waited_as_long_as_computing_takes_waits_for_no_turn(
     paths: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_core, "TAKING_IN", 1e-9)
-    monkeypatch.setattr(Arrival, "_patience", lambda self, tokens: 0.0)
+    monkeypatch.setattr(PrefixLoad, "_patience", lambda self, tokens: 0.0)
     model = load(paths["llama"], n_ctx=8192, cache_ram=2**30)
     with model.engine(n_seq_max=2) as engine:
         engine.submit(PROMPT, **GREEDY).wait()
@@ -387,7 +387,7 @@ def test_no_step_touches_the_disk(
 def test_others_go_on_while_the_index_is_looked_at(
     paths: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arrival, "LONGEST", 600.0)
+    monkeypatch.setattr(prefix_load, "LONGEST", 600.0)
     below, asked, opened = written(paths["llama"], tmp_path), threading.Event(), threading.Event()
     find = DiskStore.find
 
@@ -442,22 +442,22 @@ def test_windows_and_states_arrive_a_block_at_a_time(
     assert prefixes is not None
     for stops in (True, False):
         come = threading.Event()
-        _, arrival = prefixes.begin(0, [*PROMPT, 7], wake=come.set)
-        assert arrival is not None
+        _, loading = prefixes.begin(0, [*PROMPT, 7], wake=come.set)
+        assert loading is not None
         slices = 0
-        while not arrival.done:
-            assert come.wait(60) or arrival.ready
+        while not loading.done:
+            assert come.wait(60) or loading.ready
             come.clear()
-            while arrival.ready:
-                arrival.go_on(0)
+            while loading.ready:
+                loading.go_on(0)
                 slices += 1
                 context.decode(Batch.one([5, 6, 7], seq=1))
                 context.cache.seq_rm(1)
                 context.cache.check()
                 if stops and slices == 4:
-                    assert arrival.length == 0
+                    assert loading.length == 0
                     assert vars(context.cache.pool)["incomplete"] == {0}
-                    arrival.stop()
+                    loading.stop()
         context.cache.check()
         assert (context.cache.seq_pos_max(0) == -1) == stops
         assert not vars(context.cache.pool)["incomplete"]
@@ -518,7 +518,7 @@ def test_nobody_waits_longer_than_computing_takes(
 def test_the_cheaper_is_taken(
     paths: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arrival, "LOOKING", 60.0)
+    monkeypatch.setattr(prefix_load, "LOOKING", 60.0)
     below = written(paths["llama"], tmp_path)
     for reading, computing, reused in ((1e6, 1e-6, 0), (1e-6, 1e6, 640)):
         model = load(paths["llama"], **below)

@@ -10,11 +10,11 @@ from aleator.generate.context import Prefixes
 from aleator.generate.request_state import RequestState
 
 if TYPE_CHECKING:
-    from aleator.generate.arrival import Wake  # loads SQLite
+    from aleator.generate.prefix_load import Wake  # loads SQLite
     from aleator.generate.tiered_prefixes import TieredPrefixes
 
 
-class Beginnings:
+class PrefixReuse:
     """The prompt cache for the requests of a run.
 
     Loading from tiers runs beside the steps, and ``wake`` is called, in any thread, when :meth:`take_in` has
@@ -35,21 +35,21 @@ class Beginnings:
         if self._tiers is None or self._wake is None or state.wants_prompt:
             return
         beside = () if state.guidance is None else state.guidance.prompt
-        where = state.request.where
+        namespace = state.request.cache_namespace
         for tokens in (state.request.remaining, beside):
-            looked = self._tiers.look_up(tokens, where)
+            looked = self._tiers.look_up(tokens, namespace)
             if looked is not None:
                 state.look_ups[tokens] = looked
 
     def begin(self, state: RequestState, seq: int, tokens: tuple[int, ...]) -> int:
         """Give an empty sequence of a request the cached prefix of ``tokens``; return the prefix's length."""
-        where = state.request.where
+        namespace = state.request.cache_namespace
         if self._tiers is None or self._wake is None:
-            return self._prefixes.reuse(seq, tokens, where)
+            return self._prefixes.reuse(seq, tokens, namespace)
         looked = state.look_ups.pop(tokens, None)
-        held, arrival = self._tiers.begin(seq, tokens, where, self._wake, looked)
-        if arrival is not None and not arrival.done:
-            state.arrivals.append(arrival)
+        held, load = self._tiers.begin(seq, tokens, namespace, self._wake, looked)
+        if load is not None and not load.done:
+            state.prefix_loads.append(load)
         return held
 
     def take_in(self, state: RequestState, seconds: float) -> float:
@@ -58,26 +58,26 @@ class Beginnings:
         Returns the seconds that it cost, including those of reading threads.
         """
         guidance, spent = state.guidance, 0.0
-        for arrival in state.arrivals:
-            before, spent_before = arrival.length, arrival.seconds
-            changed = arrival.go_on(seconds)
-            spent += arrival.seconds - spent_before
+        for load in state.prefix_loads:
+            before, spent_before = load.length, load.seconds
+            changed = load.go_on(seconds)
+            spent += load.seconds - spent_before
             if not changed:
                 continue
-            state.stats.reused_tokens += arrival.length - before
-            if guidance is not None and arrival.seq == guidance.seq:
-                guidance.computed = arrival.length
+            state.stats.reused_tokens += load.length - before
+            if guidance is not None and load.seq == guidance.seq:
+                guidance.computed = load.length
             else:
-                state.tokens += state.request.remaining[before : arrival.length]
-        state.arrivals = [each for each in state.arrivals if not each.done]
+                state.tokens += state.request.remaining[before : load.length]
+        state.prefix_loads = [each for each in state.prefix_loads if not each.done]
         return spent
 
     @staticmethod
     def stop(state: RequestState) -> None:
         """Stop loading for a request."""
-        for arrival in state.arrivals:
-            arrival.stop()
-        state.arrivals = []
+        for load in state.prefix_loads:
+            load.stop()
+        state.prefix_loads = []
 
     def keep(self, seq: int, tokens: Sequence[int], namespace: str) -> None:
         """Keep the prefix that a sequence holds, unless its request is to leave nothing."""
