@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from importlib import import_module
 from pathlib import Path
@@ -29,6 +30,11 @@ def modules(folder: str) -> Iterator[ModuleType]:
             yield import_module(".".join(("aleator", *parts)))
 
 
+def is_record(value: Any) -> bool:
+    """Whether a value is an object of a dataclass."""
+    return is_dataclass(value) and not isinstance(value, type)
+
+
 def is_plain(value: Any) -> bool:
     """Whether a value is a number, a text, None, or made of such in an order."""
     if isinstance(value, tuple | list):
@@ -36,11 +42,15 @@ def is_plain(value: Any) -> bool:
     if isinstance(value, dict):
         short = len(value) <= MOST
         return short and all(map(is_plain, value)) and all(map(is_plain, value.values()))
+    if is_record(value):
+        return all(is_plain(getattr(value, each.name)) for each in fields(value))
     return value is None or type(value) in (*NUMBERS, str, bytes)
 
 
 def has_number(value: Any) -> bool:
     """Whether a plain value has a number in it."""
+    if is_record(value):
+        return any(has_number(getattr(value, each.name)) for each in fields(value))
     if isinstance(value, dict):
         return any(map(has_number, (*value, *value.values())))
     return (
@@ -82,7 +92,11 @@ def lines(folder: str) -> Iterator[str]:
         for name in assigned(module):
             value = getattr(module, name)
             if name.isupper() and is_plain(value) and has_number(value):
-                yield f"{place}.{name} = {value!r}"
+                entries = value.items() if isinstance(value, dict) else ()
+                if any(map(is_record, dict(entries).values())):
+                    yield from (f"{place}.{name}[{key!r}] = {each!r}" for key, each in entries)
+                else:
+                    yield f"{place}.{name} = {value!r}"
         for name, value in callables(place, module, module.__name__):
             try:
                 parameters = inspect.signature(value).parameters.values()

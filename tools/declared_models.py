@@ -1,4 +1,4 @@
-"""What every architecture reads of a model's file: fields, their ranges and defaults, and what they change.
+"""What every architecture reads of a model's file, and the types that tensors get when a model is quantised.
 
 No file is needed: fields that must be there get values of a small model.  Then one field at a time gets another
 value, and what this changes is told.  Facts that several architectures share are one line, part of
@@ -8,15 +8,18 @@ tests/golden/declared_models.txt, which tools/docs.py writes and checks.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 from aleator.core.errors import FileFormatError, UnsupportedModel
-from aleator.models import index
+from aleator.models import file_types, index
 from aleator.models.files.fields import Fields
+from aleator.models.files.gguf import TensorInfo
 
 FILE = Path(__file__).parent.parent / "tests" / "golden" / "declared_models.txt"
 SMALL: dict[str, Any] = {
@@ -170,7 +173,7 @@ def facts(name: str, form: str) -> Iterator[str]:
     small = Reading({prefix + key: value for key, value in given.items()})
     for _ in range(50):  # a field that was not there may bring others
         before = dict(small.given)
-        made = small(lambda: read(name, before))
+        made = small(partial(read, name, before))
         if small.given == before:
             break
     asked = {key: ask for key, ask in small.asked.items() if not key.startswith("general.")}
@@ -181,7 +184,7 @@ def facts(name: str, form: str) -> Iterator[str]:
         value = small.found.get(key, ask.default)
         for other in ask.others(value):
             try:
-                changed = Reading({})(lambda: read(name, small.given | {key: other}))
+                changed = Reading({})(partial(read, name, small.given | {key: other}))
             except (FileFormatError, UnsupportedModel) as error:
                 yield f"{shown[key]} {other!r}: {type(error).__name__} {getattr(error, 'field', '')}"
                 continue
@@ -229,6 +232,63 @@ def models() -> Iterator[str]:
             yield f"{form}: {most if len(others) < len(found) else ' '.join(found)}: {fact}"
 
 
+STEMS = (
+    "attn_q", "attn_k", "attn_v", "attn_qkv", "attn_output", "ffn_gate", "ffn_up", "ffn_down", "ffn_down_exps",
+    "ffn_norm", "ffn_gate_inp", "ssm_conv1d", "ssm_in",
+)  # fmt: skip
+QUANTISED = {
+    "llama": ("llama", 16, 4, 4, 0, True),
+    "llama with groups of four": ("llama", 8, 8, 2, 0, False),
+    "llama 70B": ("llama", 80, 64, 8, 0, True),
+    "qwen2 72B": ("qwen2", 80, 64, 64, 0, False),
+    "gemma3": ("gemma3", 80, 8, 2, 0, False),
+    "mixtral": ("llama", 32, 32, 8, 8, True),
+    "qwen3moe": ("qwen3moe", 24, 4, 4, 6, True),
+}
+"""Models to quantise: architecture, layers, heads, heads of keys and values, experts, an output matrix."""
+
+
+def quantised() -> Iterator[str]:
+    """Which types the tensors of models get, in the order of layers."""
+    for name, columns in (*((each, 512) for each in QUANTISED), ("llama", 288), ("llama", 48)):
+        shared: dict[str, list[str]] = {}
+        for kind, weighed in itertools.product(file_types.FILE_TYPES, (False, True)):
+            found = _quantised(name, columns, kind, weighed)
+            shared.setdefault(found, []).append(f"{kind}, weighed" if weighed else kind)
+        for types, kinds in shared.items():
+            yield f"{name}, {columns} columns, {'; '.join(kinds)}: {types}"
+
+
+def _quantised(name: str, columns: int, kind: str, weighed: bool) -> str:
+    """The types of a model's tensors, told by the parts of their names."""
+    arch, layers, heads, kv_heads, n_experts, output = QUANTISED[name]
+    values = {
+        "block_count": layers, "expert_count": n_experts,
+        "attention.head_count": heads, "attention.head_count_kv": kv_heads,
+    }  # fmt: skip
+    fields = Fields(
+        "m.gguf", {"general.architecture": arch, **{f"{arch}.{k}": v for k, v in values.items()}}
+    )
+    names = [f"blk.{i}.{stem}.weight" for i in range(layers) for stem in STEMS]
+    names += ["token_embd.weight", "output_norm.weight", *(["output.weight"] if output else [])]
+    shapes = {each: (n_experts, 4, columns) if "_exps" in each else (4, columns) for each in names}
+    file = SimpleNamespace(
+        path="m.gguf", metadata=fields.values, fields=fields, require=fields.require,
+        tensors={
+            each: TensorInfo(each, 0, shapes[each], 0) for each in names if n_experts or "_exps" not in each
+        },
+    )  # fmt: skip
+    found: dict[str, list[str]] = {}
+    for info, chosen in file_types.Rules(file, kind, weighed).types():  # type: ignore[arg-type]
+        stem = info.name.removesuffix(".weight").rpartition(".")[2]
+        found.setdefault(stem, []).append(chosen or "kept")
+    shown: dict[str, list[str]] = {}
+    for stem, types in found.items():
+        runs = " ".join(f"{len(list(group))} {each}" for each, group in itertools.groupby(types))
+        shown.setdefault(runs, []).append(stem)
+    return "; ".join(f"{' '.join(stems)}: {runs}" for runs, stems in shown.items())
+
+
 def text() -> str:
     """The file."""
-    return "".join(f"{line}\n" for line in models())
+    return "".join(f"{line}\n" for line in (*models(), *quantised()))

@@ -11,10 +11,11 @@ Where a line runs at import, those that run anything of its file or are named af
 test noticed within ``--most`` seconds is printed.
 
 Results are kept in build/mutate_python, so that a run which was stopped goes on (``--fresh`` begins again).
-Folders are tried one after the other, kernels under Triton's interpreter last.  Which test runs which of the changed lines is noted once per folder and
-state of the code; tests that take longer than ``--longest`` seconds are left out.  All seconds are the
-processor's: they do not depend on what else runs.  tools/without_effect.toml lists changes that cannot be
-noticed, and why.  The exit status is 1 if more than one in twenty went unnoticed.
+Folders are tried one after the other, kernels under Triton's interpreter last.  Which test runs which of the
+changed lines is noted once per folder and state of the code; tests that take longer than ``--longest`` seconds
+are left out.  All seconds are the processor's: they do not depend on what else runs.
+tools/without_effect.toml lists changes that cannot be noticed, and why.  The exit status is 1 if more than one
+in twenty went unnoticed.
 """
 
 from __future__ import annotations
