@@ -328,6 +328,8 @@ def run(arguments: argparse.Namespace) -> int:
             finally:
                 tests.end()
 
+    for folder in set(groups) - set(arguments.only or groups):
+        groups[folder] = []
     # Those with few changes first, and kernels last.
     order = sorted(
         filter(groups.get, groups), key=lambda each: (each == KERNELS, len(groups[each]))
@@ -371,6 +373,9 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="folders tried at the same time")
     parser.add_argument(
         "--minutes", type=float, default=1e6, help="stop after so many; go on later"
+    )
+    parser.add_argument(
+        "--only", nargs="+", help=f"of the folders, or {KERNELS}: try changes to these"
     )
     parser.add_argument("--fresh", action="store_true", help="forget the results of earlier runs")
     parser.add_argument("--again", action="store_true", help="try those that went unnoticed again")
