@@ -51,8 +51,13 @@ PASSED, NOT_RUN, NO_TESTS = 0, 4, 5
 """Exit statuses of pytest."""
 SLACK = 180.0
 """Seconds by the clock that tests may take more than eight times what they took unchanged."""
+LONG = 20.0
+"""Seconds that a test may take of which it is not known."""
 KERNELS = "models/kernels"
-"""LoadedTests of this folder run under Triton's interpreter, and those of others do not."""
+"""Tests of this folder run under Triton's interpreter, and those of others do not.
+
+They take long, so what they run is not noted: those of files named as the changed one come first.
+"""
 MOST = 60.0
 """Seconds that the tests of a change take together, at most: what they do not notice counts as unnoticed."""
 
@@ -106,6 +111,16 @@ class Coverage:
                 break
             chosen[self.tests[i]] = self.seconds[i]
         return chosen
+
+    def named_after(self, change: Change, noticed: Counter[str]) -> dict[str, float]:
+        """All tests, those of files named after the changed one first, where it is not known what they run."""
+        stem = Path(change.file).stem.partition("_")[0]
+        files = [Path(test.partition("::")[0]).stem for test in self.tests]
+        order = sorted(
+            range(len(files)),
+            key=lambda i: (not files[i].startswith(f"test_{stem}"), -noticed[self.tests[i]]),
+        )
+        return {self.tests[i]: LONG for i in order}
 
 
 def without_effect() -> dict[str, str]:
@@ -221,6 +236,10 @@ class LoadedTests:
         for path in sorted([*(ROOT / "src").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]):
             digest.update(path.read_bytes())
         kept = WORK / f"lines-{folder.replace('/', '-')}-{digest.hexdigest()}.json"
+        if kernels:
+            self.loaded.ask(tests=str(copy / "noted.json"))
+            self.coverage = Coverage(json.loads((copy / "noted.json").read_text()), [], {})
+            return
         if not kept.exists():
             print(f"{folder}: noting which test runs which line", flush=True)
             WORK.mkdir(parents=True, exist_ok=True)
@@ -241,10 +260,17 @@ class LoadedTests:
         sound = path.read_text()
         path.write_text(change.applied(sound))
         try:
-            tests = self.coverage.of(change, noticed, most)
+            named = not self.coverage.seconds
+            tests = (
+                self.coverage.named_after(change, noticed)
+                if named
+                else self.coverage.of(change, noticed, most)
+            )
             if not tests:
                 return False
             anew = self.coverage.at_import(change)
+            if named:
+                return self.run(path, tests, anew, end_after=most)[0] not in (PASSED, NO_TESTS)
             status, test = self.run(path, tests, anew)
             if status == NOT_RUN:  # parametrised tests may have other names now; their files stay
                 files = dict.fromkeys((name.partition("::")[0] for name in tests), most)
@@ -255,11 +281,14 @@ class LoadedTests:
         finally:
             path.write_text(sound)
 
-    def run(self, path: Path, tests: dict[str, float], anew: bool) -> tuple[int, str]:
-        """Run tests on a changed file."""
+    def run(
+        self, path: Path, tests: dict[str, float], anew: bool, end_after: float = 0.0
+    ) -> tuple[int, str]:
+        """Run tests on a changed file, for ``end_after`` seconds of the processor if that is not 0."""
         return (self.anew if anew else self.loaded).ask(
-            change=str(path), tests=list(tests.items()), seconds=SLACK + 8 * sum(tests.values())
-        )
+            change=str(path), tests=list(tests.items()), end_after=end_after,
+            seconds=SLACK + 8 * (end_after or sum(tests.values())),
+        )  # fmt: skip
 
     def end(self) -> None:
         """End the processes."""

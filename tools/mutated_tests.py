@@ -5,8 +5,10 @@ on the socket whose number is in ``ALEATOR_REQUESTS``.
 
 - ``{"note": PATH}``: run every test, and write to PATH which test runs which of the lines that
   ``ALEATOR_LINES`` lists.  Those are probed where modules of the package are loaded.
-- ``{"change": PATH, "tests": [[NODE ID, SECONDS], ...], "seconds": LIMIT}``: PATH has been changed on the
-  disk.  Its functions get their new code, and the tests run until one fails.
+- ``{"tests": PATH}``: write the names of all tests to PATH.
+- ``{"change": PATH, "tests": [[NODE ID, SECONDS], ...], "seconds": LIMIT, "end_after": LIMIT}``: PATH has
+  been changed on the disk.  Its functions get their new code, and the tests run until one fails, or has taken
+  that much of the processor.
 - the same with ``{"anew": true}``: a pytest of its own loads and runs the tests, for what is run at import.
   ``python tools/mutated_tests.py`` answers these, with the big libraries imported already.
 
@@ -180,6 +182,12 @@ def limited(seconds: float) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (int(used + seconds) + 1, limit))
 
 
+def end_after(seconds: float) -> None:
+    """End this process as if all had passed, after so many processor seconds; 0: never."""
+    signal.signal(signal.SIGPROF, lambda *_: os._exit(0))
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+
+
 def processor_seconds() -> float:
     """What this process and those that it has waited for have used."""
     return sum(os.times()[:4])
@@ -250,6 +258,7 @@ def anew(request: dict[str, Any]) -> dict[str, object]:
 
     def run(began: Callable[[str], object]) -> int:
         limited(LOAD_SECONDS)
+        end_after(request["end_after"])
         options = [
             "-q",
             "-x",
@@ -282,6 +291,7 @@ class Loaded:
 
         def run(began: Callable[[str], object]) -> int:
             put_in_place(request["change"])
+            end_after(request["end_after"])
             self.config.pluginmanager.register(Reports(began, seconds))
             self.run([name for name in seconds if name in self.items])
             return 0
@@ -304,7 +314,12 @@ class Loaded:
 
     def answer(self, request: dict[str, Any]) -> dict[str, object]:
         """What a request asks for."""
-        return self.noted(request) if "note" in request else self.changed(request)
+        if "note" in request:
+            return self.noted(request)
+        if "change" in request:
+            return self.changed(request)
+        Path(request["tests"]).write_text(json.dumps(list(self.items)))
+        return {"status": 0, "test": ""}
 
 
 class Notes:
