@@ -218,6 +218,7 @@ def test_changes_are_noticed_by_tests_that_are_loaded_once(
     (copy / "tools").mkdir()
     for name in ("mutated_tests.py", "other_native"):
         (copy / "tools" / name).symlink_to(ROOT / "tools" / name)
+    work.mkdir()
     monkeypatch.setattr(mutate_python, "WORK", work)
     changes = changes_of(copy, copy / "src" / "aleator" / "samplers" / "m.py")
     tests = LoadedTests(copy, "samplers", changes, 20.0)

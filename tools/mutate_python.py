@@ -242,7 +242,6 @@ class LoadedTests:
             return
         if not kept.exists():
             print(f"{folder}: noting which test runs which line", flush=True)
-            WORK.mkdir(parents=True, exist_ok=True)
             status, test = self.loaded.ask(note=str(copy / "noted.json"))
             if status:
                 raise SystemExit(f"without a change the tests end with {status}, in {test}")
@@ -322,6 +321,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Make the changes, print what went unnoticed, and say how many there were."""
     folders, number, seed = arguments.folders, arguments.number, arguments.seed
     chosen, listed = sample(folders, number, seed), without_effect()
+    WORK.mkdir(parents=True, exist_ok=True)
     kept = results_file(folders, number, seed)
     if arguments.fresh:
         kept.unlink(missing_ok=True)
@@ -332,8 +332,11 @@ def run(arguments: argparse.Namespace) -> int:
     pending = [each for each in chosen if each.key not in known and each.key not in listed]
     deadline = time.monotonic() + 60 * arguments.minutes
     groups: dict[str, list[Change]] = {folder: [] for folder in (*folders, KERNELS)}
-    for change in pending:
-        groups[group_of(change, folders)].append(change)
+    whole: dict[str, list[Change]] = {folder: [] for folder in groups}
+    for change in (each for each in chosen if each.key not in listed):
+        whole[group_of(change, folders)].append(change)
+        if change in pending:
+            groups[group_of(change, folders)].append(change)
     lock = threading.Lock()
 
     def work(folder: str) -> None:
@@ -342,7 +345,7 @@ def run(arguments: argparse.Namespace) -> int:
         noticed = Counter[str]()
         with tempfile.TemporaryDirectory(prefix="mutate") as temporary:
             copy = copy_tree(Path(temporary) / "tree")
-            tests = LoadedTests(copy, folder, groups[folder], arguments.longest)
+            tests = LoadedTests(copy, folder, whole[folder], arguments.longest)
             try:
                 for change in groups[folder]:
                     if time.monotonic() > deadline:
