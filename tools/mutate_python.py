@@ -112,15 +112,25 @@ class Coverage:
             chosen[self.tests[i]] = self.seconds[i]
         return chosen
 
-    def named_after(self, change: Change, noticed: Counter[str]) -> dict[str, float]:
-        """All tests, those of files named after the changed one first, where it is not known what they run."""
-        stem = Path(change.file).stem.partition("_")[0]
-        files = [Path(test.partition("::")[0]).stem for test in self.tests]
-        order = sorted(
-            range(len(files)),
-            key=lambda i: (not files[i].startswith(f"test_{stem}"), -noticed[self.tests[i]]),
-        )
-        return {self.tests[i]: LONG for i in order}
+    def near(self, change: Change, noticed: Counter[str]) -> dict[str, float]:
+        """All tests, where it is not known what they run: of each function its first parameters come first.
+
+        Files named after the changed one come before those that name it, and these before the others.
+        """
+        stem = Path(change.file).stem
+        ranks: dict[str, int] = {}
+        rounds: Counter[str] = Counter()
+        keys = []
+        for test in self.tests:
+            file, _, function = test.partition("::")
+            if file not in ranks:
+                named = Path(file).stem.startswith(f"test_{stem.partition('_')[0]}")
+                text = (ROOT / file).read_text()
+                ranks[file] = 0 if named else 1 if stem in text else 2
+            name = f"{file}::{function.partition('[')[0]}"
+            keys.append((rounds[name] + 2 * (ranks[file] == 2), ranks[file], -noticed[test]))
+            rounds[name] += 1
+        return {self.tests[i]: LONG for i in sorted(range(len(keys)), key=keys.__getitem__)}
 
 
 def without_effect() -> dict[str, str]:
@@ -261,7 +271,7 @@ class LoadedTests:
         try:
             named = not self.coverage.seconds
             tests = (
-                self.coverage.named_after(change, noticed)
+                self.coverage.near(change, noticed)
                 if named
                 else self.coverage.of(change, noticed, most)
             )
@@ -269,7 +279,9 @@ class LoadedTests:
                 return False
             anew = self.coverage.at_import(change)
             if named:
-                return self.run(path, tests, anew, end_after=most)[0] not in (PASSED, NO_TESTS)
+                status, test = self.run(path, tests, anew, end_after=most)
+                noticed[test] += status not in (PASSED, NO_TESTS)
+                return status not in (PASSED, NO_TESTS)
             status, test = self.run(path, tests, anew)
             if status == NOT_RUN:  # parametrised tests may have other names now; their files stay
                 files = dict.fromkeys((name.partition("::")[0] for name in tests), most)
