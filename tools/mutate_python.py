@@ -21,6 +21,8 @@ in twenty went unnoticed.
 from __future__ import annotations
 
 import argparse
+import ast
+import functools
 import hashlib
 import json
 import os
@@ -115,22 +117,43 @@ class Coverage:
     def near(self, change: Change, noticed: Counter[str]) -> dict[str, float]:
         """All tests, where it is not known what they run: of each function its first parameters come first.
 
-        Files named after the changed one come before those that name it, and these before the others.
+        Those in files that import the changed one come before those that import what imports it, and so on.
         """
-        stem = Path(change.file).stem
-        ranks: dict[str, int] = {}
+        far = distances(change.file)
         rounds: Counter[str] = Counter()
         keys = []
         for test in self.tests:
             file, _, function = test.partition("::")
-            if file not in ranks:
-                named = Path(file).stem.startswith(f"test_{stem.partition('_')[0]}")
-                text = (ROOT / file).read_text()
-                ranks[file] = 0 if named else 1 if stem in text else 2
-            name = f"{file}::{function.partition('[')[0]}"
-            keys.append((rounds[name] + 2 * (ranks[file] == 2), ranks[file], -noticed[test]))
+            name, steps = f"{file}::{function.partition('[')[0]}", far.get(file, 9)
+            keys.append((rounds[name] + 2 * max(0, steps - 1), steps, -noticed[test]))
             rounds[name] += 1
         return {self.tests[i]: LONG for i in sorted(range(len(keys)), key=keys.__getitem__)}
+
+
+@functools.cache
+def imports(file: Path) -> frozenset[Path]:
+    """The package's files that a file imports."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{each.name}" for each in node.names)}
+    paths = (ROOT / "src" / f"{name.replace('.', '/')}.py" for name in names)
+    return frozenset(path for path in paths if path.is_file())
+
+
+def distances(file: str) -> dict[str, int]:
+    """For each file of tests of kernels: over how many imports it reaches a file of the package."""
+    made = {}
+    for test in (ROOT / "tests" / KERNELS).glob("test_*.py"):
+        seen, steps = imports(test), 1
+        while ROOT / file not in seen:
+            more = seen.union(*map(imports, seen))
+            if more == seen:
+                break
+            seen, steps = more, steps + 1
+        else:
+            made[test.relative_to(ROOT).as_posix()] = steps
+    return made
 
 
 def without_effect() -> dict[str, str]:
