@@ -330,10 +330,11 @@ def test_guided_logits_are_moved_and_what_one_rules_out_is() -> None:
     row, other = (np.array(x, np.float32) for x in ([1, 2, -inf, 0], [2, 1, 0, -inf]))
     for scale in (0.5, 1.0, 1.5):
         p, q = log_softmax(row), log_softmax(other)
+        moved = q[:2] + scale * (p[:2] - q[:2])
         with np.errstate(invalid="ignore"):
             found = Guidance([1], scale).guided(row, other)
         assert found.dtype == np.float32
-        np.testing.assert_array_equal(found[:2], (q + scale * (p - q))[:2].astype(np.float32))
+        np.testing.assert_array_equal(found[:2], moved.astype(np.float32))
         assert found[2] == -inf
         assert found[3] == p[3].astype(np.float32)
     assert (Guidance([1, 2], 1.0).seq, Guidance([1, 2], 1.0).prompt) == (-1, (1, 2))
