@@ -117,9 +117,10 @@ class Coverage:
     def near(self, change: Change, noticed: Counter[str]) -> dict[str, float]:
         """All tests, where it is not known what they run: of each function its first parameters come first.
 
-        Those in files that import the changed one come before those that import what imports it, and so on.
+        Those in files that import the changed one, are named after it, or compare declarations with the record
+        come before those that import what imports it, and so on.
         """
-        far = distances(change.file)
+        far = distances(change.file, self.tests)
         rounds: Counter[str] = Counter()
         keys = []
         for test in self.tests:
@@ -141,18 +142,20 @@ def imports(file: Path) -> frozenset[Path]:
     return frozenset(path for path in paths if path.is_file())
 
 
-def distances(file: str) -> dict[str, int]:
-    """For each file of tests of kernels: over how many imports it reaches a file of the package."""
+def distances(file: str, tests: Sequence[str]) -> dict[str, int]:
+    """For files of tests: over how many imports they reach a file of the package."""
     made = {}
-    for test in (ROOT / "tests" / KERNELS).glob("test_*.py"):
-        seen, steps = imports(test), 1
+    for test in dict.fromkeys(each.partition("::")[0] for each in tests):
+        seen, steps = imports(ROOT / test), 1
+        if Path(test).stem in ("test_declared", f"test_{Path(file).stem}"):
+            seen |= {ROOT / file}
         while ROOT / file not in seen:
             more = seen.union(*map(imports, seen))
             if more == seen:
                 break
             seen, steps = more, steps + 1
         else:
-            made[test.relative_to(ROOT).as_posix()] = steps
+            made[test] = steps
     return made
 
 
@@ -251,7 +254,9 @@ class LoadedTests:
         coverage: which tests run which changed lines; noted once per state of the code.
     """
 
-    def __init__(self, copy: Path, folder: str, changes: Sequence[Change], longest: float) -> None:
+    def __init__(
+        self, copy: Path, folder: str, changes: Sequence[Change], longest: float, near: bool = False
+    ) -> None:
         self.copy, kernels = copy, folder == KERNELS
         lines: dict[str, set[int]] = {}
         for change in changes:
@@ -269,7 +274,7 @@ class LoadedTests:
         for path in sorted([*(ROOT / "src").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]):
             digest.update(path.read_bytes())
         kept = WORK / f"lines-{folder.replace('/', '-')}-{digest.hexdigest()}.json"
-        if kernels:
+        if kernels or near:
             self.loaded.ask(tests=str(copy / "noted.json"))
             self.coverage = Coverage(json.loads((copy / "noted.json").read_text()), [], {})
             return
@@ -380,7 +385,7 @@ def run(arguments: argparse.Namespace) -> int:
         noticed = Counter[str]()
         with tempfile.TemporaryDirectory(prefix="mutate") as temporary:
             copy = copy_tree(Path(temporary) / "tree")
-            tests = LoadedTests(copy, folder, whole[folder], arguments.longest)
+            tests = LoadedTests(copy, folder, whole[folder], arguments.longest, arguments.near)
             try:
                 for change in groups[folder]:
                     if time.monotonic() > deadline:
@@ -445,6 +450,11 @@ def main() -> int:
         "--only", nargs="+", help=f"of the folders, or {KERNELS}: try changes to these"
     )
     parser.add_argument("--fresh", action="store_true", help="forget the results of earlier runs")
+    parser.add_argument(
+        "--near",
+        action="store_true",
+        help="do not note what tests run: by names and imports, as kernels'",
+    )
     parser.add_argument("--again", action="store_true", help="try those that went unnoticed again")
     parser.add_argument("--most", type=float, default=MOST, help="seconds of tests for a change")
     parser.add_argument(
