@@ -8,7 +8,8 @@ from pathlib import Path
 
 import mutate_python
 import pytest
-from mutate_python import KERNELS, Coverage, LoadedTests, group_of, sample, without_effect
+from chosen_tests import Coverage
+from mutate_python import KERNELS, LoadedTests, group_of, sample, without_effect
 from python_changes import all_changes, changes_of
 
 ROOT = Path(__file__).parent.parent

@@ -21,16 +21,10 @@ in twenty went unnoticed.
 from __future__ import annotations
 
 import argparse
-import ast
-import functools
 import hashlib
 import json
-import os
 import random
 import shutil
-import signal
-import socket
-import subprocess
 import sys
 import tempfile
 import threading
@@ -39,11 +33,11 @@ import tomllib
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+from chosen_tests import MOST, Coverage
 from python_changes import Change, all_changes
+from ready_tests import Ready, copy_tree, tests_of
 
 ROOT = Path(__file__).parent.parent
 WORK = ROOT / "build" / "mutate_python"
@@ -51,112 +45,13 @@ LIST = ROOT / "tools" / "without_effect.toml"
 WANTED = 0.95
 PASSED, NOT_RUN, NO_TESTS = 0, 4, 5
 """Exit statuses of pytest."""
-SLACK = 180.0
-"""Seconds by the clock that tests may take more than eight times what they took unchanged."""
-LONG = 20.0
-"""Seconds that a test may take of which it is not known."""
 KERNELS = "models/kernels"
 """Tests of this folder run under Triton's interpreter, and those of others do not.
 
 They take long, so what they run is not noted: those of files named as the changed one come first.
 """
-MOST = 60.0
-"""Seconds that the tests of a change take together, at most: what they do not notice counts as unnoticed."""
-
-
-@dataclass(frozen=True)
-class Coverage:
-    """Which tests run which of the changed lines of a folder.
-
-    Attributes:
-        tests: their node ids.
-        seconds: what each took.
-        lines: file -> line -> indices of tests; -1 stands for what runs at import, and line 0 for every
-            function of the file.
-    """
-
-    tests: list[str]
-    seconds: list[float]
-    lines: dict[str, dict[str, list[int]]]
-
-    def at_import(self, change: Change) -> bool:
-        """Whether the changed line is run when its file or a file of tests is imported."""
-        lines = self.lines.get(change.file, {})
-        return change.at_import or -1 in lines.get(str(change.line), [])
-
-    def of(self, change: Change, noticed: Counter[str], most: float = MOST) -> dict[str, float]:
-        """The tests that run the changed line, and what they take.
-
-        If the line runs at import: those that run anything of its file, or are named after it, and those that
-        compare declarations with the record.
-
-        Args:
-            change: what is changed.
-            noticed: how many changes each test has noticed so far; those with most come first.
-            most: what they may take together, if it is more than one test.
-        """
-        lines = self.lines.get(change.file, {})
-        found = set(lines.get(str(change.line), []))
-        if self.at_import(change):
-            found |= {i for tests in lines.values() for i in tests}
-            files = [Path(test.partition("::")[0]).stem for test in self.tests]
-            names = ("test_declared", f"test_{Path(change.file).stem}")
-            found |= {i for i, file in enumerate(files) if file in names}
-            if found <= {-1}:
-                found = set(range(len(files)))
-        order = sorted(found - {-1}, key=lambda i: (-noticed[self.tests[i]], self.seconds[i]))
-        total = 0.0
-        chosen: dict[str, float] = {}
-        for i in order:
-            total += self.seconds[i]
-            if total > most and chosen:
-                break
-            chosen[self.tests[i]] = self.seconds[i]
-        return chosen
-
-    def near(self, change: Change, noticed: Counter[str]) -> dict[str, float]:
-        """All tests, where it is not known what they run: of each function its first parameters come first.
-
-        Those in files that import the changed one, are named after it, or compare declarations with the record
-        come before those that import what imports it, and so on.
-        """
-        far = distances(change.file, self.tests)
-        rounds: Counter[str] = Counter()
-        keys = []
-        for test in self.tests:
-            file, _, function = test.partition("::")
-            name, steps = f"{file}::{function.partition('[')[0]}", far.get(file, 9)
-            keys.append((rounds[name] + 2 * max(0, steps - 1), steps, -noticed[test]))
-            rounds[name] += 1
-        return {self.tests[i]: LONG for i in sorted(range(len(keys)), key=keys.__getitem__)}
-
-
-@functools.cache
-def imports(file: Path) -> frozenset[Path]:
-    """The package's files that a file imports."""
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            names |= {node.module, *(f"{node.module}.{each.name}" for each in node.names)}
-    paths = (ROOT / "src" / f"{name.replace('.', '/')}.py" for name in names)
-    return frozenset(path for path in paths if path.is_file())
-
-
-def distances(file: str, tests: Sequence[str]) -> dict[str, int]:
-    """For files of tests: over how many imports they reach a file of the package."""
-    made = {}
-    for test in dict.fromkeys(each.partition("::")[0] for each in tests):
-        seen, steps = imports(ROOT / test), 1
-        if Path(test).stem in ("test_declared", f"test_{Path(file).stem}"):
-            seen |= {ROOT / file}
-        while ROOT / file not in seen:
-            more = seen.union(*map(imports, seen))
-            if more == seen:
-                break
-            seen, steps = more, steps + 1
-        else:
-            made[test] = steps
-    return made
+SLACK = 180.0
+"""Seconds by the clock that tests may take more than eight times what they took unchanged."""
 
 
 def without_effect() -> dict[str, str]:
@@ -172,79 +67,6 @@ def sample(folders: Sequence[str], number: int, seed: int) -> list[Change]:
     """``number`` changes drawn from all in the folders, shared out by their size."""
     changes = [change for folder in folders for change in all_changes(ROOT, folder)]
     return random.Random(seed).sample(changes, min(number, len(changes)))
-
-
-def copy_tree(folder: Path) -> Path:
-    """A copy of the files that git knows or does not ignore, with the native module."""
-    folder.mkdir()
-    listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard", "-z"],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
-    for name in filter(None, listed.split("\0")):
-        if (ROOT / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, folder / name)
-    from aleator import _native
-
-    shutil.copy(_native.__file__, folder / "src" / "aleator")
-    subprocess.run(  # a changed file differs from what is compiled by its text, not by its time
-        [sys.executable, "-m", "compileall", "-q", "--invalidation-mode=checked-hash", "src", "tests", "tools"],
-        cwd=folder, check=False,
-    )  # fmt: skip
-    return folder
-
-
-def environment(copy: Path) -> dict[str, str]:
-    """Variables under which every Python process takes ``aleator`` from the copy."""
-    return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(copy / "tools" / "other_native"), str(copy / "tools")]),
-        "ALEATOR_PACKAGE": str(copy / "src"),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "OMP_NUM_THREADS": "1",
-        "HYPOTHESIS_STORAGE_DIRECTORY": str(copy / ".hypothesis"),
-    }
-
-
-class Ready:
-    """A process that keeps tests ready: tools/mutated_tests.py."""
-
-    def __init__(self, copy: Path, *command: str, **variables: str) -> None:
-        ours, theirs = socket.socketpair()
-        with (copy / "pytest.txt").open("a") as said:
-            self.process = subprocess.Popen(
-                [sys.executable, *command], cwd=copy, pass_fds=[theirs.fileno()], start_new_session=True,
-                env={**environment(copy), "ALEATOR_REQUESTS": str(theirs.fileno()), **variables},
-                stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT,
-            )  # fmt: skip
-        theirs.close()
-        self.stream = ours.makefile("rw")
-        ours.close()
-        self.copy = copy
-
-    def ask(self, **request: object) -> tuple[int, str]:
-        """Send a request.
-
-        Returns:
-            The exit status, and the last test that began.
-        """
-        try:
-            print(json.dumps(request), file=self.stream, flush=True)
-            answer = json.loads(self.stream.readline())
-        except (OSError, ValueError):
-            self.end()
-            said = (self.copy / "pytest.txt").read_text()[-3000:]
-            raise SystemExit(f"the tests cannot be loaded:\n{said}") from None
-        return answer["status"], answer["test"]
-
-    def end(self) -> None:
-        """End the process."""
-        with suppress(OSError):
-            self.stream.close()
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
 
 
 class LoadedTests:
@@ -333,15 +155,6 @@ class LoadedTests:
         """End the processes."""
         self.loaded.end()
         self.anew.end()
-
-
-def tests_of(copy: Path, folder: str) -> str:
-    """The tests of a folder of the package, or of the folder that a file is in."""
-    parts = Path(folder).parts
-    for path in ("/".join(parts[:n]) for n in range(len(parts), 0, -1)):
-        if (copy / "tests" / path).is_dir():
-            return f"tests/{path}"
-    raise SystemExit(f"there is no folder of tests for {folder}")
 
 
 def group_of(change: Change, folders: Sequence[str]) -> str:

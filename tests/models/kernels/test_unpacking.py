@@ -32,10 +32,8 @@ def put_together(kind: str, data: np.ndarray) -> Floats:
     parts = layout.apart(blocks)
     assert parts.u.shape == (len(blocks), layout.elements)
     u = (parts.u.view(torch.int8) if form.low == 8 else parts.u).double()
-    if form.table:
-        u = torch.tensor(TABLES[form.table], dtype=torch.float64)[parts.u.long()]
-    else:
-        u = u - form.offset
+    table = torch.tensor(TABLES.get(form.table, []), dtype=torch.float64)
+    u = table[parts.u.long()] if form.table else u - form.offset
 
     def number(part: torch.Tensor) -> torch.Tensor:
         if part.shape[1] == 1:
@@ -69,4 +67,6 @@ def test_every_type_is_that_of_native_code() -> None:
             finite = np.isfinite(expected) & np.isfinite(made)
             assert finite.mean() > 0.5, kind
             scale = np.abs(expected[finite]).max()
-            np.testing.assert_allclose(made[finite], expected[finite], rtol=1e-5, atol=1e-6 * scale, err_msg=kind)
+            np.testing.assert_allclose(
+                made[finite], expected[finite], rtol=1e-5, atol=1e-6 * scale, err_msg=kind
+            )
