@@ -8,9 +8,11 @@ from itertools import zip_longest
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from aleator.core.errors import ParameterError
+from aleator.generate import scores
 from aleator.generate.scores import (
     LARGEST,
     ROWS_BYTES,
@@ -82,3 +84,26 @@ def test_chunks() -> None:
     for n_ctx, chunks, says in ((3, None, "at least 4"), (4, 0, "at least 1"), (13, None, "fewer")):
         with pytest.raises(ParameterError, match=says):
             chunks_of(range(12), n_ctx, chunks)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "last"])
+@pytest.mark.parametrize("normalize", [False, True])
+def test_vectors_are_pooled(pooling: str, normalize: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [(1, 2, 3), (4,), (5, 6)]
+    states = {(i, at): np.array([i + 1.0, at - 2.0, 0.0]) for i in range(3) for at in range(3)}
+    states[1, 0] = np.zeros(3)
+
+    def rows(_: object, wanted: Any) -> Any:
+        for i, each in enumerate(wanted):
+            for at in range(each.first, len(each.tokens)):
+                yield i, at, states[i, at]
+
+    monkeypatch.setattr(scores, "rows_of", rows)
+    context: Any = SimpleNamespace(decoder=SimpleNamespace(config=SimpleNamespace(n_embd=3)))
+    found = scores.vectors_of(context, texts, pooling, normalize)
+    for i, tokens in enumerate(texts):
+        first = len(tokens) - 1 if pooling == "last" else 0
+        expected = np.mean([states[i, at] for at in range(first, len(tokens))], axis=0)
+        length = np.linalg.norm(expected) if normalize else 1.0
+        np.testing.assert_allclose(found[i], expected / (length or 1.0), rtol=1e-6)
+    assert found.dtype == np.float32
