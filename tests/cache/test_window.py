@@ -616,3 +616,12 @@ def test_what_was_stored_is_kept_aside_once_in_a_frame(monkeypatch: pytest.Monke
                 fill_one = np.array([cell]), np.array([cell], np.int32)
                 pool.cells.put(*fill_one, np.ones((1, pool.cells.words), np.uint64))
         assert sorted(kept) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("swa_full", [False, True])
+@pytest.mark.parametrize("prefix", [None, PrefixConfig(block=4, texts=3)])
+def test_cells_are_taken_in_a_ring_where_nothing_needs_the_old_ones(
+    decoder: Decoder, swa_full: bool, prefix: PrefixConfig | None
+) -> None:
+    cache: Any = context(decoder, swa_full=swa_full, prefix=prefix).cache
+    assert cache.window.ring is (not swa_full and prefix is None)

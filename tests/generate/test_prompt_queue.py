@@ -30,7 +30,8 @@ def entries(*sizes: int) -> list[Any]:
     ("sizes", "queued", "closed", "taken", "dropped"),
     [
         ((10, 10, 10), 0, False, 2, 1), ((10, 10, 5), 0, False, 3, 0), ((10, 16, 1), 0, False, 1, 2),
-        ((10, 10), 15, False, 1, 1), ((10, 10), 16, False, None, 2), ((10,), 0, True, None, 1), ((), 0, False, 0, 0),
+        ((10, 10), 15, False, 1, 1), ((10, 10), 16, False, None, 2), ((10,), 0, True, None, 1),
+        ((), 0, False, 0, 0),
     ],
 )  # fmt: skip
 def test_entries_are_taken_in_order_as_long_as_there_is_room(
