@@ -12,7 +12,7 @@ from aleator.cache import Cells, prefix_index
 from aleator.cache.journal import Journal
 from aleator.cache.prefix_index import PrefixConfig, PrefixIndex
 from aleator.core.errors import ParameterError
-from tests.cache.caches import small
+from tests.cache.caches import fill, small
 
 USERS = 4
 
@@ -237,3 +237,17 @@ def test_a_cache_without_an_index_finds_nothing() -> None:
     found = small(8).match([1, 2, 3], "a")
     assert (found.length, found.blocks, found.namespace) == (0, 0, "a")
     assert "caches no prefixes" in found.why_not[0]
+
+
+@pytest.mark.parametrize("seq", [-1, 0, 1])
+def test_a_whole_session_replaces_what_is_cached_and_one_sequence_does_not(seq: int) -> None:
+    cache = small(64, prefix=PrefixConfig(block=4))
+    fill(cache, "00000000")
+    tokens = list(range(8))
+    written = cache.session_write(tokens, seq if seq < 0 else 0)
+    assert cache.keep(0, tokens)
+    assert cache.match(tokens).length == 7
+    cache.seq_rm(0)
+    assert cache.session_read(written, seq) == tokens
+    assert cache.match(tokens).length == (0 if seq == -1 else 7)
+    assert cache.seq_pos_max(max(seq, 0)) == 7

@@ -465,3 +465,9 @@ def test_a_plan_has_a_bit_for_each_sequence(n_seq_max: int, words: int) -> None:
     assert plan.owners.shape == (2, words)
     expected = [0] * (words - 1) + [1 << (n_seq_max - 1) % 64]
     assert np.asarray(plan.owners).tolist() == [expected] * 2
+
+
+def test_positions_of_states_can_always_be_shifted(decoder: Decoder) -> None:
+    pool = RecurrentPool([RecurrentShape(2, 1, 2)], n_seq_max=2)
+    assert pool.can_shift() is True
+    assert context(decoder).cache.can_shift() is True

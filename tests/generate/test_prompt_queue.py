@@ -50,3 +50,20 @@ def test_entries_are_taken_in_order_as_long_as_there_is_room(
     assert list(made._queue) == [([b"chain"], given[:taken], "model")]
     assert made._queued == queued + sum(sizes[:taken])
     assert made._waiting == Counter(entry.key for entry, _ in given[:taken])
+
+
+def test_reading_takes_the_time_that_the_disk_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([100.0, 103.5, 200.0, 201.0])
+    monkeypatch.setattr(prompt_tiers, "perf_counter", lambda: next(clock))
+    made, observed, kept = tiers(), [], []
+    made.disk = SimpleNamespace(name="disk", get=lambda key: [b"found"] if key == b"a" else None)
+    made.stores = [made.disk]
+    made.reading = SimpleNamespace(observe=lambda *given: observed.append(given))
+    made.memory = SimpleNamespace(put=lambda *given: kept.append(given))
+    made._lost = lambda entry: kept.append(entry.key)
+    entry: Any = SimpleNamespace(size=7, key=b"a")
+    assert made.get(entry, "model") == ("disk", [b"found"])
+    assert observed == [(7, 3.5)]
+    assert kept == [(entry, [b"found"], "model")]
+    assert made.get(SimpleNamespace(size=7, key=b"b"), "model") is None
+    assert kept[1:] == [b"b"]

@@ -15,6 +15,7 @@ import torch
 
 from aleator.cache.storage.layer import TYPES, HostLayer, LayerFormat
 from aleator.models.kernels import cells, heads
+from aleator.models.kernels.norms import RowNorm
 
 GUARD = 4096
 """Elements before and after the cache's memory that must stay as they are."""
@@ -50,3 +51,18 @@ def test_tokens_are_stored_where_they_are_to_be(kind: str, rotation: int, order:
     assert data.numpy().tobytes() == cells.side(expected).data.numpy().tobytes()
     assert (whole[:GUARD] == 77).all()
     assert (whole[-GUARD:] == 77).all()
+
+
+@pytest.mark.parametrize("kind", ["rms", "layer"])
+@pytest.mark.parametrize("dim", [24, 64, 80])
+@pytest.mark.parametrize("each", [False, True])
+def test_heads_are_normalised_each_by_itself(kind: str, dim: int, each: bool) -> None:
+    rng = np.random.default_rng(dim)
+    x = torch.from_numpy(rng.standard_normal((5, 3, dim)).astype(np.float32))
+    shape = (3, dim) if each else (dim,)
+    weight, bias = (torch.from_numpy(rng.standard_normal(shape).astype(np.float32)) for _ in "wb")
+    norm = RowNorm(kind, weight, bias if kind == "layer" else None, 1e-5)
+    expected = norm(x.clone())
+    made = x.clone()
+    heads.finish([heads.Heads(made, norm, False, None)], None, torch.arange(5))
+    assert made.numpy().tobytes() == expected.numpy().tobytes()
