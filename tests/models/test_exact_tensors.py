@@ -13,6 +13,7 @@ from wide_models import SMALL, write_any
 from aleator.models import build_decoder, open_weights
 from tests.drawn import differences
 
+NUMBER = re.compile(r"\[\d+\]")
 FIRST = {spec.arch: name for name, spec in reversed(SMALL.items())}
 """An architecture -> its first small model."""
 
@@ -45,7 +46,7 @@ def test_the_tensors_that_stay_exact_are_those_on_record(tmp_path: Path) -> None
         decoder: Any = build_decoder(open_weights(path), dtype="bfloat16", form="torch")
         seen: set[int] = set()
         found = {
-            f"{re.sub(r'[[][0-9]+]', '[]', place)} {tuple(each.shape)} {str(each.dtype).removeprefix('torch.')}"
+            f"{NUMBER.sub('[]', place)} {tuple(each.shape)} {each.dtype}"
             for place, each in tensors("", decoder, seen)
         }
         told[arch] = sorted(found)
