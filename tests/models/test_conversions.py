@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from dense_models import DENSE, write_dense
 
-from aleator.core.errors import FileFormatError, UnsupportedModel
-from aleator.models import falcon_h1, index
+from aleator.core.errors import FileFormatError, ParameterError, UnsupportedModel
+from aleator.generate import Batch, Context
+from aleator.models import build_decoder, falcon_h1, index, open_weights
 from aleator.models.config import LatentConfig
 from aleator.models.delta_net import _stacked
 from aleator.models.files.fields import Fields
@@ -92,3 +95,12 @@ def test_layers_of_a_kind_have_heads_of_one_size(dims: tuple[int, ...], one: boo
         return
     with pytest.raises(UnsupportedModel, match="heads of several sizes among layers of a kind"):
         index.read_json(fields)
+
+
+def test_compressed_keys_end_with_a_block_of_the_cache(tmp_path: Path) -> None:
+    """They are the values too, so that values would begin within a block."""
+    names = [n for n, s in DENSE.items() if s.latent and s.latent.compressed and s.latent.rank % 32]
+    path = write_dense(tmp_path / "m.gguf", DENSE[names[0]])
+    decoder = build_decoder(open_weights(path))
+    with pytest.raises(ParameterError, match="compressed ones are not a multiple: use f32, f16"):
+        Context(decoder, n_ctx=32, type_k="q8_0").decode(Batch.one([1, 2]))
