@@ -28,6 +28,7 @@ SMALL: dict[str, Any] = {
     "head_count": 4, "num_attention_heads": 4, "n_head": 4, "n_heads": 4,
     "head_count_kv": 2, "num_key_value_heads": 2,
     "feed_forward_length": 96, "intermediate_size": 96,
+    "short_factor": [1.5] * 8, "long_factor": [2.5] * 8,
     "vocab_size": 100, "context_length": 512, "max_position_embeddings": 512,
 }  # fmt: skip
 """Values of fields that must be there, by the last part of their names; others have one within their range."""
@@ -50,6 +51,37 @@ GIVEN: dict[str, dict[str, dict[str, Any]]] = {
     },
 }  # fmt: skip
 """Further fields that a small model must have, by architecture or model type."""
+
+
+_YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128}
+_SCALED = {
+    "rope.scaling.type": "yarn",
+    "rope.scaling.factor": 4.0,
+    "rope.scaling.original_context_length": 128,
+}
+TOGETHER: dict[str, tuple[dict[str, Any], ...]] = {
+    "GGUF": (
+        {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0},
+        _SCALED,
+        {**_SCALED, "rope.scaling.yarn_log_multiplier": 0.05, "rope.scaling.attn_factor": 1.25},
+        {"expert_group_count": 2, "expert_group_used_count": 1},
+        {"attention.temperature_scale": 0.25, "attention.temperature_length": 64},
+        {"attention.sliding_window": 16, "attention.sliding_window_pattern": 3},
+    ),
+    "config.json": (
+        {"rope_scaling": {"rope_type": "linear", "factor": 4.0}},
+        {"rope_scaling": _YARN},
+        {"rope_scaling": {**_YARN, "mscale": 0.75, "mscale_all_dim": 0.5, "beta_fast": 20, "beta_slow": 2}},
+        {"rope_scaling": {**_YARN, "attention_factor": 1.25}},
+        {"rope_scaling": {**_LLAMA3, "low_freq_factor": 1.0, "high_freq_factor": 4.0}},
+        {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}},
+        {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0, "alpha": 1000.0}},
+        {"sliding_window": 16, "sliding_window_pattern": 3},
+        {"sliding_window": 16, "use_sliding_window": True, "max_window_layers": 2},
+        {"layer_types": ["full_attention", "sliding_attention"] * 2, "sliding_window": 16},
+    ),
+}  # fmt: skip
+"""Fields that mean something only together."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,19 +213,30 @@ def facts(name: str, form: str) -> Iterator[str]:
     yield from (str(dataclasses.replace(ask, key=shown[key])) for key, ask in asked.items())
     yield from (f"{place} = {value!r}" for place, value in made.items() if place != "architecture")
     for key, ask in asked.items():
-        value = small.found.get(key, ask.default)
-        for other in ask.others(value):
-            try:
-                changed = Reading({})(partial(read, name, small.given | {key: other}))
-            except (FileFormatError, UnsupportedModel) as error:
-                yield f"{shown[key]} {other!r}: {type(error).__name__} {getattr(error, 'field', '')}"
-                continue
-            different = [
-                f"{place} = {changed.get(place)!r}"
-                for place in {**made, **changed}
-                if repr(changed.get(place)) != repr(made.get(place))
-            ]
-            yield f"{shown[key]} {other!r}: {'; '.join(different) or 'nothing'}"
+        for other in ask.others(small.found.get(key, ask.default)):
+            changed = Reading(small.given | {key: other})
+            yield f"{shown[key]} {other!r}: {_different(made, changed, partial(read, name))}"
+    for more in TOGETHER[form]:
+        changed = Reading(small.given | {prefix + key: value for key, value in more.items()})
+        yield f"{more}: {_different(made, changed, partial(read, name))}"
+        new = (ask for key, ask in changed.asked.items() if key not in asked)
+        yield from (str(dataclasses.replace(ask, key=ask.key.removeprefix(prefix))) for ask in new)
+
+
+def _different(
+    made: dict[str, Any], changed: Reading, read: Callable[[Mapping[str, Any]], Any]
+) -> str:
+    """What is otherwise than ``made`` where other fields are given, or why they are refused."""
+    try:
+        found = changed(partial(read, dict(changed.given)))
+    except (FileFormatError, UnsupportedModel) as error:
+        return f"{type(error).__name__} {getattr(error, 'field', '')}"
+    different = [
+        f"{place} = {found.get(place)!r}"
+        for place in {**made, **found}
+        if repr(found.get(place)) != repr(made.get(place))
+    ]
+    return "; ".join(different) or "nothing"
 
 
 def names(form: str) -> list[str]:
