@@ -53,6 +53,7 @@ GIVEN: dict[str, dict[str, dict[str, Any]]] = {
 """Further fields that a small model must have, by architecture or model type."""
 
 
+_LLAMA3 = {"rope_type": "llama3", "factor": 8.0}
 _YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128}
 _SCALED = {
     "rope.scaling.type": "yarn",
