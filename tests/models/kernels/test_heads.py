@@ -16,6 +16,7 @@ import torch
 from aleator.cache.storage.layer import TYPES, HostLayer, LayerFormat
 from aleator.models.kernels import cells, heads
 from aleator.models.kernels.norms import RowNorm
+from aleator.models.triton_ops import TritonOps
 
 GUARD = 4096
 """Elements before and after the cache's memory that must stay as they are."""
@@ -69,3 +70,9 @@ def test_heads_are_normalised_each_by_itself(kind: str, dim: int, each: bool) ->
     heads.finish([heads.Heads(made, norm, False, None)], None, torch.arange(5))
     assert made.numpy().tobytes() == expected.numpy().tobytes()
     assert (whole[-GUARD:] == 77).all()
+
+
+def test_heads_without_matrices_of_their_own_have_nothing_to_take() -> None:
+    """Where keys are not compressed there are none."""
+    ops = TritonOps.__new__(TritonOps)
+    assert callable(ops.each_head([]))
