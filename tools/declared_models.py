@@ -131,8 +131,9 @@ class Reading:
         self.found: dict[str, Any] = {}
 
     def note(self, ask: Ask) -> None:
-        """Keep how a field was asked for first."""
-        self.asked.setdefault(ask.key, ask)
+        """Keep how a field was asked for first, and with a range if it was ever."""
+        if ask.key not in self.asked or (self.asked[ask.key].low is None and ask.low is not None):
+            self.asked[ask.key] = ask
 
     def value(self, ask: Ask) -> Any:
         """The value of a field that must be there and is not."""
@@ -220,7 +221,7 @@ def facts(name: str, form: str) -> Iterator[str]:
     for more in TOGETHER[form]:
         changed = Reading(small.given | {prefix + key: value for key, value in more.items()})
         yield f"{more}: {_different(made, changed, partial(read, name))}"
-        new = (ask for key, ask in changed.asked.items() if key not in asked)
+        new = (ask for key, ask in changed.asked.items() if ask != asked.get(key))
         yield from (str(dataclasses.replace(ask, key=ask.key.removeprefix(prefix))) for ask in new)
 
 
