@@ -34,8 +34,8 @@ SMALL: dict[str, Any] = {
 """Values of fields that must be there, by the last part of their names; others have one within their range."""
 
 
-TEXT = {"text_config": {}}
-DELTA = {"ssm.inner_size": 64, "rope.dimension_sections": [3, 3, 2]}
+TEXT: dict[str, Any] = {"text_config": {}}
+DELTA: dict[str, Any] = {"ssm.inner_size": 64, "rope.dimension_sections": [3, 3, 2]}
 GIVEN: dict[str, dict[str, dict[str, Any]]] = {
     "GGUF": {
         "qwen2vl": {"rope.dimension_sections": [4, 2, 2]},

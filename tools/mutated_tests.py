@@ -74,7 +74,7 @@ def probed(source: str, lines: Sequence[int], name: str, first: int = 1) -> ast.
     functions = []
     for parent in ast.walk(tree):
         for field in ("body", "orelse", "finalbody"):
-            block = getattr(parent, field, None)
+            block: Any = getattr(parent, field, None)
             for statement in block if isinstance(block, list) else []:
                 for line in lines:  # inner blocks come later
                     begin = min([statement.lineno, *(d.lineno for d in decorators(statement))])
@@ -141,7 +141,8 @@ def probe_kernels() -> None:
     def transform(self: Any, source: str) -> ast.AST:
         lines, first = PROBING.lines.get(self.filename, []), self.def_file_lineno
         tree = self.ast_transformer.visit(probed(source, lines, self.filename, first))
-        return ast.fix_missing_locations(tree)
+        made: ast.AST = ast.fix_missing_locations(tree)
+        return made
 
     FunctionRewriter._transform_ast = transform
 

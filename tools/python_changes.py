@@ -169,8 +169,8 @@ class _Finder(ast.NodeVisitor):
         for each in (*node.args.defaults, *defaults):
             self.visit(each)
         self.depth += 1
-        for each in node.body:
-            self.visit(each)
+        for statement in node.body:
+            self.visit(statement)
         self.depth -= 1
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:

@@ -68,10 +68,10 @@ VERBS: dict[str, tuple[str, Callable[[Cache, int], object], int, str]] = {
     "truncate": ("n", lambda c, n: c.sequence(0).truncate(n), 0, ""),
     "start": ("start", lambda c, n: c.sequence(0).drop(n, 3), 0, ""),
     "stop": ("stop", lambda c, n: c.sequence(0).drop(0, n), 0, ""),
-    "n": ("n", lambda c, n: c.find_slot(n), 1, ""),  # type: ignore[attr-defined]
+    "n": ("n", lambda c, n: c.find_slot(n), 1, ""),
     "keep": ("keep", lambda c, n: c.sequence(0).slide(n), 0, ""),
     "discard": ("discard", lambda c, n: c.sequence(0).slide(0, n), 0, ""),
-    "max_moves": ("max_moves", lambda c, n: c.defrag(max_moves=n), 0, ""),  # type: ignore[attr-defined]
+    "max_moves": ("max_moves", lambda c, n: c.defrag(max_moves=n), 0, ""),
 }
 
 

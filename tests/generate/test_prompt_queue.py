@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from aleator.cache.block_store import Counts
 from aleator.generate import prompt_tiers
-from aleator.generate.prompt_tiers import Counts, PromptTiers
+from aleator.generate.prompt_tiers import PromptTiers
 
 
 def tiers(queued: int = 0, closed: bool = False) -> Any:

@@ -19,15 +19,16 @@ def test_float32_means_the_cpu_s_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "exact_form", lambda *_: None)
     monkeypatch.setattr(triton_decoder, "TritonDecoder", lambda _, places, __: places)
     weights: Any = None
+    in_triton: Any = build._in_triton
     gpu = Device("cuda", 0)
     for given in (
         [Place(gpu, "float32")] * 2,
         [Place(gpu, "exact")] * 2,
         [Place(CPU, "float32"), Place(gpu, "float32")],
     ):
-        made: Any = build._in_triton(weights, given, None)  # type: ignore[arg-type]
+        made = in_triton(weights, given, None)
         assert made == [Place(each.device, "exact") for each in given]
     mixed = [Place(CPU, "float32"), Place(gpu, "exact")]
-    assert build._in_triton(weights, mixed, None) == mixed  # type: ignore[arg-type]
+    assert in_triton(weights, mixed, None) == mixed
     with pytest.raises(ParameterError, match="dtype='bfloat16': form='triton'"):
-        build._in_triton(weights, [Place(gpu, "bfloat16")], None)  # type: ignore[arg-type]
+        in_triton(weights, [Place(gpu, "bfloat16")], None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Any
 
 import pytest
@@ -125,7 +127,12 @@ def test_the_device_that_is_taken(
 ) -> None:
     asked: list[str] = []
     monkeypatch.setattr(module, "checked_device", named_device)
-    monkeypatch.setattr(module, "_has_cuda", lambda: bool(asked.append("?")) or cuda)
+
+    def has_cuda() -> bool:
+        asked.append("?")
+        return cuda
+
+    monkeypatch.setattr(module, "_has_cuda", has_cuda)
     chosen = (
         ("cuda" if cuda and n_gpu_layers != 0 else "cpu") if device in (None, "auto") else device
     )
@@ -159,10 +166,8 @@ def test_a_gpu_is_looked_for_where_its_driver_is(
             raise ImportError
         return count
 
-    monkeypatch.setattr(module.sys, "platform", platform)
-    monkeypatch.setattr(
-        module.os.path, "exists", lambda path: drivers and path == module.DRIVERS[-1]
-    )
+    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setattr(os.path, "exists", lambda path: drivers and path == module.DRIVERS[-1])
     monkeypatch.setattr(module, "cuda_devices", counted)
     assert module._has_cuda() is found
 
