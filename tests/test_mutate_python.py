@@ -8,7 +8,8 @@ from pathlib import Path
 
 import mutate_python
 import pytest
-from mutate_python import Coverage, is_noticed, sample, stages, without_effect
+from chosen_tests import Coverage
+from mutate_python import KERNELS, LoadedTests, group_of, sample, without_effect
 from python_changes import all_changes, changes_of
 
 ROOT = Path(__file__).parent.parent
@@ -105,25 +106,42 @@ def test_tests_that_run_the_line_are_tried_the_quick_ones_before_the_others(
     file.parent.mkdir(parents=True)
     file.write_text("def f():\n    return 1\nx = 2\n")
     change, constant = changes_of(tmp_path, file)
-    name, tests = change.file, ["tests/a.py::slow", "tests/a.py::quick", "tests/b.py::other"]
-    coverage = Coverage(tests, [30.0, 1.0, 2.0], {name: {"2": [0, 1], "3": [-1, 0, 1, 2]}})
-    quick, slow = (["tests/a.py::quick"], 1.0), (["tests/a.py::slow"], 30.0)
-    assert stages(change, coverage, Counter()) == [quick, slow]
-    all_quick = ["tests/a.py::quick", "tests/b.py::other"]
-    assert stages(constant, coverage, Counter()) == [(all_quick, 3.0), slow]
-    # What has noticed changes comes first; one that is never run has no tests.
-    assert stages(constant, coverage, Counter({tests[2]: 1}))[0] == (all_quick[::-1], 3.0)
-    assert stages(change, Coverage(tests, [30.0, 1.0, 2.0], {}), Counter()) == []
-    long = Coverage(tests, [90.0, 40.0, 50.0], coverage.lines)
-    assert [names for names, _ in stages(constant, long, Counter())] == [all_quick]
+    assert (change.at_import, constant.at_import) == (False, True)
+    slow, quick, other = tests = ["tests/a.py::slow", "tests/a.py::quick", "tests/b.py::other"]
+    lines = {change.file: {"0": [0, 1, 2], "2": [0, 1], "3": [-1]}}
+    coverage = Coverage(tests, [30.0, 1.0, 2.0], lines)
+    assert list(coverage.of(change, Counter()).items()) == [(quick, 1.0), (slow, 30.0)]
+    assert list(coverage.of(constant, Counter())) == [quick, other, slow]
+    # What has noticed changes comes first; a line that is never run has no tests.
+    assert next(iter(coverage.of(constant, Counter({other: 1})))) == other
+    assert not Coverage(tests, [30.0, 1.0, 2.0], {}).of(change, Counter())
+    assert list(Coverage(tests, [30.0, 1.0, 2.0], {}).of(constant, Counter())) == [
+        quick,
+        other,
+        slow,
+    ]
+    assert list(coverage.of(constant, Counter(), most=3.0)) == [quick, other]
+    assert list(coverage.of(change, Counter(), most=0.5)) == [quick]
+    # A function that makes a table at import.
+    lines[change.file]["2"].append(-1)
+    assert coverage.at_import(change)
+    assert list(coverage.of(change, Counter())) == [quick, other, slow]
+
+
+def test_kernels_are_a_group_of_their_own() -> None:
+    changes = {change.file: change for change in all_changes(ROOT, "models")}
+    groups = {file: group_of(change, ["models"]) for file, change in changes.items()}
+    assert groups["src/aleator/models/gemma3.py"] == "models"
+    assert groups["src/aleator/models/kernels/norms.py"] == KERNELS
+    assert groups["src/aleator/models/triton_step.py"] == KERNELS
 
 
 @pytest.mark.parametrize(
     ("status", "noticed"),
-    [(0, False), (1, True), (2, True), (4, True), (5, False), (None, True)],
+    [(0, False), (1, True), (2, True), (4, True), (5, False), (-14, True)],
 )
 def test_the_file_is_sound_again_whatever_the_tests_say(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int | None, noticed: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int, noticed: bool
 ) -> None:
     file = tmp_path / "src" / "aleator" / "m.py"
     file.parent.mkdir(parents=True)
@@ -131,15 +149,86 @@ def test_the_file_is_sound_again_whatever_the_tests_say(
     (change,) = changes_of(tmp_path, file)
     seen, counts = [], Counter[str]()
 
-    def pytest_(copy: Path, tests: list[str], seconds: float) -> tuple[int | None, list[str]]:
-        seen.append(file.read_text())
-        return status, ["tests/a.py::a"] if status == 1 else []
+    def run(
+        _: LoadedTests, path: Path, tests: dict[str, float], anew: bool, end_after: float = 0.0
+    ) -> tuple[int, str]:
+        seen.append(path.read_text())
+        assert not anew
+        return status, "tests/a.py::a"
 
-    monkeypatch.setattr(mutate_python, "pytest", pytest_)
-    coverage = Coverage(["tests/a.py::a"], [1.0], {change.file: {"2": [0]}})
-    assert is_noticed(tmp_path, change, coverage, counts) is noticed
-    assert counts == ({"tests/a.py::a": 1} if status == 1 else {})
+    monkeypatch.setattr(LoadedTests, "run", run)
+    tests = LoadedTests.__new__(LoadedTests)
+    tests.copy = tmp_path
+    tests.coverage = Coverage(["tests/a.py::a"], [1.0], {change.file: {"2": [0]}})
+    assert tests.notices(change, counts, 60.0) is noticed
+    assert counts == ({"tests/a.py::a": 1} if noticed else {})
     assert set(seen) == {"def f():\n    return (1 + 1)\n"}
     if status == 4:  # a name was not found, then a file could not be loaded
         assert len(seen) == 2
     assert file.read_text() == "def f():\n    return 1\n"
+
+
+PACKAGE = """
+import functools
+
+def wrapped(f):
+    @functools.wraps(f)
+    def g(*a):
+        return f(*a)
+    return g
+
+@wrapped
+def f(n):
+    return [i * 2 for i in range(n)]
+
+def none(n):
+    while n < 3:
+        n += 1
+    return n
+
+LIMIT = 5
+
+def table():
+    return 7
+
+TABLE = table()
+"""
+TESTS = """
+from aleator.samplers import m
+
+def test_f(): assert m.f(2) == [0, 2]
+def test_none(): assert m.none(0) == 3
+def test_limit(): assert m.LIMIT == 5
+def test_table(): assert m.TABLE == 7
+def test_nothing(): m.f(1)
+def test_wrong(): assert m.f(2) == 5
+"""
+
+
+def test_changes_are_noticed_by_tests_that_are_loaded_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A function that is wrapped, one that does not end any more, a constant, and a table made at import."""
+    copy, work = tmp_path / "copy", tmp_path / "work"
+    for name, text in {
+        "src/aleator/__init__.py": "", "src/aleator/samplers/__init__.py": "",
+        "src/aleator/samplers/m.py": PACKAGE, "tests/samplers/test_m.py": TESTS,
+    }.items():  # fmt: skip
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        (copy / name).write_text(text)
+    (copy / "tools").mkdir()
+    for name in ("mutated_tests.py", "other_native"):
+        (copy / "tools" / name).symlink_to(ROOT / "tools" / name)
+    work.mkdir()
+    monkeypatch.setattr(mutate_python, "WORK", work)
+    changes = changes_of(copy, copy / "src" / "aleator" / "samplers" / "m.py")
+    tests = LoadedTests(copy, "samplers", changes, 20.0)
+    try:
+        counts = Counter[str]()
+        found = {(each.code, each.new): tests.notices(each, counts, 60.0) for each in changes}
+    finally:
+        tests.end()
+    unnoticed = {key for key, noticed in found.items() if not noticed}
+    assert unnoticed == set()
+    assert counts["tests/samplers/test_m.py::test_none"] == 4
+    assert "tests/samplers/test_m.py::test_wrong" not in counts

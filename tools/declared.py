@@ -6,9 +6,12 @@ A change of one of them shows as a change of that file, which tools/docs.py writ
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import declared_code
 
 from aleator import samplers as S
 from aleator.cache import PrefixConfig
@@ -74,7 +77,15 @@ def generate() -> Iterator[str]:
     yield from options(ModelOptions, ContextOptions, GenerateOptions, BeamOptions)
 
 
-PARTS = {"samplers": samplers, "cache": cache, "generate": generate}
+PARTS: dict[str, Callable[[], Iterator[str]]] = {
+    "samplers": samplers,
+    "cache": cache,
+    "generate": generate,
+    **{
+        f"code of {folder}": partial(declared_code.lines, folder)
+        for folder in declared_code.FOLDERS
+    },
+}
 
 
 def text() -> str:

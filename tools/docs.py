@@ -7,7 +7,7 @@
 A part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``.  One that the command line or a file of
 the source tells as well is on the site alone: tools/make_site.py writes it in place of
 ``<!-- on the site: NAME -->``.  With them goes the record of every declaration that tests compare with,
-tests/golden/declared.txt.
+tests/golden/declared*.txt.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import declared
+import declared_models
 from cited import broken
 
 from aleator import samplers as S
@@ -278,10 +279,11 @@ def main() -> int:
             stale.append(name)
             if "--check" not in sys.argv[1:]:
                 path.write_text(made)
-    if not declared.FILE.exists() or declared.FILE.read_text() != declared.text():
-        stale.append("tests/golden/declared.txt")
-        if "--check" not in sys.argv[1:]:
-            declared.FILE.write_text(declared.text())
+    for record in (declared, declared_models):
+        if not record.FILE.exists() or record.FILE.read_text() != record.text():
+            stale.append(record.FILE.relative_to(ROOT).as_posix())
+            if "--check" not in sys.argv[1:]:
+                record.FILE.write_text(record.text())
     if "--check" not in sys.argv[1:]:
         return 0
     wrong = [f"stale: {name}: run 'make docs'" for name in stale] + broken(ROOT)

@@ -6,12 +6,16 @@
 Changes are drawn at random, the same for the same seed, number, folders and code: a comparison moved or
 turned round, ``and`` for ``or``, an operator for another, a number plus one, ``not`` left out.  The tests of
 the folder with the same name run, as far as they run the changed line: those first that have noticed most
-changes so far, then the quick ones.  Where a line runs at import, those that run anything of its file or are
-named after it.  What no test noticed within ``MOST_SECONDS`` is printed.
+changes so far, then the quick ones, in a fork of a process that has loaded them (tools/mutated_tests.py).
+Where a line runs at import, those that run anything of its file or are named after it, loaded anew.  What no
+test noticed within ``--most`` seconds is printed.
 
 Results are kept in build/mutate_python, so that a run which was stopped goes on (``--fresh`` begins again).
-Which test runs which line is measured once per folder and state of the code.  tools/without_effect.toml lists
-changes that cannot be noticed, and why.  The exit status is 1 if more than one in twenty went unnoticed.
+Folders are tried one after the other, kernels under Triton's interpreter last.  Which test runs which of the
+changed lines is noted once per folder and state of the code; tests that take longer than ``--longest`` seconds
+are left out.  All seconds are the processor's: they do not depend on what else runs.
+tools/without_effect.toml lists changes that cannot be noticed, and why.  The exit status is 1 if more than one
+in twenty went unnoticed.
 """
 
 from __future__ import annotations
@@ -19,23 +23,21 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 import random
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
+from chosen_tests import MOST, Coverage
 from python_changes import Change, all_changes
+from ready_tests import Ready, copy_tree, tests_of
 
 ROOT = Path(__file__).parent.parent
 WORK = ROOT / "build" / "mutate_python"
@@ -43,54 +45,13 @@ LIST = ROOT / "tools" / "without_effect.toml"
 WANTED = 0.95
 PASSED, NOT_RUN, NO_TESTS = 0, 4, 5
 """Exit statuses of pytest."""
-QUICK_SECONDS = 20.0
-"""Tests that take so long together run first, in a process of their own."""
-MOST_SECONDS = 120.0
-"""Tests that take so long together run at most: what they do not notice counts as unnoticed."""
+KERNELS = "models/kernels"
+"""Tests of this folder run under Triton's interpreter, and those of others do not.
 
-
-@dataclass(frozen=True)
-class Coverage:
-    """Which tests run which lines of a folder.
-
-    Attributes:
-        tests: their node ids.
-        seconds: what each took, while lines were noted.
-        lines: file -> line -> indices of tests; -1 stands for what runs at import.
-    """
-
-    tests: list[str]
-    seconds: list[float]
-    lines: dict[str, dict[str, list[int]]]
-
-    def of(self, change: Change, noticed: Counter[str]) -> list[int]:
-        """The tests that run the changed line.
-
-        If the line runs at import: those that run anything of its file, or are named after it, and those that
-        compare declarations with the record.
-
-        Args:
-            change: what is changed.
-            noticed: how many changes each test has noticed so far; those with most come first.
-        """
-        lines = self.lines.get(change.file, {})
-        found = set(lines.get(str(change.line), []))
-        if -1 in found:
-            found = {i for tests in lines.values() for i in tests}
-            files = [Path(test.partition("::")[0]).stem for test in self.tests]
-            names = ("test_declared", f"test_{Path(change.file).stem}")
-            found |= {i for i, file in enumerate(files) if file in names}
-            if found == {-1}:
-                found = set(range(len(files)))
-        order = sorted(found - {-1}, key=lambda i: (-noticed[self.tests[i]], self.seconds[i]))
-        total = 0.0
-        chosen: list[int] = []
-        for i in order:
-            total += self.seconds[i]
-            if total > MOST_SECONDS and chosen:
-                break
-            chosen.append(i)
-        return chosen
+They take long, so what they run is not noted: those of files named as the changed one come first.
+"""
+SLACK = 180.0
+"""Seconds by the clock that tests may take more than eight times what they took unchanged."""
 
 
 def without_effect() -> dict[str, str]:
@@ -108,140 +69,100 @@ def sample(folders: Sequence[str], number: int, seed: int) -> list[Change]:
     return random.Random(seed).sample(changes, min(number, len(changes)))
 
 
-def copy_tree(folder: Path) -> Path:
-    """A copy of the files that git knows or does not ignore, with the native module."""
-    folder.mkdir()
-    listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard", "-z"],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
-    for name in filter(None, listed.split("\0")):
-        if (ROOT / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, folder / name)
-    from aleator import _native
+class LoadedTests:
+    """The tests of a folder, for some changes to it.
 
-    shutil.copy(_native.__file__, folder / "src" / "aleator")
-    return folder
-
-
-def environment(copy: Path) -> dict[str, str]:
-    """Variables under which every Python process takes ``aleator`` from the copy."""
-    return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(copy / "tools" / "other_native"), str(copy / "tools")]),
-        "ALEATOR_PACKAGE": str(copy / "src"),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "OMP_NUM_THREADS": "1",
-        "HYPOTHESIS_STORAGE_DIRECTORY": str(copy / ".hypothesis"),
-    }
-
-
-def pytest(
-    copy: Path, arguments: Iterable[str], seconds: float, *start: str
-) -> tuple[int | None, list[str]]:
-    """Run pytest in the copy.
-
-    Args:
-        copy: the tree.
-        arguments: names of tests.
-        seconds: how long it may take.
-        start: what starts pytest.
-
-    Returns:
-        Its exit status, None if it had to be ended; and the names of the tests that failed.
+    Attributes:
+        coverage: which tests run which changed lines; noted once per state of the code.
     """
-    listed = copy / "chosen_tests.txt"
-    listed.write_text("\n".join(arguments))
-    command = [
-        sys.executable, *(start or ("-m", "pytest")), "-q", "-x", "--tb=no", "-p", "no:cacheprovider",
-        "--hypothesis-seed=0", f"@{listed}",
-    ]  # fmt: skip
-    process = subprocess.Popen(
-        command, cwd=copy, env=environment(copy), stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL, start_new_session=True, text=True,
-    )  # fmt: skip
-    try:
-        output, _ = process.communicate(timeout=seconds)
-        failed = [line.split()[1] for line in output.splitlines() if line.startswith("FAILED ")]
-        return process.returncode, failed
-    except subprocess.TimeoutExpired:
-        return None, []
-    finally:
-        if process.poll() is None:  # a limit, or an interrupt: its own processes end with it
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+
+    def __init__(
+        self, copy: Path, folder: str, changes: Sequence[Change], longest: float, near: bool = False
+    ) -> None:
+        self.copy, kernels = copy, folder == KERNELS
+        lines: dict[str, set[int]] = {}
+        for change in changes:
+            lines.setdefault(str(copy / change.file), {0}).add(change.line)
+        listed = json.dumps({file: sorted(found) for file, found in sorted(lines.items())})
+        (copy / "lines.json").write_text(listed)
+        variables = {"TRITON_INTERPRET": "1"} if kernels else {}
+        self.anew = Ready(copy, "tools/mutated_tests.py", **variables)
+        self.loaded = Ready(
+            copy, "-m", "pytest", "-q", "-p", "mutated_tests", "-p", "no:cacheprovider", "--hypothesis-seed=0",
+            "--basetemp=temporary", tests_of(copy, folder), *([] if kernels else [f"--ignore=tests/{KERNELS}"]),
+            ALEATOR_LINES=str(copy / "lines.json"), ALEATOR_LONGEST=str(longest), **variables,
+        )  # fmt: skip
+        digest = hashlib.blake2b(listed.replace(str(copy), "").encode(), digest_size=8)
+        for path in sorted([*(ROOT / "src").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]):
+            digest.update(path.read_bytes())
+        kept = WORK / f"lines-{folder.replace('/', '-')}-{digest.hexdigest()}.json"
+        if kernels or near:
+            self.loaded.ask(tests=str(copy / "noted.json"))
+            self.coverage = Coverage(json.loads((copy / "noted.json").read_text()), [], {})
+            return
+        if not kept.exists():
+            print(f"{folder}: noting which test runs which line", flush=True)
+            status, test = self.loaded.ask(note=str(copy / "noted.json"))
+            if status:
+                raise SystemExit(f"without a change the tests end with {status}, in {test}")
+            shutil.copy(copy / "noted.json", kept)
+        values = json.loads(kept.read_text())
+        for what in ("failed", "long"):
+            print(
+                f"{folder}: {len(values[what])} tests left out ({what}) {values[what]}", flush=True
+            )
+        self.coverage = Coverage(values["tests"], values["seconds"], values["lines"])
+
+    def notices(self, change: Change, noticed: Counter[str], most: float) -> bool:
+        """Whether a test fails, or does not end, with the change; it is counted in ``noticed``."""
+        path = self.copy / change.file
+        sound = path.read_text()
+        path.write_text(change.applied(sound))
+        try:
+            named = not self.coverage.seconds
+            tests = (
+                self.coverage.near(change, noticed)
+                if named
+                else self.coverage.of(change, noticed, most)
+            )
+            if not tests:
+                return False
+            anew = self.coverage.at_import(change)
+            if named:
+                status, test = self.run(path, tests, anew, end_after=most)
+                noticed[test] += status not in (PASSED, NO_TESTS)
+                return status not in (PASSED, NO_TESTS)
+            status, test = self.run(path, tests, anew)
+            if status == NOT_RUN:  # parametrised tests may have other names now; their files stay
+                files = dict.fromkeys((name.partition("::")[0] for name in tests), most)
+                status, test = self.run(path, files, anew)
+            if status not in (PASSED, NO_TESTS) and test:
+                noticed[test] += 1
+            return status not in (PASSED, NO_TESTS)
+        finally:
+            path.write_text(sound)
+
+    def run(
+        self, path: Path, tests: dict[str, float], anew: bool, end_after: float = 0.0
+    ) -> tuple[int, str]:
+        """Run tests on a changed file, for ``end_after`` seconds of the processor if that is not 0."""
+        return (self.anew if anew else self.loaded).ask(
+            change=str(path), tests=list(tests.items()), end_after=end_after,
+            seconds=SLACK + 8 * (end_after or sum(tests.values())),
+        )  # fmt: skip
+
+    def end(self) -> None:
+        """End the processes."""
+        self.loaded.end()
+        self.anew.end()
 
 
-def measured(copy: Path, folder: str) -> Coverage:
-    """Which tests run which lines; measured by a run of the folder's tests, once per state of the code."""
-    digest = hashlib.blake2b(digest_size=8)
-    for path in sorted([*(ROOT / "src").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]):
-        digest.update(path.read_bytes())
-    kept = WORK / f"lines-{folder.replace('/', '-')}-{digest.hexdigest()}.json"
-    if not kept.exists():
-        print(f"{folder}: noting which test runs which line", flush=True)
-        out = copy / "lines.json"
-        variables = environment(copy) | {"ALEATOR_LINES": str(out)}
-        command = [
-            sys.executable, "-m", "coverage", "run", "--rcfile=/dev/null", f"--source={copy / 'src'}",
-            f"--data-file={copy / 'lines.data'}", "-m", "pytest", "-q", "-p", "line_contexts",
-            "-p", "no:cacheprovider", "--hypothesis-seed=0", tests_of(copy, folder),
-        ]  # fmt: skip
-        done = subprocess.run(
-            command, cwd=copy, env=variables, capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            raise SystemExit(f"without a change the tests fail:\n{done.stdout[-3000:]}")
-        WORK.mkdir(parents=True, exist_ok=True)
-        shutil.copy(out, kept)
-    values = json.loads(kept.read_text())
-    return Coverage(values["tests"], values["seconds"], values["lines"])
-
-
-def tests_of(copy: Path, folder: str) -> str:
-    """The tests of a folder of the package, or of the folder that a file is in."""
-    parts = Path(folder).parts
-    for path in ("/".join(parts[:n]) for n in range(len(parts), 0, -1)):
-        if (copy / "tests" / path).is_dir():
-            return f"tests/{path}"
-    raise SystemExit(f"there is no folder of tests for {folder}")
-
-
-def is_noticed(copy: Path, change: Change, coverage: Coverage, noticed: Counter[str]) -> bool:
-    """Whether a test fails, or does not end, with the change; it is counted in ``noticed``."""
-    path = copy / change.file
-    sound = path.read_text()
-    path.write_text(change.applied(sound))
-    try:
-        return any(fails(copy, *stage, noticed) for stage in stages(change, coverage, noticed))
-    finally:
-        path.write_text(sound)
-
-
-def stages(
-    change: Change, coverage: Coverage, noticed: Counter[str]
-) -> list[tuple[list[str], float]]:
-    """What to run, one after the other, and how long each took: the first tests, then the others."""
-    chosen, seconds = coverage.of(change, noticed), coverage.seconds
-    first, total = 0, 0.0
-    while first < len(chosen) and (total := total + seconds[chosen[first]]) < QUICK_SECONDS:
-        first += 1
-    return [
-        ([coverage.tests[i] for i in part], sum(seconds[i] for i in part))
-        for part in (chosen[:first], chosen[first:])
-        if part
-    ]
-
-
-def fails(copy: Path, tests: list[str], seconds: float, noticed: Counter[str]) -> bool:
-    """Whether one of the tests fails, does not end, or cannot be loaded."""
-    status, failed = pytest(copy, tests, 120 + 8 * seconds)
-    noticed.update(failed)
-    if status == NOT_RUN:  # the change may give parametrised tests other names; their files stay
-        files = list(dict.fromkeys(test.partition("::")[0] for test in tests))
-        status, failed = pytest(copy, files, 120 + 8 * MOST_SECONDS)
-    return status not in (PASSED, NO_TESTS)
+def group_of(change: Change, folders: Sequence[str]) -> str:
+    """The folder whose tests run for a change: one of ``folders``, or that of kernels."""
+    stem = change.file.removeprefix("src/aleator/")
+    if stem.startswith((f"{KERNELS}/", "models/triton_")):
+        return KERNELS
+    return next(folder for folder in folders if stem.startswith(folder))
 
 
 def results_file(folders: Sequence[str], number: int, seed: int) -> Path:
@@ -253,6 +174,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Make the changes, print what went unnoticed, and say how many there were."""
     folders, number, seed = arguments.folders, arguments.number, arguments.seed
     chosen, listed = sample(folders, number, seed), without_effect()
+    WORK.mkdir(parents=True, exist_ok=True)
     kept = results_file(folders, number, seed)
     if arguments.fresh:
         kept.unlink(missing_ok=True)
@@ -262,34 +184,48 @@ def run(arguments: argparse.Namespace) -> int:
         known = {key: noticed for key, noticed in known.items() if noticed}
     pending = [each for each in chosen if each.key not in known and each.key not in listed]
     deadline = time.monotonic() + 60 * arguments.minutes
-    with tempfile.TemporaryDirectory(prefix="mutate") as temporary:
-        jobs = max(1, min(arguments.jobs, len(pending)))
-        copies = [copy_tree(Path(temporary) / str(job)) for job in range(jobs)]
-        coverage = {folder: measured(copies[0], folder) for folder in folders} if pending else {}
-        left, lock, noticed = iter(pending), threading.Lock(), Counter[str]()
+    groups: dict[str, list[Change]] = {folder: [] for folder in (*folders, KERNELS)}
+    whole: dict[str, list[Change]] = {folder: [] for folder in groups}
+    for change in (each for each in chosen if each.key not in listed):
+        whole[group_of(change, folders)].append(change)
+        if change in pending:
+            groups[group_of(change, folders)].append(change)
+    lock = threading.Lock()
 
-        def work(copy: Path) -> None:
-            while time.monotonic() < deadline:
-                with lock:
-                    change = next(left, None)
-                if change is None:
-                    return
-                folder = next(f for f in folders if change.file.startswith(f"src/aleator/{f}"))
-                found = is_noticed(copy, change, coverage[folder], noticed)
-                with lock:
-                    known[change.key] = found
-                    with kept.open("a") as file:
-                        file.write(json.dumps([change.key, found]) + "\n")
-                    if not found:
-                        print(f"{len(known)}/{len(chosen)} unnoticed: {change}", flush=True)
+    def work(folder: str) -> None:
+        if time.monotonic() > deadline:
+            return
+        noticed = Counter[str]()
+        with tempfile.TemporaryDirectory(prefix="mutate") as temporary:
+            copy = copy_tree(Path(temporary) / "tree")
+            tests = LoadedTests(copy, folder, whole[folder], arguments.longest, arguments.near)
+            try:
+                for change in groups[folder]:
+                    if time.monotonic() > deadline:
+                        return
+                    found = tests.notices(change, noticed, arguments.most)
+                    with lock:
+                        known[change.key] = found
+                        with kept.open("a") as file:
+                            file.write(json.dumps([change.key, found]) + "\n")
+                        if not found:
+                            print(f"{len(known)}/{len(chosen)} unnoticed: {change}", flush=True)
+            finally:
+                tests.end()
 
-        with ThreadPoolExecutor(jobs) as pool:
-            for done in [pool.submit(work, copy) for copy in copies]:
-                try:
-                    done.result()
-                except KeyboardInterrupt:
-                    deadline = 0.0  # what has begun is finished
-                    raise
+    for folder in set(groups) - set(arguments.only or groups):
+        groups[folder] = []
+    # Those with few changes first, and kernels last.
+    order = sorted(
+        filter(groups.get, groups), key=lambda each: (each == KERNELS, len(groups[each]))
+    )
+    with ThreadPoolExecutor(max(1, arguments.jobs)) as pool:
+        for done in [pool.submit(work, folder) for folder in order]:
+            try:
+                done.result()
+            except BaseException:
+                deadline = 0.0  # what has begun is finished
+                raise
     return summary(chosen, known, listed)
 
 
@@ -319,12 +255,24 @@ def main() -> int:
     )
     parser.add_argument("--number", type=int, default=20, help="changes to draw")
     parser.add_argument("--seed", type=int, default=1, help="of the draw")
-    parser.add_argument("--jobs", type=int, default=1, help="changes tried at the same time")
+    parser.add_argument("--jobs", type=int, default=1, help="folders tried at the same time")
     parser.add_argument(
         "--minutes", type=float, default=1e6, help="stop after so many; go on later"
     )
+    parser.add_argument(
+        "--only", nargs="+", help=f"of the folders, or {KERNELS}: try changes to these"
+    )
     parser.add_argument("--fresh", action="store_true", help="forget the results of earlier runs")
+    parser.add_argument(
+        "--near",
+        action="store_true",
+        help="do not note what tests run: by names and imports, as kernels'",
+    )
     parser.add_argument("--again", action="store_true", help="try those that went unnoticed again")
+    parser.add_argument("--most", type=float, default=MOST, help="seconds of tests for a change")
+    parser.add_argument(
+        "--longest", type=float, default=20.0, help="tests that take more seconds are left out"
+    )
     return run(parser.parse_args())
 
 

@@ -7,3 +7,8 @@ import declared
 
 def test_every_option_is_declared_as_recorded() -> None:
     assert list(declared.PARTS["cache"]()) == declared.recorded("cache")
+
+
+def test_defaults_and_constants_are_as_recorded() -> None:
+    part = "code of cache"
+    assert list(declared.PARTS[part]()) == declared.recorded(part)

@@ -401,3 +401,18 @@ def test_a_state_that_is_read_keeps_aside_only_what_was_used(
     assert aside
     assert pools.seen() == before
     pools.agrees()
+
+
+def test_a_sequence_is_incomplete_until_all_of_it_is_removed() -> None:
+    window = WindowPool([LayerShape(1, 4, 4)], 12, window=4, n_seq_max=2)
+    pool: Any = HybridCache([], 12, window=window, n_seq_max=2).pool
+    for start, left in ((1, {0}), (2, {0}), (0, set()), (-1, set())):
+        pool.begin(0)
+        pool.seq_rm(0, start, -1)
+        assert pool.incomplete == left
+    pool.begin(0)
+    pool.begin(1)
+    pool.complete(1)
+    assert pool.incomplete == {0}
+    pool.complete(-1)
+    assert pool.incomplete == frozenset()

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aleator.cache import Cells
+from aleator.cache import Cells, prefix_index
 from aleator.cache.journal import Journal
 from aleator.cache.prefix_index import PrefixConfig, PrefixIndex
 from aleator.core.errors import ParameterError
+from tests.cache.caches import fill, small
 
 USERS = 4
 
@@ -220,3 +221,33 @@ def test_evictions_after_a_rollback_are_the_same() -> None:
 
     first_time = pool.journal.attempt(evicted)
     assert evicted() == first_time
+
+
+def test_so_many_evictions_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefix_index, "REMEMBERED_EVICTIONS", 3)
+    index, counts = Pool().index, []
+    for i in range(9):
+        index._remember(bytes([i]))
+        counts.append(len(index._evicted))
+    assert counts == [1, 2, 3, 4, 5, 6, 3, 4, 5]
+    assert list(index._evicted) == [bytes([i]) for i in range(4, 9)]
+
+
+def test_a_cache_without_an_index_finds_nothing() -> None:
+    found = small(8).match([1, 2, 3], "a")
+    assert (found.length, found.blocks, found.namespace) == (0, 0, "a")
+    assert "caches no prefixes" in found.why_not[0]
+
+
+@pytest.mark.parametrize("seq", [-1, 0, 1])
+def test_a_whole_session_replaces_what_is_cached_and_one_sequence_does_not(seq: int) -> None:
+    cache = small(64, prefix=PrefixConfig(block=4))
+    fill(cache, "00000000")
+    tokens = list(range(8))
+    written = cache.session_write(tokens, seq if seq < 0 else 0)
+    assert cache.keep(0, tokens)
+    assert cache.match(tokens).length == 7
+    cache.seq_rm(0)
+    assert cache.session_read(written, seq) == tokens
+    assert cache.match(tokens).length == (0 if seq == -1 else 7)
+    assert cache.seq_pos_max(max(seq, 0)) == 7

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from make_models import SPECS, write_model
 
+from aleator.cache.batches import Cuts
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.prefix_index import PrefixConfig
 from aleator.cache.recurrent import RecurrentCache, RecurrentShape
@@ -126,6 +127,8 @@ def test_copies_replace_and_are_whole(nine_and_three: Any) -> None:
     cache = nine_and_three.cache
     with pytest.raises(ParameterError, match="part of sequence 0"):
         cache.seq_cp(0, 3, 2, 5)
+    with pytest.raises(ParameterError, match=r"positions \[1, .* are a part of sequence 0"):
+        cache.seq_cp(0, 3, 1)
     with pytest.raises(ParameterError, match="part of sequence 0"):
         cache.seq_cp(0, 3, 0, 9)
     assert ranges(cache)[3] == (-1, -1)
@@ -254,6 +257,7 @@ def test_handles(decoder: Decoder) -> None:
     ctx = context(decoder, rollback=3)
     text = ctx.cache.sequence()
     feed(ctx, text.id, TEXT[:12])
+    assert repr(text) == f"RecurrentSequence({text.id}, next position 12)"
     assert (len(text), text.pos_min, text.pos_max, text.next) == (12, 11, 11, 12)
     assert text.positions.tolist() == [8, 9, 10, 11]
     assert len(set(text.cells.tolist())) == 4
@@ -451,3 +455,19 @@ def test_positions_that_division_makes_equal_are_held_once() -> None:
     pool.seq_div(0, 0, 2**31 - 1, 2)
     assert [position for _, position in pool.states.history(0)] == [3]
     pool.check()
+
+
+@pytest.mark.parametrize(("n_seq_max", "words"), [(1, 1), (64, 1), (65, 2), (128, 2), (129, 3)])
+def test_a_plan_has_a_bit_for_each_sequence(n_seq_max: int, words: int) -> None:
+    pool = RecurrentPool([RecurrentShape(2, 1, 2)], n_seq_max=n_seq_max)
+    batch = Batch.one([1, 2], seq=n_seq_max - 1)
+    plan = pool.plan(batch, Cuts(8, 8))
+    assert plan.owners.shape == (2, words)
+    expected = [0] * (words - 1) + [1 << (n_seq_max - 1) % 64]
+    assert np.asarray(plan.owners).tolist() == [expected] * 2
+
+
+def test_positions_of_states_can_always_be_shifted(decoder: Decoder) -> None:
+    pool = RecurrentPool([RecurrentShape(2, 1, 2)], n_seq_max=2)
+    assert pool.can_shift() is True
+    assert context(decoder).cache.can_shift() is True

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from make_models import SPECS, write_model
 
+from aleator.cache.journal import Transaction
 from aleator.cache.kv_cache import HybridCache, LayerShape
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.pools.recurrent_rows import RecurrentShape
@@ -22,6 +23,7 @@ from aleator.core.errors import CacheFull, CannotRewind, CannotShift, ParameterE
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 from aleator.models.decoder import Decoder
+from tests.cache.caches import fill, small
 
 # Three layers, windows of 8 in the first and the last; all in f32.
 SPEC = replace(SPECS["gemma3"], n_layers=3, pattern=2, context=2048)
@@ -580,3 +582,46 @@ def test_bounds_of_windows_and_sinks(window: Any, sinks: Any, name: str) -> None
         WindowPool([LayerShape(1, 8, 8)], 256, window=window, sinks=sinks)
     assert WindowPool([LayerShape(1, 8, 8)], 256, window=2**31 - 1).seen_from(5) == 0
     assert WindowPool([LayerShape(1, 8, 8)], 256, window=1, sinks=2**31 - 1).seen_from(5) == 5
+
+
+def test_nothing_is_freed_where_what_is_needed_fits_exactly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pool = WindowPool([LayerShape(1, 4, 4)], 12, window=4, n_seq_max=2, n_kept=2)
+    owners = np.ones((5, 1), np.uint64)
+    pool.cells.put(np.arange(5), np.arange(5, dtype=np.int32), owners)
+    asked: list[int] = []
+    monkeypatch.setattr(pool, "_forget_left", lambda target, *_: asked.append(target))
+    pool.make_fit(7)
+    assert asked == []
+    with pytest.raises(CacheFull):
+        pool.make_fit(8)
+    assert asked[-1] == 4
+
+
+def test_what_was_stored_is_kept_aside_once_in_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = small(16)
+    fill(cache, "0000")
+    pool: Any = cache.pool
+    kept: list[int] = []
+    monkeypatch.setattr(pool.rows, "preserve", lambda _, cells: kept.extend(cells.tolist()))
+    for _ in range(2):
+        kept.clear()
+        with Transaction(cache.journal):
+            pool.cells.seq_rm(0, 1, 3)
+            pool.keep_rows(np.array([1, 2, 9]))
+            pool.cells.seq_rm(0, 0, 1)
+            pool.keep_rows(np.array([0, 1, 2]))
+            for cell in (0, 1, 2):
+                fill_one = np.array([cell]), np.array([cell], np.int32)
+                pool.cells.put(*fill_one, np.ones((1, pool.cells.words), np.uint64))
+        assert sorted(kept) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("swa_full", [False, True])
+@pytest.mark.parametrize("prefix", [None, PrefixConfig(block=4, texts=3)])
+def test_cells_are_taken_in_a_ring_where_nothing_needs_the_old_ones(
+    decoder: Decoder, swa_full: bool, prefix: PrefixConfig | None
+) -> None:
+    cache: Any = context(decoder, swa_full=swa_full, prefix=prefix).cache
+    assert cache.window.ring is (not swa_full and prefix is None)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -133,3 +134,22 @@ def test_tokens_are_held_until_no_string_can_begin_in_them() -> None:
 def test_an_ending_beside_banned_strings_is_refused(model: LanguageModel) -> None:
     with pytest.raises(ParameterError, match="complete_grammar=True does not go together"):
         model.generate("x", regex="[a-z]+", banned_strings="a", complete_grammar=True)
+
+
+def test_the_first_place_of_a_string_is_found() -> None:
+    """By looking everywhere: not before ``at``, and with its last byte at ``since`` or later."""
+    dice = random.Random(5)
+    for _ in range(400):
+        text = bytes(dice.choice(b"ab") for _ in range(dice.randrange(14)))
+        strings = ["".join(dice.choice("ab") for _ in range(n)) for n in (1, 2, 4)][
+            dice.randrange(3) :
+        ]
+        at, since = dice.randrange(len(text) + 1), dice.randrange(len(text) + 1)
+        places = [
+            (i, i + len(each))
+            for each in strings
+            for i in range(at, len(text) - len(each) + 1)
+            if text.startswith(each.encode(), i) and i + len(each) > since
+        ]
+        found = list(Strings(strings).matches(text, at, since, over=False))
+        assert found == sorted(places)[:1]

@@ -487,3 +487,15 @@ def test_a_session_goes_on_with_beams(model: LanguageModel, tmp_path: Path) -> N
     tokens = [*begun.request.tokens, *begun.tokens]
     found = model.beams(model.load_session(tmp_path / "session"), max_tokens=5)
     assert pairs(found) == pairs(model.beams(tokens, max_tokens=5))
+
+
+@pytest.mark.parametrize("longer", "xyz")
+def test_one_beam_may_go_on_where_others_are_complete(
+    longer: str, model: aleator.LanguageModel
+) -> None:
+    """A grammar of three texts, of which one takes more than a token: it is worth as much at any place."""
+    ways = [letter + "w" * 6 if letter == longer else letter for letter in "xyz"]
+    grammar = "root ::= " + " | ".join(f'"{way}"' for way in ways)
+    found = model.beams(PROMPT, grammar=grammar, num_beams=2, num_return_sequences=2, max_tokens=12)
+    assert {beam.text for beam in found} <= set(ways)
+    assert len(found) == 2

@@ -13,6 +13,7 @@ import aleator
 from aleator import samplers as S
 from aleator.generate.complete_grammar import TRIALS, EndingSearch, Work, finish
 from aleator.grammar.spelling import spelling
+from tests.drawn import differences
 
 PETS = {
     "type": "object",
@@ -186,3 +187,43 @@ def test_random_schemas(number: int, model: aleator.LanguageModel) -> None:
 def test_deep_recursion_is_closed(model: aleator.LanguageModel) -> None:
     """Number 585 is a tree whose nodes need strings of 8 characters: dozens of levels to close."""
     assert check(model, 585) is None
+
+
+@pytest.mark.parametrize("max_tokens", [36, 50, 81])
+def test_on_a_device_the_text_is_the_same(max_tokens: int, model: aleator.LanguageModel) -> None:
+    pytest.importorskip("torch")
+    given: dict[str, Any] = {
+        "json_schema": PETS,
+        "max_tokens": max_tokens,
+        "seed": 5,
+        "temperature": 3.0,
+    }
+    alone = model.generate("ROMEO:", logprobs=1, **given)
+    made = model.generate("ROMEO:", logprobs=1, sampling_device="device", **given)
+    assert made.complete
+    assert (made.tokens, made.text) == (alone.tokens, alone.text)
+    free = model.generate("ROMEO:", sampling_device="device", max_tokens=9, seed=5)
+    assert free.tokens == model.generate("ROMEO:", max_tokens=9, seed=5).tokens
+
+
+ENDINGS: list[tuple[Any, Any, str]] = [
+    (S.JSONSchema, PETS, ""),
+    (S.JSONSchema, NODE, '{"left": {"left": {"r'),
+    (S.JSONSchema, {"type": "integer", "multipleOf": 7, "minimum": 1000}, "1"),
+    (S.JSONSchema, {"type": "string", "format": "date-time"}, '"'),
+    (S.JSONSchema, {"enum": ["one", 'quo"te', {"a": [1, 2]}]}, ""),
+    (S.Regex, "((a|b)(c|d)){20}e", ""),
+    (S.Regex, "[a-z]{30}", "a"),
+]
+
+
+def test_endings_and_the_trials_they_took_are_as_recorded(model: aleator.LanguageModel) -> None:
+    made, told = spelling(model.tokenizer), []
+    for form, source, before in ENDINGS:
+        constraint = form(source, model.tokenizer).constraint.clone()
+        for token in made.tokens(before.encode()):
+            constraint.accept(token)
+        for limit in (200, 12):
+            search = EndingSearch(made)
+            told.append([finish(search.search(constraint, limit)), search._trials])
+    assert differences("endings", told) == []

@@ -633,3 +633,13 @@ def test_states_of_a_context_are_those_of_its_cache(llama: Decoder) -> None:
     assert ctx.state_write(1) == ctx.cache.state_write(1)
     other.state_read(ctx.state_write())
     assert [other.cache.seq_pos_max(seq) for seq in (0, 1)] == [2, 1]
+
+
+def test_so_many_tokens_of_several_sequences_can_be_taken_back(make_decoder: Any) -> None:
+    """With windows, those of one micro-batch: all but its first token."""
+    context = Context(make_decoder("gemma3"), n_ctx=64, n_seq_max=4, n_ubatch=12)
+    most = context.cache.rewindable
+    for n, tokens in ((1, 11), (2, 5), (3, 3), (5, 1), (12, 0), (40, 0)):
+        assert context.rewindable(n) == min(most, tokens)
+    plain = Context(make_decoder("llama"), n_ctx=64, n_seq_max=4, n_ubatch=12)
+    assert plain.rewindable(1) == plain.rewindable(40) == plain.cache.rewindable

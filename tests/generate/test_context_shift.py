@@ -8,6 +8,7 @@ import pytest
 
 import aleator
 from aleator.cache.cache import Cache
+from aleator.core.errors import ContextFull
 from aleator.generate.completion import once
 
 
@@ -46,3 +47,15 @@ def test_a_request_that_is_to_leave_nothing_leaves_nothing_after_a_shift() -> No
             assert text.stats.context_shifts
             used = engine.visit(lambda context, _: vars(context.cache.pool)["cells"].used)
             assert bool(used.result(60)) == left
+
+
+def test_a_prompt_may_fill_the_context_and_no_more() -> None:
+    """What was drawn and is not decoded yet may stand beside a full context, but no token of a prompt."""
+    model = aleator.load(n_threads=1)
+    tokens = [*model.prompt_tokens("ROMEO:"), *range(300, 340)][:33]
+    for shift in (False, True):
+        with model.engine(n_seq_max=1, n_ctx=32) as engine:
+            with pytest.raises(ContextFull):
+                engine.submit(tokens, max_tokens=2, context_shift=shift).wait()
+            made = engine.submit(tokens[:32], max_tokens=2, context_shift=shift, ignore_eos=True)
+            assert len(made.tokens) == (2 if shift else 1)

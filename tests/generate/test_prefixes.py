@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 from make_models import SPECS, write_model
 
 import aleator
+from aleator.generate.prompt_tiers import PromptTiers
+from aleator.generate.tiered_prefixes import TieredPrefixes
 from aleator.models.hub.bundled import bundled_model
 
 GREEDY: dict[str, Any] = {"max_tokens": 12, "temperature": 0.0, "ignore_eos": True}
@@ -132,3 +135,19 @@ def test_without_a_prompt_cache_nothing_is_lent() -> None:
         assert made[0].tokens
         assert made[0].stats.reused_tokens == 0
     assert model._context is None
+
+
+def test_the_order_of_loading_options_does_not_matter() -> None:
+    """What is kept under a name is found again, whatever the order in which options were given."""
+    model = aleator.load(n_threads=1)
+    context = model.own_context()
+    tiers: Any = PromptTiers(1, 0)
+    options = {"type_k": "f16", "a": [1], "n": 3}
+    names = {
+        TieredPrefixes(context.cache, context, tiers, model.identity, dict(order))._identity
+        for order in itertools.permutations(options.items())
+    }
+    tiers.close()
+    assert len(names) == 1
+    others = TieredPrefixes(context.cache, context, tiers, model.identity, options | {"n": 4})
+    assert others._identity not in names

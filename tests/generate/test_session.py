@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from aleator import (
 )
 from aleator.cache.formats.state_file import read_state_file, write_state_file
 from aleator.cache.prefix_index import PrefixConfig
+from aleator.generate import request_state
 from aleator.generate.context import Context
 from aleator.generate.generation import reader_of
 from aleator.generate.session import load_session
@@ -401,3 +403,17 @@ def test_a_session_is_shown_without_its_bytes() -> None:
     shown = repr(Session((1, 2), 1, seed=7, chain=bytes(9)))
     assert "seed=7" in shown
     assert "chain" not in shown
+
+
+@pytest.mark.parametrize("drawn", [0, 2, 5])
+def test_a_chain_without_a_state_takes_in_what_was_drawn_as_drawn(drawn: int) -> None:
+    taken: list[tuple[list[int], bool]] = []
+
+    class Chain:
+        def accept_many(self, tokens: Any, generated: bool = False) -> None:
+            taken.append((list(tokens), generated))
+
+    request: Any = SimpleNamespace(tokens=[1, 2, 3, 4, 5], drawn=drawn, chain_state=b"")
+    chain: Any = Chain()
+    request_state.go_on(chain, request)
+    assert taken == [([1, 2, 3, 4, 5][: 5 - drawn], False), ([1, 2, 3, 4, 5][5 - drawn :], True)]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gc
+import hashlib
+import json
 import random
 import weakref
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -454,3 +457,49 @@ def test_a_drafter_that_finds_nothing_is_asked_as_often_as_its_time_allows() -> 
             drafts.observe(0, 0.001)
             asked += 1
     assert 30 < asked < 55  # 0.02 of 200 steps
+
+
+def account(likely: float, row: float, drafter: float, n_sequences: int) -> list[str]:
+    """What a drafter is asked for in 120 steps, and what is thought of rows and of guesses then."""
+
+    class Always:
+        def draft(self, tokens: Sequence[int], n: int) -> list[int]:
+            return [0] * n
+
+    rng, costs, made = random.Random(6), Costs(), Speculation(Always(), 6, 100)
+    told = []
+    for step in range(120):
+        n = made.wanted(12 - step % 11, n_sequences, costs)
+        if n:
+            made.took(n if rng.random() < 0.8 else 0, drafter * n)
+        costs.observe(n_sequences, n, 0.01 * (1 + row * n) * (1 + 0.2 * rng.random()))
+        right = next((i for i in range(n) if rng.random() >= likely), n)
+        if n:
+            made.learn(n, right)
+        told.append(f"{n} {costs.row(n_sequences).hex()} {made.likely.hex()}")
+    return [*told, repr((made._account, made._retry, made._off, costs.steps(n_sequences, 1.0)))]
+
+
+def test_the_account_of_guesses_is_as_recorded() -> None:
+    """``python -m tests.generate.test_speculation`` records a change that is meant."""
+    assert json.loads(ACCOUNTS.read_text()) == accounts()
+
+
+ACCOUNTS = Path(__file__).parent.parent / "data" / "speculation.json"
+
+
+def accounts() -> dict[str, str]:
+    """A digest of each case, and what is asked for."""
+    made = {}
+    for likely, row, drafter, n_sequences in product(
+        (0.1, 0.6, 0.95), (0.02, 0.4), (0, 1e-3), (1, 3)
+    ):
+        told = account(likely, row, drafter, n_sequences)
+        asked = "".join(each.partition(" ")[0] for each in told[:-1])
+        digest = hashlib.blake2b("\n".join(told).encode(), digest_size=8).hexdigest()
+        made[f"{likely} {row} {drafter} {n_sequences}"] = f"{digest} {asked}"
+    return made
+
+
+if __name__ == "__main__":
+    ACCOUNTS.write_text(json.dumps(accounts(), indent=1) + "\n")

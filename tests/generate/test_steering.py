@@ -15,7 +15,7 @@ from aleator.engine.engine_core import cells_held
 from aleator.engine.replay import Record, differences, make_again
 from aleator.generate import Batch
 from aleator.generate.logprobs import log_softmax
-from aleator.generate.steering import ReasoningBudget
+from aleator.generate.steering import Guidance, ReasoningBudget, _sentence_ended, _whole
 from tests.chat import templates
 
 OPTIONS: dict[str, Any] = {"max_tokens": 30, "seed": 3}
@@ -300,3 +300,41 @@ def test_a_long_negative_prompt_leaves_less_room(model: LanguageModel) -> None:
     n = len(made.request.tokens)
     assert (len(made.tokens), made.stop_reason) == (32 - 20 + 1, "context")
     assert n < 20
+
+
+@pytest.mark.parametrize(
+    ("text", "ended"),
+    [
+        ("", True), ("  ", True), ("a", False), ("a.", True), ("a. ", True), ("a\n", True), ("a \n ", True),
+        ("a\nb", False), ('a."', True), ("a?)]", True), ("a,", False), ("a\u3002\u300d", True), (".a", False),
+        ("a\u2026\u201d  ", True), ('a"', False),
+    ],
+)  # fmt: skip
+def test_where_a_sentence_ends(text: str, ended: bool) -> None:
+    assert _sentence_ended(text.encode()) is ended
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        (b"", True), (b"a", True), (b"\xc3", False), (b"\xc3\xa9", True), (b"a\xe2\x82", False),
+        (b"\xff", True), (b"\xe2\x82a", True), (b"\xff\xc3", True), (b"\xf0\x9f\xa6", False),
+    ],
+)  # fmt: skip
+def test_where_a_character_is_whole(text: bytes, whole: bool) -> None:
+    assert _whole(text) is whole
+
+
+def test_guided_logits_are_moved_and_what_one_rules_out_is() -> None:
+    inf = np.inf
+    row, other = (np.array(x, np.float32) for x in ([1, 2, -inf, 0], [2, 1, 0, -inf]))
+    for scale in (0.5, 1.0, 1.5):
+        p, q = log_softmax(row), log_softmax(other)
+        moved = q[:2] + scale * (p[:2] - q[:2])
+        with np.errstate(invalid="ignore"):
+            found = Guidance([1], scale).guided(row, other)
+        assert found.dtype == np.float32
+        np.testing.assert_array_equal(found[:2], moved.astype(np.float32))
+        assert found[2] == -inf
+        assert found[3] == p[3].astype(np.float32)
+    assert (Guidance([1, 2], 1.0).seq, Guidance([1, 2], 1.0).prompt) == (-1, (1, 2))

@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import aleator
 from aleator.cache.devices import CPU, Device
 from aleator.core.errors import ParameterError
 from aleator.models import build_decoder, exact, open_weights, placement
+from aleator.models.config import PerLayerConfig, without_attention
 from aleator.models.exact import check_device, check_memory, exact_bytes
 from aleator.models.native_decoder import NativeDecoder
 from aleator.models.placement import ON_CPU, Place, Placement
@@ -236,3 +238,41 @@ def storages(holder: object, found: dict[int, int], known: set[int]) -> dict[int
     for each in inner:
         storages(each, found, known)
     return found
+
+
+SIX: dict[str, Any] = {
+    "n_layers": 6,
+    "n_vocab": 8,
+    "n_embd": 8,
+    "rms_eps": 1e-5,
+    "context_length": 8,
+}
+
+
+@pytest.mark.parametrize(
+    ("keys", "first", "remedy"),
+    [
+        ((), 2, ""), ((0, 1, 2, 3, 4, 5), 3, ""), ((0, 1, 2, 3, 2, 3), 4, "layer 2: give 4 or more, 6 or 0"),
+        ((0, 1, 2, 1, 1, 1), 3, "layer 1: give 5 or more, 6 or 0"), ((0, 1, 2, 3, 2, 3), 2, ""),
+        ((0, 0, 0, 0, 0, 0), 1, "layer 0: give 6 or 0"),
+    ],
+)  # fmt: skip
+def test_layers_that_read_earlier_keys_stay_with_them(
+    keys: tuple[int, ...], first: int, remedy: str
+) -> None:
+    config = without_attention("gemma4", name="", **SIX)
+    config = replace(config, n_kv_heads=(1,) * 6, key_layers=keys)
+    if not remedy:
+        exact._check_division(config, first)
+        return
+    with pytest.raises(ParameterError, match=f"n_gpu_layers={6 - first} with .* of {remedy}$"):
+        exact._check_division(config, first)
+
+
+def test_embeddings_for_each_layer_are_on_one_device() -> None:
+    config = without_attention("gemma4", name="", **SIX)
+    config = replace(config, n_kv_heads=(1,) * 6, per_layer=PerLayerConfig(8, 8))
+    with pytest.raises(
+        ParameterError, match=r"every layer takes the tokens' embeddings: give 6 or 0$"
+    ):
+        exact._check_division(config, 3)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Any
 
 import pytest
 
 import aleator
-from aleator.cache.devices import CPU, Device
+from aleator.cache.devices import CPU, Device, named_device
 from aleator.core.errors import ParameterError
+from aleator.models import placement as module
 from aleator.models.placement import DeviceMap, Place, Placement, placement
 
 CUDA = Device("cuda", 1)
@@ -114,3 +117,72 @@ def test_parts_and_negative_numbers_are_refused() -> None:
         aleator.load(tensor_split="1,1")
     with pytest.raises(ParameterError, match="n_gpu_layers"):
         aleator.load(n_gpu_layers=-1)
+
+
+@pytest.mark.parametrize("cuda", [False, True])
+@pytest.mark.parametrize("n_gpu_layers", [None, 0, 1, 9])
+@pytest.mark.parametrize("device", [None, "auto", "cpu", "cuda", "cuda:1"])
+def test_the_device_that_is_taken(
+    device: str | None, n_gpu_layers: int | None, cuda: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(module, "checked_device", named_device)
+
+    def has_cuda() -> bool:
+        asked.append("?")
+        return cuda
+
+    monkeypatch.setattr(module, "_has_cuda", has_cuda)
+    chosen = (
+        ("cuda" if cuda and n_gpu_layers != 0 else "cpu") if device in (None, "auto") else device
+    )
+    here = device == "auto" and chosen == "cpu"  # then the number of layers does not matter
+    if n_gpu_layers is not None and not here and (n_gpu_layers == 0) != (chosen == "cpu"):
+        with pytest.raises(ParameterError, match=f"n_gpu_layers={n_gpu_layers} with device="):
+            placement(device, None, n_gpu_layers)
+        return
+    made = placement(device, None, n_gpu_layers)
+    assert str(made.device) == chosen
+    assert made.n_gpu_layers == (0 if here else n_gpu_layers)
+    assert len(asked) == (device in (None, "auto") and n_gpu_layers != 0)
+    kinds = {"cpu": "float32", "cuda": "bfloat16"}
+    on = 4 if made.n_gpu_layers is None else min(made.n_gpu_layers, 4)
+    places = [Place(CPU, "float32")] * (4 - on) + [Place(made.device, kinds[made.device.type])] * on
+    assert made.places(4) == places
+
+
+@pytest.mark.parametrize(
+    ("platform", "drivers", "count", "found"),
+    [
+        ("linux", True, 1, True), ("linux", True, 0, False), ("linux", False, 1, False),
+        ("win32", False, 1, True), ("darwin", True, 1, False), ("linux", True, None, False),
+    ],
+)  # fmt: skip
+def test_a_gpu_is_looked_for_where_its_driver_is(
+    platform: str, drivers: bool, count: int | None, found: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def counted(_: str) -> int:
+        if count is None:
+            raise ImportError
+        return count
+
+    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setattr(os.path, "exists", lambda path: drivers and path == module.DRIVERS[-1])
+    monkeypatch.setattr(module, "cuda_devices", counted)
+    assert module._has_cuda() is found
+
+
+def test_exact_is_for_the_cpu_and_then_one_gpu() -> None:
+    exact = [Place(CPU, "float32"), Place(CUDA, "exact")]
+    assert Placement(CUDA, "exact", 1).places(2) == exact
+    for value, allowed in (
+        ("cpu=0:1,cuda:1=1:3", True), ("cuda:1=0:3", True), ("cpu=0:3", True),
+        ("cuda:1=0:1,cpu=1:3", False), ("cpu=0:1,cuda:1=1:2,cuda:0=2:3", False),
+    ):  # fmt: skip
+        made = Placement(CUDA, "exact", device_map=DeviceMap.of(value))
+        if allowed:
+            made.places(3)
+        else:
+            with pytest.raises(ParameterError, match="in place of device_map") as caught:
+                made.places(3)
+            assert caught.value.parameter == "device_map"

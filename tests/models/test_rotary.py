@@ -11,7 +11,7 @@ import torch
 
 from aleator.models.config import RopeConfig
 from aleator.models.layers.rotary import TABLE_ROWS, Rotary
-from aleator.models.layers.rotation import Rotation, frequencies
+from aleator.models.layers.rotation import Rotation, _grown, frequencies
 
 CPU = torch.device("cpu")
 
@@ -106,3 +106,11 @@ def test_scalings() -> None:
     kept = np.clip((turns - 1) / 3, 0, 1)
     np.testing.assert_allclose(values, plain * ((1 - kept) / 4 + kept), rtol=1e-12)
     assert magnitude == 1.0
+
+
+@pytest.mark.parametrize(
+    ("factor", "n_ctx", "growth"), [(2.0, 512, 7.0), (1.0, 256, 2.0), (4.0, 128, 1.0)]
+)
+def test_the_base_grows_with_the_context(factor: float, n_ctx: int, growth: float) -> None:
+    rope = RopeConfig(theta=100.0, dim=8, scaling="dynamic", factor=factor, original_context=128)
+    assert _grown(rope, n_ctx) == pytest.approx(100.0 * growth ** (8 / 6), rel=1e-12)

@@ -8,6 +8,7 @@ import pytest
 
 from aleator import samplers as S
 from aleator.core.errors import ParameterError
+from aleator.samplers import explain_plot
 from aleator.samplers.explain_plot import LABELLED, plot_steps
 from tests.drawn import differences
 from tests.samplers.test_explain import CHAINS, PNG, ROWS, Words, params, steps
@@ -58,3 +59,22 @@ def test_pictures_of_generations_are_those_on_record(drawn: list[Any], tmp_path:
     plot_steps([*many, many[0]], tmp_path / "steps.png")
     assert differences("explain_steps", drawn) == []
     assert len(drawn[3][0]["axes"][-1]["x"][1]["names"]) == LABELLED
+
+
+@pytest.mark.parametrize(
+    ("n", "width"), [(1, 11.0), (27, 11.0), (28, 11.16), (86, 23.92), (87, 24.0), (500, 24.0)]
+)
+def test_a_picture_widens_with_its_steps(
+    n: int, width: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Made(Exception):
+        pass
+
+    def figure(figsize: tuple[float, float], **_: Any) -> None:
+        raise Made(figsize[0])
+
+    matplotlib = pytest.importorskip("matplotlib")
+    monkeypatch.setattr(explain_plot, "require_matplotlib", lambda: (matplotlib, figure))
+    with pytest.raises(Made) as raised:
+        plot_steps(steps(samplers="")[:1] * n, tmp_path / "steps.png")
+    assert raised.value.args[0] == pytest.approx(width)

@@ -249,6 +249,8 @@ def test_parameters_as_json() -> None:
     )
     made = params_as_json(given)
     assert params_from_json(made, 5) == given
+    assert set(params_as_json(SamplingParams(seed=3, top_k=4))) == {"samplers", "top_k"}
+    assert set(params_as_json(SamplingParams())) == {"samplers"}
     assert given.replace(phases=given.phases) == given
 
 

@@ -236,3 +236,40 @@ def test_explanations_say_what_a_draw_is_keyed_by() -> None:
         break
     else:
         pytest.fail("no draw was keyed")
+
+
+def test_the_bound_of_the_weighted_mean_is_the_least_over_all_tilts() -> None:
+    """Chernoff's, by the sums of all keys."""
+    h = np.random.default_rng(4).integers(0, 2**64, 40, dtype=np.uint64)
+    layer, weights = synthid._Layer(h), np.array([1.75, 1.0, 0.25])
+    sums = layer.least + np.arange(len(layer.chance))
+    for score in (45.0, 60.0, 75.0, 90.0):
+        bounds = [
+            sum(np.log(layer.chance @ np.exp(t * w * sums)) for w in weights) - t * score
+            for t in np.linspace(0, 2, 4001)
+        ]
+        assert layer.log_bound(score, weights) == pytest.approx(min(0.0, *bounds), abs=1e-5)
+
+
+def test_what_is_found_is_as_recorded() -> None:
+    tokens = np.random.default_rng(15).integers(0, 50, 120).tolist()
+    found = detect_synthid(tokens, KEY, ngram=2)
+    told = (
+        found.n_scored,
+        found.score,
+        found.mean,
+        found.weighted_mean,
+        found.log10_p,
+        found.weighted_log10_p,
+    )
+    assert told == pytest.approx(RECORDED, rel=1e-6)
+
+
+RECORDED = (
+    118,
+    1806.0,
+    0.5101694915254237,
+    0.5138515488018702,
+    -0.9691270273269161,
+    -0.5031655153711675,
+)

@@ -284,3 +284,14 @@ def test_keys_have_a_length(secret: bytes) -> None:
 def test_llama_s_numbers_have_none() -> None:
     with pytest.raises(ParameterError, match="draw"):
         S.SamplerChain([marked()], "llama.cpp")
+
+
+def test_a_fingerprint_is_looked_up_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert WatermarkKey.of_fingerprint(KEY) is KEY
+    unknown = "fingerprint:0000000000000000"
+    for secret in (None, SECRET.decode() + "other"):
+        if secret is not None:
+            monkeypatch.setenv(VARIABLE, secret)
+        with pytest.raises(ParameterError, match="this process has no such key"):
+            WatermarkKey.of_fingerprint(unknown)

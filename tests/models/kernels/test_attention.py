@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -229,6 +229,19 @@ def test_many_cells_and_odd_numbers_of_tokens() -> None:
         count = [333 - 5 * t for t in range(tokens)]
         seen: tuple[Any, ...] = [(0, 333)], [0] * tokens, [7 * t for t in range(tokens)], count, []
         assert same(layer.kernels(q, *seen), layer.native(q, *seen))
+
+
+@pytest.mark.parametrize("room", [None, 6000])
+@pytest.mark.parametrize("name", ["rotated", "behind"])
+def test_programs_as_small_as_on_a_device(
+    name: str, room: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One pair of a token and a head, a part of its queries, and few channels, in each."""
+    monkeypatch.setattr(attention, "INTERPRETED", False)
+    case = replace(CASES[name], heads=12 * CASES[name].kv_heads)
+    layer, q = Layer(case), queries(case, 3)
+    seen: tuple[Any, ...] = [(0, case.n)], [0] * 3, [0, 5, 30], [case.n - 2, case.n - 1, case.n], []
+    assert same(layer.kernels(q, *seen, room=room), layer.native(q, *seen))
 
 
 @pytest.mark.parametrize("room", [None, 3000])

@@ -61,9 +61,9 @@ def compare_gates(n: int, kind: str, of_shared: str, weighs: bool) -> None:
     assert same(own, torch.cat(expected, -1).numpy())
 
 
-def compare_sums(n: int, kind: str, of_shared: str, weighs: bool) -> None:
+def compare_sums(n: int, kind: str, of_shared: str, weighs: bool, n_out: int = 19) -> None:
     """The last products, weighed and added; of a matrix with fewer rows than a tile has."""
-    n_out, chosen = 19, choice(n)
+    chosen = choice(n)
     matrices = [experts(kind, n_out, N_FF)]
     inner = [torch.from_numpy(activations(n * USED, N_FF)).view(n, -1)]
     weights = None if weighs else vector(n * USED, 3).view(n, USED)
@@ -84,6 +84,10 @@ def compare_sums(n: int, kind: str, of_shared: str, weighs: bool) -> None:
 def test_a_mixture(kind: str, of_shared: str) -> None:
     compare_gates(2, kind, of_shared, kind == "F32")
     compare_sums(2, kind, of_shared, kind == "F32")
+
+
+def test_more_columns_than_a_tile_has() -> None:
+    compare_sums(1, "Q8_0", "", True, 520)
 
 
 def test_tiles_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -196,3 +196,23 @@ def test_sigmoids_and_softened_logits() -> None:
         assert equal(own, expected[0])
     scaled = reference.tanh(x * np.float32(0.1) / np.float32(15)) * np.float32(15)
     assert equal(norms.activate("soften", given(x), cap=15.0, scale=0.1), scaled)
+
+
+@pytest.mark.parametrize(
+    ("n", "groups"),
+    [
+        (1, 1),
+        (15, 1),
+        (16, 1),
+        (32, 2),
+        (47, 2),
+        (48, 3),
+        (512, 32),
+        (528, 11),
+        (592, 1),
+        (1024, 32),
+        (4224, 24),
+    ],
+)
+def test_groups_that_are_read_at_once_are_the_most_that_divide_them(n: int, groups: int) -> None:
+    assert norms.groups_at_once(n) == groups

@@ -355,3 +355,15 @@ def test_norms(size: int, t: int) -> None:
         assert equal(
             recurrent_parts.group_norm(strided(x), torch.from_numpy(weights), 3, 1e-5), expected
         )
+
+
+def test_infinite_inputs_do_not_meet_what_is_beyond_a_state() -> None:
+    """A state of 24 takes two groups of 16: 0 times infinity there would be NaN."""
+    batch = batch_of("one")
+    t, channels, n = len(batch.order), 3, 24
+    ones = torch.ones(t, channels)
+    y = recurrent.scan(
+        ones * torch.inf, ones, -torch.ones(channels, n), torch.ones(t, n), torch.ones(t, n),
+        torch.ones(channels), ones, torch.zeros(ROWS, channels, n), runs_of(batch, False),
+    )  # fmt: skip
+    assert (y == torch.inf).all()

@@ -1,0 +1,106 @@
+"""Tensors of Hugging Face's files on their way to GGUF's: stacked, divided, multiplied."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from dense_models import DENSE, write_dense
+
+from aleator.core.errors import FileFormatError, ParameterError, UnsupportedModel
+from aleator.generate import Batch, Context
+from aleator.models import build_decoder, falcon_h1, index, open_weights
+from aleator.models.config import LatentConfig
+from aleator.models.delta_net import _stacked
+from aleator.models.files.fields import Fields
+from aleator.models.files.tensor_types import StoredTensor
+from aleator.models.weights import _divide_latent
+
+
+def numbers(*shape: int, seed: int = 0) -> StoredTensor:
+    return StoredTensor.of(np.random.default_rng(seed).standard_normal(shape, np.float32))
+
+
+def test_matrices_one_after_the_other() -> None:
+    parts = [numbers(2, 5, seed=1), numbers(3, 5, seed=2), numbers(1, 5, seed=3)]
+    made = _stacked(parts)
+    assert made.shape == (6, 5)
+    np.testing.assert_array_equal(made.floats(), np.concatenate([part.floats() for part in parts]))
+
+
+LATENT = LatentConfig(0, 6, 5, 4, True)  # 5 channels of keys, 2 of them rotated, 4 of values
+
+
+def test_keys_and_values_of_compressed_ones_are_divided() -> None:
+    whole = numbers(3 * 7, 6)
+    tensors = {"a.attn_kv_b.weight": whole}
+    _divide_latent(tensors, "a.", 3, 2, LATENT)
+    heads = whole.floats().reshape(3, 7, 6)
+    assert tensors.keys() == {"a.attn_k_b.weight", "a.attn_v_b.weight"}
+    np.testing.assert_array_equal(
+        tensors["a.attn_k_b.weight"].floats(), heads[:, :3].transpose(0, 2, 1)
+    )
+    np.testing.assert_array_equal(tensors["a.attn_v_b.weight"].floats(), heads[:, 3:])
+
+
+@pytest.mark.parametrize("other", [numbers(3 * 7, 5), numbers(6, 3 * 7), None])
+def test_what_is_not_of_that_shape_stays(other: StoredTensor | None) -> None:
+    tensors = {} if other is None else {"attn_kv_b.weight": other}
+    _divide_latent(tensors, "", 3, 2, LATENT)
+    assert tensors == ({} if other is None else {"attn_kv_b.weight": other})
+
+
+def test_blocks_stay() -> None:
+    blocks = StoredTensor("Q8_0", (21, 32), np.zeros(21 * 34, np.uint8))
+    tensors = {"attn_kv_b.weight": blocks}
+    _divide_latent(tensors, "", 3, 2, LatentConfig(0, 32, 5, 4, True))
+    assert tensors == {"attn_kv_b.weight": blocks}
+
+
+@pytest.mark.parametrize("value", [1e6, -1e6, 0.25])
+def test_factors_of_falcon_h1_are_taken_in_their_range(value: float) -> None:
+    tensor = numbers(4, 4)
+    config: Any = SimpleNamespace(ssm=None)
+    given = Fields("config.json", {"key_multiplier": value})
+    made = falcon_h1.with_factors("blk.0.attn_k.weight", tensor, given, config)
+    np.testing.assert_allclose(made.floats(), tensor.floats() * np.float32(value), rtol=1e-6)
+    for beyond in (1e6 + 1, -1e6 - 1):
+        wrong = Fields("config.json", {"key_multiplier": beyond})
+        with pytest.raises(FileFormatError, match="must be between -1e\\+06 and 1e\\+06"):
+            falcon_h1.with_factors("blk.0.attn_k.weight", tensor, wrong, config)
+
+
+GEMMA4: dict[str, Any] = {
+    "model_type": "gemma4_text", "vocab_size": 64, "hidden_size": 32, "intermediate_size": 64,
+    "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+    "max_position_embeddings": 64, "sliding_window": 8, "hidden_size_per_layer_input": 0,
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("dims", "one"),
+    [((8, 16, 8, 16), True), ((8, 16, 12, 16), False), ((8, 16, 8, 24), False), ((16,) * 4, True)],
+)
+def test_layers_of_a_kind_have_heads_of_one_size(dims: tuple[int, ...], one: bool) -> None:
+    sizes = {str(i): {"head_dim": dim} for i, dim in enumerate(dims)}
+    fields = Fields("config.json", GEMMA4 | {"per_layer_config": sizes})
+    if one:
+        config = index.read_json(fields)[1]
+        assert config.window is not None
+        assert [config.head_dims(layer)[0] for layer in range(4)] == list(dims)
+        return
+    with pytest.raises(UnsupportedModel, match="heads of several sizes among layers of a kind"):
+        index.read_json(fields)
+
+
+def test_compressed_keys_end_with_a_block_of_the_cache(tmp_path: Path) -> None:
+    """They are the values too, so that values would begin within a block."""
+    names = [n for n, s in DENSE.items() if s.latent and s.latent.compressed and s.latent.rank % 32]
+    path = write_dense(tmp_path / "m.gguf", DENSE[names[0]])
+    decoder = build_decoder(open_weights(path))
+    with pytest.raises(ParameterError, match="compressed ones are not a multiple: use f32, f16"):
+        Context(decoder, n_ctx=32, type_k="q8_0").decode(Batch.one([1, 2]))

@@ -1,0 +1,339 @@
+"""What every architecture reads of a model's file, and the types that tensors get when a model is quantised.
+
+No file is needed: fields that must be there get values of a small model.  Then one field at a time gets another
+value, and what this changes is told.  Facts that several architectures share are one line, part of
+tests/golden/declared_models.txt, which tools/docs.py writes and checks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+from aleator.core.errors import FileFormatError, UnsupportedModel
+from aleator.models import file_types, index
+from aleator.models.files.fields import Fields
+from aleator.models.files.gguf import TensorInfo
+
+FILE = Path(__file__).parent.parent / "tests" / "golden" / "declared_models.txt"
+SMALL: dict[str, Any] = {
+    "block_count": 4, "num_hidden_layers": 4, "n_layer": 4, "n_layers": 4, "num_layers": 4,
+    "embedding_length": 64, "hidden_size": 64, "n_embd": 64, "d_model": 64,
+    "head_count": 4, "num_attention_heads": 4, "n_head": 4, "n_heads": 4,
+    "head_count_kv": 2, "num_key_value_heads": 2,
+    "feed_forward_length": 96, "intermediate_size": 96,
+    "short_factor": [1.5] * 8, "long_factor": [2.5] * 8,
+    "vocab_size": 100, "context_length": 512, "max_position_embeddings": 512,
+}  # fmt: skip
+"""Values of fields that must be there, by the last part of their names; others have one within their range."""
+
+
+TEXT: dict[str, Any] = {"text_config": {}}
+DELTA: dict[str, Any] = {"ssm.inner_size": 64, "rope.dimension_sections": [3, 3, 2]}
+GIVEN: dict[str, dict[str, dict[str, Any]]] = {
+    "GGUF": {
+        "qwen2vl": {"rope.dimension_sections": [4, 2, 2]},
+        "minicpm3": {"rope.dimension_count": 8},
+        "deepseek2": {"rope.dimension_count": 8},
+        "gemma4": {"attention.sliding_window": 32, "attention.sliding_window_pattern": 0},
+        "qwen3next": DELTA, "qwen35": DELTA, "qwen35moe": DELTA,
+        "lfm2moe": {"expert_gating_func": 2},
+    },
+    "config.json": {
+        "mistral3": TEXT, "llama4": TEXT, "gemma3": TEXT, "gemma4": TEXT, "gemma4_unified": TEXT,
+        "nemotron_h": {"layer_types": ["mamba", "attention", "mlp"]},
+    },
+}  # fmt: skip
+"""Further fields that a small model must have, by architecture or model type."""
+
+
+_LLAMA3 = {"rope_type": "llama3", "factor": 8.0}
+_YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128}
+_SCALED = {
+    "rope.scaling.type": "yarn",
+    "rope.scaling.factor": 4.0,
+    "rope.scaling.original_context_length": 128,
+}
+TOGETHER: dict[str, tuple[dict[str, Any], ...]] = {
+    "GGUF": (
+        {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0},
+        _SCALED,
+        {**_SCALED, "rope.scaling.yarn_log_multiplier": 0.05, "rope.scaling.attn_factor": 1.25},
+        {"expert_group_count": 2, "expert_group_used_count": 1},
+        {"attention.temperature_scale": 0.25, "attention.temperature_length": 64},
+        {"attention.sliding_window": 16, "attention.sliding_window_pattern": 3},
+    ),
+    "config.json": (
+        {"rope_scaling": {"rope_type": "linear", "factor": 4.0}},
+        {"rope_scaling": _YARN},
+        {"rope_scaling": {**_YARN, "mscale": 0.75, "mscale_all_dim": 0.5, "beta_fast": 20, "beta_slow": 2}},
+        {"rope_scaling": {**_YARN, "attention_factor": 1.25}},
+        {"rope_scaling": {**_LLAMA3, "low_freq_factor": 1.0, "high_freq_factor": 4.0}},
+        {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}},
+        {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0, "alpha": 1000.0}},
+        {"sliding_window": 16, "sliding_window_pattern": 3},
+        {"sliding_window": 16, "use_sliding_window": True, "max_window_layers": 2},
+        {"layer_types": ["full_attention", "sliding_attention"] * 2, "sliding_window": 16},
+    ),
+}  # fmt: skip
+"""Fields that mean something only together."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Ask:
+    """How a field is asked for."""
+
+    key: str
+    how: str
+    low: float | None = None
+    high: float | None = None
+    default: Any = None
+
+    def __str__(self) -> str:
+        span = "" if self.low is None else f" in [{self.low!r}, {self.high!r}]"
+        return f"{self.key}: {self.how}{span}, {self.default!r} where there is none"
+
+    @property
+    def small(self) -> Any:
+        """A value for a field that must be there."""
+        name = self.key.rpartition(".")[2]
+        if name in SMALL or self.low is None:
+            return SMALL[name]
+        value = min(max(8 if self.how == "integer" else 0.5, self.low), self.high or self.low)
+        return value
+
+    def others(self, value: Any) -> Iterator[Any]:
+        """Values that the field may have instead of ``value``."""
+        if isinstance(value, bool):
+            yield not value
+        elif self.low is None or self.high is None:
+            return
+        elif self.how == "integer":
+            yield from (
+                each for each in (value + 1, self.low) if each <= self.high and each != value
+            )
+        else:
+            yield 2 * value + 1 if 2 * value + 1 <= self.high else (self.low + value) / 2
+
+
+class Reading:
+    """Reads of fields, noted; those that must be there are given small values."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self.given = dict(given)
+        self.asked: dict[str, Ask] = {}
+        self.found: dict[str, Any] = {}
+
+    def note(self, ask: Ask) -> None:
+        """Keep how a field was asked for first, and with a range if it was ever."""
+        if ask.key not in self.asked or (self.asked[ask.key].low is None and ask.low is not None):
+            self.asked[ask.key] = ask
+
+    def value(self, ask: Ask) -> Any:
+        """The value of a field that must be there and is not."""
+        self.note(ask)
+        return self.given.setdefault(ask.key, ask.small)
+
+    def __call__(self, read: Callable[[], Any]) -> dict[str, Any]:
+        """What ``read`` makes of the fields, part by part."""
+        integer, number, get, require = Fields.integer, Fields.number, Fields.get, Fields.require
+
+        def bounded(form: Any, how: str) -> Any:
+            def asked(fields: Fields, key: str, low: Any, high: Any, default: Any = None) -> Any:
+                self.note(ask := Ask(key, how, low, high, default))
+                if default is None and key not in fields:
+                    fields = Fields(fields.path, {key: self.value(ask)})
+                self.found[key] = form(fields, key, low, high, default)
+                return self.found[key]
+
+            return asked
+
+        def got(fields: Fields, key: str, default: Any = None, kind: Any = None) -> Any:
+            self.note(Ask(key, f"got {kind.__name__}" if kind else "got", default=default))
+            return get(fields, key, default, kind)
+
+        def required(fields: Fields, key: str, kind: Any) -> Any:
+            self.note(ask := Ask(key, f"required {kind.__name__}"))
+            if key not in fields:
+                fields = Fields(fields.path, {key: self.value(ask)})
+            return require(fields, key, kind)
+
+        with (
+            patch.object(Fields, "integer", bounded(integer, "integer")),
+            patch.object(Fields, "number", bounded(number, "number")),
+            patch.object(Fields, "get", got),
+            patch.object(Fields, "require", required),
+        ):
+            return dict(parts("", read()))
+
+
+def parts(place: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """The fields of a configuration, and of those within it."""
+    if dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            yield from parts(
+                f"{place}.{field.name}" if place else field.name, getattr(value, field.name)
+            )
+    else:
+        yield place, value
+
+
+def gguf(name: str, values: Mapping[str, Any]) -> Any:
+    """What is read of a GGUF file with these fields and no tensors."""
+    fields = Fields("m.gguf", {"general.architecture": name, **values})
+    file = SimpleNamespace(path="m.gguf", fields=fields, tensors={}, array_length=lambda _: None)
+    return index.read_gguf(file)[1]  # type: ignore[arg-type]
+
+
+def json(name: str, values: Mapping[str, Any]) -> Any:
+    """What is read of a config.json with these fields, in its text part where there is one."""
+    given = {"text_config": dict(values)} if "text_config" in values else values
+    return index.read_json(Fields("config.json", {"model_type": name, **given}))[1]
+
+
+FORMS = {"GGUF": gguf, "config.json": json}
+
+
+def facts(name: str, form: str) -> Iterator[str]:
+    """What a form of files of one architecture has for fields, and what they change."""
+    read, prefix = FORMS[form], f"{name}." if form == "GGUF" else ""
+    given = GIVEN[form].get(name, {})
+    small = Reading({prefix + key: value for key, value in given.items()})
+    for _ in range(50):  # a field that was not there may bring others
+        before = dict(small.given)
+        made = small(partial(read, name, before))
+        if small.given == before:
+            break
+    asked = {key: ask for key, ask in small.asked.items() if not key.startswith("general.")}
+    shown = {key: key.removeprefix(prefix) for key in asked}
+    yield from (str(dataclasses.replace(ask, key=shown[key])) for key, ask in asked.items())
+    yield from (f"{place} = {value!r}" for place, value in made.items() if place != "architecture")
+    for key, ask in asked.items():
+        for other in ask.others(small.found.get(key, ask.default)):
+            changed = Reading(small.given | {key: other})
+            yield f"{shown[key]} {other!r}: {_different(made, changed, partial(read, name))}"
+    for more in TOGETHER[form]:
+        changed = Reading(small.given | {prefix + key: value for key, value in more.items()})
+        yield f"{more}: {_different(made, changed, partial(read, name))}"
+        new = (ask for key, ask in changed.asked.items() if ask != asked.get(key))
+        yield from (str(dataclasses.replace(ask, key=ask.key.removeprefix(prefix))) for ask in new)
+
+
+def _different(
+    made: dict[str, Any], changed: Reading, read: Callable[[Mapping[str, Any]], Any]
+) -> str:
+    """What is otherwise than ``made`` where other fields are given, or why they are refused."""
+    try:
+        found = changed(partial(read, dict(changed.given)))
+    except (FileFormatError, UnsupportedModel) as error:
+        return f"{type(error).__name__} {getattr(error, 'field', '')}"
+    different = [
+        f"{place} = {found.get(place)!r}"
+        for place in {**made, **found}
+        if repr(found.get(place)) != repr(made.get(place))
+    ]
+    return "; ".join(different) or "nothing"
+
+
+def names(form: str) -> list[str]:
+    """The architectures, or the model types, that a form of files may have."""
+    if form == "GGUF":
+        return list(index.ARCHITECTURES)
+    files = (architecture.hugging_face for architecture in index.ARCHITECTURES.values())
+    return [name for each in files if each for name in each.model_types]
+
+
+def traits(name: str, form: str) -> Iterator[str]:
+    """How an architecture differs from others, and the names of tensors in Hugging Face's files."""
+    if form == "GGUF":
+        for place, value in vars(index.ARCHITECTURES[name]).items():
+            if place != "name" and isinstance(value, str | int | None):
+                yield f"the architecture's {place} = {value!r}"
+        return
+    for each in index.ARCHITECTURES.values():
+        files = each.hugging_face
+        if files is not None and name in files.model_types:
+            for theirs, ours in files.names(1, 2).items():
+                if not theirs.endswith(".bias"):
+                    yield f"the tensor {theirs} is {ours}"
+
+
+def models() -> Iterator[str]:
+    """Facts, each with the architectures or model types that it is true of."""
+    for form in FORMS:
+        shared: dict[str, list[str]] = {}
+        for name in names(form):
+            for fact in (*traits(name, form), *facts(name, form)):
+                shared.setdefault(fact, []).append(name)
+        for fact, found in shared.items():
+            others = [name for name in names(form) if name not in found]
+            most = "all but " + " ".join(others) if others else "all"
+            yield f"{form}: {most if len(others) < len(found) else ' '.join(found)}: {fact}"
+
+
+STEMS = (
+    "attn_q", "attn_k", "attn_v", "attn_qkv", "attn_output", "ffn_gate", "ffn_up", "ffn_down", "ffn_down_exps",
+    "ffn_norm", "ffn_gate_inp", "ssm_conv1d", "ssm_in",
+)  # fmt: skip
+QUANTISED = {
+    "llama": ("llama", 16, 4, 4, 0, True),
+    "llama with groups of four": ("llama", 8, 8, 2, 0, False),
+    "llama 70B": ("llama", 80, 64, 8, 0, True),
+    "qwen2 72B": ("qwen2", 80, 64, 64, 0, False),
+    "gemma3": ("gemma3", 80, 8, 2, 0, False),
+    "mixtral": ("llama", 32, 32, 8, 8, True),
+    "qwen3moe": ("qwen3moe", 24, 4, 4, 6, True),
+}
+"""Models to quantise: architecture, layers, heads, heads of keys and values, experts, an output matrix."""
+
+
+def quantised() -> Iterator[str]:
+    """Which types the tensors of models get, in the order of layers."""
+    for name, columns in (*((each, 512) for each in QUANTISED), ("llama", 288), ("llama", 48)):
+        shared: dict[str, list[str]] = {}
+        for kind, weighed in itertools.product(file_types.FILE_TYPES, (False, True)):
+            found = _quantised(name, columns, kind, weighed)
+            shared.setdefault(found, []).append(f"{kind}, weighed" if weighed else kind)
+        for types, kinds in shared.items():
+            yield f"{name}, {columns} columns, {'; '.join(kinds)}: {types}"
+
+
+def _quantised(name: str, columns: int, kind: str, weighed: bool) -> str:
+    """The types of a model's tensors, told by the parts of their names."""
+    arch, layers, heads, kv_heads, n_experts, output = QUANTISED[name]
+    values = {
+        "block_count": layers, "expert_count": n_experts,
+        "attention.head_count": heads, "attention.head_count_kv": kv_heads,
+    }  # fmt: skip
+    fields = Fields(
+        "m.gguf", {"general.architecture": arch, **{f"{arch}.{k}": v for k, v in values.items()}}
+    )
+    names = [f"blk.{i}.{stem}.weight" for i in range(layers) for stem in STEMS]
+    names += ["token_embd.weight", "output_norm.weight", *(["output.weight"] if output else [])]
+    shapes = {each: (n_experts, 4, columns) if "_exps" in each else (4, columns) for each in names}
+    file = SimpleNamespace(
+        path="m.gguf", metadata=fields.values, fields=fields, require=fields.require,
+        tensors={
+            each: TensorInfo(each, 0, shapes[each], 0) for each in names if n_experts or "_exps" not in each
+        },
+    )  # fmt: skip
+    found: dict[str, list[str]] = {}
+    for info, chosen in file_types.Rules(file, kind, weighed).types():  # type: ignore[arg-type]
+        stem = info.name.removesuffix(".weight").rpartition(".")[2]
+        found.setdefault(stem, []).append(chosen or "kept")
+    shown: dict[str, list[str]] = {}
+    for stem, types in found.items():
+        runs = " ".join(f"{len(list(group))} {each}" for each, group in itertools.groupby(types))
+        shown.setdefault(runs, []).append(stem)
+    return "; ".join(f"{' '.join(stems)}: {runs}" for runs, stems in shown.items())
+
+
+def text() -> str:
+    """The file."""
+    return "".join(f"{line}\n" for line in (*models(), *quantised()))
