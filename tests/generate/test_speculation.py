@@ -471,7 +471,7 @@ def account(likely: float, row: float, drafter: float, n_sequences: int) -> list
     for step in range(120):
         n = made.wanted(12 - step % 11, n_sequences, costs)
         if n:
-            made.took(n if rng.random() < 0.8 else 0, drafter * n)
+            made.observe(n if rng.random() < 0.8 else 0, drafter * n)
         costs.observe(n_sequences, n, 0.01 * (1 + row * n) * (1 + 0.2 * rng.random()))
         right = next((i for i in range(n) if rng.random() >= likely), n)
         if n:
