@@ -1,13 +1,12 @@
 """Write or check the parts of the documentation that are made from the code.
 
     python tools/docs.py            writes them
-    python tools/docs.py --check    fails if one is stale, or if a page cites what is not there (cited.py)
+    python tools/docs.py --check    fails if one is stale, or if a page cites something missing (cited.py)
     python tools/docs.py NAME       prints one
 
-A part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``.  One that the command line or a file of
-the source tells as well is on the site alone: tools/make_site.py writes it in place of
-``<!-- on the site: NAME -->``.  With them goes the record of every declaration that tests compare with,
-tests/golden/declared.txt.
+A part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``.  A part that the command line or a source
+file also shows is only on the site: tools/make_site.py writes it at ``<!-- on the site: NAME -->``.  This tool
+also writes the record of declarations for tests, tests/golden/declared.txt.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ BOTH = "llama.cpp and transformers"
 
 
 def architectures() -> str:
-    """Whose answers the tests have, and the architectures: those whose layers keep states apart."""
+    """The architectures and whose answers their tests use; those whose layers keep states are listed apart."""
     checked = {name: _checked(name, each) for name, each in ARCHITECTURES.items()}
     others = "".join(f", {name} against {each}" for name, each in checked.items() if each != BOTH)
     parts = [
@@ -101,7 +100,7 @@ def _shift(architecture: Architecture) -> str:
 
 
 def _checked(name: str, architecture: Architecture) -> str:
-    """Whose answers the tests have of an architecture."""
+    """Whose answers the tests of an architecture use."""
     data = ROOT / "tests" / "data"
     folders = ("logits", "golden_dense", "golden_hybrid")
     golden = [path for folder in folders for path in data.glob(f"{folder}/{name}.npz")]
@@ -147,7 +146,7 @@ def parameters() -> str:
 
 
 def off_elsewhere() -> str:
-    """One line per value that is off here, with the numbers that other engines take for it."""
+    """One line per value that means "off" here, with the numbers of other engines."""
     theirs: dict[str, list[str]] = {}
     for p in S.PARAMETERS.values():
         for off in p.off:
@@ -159,7 +158,7 @@ def off_elsewhere() -> str:
 
 
 def presets() -> str:
-    """One line per preset; one with the order of an earlier one says what it adds to its values."""
+    """One line per preset; with an earlier preset's order, only the added values."""
     lines = []
     earlier: dict[tuple[str, ...], str] = {}
     for name, values in S.PRESETS.items():
@@ -173,7 +172,7 @@ def presets() -> str:
 
 
 def engines() -> str:
-    """Each engine's parameters, with ours and what differs; then those without a counterpart."""
+    """Each engine's parameters with ours and the differences; then those without a counterpart."""
     told = tomllib.loads(ENGINES.read_text())
     lines: list[str] = []
     for engine in told["engine"]:
@@ -195,7 +194,7 @@ def engines() -> str:
 
 
 def _reasons(names: Mapping[str, Iterable[str]]) -> list[str]:
-    """A list of names, each line with what is said of them, if anything."""
+    """A list of names, each line with its remark, if any."""
     return [f"- {', '.join(each)}{what and ': '}{what}" for what, each in names.items()]
 
 
@@ -211,7 +210,7 @@ def options(parameters: Iterable[Option]) -> str:
 
 
 def accepted(fields: Mapping[str, Accepted] = ACCEPTED) -> str:
-    """The fields that are accepted and not used, with their values, by reason."""
+    """The fields that are accepted but not used, with their values, by reason."""
     rows: dict[str, list[str]] = {}
     for name, each in fields.items():
         values = ", ".join(f"`{json.dumps(v)}`" for v in each.values or ()) or "none"
@@ -256,7 +255,7 @@ PARTS: dict[str, Callable[[], str]] = {
 
 
 def on_the_site(text: str) -> str:
-    """A page's text with the parts that only the site has."""
+    """A page's text with the parts for the site."""
     return re.sub(r"<!-- on the site: (\w+) -->", lambda match: PARTS[match[1]](), text)
 
 
