@@ -5,11 +5,11 @@
 
 Needs llama-cpp-python (the extra ``bench``); nothing is kept.  Each script has a random small model (llama,
 qwen2 or qwen3) and cache (types, layout, one pool or streams).  It draws decodes of one, several and shared
-sequences, of wrong positions and of too many tokens, removals, copies, shifts, divisions, and states, whole or of
-a sequence, which both sides then read.  After each operation codes, positions and everything in a state except the
-numbers of K and V must be equal, and a state that was read must be written back byte for byte.  Logits are compared
-with a third cache, llama.cpp's in float32: averaged over a script, ours may be at most 1.15 times as far from it
-as llama.cpp's own of the same types, and in no decode far.
+sequences, of wrong positions and of too many tokens, removals, copies, shifts, divisions, and states, whole or
+of a sequence, which both sides then read.  After each operation codes, positions and everything in a state
+except the numbers of K and V must be equal, and a state that was read must be written back byte for byte.
+Logits are compared with a third cache, llama.cpp's in float32: averaged over a script, ours may be at most 1.15
+times as far from it as llama.cpp's own of the same types, and in no decode far.
 
 Every fifth script is of a qwen2vl, with pictures among the texts; no such model is computed here, so only the
 caches are compared, not logits.

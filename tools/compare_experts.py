@@ -2,12 +2,12 @@
 
     python tools/compare_experts.py [--models NAME ...] [--types Q4_K Q8_0] [--seeds N] [--out FILE.md]
 
-Three computations with the same quantised weights are compared: llama.cpp's; aleator's; and the exact one, which
-is llama.cpp's with the dequantised weights in float32.  Both engines round activations to int8, each in its own
-way, so both deviate a little from the exact one.  If two experts' scores are closer than that, another expert is
-chosen, and the row differs by an expert's output.  Per model and type the table shows: in how many rows and layers
-experts differ; the deviation of logits in rows before which all experts are the same, and in the others; and how
-far apart the scores were when experts first differed, beside their general deviation.
+Three computations with the same quantised weights are compared: llama.cpp's; aleator's; and the exact one,
+which is llama.cpp's with the dequantised weights in float32.  Both engines round activations to int8, each in
+its own way, so both deviate a little from the exact one.  If two experts' scores are closer than that, another
+expert is chosen, and the row differs by an expert's output.  Per model and type the table shows: in how many
+rows and layers experts differ; the deviation of logits in rows before which all experts are the same, and in
+the others; and how far apart the scores were when experts first differed, beside their general deviation.
 
 Needs llama-cpp-python (the extra ``bench``), and PyTorch: the form in PyTorch shows its routers.
 """

@@ -3,10 +3,11 @@
     python tools/compare_logits.py -m FILE.gguf ... -f TEXT [--windows 8] [--tokens 256] [--out FILE.md]
 
 All use the file's weights.  The exact logits come from the decoder's form in PyTorch, which multiplies float32
-weights with float32 activations and keeps float32 keys and values.  Both engines round activations to int8, each
-in its own way; the cache is float32 or float16.  The table has, over all tokens of evenly spread windows of the
-text: the mean and the largest distance of a logit, divided by the range of the row's exact logits; the divergence
-of the engine's distribution from the exact one, in nats; and how often another token has the largest logit.
+weights with float32 activations and keeps float32 keys and values.  Both engines round activations to int8,
+each in its own way; the cache is float32 or float16.  The table has, over all tokens of evenly spread windows
+of the text: the mean and the largest distance of a logit, divided by the range of the row's exact logits; the
+divergence of the engine's distribution from the exact one, in nats; and how often another token has the largest
+logit.
 
 Needs llama-cpp-python (the extra ``bench``) and PyTorch.
 """

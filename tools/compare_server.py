@@ -8,9 +8,9 @@ bits, so texts are compared up to the first step whose best two tokens are close
 log-probabilities are apart.  A text that differs before that step is a difference, and so is any other field.
 Refusals are compared by status and kind.  Exit code 1: some differences are unexplained.
 
-Compared: token ids, texts, stop types and words, counts and usage, stop strings, grammars, sampled texts (shown,
-not counted: the last bit can flip a draw near a boundary), tokenisation and back, rendered templates, streams,
-errors, and the sets of fields.
+Compared: token ids, texts, stop types and words, counts and usage, stop strings, grammars, sampled texts
+(shown, not counted: the last bit can flip a draw near a boundary), tokenisation and back, rendered templates,
+streams, errors, and the sets of fields.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
     python tools/corpus.py [--isa NAME] [--record]
 
-Every chain of tools/equality_rows.py draws from rows of 16 to 151,936 logits.
-tests/golden/machines/corpus.json has, for each block, a digest of the logits and the drawn tokens, recorded on an
-x86-64 machine with --record. A different digest means that NumPy made other logits, so that nothing was
-compared. --isa asks for an instruction set, and fails if the native module runs another one. It needs only NumPy
-and the package: wheels and emulated machines run it too.
+Every chain of tools/equality_rows.py draws from rows of 16 to 151,936 logits. tests/golden/machines/corpus.json
+has, for each block, a digest of the logits and the drawn tokens, recorded on an x86-64 machine with --record. A
+different digest means that NumPy made other logits, so that nothing was compared. --isa asks for an instruction
+set, and fails if the native module runs another one. It needs only NumPy and the package: wheels and emulated
+machines run it too.
 """
 
 from __future__ import annotations

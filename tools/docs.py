@@ -4,9 +4,9 @@
     python tools/docs.py --check    fails if one is stale, or if a page cites something missing (cited.py)
     python tools/docs.py NAME       prints one
 
-A part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``.  A part that the command line or a source
-file also shows is only on the site: tools/make_site.py writes it at ``<!-- on the site: NAME -->``.  This tool
-also writes the record of declarations for tests, tests/golden/declared.txt.
+A part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``.  A part that the command line or a
+source file also shows is only on the site: tools/make_site.py writes it at ``<!-- on the site: NAME -->``.
+This tool also writes the record of declarations for tests, tests/golden/declared.txt.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
     python tools/draw_flips.py [-m FILE.gguf] [-f TEXT] [--rows 320] [--seeds 16]
 
-A model's rows of logits are compared with those of three variants: one with its feed-forward channels in another
-order, which is the same function summed in another order and so differs only in low bits; and two with weights
-rounded to Q8_0 and to Q4_0.  Each row is sampled with every seed, by both draws, over the whole vocabulary and by
-the default chain.  The model has F16 or F32 matrices (without -m: the bundled one).
+A model's rows of logits are compared with those of three variants: one with its feed-forward channels in
+another order, which is the same function summed in another order and so differs only in low bits; and two with
+weights rounded to Q8_0 and to Q4_0.  Each row is sampled with every seed, by both draws, over the whole
+vocabulary and by the default chain.  The model has F16 or F32 matrices (without -m: the bundled one).
 """
 
 from __future__ import annotations

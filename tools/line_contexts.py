@@ -25,7 +25,7 @@ def _measuring() -> coverage.Coverage:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Count what a test and its fixtures run as the test's."""
+    """Count lines run by a test and its fixtures as the test's."""
     measuring = _measuring()
     measuring.switch_context(item.nodeid)
     result = yield
@@ -34,7 +34,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Add up what a test takes."""
+    """Add up the seconds of a test."""
     SECONDS[report.nodeid] = SECONDS.get(report.nodeid, 0.0) + report.duration
 
 

@@ -3,15 +3,15 @@
     python tools/mutate_python.py models text --number 20 --seed 1
     python tools/mutate_python.py cache generate grammar models samplers text --number 300 --minutes 100
 
-Changes are drawn at random, the same for the same seed, number, folders and code: a comparison moved or
-turned round, ``and`` for ``or``, an operator for another, a number plus one, ``not`` left out.  The tests of
-the folder with the same name run, as far as they run the changed line: those first that have noticed most
-changes so far, then the quick ones.  Where a line runs at import, those that run anything of its file or are
-named after it.  What no test noticed within ``MOST_SECONDS`` is printed.
+Changes are drawn at random, the same for the same seed, number, folders and code: a comparison shifted or
+reversed, ``and`` for ``or``, an operator for another, a number plus one, ``not`` left out.  Those tests of the
+folder with the same name run that execute the changed line: first those that have noticed most changes so far,
+then the quick ones.  If a line runs at import, these are the tests that execute any line of its file or are
+named after it.  Changes that no test noticed within ``MOST_SECONDS`` are printed.
 
-Results are kept in build/mutate_python, so that a run which was stopped goes on (``--fresh`` begins again).
-Which test runs which line is measured once per folder and state of the code.  tools/without_effect.toml lists
-changes that cannot be noticed, and why.  The exit status is 1 if more than one in twenty went unnoticed.
+Results are kept in build/mutate_python, so that an interrupted run continues (``--fresh`` starts anew).  Which
+test runs which line is measured once per folder and state of the code.  tools/without_effect.toml lists changes
+that cannot be noticed, and why.  The exit status is 1 if more than one in twenty went unnoticed.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ WANTED = 0.95
 PASSED, NOT_RUN, NO_TESTS = 0, 4, 5
 """Exit statuses of pytest."""
 QUICK_SECONDS = 20.0
-"""Tests that take so long together run first, in a process of their own."""
+"""The total time of the tests that run first, in their own process."""
 MOST_SECONDS = 120.0
-"""Tests that take so long together run at most: what they do not notice counts as unnoticed."""
+"""The most total time of tests: a change that they do not notice counts as unnoticed."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Coverage:
     Attributes:
         tests: their node ids.
         seconds: what each took, while lines were noted.
-        lines: file -> line -> indices of tests; -1 stands for what runs at import.
+        lines: file -> line -> indices of tests; -1 stands for import.
     """
 
     tests: list[str]
@@ -66,12 +66,12 @@ class Coverage:
     def of(self, change: Change, noticed: Counter[str]) -> list[int]:
         """The tests that run the changed line.
 
-        If the line runs at import: those that run anything of its file, or are named after it, and those that
-        compare declarations with the record.
+        If the line runs at import: tests that execute any line of its file or are named after it, and those
+        that compare declarations with the record.
 
         Args:
-            change: what is changed.
-            noticed: how many changes each test has noticed so far; those with most come first.
+            change: the change.
+            noticed: how many changes each test has noticed so far; the tests with most come first.
         """
         lines = self.lines.get(change.file, {})
         found = set(lines.get(str(change.line), []))
@@ -103,13 +103,13 @@ def without_effect() -> dict[str, str]:
 
 
 def sample(folders: Sequence[str], number: int, seed: int) -> list[Change]:
-    """``number`` changes drawn from all in the folders, shared out by their size."""
+    """Draw ``number`` changes from the folders, in proportion to their sizes."""
     changes = [change for folder in folders for change in all_changes(ROOT, folder)]
     return random.Random(seed).sample(changes, min(number, len(changes)))
 
 
 def copy_tree(folder: Path) -> Path:
-    """A copy of the files that git knows or does not ignore, with the native module."""
+    """A copy of the tracked and unignored files, with the native module."""
     folder.mkdir()
     listed = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard", "-z"],
@@ -126,7 +126,7 @@ def copy_tree(folder: Path) -> Path:
 
 
 def environment(copy: Path) -> dict[str, str]:
-    """Variables under which every Python process takes ``aleator`` from the copy."""
+    """Variables that make every Python process import ``aleator`` from the copy."""
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(copy / "tools" / "other_native"), str(copy / "tools")]),
@@ -146,10 +146,10 @@ def pytest(
         copy: the tree.
         arguments: names of tests.
         seconds: how long it may take.
-        start: what starts pytest.
+        start: the command that starts pytest.
 
     Returns:
-        Its exit status, None if it had to be ended; and the names of the tests that failed.
+        Its exit status, None if it was stopped; and the names of the failed tests.
     """
     listed = copy / "chosen_tests.txt"
     listed.write_text("\n".join(arguments))
@@ -168,7 +168,7 @@ def pytest(
     except subprocess.TimeoutExpired:
         return None, []
     finally:
-        if process.poll() is None:  # a limit, or an interrupt: its own processes end with it
+        if process.poll() is None:  # after a limit or an interrupt, its own processes end with it
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
@@ -209,7 +209,7 @@ def tests_of(copy: Path, folder: str) -> str:
 
 
 def is_noticed(copy: Path, change: Change, coverage: Coverage, noticed: Counter[str]) -> bool:
-    """Whether a test fails, or does not end, with the change; it is counted in ``noticed``."""
+    """Whether a test fails or hangs with the change; the test is counted in ``noticed``."""
     path = copy / change.file
     sound = path.read_text()
     path.write_text(change.applied(sound))
@@ -222,7 +222,7 @@ def is_noticed(copy: Path, change: Change, coverage: Coverage, noticed: Counter[
 def stages(
     change: Change, coverage: Coverage, noticed: Counter[str]
 ) -> list[tuple[list[str], float]]:
-    """What to run, one after the other, and how long each took: the first tests, then the others."""
+    """The tests to run and their seconds: the first tests, then the others."""
     chosen, seconds = coverage.of(change, noticed), coverage.seconds
     first, total = 0, 0.0
     while first < len(chosen) and (total := total + seconds[chosen[first]]) < QUICK_SECONDS:
@@ -235,7 +235,7 @@ def stages(
 
 
 def fails(copy: Path, tests: list[str], seconds: float, noticed: Counter[str]) -> bool:
-    """Whether one of the tests fails, does not end, or cannot be loaded."""
+    """Whether one of the tests fails, hangs, or cannot be loaded."""
     status, failed = pytest(copy, tests, 120 + 8 * seconds)
     noticed.update(failed)
     if status == NOT_RUN:  # the change may give parametrised tests other names; their files stay
@@ -288,13 +288,13 @@ def run(arguments: argparse.Namespace) -> int:
                 try:
                     done.result()
                 except KeyboardInterrupt:
-                    deadline = 0.0  # what has begun is finished
+                    deadline = 0.0  # changes that have begun are finished
                     raise
     return summary(chosen, known, listed)
 
 
 def summary(chosen: Sequence[Change], known: dict[str, bool], listed: dict[str, str]) -> int:
-    """Print the counts; 1 if too many went unnoticed."""
+    """Print the counts; return 1 if too many changes went unnoticed."""
     without = [change for change in chosen if change.key in listed]
     tried = [change for change in chosen if change.key in known and change.key not in listed]
     unnoticed = [change for change in tried if not known[change.key]]

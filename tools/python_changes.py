@@ -1,6 +1,6 @@
-"""Small changes to Python code that tests should notice: where they are, and the text with one of them made.
+"""Small changes to Python code that tests should notice: finds them, and applies one.
 
-A change is found again by file, line of code and place in the line, so that a list of changes stays true while
+A change is identified by file, code of the line and position in it, so that a list of changes stays valid when
 lines move.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-# Operators as they are written -> what takes their place.  Comparisons move their bound, or turn round.
+# Operators as written -> their replacements.  Comparisons shift their bound, or are reversed.
 COMPARISONS: dict[type[ast.cmpop], tuple[str, tuple[str, ...]]] = {
     ast.Lt: ("<", ("<=", ">=")),
     ast.LtE: ("<=", ("<", ">")),
@@ -49,10 +49,10 @@ class Change:
         file: below the root, with "/".
         line: number, from 1.
         column: bytes before the change in its line.
-        old: what stands there.
-        new: what takes its place.
-        code: the line, without the space around it.
-        nth: which one it is of equal changes to equal lines of the file, from 0.
+        old: the original text.
+        new: its replacement.
+        code: the line, without surrounding space.
+        nth: its index among equal changes to equal lines of the file, from 0.
     """
 
     file: str
@@ -65,7 +65,7 @@ class Change:
 
     @property
     def key(self) -> str:
-        """What finds the change again where lines have moved."""
+        """A key that identifies the change after lines have moved."""
         return f"{self.file}: {self.code}  [{self.old} -> {self.new}, {self.nth}]"
 
     def __str__(self) -> str:
@@ -93,7 +93,7 @@ class _Finder(ast.NodeVisitor):
         self.found.append((line, column, old, new))
 
     def _between(self, left: ast.expr, right: ast.expr, old: str, *new: str) -> None:
-        """Changes of the operator that stands between two expressions."""
+        """Changes of the operator between two expressions."""
         line, column = left.end_lineno or 0, left.end_col_offset or 0
         words = r"\s+".join(re.escape(word) for word in old.split())
         word = old[0].isalpha()
@@ -110,7 +110,7 @@ class _Finder(ast.NodeVisitor):
             line, column = line + 1, 0
 
     def visit_Compare(self, node: ast.Compare) -> None:
-        """Move the bound, or turn the comparison round."""
+        """Shift the bound, or reverse the comparison."""
         for left, operator, right in zip(
             [node.left, *node.comparators], node.ops, node.comparators, strict=False
         ):
@@ -152,12 +152,12 @@ class _Finder(ast.NodeVisitor):
 
     # Types and messages: nothing that a test of behaviour should notice.
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
-        """Look at the value, not at the type."""
+        """Visit the value, not the type."""
         if node.value is not None:
             self.visit(node.value)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        """Look at the defaults and the body, not at the types; overloads have no body."""
+        """Visit the defaults and the body, not the types; overloads have no body."""
         if any(
             isinstance(each, ast.Name) and each.id == "overload" for each in node.decorator_list
         ):
@@ -167,12 +167,12 @@ class _Finder(ast.NodeVisitor):
             self.visit(each)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        """Look at the body, not at how the class is declared (frozen, slots)."""
+        """Visit the body, not the declaration of the class (frozen, slots)."""
         for each in node.body:
             self.visit(each)
 
     def visit_Call(self, node: ast.Call) -> None:
-        """Pass over types in ``isinstance``, ``cast`` and the like."""
+        """Skip types in ``isinstance``, ``cast`` and the like."""
         name = node.func.id if isinstance(node.func, ast.Name) else ""
         for each in node.args[:1] if name in ("isinstance", "issubclass", "TypeVar") else node.args:
             self.visit(each)
@@ -181,15 +181,15 @@ class _Finder(ast.NodeVisitor):
             self.visit(keyword)
 
     def visit_If(self, node: ast.If) -> None:
-        """Pass over imports for types."""
+        """Skip imports for types."""
         if not (isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
             self.generic_visit(node)
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
-        """Pass over messages."""
+        """Skip messages."""
 
     def visit_Assign(self, node: ast.Assign) -> None:
-        """Look at the value; a union of types is passed over."""
+        """Visit the value, but skip unions of types."""
         if not (
             isinstance(node.value, ast.BinOp)
             and isinstance(node.value.op, ast.BitOr)
