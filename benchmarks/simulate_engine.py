@@ -1,15 +1,16 @@
-"""Simulates an engine's scheduler: requests without a model, steps that cost what a formula says.
+"""Simulates an engine's scheduler: requests without a model, with steps whose cost is a formula.
 
     python benchmarks/simulate_engine.py [--requests 10000] [--cells 1000000] [--n-seq-max 256]
 
-Requests come in bursts, with prompts of very different lengths, some of which begin alike, priorities, and
-cancels.  Checked at every step: what sequences hold and may still come to need fits the cells, and the step
-keeps its token budget.  Checked at the end: all requests have ended, nothing is reserved, nobody was passed
-over for longer than the order allows.  Printed: what a step's decisions take, and how requests waited.  What
-decisions take is wall-clock time, of each step the least of ``--repeat`` simulations: they decide the same.
+Requests come in bursts, with prompts of very different lengths, some with common prefixes, priorities, and
+cancellations.  Checked at every step: the cells that sequences hold and may still need fit the cache, and the
+step keeps its token budget.  Checked at the end: all requests have ended, nothing is reserved, and no request
+was passed over for longer than the order allows.  Printed: the time of a step's decisions, and how requests
+waited.  The time of decisions is wall-clock time, the least of ``--repeat`` simulations for each step: they all
+decide the same.
 
-Then what ``max_pause`` promises: a prompt of 512, 4,096 or 16,384 tokens comes beside 1, 4 or 15 who write
-(benchmarks/bench_engine.py measures the same of an engine).
+Then the promise of ``max_pause``: a prompt of 512, 4,096 or 16,384 tokens beside 1, 4 or 15 decoding requests
+(writers; benchmarks/bench_engine.py measures the same with an engine).
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ from aleator.engine.pace import Pace
 from aleator.engine.scheduler import Scheduler
 
 STEP, ROW, PROMPT_TOKEN = 20e-3, 0.5e-3, 0.2e-3
-"""Seconds that a step costs, a row of it, and a token of a prompt."""
+"""Seconds of a step, of a row of it, and of a token of a prompt."""
 MAX_PAUSE = 0.25
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What steps take: the default is near SmolLM2-135M on two cores.
+    """The time of steps: the default is near SmolLM2-135M on two cores.
 
     Attributes:
-        step: Seconds of a step, whatever is in it.
-        row: Of a token of somebody who writes.
-        token: Of a prompt's token with nothing before it.
+        step: Fixed seconds of a step.
+        row: Seconds of a decoded token.
+        token: Seconds of a prompt's token with nothing before it.
         depth: Tokens before a prompt's token after which it costs twice as much.
-        noise: Standard deviation of the logarithm of what steps take.
+        noise: Standard deviation of the logarithm of the time of steps.
     """
 
     step: float = 6e-3
@@ -50,7 +51,7 @@ class Machine:
     noise: float = 0.1
 
     def seconds(self, rng: random.Random, rows: int, pieces: list[tuple[int, int]]) -> float:
-        """What a step takes with so many rows, and pieces of prompts: their tokens, and those before."""
+        """Seconds of a step with rows and prefill chunks: (tokens, tokens before) of each."""
         prompts = sum(n * (1 + (before + n / 2) / self.depth) for n, before in pieces)
         took = self.step + self.row * rows + self.token * prompts
         return took * rng.lognormvariate(0.0, self.noise)
@@ -58,13 +59,13 @@ class Machine:
 
 @dataclass
 class Shared:
-    """How prompts and those who write get on.
+    """How prompts and writers affect each other.
 
     Attributes:
-        alone: Seconds to the first token of the last of the prompts, where nobody writes.
-        beside: The same beside those who write.
-        speed: Tokens per second of one of these while prompts are computed, over its speed without.
-        longest: Seconds of the longest of its pauses.
+        alone: Seconds to the first token of the last prompt, without writers.
+        beside: The same beside writers.
+        speed: Tokens per second of a writer while prompts are computed, over its speed without.
+        longest: Seconds of the writer's longest pause.
         steps: Steps while prompts are computed.
     """
 
@@ -83,15 +84,15 @@ def share(
     cached: int = 0,
     known: int = 0,
 ) -> Shared:
-    """Let prompts come together beside some who write.
+    """Let prompts arrive together beside some writers.
 
     Args:
         lengths: Tokens of the prompts.
-        writers: How many write.
-        machine: What steps take.
-        max_pause: As of an engine.
-        cached: Tokens of the prompts that are cached.
-        known: Tokens of a prompt that was computed before, so that the engine has learned.
+        writers: Number of writers.
+        machine: The time of steps.
+        max_pause: As for an engine.
+        cached: Cached tokens of the prompts.
+        known: Tokens of a prompt that was computed before, so that the engine has learned its speed.
     """
     made = lengths, machine, max_pause, cached, known
     _, alone = steps_of(0, *made)
@@ -104,7 +105,7 @@ def share(
 def steps_of(
     writers: int, lengths: list[int], machine: Machine, max_pause: float, cached: int, known: int
 ) -> tuple[list[float], list[float]]:
-    """Seconds of steps of those who write, and of those from when prompts come until they are computed."""
+    """Seconds of steps of writers alone, and of steps from the prompts' arrival until they are computed."""
     rng = random.Random(1)
     scheduler = Scheduler(writers + len(lengths) + 1, 10**9, 512, Pace(max_pause), reuses=False)
     cells = Cells({str(i): cached for i in range(len(lengths))})
@@ -146,12 +147,12 @@ def steps_of(
 
 @dataclass
 class Cells:
-    """Stands for the cache: which stems of prompts are cached, and who holds them."""
+    """Stands for the cache: which prefixes of prompts are cached, and which requests hold them."""
 
     stems: dict[str, int] = field(default_factory=dict)
     cached: set[str] = field(default_factory=set)
     holding: dict[Job, int] = field(default_factory=dict)
-    seconds: float = 0.0  # spent in here, which is not the scheduler's time
+    seconds: float = 0.0  # time spent here, which is not the scheduler's
 
     def adopt(self, job: Job) -> int:
         """See :class:`aleator.engine.scheduler.Cells`."""
@@ -177,7 +178,7 @@ class Cells:
 
 @dataclass
 class Result:
-    """What a simulation found."""
+    """The result of a simulation."""
 
     steps: int
     seconds: float
@@ -269,7 +270,7 @@ def check(holds: bool, what: str) -> None:
 
 
 def main() -> None:
-    """Simulate what the command line asks for, and print what came of it."""
+    """Simulate what the command line asks for, and print the results."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--requests", type=int, default=10_000)
     parser.add_argument("--cells", type=int, default=1_000_000)
@@ -301,7 +302,7 @@ def main() -> None:
 
 
 def print_shared() -> None:
-    """A table of what a prompt and those who write do to one another."""
+    """Print a table of how a prompt and writers affect each other."""
     print(
         "\nprompt | writers | first token alone | beside | times | writers' speed | longest pause"
     )

@@ -295,7 +295,7 @@ def repeats(r: random.Random, n: int) -> list[Any]:
 
 
 def listed(r: random.Random, n: int) -> list[Any]:
-    """Samplers that depend on earlier tokens, before and after a top-k, and others that cut or adapt after it."""
+    """Samplers that depend on earlier tokens, before and after a top-k, then others that cut or adapt."""
     backwards = [*sequences(r, n)[:3], repeats(r, n)[1]]
     early = [s for s in backwards if r.random() < 0.5]
     _, smoothing, _, *cuts, _ = cut_off(r, n)
