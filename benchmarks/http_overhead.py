@@ -1,24 +1,24 @@
-"""Measures the cost of HTTP: the same requests over HTTP and without it, to one engine in one process, in turns.
+"""Measures the cost of HTTP: the same requests over HTTP and without it, to one engine in one process.
 
     python benchmarks/http_overhead.py -m MODEL.gguf [--threads 2] [--rounds 9]
     python benchmarks/http_overhead.py -m MODEL.gguf --streams 16    its processor time
     python benchmarks/http_overhead.py --loop [--mib 92]    an event loop that only writes
 
 One client at a time asks for streams of 64 tokens at ``/v1/completions``.  In between the same server's engine
-generates such texts for a thread of the process, which reads them piece by piece.  So both use the same weights at
-the same place in memory, and the difference of a pair is HTTP's overhead.  Seconds are wall-clock time: work of
-other cores beside the decoder causes no delay.
+generates such texts for a thread of the process, which reads them piece by piece.  So both use the same weights
+at the same place in memory, and the difference of a pair is HTTP's overhead.  Seconds are wall-clock time: work
+of other cores beside the decoder causes no delay.
 
-The client runs on the same machine and takes time from the decoder.  So each round has two clients.  One is woken
-by each event, like a real one.  The other one reads whole answers (SO_RCVLOWAT): the system wakes it only at the
-end, so only the server's own overhead is left.
+The client runs on the same machine and takes time from the decoder.  So each round has two clients.  One is
+woken by each event, like a real one.  The other one reads whole answers (SO_RCVLOWAT): the system wakes it only
+at the end, so only the server's own overhead is left.
 
 While other programs run, the differences are noise.
 
-``--streams`` is the number of concurrent clients.  It measures processor time, which other programs hardly change:
-that of the event loop's thread, and that of the engine's thread from the end of a step until its tokens are sent.
-The processor time of whole processes would not do: a decoder takes milliseconds per token, and its threads wait
-actively for each other, for longer if something else runs.
+``--streams`` is the number of concurrent clients.  It measures processor time, which other programs hardly
+change: that of the event loop's thread, and that of the engine's thread from the end of a step until its tokens
+are sent.  The processor time of whole processes would not do: a decoder takes milliseconds per token, and its
+threads wait actively for each other, for longer if something else runs.
 """
 
 from __future__ import annotations
@@ -231,8 +231,8 @@ CHUNK = b"x" * 300
 async def bare_loop(mib: float, times: int) -> float:
     """Processor seconds for the least work of a server per token.
 
-    A thread reads as much memory as a token's weights take, so that caches are as cold as beside a decoder.  Then
-    it wakes the loop, which writes to a socket, without HTTP, JSON or requests.
+    A thread reads as much memory as a token's weights take, so that caches are as cold as beside a decoder.
+    Then it wakes the loop, which writes to a socket, without HTTP, JSON or requests.
 
     Args:
         mib: Memory that is read in between, in MiB.
