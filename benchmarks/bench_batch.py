@@ -3,16 +3,15 @@
     python benchmarks/bench_batch.py [--rows 1 8 64] [--vocab 32000 128256] [--threads N] [--out FILE.md]
     python benchmarks/bench_batch.py --base operator    the operator alone against torch and transformers
 
-All in one process, interleaved, on the same float32 rows; a figure is the least of the repetitions, which the
-load of the machine changes least, in microseconds for the whole batch, one token per row; with one thread it
-is the process's time.  Ours and the operator draw with a seed of each row's; DeviceChain on the CPU runs the
-native kernels, as ``sample_batch`` does.  The operator has no temperature and no penalties: it gets the rows as
-they are, and sits out works that have these.  Works with "q" are its race with given noise, which no chain has.
+All run in one process, interleaved, on the same float32 rows.  A figure is the least of the repetitions, which
+the load of the machine affects least, in microseconds for the whole batch, one token per row; with one thread
+it is processor time.  Ours and the operator draw with a seed per row; DeviceChain on the CPU runs the native
+kernels, as ``sample_batch`` does.  The operator has no temperature and no penalties: it gets the rows
+unchanged, and skips works that have these.  Works with "q" are its race with given noise, which no chain has.
 
 torch is written as serving engines write it: sort descending, mask by the cumulative sum of the softmax,
 scatter back, and multinomial (or division by the noise).  transformers: its warpers, softmax and multinomial.
-Both have one set of parameters for the batch because that is what they take.  Ratios are to ``--base``; works
-that it does not have are left out.
+Both take one set of parameters for the batch.  Ratios are to ``--base``; works that it lacks are left out.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ FORMS = ("sample_batch", "DeviceChain", "operator", "torch", "transformers")
 
 
 class Work(NamedTuple):
-    """What is asked of a batch: parameters, and whether the draw is a race with given noise."""
+    """A batch's parameters, and whether the draw is a race with given noise."""
 
     k: int = 0
     p: float = 1.0
@@ -66,7 +65,7 @@ WORKS = {
 
 
 def model_like(rows: int, n: int, seed: int) -> torch.Tensor:
-    """Rows as models give them: a wide bulk and a few hundred tokens that stand out."""
+    """Rows like those of models: a wide bulk and a few hundred tokens that stand out."""
     rng = np.random.default_rng([rows, n, seed])
     x = rng.normal(0, 2, (rows, n)).astype(np.float32)
     for row in x:
@@ -76,7 +75,7 @@ def model_like(rows: int, n: int, seed: int) -> torch.Tensor:
 
 
 def chain_of(work: Work, row: int) -> aleator.SamplerChain:
-    """Ours."""
+    """Our chain for a row."""
     samplers: list[Any] = [
         S.Penalties(penalty_last_n=-1, repetition_penalty=work.repetition),
         S.TopK(top_k=work.k),
@@ -92,7 +91,7 @@ def chain_of(work: Work, row: int) -> aleator.SamplerChain:
 
 
 def keep_still(sample: Callable[[Any], object], undo: Callable[[], None]) -> Call:
-    """Take back what was drawn now and then, so that histories do not grow with the repetitions."""
+    """Undo the draws now and then, so that histories do not grow with the repetitions."""
     calls = [0]
 
     def call(x: torch.Tensor) -> object:
@@ -181,7 +180,7 @@ def by_transformers(work: Work, history: torch.Tensor) -> Call:
 
 
 def forms(work: Work, rows: int, n: int, threads: int, base: str) -> dict[str, Call]:
-    """What is measured, by column."""
+    """The measured calls, by column."""
     q = torch.empty(rows, n).exponential_() if work.q else None
     history = torch.arange(PROMPT).mul(7).expand(rows, -1).contiguous()
     made = by_chains(work, rows, n, threads) if base != "operator" and q is None else {}

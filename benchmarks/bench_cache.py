@@ -1,18 +1,17 @@
-"""Bookkeeping of the KV cache at 4,096 to 1,048,576 cells, against llama.cpp; and what a cache costs per token.
+"""Bookkeeping of the KV cache at 4,096 to 1,048,576 cells, against llama.cpp; and a cache's cost per token.
 
     python benchmarks/bench_cache.py                     everything, results into benchmarks/results/
     python benchmarks/bench_cache.py --sizes 4096 --no-write
 
-Both caches are made the same: aleator's is filled and written in llama.cpp's format, llama.cpp reads that.  The
-model has one tiny layer, so that little but bookkeeping is left.  Contents: one sequence in order
-("whole"), four whose tokens alternate ("alternating"), and four in random order ("random": runs of one
-cell or two, the worst case).
-Operations are called through the C interface (ctypes) and the extension module; the two take turns,
-and the best of several is reported, with the median.  llama.cpp has no call that finds a slot: its
-time is that of a decode that has to search past all used cells, less that of one that need not.
+Both caches have the same contents: aleator's is filled and written in llama.cpp's format, which llama.cpp
+reads.  The model has one tiny layer, so that almost only bookkeeping is left.  Contents: one sequence in order
+("whole"), four whose tokens alternate ("alternating"), and four in random order ("random": runs of one cell or
+two, the worst case).  Operations are called through the C interface (ctypes) and the extension module; the two
+take turns, and the best of several is reported, with the median.  llama.cpp has no call that finds a slot: its
+time is that of a decode that must search past all used cells, minus that of one that need not.
 
-The second table is a decode step's cost of the cache alone, without the model: aleator's placing, what
-tokens see, writing and reading of every layer, against `update` of transformers' caches.
+The second table is the cache's cost of a decode step, without the model: aleator's placing, visibility, writing
+and reading of every layer, against `update` of transformers' caches.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from run_report import RESULTS, Report, about, command, parser
 SIZES = (4096, 16384, 65536, 262144, 1048576)
 CONTENTS = ("whole", "alternating", "random")
 SPEC = Spec(n_layers=1, n_embd=32, n_heads=1, n_kv_heads=1, head_dim=32, n_ff=32, context=1 << 21)
-OURS = 5  # calls of aleator's for each of llama.cpp's, which takes so much longer
+OURS = 5  # calls of aleator's for each of llama.cpp's, which takes much longer
 TARGETS = {"seq_rm": 1.0, "seq_cp": 1000.0, "seq_add": 1000.0, "find_slot": 1.0}
 
 
@@ -110,7 +109,7 @@ def timed(call: Callable[[], object]) -> float:
 
 
 def operations(size: int, content: str, path: Path, reps: int) -> Iterator[Times]:
-    """Every operation's times; the caches are as full as they can be but for one cell."""
+    """Every operation's times; the caches are full except for one cell."""
     cache = KVCache([LayerShape(1, 32, 32)], size, n_seq_max=8, architecture="llama")
     n = size - 1
     fill(cache, n, content)
@@ -152,7 +151,7 @@ def operations(size: int, content: str, path: Path, reps: int) -> Iterator[Times
     cp, rm = Times("seq_cp", [], []), Times("seq_rm of the copy", [], [])
     add = Times("seq_add", [], [])
 
-    def remove_copy() -> None:  # and see that it is gone: an index put off would show
+    def remove_copy() -> None:  # and check that it is gone: a delayed index update would show
         cells.seq_rm(5)
         cells.seq_pos_max(5)
 
@@ -161,7 +160,7 @@ def operations(size: int, content: str, path: Path, reps: int) -> Iterator[Times
         cells.seq_pos_max(0)
 
     for _ in range(2 if size > 1 << 17 else 5):
-        # Several times each, since the other's work empties the processor's caches.
+        # Several times each, since the other's work evicts the processor's caches.
         for _ in range(OURS):
             cp.ours.append(timed(lambda: cells.seq_cp(0, 5)))
             rm.ours.append(timed(remove_copy))

@@ -5,12 +5,12 @@
 
 Every work draws one token per row of a batch.  Ours is ``DeviceChain`` with its Triton kernels, every row
 with its own seed, one step captured in a CUDA graph; and the same launched by the host; and its PyTorch
-form.  torch is written as vLLM's PyTorch path is (bias, penalties, one sort, masks, exponential race), and
-once more with ``topk`` where there is a k; transformers are its warpers, softmax and multinomial;
-FlashInfer its joint kernels, where they can be imported.  A figure is the median of the replays in
+form.  torch is written like vLLM's PyTorch path (bias, penalties, one sort, masks, exponential race), and
+once more with ``topk`` if there is a k; transformers is its warpers, softmax and multinomial;
+FlashInfer its joint kernels, if they can be imported.  A figure is the median of the replays in
 microseconds, with the 99th percentile for ours; "cold" writes 256 MiB before each, so that nothing is left
 in L2.  "share" is the bytes of the logits, read once, over the time and the bandwidth that copying 1 GiB
-reaches: 1 is the floor.  "whole" says how many rows needed more than a list.  Tokens of up to 8 rows are
+reaches: 1 is the optimum.  "whole" is how many rows needed more than a list.  Tokens of up to 8 rows are
 compared with the host's before anything is timed.
 
 W0 greedy, W1 temperature, W2 k 50, W3 p .95, W4 k 50 and p .9, W5 min-p .05, W6 is W4 with repetition,
@@ -47,7 +47,7 @@ Call = Callable[[], object]
 
 @dataclass(frozen=True)
 class Work:
-    """What is asked of a batch.
+    """A kind of batch.
 
     Attributes:
         name: W0 to W8, with words.
@@ -57,7 +57,7 @@ class Work:
         heat: temperature; 0: greedy.
         written: with penalties, biases and a bitmask.
         mixed: rows of all kinds; only ours can.
-        rows: kind of logits.
+        rows: the kind of logits.
 
     """
 
@@ -86,7 +86,7 @@ WORKS = {
 
 
 def make_rows(kind: str, batch: int, n: int, dtype: torch.dtype, device: str) -> Tensor:
-    """Logits: a wide bulk and 300 tokens that stand out, normal ones, or what is hardest."""
+    """Logits: a wide bulk and 300 tokens that stand out, normal ones, or the hardest cases."""
     made = torch.Generator(device).manual_seed(batch * n)
     x = torch.randn(batch, n, generator=made, device=device) * (2 if kind == "model" else 1)
     if kind == "model":
@@ -162,7 +162,7 @@ def ours(
 
 
 def bitmask(work: Work, batch: int, n: int, device: str) -> Tensor | None:
-    """Three of four tokens, where the work has a mask."""
+    """A mask of three of four tokens, if the work has one."""
     if not work.written:
         return None
     words = torch.full((batch, -(-n // 32)), 0x77777777, dtype=torch.int32)
@@ -170,7 +170,7 @@ def bitmask(work: Work, batch: int, n: int, device: str) -> Tensor | None:
 
 
 def by_sort(work: Work, x: Tensor, use_topk: bool) -> Call:
-    """As serving engines write it in PyTorch; with ``use_topk`` the k largest are found instead of sorting."""
+    """Sampling as serving engines write it in PyTorch; ``use_topk`` finds the k largest instead of sorting."""
     batch, n = x.shape
     counts = torch.zeros(batch, n, device=x.device)
     bias, allowed = torch.zeros(batch, n, device=x.device), None
@@ -212,7 +212,7 @@ def by_sort(work: Work, x: Tensor, use_topk: bool) -> Call:
 
 
 def by_transformers(work: Work, x: Tensor) -> Call | None:
-    """Its warpers, with one set of parameters for the batch."""
+    """transformers' warpers, with one set of parameters for the batch."""
     try:
         from transformers import (
             MinPLogitsWarper,
@@ -240,7 +240,7 @@ def by_transformers(work: Work, x: Tensor) -> Call | None:
 
 
 def by_flashinfer(work: Work, x: Tensor) -> Call | None:
-    """Its sampling kernels, where they can be imported."""
+    """FlashInfer's sampling kernels, if they can be imported."""
     try:
         from flashinfer import sampling
     except ImportError:
@@ -287,7 +287,7 @@ class Clock:
         return float(begin.elapsed_time(end)) * 1e3
 
     def measure(self, call: Call, cold: bool, before: Call | None = None) -> tuple[float, float]:
-        """Median and 99th percentile; ``before`` is called before each, and not timed."""
+        """Median and 99th percentile; ``before`` is called before each call, untimed."""
         took = []
         for _ in range(self.replays):
             if before is not None:

@@ -5,14 +5,14 @@
     python benchmarks/bench_engine.py -m MODEL.gguf --only-pauses [--prompts 512,4096,16384]
         [--writers 1,4,15] [--max-pause 0.25] [--threads 2] [--out FILE.md]
 
-Clients send prompts of mixed lengths, half of which begin with the same text, and read streams of mixed
+Clients send prompts of mixed lengths, half of them with a common prefix, and read streams of mixed
 lengths, one request after the other, at temperature 0.8.  The same requests go to a llama-server that is
 started with the same file, threads, sequences and positions, and read as a stream.  transformers gets a Llama
-of the file's shape with random weights in bfloat16 (speed does not depend on what weights are), on PyTorch's
+of the file's shape with random weights in bfloat16 (speed does not depend on the weights' values), on PyTorch's
 CPU kernels (for which it needs psutil), and all requests at once: it has no streams to read here, so only its
-tokens per second count.  Also: where an engine's time goes, and what a prompt and those who write do to one
-another, for prompts and numbers of writers as told, with a verdict on each of the three promises of
-docs/engine.md.  Run it on a machine that does nothing else: --quick takes some six minutes.  A model with
+tokens per second count.  Also: where an engine's time goes, and how a prompt and decoding requests affect each
+other, for the given prompts and numbers of decoding requests (writers), with a verdict on each of the three
+promises of docs/engine.md.  Run it on an otherwise idle machine: --quick takes some six minutes.  A model with
 random weights and a real vocabulary:
 
     python tools/make_models.py llama-134m --type Q4_K_M --tokenizer-from SmolLM2.gguf --out MODEL.gguf
@@ -55,8 +55,8 @@ class Found:
     """What clients have seen.
 
     Attributes:
-        tokens: Tokens made.
-        drawing: Seconds in which tokens were drawn, where that is known.
+        tokens: Generated tokens.
+        drawing: Seconds of drawing tokens, if known.
         first: Seconds from sending a request to the first piece of its text.
     """
 
@@ -74,7 +74,7 @@ class Found:
 
 
 Ask = Callable[[str, int, int], tuple[int, float, float]]
-"""(prompt, tokens wanted, seed) to (tokens made, seconds to the first piece, seconds of drawing)."""
+"""(prompt, tokens wanted, seed) -> (tokens generated, seconds to the first piece, seconds of drawing)."""
 
 
 def request(number: int) -> tuple[str, int]:
@@ -85,12 +85,12 @@ def request(number: int) -> tuple[str, int]:
 
 
 def numbers(clients: int, each: int) -> list[list[int]]:
-    """The requests of each client; others for every number of clients, so that none are cached."""
+    """The requests of each client; they differ for every number of clients, so that none are cached."""
     return [[10_000 * clients + 100 * i + k for k in range(each)] for i in range(clients)]
 
 
 def load_test(ask: Ask, clients: int, each: int) -> tuple[float, Found]:
-    """Let clients ask; returns the seconds that it took, and what they saw."""
+    """Run clients; return the seconds that it took, and what they saw."""
     found = Found()
 
     def client(own: list[int]) -> None:
@@ -108,7 +108,7 @@ def load_test(ask: Ask, clients: int, each: int) -> tuple[float, Found]:
 
 
 def of_engine(engine: aleator.Engine) -> Ask:
-    """Requests go to an engine."""
+    """Send requests to an engine."""
 
     def ask(prompt: str, wanted: int, seed: int) -> tuple[int, float, float]:
         sent = time.perf_counter()
@@ -122,7 +122,7 @@ def of_engine(engine: aleator.Engine) -> Ask:
 
 
 def of_server(port: int) -> Ask:
-    """Requests go to a llama-server."""
+    """Send requests to a llama-server."""
 
     def ask(prompt: str, wanted: int, seed: int) -> tuple[int, float, float]:
         body = {
@@ -150,7 +150,7 @@ def of_server(port: int) -> Ask:
 
 @contextmanager
 def llama_server(program: str, model: str, clients: int, threads: int) -> Iterator[int]:
-    """A llama-server that has loaded a model; gives its port."""
+    """The port of a llama-server that has loaded a model."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = int(free.getsockname()[1])
@@ -179,7 +179,7 @@ def llama_server(program: str, model: str, clients: int, threads: int) -> Iterat
 
 
 def healthy(port: int) -> bool:
-    """Whether a server says that it is ready."""
+    """Whether a server is ready."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
     try:
         connection.request("GET", "/health")
@@ -284,7 +284,7 @@ def processor() -> str:
 
 
 def load_tests(args: argparse.Namespace, say: Callable[[str], None]) -> None:
-    """Measure engines, and what they are compared with, under the load of clients."""
+    """Measure engines and their peers under the load of clients."""
     model = aleator.load(args.model, n_threads=args.threads, n_ctx=N_CTX)
     say(
         "| clients | engine, tokens/s | first token, median and 95 % | llama-server | first token | ratio "

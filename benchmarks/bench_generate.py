@@ -7,25 +7,24 @@
         [--cache-types f16 q8_0 ...] [--orders "decode 16 2000" ...] [--real FILE.gguf --text FILE.txt]
 
 Llamas with random weights, of 134 M and 0.94 B parameters, and on request a Gemma 3 (121 M), a Mamba (114 M), a
-mixture of experts (1 B of 4 B active), and any files. Each engine runs in a process of its own, and
+mixture of experts (1 B of 4 B active), and any files. Each engine runs in its own process, and
 they take turns: one round of aleator, one of llama.cpp with flash attention, one without, and so on, so that
-a change in the machine's load meets all of them. A ratio is aleator's median speed over that of llama.cpp's
+a change in the machine's load affects all of them. A ratio is aleator's median speed over that of llama.cpp's
 better variant. The speed at which as many threads read plain memory is measured before each round of decode,
 which is shown as a share of it: bytes of weights read per token, times tokens per second, over that speed.
-Before all that the file is dropped from the system's page cache and mapped by aleator, once for both engines:
-pages of 2 MiB, which it asks for, are had only by what is read from disk, not by what a program has just
-written.
+Before that the file is dropped from the system's page cache and mapped by aleator, once for both engines:
+only data read from disk, not data just written, get the pages of 2 MiB that aleator asks for.
 First token and peak memory are those of whole processes. With --real, perplexity of a model with real
 weights in every type, by both engines' own commands on the same text.
 
 With --transformers Llamas are measured there too, in float32, or bfloat16 if the file is. With --cache-types
-decoding is measured after texts of several lengths by type of keys and values. --orders names what is measured:
+decoding is measured after texts of several lengths by type of keys and values. --orders names the measurements:
 "prefill TOKENS", "decode TOKENS BEFORE", "batch TOKENS SEQUENCES", "beams TOKENS BEAMS" (a search for one text,
 whose tokens count; llama-cpp-python has none); processes are left out then.
 
 llama.cpp is the package llama-cpp-python of --llama-python; its programs (llama-bench, llama-perplexity,
-llama-quantize) are in --llama-bin. Results are written after each model, and a run that was ended goes on
-where it was; --again begins anew.
+llama-quantize) are in --llama-bin. Results are written after each model, and an interrupted run continues;
+--again starts anew.
 """
 
 from __future__ import annotations
@@ -68,13 +67,13 @@ SIZES = {
 }  # fmt: skip
 """Names of make_models.py's models."""
 LARGE = ("1b", "moe")
-"""Of these fewer tokens and rounds are measured."""
+"""Sizes with fewer tokens and rounds."""
 LONG = ("Q4_K_M", "Q8_0", "F16")
-"""Types that meet long prompts and long contexts too."""
+"""Types that are also measured with long prompts and long contexts."""
 QUICK = {"134m": ("Q4_K_M", "Q4_1", "Q8_0", "F16")}
-"""Types that --quick measures of a size; of the others the first alone."""
+"""Types that --quick measures for a size; for other sizes only the first."""
 CACHE_DEPTHS = (128, 1024, 2000)
-"""Tokens before those that are decoded with other types of keys and values."""
+"""Tokens before the decoded ones, for other types of keys and values."""
 PACKAGES = ("aleator", "torch", "numpy", "llama-cpp-python", "transformers")
 
 Answer = dict[str, Any]
@@ -118,14 +117,14 @@ class Worker:
 
 def environment(options: argparse.Namespace) -> dict[str, str]:
     libraries = {"LLAMA_CPP_LIB_PATH": options.llama_bin} if options.llama_bin else {}
-    # Modules are compiled once, as pip does when it installs a package, whatever this shell forbids.
+    # Modules are compiled once, as pip does when it installs a package, whatever this shell's settings.
     libraries["PYTHONPYCACHEPREFIX"] = str(options.folder / "pycache")
     libraries["PYTHONDONTWRITEBYTECODE"] = ""
     return {**os.environ, "OMP_NUM_THREADS": str(options.threads), **libraries}
 
 
 def read_speed(words: npt.NDArray[np.int64], threads: int, passes: int = 5) -> float:
-    """Bytes per second at which threads read memory, larger than caches: the best of some passes."""
+    """Bytes per second at which threads read memory larger than caches: the best of some passes."""
     parts = np.array_split(words, threads)
     best = float("inf")
     for _ in range(passes):
@@ -140,7 +139,7 @@ def read_speed(words: npt.NDArray[np.int64], threads: int, passes: int = 5) -> f
 
 
 def read_anew(path: Path) -> None:
-    """Let a file's pages come from disk, as after a start of the machine, for whoever maps it next."""
+    """Drop a file's pages, so that the next mapping reads them from disk as after a reboot."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -176,7 +175,7 @@ def made(folder: Path, size: str, kind: str) -> Path:
 
 
 def orders(size: str, kind: str, options: argparse.Namespace) -> list[Order]:
-    """What is measured of a model."""
+    """The measurements for a model."""
     small, long, quick = size not in LARGE, kind in LONG, options.quick
     rounds = 3 if quick else 5
     if options.orders:
@@ -212,8 +211,8 @@ def asked(words: str, rounds: int) -> Order:
 def speeds(path: Path, todo: list[Order], options: argparse.Namespace) -> Answer:
     """Tokens per second of everything that is measured of a model, by order, engine and variant.
 
-    ``read`` is the median speed of the plain reads before each round of decode, in bytes per second: what
-    memory gives changes within minutes where a machine has neighbours.
+    ``read`` is the median speed of the plain reads before each round of decode, in bytes per second: memory
+    speed changes within minutes on shared machines.
     """
     reads = list[float]()
     engines = ["aleator", *(["llama.cpp"] if options.llama_python else [])]
@@ -267,7 +266,7 @@ for pos in range(int(sys.argv[3]), int(sys.argv[3]) + int(sys.argv[4])):
 """
 
 
-# A process inherits the peak of the one that starts it, so a small one stands between.
+# A process inherits the peak memory of its parent, so a small process starts it.
 MEASURE = """
 import json, os, subprocess, sys, time
 start = time.perf_counter()
@@ -312,7 +311,7 @@ def processes(path: Path, options: argparse.Namespace) -> Answer:
 
 
 def perplexities(kind: str, options: argparse.Namespace) -> Answer:
-    """Perplexity of the real model in a type, by both engines; the file's own types where it is "as it is"."""
+    """Perplexity of the real model in a type, by both engines; the file's own types if it is "as it is"."""
     tools, folder = Path(options.llama_bin), options.folder
     path = Path(options.real)
     if kind != "as it is":

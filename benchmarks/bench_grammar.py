@@ -2,14 +2,13 @@
 
     python benchmarks/bench_grammar.py [--turns 5] [--out FILE.md]
 
-The grammars are those of tests/data/grammars, the vocabulary is Llama 3's of 128,256 tokens.  Each engine
-walks the same tokens: for every step a mask, timed, then the text's token is accepted.  The engines take
-turns; in each turn everything is new (the grammar compiled, nothing cached), and of each step the fastest turn
-counts, which leaves other work on the machine out; llama.cpp, which takes long, has one turn.  "again" is
-the same text once more with the same object after a reset.  A mask of ours is kept for when its state comes
-back, within a text too; the row "every state new" is without that.  Masks are compared: ours and llama.cpp's
-must be equal.  llguidance gets the grammar through its converter from GBNF, xgrammar as its EBNF; where one
-refuses the grammar, or the text, it says so.
+The grammars are those of tests/data/grammars, the vocabulary is Llama 3's of 128,256 tokens.  Each engine walks
+the same tokens: for every step a mask, timed, then the text's token is accepted.  The engines take turns; in
+each turn everything is new (the grammar compiled, nothing cached).  The fastest turn of each step counts, which
+excludes other work on the machine; llama.cpp, which takes long, has one turn.  "again" is the same text once
+more with the same object after a reset.  Our masks are cached by state, also within a text; the row "every
+state new" is without that.  Masks are compared: ours and llama.cpp's must be equal.  llguidance gets the
+grammar through its converter from GBNF, xgrammar as its EBNF; a refusal of the grammar or the text is reported.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ TEXTS = {
 }  # fmt: skip
 
 
-# What fills a mask, gives it as words, accepts a token, resets.
+# Functions that fill a mask, return it as words, accept a token, and reset.
 Engine = tuple[Callable[..., Any], ...]
 
 
@@ -77,11 +76,11 @@ class Walk(NamedTuple):
 
 
 class Refused(Exception):
-    """An engine does not take this grammar or text."""
+    """An engine refuses this grammar or text."""
 
 
 def walk(engine: Callable[[], Engine], tokens: list[int]) -> Walk:
-    """``engine`` compiles, and returns what fills a mask, gives it as words, accepts and resets."""
+    """Walk tokens; ``engine`` compiles and returns the functions of an :data:`Engine`."""
     clock = time.perf_counter
     start = clock()
     fill, words, accept, reset = engine()
@@ -107,7 +106,7 @@ def walk(engine: Callable[[], Engine], tokens: list[int]) -> Walk:
 
 
 class Engines:
-    """Everything that is made once per vocabulary."""
+    """Engines, with what is made once per vocabulary."""
 
     def __init__(self, folder: str) -> None:
         self.model = Model("llama-bpe", folder)
@@ -221,7 +220,7 @@ class Engines:
 
 
 class _Tokens:
-    """What llguidance wants of a tokenizer."""
+    """A tokenizer in the form that llguidance needs."""
 
     def __init__(self, pieces: list[bytes], engines: Engines) -> None:
         self.tokens = pieces

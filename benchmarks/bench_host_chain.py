@@ -2,12 +2,11 @@
 
     python benchmarks/bench_host_chain.py [--quick] [--vocab 32000 ...] [--only TEXT] [--out FILE.md]
 
-The cases are those of benchmarks/host.  llama.cpp runs through llama-cpp-python's ctypes.  Its time
-includes what its own sample() does first, building an array of candidates from the logits (widened first where
-they are of half precision), done here with NumPy as its binding does it, and measured by itself so that both
-ratios can be read.  transformers runs its logits processors, softmax and multinomial on one thread, where it
-has all of a case's samplers, interleaved with ours a second time.  A figure is the median of the
-repetitions, in microseconds.
+The cases are those of benchmarks/host.  llama.cpp runs through llama-cpp-python's ctypes.  Its time includes
+the first step of its sample(): building an array of candidates from the logits (widened first if they have half
+precision).  This is done with NumPy, as in its binding, and also measured alone, to show both ratios.
+transformers runs its logits processors, softmax and multinomial on one thread, if it has all of a case's
+samplers, interleaved with ours a second time.  A figure is the median of the repetitions, in microseconds.
 
 The table of `sample_batch` has microseconds per row for 1, 8 and 64 rows on 1 and 2 threads: the best of the
 repetitions, because a second core is seldom free for long.
@@ -37,7 +36,7 @@ from golden_llama import MODEL, Reference
 from llama_peer import vocabulary
 from run_report import Report, command, machine, parser
 
-TURNS = 9  # at least
+TURNS = 9  # the least
 Step = Callable[[Any], object]
 
 
@@ -50,7 +49,7 @@ class Llama:
             n, np.dtype([("id", np.intc), ("logit", np.single), ("p", np.single)], align=True)
         )
         self.ids = np.arange(n, dtype=np.intc)
-        # A pointer of its own: the array's may be moved by a sampler.
+        # Its own pointer, as a sampler may move the array's.
         self.first = self.data.ctypes.data_as(ctypes.POINTER(llama_cpp.llama_token_data))
         self.array = llama_cpp.llama_token_data_array(
             data=self.first, size=n, selected=-1, sorted=False
@@ -114,7 +113,7 @@ class Transformers:
 
 
 def peers(case: Case, n: int) -> tuple[Llama | None, Transformers | None]:
-    """What a case is compared with."""
+    """The peers of a case."""
     chain = case.chain if case.llama is None else case.llama
     theirs = Llama(chain, n) if chain else None
     if theirs:
@@ -158,7 +157,7 @@ def line(case: Case, n: int, seconds: float) -> list[str]:
                   f"{(whole - fill) / micro:.1f}"]  # fmt: skip
     else:
         cells += [""] * 5
-    if torch_:  # apart: its tens of megabytes would cool the others' caches
+    if torch_:  # apart: its tens of megabytes would evict the others' caches
         beside, other = measure([ours.sample, torch_.sample], rows, seconds / 3, statistics.median)
         cells += [f"{other:.0f}", f"{other / beside:.0f}"]
     else:

@@ -3,10 +3,10 @@
     python benchmarks/bench_prefix.py                  table into benchmarks/results/
     python benchmarks/bench_prefix.py --no-write
 
-The caches have the shapes of real models, and what would be computed is counted, not computed: what a
-cache finds and holds depends on the texts alone.  Texts go the way of ``generate``: what is kept of them is
-reused, the rest is prefilled in micro-batches of 512, the prompt is kept, the answer is decoded token by
-token, all of it is kept, and the sequence is given up.
+The caches have the shapes of real models.  Computed tokens are only counted, since what a cache finds and holds
+depends only on the texts.  Texts are processed as by ``generate``: the cached prefix is reused, the rest is
+prefilled in micro-batches of 512, the prompt is cached, the answer is decoded token by token, all of it is
+cached, and the sequence is removed.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Model:
                 pass
 
     def answer(self, prompt: list[int], made: list[int]) -> int:
-        """Run one request; returns how many tokens of the prompt were computed."""
+        """Run one request; return how many tokens of the prompt were computed."""
         found: int = self.cache.reuse(0, prompt)
         for start in range(found, len(prompt), N_UBATCH):
             self.decode(min(N_UBATCH, len(prompt) - start))
@@ -83,7 +83,7 @@ class Model:
         return len(prompt) - found
 
     def held(self) -> int:
-        """Bytes of what the cached prefixes have."""
+        """Bytes of the cached prefixes."""
         if self.states is not None:
             return int(self.states.kept.held() * self.row)
         held = 0
@@ -129,7 +129,7 @@ def many_system_prompts(r: random.Random) -> Iterator[Turn]:
 
 SCENES = (one_system_prompt, chat, again, edits, many_system_prompts)
 MODELS = (
-    ("llama 134M", 0),  # which has no use for more memory
+    ("llama 134M", 0),  # it cannot use more memory
     ("gemma3 270M", 128),
     ("gemma3 270M", 16),
     ("mamba 130M", 128),

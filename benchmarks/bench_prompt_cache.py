@@ -4,18 +4,18 @@
         [--llama-server build/bin/llama-server] [--type f16] [--threads N] [--out FILE]
 
 Ours are times of ``model.generate`` for one token.  "cold" computes; "cells": the context still holds the
-prompt; "memory": only ``cache_ram`` does; "disk": only the files do, which the system holds in memory;
-"dropped": the system holds them no more (as far as it heeds posix_fadvise); "restart": a process that has just
-loaded the model, loading left out.  "files" is how long reading the same files alone takes, held and dropped.
-Each is the least of several tries, but for "cold".  A prompt has one token more than is said: whole blocks
-come, and one token is computed.
+prompt; "memory": only ``cache_ram`` does; "disk": only the files do, and the system has them in memory;
+"dropped": the system has dropped them (as far as it heeds posix_fadvise); "restart": a process that has just
+loaded the model, without the time of loading.  "files" is the time of only reading the same files, held and
+dropped.  Each is the least of several tries, except "cold".  A prompt has one token more than stated: whole
+blocks are loaded, and one token is computed.
 
-llama-server's are the times that it reports for a prompt (prompt_ms) and for a slot (restore_ms): "cells": the
-slot holds it, "memory": brought back by ``--cache-ram`` after another prompt, "slot file": a server that has
-just started, restore and prompt together.
+llama-server reports its times for a prompt (prompt_ms) and for a slot (restore_ms): "cells": the slot holds it,
+"memory": restored by ``--cache-ram`` after another prompt, "slot file": restore and prompt together, on a
+server that has just started.
 
-The last table: tokens per second of one text while another request's prompt comes from disk, over those of the
-same text alone; the median of several tries.
+The last table: tokens per second of one text while another request's prompt is loaded from disk, over those of
+the same text alone; the median of several tries.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ PLENTY = 2**36
 OTHER = 64
 """Tokens of another prompt, which takes a slot of llama-server's."""
 WRITTEN = 200
-"""Tokens of the text that is timed while another prompt comes."""
+"""Tokens of the text that is timed while another prompt is loaded."""
 
 
 def prompt(n: int, vocabulary: int, salt: int = 0) -> list[int]:
@@ -53,7 +53,7 @@ def prompt(n: int, vocabulary: int, salt: int = 0) -> list[int]:
 
 
 def loaded(args: argparse.Namespace, n: int, folder: str, ram: int = 0) -> aleator.LanguageModel:
-    """The model, as a process has it that has just started."""
+    """The model as in a process that has just started."""
     return aleator.load(
         args.model, n_threads=args.threads, n_ctx=n + OTHER + WRITTEN, type_k=args.type, type_v=args.type,
         cache_disk=PLENTY, cache_dir=folder, cache_ram=ram,
@@ -61,7 +61,7 @@ def loaded(args: argparse.Namespace, n: int, folder: str, ram: int = 0) -> aleat
 
 
 def first_token(model: aleator.LanguageModel, tokens: list[int], reused: int = 0) -> float:
-    """Seconds to the first token of a prompt, of which so much must not be computed."""
+    """Seconds to the first token of a prompt, of which ``reused`` tokens must not be computed."""
     started = perf_counter()
     made = model.generate(tokens, max_tokens=1, seed=1)
     made.wait()
@@ -77,7 +77,7 @@ def files(folder: str) -> list[Path]:
 
 
 def drop(folder: str) -> None:
-    """Have the system forget what it holds of the files."""
+    """Drop the files from the system's page cache."""
     for path in files(folder):
         with path.open("rb") as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -136,7 +136,7 @@ def ours(args: argparse.Namespace, n: int, folder: str) -> dict[str, float]:
 
 
 def beside(args: argparse.Namespace, n: int, folder: str) -> float:
-    """Speed of a text while another request's prompt comes from disk, over its speed alone."""
+    """Speed of a text while another request's prompt is loaded from disk, over its speed alone."""
     model = loaded(args, n, folder)
     tokens = prompt(n, len(model.vocab))
     options: dict[str, Any] = {"max_tokens": WRITTEN, "temperature": 0.0, "ignore_eos": True}
@@ -164,7 +164,7 @@ class Llama:
             args.llama_server, "-m", args.model, "-t", str(args.threads or os.cpu_count()), "-np", "1", "-c",
             str(n + OTHER + WRITTEN), "-ctk", args.type, "-ctv", args.type, "-fa", "on", "--cache-ram", "-1",
             "--slot-save-path", folder, "--host", "127.0.0.1", "--port", "{port}", "--log-disable",
-            # Otherwise a slot holds no more than the model was trained with.
+            # Otherwise a slot is limited to the model's trained context.
             "--override-kv", f"llama.context_length=int:{n + OTHER + WRITTEN}",
         ]  # fmt: skip
         self.server = ServerProcess("llama-server", words, Path(folder) / "log")
@@ -177,7 +177,7 @@ class Llama:
         self.server.end()
 
     def ask(self, path: str, **body: object) -> dict[str, Any]:
-        """What it answers."""
+        """The server's answer."""
         request = urllib.request.Request(
             self.server.url(path), json.dumps(body).encode(), {"content-type": "application/json"}
         )
@@ -186,7 +186,7 @@ class Llama:
         return told
 
     def prompt(self, tokens: list[int]) -> float:
-        """Seconds that a prompt took."""
+        """Seconds of a prompt."""
         told = self.ask("/completion", prompt=tokens, n_predict=1, cache_prompt=True, temperature=0)
         return float(told["timings"]["prompt_ms"]) / 1000
 

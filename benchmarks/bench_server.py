@@ -4,15 +4,15 @@
 
 Requests go to ``/v1/completions`` of both, as streams, with the same bodies.  Orders:
 
-    mixed N     N clients, each with prompts of its own of 40 to 60 words, answers of 64 tokens
-    shared N    the same, where prompts begin with the same 600 words
+    mixed N     N clients, each with its own prompts of 40 to 60 words, answers of 64 tokens
+    shared N    the same, but prompts begin with the same 600 words
     schema N    answers are JSON of a schema
 
-Each order is driven in rounds, one server after the other, so that what the machine does meanwhile meets
-both.  What is printed is the median of the rounds.  The load of the machine, and the share of its cores that
-client and server took, are printed with each round: run it on a machine that does nothing else.
+Each order is driven in rounds, one server after the other, so that the machine's load affects both.  It prints
+the median of the rounds, and with each round the machine's load and the share of its cores that client and
+server took: run it on an otherwise idle machine.
 
-Overhead of HTTP: see http_overhead.py, which is run at the end, after both servers.  Results go to
+Overhead of HTTP: see http_overhead.py, which runs at the end, after both servers.  Results go to
 ``benchmarks/results/bench_server[_quick].DATE.json`` and ``.md``.  ``--quick`` takes at most six minutes.
 """
 
@@ -52,7 +52,7 @@ WORDS = (
 ANSWER = 64
 """Tokens of an answer."""
 SEQUENCE = 1536
-"""Positions of one sequence: the shared beginning, a prompt, an answer, and some room."""
+"""Positions of one sequence: the shared prefix, a prompt, an answer, and some room."""
 SCHEMA = {
     "type": "object",
     "properties": {
@@ -78,8 +78,8 @@ class Order:
 
     Attributes:
         kind: "mixed", "shared" or "schema".
-        clients: At the same time.
-        each: Requests of each, one after the other.
+        clients: Number of concurrent clients.
+        each: Requests of each client, one after the other.
     """
 
     kind: str
@@ -88,11 +88,11 @@ class Order:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The name in tables."""
         return f"{self.kind} {self.clients}"
 
     def bodies(self, round: int) -> list[dict[str, Any]]:
-        """The requests of a round: the same for every server, others in every round."""
+        """The requests of a round: the same for every server, different in every round."""
         return [self._body(f"{round} {number}") for number in range(self.clients * self.each)]
 
     def _body(self, seed: str) -> dict[str, Any]:
@@ -125,7 +125,7 @@ ORDERS = (
 
 @dataclass
 class Rounds:
-    """What was measured of one order at one server, a value for each round.
+    """Measurements of one order at one server, a value for each round.
 
     Attributes:
         values: By name.
@@ -155,24 +155,24 @@ class Running(ServerProcess):
     """A server whose processor time and memory are read."""
 
     def cpu_seconds(self) -> float:
-        """Seconds of processors that it has taken."""
+        """Its processor time in seconds."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def main_seconds(self) -> float:
-        """Seconds of a processor that its main thread has taken: in ours, the event loop."""
+        """Processor time of its main thread in seconds; in ours this is the event loop."""
         pid = self.process.pid
         return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
 
     def peak_mib(self) -> float:
-        """The most memory that it has had."""
+        """Its peak memory."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         found = re.search(r"VmHWM:\s*(\d+)", status)
         return int(found[1]) / 1024 if found else 0.0
 
 
 def drive(server: Running, order: Order, round: int) -> dict[str, Any]:
-    """Have one round driven by the client program."""
+    """Drive one round with the client program."""
     asked = {
         "port": server.port,
         "path": "/v1/completions",
@@ -190,13 +190,13 @@ def drive(server: Running, order: Order, round: int) -> dict[str, Any]:
 
 
 def others_share(seconds: float, before: tuple[int, int], known: float) -> float:
-    """Cores that others than client and server have taken meanwhile."""
+    """Cores that programs other than client and server took meanwhile."""
     busy, ticks = processor_times()[0] - before[0], os.sysconf("SC_CLK_TCK")
     return max(0.0, busy / ticks - known) / seconds
 
 
 def processor_times() -> tuple[int, int]:
-    """Ticks in which processors worked, and in which they did not, since the machine's start."""
+    """Busy and idle ticks of the processors since the machine's start."""
     fields = [int(x) for x in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
     idle = fields[3] + fields[4]
     return sum(fields) - idle, idle
@@ -205,7 +205,7 @@ def processor_times() -> tuple[int, int]:
 def measure(
     servers: list[Running], orders: list[Order], rounds: int, end: float
 ) -> dict[str, dict[str, Rounds]]:
-    """Drive all orders in rounds, servers in turns; stops beginning rounds when the time is over."""
+    """Drive all orders in rounds, servers in turns; start no round after the time is over."""
     found: dict[str, dict[str, Rounds]] = {}
     for order in orders:
         by_server = found.setdefault(order.name, {server.name: Rounds() for server in servers})
@@ -271,12 +271,12 @@ def started(args: argparse.Namespace, cells: int) -> Iterator[list[Running]]:
             servers.append(server)
         for server in servers:
             server.wait()
-            drive(server, Order("mixed", 2, 1), -1)  # what is made once is made
+            drive(server, Order("mixed", 2, 1), -1)  # one-time initialisation
         yield servers
 
 
 def report(result: dict[str, Any]) -> str:
-    """Tables of what was measured."""
+    """Tables of the measurements."""
     lines = [
         f"# Servers against each other, {result['date']}",
         "",
@@ -317,7 +317,7 @@ def report(result: dict[str, Any]) -> str:
 
 
 def _loop(orders: dict[str, Any], bare_us: float) -> list[str]:
-    """What HTTP took of a processor itself, and what an event loop takes that does nothing but write."""
+    """Processor time of HTTP itself, and of an event loop that only writes."""
     ours = {name: each[OURS] for name, each in orders.items() if name.startswith("mixed")}
     told = [
         f"{name.removeprefix('mixed ')}: {v['main_us']:.0f} and {v['client_us']:.0f}"

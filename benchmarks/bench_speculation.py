@@ -1,13 +1,13 @@
-"""What guesses save, and what they cost where they are wrong: pairs of generations in one process.
+"""Measures what guesses save, and what wrong ones cost: pairs of generations in one process.
 
     python benchmarks/bench_speculation.py -m MODEL.gguf [--model-draft SMALL.gguf] [--pairs 12] [--tokens 200]
 
-Each pair makes the same request without and with guesses, in turns that change, so that what else the machine
-does meets both alike.  A figure is the median of the pairs' ratios of tokens per second, after the prompt:
-above 1 guesses save time.  The tokens of a pair are compared, too.  Prompts: one that repeats itself, one that
-does not; greedy, and at temperature 0.8, where the target is 0.97 at least.  The rows "none" compare requests
-without guesses with one another: their least says how far the machine alone moves a pair.  The last line is a
-verdict over the medians; the exit status is 1 where one is below the target.
+Each pair makes the same request without and with guesses, in alternating order, so that the machine's load
+affects both alike.  A figure is the median of the pairs' ratios of tokens per second, after the prompt: above 1
+guesses save time.  The tokens of a pair are also compared.  Prompts: one that repeats itself, one that does
+not; greedy, and at temperature 0.8, with a target of at least 0.97.  The rows "none" compare requests without
+guesses with each other: their least shows how much the machine alone changes a pair.  The last line is a
+verdict over the medians; the exit status is 1 if one is below the target.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ sys.path.append(str(Path(__file__).resolve().parent.parent / "tools"))
 from run_report import Report, command, machine, parser
 
 TARGET = 0.97
-"""Of the speed without guesses that is left at least."""
+"""The least speed with guesses, relative to that without."""
 PROMPTS = {
     "repeats": "A list of names: Ann, Bob, Eve, Ann, Bob, Eve, Ann, Bob, Eve, Ann, Bob,",
     "does not": "It was a bright cold day in April, and the clocks were striking thirteen. Then",
@@ -32,7 +32,7 @@ PROMPTS = {
 def seconds(
     model: aleator.LanguageModel, prompt: str, n: int, temperature: float, seed: int, kind: str
 ) -> tuple[float, aleator.Generation]:
-    """Seconds after the prompt, and what was made."""
+    """Seconds after the prompt, and the generated tokens."""
     made = model.generate(
         prompt, max_tokens=n, temperature=temperature, seed=seed, spec_type=kind, ignore_eos=True
     )

@@ -4,9 +4,9 @@
 
 A regression shows here without a clock.  The native module is built a second time, with symbols, in
 build/count; then every case of benchmarks/host and of the operator samples a warm-up row and four more at
-V = 128,256, and what is counted is the chain's own sample(), or the operator's work on a row, without
-Python.  valgrind knows no AVX-512, so the AVX2 level is counted.  Fails if a case takes over 2 % more than
-benchmarks/results/instructions.json has, where the compiler and the level are the same; otherwise the
+V = 128,256.  Only the chain's own sample(), or the operator's work on a row, is counted, without Python.
+valgrind does not support AVX-512, so the AVX2 level is counted.  Fails if a case takes over 2 % more than
+in benchmarks/results/instructions.json, if the compiler and the level are the same; otherwise the
 figures are only shown.  --record writes that file.
 """
 
@@ -66,7 +66,7 @@ def run_cases(only: str) -> None:
 
 
 def all_cases() -> tuple[Case | OperatorCase, ...]:
-    """Those of the host chains, then the operator's."""
+    """The host chains' cases, then the operator's."""
     return (*cases(), *OPERATOR_CASES)
 
 

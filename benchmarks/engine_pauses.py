@@ -1,4 +1,4 @@
-"""What a prompt and those who write do to one another: a part of bench_engine.py."""
+"""How a prompt and decoding requests (writers) affect each other: a part of bench_engine.py."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from aleator.engine.options import EngineOptions
 
 @dataclass
 class Stretch:
-    """What readers of streams saw between two moments.
+    """What readers of streams saw in an interval.
 
     Attributes:
         speed: Tokens per second of one stream.
@@ -65,7 +65,7 @@ class Writers:
                 return
 
     def between(self, begin: float, end: float) -> Stretch:
-        """What was seen from one moment to another."""
+        """What was seen between two moments."""
         found = [pause for each in self._pauses for t, pause in list(each) if begin < t <= end]
         return (
             Stretch(len(found) / sum(found), np.array(found)) if found else Stretch(0, np.zeros(1))
@@ -74,7 +74,7 @@ class Writers:
 
 @dataclass
 class Row:
-    """A prompt beside writers: seconds to its first token, and what became of the writers."""
+    """A prompt beside writers: seconds to its first token, and its effect on the writers."""
 
     alone: float
     beside: float
@@ -84,13 +84,13 @@ class Row:
 
     @property
     def kept(self) -> tuple[bool, bool, bool]:
-        """Whether each of the promises is."""
+        """Whether each of the promises is kept."""
         slower, faster = self.beside / self.alone, self.speed / self.usual
         return slower <= 2.5, faster >= 0.5, bool(self.pauses.max() <= 0.3)
 
 
 def first_token(engine: aleator.Engine, rng: np.random.Generator, length: int) -> float:
-    """Seconds to the first token of a prompt that nobody has seen."""
+    """Seconds to the first token of a new prompt."""
     prompt = rng.integers(300, 30_000, length).tolist()
     begins = time.perf_counter()
     engine.submit(prompt, max_tokens=1, ignore_eos=True).wait()
@@ -105,7 +105,7 @@ def share(model: aleator.LanguageModel, max_pause: float, length: int, writers: 
         first_token(engine, rng, 32)
         alone = [first_token(engine, rng, length) for _ in range(times)]
         with Writers(engine, writers) as seen:
-            time.sleep(watch)  # until all write
+            time.sleep(watch)  # until all are decoding
             usual, found, took = [], [], []
             for _ in range(times):
                 before = time.perf_counter()

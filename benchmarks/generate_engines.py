@@ -1,4 +1,4 @@
-"""Engines for bench_generate.py, each in a process of its own that answers orders with seconds.
+"""Engines for bench_generate.py, each in its own process, which answers orders with seconds.
 
     python benchmarks/generate_engines.py KIND MODEL THREADS [ORDER ...]
 
@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 VARIANTS = {"aleator": ("",), "llama.cpp": ("flash", "plain"), "transformers": ("",)}
-"""Settings of each engine that are measured; the best one counts."""
+"""Measured settings of each engine; the best one counts."""
 LEFT_OUT = (("transformers", "batch"), ("llama.cpp", "beams"))
-"""What an engine is not asked for; llama-cpp-python has no beams."""
+"""Orders that an engine does not get; llama-cpp-python has no beams."""
 PROMPT = 16
 """Tokens that each sequence of a batch begins with."""
 
@@ -46,7 +46,7 @@ class Aleator:
         self._model: Any = None
 
     def open(self, n_ctx: int, n_seq: int, variant: str) -> None:
-        """Use an empty context of so many cells and sequences from now on."""
+        """Use an empty context of ``n_ctx`` cells and ``n_seq`` sequences from now on."""
         types: dict[str, Any] = {"type_k": variant, "type_v": variant} if variant else {}
         self._context = None
         self._context = self._make(
@@ -74,7 +74,7 @@ class Aleator:
         float(rows[-1, 0])
 
     def beams(self, prompt: list[int], n: int, width: int) -> None:
-        """Search for a text of ``n`` tokens with so many beams."""
+        """Search for a text of ``n`` tokens with ``width`` beams."""
         if self._model is None:
             from aleator import load
 
@@ -115,7 +115,7 @@ class LlamaCpp:
 
     def compute(self, step: Step, n_logits: int) -> None:
         batch = self._batch
-        # Like Aleator, in pieces of the largest batch; a prompt wants its last logits only.
+        # Like Aleator, in chunks of the largest batch; a prompt needs only its last logits.
         for start in range(0, len(step), 2048):
             part = step[start : start + 2048]
             batch.n_tokens = len(part)
@@ -195,7 +195,7 @@ KINDS: dict[str, Any] = {"aleator": Aleator, "llama.cpp": LlamaCpp, "transformer
 
 
 class Measured:
-    """An engine with its orders: each gives the seconds of what is measured."""
+    """An engine with its orders; each returns the measured seconds."""
 
     def __init__(self, engine: Any) -> None:
         self._engine, self._open = engine, (0, 0, "")
@@ -236,7 +236,7 @@ class Measured:
         return time.perf_counter() - start
 
     def beams(self, variant: str, n: int, width: int) -> float:
-        """A search for a text of ``n`` tokens, prompt included in the time."""
+        """A search for a text of ``n`` tokens, including the prompt's time."""
         start = time.perf_counter()
         self._engine.beams(self._tokens[:PROMPT], n, width)
         return time.perf_counter() - start
@@ -263,7 +263,7 @@ class Measured:
 
 
 def referenced(path: Path) -> int:
-    """Bytes of the mapped file's pages that were read since Linux was told to count anew."""
+    """Bytes of the mapped file's pages that were read since the last reset of Linux's count."""
     found, inside = 0, False
     for line in Path("/proc/self/smaps").read_text().splitlines():
         head = line.split(maxsplit=5)

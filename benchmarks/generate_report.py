@@ -1,4 +1,4 @@
-"""Tables of what bench_generate.py has measured."""
+"""Tables of bench_generate.py's measurements."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def best(values: dict[str, float], engine: str) -> float | None:
 
 
 def ratio(values: dict[str, float]) -> str:
-    """Aleator's speed, and in brackets over those of the peers that were measured."""
+    """Aleator's speed, and in brackets its ratios to the measured peers."""
     ours = best(values, "aleator")
     if ours is None:
         return ""
@@ -115,7 +115,7 @@ def perplexity_table(found: Answer) -> list[str]:
 
 
 def report(everything: Answer) -> str:
-    """Markdown of all that is there."""
+    """All results as Markdown."""
     models = everything["models"]
     lines = ["# Generating against llama.cpp and transformers", ""]
     lines += [f"- {key}: {value}" for key, value in everything["about"].items()]

@@ -1,4 +1,4 @@
-"""What the benchmarks of host chains measure: benchmarks/host, one file per sampler, and chain.toml.
+"""Cases of the benchmarks of host chains: benchmarks/host has one file per sampler, and chain.toml.
 
 The calls of the operator whose instructions count_instructions.py counts are at the end.  A case has
 
@@ -6,10 +6,10 @@ The calls of the operator whose instructions count_instructions.py counts are at
     chain        names and parameters of the samplers, or
     preset       a preset's name, and
     phases       parameters of phases beside it
-    llama        the chain that llama.cpp gets, if it is another one; empty: it has none
+    llama        llama.cpp's chain, if it differs; empty: it has none
     rows         "model" (default): a wide bulk and a few hundred tokens that stand out; "wide": a nucleus of
                  thousands, as at a high temperature
-    dtype        of the rows, float32 by default
+    dtype        type of the rows, float32 by default
     numerics     "portable" by default
     history      tokens accepted before
     vocabulary   "bundled": the bundled model's, instead of the table's size
@@ -55,7 +55,7 @@ class Case:
     target: float | None = None
 
     def size(self, n: int) -> int:
-        """Length of the rows where the table's is n."""
+        """Length of the rows if the table's is n."""
         return len(bundled().vocab) if self.vocabulary == "bundled" else n
 
     def samplers(self, n: int) -> list[S.Sampler]:
@@ -101,7 +101,7 @@ def cases() -> tuple[Case, ...]:
 
 
 def model_like(n: int, seed: int) -> Row:
-    """A row as models give them: a wide bulk and a few hundred tokens that stand out."""
+    """A row like those of models: a wide bulk and a few hundred tokens that stand out."""
     rng = np.random.default_rng([n, seed])
     row = rng.normal(0, 2, n).astype(np.float32)
     top = rng.choice(n, 300, replace=False)
@@ -144,12 +144,12 @@ class OperatorCase:
     """One line of the table.
 
     Attributes:
-        name: of the line.
+        name: name of the line.
         k, p, m: the parameters; 0, 1 and 0 skip a filter.
         asks: ``draw`` a keyed token, ``q`` a token by the race, ``list`` ids and probabilities, ``select`` the
             first token and the logits that were kept.
         rows: ``model`` or ``wide``, as for host chains.
-        dtype: of the rows.
+        dtype: type of the rows.
         probabilities: the rows hold probabilities.
 
     """

@@ -1,24 +1,24 @@
-"""What HTTP costs: the same requests over HTTP and from the same engine without it, in one process, in turns.
+"""Measures the cost of HTTP: the same requests over HTTP and without it, to one engine in one process.
 
     python benchmarks/http_overhead.py -m MODEL.gguf [--threads 2] [--rounds 9]
-    python benchmarks/http_overhead.py -m MODEL.gguf --streams 16    what it takes of a processor
-    python benchmarks/http_overhead.py --loop [--mib 92]    an event loop that does nothing but write
+    python benchmarks/http_overhead.py -m MODEL.gguf --streams 16    its processor time
+    python benchmarks/http_overhead.py --loop [--mib 92]    an event loop that only writes
 
-One client at a time asks for streams of 64 tokens at ``/v1/completions``.  In between the engine of the same
-server makes such texts for a thread of the process, which reads them piece by piece.  So both use the same
-weights at the same place in memory, and the difference of a pair is what HTTP adds.  Seconds are those of the
-wall: what other cores do beside the decoder delays nothing.
+One client at a time asks for streams of 64 tokens at ``/v1/completions``.  In between the same server's engine
+generates such texts for a thread of the process, which reads them piece by piece.  So both use the same weights
+at the same place in memory, and the difference of a pair is HTTP's overhead.  Seconds are wall-clock time: work
+of other cores beside the decoder causes no delay.
 
-The client runs on the same machine and takes its time from the decoder.  So each round has two of them.  One is
-woken by each event, as a real one is.  The other one reads whole answers (SO_RCVLOWAT): the system does not
-wake it before the end, so what is left is the server's own.
+The client runs on the same machine and takes time from the decoder.  So each round has two clients.  One is
+woken by each event, like a real one.  The other one reads whole answers (SO_RCVLOWAT): the system wakes it only
+at the end, so only the server's own overhead is left.
 
 While other programs run, the differences are noise.
 
-With ``--streams`` so many clients ask at once, and what counts is processor time, which other programs hardly
-change: that of the event loop's thread, and that of the engine's thread from when a step is over until its
-tokens are sent.  A difference of whole processes would not do: a decoder takes milliseconds of a processor for
-a token, and its threads wait for each other with their cores held, for longer where something else runs.
+``--streams`` is the number of concurrent clients.  It measures processor time, which other programs hardly
+change: that of the event loop's thread, and that of the engine's thread from the end of a step until its tokens
+are sent.  The processor time of whole processes would not do: a decoder takes milliseconds per token, and its
+threads wait actively for each other, for longer if something else runs.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ HERE = Path(__file__).parent
 NAMES = ("max_tokens", "temperature", "seed", "ignore_eos")
 WORDS = ("the", "king", "of", "and", "to", "in", "is", "was", "he", "for", "it", "with", "as")
 REQUESTS, ANSWER = 4, 64
-"""Of each kind in a round, one after the other, and their tokens."""
+"""Requests of each kind in a round, one after the other, and their tokens."""
 KINDS = ("engine", "events", "blocks")
-"""Who reads: a thread without HTTP, a client woken by each event, a client that reads whole answers."""
+"""The readers: a thread without HTTP, a client woken by each event, a client that reads whole answers."""
 FIRST_WORDS = {"engine": "One", "events": "Two", "blocks": "Six"}
-"""Prompts begin with them, or the prompt cache would hold what the turn before has read."""
+"""The prompts' first words; they differ so that the prompt cache has nothing of the turn before."""
 
 
 class Served:
     """A server in a thread of this process.
 
     Args:
-        service: Makes the texts.
+        service: Generates the texts.
 
     Attributes:
         port: Where it listens.
@@ -77,7 +77,7 @@ class Served:
         ready.wait()
 
     def processor_seconds(self) -> float:
-        """What the event loop's thread has taken of a processor."""
+        """Processor time of the event loop's thread."""
         return time.clock_gettime(time.pthread_getcpuclockid(self.thread.ident or 0))
 
     def end(self) -> None:
@@ -89,7 +89,7 @@ class Served:
 def over_http(
     port: int, bodies: list[dict[str, Any]], blocks: bool, clients: int = 1
 ) -> tuple[float, float]:
-    """Seconds per token of requests over HTTP, and those that the client took of a processor."""
+    """Seconds per token of requests over HTTP, and the client's processor time."""
     order = {"port": port, "path": "/v1/completions", "clients": clients, "bodies": bodies}
     made = subprocess.run(
         [sys.executable, str(HERE / "server_client.py")],
@@ -115,7 +115,7 @@ def without(engine: aleator.Engine, bodies: list[dict[str, Any]]) -> float:
 
 
 def requests(round: int, n: int = REQUESTS) -> list[dict[str, Any]]:
-    """The bodies of a round: others in every round."""
+    """The bodies of a round; they differ in every round."""
     rng = random.Random(round)
     prompts = [" ".join(rng.choices(WORDS, k=50)) for _ in range(n)]
     more = {"stream": True, "stream_options": {"include_usage": True}, "temperature": 0.8}
@@ -124,11 +124,11 @@ def requests(round: int, n: int = REQUESTS) -> list[dict[str, Any]]:
 
 
 def measure(model: str, threads: int, rounds: int) -> dict[str, float]:
-    """Microseconds per token: medians over rounds, of overheads those of the pairs' differences.
+    """Microseconds per token: medians over rounds; overheads are medians of the pairs' differences.
 
     Args:
         model: A file.
-        threads: Of the decoder.
+        threads: The decoder's threads.
         rounds: How many; the first one does not count.
     """
     seen: dict[str, list[float]] = {}
@@ -151,7 +151,7 @@ def measure(model: str, threads: int, rounds: int) -> dict[str, float]:
                     took[f"{kind}_loop"] = (served.processor_seconds() - loop) / n
                 for kind in KINDS[1:]:
                     took[f"{kind}_overhead"] = took[kind] - took["engine"]
-                if number:  # in the first round what is made once was made
+                if number:  # the first round includes one-time initialisation
                     for name, value in took.items():
                         seen.setdefault(name, []).append(1e6 * value)
         finally:
@@ -160,7 +160,7 @@ def measure(model: str, threads: int, rounds: int) -> dict[str, float]:
 
 
 class Telling:
-    """Counts what the engine's thread takes of a processor to tell readers of tokens, and to write to them.
+    """Measures the engine thread's processor time for passing tokens to readers and writing to them.
 
     Attributes:
         seconds: So far.
@@ -181,11 +181,11 @@ class Telling:
 
 
 def processor(model: str, threads: int, rounds: int, streams: int) -> dict[str, float]:
-    """Microseconds of a processor per token that streams over HTTP take; medians over rounds.
+    """Microseconds of processor time per token of streams over HTTP; medians over rounds.
 
     Args:
         model: A file.
-        threads: Of the decoder.
+        threads: The decoder's threads.
         rounds: How many; the first one does not count.
         streams: How many clients ask at once, for two answers each.
     """
@@ -225,14 +225,14 @@ def processor(model: str, threads: int, rounds: int, streams: int) -> dict[str, 
 
 
 CHUNK = b"x" * 300
-"""As long as a chunk of a stream."""
+"""A text as long as a chunk of a stream."""
 
 
 async def bare_loop(mib: float, times: int) -> float:
-    """Seconds of a processor for the least that a server can do with a token.
+    """Processor seconds for the least work of a server per token.
 
-    A thread reads as much memory as a token's weights take, so that caches are as cold as beside a decoder, and
-    wakes the loop, which writes to a socket: no HTTP, no JSON, no request.
+    A thread reads as much memory as a token's weights take, so that caches are as cold as beside a decoder.
+    Then it wakes the loop, which writes to a socket, without HTTP, JSON or requests.
 
     Args:
         mib: Memory that is read in between, in MiB.
@@ -278,7 +278,7 @@ async def bare_loop(mib: float, times: int) -> float:
 
 
 def report(found: dict[str, float]) -> list[str]:
-    """What was measured, for people."""
+    """The measurements as readable lines."""
     return [
         f"Overhead of HTTP at one client: {found['blocks_overhead']:,.0f} us a token by the server itself, "
         f"{found['events_overhead']:,.0f} us with a client beside it that reads each event "

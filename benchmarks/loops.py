@@ -1,8 +1,8 @@
-"""What stop_loops finds in greedy and drawn texts of a model, and in texts of people, where it should not.
+"""Shows what stop_loops finds in a model's greedy and drawn texts, and in human texts, where it should not.
 
     python benchmarks/loops.py [FILE] [--tokens 500]
 
-prints a table.  Texts of people: the sources of this repository, its tables, and verses with refrains.
+prints a table.  Human texts: the sources of this repository, its tables, and verses with refrains.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ SONGS = {
 
 
 def found(tokens: Iterable[int], limits: tuple[int, int]) -> int:
-    """After how many tokens a loop is found; 0: none is."""
+    """After how many tokens a loop is found; 0: none."""
     detector = LoopDetector(*limits)
     return next((n for n, token in enumerate(tokens, 1) if detector.push(token)), 0)
 
 
 def human_texts() -> dict[str, dict[str, str]]:
-    """Texts of people by kind and name."""
+    """Human texts by kind and name."""
     code = [
         *ROOT.glob("src/**/*.py"),
         *ROOT.glob("native/**/*.[ch]pp"),

@@ -2,10 +2,10 @@
 
     python benchmarks/server_client.py < order.json > found.json
 
-An order names the port, the number of clients and the bodies of all requests.  What is found: seconds, tokens,
-times to the first token and between tokens, and the seconds of a processor that this program took itself.
-With ``"blocks": true`` the system wakes it once for each answer, at its end: it takes next to nothing then, and
-times between tokens are not found.
+An order names the port, the number of clients and the bodies of all requests.  The result has seconds, tokens,
+times to the first token and between tokens, and this program's own processor time.  With ``"blocks": true`` the
+system wakes it once for each answer, at its end: it then takes almost no time, and times between tokens are not
+measured.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ DONE = b"data: [DONE]"
 END = b"\r\n0\r\n\r\n"
 TOKENS = re.compile(rb'"completion_tokens": ?(\d+)')
 BLOCK = 2**20
-"""Bytes of an answer at least, before the system wakes a client that reads whole answers."""
+"""The least bytes before the system wakes a client that reads whole answers."""
 TAIL = 4096
-"""Bytes of an answer's end that are kept, for its usage."""
+"""How many last bytes of an answer are kept, for its usage."""
 
 
 @dataclass
@@ -35,11 +35,11 @@ class Found:
     """What all clients have seen; times in seconds.
 
     Attributes:
-        tokens: Drawn.
-        requests: Answered.
+        tokens: Drawn tokens.
+        requests: Answered requests.
         first: Times to the first token.
         gaps: Times between an event and the next one of the same answer.
-        errors: Answers that were none.
+        errors: Failed answers.
     """
 
     tokens: int = 0
@@ -50,12 +50,12 @@ class Found:
 
 
 class Stream:
-    """One client: sends its bodies one after the other, and reads each answer as it comes.
+    """One client: sends its bodies one after the other, and reads each answer as it arrives.
 
     Args:
-        port: Of the server.
+        port: The server's port.
         requests: The bytes of its requests.
-        found: What is seen is added to it.
+        found: Collects the results.
         blocks: Read whole answers; the requests end their connections.
     """
 
@@ -67,7 +67,7 @@ class Stream:
         self._tail = b""
         self._events = 0
         self._sent = self._last = 0.0
-        self._broken = True  # its connection, which is to be made anew
+        self._broken = True  # whether the connection must be made anew
         self.socket = self._connected()
 
     def _connected(self) -> socket.socket:
@@ -80,7 +80,7 @@ class Stream:
         return made
 
     def ask(self) -> bool:
-        """Send the next request; returns whether there was one."""
+        """Send the next request; return whether there was one."""
         if not self._left:
             return False
         if self._broken:
@@ -92,13 +92,13 @@ class Stream:
         return True
 
     def receive(self) -> bool:
-        """Take in what has come; returns whether another request can be sent."""
+        """Read what has arrived; return whether another request can be sent."""
         data = self.socket.recv(2**18)
         now = time.perf_counter()
         if not data:
             return self._closed()
         came = data.count(EVENT)
-        if self._tail:  # an event's beginning may be in two pieces
+        if self._tail:  # an event's start may be split over two pieces
             edge = self._tail[1 - len(EVENT) :] + data[: len(EVENT) - 1]
             came += edge.count(EVENT)
         if came:
@@ -128,7 +128,7 @@ class Stream:
         return True
 
     def _closed(self) -> bool:
-        """The server has closed the connection: between two answers it may."""
+        """Handle a connection closed by the server, which is allowed between two answers."""
         if self._events:
             self._found.errors.append("the connection was closed")
             self._left.pop()
@@ -147,7 +147,7 @@ def request(port: int, path: str, body: Any, close: bool = False) -> bytes:
 
 
 def drive(order: dict[str, Any]) -> dict[str, Any]:
-    """Let all clients ask; returns what they saw."""
+    """Run all clients; return what they saw."""
     found, port, clients = Found(), order["port"], order["clients"]
     blocks = order.get("blocks", False)
     requests = [request(port, order["path"], body, blocks) for body in order["bodies"]]

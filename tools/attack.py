@@ -1,14 +1,14 @@
-"""Attacks a model, its engines, its files and its server in every way there is a scene for.
+"""Attacks a model, its engines, its files and its server, one scene after the other.
 
     python tools/attack.py [--minutes 3] [--seed 1] [--scene NAME ...] [--model FILE] [--out FILE.md]
     python tools/attack.py --list                    the scenes
-    python tools/attack.py --scene mixes --trials 9  so many trials, however long they take
+    python tools/attack.py --scene mixes --trials 9  a number of trials, however long they take
     python tools/attack.py --scene connections --connections 10000
 
-Each scene plays in a process of its own, with an equal share of the time, a limit on memory and a limit on
-time.  What is checked does not depend on how fast the machine is: texts are equal, or an error is a proper
-one.  Times are only reported.  When all scenes had their turn and time is left, they play again with the next
-seed.  A scene that failed is printed with the command that plays it again; then the exit status is 1.
+Each scene runs in its own process, with an equal share of the time, a limit on memory and a limit on time.
+The checks do not depend on the speed of the machine: texts are equal, or an error is a proper one.  Times are
+only reported.  If time is left after all scenes, they run again with the next seed.  A failed scene is printed
+with the command that repeats it; then the exit status is 1.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ from run_report import machine
 
 ROOT = Path(__file__).resolve().parent.parent
 LONGEST = 60.0
-"""Seconds of a turn of a scene; then the others have theirs."""
+"""The longest turn of a scene, in seconds."""
 SHORTEST = 5.0
-"""Seconds that a turn after the first needs."""
+"""Seconds that must be left for a turn after the first."""
 HANG = 300.0
-"""Seconds after which a trial hangs: its process says where, and ends."""
+"""Seconds after which a trial counts as hung: its process reports where, and ends."""
 GIB = 2**30
 
 
 @dataclass
 class Found:
-    """What came of a turn of a scene.
+    """The result of a turn of a scene.
 
     Attributes:
-        scene: Its name.
-        seed: Of this turn.
-        trials: How many were made.
-        seconds: How long it took.
+        scene: The scene's name.
+        seed: The turn's seed.
+        trials: Number of trials.
+        seconds: Duration.
         counts: How often each thing was checked or done.
         figures: Measurements.
-        wrong: What must not have been.
+        wrong: Violations.
     """
 
     scene: str
@@ -68,7 +68,7 @@ class Found:
 
 
 def play(options: argparse.Namespace, scene: str, seed: int, seconds: float) -> Found:
-    """Play a scene in this process, for so many seconds or trials."""
+    """Play a scene in this process, for a number of seconds or trials."""
     from attacks.world import World
 
     world = World(seed, Path(options.folder), options.model, options.connections)
@@ -92,7 +92,7 @@ def play(options: argparse.Namespace, scene: str, seed: int, seconds: float) -> 
 
 
 def child(options: argparse.Namespace) -> int:
-    """Play one scene within limits, and write what came of it."""
+    """Play one scene within limits, and write the result."""
     limit = int(options.memory * GIB)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -103,7 +103,7 @@ def child(options: argparse.Namespace) -> int:
 
 
 def command(options: argparse.Namespace, scene: str, seed: int, seconds: float) -> list[str]:
-    """What plays a scene in a process of its own; its folder and its result's file are still to be named."""
+    """The command for a scene's own process, without its folder and its result file."""
     return [
         sys.executable, str(Path(__file__).resolve()), "--scene", scene, "--seed", str(seed),
         "--seconds", str(seconds), "--trials", str(options.trials), "--memory", str(options.memory),
@@ -113,7 +113,7 @@ def command(options: argparse.Namespace, scene: str, seed: int, seconds: float) 
 
 
 def turn(options: argparse.Namespace, scene: str, seed: int, seconds: float) -> Found:
-    """Play a scene in a process of its own, and end all that it started."""
+    """Play a scene in its own process, and end all processes that it started."""
     with tempfile.TemporaryDirectory(prefix="attack-", ignore_cleanup_errors=True) as folder:
         result, log = Path(folder) / "result.json", Path(folder) / "log"
         words = [
@@ -148,7 +148,7 @@ def turn(options: argparse.Namespace, scene: str, seed: int, seconds: float) -> 
 
 
 def end_all(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process and all that it started."""
+    """Kill a process and all processes that it started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -167,14 +167,14 @@ def turns(options: argparse.Namespace) -> Iterator[Found]:
 
 
 def again(options: argparse.Namespace, found: Found) -> str:
-    """The command that plays a turn again."""
+    """The command that repeats a turn."""
     model = f" --model {options.model}" if options.model else ""
     trials = f" --trials {found.trials}" if found.trials else " --minutes 1"
     return f"python tools/attack.py --scene {found.scene} --seed {found.seed}{trials}{model}"
 
 
 def report(options: argparse.Namespace, found: Sequence[Found]) -> str:
-    """What came of it, as Markdown."""
+    """The results, as Markdown."""
     name = options.model.name if options.model else "the bundled model"
     lines = [
         f"# Attack, {time.strftime('%Y-%m-%d', time.gmtime())}", "",
@@ -228,7 +228,7 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> int:
-    """Play what the command line asks for; the exit status says whether something was wrong."""
+    """Play what the command line asks for; return 1 if something was wrong."""
     options = parsed()
     if options.child:
         return child(options)

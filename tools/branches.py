@@ -1,10 +1,9 @@
-"""A plugin of pytest that counts branches by slipcover: probes in the code, where coverage.py traces all of it.
+"""A pytest plugin that counts branches with slipcover: probes in the code, while coverage.py traces all of it.
 
     python -m pytest -p branches --branches FILE.json [arguments of pytest]
 
-writes which lines and branches of ``[tool.slipcover]``'s sources were taken; ``make cover`` puts such files
-together.  Slipcover's own command sees no branches of a package that is installed as editable, and writes
-files for processes that tests fork.
+writes which lines and branches of ``[tool.slipcover]``'s sources were taken; ``make cover`` merges such files.
+Slipcover's own command sees no branches of an editable package, and writes files for processes that tests fork.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from slipcover.importer import SlipcoverLoader
 ROOT = Path(__file__).parents[1]
 OPTIONS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["slipcover"]
 SOURCES = slipcover.FileMatcher(OPTIONS["source"], OPTIONS["omit"])
-# Probes stay where they are: to take one out, as a threshold asks, functions are replaced while they run.
+# Probes stay in place: removing them, as a threshold would, replaces functions while they run.
 TAKEN = slipcover.Slipcover(
     d_miss_threshold=-1, branch=True, source=OPTIONS["source"], omit=OPTIONS["omit"],
     exclude_also=OPTIONS["exclude-also"],
@@ -38,7 +37,7 @@ class Probing(MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The module, if it is one of the package in Python."""
+        """The module, if it is a Python module of the package."""
         if name.partition(".")[0] != "aleator":
             return None
         spec = PathFinder.find_spec(name, path or [str(ROOT / "src")], target)
@@ -51,7 +50,7 @@ sys.meta_path.insert(0, Probing())
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Where the branches are written."""
+    """Add the option with the file for the branches."""
     parser.addoption("--branches", type=Path, required=True)
 
 

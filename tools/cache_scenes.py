@@ -1,4 +1,4 @@
-"""Small contexts in the middle of things, what they hold as plain values, and what may be done to them."""
+"""Small contexts in use, snapshots of their contents as plain values, and operations on them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "lfm2": ("lfm2", {"prefix": PREFIX, "n_rollback": 4}),
     "deepseek2": ("deepseek2", {"prefix": PREFIX}),
 }
-"""Names of contexts, with the model's and what else the context is made with."""
+"""Names of contexts, each with its model's name and the context's other options."""
 
 
 @functools.cache
@@ -58,14 +58,14 @@ Snapshot = dict[str, Any]
 def snapshot(context: Context, marks: Iterable[Checkpoint] = ()) -> Snapshot:
     """Cells, stored rows, states, cached prefixes, flags, handles, checkpoints and logits, by name.
 
-    What free cells and free rows store is left out: nothing reads it.
+    The contents of free cells and free rows are left out: nothing reads them.
 
     Args:
         context: the context.
         marks: checkpoints whose validity is to be compared.
 
     Returns:
-        Plain values; equal if and only if nothing that can be seen has changed.
+        Plain values; equal if and only if nothing visible has changed.
 
     """
     cache: Any = context.cache
@@ -123,7 +123,7 @@ def _digest(arrays: Iterable[np.ndarray[Any, Any]]) -> bytes:
 
 
 class Undone(Exception):
-    """Raised in a step so that it is taken back."""
+    """Raised in a step to roll it back."""
 
 
 @dataclass
@@ -145,12 +145,12 @@ class Scene:
         self.context.decode(Batch.one(tokens, seq=seq, logits=True))
 
     def state(self) -> Snapshot:
-        """What is there now."""
+        """A snapshot of the current state."""
         left: list[str] = self.blobs.get("left behind", [])
         return {**snapshot(self.context, self.marks), "files left behind": left}
 
     def probe(self) -> bytes:
-        """The logits that each sequence would go on with, bit for bit; nothing changes."""
+        """The logits with which each sequence would continue, bit for bit; nothing changes."""
         batch = Batch()
         for seq in range(3):
             batch.add(7 + seq, seqs=[seq], logits=True)
@@ -199,12 +199,12 @@ def scene(model: str, *, full: bool = False) -> Scene:
 
 @dataclass(frozen=True)
 class Operation:
-    """Something that is done to a scene.
+    """An operation on a scene.
 
     Attributes:
-        run: does it.
-        prepare: what comes before.
-        full: of a scene without free cells.
+        run: performs it.
+        prepare: runs before it.
+        full: whether it needs a scene without free cells.
 
     """
 
@@ -213,9 +213,9 @@ class Operation:
     full: bool = False
 
     def scene(self, model: str) -> Scene:
-        """The scene that it is done to."""
+        """The scene for the operation."""
         made = scene(model, full=self.full)
-        with contextlib.suppress(Exception):  # a verb that this cache refuses
+        with contextlib.suppress(Exception):  # an operation that this cache refuses
             self.prepare(made)
         return made
 
@@ -370,4 +370,4 @@ OPERATIONS: dict[str, Operation] = {
     "nested steps": Operation(_nested),
     "step taken back": Operation(_taken_back),
 }
-"""By name; one that a cache does not have raises an error, and then nothing may have changed."""
+"""Operations by name; one that a cache lacks raises an error, and then nothing may have changed."""

@@ -1,11 +1,11 @@
-"""The entropy of random rows against arithmetic of many digits.
+"""Compares the entropy of random rows with high-precision arithmetic.
 
     python tools/check_entropy.py [--rows 10000] [--largest 256000] [--bits 0] [--seed 1] [--out FILE.md]
 
 Rows of eight families and 1 to 256,000 logits, at temperatures from 0.1 to 3.3.  Rows of up to 1,000
 different logits are compared with mpmath (200 digits), longer ones with sums of NumPy's long doubles; some
-with both.  Rows of up to 20,000 logits go to the NumPy reference and to the PyTorch form as well, which must
-have the same bits.
+with both.  Rows of up to 20,000 logits also go to the NumPy reference and the PyTorch form, whose bits must be
+the same.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def row_of(family: str, n: int, rng: np.random.Generator) -> Logits:
 
 
 def by_mpmath(row: Logits, temperature: float) -> float:
-    """Entropy in bits; at this precision also what is far below the top counts."""
+    """Entropy in bits; at this precision even logits far below the top count."""
     counted = Counter(row[row > -np.inf].tolist())
     with mpmath.workdps(200):
         top = mpmath.mpf(max(counted))
@@ -73,7 +73,7 @@ def by_mpmath(row: Logits, temperature: float) -> float:
 
 
 def by_long_doubles(row: Logits, temperature: float) -> float:
-    """The same: every term is positive, so nothing cancels."""
+    """Entropy in bits; every term is positive, so nothing cancels."""
     sound = np.sort(row[row > -np.inf])
     depth = (np.longdouble(sound[-1]) - sound.astype(np.longdouble)) / np.longdouble(temperature)
     n = int((depth == 0).sum())
@@ -84,7 +84,7 @@ def by_long_doubles(row: Logits, temperature: float) -> float:
 
 
 def by_kernels(row: Logits, temperature: float) -> float:
-    """By the native kernels."""
+    """Entropy by the native kernels."""
     candidates = aleator.Candidates(row)
     aleator.SamplerChain([S.Temperature(temperature=temperature)]).apply(candidates)
     found: float = candidates.entropy
@@ -92,14 +92,14 @@ def by_kernels(row: Logits, temperature: float) -> float:
 
 
 def by_reference(row: Logits, temperature: float) -> float:
-    """By the NumPy reference."""
+    """Entropy by the NumPy reference."""
     reference = Row.load(row)
     reference.temperature = temperature
     return float(reference.entropy().bits)
 
 
 def by_torch(rows: Logits, temperatures: NDArray[np.float64]) -> list[float]:
-    """By the PyTorch form, of each row."""
+    """Entropy of each row by the PyTorch form."""
     device = DeviceCandidates(torch.from_numpy(rows))
     device.heat(torch.from_numpy(temperatures))
     found: list[float] = device.entropy().bits.tolist()
@@ -107,7 +107,7 @@ def by_torch(rows: Logits, temperatures: NDArray[np.float64]) -> list[float]:
 
 
 def ours(row: Logits, temperature: float) -> float:
-    """By the native kernels, and where the row is short by the other forms, which must agree."""
+    """Entropy by the native kernels; for short rows the other forms must agree."""
     found = by_kernels(row, temperature)
     if len(row) <= 20_000:
         forms = {
@@ -123,7 +123,7 @@ def ours(row: Logits, temperature: float) -> float:
 
 
 def compare_bits(n_rows: int, rng: np.random.Generator) -> None:
-    """Stop at the first row whose entropy has not the same bits in all forms."""
+    """Stop at the first row whose entropy differs in bits between forms."""
     batch = 500
     for begin in range(0, n_rows, batch):
         n = int(np.exp(rng.uniform(0, np.log(256))))
@@ -169,7 +169,7 @@ def main() -> None:
             if abs(other - exact) > 1e-12 * exact:
                 raise SystemExit(f"long doubles have {other!r}, mpmath {exact!r}")
         found = ours(row, temperature)
-        # Where the gap is more than 990 bits it is clamped: such entropies are below 1e-290.
+        # Gaps of more than 990 bits are clamped: such entropies are below 1e-290.
         error = abs(found - exact) / exact if exact > 1e-290 else abs(found - exact)
         rows[family] += 1
         worst[family] = max(worst.get(family, (-1.0, 0, 0.0, 0.0)), (error, n, temperature, exact))

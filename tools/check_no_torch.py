@@ -1,7 +1,7 @@
 """Run the tests of the CPU in an environment without PyTorch.
 
-The environment has what ``pip install aleator[test]`` brings, which is what a user has and what the tests
-themselves need, and takes the native module that is built here.
+The environment has the packages of ``pip install aleator[test]``, as a user has them, and the native module
+of this checkout.
 
 Usage: python tools/check_no_torch.py [--folder build/no-torch] [arguments of pytest]
 """
@@ -22,7 +22,7 @@ EXTRA = "test"
 
 
 def requirements(extra: str) -> list[str]:
-    """What the package and an extra need, the extras that it names resolved."""
+    """The requirements of the package and an extra, with nested extras resolved."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     found: list[str] = list(project["dependencies"])
     for each in project["optional-dependencies"][extra]:

@@ -2,17 +2,17 @@
 
     python tools/check_pools.py --seeds 6
 
-Needs llama-cpp-python (the extra ``bench``).  Compared are positions after every operation, answers,
-logits, states, and what both make of each other's states.  Rewinds that are refused here are not made
-there.  Faults of llama.cpp 0.5:
+Needs llama-cpp-python (the extra ``bench``).  It compares positions after every operation, return values,
+logits, states, and the results of reading each other's states.  Rewinds that Aleator refuses are skipped in
+llama.cpp.  Faults of llama.cpp 0.5:
 
-- A rewind to what has left the window is accepted, and goes on with wrong logits.  Here: CannotRewind.
-- With ``swa_full`` cells that have left a window are used again while others are free: after cuts and copies
-  logits are wrong.
-- A batch of several micro-batches forgets, before the first is computed, what the last needs room for: logits
+- A rewind to positions that have left the window is accepted, and gives wrong logits.  Here: CannotRewind.
+- With ``swa_full`` cells that have left a window are reused while others are free: after cuts and copies logits
   are wrong.
-- Cells that several sequences own are never used again, until decoding fails with 1.
-- A copy between streams happens at the next decode: a state written before lacks it.
+- A batch of several micro-batches frees, before computing the first, the cells that the last needs: logits are
+  wrong.
+- Cells that several sequences own are never reused, until decoding fails with 1.
+- A copy between streams is delayed until the next decode: a state written before that lacks it.
 - A copy of a rewound recurrent sequence takes the wrong state; rewinding one of two that share a state relabels
   the other; a rewind of several tokens is wrong after a short micro-batch; positions below 0 are inconsistent.
 """
@@ -33,12 +33,12 @@ from aleator.core.errors import CannotRewind
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 
-# GELU is rounded to float16 in gemma3 (docs/numerics.md), so a last bit may become one of float16's.
+# gemma3 rounds GELU to float16 (docs/numerics.md), so a last bit may grow to one of float16's.
 NEAR = {"gemma3": 3e-3, "mamba": 1e-4}
 
 
 class Pair:
-    """A context of each, which are to stay alike."""
+    """A context of each engine, which must stay alike."""
 
     def __init__(self, path: Path, seed: int) -> None:
         self.r, self.llama = random.Random(seed), pooled(path)
@@ -52,7 +52,7 @@ class Pair:
     def decode(self) -> None:
         r, cache = self.r, self.cache
         chosen = r.sample(range(4), r.randint(1, 3))
-        # One micro-batch with windows: llama.cpp forgets what later ones free before it computes the first.
+        # With windows, one micro-batch: llama.cpp frees cells for later ones before it computes the first.
         most = 30 if self.recurrent else 16 // len(chosen)
         rows = [
             (r.randrange(self.llama.n_vocab), cache.seq_pos_max(q) + 1 + i, [q])
@@ -100,7 +100,7 @@ class Pair:
         self.llama.verb("keep", s)
 
     def exchange(self, s: int) -> None:
-        """Sequence s becomes what the other says sequence s + 1 is, in both."""
+        """In both, restore sequence s from the other's state of sequence s + 1."""
         ours, theirs = self.cache.state_write((s + 1) % 4), self.llama.sequence((s + 1) % 4)
         a, b = (np.frombuffer(blob, "<f4", offset=8) for blob in (ours, theirs))
         if len(a) != len(b) or not bool(

@@ -1,6 +1,6 @@
-"""What the pages cite and is not there: files, anchors, pictures, results, tests, targets of make.
+"""Finds what pages cite but does not exist: files, anchors, pictures, results, tests, targets of make.
 
-Pages that the source names are looked for too.
+Pages that the source names are checked too.
 
 ``tools/docs.py --check`` fails with these lines.
 """
@@ -18,7 +18,7 @@ FOLDERS = (
     "tests", "tools", r"\.github", r"\.ci",
 )  # fmt: skip
 ROOMS = ("", "src/aleator", "native", "docs")
-"""Where a path in code may begin."""
+"""Folders that a path in code may start from."""
 THEIRS = {
     "common/arg.cpp": "llama.cpp's",
     "common/download.cpp": "llama.cpp's",
@@ -26,9 +26,9 @@ THEIRS = {
     "docs/gguf.md": "ggml's",
     "docs/syntax.md": "llguidance's",
 }
-"""Paths that are not of this repository, and whose they are."""
+"""Paths outside this repository, and where they belong."""
 TO_BE_WRITTEN = re.compile(r"top_share|helium|count_tokens")
-"""Files that readers of docs/adding-a-sampler.md and docs/adding-an-architecture.md write."""
+"""Files that readers of docs/adding-a-sampler.md and docs/adding-an-architecture.md create."""
 
 _FENCE = re.compile(r"^( *)```.*?^\1```$", re.DOTALL | re.MULTILINE)
 _CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
@@ -48,7 +48,7 @@ _TARGET = re.compile(r"^(?:\$ )?make ([a-z][a-z-]*(?: [a-z][a-z-]*)*)", re.MULTI
 
 
 def broken(root: Path) -> list[str]:
-    """What pages of a checkout cite and is not there, a line each: file, line, what is wrong."""
+    """Broken citations in a checkout's pages, one per line: file, line, what is wrong."""
     pages = [*sorted(root.glob("*.md")), *sorted((root / "docs").glob("*.md"))]
     results = sorted((root / "benchmarks" / "results").glob("*.md"))
     sources = [
@@ -71,7 +71,7 @@ def _of_file(root: Path, file: Path, text: str) -> Iterator[tuple[int, str]]:
                 yield match.start(), f"no such page: {match[0]}"
         return
     yield from _links(file, text)
-    # A changelog and results tell of files as they were.
+    # A changelog and results name files as they were.
     if file.name != "CHANGELOG.md" and file.parent.name != "results":
         yield from _paths(root, text)
         yield from _targets(root, text)
@@ -129,7 +129,7 @@ def _targets(root: Path, text: str) -> Iterator[tuple[int, str]]:
 
 
 def _without_fences(text: str) -> str:
-    """A text of the same length with blanks in place of blocks of code."""
+    """The text with blocks of code replaced by as many blanks."""
     return _FENCE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
 
 
@@ -139,7 +139,7 @@ def _without_code(text: str) -> str:
 
 @cache
 def _anchors(file: Path) -> frozenset[str]:
-    """Anchors that a file has both on GitHub and on the site, whose rules differ."""
+    """Anchors of a file that exist both on GitHub and on the site; their rules differ."""
     text = file.read_text()
     found = set(_IDENTITY.findall(text))
     if file.suffix == ".md":

@@ -1,4 +1,4 @@
-"""Run the client packages that people use against ``aleator serve``, each in an environment of its own.
+"""Run popular client packages against ``aleator serve``, each in its own environment.
 
     python tools/clients.py                      all, against the bundled model
     python tools/clients.py openai anthropic     some
@@ -6,7 +6,7 @@
     python tools/clients.py --record             writes what they sent to tests/server/recorded
     python tools/clients.py --report FILE        writes the results as Markdown
 
-The scripts are tests/clients/*_client.py.  What they must get is computed here, by the package itself without a
+The scripts are tests/clients/*_client.py.  The package itself computes the expected answers here, without a
 server.  Environments are made in build/clients, with the newest packages that pip finds.
 """
 
@@ -74,7 +74,7 @@ HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length",
 
 
 def environment(name: str) -> Path:
-    """The Python of an environment with a client, which is made if it is not there."""
+    """The Python of a client's environment, which is made if it is missing."""
     folder = ENVIRONMENTS / name
     made, python = folder / ".made", folder / "bin" / "python"
     if not made.exists():
@@ -87,7 +87,7 @@ def environment(name: str) -> Path:
 
 
 def wanted(model: aleator.LanguageModel, template: str | None, budget: int) -> dict[str, Any]:
-    """What the server must answer, made without one."""
+    """The answers that the server must give, computed without one."""
     options: dict[str, Any] = {"seed": SEED, "max_tokens": MAX_TOKENS}
     chat_format = model.chat_format(template)
     chat = model.chat(MESSAGES, chat_template=template, reasoning_budget=budget, **options)
@@ -108,7 +108,7 @@ def pairs(question: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def score_of_ids(model: aleator.LanguageModel, prompt: str, end: str) -> tuple[list[float], bool]:
-    """A score after token ids that the harness makes: those of the whole less those of the prompt, no BOS."""
+    """The score with the harness's token ids: those of the whole minus those of the prompt, without BOS."""
     first = model.tokenizer.encode(prompt, add_special=False)
     whole = model.tokenizer.encode(prompt + end, add_special=False)
     return score_of(model, list(first), list(whole[len(first) :]))
@@ -124,10 +124,10 @@ def score_of(
 
 
 class Recorder(ThreadingHTTPServer):
-    """Passes requests on to the server, and notes them.
+    """Forwards requests to the server, and records them.
 
     Attributes:
-        requests: Method, path, body and status of each; of several with one shape only the first.
+        requests: Method, path, body and status of each; only the first of several with one shape.
     """
 
     daemon_threads = True
@@ -138,10 +138,10 @@ class Recorder(ThreadingHTTPServer):
         self.lock = threading.Lock()
 
     def handle_error(self, *args: object) -> None:
-        """Clients may leave as they like; what they miss they say themselves."""
+        """Ignore errors: clients may disconnect, and they report themselves what is missing."""
 
     def note(self, method: str, path: str, body: bytes, status: int) -> None:
-        """Note a request, unless one of its shape was noted."""
+        """Record a request, unless one of its shape was recorded."""
         said = json.loads(body) if body else None
         made = {"method": method, "path": path, "body": said, "status": status}
         with self.lock:
@@ -149,7 +149,7 @@ class Recorder(ThreadingHTTPServer):
 
 
 def shape(value: object) -> object:
-    """Which fields a body has, and of which kinds their values are."""
+    """The fields of a body and the types of their values."""
     if isinstance(value, dict):
         return tuple(sorted((name, shape(each)) for name, each in value.items()))
     if isinstance(value, list):
@@ -158,7 +158,7 @@ def shape(value: object) -> object:
 
 
 class Passing(BaseHTTPRequestHandler):
-    """One request that is passed on, and its response as it comes."""
+    """One forwarded request, and its response as it arrives."""
 
     protocol_version = "HTTP/1.1"
     server: Recorder
@@ -200,7 +200,7 @@ def serving(model: str | None, template: str | None, budget: int, log: Path) -> 
 def run(
     name: str, python: Path, port: int, answers: dict[str, Any], record: bool
 ) -> tuple[bool, str]:
-    """Run a script; whether all of its checks passed, and what it printed."""
+    """Run a script; return whether all of its checks passed, and what it printed."""
     with tempfile.TemporaryDirectory() as folder, Recorder(port) as recorder:
         threading.Thread(target=recorder.serve_forever, daemon=True).start()
         about = {

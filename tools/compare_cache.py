@@ -1,20 +1,20 @@
 """Random scripts on aleator's cache and llama.cpp's, live: codes, positions, logits, and states exchanged.
 
     python tools/compare_cache.py                    100 scripts
-    python tools/compare_cache.py --seeds 40 80 -v   those, one line each
+    python tools/compare_cache.py --seeds 40 80 -v   these seeds, one line each
 
 Needs llama-cpp-python (the extra ``bench``); nothing is kept.  Each script has a random small model (llama,
-qwen2 or qwen3) and cache (types, layout, one pool or streams), and draws decodes of one, several and shared
-sequences, of wrong positions and of too much, removals, copies, shifts, divisions, and states, whole and of a
-sequence, that both then read, from either side.  After each operation codes, positions and everything in
-a state that is not a number of K or V must be equal, and a state that was read must be written back byte
-for byte.  Logits are compared with those of a third cache, llama.cpp's in float32: on average of a script ours
-may be at most 1.15 times as far from it as its own of the same types, and in no decode far.
+qwen2 or qwen3) and cache (types, layout, one pool or streams).  It draws decodes of one, several and shared
+sequences, of wrong positions and of too many tokens, removals, copies, shifts, divisions, and states, whole or
+of a sequence, which both sides then read.  After each operation codes, positions and everything in a state
+except the numbers of K and V must be equal, and a state that was read must be written back byte for byte.
+Logits are compared with a third cache, llama.cpp's in float32: averaged over a script, ours may be at most 1.15
+times as far from it as llama.cpp's own of the same types, and in no decode far.
 
-Every fifth script is of a qwen2vl, with pictures among the texts; there is no such model here, so it compares
-the caches without logits.
+Every fifth script is of a qwen2vl, with pictures among the texts; no such model is computed here, so only the
+caches are compared, not logits.
 
-What llama.cpp 0.5 gets wrong is left out: states while a shift or a copy is pending (``seq_cp`` with streams
+Faults of llama.cpp 0.5 are left out: states while a shift or a copy is pending (``seq_cp`` with streams
 copies late: a save in between is stale, and what is restored is overwritten; a save between ``seq_add`` and the
 next decode is wrong), others that ``seq_keep`` with streams leaves, the direction in which ``seq_div`` rotates
 (made of shifts here; d = 0 ends the process), keys in blocks that it cannot rotate.
@@ -45,7 +45,7 @@ from aleator.models import build_decoder, open_weights
 
 N_SEQ, SHARE = 4, 256
 ROUNDING = {"f32": 2e-5, "f16": 2e-3, "q8_0": 5e-3, "q4_0": 5e-2}
-"""About what a type does to logits, relative to their range."""
+"""Approximate effect of a type on logits, relative to their range."""
 Floats = npt.NDArray[np.float32]
 
 
@@ -60,7 +60,7 @@ class Setting:
 
     @property
     def shifts(self) -> bool:
-        """Whether llama.cpp turns such keys, and without another magnitude."""
+        """Whether llama.cpp rotates such keys, and without another magnitude."""
         return self.case.shifts and self.spec.scaling != "yarn" and not self.spec.sections
 
     def __str__(self) -> str:
@@ -95,7 +95,7 @@ def draw_setting(rng: random.Random, seed: int) -> Setting:
 
 
 def meta(blob: bytes, whole: bool, streams: int, extra: int) -> bytes:
-    """What is not a number of K or V: the head, cells (with so many extra bytes each), types and sizes."""
+    """A state without the numbers of K and V: head, cells (with ``extra`` bytes each), types and sizes."""
     at = 4 + struct.unpack_from("<I", blob)[0] if whole else 8
     out = [blob[:at]]
 
@@ -170,7 +170,7 @@ class Comparison:
         return operation(self.rng, kinds, self.theirs.tops(), self.twins, parts=not streams)
 
     def apply(self, op: list[Any]) -> str:
-        """Carry an operation out in all three; what is wrong, or nothing."""
+        """Run an operation on all three; return what is wrong, or nothing."""
         before = self.theirs.tops()
         name = op[0]
         if name in ("whole", "sequence") and self.pending:
@@ -192,7 +192,7 @@ class Comparison:
         return wrong or self.compare()
 
     def verbs(self, op: list[Any]) -> list[list[Any]]:
-        """A division as shifts of one position each, since llama.cpp rotates keys the wrong way by it."""
+        """Divisions as shifts of one position each, since llama.cpp's division rotates keys the wrong way."""
         if op[0] != "div":
             return [op]
         _, seq, p0, p1, divisor = op
@@ -286,7 +286,7 @@ class Comparison:
 
 
 class Pictures(Comparison):
-    """Two caches of tokens with four positions, without a model of ours: so without logits."""
+    """Two caches of tokens with four positions, without a model here and so without logits."""
 
     extra = 12
 

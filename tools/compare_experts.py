@@ -1,13 +1,13 @@
-"""Quantised mixtures against llama.cpp: do rows differ because other experts were chosen, and why were they?
+"""Compares quantised mixtures with llama.cpp: do rows differ because other experts were chosen, and why?
 
     python tools/compare_experts.py [--models NAME ...] [--types Q4_K Q8_0] [--seeds N] [--out FILE.md]
 
-Three computations of the same quantised weights are compared: llama.cpp's; aleator's; and the exact one, which
-is llama.cpp's of the dequantised weights in float32.  Both engines round activations to int8, each in its own
-way, so both are a little off the exact one; where two experts' scores are nearer than that, another one is
-chosen, and the row differs by what an expert gives.  Per model and type the table says in how many rows and
-layers experts differ, how far logits are off in rows before which all experts are the same and in the others,
-and how far apart the scores were where experts first differ, beside how far they are off in general.
+Three computations with the same quantised weights are compared: llama.cpp's; aleator's; and the exact one,
+which is llama.cpp's with the dequantised weights in float32.  Both engines round activations to int8, each in
+its own way, so both deviate a little from the exact one.  If two experts' scores are closer than that, another
+expert is chosen, and the row differs by an expert's output.  Per model and type the table shows: in how many
+rows and layers experts differ; the deviation of logits in rows before which all experts are the same, and in
+the others; and how far apart the scores were when experts first differed, beside their general deviation.
 
 Needs llama-cpp-python (the extra ``bench``), and PyTorch: the form in PyTorch shows its routers.
 """
@@ -45,7 +45,7 @@ MIXTURES = [
 ]  # fmt: skip
 N_TOKENS = 48
 BY_LOGITS = ("gpt-oss", "llama4")
-"""Architectures whose experts are chosen by the router's logits, not by what is made of them."""
+"""Architectures whose experts are chosen by the router's logits, not by scores computed from them."""
 _NAMES = ("ffn_moe_topk", "ffn_moe_logits", "ffn_moe_probs", "ffn_moe_probs_biased")
 
 
@@ -62,12 +62,12 @@ class _Tensor(ctypes.Structure):
 
 @dataclass
 class Run:
-    """What one computation gave.
+    """The results of one computation.
 
     Attributes:
         logits: float32 [tokens, vocabulary].
-        scores: of each layer with experts, what these are chosen by, float32 [tokens, experts].
-        chosen: of each layer, whether a token goes through an expert, [tokens, experts].
+        scores: for each layer with experts, the scores that choose them, float32 [tokens, experts].
+        chosen: for each layer, whether a token goes through an expert, [tokens, experts].
     """
 
     logits: Floats
@@ -75,7 +75,7 @@ class Run:
     chosen: list[npt.NDArray[np.bool_]] = field(default_factory=list)
 
     def add(self, scores: Floats, chosen: npt.NDArray[Any]) -> None:
-        """One layer's."""
+        """Add one layer's scores and choices."""
         taken = np.zeros(scores.shape, bool)
         np.put_along_axis(taken, chosen.astype(np.int64), True, 1)
         self.scores.append(scores)
@@ -83,7 +83,7 @@ class Run:
 
 
 class Watched(LlamaContext):
-    """llama.cpp, whose tensors of routers are looked at."""
+    """llama.cpp with a callback that reads its routers' tensors."""
 
     def __init__(self, path: Path) -> None:
         self.found: dict[str, npt.NDArray[Any]] = {}
@@ -93,7 +93,7 @@ class Watched(LlamaContext):
         super().__init__(path)
 
     def parameters(self) -> Any:
-        """Those of the context, with the callback."""
+        """The context's parameters, with the callback."""
         params = super().parameters()
         params.cb_eval = ctypes.cast(self._callback, type(params.cb_eval))
         return params
@@ -115,7 +115,7 @@ class Watched(LlamaContext):
 
 
 def theirs(path: Path, tokens: Sequence[int], arch: str) -> Run:
-    """llama.cpp's."""
+    """llama.cpp's results."""
     llama = Watched(path)
     made = Run(llama.prefill(tokens))
     llama.close()
@@ -129,7 +129,7 @@ def theirs(path: Path, tokens: Sequence[int], arch: str) -> Run:
 
 @contextmanager
 def _seen(made: Run, arch: str) -> Iterator[None]:
-    """What routers say is added to ``made``."""
+    """Add the routers' tensors to ``made`` while the block runs."""
     route = TorchOps.route
 
     def watched(
@@ -165,7 +165,7 @@ def ours(path: Path, tokens: Sequence[int], arch: str) -> Run:
 
 
 def dequantised(path: Path, to: Path) -> Path:
-    """The model with every matrix as the float32 numbers that its blocks stand for."""
+    """A copy of the model with every matrix dequantised to float32."""
     reader = gguf.GGUFReader(path)
     name = reader.fields["general.architecture"].contents()
     w = gguf.GGUFWriter(str(to), name)
@@ -188,12 +188,12 @@ class Compared:
     """Two computations of the same rows, over all seeds.
 
     Attributes:
-        rows: how many.
-        with_others: of these, in how many another expert was chosen in some layer.
+        rows: number of rows.
+        with_others: number of rows in which another expert was chosen in some layer.
         same: largest difference of logits over their range, in rows up to which all experts are the same.
-        other: that in the other rows.
-        noise: largest difference of what experts are chosen by while all experts are the same.
-        gaps: how far apart two experts were in it where another one was chosen first.
+        other: the same in the other rows.
+        noise: largest difference of the choosing scores while all experts are the same.
+        gaps: differences of two experts' scores where another one was first chosen.
     """
 
     rows: int = 0
@@ -223,7 +223,7 @@ class Compared:
                 self.gaps.append(float(x[row][mine].min() - x[row][other].max()))
 
     def cells(self) -> str:
-        """Of a table's row."""
+        """The cells of a table's row."""
         gap = f"{max(np.abs(self.gaps)):.4f}" if self.gaps else "-"
         numbers = f"{self.same:.4f} | {self.other:.4f} | {self.noise:.4f}"
         return f"{self.with_others} of {self.rows} | {numbers} | {gap}"

@@ -1,13 +1,13 @@
-"""How far logits of Aleator and of llama.cpp are from those of float32 arithmetic, on real text.
+"""Measures how far logits of Aleator and llama.cpp are from those of float32 arithmetic, on real text.
 
     python tools/compare_logits.py -m FILE.gguf ... -f TEXT [--windows 8] [--tokens 256] [--out FILE.md]
 
-The weights are the same everywhere: those that the file holds.  The exact logits are those of the decoder's
-form in PyTorch, which multiplies float32 weights with float32 activations and keeps float32 keys and values.
-Both engines round activations to int8, each in its own way; the cache is float32 or float16.  The table has,
-over all tokens of windows of the text that are spread evenly: the mean and the largest distance of a logit,
-divided by the range of the row's exact logits; the divergence of the engine's distribution from the exact one,
-in nats; and how often another token has the largest logit.
+All use the file's weights.  The exact logits come from the decoder's form in PyTorch, which multiplies float32
+weights with float32 activations and keeps float32 keys and values.  Both engines round activations to int8,
+each in its own way; the cache is float32 or float16.  The table has, over all tokens of evenly spread windows
+of the text: the mean and the largest distance of a logit, divided by the range of the row's exact logits; the
+divergence of the engine's distribution from the exact one, in nats; and how often another token has the largest
+logit.
 
 Needs llama-cpp-python (the extra ``bench``) and PyTorch.
 """
@@ -47,7 +47,7 @@ def aleator(path: Path, n_ctx: int, form: str, cache: str) -> Engine:
 
 
 def llama_cpp(path: Path, n_ctx: int, cache: str, flash: bool) -> Engine:
-    """The same of llama.cpp."""
+    """llama.cpp's logits of every token of a window."""
 
     def rows(tokens: list[int]) -> Floats:
         llama = LlamaContext(path, n_ctx, cache, cache, flash, n_ubatch=n_ctx)
@@ -60,7 +60,7 @@ def llama_cpp(path: Path, n_ctx: int, cache: str, flash: bool) -> Engine:
 
 
 def distances(exact: Floats, rows: Floats) -> list[float]:
-    """Of each row: mean and largest distance over the range, divergence, whether another token leads."""
+    """For each row: mean and largest distance over the range, divergence, whether another token leads."""
     exact, rows = exact.astype(np.float64), rows.astype(np.float64)
     off = np.abs(rows - exact) / np.ptp(exact, axis=1, keepdims=True)
     p, q = (x - x.max(1, keepdims=True) for x in (exact, rows))

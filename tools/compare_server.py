@@ -1,16 +1,16 @@
-"""Asks llama-server and ``aleator serve`` the same things, and says where the answers differ.
+"""Sends llama-server and ``aleator serve`` the same requests, and reports where the answers differ.
 
     python tools/compare_server.py --llama-server build/bin/llama-server --model model.gguf [--model ...]
                                    [--prompts N] [--n-predict N] [--threads N] [--out FILE.md]
 
 Texts are greedy, with ``numerics="llama.cpp"``.  The two decoders compute logits that differ in their low
 bits, so texts are compared up to the first step whose best two tokens are closer than the two servers'
-log-probabilities are apart; a text that goes another way before that is a difference, and so is any other
-field.  What is refused is compared by status and kind.  Exit code 1: some differences nothing explains.
+log-probabilities are apart.  A text that differs before that step is a difference, and so is any other field.
+Refusals are compared by status and kind.  Exit code 1: some differences are unexplained.
 
-Compared: token ids, texts, stop types and words, counts and usage, stop strings, grammars, sampled texts (told,
-not counted: a draw near a boundary goes the other way with the last bit), tokens of texts and back, rendered
-templates, streams, errors, and which fields there are.
+Compared: token ids, texts, stop types and words, counts and usage, stop strings, grammars, sampled texts
+(shown, not counted: the last bit can flip a draw near a boundary), tokenisation and back, rendered templates,
+streams, errors, and the sets of fields.
 """
 
 from __future__ import annotations
@@ -134,12 +134,12 @@ def _json(text: str) -> Any:
 
 @dataclass
 class Outcome:
-    """What was found.
+    """The results of the comparison.
 
     Attributes:
         counts: By kind: (equal, compared).
-        notes: Differences that are explained.
-        wrong: Those that nothing explains.
+        notes: Explained differences.
+        wrong: Unexplained differences.
     """
 
     counts: dict[str, Counter[str]] = field(default_factory=dict)
@@ -147,7 +147,7 @@ class Outcome:
     wrong: list[str] = field(default_factory=list)
 
     def count(self, kind: str, how: str) -> None:
-        """One more comparison."""
+        """Count one comparison."""
         self.counts.setdefault(kind, Counter())[how] += 1
 
     def same(self, kind: str, what: str, theirs: object, ours: object) -> bool:
@@ -173,7 +173,7 @@ class Comparison:
 
     Args:
         llama: llama-server.
-        ours: Ours.
+        ours: Aleator's server.
         n_predict: Tokens of a text.
     """
 
@@ -182,7 +182,7 @@ class Comparison:
         self.found = Outcome()
 
     def both(self, body: dict[str, Any], path: str = "/completion") -> tuple[Any, Any]:
-        """The two answers; ours is asked for llama.cpp's numbers."""
+        """The two answers; ours computes with llama.cpp's numerics."""
         status, theirs = self.llama.ask(path, body)
         mine_status, mine = self.ours.ask(path, {**body, "numerics": "llama.cpp"})
         if status != 200 or mine_status != 200:
@@ -192,7 +192,7 @@ class Comparison:
         return theirs, mine
 
     def text(self, kind: str, what: str, body: dict[str, Any]) -> str:
-        """Compare one text; returns ours."""
+        """Compare one text; return ours."""
         theirs, mine = self.both({**GREEDY, "n_probs": 10, **body})
         found = self.found
         a, b = theirs["tokens"], mine["tokens"]
@@ -247,7 +247,7 @@ class Comparison:
         return self.found
 
     def schema(self, i: int, body: dict[str, Any]) -> None:
-        """JSON of a schema: white space, and what the schema leaves open, are each server's own."""
+        """JSON of a schema; white space and open choices may differ between the servers."""
         made = self.both({**body, "n_predict": 200})
         if any(each["stop_type"] == "limit" for each in made):
             self.found.count("JSON schemas", "cut off")
@@ -258,7 +258,7 @@ class Comparison:
         )
 
     def nothing(self, prompt: str) -> None:
-        """No tokens at all: llama-server says that it generates none, and gives one."""
+        """Ask for no tokens; llama-server reports none, but returns one."""
         theirs, mine = self.both({**GREEDY, "prompt": prompt, "n_predict": 0})
         self.found.same(
             "lengths", "n_predict 0, ours", ("", 0), (mine["content"], mine["tokens_predicted"])
@@ -323,7 +323,7 @@ class Comparison:
             self.found.same(f"{kind}: usage", "/v1/chat/completions", *map(_usage, told))
 
     def streams(self, prompt: str) -> None:
-        """Whether a stream tells what a response tells, and in which fields."""
+        """Whether a stream has the content of a response, and in which fields."""
         body = {**GREEDY, "prompt": prompt, "n_predict": 12}
         whole = self.both(body)
         fields = []
@@ -340,7 +340,7 @@ class Comparison:
         self.found.same("streams", "fields that we lack", [], sorted(fields[0] - fields[1]))
 
     def errors(self) -> None:
-        """What is refused: by both with one status and kind, or by us alone, which is strictness."""
+        """Refusals: by both with the same status and kind, or only by us, which is stricter."""
         for path, body in REFUSED:
             (a, theirs), (b, mine) = (s.ask(path, body) for s in (self.llama, self.ours))
             what = f"{path} {body!r:.90}"
@@ -397,7 +397,7 @@ def _error(body: Any) -> str:
 
 
 def _margins(theirs: Any, mine: Any, step: int) -> tuple[float, float]:
-    """How far apart the best two tokens are, and how far the two servers' log-probabilities of them."""
+    """The distance of the best two tokens, and of the two servers' log-probabilities of them."""
     tops = [
         {t["id"]: t["logprob"] for t in made["completion_probabilities"][step]["top_logprobs"]}
         for made in (theirs, mine)
@@ -461,7 +461,7 @@ def main() -> int:
             servers = Server(theirs.url(), http), Server(mine.url(), http)
             comparison = Comparison(*servers, arguments.n_predict)
             results[Path(model).name] = comparison.all(PROMPTS[: arguments.prompts])
-        if arguments.out is not None:  # after each model: a run may be broken off
+        if arguments.out is not None:  # after each model, as a run may be interrupted
             arguments.out.write_text(report(results, version))
     print(report(results, version))
     return int(any(found.wrong for found in results.values()))

@@ -12,7 +12,7 @@ from pathlib import Path
 from aleator.core import contract
 
 HEADER = Path(__file__).parent.parent / "native" / "contract.hpp"
-# C++ types of what is not an int64_t.
+# C++ types of constants other than int64_t.
 TYPES = {
     **dict.fromkeys(
         ("EXP2_COEFFICIENTS", "ROUND", "LEAST_BITS", "DEPTH_UNIT", "SIGMA_LEAST", "SIGMA_UNIT",

@@ -2,11 +2,11 @@
 
     python tools/corpus.py [--isa NAME] [--record]
 
-Every chain of tools/equality_rows.py draws from rows of 16 to 151,936 logits.
-tests/golden/machines/corpus.json has, for each block, a digest of the logits and the tokens that were
-drawn, as an x86-64 machine made them with --record. A digest that differs says that NumPy made other
-logits, so that nothing was compared. --isa asks for an instruction set, and fails where the native module
-runs another one. It needs NumPy and the package, no more: wheels and emulated machines run it too.
+Every chain of tools/equality_rows.py draws from rows of 16 to 151,936 logits. tests/golden/machines/corpus.json
+has, for each block, a digest of the logits and the drawn tokens, recorded on an x86-64 machine with --record. A
+different digest means that NumPy made other logits, so that nothing was compared. --isa asks for an instruction
+set, and fails if the native module runs another one. It needs only NumPy and the package: wheels and emulated
+machines run it too.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ def block(name: str, n: int) -> tuple[list[SamplerChain], list[Rows]]:
         chains.append(chain)
     rng = np.random.default_rng(r.randrange(2**63))
     dtype = np.float16 if r.random() < 0.2 else np.float32
-    with np.errstate(over="ignore"):  # float16 has no such numbers
+    with np.errstate(over="ignore"):  # beyond float16's range
         return chains, [rows_of(rng, len(chains), n).astype(dtype) for _ in range(STEPS)]
 
 
 def drawn(name: str, n: int) -> dict[str, Any]:
-    """Digest of a block's logits, and its tokens; -1 where nothing can be chosen."""
+    """Digest of a block's logits, and its tokens; -1 if no token can be chosen."""
     from aleator.core.errors import LogitsError
 
     chains, steps = block(name, n)
@@ -79,7 +79,7 @@ def drawn(name: str, n: int) -> dict[str, Any]:
 
 
 def differences(made: Sequence[dict[str, Any]], golden: Sequence[dict[str, Any]]) -> list[str]:
-    """What is wrong with each block that is not as recorded."""
+    """What is wrong with each block that differs from the record."""
     found = [] if len(made) == len(golden) else [f"{len(made)} blocks, not {len(golden)}"]
     for mine, right in zip(made, golden, strict=False):
         where = f"{right['chain']}, V = {right['n']}"

@@ -3,7 +3,7 @@
     python tools/debian_root.py arm64 build/roots/arm64 [--suite trixie] [--packages NAME ...]
 
 apt resolves and fetches with a configuration, lists and cache of its own; dpkg-deb unpacks.  No scripts of the
-packages run.  The mirror and its keys are those of this machine.  It needs no right but to write the folder.
+packages run.  The mirror and its keys are those of this machine.  It needs only permission to write the folder.
 """
 
 from __future__ import annotations
@@ -56,16 +56,16 @@ def _run(*command: object) -> None:
 def make_root(
     architecture: str, root: Path, suite: str = "trixie", packages: Sequence[str] = PACKAGES
 ) -> Path:
-    """Fetch and unpack packages with all they depend on, unless it was done before.
+    """Fetch and unpack packages with their dependencies, unless that was done before.
 
     Args:
         architecture: Debian's name: amd64, arm64, riscv64, s390x, ...
-        root: The folder; a folder beside it, with ``.apt`` at the end, keeps what was fetched.
+        root: The folder; a folder beside it, with ``.apt`` at the end, keeps the fetched packages.
         suite: The release.
         packages: Names.
 
     Returns:
-        The folder, whole.
+        The complete folder.
     """
     done = root / ".done"
     wanted = " ".join((architecture, suite, *packages))

@@ -1,6 +1,6 @@
-"""Every declared default, bound and spelling, one per line: what tests/golden/declared.txt records.
+"""Lists every declared default, bound and spelling, one per line, for tests/golden/declared.txt.
 
-A change of one of them shows as a change of that file, which tools/docs.py writes and checks.
+A change of a declaration shows as a change of that file, which tools/docs.py writes and checks.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def spelled(place: str, p: Parameter) -> str:
 
 
 def samplers() -> Iterator[str]:
-    """Samplers with what they say of themselves, parameters and presets."""
+    """Samplers with their declarations, parameters and presets."""
     classes: tuple[Any, ...] = (*S.SAMPLERS, ConstraintSampler, UserSampler)
     for cls in classes:
         names = {name: getattr(cls, name, None) for name in ("name", "letter", "aliases", "reads")}
@@ -67,7 +67,7 @@ def options(*classes: type[Options]) -> Iterator[str]:
 
 
 def cache() -> Iterator[str]:
-    """What a cache is made of."""
+    """The options of a cache."""
     yield from options(CacheOptions)
     yield from (f"PrefixConfig.{f.name} = {f.default!r}" for f in dataclasses.fields(PrefixConfig))
 
@@ -89,12 +89,12 @@ PARTS: dict[str, Callable[[], Iterator[str]]] = {
 
 
 def text() -> str:
-    """The file."""
+    """The text of the file."""
     return "".join(
         f"[{name}]\n" + "".join(f"{x}\n" for x in made()) for name, made in PARTS.items()
     )
 
 
 def recorded(part: str) -> list[str]:
-    """What the file says of a part."""
+    """The file's lines about a part."""
     return FILE.read_text().partition(f"[{part}]\n")[2].partition("\n[")[0].splitlines()

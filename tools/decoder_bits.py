@@ -7,7 +7,7 @@
 The files have random weights: every small model of tools/make_models.py, dense_models.py, hybrid_models.py
 and delta_models.py, and a Llama and a Mamba in every type. tests/golden/machines/models.json has a digest of
 each file and of its logits: token by token on one thread, and in one batch on three, which must have the same
-bits. To compare takes NumPy and the package, no more.
+bits. Comparing needs only NumPy and the package.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TOKENS = 24
 
 
 def writers() -> dict[str, Callable[[Path], object]]:
-    """What writes each model, by the names of the files."""
+    """Functions that write the models, by file name."""
     from dataclasses import replace
 
     from make_models import SPECS
@@ -44,7 +44,7 @@ def writers() -> dict[str, Callable[[Path], object]]:
 
 
 def make(folder: Path, anew: bool = False) -> None:
-    """Write the files that are not there, or all of them."""
+    """Write the missing files, or all of them."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, write in writers().items():
         if anew or not (folder / f"{name}.gguf").exists():
@@ -53,7 +53,7 @@ def make(folder: Path, anew: bool = False) -> None:
 
 
 def bits(path: Path) -> dict[str, str]:
-    """Digests of a file and of its logits; "" in place of the latter where two ways to them differ."""
+    """Digests of a file and of its logits; "" for the logits if the two computations differ."""
     import numpy as np
 
     from aleator.generate import Batch, Context
@@ -78,7 +78,7 @@ def bits(path: Path) -> dict[str, str]:
 def differences(
     made: Mapping[str, dict[str, str]], golden: Mapping[str, dict[str, str]]
 ) -> list[str]:
-    """What is wrong with each model that is not as recorded, or that was never recorded."""
+    """What is wrong with each model that differs from the record or is not in it."""
     found = [f"{name}: was not recorded" for name in made if name not in golden]
     for name, right in golden.items():
         mine = made.get(name)

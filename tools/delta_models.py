@@ -17,16 +17,16 @@ class Delta:
     """A model: GGUF's dimensions, and the seed of its weights.
 
     Attributes:
-        interval: every so many layers one attends.
+        interval: one of this many layers attends.
         listed: the layers that keep a state, as a list in the file; (): by ``interval``.
         rope: rotated channels of a head.
-        key_heads: of a delta net.
-        value_heads: of a delta net.
+        key_heads: key heads of a delta net.
+        value_heads: value heads of a delta net.
         delta_dim: size of a delta net's heads.
-        joint: the projections are joint, as the first files of Qwen3-Next have them.
+        joint: the projections are joint, as in the first files of Qwen3-Next.
         further: blocks that predict further tokens.
         n_experts: 0: feed-forward parts are plain.
-        type: of the matrices.
+        type: type of the matrices.
     """
 
     arch: str

@@ -1,4 +1,4 @@
-"""Small random models of the dense architectures, for make_models.py: what of a plain transformer is otherwise.
+"""Small random models of the dense architectures, for make_models.py: how they differ from a plain transformer.
 
 A model is a :class:`Dense`: dimensions, which tensors its layers have, and metadata besides the usual.
 """
@@ -20,7 +20,7 @@ from model_file import Array, Draws, add_fields, add_tensors, write_file
 
 @dataclass(frozen=True)
 class LatentShape:
-    """Compressed keys: see GGUF's fields; ``head`` and ``head_v`` are those of the heads, not of the cache."""
+    """Compressed keys, see GGUF's fields; ``head`` and ``head_v`` are sizes of heads, not of the cache."""
 
     rank: int
     head: int
@@ -46,7 +46,7 @@ class Dense:
     """A model: GGUF's dimensions, which tensors there are, further metadata, and the seed of the weights.
 
     Attributes:
-        norms: of a layer, by GGUF's names.
+        norms: a layer's norms, by GGUF's names.
         head_norm: shape of the weights of queries' and keys' norms: "", "head", "each" or "all".
         bias: tensors with a bias, by what their names end with; "norm" for norms.
         fused: "qkv" and "gate" for fused tensors.
@@ -54,14 +54,14 @@ class Dense:
         learned: whether positions have vectors.
         embedding_norm: whether embeddings are normalised.
         factors: whether there are longrope's tables.
-        divisors: whether there are divisors of the rotary frequencies, as llama3's scaling has them.
+        divisors: whether there are divisors of the rotary frequencies, as for llama3's scaling.
         rope: dimensions that are rotated; 0: the field is left out.
         meta: further fields, without the architecture's prefix.
-        epsilon: the field of what normalisation adds.
+        epsilon: the field with the norms' epsilon.
         latent: compressed keys, if there are any.
         experts: mixtures of experts, if there are any.
         gemma4: gemma4's layers, if these are some.
-        type: of the matrices.
+        type: type of the matrices.
     """
 
     arch: str
@@ -86,7 +86,7 @@ class Dense:
     rope: int = 16
     meta: Mapping[str, Any] = field(default_factory=dict)
     epsilon: str = "attention.layer_norm_rms_epsilon"
-    gain: float = math.sqrt(64)  # of embeddings
+    gain: float = math.sqrt(64)  # scale of embeddings
     latent: LatentShape | None = None
     experts: MixtureShape | None = None
     gemma4: Gemma4Shape | None = None

@@ -2,10 +2,10 @@
 
     python tools/draw_flips.py [-m FILE.gguf] [-f TEXT] [--rows 320] [--seeds 16]
 
-A model's rows of logits are compared with those of three others: one with its feed-forward channels in another
-order, which is the same function summed in another order and so differs in low bits only; and two with weights
-rounded to Q8_0 and to Q4_0.  Each row is drawn from with every seed, by both draws, over the whole vocabulary
-and by the default chain.  The model has F16 or F32 matrices (without -m: the bundled one).
+A model's rows of logits are compared with those of three variants: one with its feed-forward channels in
+another order, which is the same function summed in another order and so differs only in low bits; and two with
+weights rounded to Q8_0 and to Q4_0.  Each row is sampled with every seed, by both draws, over the whole
+vocabulary and by the default chain.  The model has F16 or F32 matrices (without -m: the bundled one).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ DRAWS = ("inverse", "gumbel")
 
 
 def reordered(name: str, data: npt.NDArray[np.generic]) -> None:
-    """Another order of the feed-forward channels of a layer."""
+    """Reorder the feed-forward channels of a layer."""
     parts = name.split(".")
     if len(parts) < 3 or parts[2] not in ("ffn_gate", "ffn_up", "ffn_down"):
         return
@@ -50,7 +50,7 @@ def reordered(name: str, data: npt.NDArray[np.generic]) -> None:
 
 
 def rounded(kind: str) -> Change:
-    """Matrices as a type would store them."""
+    """Round matrices as a type would store them."""
 
     def change(name: str, data: npt.NDArray[np.generic]) -> None:
         if data.ndim == 2:
@@ -83,7 +83,7 @@ def rows_of(path: Path, tokens: list[int]) -> Rows:
 
 
 def tokens_drawn(rows: Rows, chain: tuple[str, float], draw: str, seeds: int) -> list[int]:
-    """Of each row, with each seed."""
+    """The tokens of each row with each seed."""
     params = SamplingParams.preset(chain[0], temperature=chain[1], draw=draw)
     drawn = []
     for i, row in enumerate(rows):

@@ -1,4 +1,4 @@
-"""Counts rows on which two forms of a chain choose different tokens: there should be none.
+"""Counts rows for which two forms of a chain choose different tokens: there should be none.
 
     python tools/equality.py [--rows 1000000] [--large 1000] [--sharded 8000] [--triton 300]
                              [--device cpu|cuda] [--workers N] [--seed N] [--out FILE.md]
@@ -7,9 +7,9 @@ Random rows, chains, histories and seeds go to every form: the NumPy references 
 native kernels of the host, the PyTorch form, and the Triton form (on the CPU under Triton's interpreter, and
 fewer rows; with --device cuda all of them).  The rows of a batch differ in chain, parameters and kind of
 logits; the host and the PyTorch form see some of them again in another order and in batches of other sizes.
-With --sharded the vocabulary lies on 2 and 4 processes.  Each chain draws four times, so that state moves.  A
-block is a function of its number and the seed; mismatches are printed with what makes the block again.  Ctrl-C
-ends it and prints what was done.
+With --sharded the vocabulary is split over 2 and 4 processes.  Each chain draws four times, so that its state
+changes.  A block depends only on its number and the seed; mismatches are printed with what recreates the block.
+Ctrl-C stops and prints the results so far.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Block:
 
 
 Tokens = list[list[int]]
-"""Of each step, of each row; -1 where nothing can be chosen."""
+"""The tokens of each row in each step; -1 if no token can be chosen."""
 
 
 def by_reference(block: Block) -> Tokens:
@@ -112,7 +112,7 @@ def by_host(block: Block) -> Tokens:
 
 
 def by_host_reordered(block: Block) -> Tokens:
-    """Another order of the rows, in batches of other sizes."""
+    """The host's tokens with the rows in another order and in batches of other sizes."""
     r = random.Random(block.number)
     chains = [chain.clone() for chain in block.chains]
     found = []
@@ -130,7 +130,7 @@ def by_host_reordered(block: Block) -> Tokens:
 def _sampled(chains: Sequence[SamplerChain], rows: Any) -> list[int]:
     try:
         return sample_batch(chains, rows, 1)
-    except LogitsError:  # some row has nothing to choose from: nothing has changed
+    except LogitsError:  # some row has no token to choose: nothing has changed
         return [sampled_alone(chain, z) for chain, z in zip(chains, rows, strict=True)]
 
 
@@ -151,7 +151,7 @@ def by_device(block: Block, kernels: str, device: str) -> Tokens:
 
 
 def by_device_reordered(block: Block, kernels: str, device: str) -> Tokens:
-    """Another order of the rows, some rows of the batch in use, others beside them."""
+    """The device's tokens with the rows in another order, among other rows of a larger batch."""
     r = random.Random(block.number + 1)
     size = block.batch + r.randrange(4)
     order = r.sample(range(size), size)  # row i of the chain becomes row order[i] of the block
@@ -173,7 +173,7 @@ def by_device_reordered(block: Block, kernels: str, device: str) -> Tokens:
 
 @dataclass
 class Outcome:
-    """What was counted: rows by (vocabulary, form), by chain, and where forms differ."""
+    """Counts of rows by (vocabulary, form) and by chain, and where forms differ."""
 
     rows: Counter[tuple[int, str]] = field(default_factory=Counter)
     chains: Counter[str] = field(default_factory=Counter)
@@ -202,7 +202,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Work:
-    """A block to do, and by which forms besides the reference and the host."""
+    """A block, and the forms that compute it besides the reference and the host."""
 
     seed: int
     number: int
@@ -213,7 +213,7 @@ class Work:
 
 
 def do(work: Work) -> Outcome:
-    """One block by all forms."""
+    """Compute one block by all forms."""
     torch.set_num_threads(1)
     block, found = Block(work.seed, work.number, work.n, work.batch), Outcome()
     wanted = by_reference(block)
@@ -237,7 +237,7 @@ def do(work: Work) -> Outcome:
 
 
 def works(options: argparse.Namespace) -> Iterator[Work]:
-    """The blocks of a run, those that take longest first."""
+    """The blocks of a run, the slowest first."""
     number = 0
     on_gpu = options.device != "cpu"
     forms = ("torch", "triton") if on_gpu else ("torch",)
@@ -256,7 +256,7 @@ def works(options: argparse.Namespace) -> Iterator[Work]:
 
 
 def sharded_chain(r: random.Random, n: int) -> list[Any]:
-    """Without a top-k some samplers have no form over parts."""
+    """A chain for parts of a vocabulary; without a top-k some samplers have no such form."""
     made = default(r, n)
     if r.random() < 0.5:
         made[3] = S.TopK(top_k=r.randrange(1, 40))
@@ -336,7 +336,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = asked.parse_args(arguments)
     on_gpu = options.device != "cpu"
     if not on_gpu:
-        os.environ["TRITON_INTERPRET"] = "1"  # of the workers, before they import Triton
+        os.environ["TRITON_INTERPRET"] = "1"  # for the workers, before they import Triton
     started, found, shards, ended = time.perf_counter(), Outcome(), [], ""
     todo = list(works(options))
     goal = sum(work.batch * STEPS for work in todo)
@@ -381,7 +381,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _quiet() -> None:
-    """Ctrl-C is the parent's; NumPy's warnings are of lanes that are masked out."""
+    """Leave Ctrl-C to the parent, and silence NumPy's warnings about masked lanes."""
     import signal
     import warnings
 

@@ -1,15 +1,15 @@
-"""Counts rows of logits whose bits depend on anything but the tokens before them: there should be none.
+"""Counts rows of logits whose bits depend on more than the tokens before them: there should be none.
 
     python tools/equality_decoder.py [--rows 100000] [--isas v4 v3 base triton] [--workers N] [--seed N]
                                      [--models NAME ...] [--types NAME ...] [--out FILE.md]
 
-Texts go through small random models token by token, alone, on one thread: these rows are right.  Then a crowd
-of up to 64 sequences of the same texts goes through one context in random steps.  In each step some sequences
-decode one token and others prefill several, in any order, in one or several micro-batches, on 1 to 4 threads.
-Between steps sequences are forked, dropped, rewound, found in the prompt cache, and saved and restored under
-another id.  Every token wants its logits, and each row is compared with the right one, bit for bit.  Each
-instruction set has processes of its own, all compared with the rows of the best one.  A crowd is a function of
-its seed; mismatches are printed with what makes it again.  Ctrl-C ends the run and prints what was done.
+Texts go through small random models token by token, alone, on one thread: these rows are the reference.  Then a
+crowd of up to 64 sequences of the same texts goes through one context in random steps.  In each step some
+sequences decode one token and others prefill several, in any order, in one or several micro-batches, on 1 to 4
+threads.  Between steps sequences are forked, dropped, rewound, found in the prompt cache, and saved and
+restored under another id.  Every token wants its logits, and each row is compared with the reference, bit for
+bit.  Each instruction set has its own processes, all compared with the rows of the best one.  A crowd depends
+only on its seed; mismatches are printed with what recreates it.  Ctrl-C stops and prints the results so far.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ TYPES = (
 CACHE_TYPES = (("f16", "f16"), ("f32", "f32"), ("bf16", "bf16"), ("q8_0", "q8_0"), ("q8_0", "q4_0"))
 """Types of keys and values."""
 TRITON = "triton"
-"""In place of an instruction set: the decoder in Triton, on the GPU where there is one, else interpreted."""
+"""Instead of an instruction set: the decoder in Triton, on a GPU if there is one, else interpreted."""
 ISAS = {"v4": ("v4", "v3", "base"), "v3": ("v3", "base"), "base": ("base",)}
-"""Instruction sets that a machine can be told to use, by its best one."""
+"""Instruction sets that a machine can use, by its best one."""
 TEXTS, LENGTH, COMMON = 5, 56, 20
-"""Texts, their tokens, and how many tokens the texts share at their beginning."""
+"""Number of texts, tokens of each, and tokens of their common prefix."""
 SEQUENCES = 64
 
 
@@ -62,12 +62,12 @@ class Work:
     """Rows of one model to compare.
 
     Attributes:
-        name: of the model.
-        type: of its matrices.
+        name: name of the model.
+        type: type of its matrices.
         cache: types of keys and values.
-        isa: instruction set of the process that does it, or "triton".
-        rows: how many at least.
-        seed: of the crowds.
+        isa: instruction set of its process, or "triton".
+        rows: least number of rows.
+        seed: seed of the crowds.
     """
 
     name: str
@@ -79,13 +79,13 @@ class Work:
 
     @property
     def stem(self) -> str:
-        """Names the right rows, which do not depend on the instruction set."""
+        """The name of the reference rows, which do not depend on the instruction set."""
         return f"{self.name}-{self.type}-{'-'.join(self.cache)}"
 
 
 @dataclass
 class Outcome:
-    """What was counted: rows by kind, and where they differ."""
+    """Counts of rows by kind, and where they differ."""
 
     rows: Counter[tuple[str, str]] = field(default_factory=Counter)
     wrong: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -140,7 +140,7 @@ def decoder_of(folder: Path, work: Work) -> Any:
 
 
 def right_rows(folder: Path, work: Work) -> Rows:
-    """[texts, tokens, n_vocab]: token by token, alone, on one thread."""
+    """The reference rows [texts, tokens, n_vocab]: token by token, alone, on one thread."""
     path = folder / f"{work.stem}.npy"
     if not path.exists():
         rows = alone(decoder_of(folder, replace(work, isa=host.isa())), work)
@@ -168,7 +168,7 @@ def alone(decoder: Any, work: Work, texts: int = TEXTS) -> Rows:
 
 @dataclass
 class Member:
-    """A sequence of a crowd: which text it is, how much of it the cache holds, where that came from."""
+    """A sequence of a crowd: its text, how much of it the cache holds, and how that came there."""
 
     text: int
     n: int = 0
@@ -202,7 +202,7 @@ class Crowd:
         self.streams, self.step = streams, 0
 
     def run(self, rows: int) -> None:
-        """Steps until so many rows have been compared."""
+        """Run steps until this many rows have been compared."""
         end = self.found.n_rows + rows
         while self.found.n_rows < end:
             self.step += 1
@@ -214,7 +214,7 @@ class Crowd:
                     self.drop(seq)
 
     def change(self) -> None:
-        """Sequences come and go."""
+        """Add and remove sequences."""
         r, cache = self.r, self.context.cache
         wanted = r.choice((1, 1, 2, 3, 8, 9, 20, SEQUENCES))
         for seq in r.sample(sorted(self.members), len(self.members)):
@@ -238,7 +238,7 @@ class Crowd:
         cache.seq_rm(seq, -1, -1)
 
     def joined(self, seq: int) -> Member:
-        """A new sequence: fresh, of the prompt cache, a fork of another one, or restored."""
+        """A new sequence: fresh, from the prompt cache, forked from another one, or restored."""
         r, cache = self.r, self.context.cache
         kind = r.random()
         others = [i for i, member in self.members.items() if 0 < member.n < LENGTH]
@@ -259,7 +259,7 @@ class Crowd:
         return Member(text)
 
     def decode(self) -> None:
-        """One batch of some tokens of some sequences, in an order that is right for each of them."""
+        """Decode one batch of tokens of several sequences, in order within each sequence."""
         r, batch = self.r, Batch()
         chosen = [seq for seq in self.members if self.members[seq].n < LENGTH and r.random() < 0.9]
         queues: dict[int, list[int]] = {}
@@ -304,7 +304,7 @@ def _size(tokens: int) -> str:
 
 
 def do(folder: str, work: Work) -> Outcome:
-    """Alone once, then crowds."""
+    """Compute the texts alone once, then the crowds."""
     import gc
 
     at, found = Path(folder), Outcome()
@@ -344,14 +344,14 @@ def tables(report: Report, found: Outcome) -> None:
 
 
 def _begin() -> None:
-    """Ctrl-C is the parent's."""
+    """Leave Ctrl-C to the parent."""
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def run(options: argparse.Namespace, show: bool) -> tuple[Outcome, str]:
-    """Everything; what ended it early, if anything did."""
+    """Run everything; also return what stopped it early, if anything did."""
     best = host.isa()
     isas = [isa for isa in (*ISAS[best], TRITON) if isa in (options.isas or ISAS[best])]
     todo, found, ended = list(works(options, isas)), Outcome(), ""
@@ -360,12 +360,12 @@ def run(options: argparse.Namespace, show: bool) -> tuple[Outcome, str]:
     with tempfile.TemporaryDirectory() as folder:
         before = os.environ.get("ALEATOR_ISA")
         try:
-            # The best instruction set first: it makes the right rows, for all of them.
+            # The best instruction set first: it computes the reference rows for all.
             for isa in (best, *(isa for isa in isas if isa != best)):
                 os.environ["ALEATOR_ISA"] = best if isa == TRITON else isa
                 if isa == TRITON and not shutil.which("nvidia-smi"):
                     os.environ["TRITON_INTERPRET"] = "1"
-                # The native module chooses the instruction set where it is loaded.
+                # The native module chooses the instruction set when it is loaded.
                 spawned = multiprocessing.get_context("spawn")
                 with ProcessPoolExecutor(options.workers, spawned, _begin) as pool:
                     if isa == best:

@@ -53,10 +53,10 @@ def rows_of(rng: np.random.Generator, batch: int, n: int) -> Rows:
             case "model":
                 top = rng.choice(n, max(1, n // 20), replace=False)
                 row[top] += rng.exponential(3, len(top)).astype(np.float32) + 6
-            case "infinite":  # among the tokens that histories and biases write, and elsewhere
+            case "infinite":  # among the tokens that histories and biases change, and elsewhere
                 row[rng.integers(0, min(n, 40), rng.integers(1, 6))] = np.inf
                 row[rng.random(n) < rng.choice([0, 0.1])] = np.inf
-            case "overflow":  # of float16 and bfloat16 on entry, of float32 under penalties
+            case "overflow":  # float16 and bfloat16 on entry, float32 under penalties
                 row *= np.float32(10.0 ** rng.uniform(4, 37.5))
             case "denormal":
                 row *= np.float32(1e-42)
@@ -66,13 +66,13 @@ def rows_of(rng: np.random.Generator, batch: int, n: int) -> Rows:
 
 
 def share(r: random.Random) -> float:
-    """A probability, now and then one at the edge, or one that flat rows meet with equality."""
+    """A probability; sometimes at the edge, or one that flat rows reach exactly."""
     edges = (0.0, 0.5, 1 - 2**-24, 0.999, 1e-7, *(i / 10 for i in range(1, 10)))
     return r.choice(edges) if r.random() < 0.3 else r.random()
 
 
 def temperature(r: random.Random) -> float:
-    """Mostly usual, sometimes none or an extreme, or one whose scale lies between two float32."""
+    """A temperature: mostly usual, sometimes 0 or extreme, or with a scale between two float32."""
     if r.random() < 0.2:
         low = np.float32(r.uniform(0.7, 4))
         return 1.4426950408889634 / ((float(low) + float(np.nextafter(low, np.float32(9)))) / 2)
@@ -167,7 +167,7 @@ def cut_off(r: random.Random, n: int) -> list[Any]:
 
 
 def by_shape(r: random.Random, n: int) -> list[Any]:
-    """What cuts by the shape of the row, in any order, at times after what left gaps in the order."""
+    """Samplers that cut by the row's shape, in any order, sometimes after others that leave gaps."""
     cuts = [
         S.PLess(p_less=r.choice(("off", "on", "normalized"))),
         S.TopH(top_h=share(r)),
@@ -184,7 +184,7 @@ def by_shape(r: random.Random, n: int) -> list[Any]:
 
 
 def sequences(r: random.Random, n: int) -> list[Any]:
-    """What looks at the tokens before, in rows of which few tokens are left, so that it happens."""
+    """Samplers that depend on earlier tokens, in rows with few tokens left, so that they take effect."""
     some = min(n, 40)
     words = [tuple(r.choices(range(some), k=r.randrange(1, 4))) for _ in range(r.randrange(1, 9))]
     return [
@@ -210,14 +210,14 @@ KEYS = [WatermarkKey(b"a key for tests only"), WatermarkKey(b"[654, 400, 836, 12
 
 
 def watermark(r: random.Random, n: int) -> list[Any]:
-    """Keyed by one or two tokens, so that contexts come again within a few draws."""
+    """A watermark keyed by one or two tokens, so that contexts repeat within a few draws."""
     return [S.Temperature(temperature=temperature(r)), S.TopK(top_k=r.randrange(1, 40)),
             S.Dist(draw=r.choice(("watermark", "synthid")), watermark_key_file=r.choice(KEYS),
                    watermark_ngram=r.randrange(1, 3))]  # fmt: skip
 
 
 def phases(r: random.Random, n: int) -> list[Any]:
-    """Three phases of a few tokens, most of which are marks, with one history or one each."""
+    """Three phases of a few tokens, most of them marks, with a shared history or one each."""
     few = r.sample(range(n), 6)
     marks = {"thinking": few[:2], "code": (few[2], few[0])}
     table: list[tuple[str, Any]] = [
@@ -242,7 +242,7 @@ def whole_row(r: random.Random, n: int) -> list[Any]:
 
 
 def written(r: random.Random, n: int) -> list[Any]:
-    """Biases and penalties, often with a draw from all that they leave."""
+    """Biases and penalties, often with a draw from all remaining tokens."""
     biases = (1.0, -2.5, 3e38, -3e38, 1e-42, float("-inf"))
     return [
         S.LogitBias({r.randrange(min(n, 40)): r.choice(biases) for _ in range(r.randrange(1, 5))}),
@@ -259,7 +259,7 @@ def greedy(r: random.Random, n: int) -> list[Any]:
 
 
 def tail(r: random.Random, n: int) -> list[Any]:
-    return [  # XTC and typical-p leave a hole where the order begins: what is transferred is behind it
+    return [  # XTC and typical-p leave a gap at the start of the order, before the transferred tokens
         S.XTC(xtc_probability=r.choice((0.0, 0.7)), xtc_threshold=r.random() / 4),
         S.TypicalP(typical_p=r.choice((1.0, share(r)))),
         S.TopK(top_k=r.randrange(1, 40)),
@@ -295,7 +295,7 @@ def repeats(r: random.Random, n: int) -> list[Any]:
 
 
 def listed(r: random.Random, n: int) -> list[Any]:
-    """What looks at the tokens before, on both sides of a top-k, and what cuts, bends and adapts after it."""
+    """Samplers that depend on earlier tokens, before and after a top-k, then others that cut or adapt."""
     backwards = [*sequences(r, n)[:3], repeats(r, n)[1]]
     early = [s for s in backwards if r.random() < 0.5]
     _, smoothing, _, *cuts, _ = cut_off(r, n)
@@ -311,7 +311,7 @@ def listed(r: random.Random, n: int) -> list[Any]:
 
 
 def any_order(r: random.Random, n: int) -> list[Any]:
-    """Samplers of other chains in an order that no other row has, and any that selects."""
+    """Samplers of other chains in a unique order, and any sampler that selects."""
     some = [s for make in (default, heat_first, repeats, sequences) for s in make(r, n)[:-1]]
     last = r.choice((S.Dist(), S.Dist(draw="gumbel"), S.Greedy(), S.MirostatV2(), S.Mirostat()))
     return [*r.sample(some, r.randrange(6)), last]
@@ -328,8 +328,8 @@ CHAINS: dict[str, tuple[Make, float]] = {
     "cut-offs": (cut_off, 0.05), "shape": (by_shape, 0.05), "sequences": (sequences, 0.05),
     "phases": (phases, 0.05),
 }  # fmt: skip
-"""How each makes a chain, and its share of the blocks."""
+"""The function that makes each kind of chain, and its share of the blocks."""
 OPTIONAL = (
     "default", "temperature first", "whole row", "written", "greedy", "cut-offs", "shape", "sequences",
 )  # fmt: skip
-"""Of these rows may lack any sampler."""
+"""Kinds of chains that may lack any of their samplers."""

@@ -1,4 +1,4 @@
-"""What gemma4's small random models have otherwise, for dense_models.py."""
+"""How gemma4's small random models differ, for dense_models.py."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ class Gemma4Shape:
 
     Attributes:
         windows: whether a layer has a window.
-        n_kv: its KV heads.
-        n_ff: the width of its feed-forward part.
+        n_kv: KV heads of each layer.
+        n_ff: width of each layer's feed-forward part.
         window_dim: size of heads in layers with a window.
-        dim: of those in the others.
-        n_rotated: pairs of these that rotate.
-        keys_as_values: these have no ``attn_v``.
+        dim: size of heads in the other layers.
+        n_rotated: pairs of these heads that rotate.
+        keys_as_values: these layers have no ``attn_v``.
         scales: whether layers have ``layer_output_scale``.
-        experts: in every layer beside the dense part, and their width, if there are any.
+        experts: number of experts beside every layer's dense part, and their width, if there are any.
         joint: the experts' gate and up are one tensor.
-        per_layer: numbers that a token has for each layer.
-        shared: last layers that attend to the keys of earlier ones.
+        per_layer: numbers per token and layer.
+        shared: how many last layers attend to the keys of earlier ones.
     """
 
     windows: tuple[bool, ...]

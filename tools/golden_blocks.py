@@ -4,9 +4,9 @@
 
 The library is llama.cpp's (llama-cpp-python installs it in ``llama_cpp/lib``), or ``ggml-quants.c`` alone:
 ``gcc -O2 -fPIC -shared -Iinclude -Isrc src/ggml-quants.c -o quants.so -lm``.  Writes
-tests/data/golden_blocks.npz: ``x`` float32 [n, 96], and per type what ggml makes of it, uint8 [n, bytes].
+tests/data/golden_blocks.npz: ``x`` float32 [n, 96], and per type ggml's blocks, uint8 [n, bytes].
 
-ggml leaves the integers of an iq4_nl block of zeros as they were in memory, so there is none here.
+ggml does not initialise the integers of an iq4_nl block of zeros, so there is none here.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def rows() -> np.ndarray:
 
 def main() -> None:
     """Write the file."""
-    library = ctypes.CDLL(sys.argv[1], mode=os.RTLD_LAZY)  # only some of it is there
+    library = ctypes.CDLL(sys.argv[1], mode=os.RTLD_LAZY)  # only some of its symbols are there
     x = np.ascontiguousarray(rows())
     found: dict[str, Any] = {"x": x}
     for name, size in BYTES.items():

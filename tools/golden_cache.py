@@ -1,4 +1,4 @@
-"""What llama.cpp's caches do, kept so that tests need no llama.cpp.
+"""Records what llama.cpp's caches do, so that tests need no llama.cpp.
 
     python tools/golden_cache.py scripts    tests/golden/cache/scripts.json
     python tools/golden_cache.py pools      tests/data/golden_pools.npz
@@ -49,7 +49,7 @@ ENDS = (16, 240, 256, 257, 260, 300)
 
 
 def digest(cells: list[tuple[int, list[int]]]) -> str:
-    """Of (position, owners) of all used cells in order; the tests make the same."""
+    """Digest of (position, owners) of all used cells in order; the tests compute the same."""
     return hashlib.sha256(json.dumps(cells).encode()).hexdigest()[:16]
 
 
@@ -73,14 +73,14 @@ def operation(
     twins: Twins,
     parts: bool = True,
 ) -> list[Any]:
-    """Draws one.
+    """Draw an operation.
 
     Args:
-        rng: draws.
+        rng: random numbers.
         kinds: weights of the kinds.
         top: highest positions of the sequences.
         twins: pairs that decode tokens together.
-        parts: whether parts of sequences are copied too.
+        parts: whether parts of sequences are also copied.
     """
     kind = rng.choices(list(kinds), list(kinds.values()))[0]
     a, b = rng.sample(range(4), 2)
@@ -122,7 +122,7 @@ def operation(
 
 
 def apply(llama: Context, op: list[Any]) -> int:
-    """Carries it out; the return code of a decode, else 0."""
+    """Run an operation; return the code of a decode, else 0."""
     if op[0] == "decode":
         rows = [(1 + i % 50, pos, seqs) for i, (pos, seqs) in enumerate(op[1])]
         return llama.try_decode(rows, logits=False)[0]
@@ -131,7 +131,7 @@ def apply(llama: Context, op: list[Any]) -> int:
 
 
 def update_twins(op: list[Any], before: list[int], twins: Twins) -> None:
-    """Follow which sequences certainly hold the same cells."""
+    """Update which sequences certainly hold the same cells."""
     changed: set[int] = set()
     if op[0] == "decode":
         for _, seqs in op[1]:
@@ -171,7 +171,7 @@ def script(path: Path, seed: int) -> list[dict[str, Any]]:
 
 
 def compact(op: list[Any]) -> list[Any]:
-    """Positions that count up, of one sequence or pair, as [first, number, sequences]."""
+    """Runs of increasing positions of one sequence or pair, as [first, number, sequences]."""
     if op[0] != "decode":
         return op
     runs: list[list[Any]] = []
@@ -203,7 +203,7 @@ def pooled(path: Path) -> Context:
 
 
 def empty(llama: Context) -> dict[str, npt.NDArray[Any]]:
-    """States of an empty cache and sequence, and the ranges after they were put in place of others."""
+    """States of an empty cache and sequence, and the ranges after they replaced others."""
     arrays = {
         "empty whole": np.frombuffer(llama.whole(), np.uint8),
         "empty sequence": np.frombuffer(llama.sequence(1), np.uint8),
@@ -272,7 +272,7 @@ SUBJECTS: dict[str, tuple[Callable[[Path], None], str]] = {
     "scripts": (scripts, "tests/golden/cache/scripts.json"),
     "pools": (pools, "tests/data/golden_pools.npz"),
 }
-"""What writes each, and its file."""
+"""The function that writes each subject, and its file."""
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What llama.cpp does with grammars, kept so that tests need no llama.cpp: tests/golden/grammar.
+"""Records what llama.cpp does with grammars, so that tests need no llama.cpp: tests/golden/grammar.
 
     python tools/golden_grammar.py gbnf         masks: gbnf.json
     python tools/golden_grammar.py token_first  tokens of llama.cpp's common layer: token_first.json
@@ -10,10 +10,10 @@ tokens that llama.cpp allows, and for every step the number of tokens allowed an
 id % 32 of word id // 32).  Lazy grammars record when the mask is no longer full.
 
 token_first: llama.cpp's own samplers are driven as common_sampler_sample and common_sampler_accept
-(llama.cpp/common/sampling.cpp) drive them: the chain chooses, the grammar tests that one token, and where it is
-refused the grammar masks all logits and the chain chooses again; then both accept.  Prompt tokens go to the
-chain alone.  A case holds the tokens until the end of the generation or of the case, and how many first choices
-were refused.
+(llama.cpp/common/sampling.cpp) drive them: the chain chooses, and the grammar tests that token.  If it is
+refused, the grammar masks all logits and the chain chooses again; then both accept.  Only the chain accepts
+prompt tokens.  A case holds the tokens until the end of the generation or of the case, and how many first
+choices were refused.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Model:
 
 
 def masked(grammar: Any, entries: NDArray[Any]) -> None:
-    """Have a grammar mask candidates in place."""
+    """Mask candidates in place by a grammar."""
     array = CandidateArray(entries.ctypes.data, len(entries), -1, False)
     _apply(ctypes.cast(grammar, ctypes.c_void_p), ctypes.addressof(array))
 
@@ -112,7 +112,7 @@ def record(mask: NDArray[np.bool_]) -> list[Any]:
 
 
 def walk(model: Model, grammar: Any, rng: random.Random, steps: int) -> dict[str, Any]:
-    """Tokens and, before each and after the last, the mask.  Half of the steps prefer long tokens."""
+    """Tokens, and the masks before each and after the last.  Half of the steps prefer long tokens."""
     tokens: list[int] = []
     masks = []
     for _ in range(steps):
@@ -210,7 +210,7 @@ PROMPT = (5, 17, 5, 300)
 
 
 class CommonSampler:
-    """A chain and a grammar, driven as llama.cpp's common layer does."""
+    """A chain and a grammar, driven as in llama.cpp's common layer."""
 
     def __init__(
         self, chain: Any, grammar: dict[str, Any], trigger: int, n: int, vocab: Any
@@ -255,7 +255,7 @@ def full_stop(vocab: Any, n: int) -> int:
 
 
 def logits_of(n: int, step: int, trigger: int) -> Any:
-    """The row of a step."""
+    """The row of logits of a step."""
     logits = row("spread", n, 4, step)
     if step == BOOSTED:
         logits[trigger] = 60

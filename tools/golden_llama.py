@@ -1,4 +1,4 @@
-"""Write tests/golden/*.json: what llama.cpp's own samplers do, through llama-cpp-python.
+"""Write tests/golden/*.json: results of llama.cpp's own samplers, through llama-cpp-python.
 
 python tools/golden_llama.py [folder]
 
@@ -113,7 +113,7 @@ class Reference:
         return function(*arguments)
 
     def apply(self, logits: NDArray[np.float32]) -> tuple[NDArray[Any], int, bool]:
-        """Entries that are left, the place of the chosen one or -1, and the flag."""
+        """The remaining entries, the index of the chosen one or -1, and the flag."""
         entries = np.zeros(len(logits), CANDIDATE)
         entries["id"] = np.arange(len(logits))
         entries["logit"] = logits
@@ -123,12 +123,12 @@ class Reference:
         return entries[first : first + array.size], array.selected, array.sorted
 
     def accept(self, token: int) -> None:
-        """Tell the chain of a token."""
+        """Accept a token."""
         llama.llama_sampler_accept(self.chain, token)
 
 
 def digest(entries: NDArray[Any]) -> str:
-    """Of all ids, then all bits of the logits, then those of p."""
+    """Digest of all ids, then of all bits of the logits, then of p."""
     hashed = hashlib.sha256()
     for field in ("id", "logit", "p"):
         hashed.update(np.ascontiguousarray(entries[field]).tobytes())
@@ -288,7 +288,7 @@ def changes() -> dict[str, list[dict[str, Any]]]:
 
 
 def histories(vocab: Any) -> dict[str, list[dict[str, Any]]]:
-    """Samplers that look at accepted tokens, and whole chains."""
+    """Samplers that depend on accepted tokens, and whole chains."""
     past = tuple((i * i * 7 + i // 3) % 11 for i in range(90))
     penalties = [
         {"penalty_last_n": n, "repetition_penalty": r, "frequency_penalty": f, "presence_penalty": p}
@@ -305,7 +305,7 @@ def histories(vocab: Any) -> dict[str, list[dict[str, Any]]]:
     pasts = (past, past[:5] * 9, (4,) * 70, (0, 1, 2, 0, 1), (7,), ())
     cut: Chain = [("top_k", {"top_k": 40}), ("top_p", {"top_p": 0.95}), ("min_p", {"min_p": 0.05})]
     soft: Chain = [*cut, ("temperature", {"temperature": 0.8}), ("dist", {"seed": 1234})]
-    # Not both of top_n_sigma and typical_p: what one masks breaks the other's entropy in llama.cpp.
+    # Not both top_n_sigma and typical_p: tokens that one masks break the other's entropy in llama.cpp.
     everything: Chain = [
         ("penalties", penalties[0]), ("dry", dry[0]), ("top_n_sigma", {"top_n_sigma": 4.0}),
         ("top_k", {"top_k": 50}), *cut[1:], ("xtc", {"xtc_probability": 0.5, "xtc_threshold": 0.1, "seed": 99}),
@@ -358,7 +358,7 @@ def histories(vocab: Any) -> dict[str, list[dict[str, Any]]]:
 
 
 def families(vocab: Any) -> list[list[int]]:
-    """Tokens with the same beginning, some with one that ends generation among them."""
+    """Tokens with a common prefix; some groups contain one that ends generation."""
     buffer = ctypes.create_string_buffer(256)
     pieces = []
     for token in range(llama.llama_vocab_n_tokens(vocab)):

@@ -1,4 +1,4 @@
-"""What llama.cpp computes with the small random models, kept so that tests need no llama.cpp.
+"""Records what llama.cpp computes with the small random models, so that tests need no llama.cpp.
 
     python tools/golden_models.py [NAME ...]            writes the files of models or architectures
     python tools/golden_models.py --compare [NAME ...]  makes other weights, and compares prefills live
@@ -7,9 +7,9 @@ The models are those of make_models.py, delta_models.py (a file for each archite
 dense_models.py and hybrid_models.py (a file for each model in tests/data/golden_dense and golden_hybrid).
 Needs llama-cpp-python (the extra ``bench``).  Everything is in float32 (cache too), without flash attention, on
 one thread.  Per model: logits of a prefill; a greedy continuation; a script of sequences that share a
-beginning, part, and are cut, shifted or forked.  Of all but make_models.py's also what removals answer, the
-state of a sequence, and logits after it was restored in another.  ``--compare`` computes the same prefill with
-aleator, whose package must be importable here, with weights of other seeds.
+prefix, diverge, and are cut, shifted or forked.  For all except make_models.py's models also: the results of
+removals, the state of a sequence, and logits after it was restored in another.  ``--compare`` computes the same
+prefill with aleator, whose package must be importable, with weights of other seeds.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ REMOVALS: dict[type, tuple[tuple[int, int], ...]] = {
 }
 """Ranges of positions that are removed, by the kind of the model."""
 CANNOT_SHIFT = ("qwen2vl",)
-"""Architectures that llama.cpp ends the process for when their positions are shifted: M-RoPE."""
+"""Architectures for which llama.cpp ends the process when positions are shifted: M-RoPE."""
 LATE = {"llama4": 8180}
-"""Architectures whose logits are kept at later positions too -> the first: the text crosses a chunk's end."""
+"""Architectures whose logits are also kept at later positions -> the first: the text crosses a chunk's end."""
 
 
 def greedy(llama: Context, tokens: list[int], logits: npt.NDArray[np.float32]) -> list[int]:
@@ -58,7 +58,7 @@ def greedy(llama: Context, tokens: list[int], logits: npt.NDArray[np.float32]) -
 
 
 def cut_and_shifted(llama: Context, tokens: list[int]) -> npt.NDArray[np.float32]:
-    """Two sequences share a beginning, part, and one is cut and shifted."""
+    """Two sequences share a prefix and diverge; one is cut and shifted."""
     llama.verb("clear")
     rows = [llama.decode([(t, i, [0, 1]) for i, t in enumerate(tokens[:6])])[-1:]]
     rows.append(llama.decode([(tokens[6], 6, [0]), (tokens[7], 6, [1]), (tokens[8], 7, [1])]))
@@ -72,7 +72,7 @@ def cut_and_shifted(llama: Context, tokens: list[int]) -> npt.NDArray[np.float32
 
 
 def forked(llama: Context, tokens: list[int], relabelled: bool = False) -> npt.NDArray[np.float32]:
-    """A sequence is forked, and with states alone relabelled; its copies go on side by side in a batch."""
+    """A sequence is forked (with states only: relabelled); its copies continue side by side in a batch."""
     llama.verb("clear")
     rows = [llama.prefill(tokens[:6])[-1:]]
     llama.verb("cp", 0, 1, -1, -1)
@@ -97,7 +97,7 @@ def script(spec: AnySpec) -> Callable[[Context, list[int]], npt.NDArray[np.float
 
 
 def edits(llama: Context, spec: AnySpec, tokens: list[int]) -> Arrays:
-    """What removals answer, and a sequence saved, changed and restored as another."""
+    """Results of removals, and a sequence that is saved, changed and restored as another."""
     llama.verb("clear")
     llama.prefill(tokens[:N_STATE])
     state = llama.sequence(0)
@@ -136,7 +136,7 @@ def computed(spec: AnySpec, path: Path) -> Arrays:
 
 
 def difference(spec: AnySpec, path: Path) -> float:
-    """The largest difference of a prefill over the range of logits, against aleator."""
+    """The largest difference from aleator's logits of a prefill, over their range."""
     from aleator.generate import Batch
     from aleator.generate import Context as Ours
     from aleator.models import build_decoder, open_weights

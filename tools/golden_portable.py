@@ -5,7 +5,7 @@
 A case is written by hand up to its ``steps``: a chain (our names and parameters), the seed and completion,
 the tokens accepted before, a row of logits (golden_rows.py) and how many steps.  The tool fills in the
 steps, each with the number of candidates, the first ids and the bits of their logits, the token, and a
-digest over all ids and logits.  Nothing here comes from the native code.  What changes these files
+digest over all ids and logits.  Nothing here comes from the native code.  A change of these files
 changes tokens: the contract then gets a new version (docs/numerics.md).
 """
 
@@ -30,7 +30,7 @@ BY_NAME = {cls.name: cls for cls in S.SAMPLERS}
 
 
 class FormulaVocabulary:
-    """Texts that often begin one another: what infill's cases stand on."""
+    """A vocabulary in which many texts are prefixes of others, for infill's cases."""
 
     eog = frozenset({1, 4})
     eot = 4

@@ -4,7 +4,7 @@
     python tools/golden_pretokenizers.py --fuzz 10000 [FILE.gguf ...]
 
 A vocabulary's ids show where a text was cut.  Each name in tests/data/pretokenizers.npz is one way of
-aleator.text.pretokenizers, and stands in GPT-2's vocabulary (tests/data/vocab) in place of "gpt-2".  ``--fuzz``
+aleator.text.pretokenizers, and replaces "gpt-2" in GPT-2's vocabulary (tests/data/vocab).  ``--fuzz``
 compares random strings live: with that vocabulary under every name, or with the files that are given.  Needs
 llama-cpp-python (the extra ``bench``).
 """
@@ -57,7 +57,7 @@ def strings(n: int, seed: int) -> Iterator[str]:
 
 
 def distinct() -> list[str]:
-    """One name of every way."""
+    """One name for every way."""
     ways: dict[object, str] = {}
     for name, way in PRE_TOKENIZERS.items():
         ways.setdefault(way, name)
@@ -65,7 +65,7 @@ def distinct() -> list[str]:
 
 
 def fuzz(path: Path, n: int, seed: int) -> int:
-    """How many of ``n`` strings have other ids here."""
+    """How many of ``n`` strings have different ids here."""
     from llama_peer import token_ids, vocabulary
 
     vocab, tokenizer = vocabulary(path), Tokenizer(Vocabulary.from_gguf(path))

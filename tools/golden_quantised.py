@@ -1,4 +1,4 @@
-"""Digests of what llama.cpp's quantisers make of rows of weights, with importances and without.
+"""Records digests of rows quantised by llama.cpp, with and without importances.
 
     python tools/golden_quantised.py libggml-base.so
 
@@ -48,7 +48,7 @@ def rows() -> Floats:
 
 
 def importances() -> Floats:
-    """What errors in each column count: uneven, and of some columns nothing."""
+    """The weights of errors in each column: uneven, and 0 for some columns."""
     rng = np.random.default_rng(40)
     found: Floats = (rng.standard_normal(WIDTH) ** 2 * np.exp2(rng.integers(-8, 6, WIDTH))).astype(
         np.float32
@@ -59,7 +59,7 @@ def importances() -> Floats:
 
 
 def digests(made: npt.NDArray[np.uint8]) -> list[int]:
-    """One of each row's bytes."""
+    """A digest of each row's bytes."""
     return [zlib.crc32(row.tobytes()) for row in made]
 
 

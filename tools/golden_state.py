@@ -1,4 +1,4 @@
-"""llama.cpp's state blobs, session files and logits, kept so that tests need no llama.cpp.
+"""Records llama.cpp's state blobs, session files and logits, so that tests need no llama.cpp.
 
     python tools/golden_state.py             writes tests/data/golden_state.npz
     python tools/golden_state.py --sections  writes tests/data/golden_sections.npz: four positions (M-RoPE)
@@ -6,13 +6,12 @@
 
 Needs llama-cpp-python (the extra ``bench``).  Per case (a model, types of K and V): the states of a
 script of shared, removed, copied, shifted and divided sequences, and the logits on the way; the
-logits again with a float32 cache, to know what rounding costs.  ``--check`` reads every state of
-llama.cpp with aleator and the other way round, compares bytes, and prints how far the next logits
-are apart.
+logits again with a float32 cache, to know the effect of rounding.  ``--check`` reads every state of
+llama.cpp with aleator and the other way round, compares bytes, and prints the distance of the next logits.
 
-Of a small qwen2vl, whose tokens have four positions: the states after texts and a picture's embeddings, as
-bytes; which positions of a next batch it accepts; and which cells of its own position an embedding sees, told
-by whether its logits change when the cell is not there.
+For a small qwen2vl, whose tokens have four positions: the states after texts and a picture's embeddings, as
+bytes; which positions of a next batch it accepts; and which cells of its own position an embedding sees, found
+by whether its logits change without the cell.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class Case:
 
     @property
     def shifts(self) -> bool:
-        """Whether llama.cpp can turn such keys; it ends the process where it cannot."""
+        """Whether llama.cpp can rotate such keys; it ends the process if it cannot."""
         return self.type_k in ("f32", "f16") or (self.type_k != "bf16" and self.head_dim % 64 == 0)
 
 
@@ -96,7 +95,7 @@ def write(folder: Path, case: Case) -> Path:
 
 
 def script(llama: Context, shifts: bool) -> Iterator[tuple[str, Floats]]:
-    """Logits by name; between two of them the state can be taken.
+    """Logits by name; the state can be saved between two of them.
 
     tests/cache/formats/test_llama.py does the same.
     """
@@ -177,7 +176,7 @@ def check(case: Case, folder: Path) -> bool:
     good &= other.cache.state_write(1) == one
     rows = [(7, 12, [0]), (9, 9, [1])]
     a, b = theirs.decode(rows), ours(ctx, rows)
-    # What aleator has computed, in llama.cpp.
+    # Aleator's states in llama.cpp.
     back = opened(path, case)
     blob, one = ctx.state_write(), ctx.cache.state_write(1)
     good &= back.restore(blob) and back.whole() == blob
@@ -227,7 +226,7 @@ def fill(llama: Context, vectors: npt.NDArray[np.float32]) -> None:
 
 
 def accepted(path: Path) -> list[list[Any]]:
-    """Kind, positions of the next batch in sequence 0, which holds 0 to 9, and the code."""
+    """Kind, positions of the next batch in sequence 0, which holds 0 to 9, and the return code."""
     vectors = np.ones((2, SECTIONS.n_embd), np.float32)
     out: list[list[Any]] = []
     for kind in ("token", "embedding"):
@@ -262,7 +261,7 @@ def visible(path: Path) -> list[list[Any]]:
 
 
 def sections(folder: Path, out: Path) -> None:
-    """Write what it does with tokens of four positions."""
+    """Record llama.cpp's behaviour with tokens of four positions."""
     arrays: dict[str, npt.NDArray[Any]] = {}
     vectors = np.random.default_rng(1).standard_normal((8, SECTIONS.n_embd)).astype(np.float32)
     path = write_model(folder / "m.gguf", SECTIONS)
@@ -283,7 +282,7 @@ def sections(folder: Path, out: Path) -> None:
 
 
 def checked() -> list[Case]:
-    """The cases of ``--check``: those of the file, and more."""
+    """The cases of ``--check``: the file's and more."""
     more = [
         Case(arch, dim, kind, kind, flash)
         for arch in ("llama", "qwen2", "qwen3")

@@ -5,22 +5,22 @@
                                 [--llama-bench PROGRAM]
 
 1. logits: random models of every architecture and in every storage type; prefill, sequences beside each other,
-   and a sequence that is saved on one and read on the other.  Each row is compared with that of the CPU, bit
+   and a sequence that is saved on one device and read on the other.  Each row is compared with the CPU's, bit
    for bit.
 2. texts: requests with many options, through an engine; each text is compared with the CPU's.
-3. speed: tokens a second of 1, 4, 16 and 64 sequences, and of prompts of 512 and 4,096 tokens; beside the most
-   that memory of 3.35 TB/s would allow.
+3. speed: tokens per second of 1, 4, 16 and 64 sequences, and of prompts of 512 and 4,096 tokens; beside the
+   limit of memory with 3.35 TB/s.
 4. llama: the same files and shapes by llama.cpp's llama-bench and llama-batched-bench, if given.
 5. tests: the files test_*cuda*.py.
 
-A few of the first come at the beginning, then texts and speed, then the rest, until the time is over.  Work is
-done in child processes.  Where nothing comes of an item for its limit, or its process dies, that is its
-outcome, and the rest goes on in a new process.  The file has a line of JSON for each item, on the disk before
-the next begins: outcome ("passed", "differs", "failed", "hung", "died", or "cut off" by the end of the time),
-seconds, and what was found; the first line says what machine it was, the last what was not run.  The exit
-status is 0 if all that ran passed.
+A few items of 1. come first, then texts and speed, then the rest, until the time is over.  Items run in child
+processes.  If an item exceeds its limit, or its process dies, that is its outcome, and the rest continues in a
+new process.  The file has a line of JSON for each item, written to disk before the next begins: outcome
+("passed", "differs", "failed", "hung", "died", or "cut off" by the end of the time), seconds, and the findings.
+The first line describes the machine, the last lists what was not run.  The exit status is 0 if everything that
+ran passed.
 
-With ``--device cpu`` Triton's interpreter computes, which is how the tool itself is tried without a GPU.
+With ``--device cpu`` Triton's interpreter computes, to test the tool itself without a GPU.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ from run_report import RESULTS, parser
 
 KINDS = ("logits", "texts", "speed", "llama", "tests")
 LIMITS = {"logits": 120.0, "texts": 180.0, "speed": 120.0, "llama": 120.0, "tests": 240.0}
-"""Seconds for an item, the compilation of its kernels included; the first of a process has twice that."""
+"""Seconds for an item, including the compilation of its kernels; a process's first item has twice that."""
 SMOKE = ("llama F16", "llama Q8_0", "llama Q4_K", "qwen3moe Q4_K", "jamba Q4_K")
-"""What is compared before anything else."""
+"""Models that are compared first."""
 CACHES = (("f16", "f16"), ("q8_0", "q8_0"), ("f32", "f32"), ("q8_0", "q4_0"), ("bf16", "bf16"))
 SEQUENCES, PROMPTS = (1, 4, 16, 64), (512, 4096)
 MEASURED = 1
-"""The stage that has nothing beside it."""
+"""The stage that runs with nothing beside it."""
 
 
 # In the parent.
@@ -66,7 +66,7 @@ class Group:
 
     Attributes:
         kind: what is done with each, a name of :data:`KINDS`.
-        items: what is left of them.
+        items: the items that are left.
         limit: seconds for each.
     """
 
@@ -77,12 +77,12 @@ class Group:
 
 @dataclass
 class Results:
-    """Where results go, from several threads.
+    """The file of results, written by several threads.
 
     Attributes:
-        path: of the file.
+        path: path of the file.
         end: when the time is over, by time.monotonic.
-        counts: of outcomes.
+        counts: counts of outcomes.
     """
 
     path: Path
@@ -91,7 +91,7 @@ class Results:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def write(self, line: Item) -> None:
-        """Put a line onto the disk, and show it."""
+        """Write a line to disk, and show it."""
         with self._lock, self.path.open("a") as file:
             gpu_tests.write_line(file, line)
             if "outcome" in line:
@@ -107,7 +107,7 @@ class Results:
 
 
 def do(group: Group, child: Sequence[str], results: Results) -> None:
-    """Run a group's items, in as many processes as it takes."""
+    """Run a group's items, in as many processes as necessary."""
     while group.items and time.monotonic() < results.end:
         with tempfile.TemporaryDirectory(prefix="gpu-decoder-") as name:
             process, events, log = started(group, child, Path(name))
@@ -124,7 +124,7 @@ def do(group: Group, child: Sequence[str], results: Results) -> None:
 def watched(
     process: subprocess.Popen[bytes], events: Path, group: Group, results: Results
 ) -> tuple[str, float]:
-    """Take in what a process does; what became of the item that it did not end, "" where there is none."""
+    """Read a process's events; return the outcome of its unfinished item, or ""."""
     began, limit, under_way = time.monotonic(), 2 * group.limit, True
     for event in happened(process, events):
         now = time.monotonic()
@@ -143,7 +143,7 @@ def watched(
 def started(
     group: Group, child: Sequence[str], folder: Path
 ) -> tuple[subprocess.Popen[bytes], Path, Path]:
-    """A process that does a group's items, the file of its events, and that of what it says."""
+    """A process for a group's items, the file of its events, and the file of its output."""
     events, log = folder / "events", folder / "log"
     events.touch()
     work = {"kind": group.kind, "items": list(group.items), "events": str(events)}
@@ -157,7 +157,7 @@ def started(
 
 
 def happened(process: subprocess.Popen[bytes], events: Path) -> Iterator[Item | None]:
-    """What happens, as it does; None: nothing just now; the last one says how the process ended."""
+    """Events as they happen; None: nothing now; the last one says how the process ended."""
     with events.open() as file:
         while True:
             over = process.poll() is not None  # before reading: it writes no more
@@ -177,7 +177,7 @@ def ended(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-# What is to be done.
+# Lists of items.
 
 
 def all_logits(device: str, names: Sequence[str], types: Sequence[str]) -> list[Item]:
@@ -262,7 +262,7 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def groups_of(options: argparse.Namespace) -> tuple[list[Group], list[Group], list[Group]]:
-    """What comes first, what is measured with nothing beside it, and the rest."""
+    """The first items, those measured with nothing beside them, and the rest."""
     rows = (
         all_logits(options.device, options.names, options.types) if "logits" in options.only else []
     )
@@ -285,7 +285,7 @@ def groups_of(options: argparse.Namespace) -> tuple[list[Group], list[Group], li
 
 
 def run(options: argparse.Namespace) -> Results:
-    """Everything, until the time is over."""
+    """Run everything, until the time is over."""
     out = options.out or RESULTS / f"gpu_decoder.{date.today().isoformat()}.jsonl"
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text("")

@@ -2,7 +2,7 @@
 
     python tools/gpu_decoder_items.py WORK
 
-WORK is a JSON file: the kind, the items, and the file that takes what happens, a line of JSON each.
+WORK is a JSON file: the kind, the items, and the file for events, one line of JSON each.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import gpu_tests
 Item = dict[str, Any]
 BUNDLED = "bundled"
 MOST_SAID = 3000
-"""Characters of what an item said that are kept, the last ones."""
+"""How many last characters of an item's output are kept."""
 
 
 def name_of(item: Item) -> str:
@@ -33,7 +33,7 @@ def name_of(item: Item) -> str:
 
 
 def child(path: Path) -> None:
-    """Do the items that a file lists, and write what comes of each."""
+    """Run the items that a file lists, and write the result of each."""
     work = json.loads(path.read_text())
     with Path(work["events"]).open("a") as file:
         for item in work["items"]:
@@ -46,7 +46,7 @@ def child(path: Path) -> None:
                 line |= {"outcome": "failed", "said": traceback.format_exc()[-MOST_SAID:]}
             gpu_tests.write_line(file, line)
             if line["outcome"] == "failed":
-                return  # an error of CUDA stays with its process
+                return  # an error of CUDA breaks the whole process
 
 
 def logits(item: Item) -> Item:
@@ -106,7 +106,7 @@ def logits(item: Item) -> Item:
 
 
 def model_on(device: str, path: str | None, **options: Any) -> Any:
-    """A model on the GPU; on the CPU it is Triton's interpreter that computes."""
+    """A model on the GPU; on the CPU Triton's interpreter computes."""
     import aleator
 
     if device != "cpu":
@@ -161,7 +161,7 @@ def request(i: int, tokens: int) -> dict[str, Any]:
 
 
 _MADE: dict[str, Any] = {}
-"""The decoder that was measured last, by its file."""
+"""The last measured decoder, by its file."""
 
 
 def decoder_of(item: Item) -> Any:
@@ -185,7 +185,7 @@ def decoder_of(item: Item) -> Any:
 
 
 def speed(item: Item) -> Item:
-    """Measure tokens a second of one shape: the best of three."""
+    """Measure tokens per second of one shape: the best of three."""
     import torch
 
     from aleator.generate import Batch, Context
@@ -225,7 +225,7 @@ def speed(item: Item) -> Item:
 
 
 def limit(decoder: Any, n: int, n_ctx: int) -> float:
-    """Tokens a second of ``n`` sequences if nothing took time but an H100's memory."""
+    """Tokens per second of ``n`` sequences if only an H100's memory took time."""
     from aleator.generate.device_plan import Machine, device_plan
     from aleator.models import open_weights
 
@@ -234,7 +234,7 @@ def limit(decoder: Any, n: int, n_ctx: int) -> float:
 
 
 def llama(item: Item) -> Item:
-    """Have llama.cpp's programs measure a shape of :func:`speed`."""
+    """Measure a shape of :func:`speed` with llama.cpp's programs."""
     n, prompt, bench = (
         int(item.get("sequences", 1)),
         int(item.get("prompt", 0)),
@@ -260,7 +260,7 @@ def tests(item: Item) -> Item:
     """Run a file of tests."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", item["test"]]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=gpu_tests.ROOT)
-    if done.returncode not in (0, 5):  # 5: none was collected, as all need a GPU
+    if done.returncode not in (0, 5):  # 5: no tests were collected, as all need a GPU
         raise RuntimeError(done.stdout[-MOST_SAID:])
     return {"found": done.stdout.strip().splitlines()[-1:]}
 

@@ -4,13 +4,13 @@
     python tools/gpu_tests.py --out more.jsonl --again results.jsonl   those that did not pass
 
 Without TEST these are all files test_*cuda*.py.  Tests run in a child process.  One that fails, hangs or kills
-its process ends the child, because an error of CUDA stays with its process; the rest goes on in a new child.  A
-test hangs when nothing comes of it for ``--limit`` seconds, the start of its process included.
+its process ends the child, because an error of CUDA breaks its process; the rest continues in a new child.  A
+test counts as hung after ``--limit`` seconds without an event, including the start of its process.
 
-The file has a line of JSON for each thing that happened, on the disk before the next test begins: first the
-machine and the names of all tests, then of each test its outcome (passed, failed, skipped, hung, died), seconds
-and what it said.  So a run that is cut off leaves the names of what failed, and of what did not run.  The exit
-status is 0 if every test passed or was skipped, and at least one passed.
+The file has a line of JSON for each event, written to disk before the next test begins: first the machine and
+the names of all tests, then each test's outcome (passed, failed, skipped, hung, died), seconds and output.  So
+an interrupted run leaves the names of failed tests and of those that did not run.  The exit status is 0 if
+every test passed or was skipped, and at least one passed.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 EVENTS = "ALEATOR_GPU_TEST_EVENTS"
-"""Names the file to which the child's pytest writes what happens."""
+"""The variable with the file to which the child's pytest writes events."""
 GOOD = ("passed", "skipped")
 MOST_SAID = 4000
-"""Characters of what a test said that are kept, the last ones."""
+"""How many last characters of a test's output are kept."""
 POLL = 0.1
 
 
@@ -44,20 +44,20 @@ POLL = 0.1
 
 
 def event(**what: Any) -> None:
-    """Write what happened, and see to it that it is there whatever comes next."""
+    """Write an event to disk, so that it survives whatever comes next."""
     with Path(os.environ[EVENTS]).open("a") as file:
         write_line(file, what)
 
 
 def write_line(file: TextIO, what: dict[str, Any]) -> None:
-    """Write a line of JSON onto the disk."""
+    """Write a line of JSON to disk."""
     file.write(json.dumps(what) + "\n")
     file.flush()
     os.fsync(file.fileno())
 
 
 def name_of(item: pytest.Item) -> str:
-    """The test's name, which pytest takes from the root of the repository, wherever the file is."""
+    """The test's name, relative to the root of the repository, wherever the file is."""
     return f"{os.path.relpath(item.path, ROOT)}::{item.nodeid.partition('::')[2]}"
 
 
@@ -88,9 +88,9 @@ class Child:
     """A process that runs tests, and the events that it has written so far.
 
     Args:
-        words: Of pytest's command line.
-        folder: For its files.
-        limit: Seconds without an event after which it hangs.
+        words: Pytest's arguments.
+        folder: Folder for its files.
+        limit: Seconds without an event after which it counts as hung.
     """
 
     def __init__(self, words: Sequence[str], folder: Path, limit: float) -> None:
@@ -113,7 +113,7 @@ class Child:
             )
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """What happens, as it does; the last one says how the process ended."""
+        """Events as they happen; the last one says how the process ended."""
         last, hung = time.monotonic(), False
         with self._events.open() as file:
             try:
@@ -138,20 +138,20 @@ class Child:
         return self._log.read_text(errors="replace")[-MOST_SAID:]
 
     def _tell(self) -> None:
-        """Have it say where it is, which ends it."""
+        """Make it report where it is, which ends it."""
         self._process.send_signal(signal.SIGABRT)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(10)
 
     def end(self) -> None:
-        """Kill it, and all that it started."""
+        """Kill it and all processes that it started."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
 
 def collected(paths: Sequence[str], folder: Path, limit: float) -> list[str]:
-    """The names of all tests; SystemExit where they cannot be collected."""
+    """The names of all tests; SystemExit if they cannot be collected."""
     found: list[str] | None = None
     for what in Child(["--collect-only", *paths], folder, limit).events():
         found = what.get("collected", found)
@@ -186,12 +186,12 @@ def results(tests: Sequence[str], folder: Path, limit: float) -> Iterator[dict[s
 
 
 def bad(code: int, seen: int) -> bool:
-    """Whether a process ended otherwise than by its tests: all passed, or one failed."""
+    """Whether a process ended for another reason than its tests passing or one failing."""
     return code not in (0, 1) or not seen
 
 
 def machine() -> dict[str, str]:
-    """What runs the tests; asked of a process of its own, for CUDA is not to begin here."""
+    """The machine that runs the tests; a process of its own finds out, as CUDA must not start here."""
     program = (
         "import json, platform, torch\n"
         "from importlib.metadata import PackageNotFoundError, version\n"

@@ -1,6 +1,6 @@
-"""Tells griffe, which reads the sources for the site's reference, that our ``dataclass`` is one.
+"""Makes griffe, which reads the sources for the site's reference, treat our ``dataclass`` as one.
 
-So classes that are made by :mod:`aleator.core.records` have their signatures there, with defaults.
+So classes made by :mod:`aleator.core.records` show their signatures there, with defaults.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import griffe  # type: ignore[import-not-found, unused-ignore]
 
 
 class Records(griffe.Extension):  # type: ignore[misc, unused-ignore]
-    """Has decorators of ours stand for those of the standard library."""
+    """Replaces our decorators with those of the standard library."""
 
     def on_class_members(self, *, cls: griffe.Class, **_: Any) -> None:
-        """See to one class, before griffe looks for dataclasses."""
+        """Adapt one class, before griffe looks for dataclasses."""
         for decorator in cls.decorators:
             value = decorator.value
             name = value.function if isinstance(value, griffe.ExprCall) else value

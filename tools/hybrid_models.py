@@ -22,16 +22,16 @@ class Hybrid:
 
     Attributes:
         layers: a letter for each: "s" keeps a state, "a" attends, "b" does both, "f" is a feed-forward part.
-        heads: of states, each with one decay.
-        groups: of heads with the same B and C.
+        heads: heads of states, each with one decay.
+        groups: groups of heads with the same B and C.
         single: a layer has one part, and no feed-forward part after it.
         short: states are a short convolution's inputs.
         gated: whether feed-forward has a gate.
-        gated_norm: whether what a scan gives is normalised.
+        gated_norm: whether a scan's output is normalised.
         bias: tensors with a bias, by what their names end with.
-        n_experts: of every feed-forward part; 0: there is no mixture.
+        n_experts: experts of every feed-forward part; 0: there is no mixture.
         meta: further fields, without the architecture's prefix.
-        type: of the matrices.
+        type: type of the matrices.
     """
 
     arch: str
@@ -223,7 +223,7 @@ def write_hybrid(path: Path, spec: Hybrid, tokenizer_from: Path | None = None) -
     """Write the model.
 
     Args:
-        path: of the file.
+        path: the file's path.
         spec: the model.
         tokenizer_from: a GGUF file whose tokenizer it gets; None: it has none.
     """

@@ -1,4 +1,4 @@
-"""Instruction sets that this processor has by the kernel's account, which is not the native module's own."""
+"""Instruction sets of this processor as the kernel reports them, independent of the native module."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def supported(cpuinfo: str, machine: str, system: str) -> list[str]:
     """Names of native/simd/dispatch.hpp, the best one last.
 
     Args:
-        cpuinfo: The text of /proc/cpuinfo; "" where there is none.
+        cpuinfo: The text of /proc/cpuinfo; "" if there is none.
         machine: As platform.machine says.
         system: As sys.platform says.
     """
@@ -37,6 +37,6 @@ def supported(cpuinfo: str, machine: str, system: str) -> list[str]:
 
 
 def here() -> list[str]:
-    """Those of this machine, but on x86-64 without Linux only "base", for nobody says more."""
+    """The sets of this machine; on x86-64 without Linux only "base", as nothing reports more."""
     path = Path("/proc/cpuinfo")
     return supported(path.read_text() if path.exists() else "", platform.machine(), sys.platform)

@@ -1,13 +1,13 @@
-"""Run the adapters against the packages that they are for, each in an environment of its own.
+"""Run the adapters against their packages, each in its own environment.
 
     python tools/integrations.py                      all
     python tools/integrations.py vllm mlx             some
-    python tools/integrations.py --report FILE        writes what they say as Markdown
-    python tools/integrations.py --use llama=FOLDER   in an environment that is there, with Aleator in it
+    python tools/integrations.py --report FILE        writes their output as Markdown
+    python tools/integrations.py --use llama=FOLDER   in an existing environment with Aleator in it
 
-A script is tests/integrations/in_NAME.py; it says the versions on its first line, what it found on lines that
-are indented, and ends with an error if something is wrong.  Then the examples of docs/integrations.md
-that import the package are run.  Environments are made in build/integrations.
+A script is tests/integrations/in_NAME.py.  It prints the versions on its first line and its findings on
+indented lines, and ends with an error if something is wrong.  Then the examples of docs/integrations.md that
+import the package are run.  Environments are made in build/integrations.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "integrations"
 TORCH = "torch==2.13.0"
 WAITING = {"RAY_agent_register_timeout_ms": "600000", "RAY_worker_register_timeout_seconds": "600"}
-"""On a busy machine Ray's agents and workers take longer to start than their node waits by default."""
+"""Longer limits for a busy machine, where Ray's agents and workers start too late for the default."""
 NOT_UP = "The current node timed out during startup"
-"""What Ray says after 30 s, which no setting changes; such a script is run again."""
+"""Ray's message after 30 s, which no setting changes; such a script is run again."""
 ATTEMPTS = 3
 RAYLET = " (raylet) "
-"""In what a node of Ray logged before it was removed, which its driver prints with blanks in front."""
+"""A mark of lines that a removed node of Ray logged; the driver prints them indented."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ class Environment:
     """What a script needs.
 
     Attributes:
-        packages: for pip, in calls of their own: a torch that is pinned comes first.
-        ours: folders of distributions of this repository, besides Aleator.
-        remove: what pip brought and must not be there.
-        extras: of Aleator.
-        shared: the script whose environment it runs in; "": one of its own.
-        module: examples of the page that import it are run too; "": none.
+        packages: packages for separate calls of pip: a pinned torch comes first.
+        ours: folders of this repository's other distributions, besides Aleator.
+        remove: packages that pip installed but must not be there.
+        extras: Aleator's extras.
+        shared: the script whose environment it uses; "": its own.
+        module: examples of the page that import it are also run; "": none.
     """
 
     packages: tuple[tuple[str, ...], ...]
@@ -93,7 +93,7 @@ def pip(python: Path, *arguments: str) -> None:
 
 
 def wheel() -> Path:
-    """Aleator's own wheel, made now."""
+    """Build Aleator's own wheel."""
     folder = BUILD / "wheel"
     for old in folder.glob("aleator-*.whl"):
         old.unlink()
@@ -105,7 +105,7 @@ def wheel() -> Path:
 
 
 def environment(name: str, ours: Path) -> Path:
-    """The Python of an environment, which is made if it is not there; Aleator in it is always new."""
+    """The Python of an environment, which is made if it is missing; Aleator is always reinstalled in it."""
     name = ENVIRONMENTS[name].shared or name
     needs, folder = ENVIRONMENTS[name], BUILD / name
     made, python = folder / ".made", folder / "bin" / "python"
@@ -125,7 +125,7 @@ def environment(name: str, ours: Path) -> Path:
 
 
 def started(python: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A script after its run."""
+    """Run a script."""
     return subprocess.run(
         [str(python), str(ROOT / "tests" / "integrations" / script), *arguments],
         cwd=BUILD,
@@ -137,7 +137,7 @@ def started(python: Path, script: str, *arguments: str) -> subprocess.CompletedP
 
 
 def run(name: str, python: Path) -> tuple[bool, str]:
-    """Whether a script found all as it should be, and what it said."""
+    """Run a script; return whether it succeeded, and its output."""
     scripts = [[f"in_{name}.py"]]
     if ENVIRONMENTS[name].module:
         scripts.append(["page.py", ENVIRONMENTS[name].module])
@@ -160,7 +160,7 @@ def run(name: str, python: Path) -> tuple[bool, str]:
 
 
 def report(results: dict[str, tuple[bool, str]]) -> str:
-    """What the scripts said, as Markdown."""
+    """The scripts' output, as Markdown."""
     lines = [
         "# Adapters against the real packages",
         "",
@@ -195,7 +195,7 @@ def main() -> int:
         try:
             python = there[name] / "bin" / "python" if name in there else environment(name, ours)
             results[name] = run(name, python)
-        except PipFailed as error:  # the others are run all the same
+        except PipFailed as error:  # the others are run anyway
             results[name] = False, f"no environment\n  FAILED: {error}"
         print(f"{name}: {results[name][1]}", flush=True)
         if chosen.report:

@@ -1,4 +1,4 @@
-"""Interrupts at every line of every operation on a cache: the state is that before or that after.
+"""Interrupts every operation on a cache at every line: the state must be that before or after it.
 
     python tools/interrupts.py                       every line, every model and operation: a table
     python tools/interrupts.py --model llama --operation keep
@@ -32,11 +32,11 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 class Raiser:
-    """Counts places where something can be raised within the package, and raises at one of them.
+    """Counts places in the package where something can be raised, and raises at one of them.
 
     Attributes:
         count: places so far.
-        where: file and line at which it was raised.
+        where: file and line of the raise.
 
     """
 
@@ -46,7 +46,7 @@ class Raiser:
 
     def run(self, call: Callable[[], object]) -> BaseException | None:
         """Call, and return what was raised."""
-        gc.disable()  # what a collection runs is no part of the operation
+        gc.disable()  # code that a collection runs is not part of the operation
         try:
             if self.kind == "native":
                 _native.fail_allocation(-1 if self.at is None else self.at - 1)
@@ -91,7 +91,7 @@ class Raiser:
 
 @dataclass
 class Violation:
-    """A place at which the state was neither that before nor that after."""
+    """A place where the state was neither the one before nor the one after."""
 
     place: int
     where: str
@@ -100,12 +100,12 @@ class Violation:
 
 @dataclass
 class Found:
-    """What came out for one operation of one model.
+    """The result for one operation of one model.
 
     Attributes:
-        places: where something can be raised.
-        tried: at how many of them it was.
-        refused: the operation itself raises this, of itself.
+        places: number of places where something can be raised.
+        tried: how many of them were tried.
+        refused: the error that the operation raises by itself.
         violations: places that broke the promise.
 
     """
@@ -127,10 +127,10 @@ def examine(
 
     Args:
         model: a name of :data:`MODELS`.
-        operation: what is done.
+        operation: the operation.
         kind: what counts as a place.
-        most: how many places are tried at most; None: all.
-        warm: what is made once has been made; otherwise the operation is done once for that.
+        most: the most places that are tried; None: all.
+        warm: one-time initialisation is done; otherwise the operation runs once for that.
 
     """
     found = Found()
@@ -145,7 +145,7 @@ def examine(
     current: Scene | None = None
     place, step = 0, 1.0
     if kind == "native":
-        found.places = most or 10_000  # ends with the first that is not reached
+        found.places = most or 10_000  # ends at the first place that is not reached
     elif most is not None and found.places > most:
         step = found.places / most
     at = 1.0
@@ -163,7 +163,7 @@ def examine(
         if wrong:
             found.violations.append(Violation(place, raiser.where, wrong))
         elif now == before:
-            current = scene  # goes on as if nothing had been
+            current = scene  # continues as if nothing had happened
     return found
 
 
@@ -176,7 +176,7 @@ def _run(
 
 
 def probed(scene: Scene) -> bytes | str:
-    """What a scene says next: logits of a decode, or the error instead of them."""
+    """The logits of a scene's next decode, or its error."""
     try:
         return scene.probe()
     except Exception as error:
@@ -189,7 +189,7 @@ def broken(
     allowed: tuple[Snapshot, Snapshot],
     probes: tuple[bytes | str, bytes | str],
 ) -> list[str]:
-    """What is neither as before nor as after; the shorter list."""
+    """What differs from the state before or after; the shorter list."""
     if now not in allowed:
         return min((difference(now, each) for each in allowed), key=len)
     try:

@@ -1,10 +1,10 @@
-"""Random JSON schemas, and texts of the bundled model at high temperature that must obey them.
+"""Makes random JSON schemas, and texts of the bundled model at high temperature that must obey them.
 
     python tools/json_schemas.py            1,000 schemas: minutes
     python tools/json_schemas.py 20 7       20 schemas from number 7 on
 
-Each text is parsed and validated with jsonschema; the exit code is 1 if one is not valid.  Every schema has its
-number as its seed, so what fails can be run again alone.
+Each text is parsed and validated with jsonschema; the exit code is 1 if one is invalid.  A schema's number is
+its seed, so a failure can be run again alone.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PATTERNS = (
     "^a+b?$",
 )
 TOKENS = 400
-"""Of one text at most: many reach it and must end there."""
+"""The most tokens of a text: many texts reach it and must end there."""
 
 
 def schema(number: int) -> Schema:
@@ -42,7 +42,7 @@ def schema(number: int) -> Schema:
 
 
 def any_of_depth(rng: random.Random, depth: int) -> Schema:
-    """A schema nested at most so deep."""
+    """A schema nested at most ``depth`` deep."""
     makers = [text, number, integer, enumeration, constant, boolean]
     if depth > 0:
         makers += [thing, thing, array, array, union]
@@ -50,7 +50,7 @@ def any_of_depth(rng: random.Random, depth: int) -> Schema:
 
 
 def text(rng: random.Random, depth: int) -> Schema:
-    """Free strings, and such with a length, a pattern or a format."""
+    """Strings: free, or with a length, a pattern or a format."""
     kind = rng.randrange(5)
     made: Schema = {"type": "string"}
     if kind == 1:
@@ -115,7 +115,7 @@ def names(rng: random.Random, count: int) -> list[str]:
 
 
 def thing(rng: random.Random, depth: int) -> Schema:
-    """Objects: required and optional properties, others forbidden, free, or of some kind."""
+    """Objects: required and optional properties; others are forbidden, free, or of some kind."""
     properties = {name: any_of_depth(rng, depth) for name in names(rng, rng.randint(0, 5))}
     made: Schema = {"type": "object", "properties": properties}
     required = [name for name in properties if rng.random() < 0.6]
@@ -130,7 +130,7 @@ def thing(rng: random.Random, depth: int) -> Schema:
 
 
 def array(rng: random.Random, depth: int) -> Schema:
-    """Arrays: of one kind, of so many, with the first few of their own kinds."""
+    """Arrays: of one kind, with a number of items, or with their own kinds for the first few."""
     made: Schema = {"type": "array", "items": any_of_depth(rng, depth)}
     if rng.random() < 0.4:
         made["minItems"] = rng.randint(0, 3)
@@ -168,7 +168,7 @@ def recursive(rng: random.Random) -> Schema:
 
 
 def check(model: LanguageModel, number: int, max_tokens: int = TOKENS) -> str | None:
-    """Generate a text for the schema of a number; what is wrong with it, or None."""
+    """Generate a text for the schema of a number; return what is wrong with it, or None."""
     import jsonschema
 
     wanted = schema(number)

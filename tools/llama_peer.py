@@ -1,4 +1,4 @@
-"""llama.cpp by its C interface, as llama-cpp-python (the extra ``bench``) gives it: what tools compare with."""
+"""llama.cpp by its C interface in llama-cpp-python (the extra ``bench``), for tools that compare with it."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def load(path: Path, vocab_only: bool = False) -> Any:
 
 
 def vocabulary(path: Path) -> Any:
-    """The vocabulary of a file, which is kept as long as the process lives."""
+    """The vocabulary of a file, which is kept until the process ends."""
     return llama_cpp.llama_model_get_vocab(load(path, vocab_only=True))
 
 
 def token_ids(vocab: Any, text: str, special: bool = False) -> list[int]:
-    """The tokens of a text, without those that begin or end one."""
+    """The tokens of a text, without BOS and EOS."""
     data = text.encode()
     out = (llama_cpp.llama_token * (len(data) + 8))()
     n = llama_cpp.llama_tokenize(vocab, data, len(data), out, len(out), False, special)
@@ -53,16 +53,16 @@ class Context:
     """A model and a context of llama.cpp, on one thread.
 
     Args:
-        path: of the model.
-        n_ctx: cells of each sequence, or of all where they share them.
-        type_k: of keys, one of :data:`TYPES`.
-        type_v: of values.
+        path: the model's path.
+        n_ctx: cells of each sequence, or of all if they share them.
+        type_k: type of keys, one of :data:`TYPES`.
+        type_v: type of values.
         flash: whether attention is "flash attention", which stores values by token.
         unified: whether the sequences share the cells.
         n_ubatch: tokens computed together.
         n_batch: tokens of a batch.
         n_seq_max: sequences.
-        swa_full: whether layers with windows keep all positions; otherwise these cannot be shifted.
+        swa_full: whether layers with windows keep all positions; otherwise positions cannot be shifted.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Context:
         self._batch = llama_cpp.llama_batch_init(n_batch, 0, n_seq_max)
 
     def parameters(self) -> Any:
-        """The context's parameters that a subclass begins with."""
+        """The context's parameters, which a subclass may extend."""
         return llama_cpp.llama_context_default_params()
 
     def decode(self, rows: Sequence[Row]) -> npt.NDArray[np.float32]:
@@ -110,7 +110,7 @@ class Context:
     def try_decode(
         self, rows: Sequence[Row], logits: bool = True
     ) -> tuple[int, npt.NDArray[np.float32]]:
-        """The return code, and if it is 0 and they are wanted the logits of every row."""
+        """The return code, and the logits of every row if it is 0 and they are wanted."""
         batch = self._batch
         batch.n_tokens = len(rows)
         for i, (token, pos, seqs) in enumerate(rows):
@@ -125,13 +125,13 @@ class Context:
         return 0, np.ctypeslib.as_array(found, (len(rows), self.n_vocab)).copy()
 
     def whole(self) -> bytes:
-        """What llama_state_get_data gives."""
+        """The result of llama_state_get_data."""
         size = llama_cpp.llama_state_get_size(self.context)
         out = (ctypes.c_uint8 * size)()
         return bytes(out[: llama_cpp.llama_state_get_data(self.context, out, size)])
 
     def sequence(self, seq: int) -> bytes:
-        """What llama_state_seq_get_data gives."""
+        """The result of llama_state_seq_get_data."""
         size = llama_cpp.llama_state_seq_get_size(self.context, seq)
         out = (ctypes.c_uint8 * size)()
         return bytes(out[: llama_cpp.llama_state_seq_get_data(self.context, out, size, seq)])
@@ -146,7 +146,7 @@ class Context:
         return int(read) == len(blob)
 
     def file(self, tokens: Sequence[int], seq: int = -1) -> bytes:
-        """What llama_state_save_file or llama_state_seq_save_file writes."""
+        """The file of llama_state_save_file or llama_state_seq_save_file."""
         ids = (llama_cpp.llama_token * len(tokens))(*tokens)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "state"
@@ -171,7 +171,7 @@ class Context:
         return getattr(llama_cpp, f"llama_memory_seq_{name}")(self.memory, *arguments)
 
     def close(self) -> None:
-        """Give everything back."""
+        """Free everything."""
         llama_cpp.llama_batch_free(self._batch)
         llama_cpp.llama_free(self.context)
         llama_cpp.llama_model_free(self.model)

@@ -4,8 +4,8 @@
                                        --python PYTHON [--out FILE.md] [--only ours|theirs] [FILE ...]
 
 The tests start a server themselves, with their own flags and with models that they would download.  Here they
-start this file instead: it puts the one model in place of theirs, turns the flags into those of ``aleator
-serve`` where that is asked for, and becomes the server.  ``PYTHON`` has what the tests need
+start this file instead: it replaces their model by the given one, translates the flags for ``aleator serve`` if
+asked to, and becomes the server.  ``PYTHON`` has the packages that the tests need
 (tools/server/tests/requirements.txt); they run in a copy of their directory.  A flag that ``aleator serve``
 lacks ends with status 3 and its name.
 """
@@ -37,20 +37,20 @@ VALUED = {
 }  # fmt: skip
 """Flags with a value that both have."""
 SWITCHES = ("--no-slots", "--context-shift")
-"""Flags without one that both have."""
+"""Flags without a value that both have."""
 NOTHING = {
     "--offline": 0, "--model-url": 1, "--hf-repo": 1, "--hf-file": 1, "--model": 1, "--n-gpu-layers": 1,
     "--cont-batching": 0, "--embedding": 0, "--metrics": 0, "--swa-full": 0, "--slots": 0, "--tags": 1,
     "--verbose": 0, "--jinja": 0, "--no-jinja": 0, "--reasoning-format": 1, "--no-ui": 0, "--cache-ram": 1,
     "-fa": 1, "--pooling": 1, "--spec-draft-n-min": 1, "--kv-unified": 0, "--no-cache-idle-slots": 0,
 }  # fmt: skip
-"""Flags that ask for what is the case anyway, or for the model; with how many values they have."""
+"""Flags that ask for defaults or for the model, with their numbers of values."""
 
 EXTERNAL = (
     "--model", "one", "--host", "127.0.0.1", "--temp", "0.8", "--seed", "42", "--alias", "tinyllama-2",
     "--ctx-size", "512", "--batch-size", "32", "--parallel", "2", "--n-predict", "64", "--slots", "--metrics",
 )  # fmt: skip
-"""What most of the tests ask for."""
+"""Flags that most of the tests use."""
 PLUGIN = """
 import sys
 
@@ -94,18 +94,18 @@ def become(words: Sequence[str], environment: Mapping[str, str]) -> int:
         else:
             print(f"aleator serve has no {word}", file=sys.stderr)
             return 3
-    if "--ctx-size" in given:  # llama-server's is divided among the slots
+    if "--ctx-size" in given:  # llama-server divides it among the slots
         total = int(given["--ctx-size"])
         slots = int(words[words.index("--parallel") + 1]) if "--parallel" in words else 1
         share = total if "--kv-unified" in words else total // slots
         arguments += ["--ctx-size", str(share), "--n-cells", str(total)]
-    # The tests ask for models by names of OpenAI's.
+    # The tests ask for models by OpenAI's names.
     arguments += ["--any-model", "-t", threads, "--no-cache-disk"]
     os.execv(program, [program, "serve", "-m", model, *arguments])
 
 
 def run(kind: str, arguments: argparse.Namespace, names: Sequence[str]) -> dict[str, str]:
-    """Run the tests against one server; what came of each function, its parameters included."""
+    """Run the tests against one server; return the outcome of each function with its parameters."""
     tests = arguments.llama_cpp / "tools" / "server" / "tests"
     program = arguments.llama_server if kind == "theirs" else arguments.aleator
     with tempfile.TemporaryDirectory() as folder:
@@ -148,7 +148,7 @@ def run(kind: str, arguments: argparse.Namespace, names: Sequence[str]) -> dict[
 
 
 def outcomes(result: Path) -> dict[str, str]:
-    """What came of each test, by file and name."""
+    """The outcome of each test, by file and name."""
     found: dict[str, str] = {}
     for case in ElementTree.parse(result).iter("testcase"):
         file = case.get("classname", "").split("test_", 1)[-1]
@@ -163,7 +163,7 @@ def outcomes(result: Path) -> dict[str, str]:
 
 
 def _reason(each: ElementTree.Element) -> str:
-    """The line that says why."""
+    """The line with the reason."""
     text = (each.get("message") or each.text or "").strip()
     lines = [line for line in text.splitlines() if line.strip()]
     return (lines[0] if lines else "").replace("|", "/").replace("`", "'")[:140]

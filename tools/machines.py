@@ -1,4 +1,4 @@
-"""Holds other processors to the tokens and bits of x86-64, under QEMU: aarch64, riscv64 and big-endian s390x.
+"""Checks other processors for the tokens and bits of x86-64, under QEMU: aarch64, riscv64, big-endian s390x.
 
     python tools/machines.py [--machines NAME ...] [--checks NAME ...] [--out FILE.md]
     python tools/machines.py --record
@@ -11,10 +11,10 @@ compiler, and is checked by
     models    logits of small GGUF files (tools/decoder_bits.py); on big-endian machines, that they are refused
     tests     tests of the core, caches, grammars and the operator (TESTS below)
 
-with every instruction set that the native code has for it. What is right was recorded on x86-64, which is
-checked too, without QEMU. It needs qemu-user-static and a cross compiler of each machine (docs/testing.md).
-Processors are emulated: tokens and bits are meant to be those of real ones, times and the order in which
-threads see each other's writes are not.
+with every instruction set that the native code has for it. The expected results were recorded on x86-64, which
+is checked too, without QEMU. It needs qemu-user-static and a cross compiler for each machine (docs/testing.md).
+Emulated processors should give the tokens and bits of real ones, but not their times, nor the order in which
+threads see each other's writes.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ TESTS = (
     "tests/grammar/test_gbnf_golden.py", "tests/grammar/test_gbnf_lazy.py", "tests/ops/test_sample.py",
 )  # fmt: skip
 NEEDS_PACKAGES = ("tests/cache/test_sequence.py",)
-"""Makes models with the package gguf, which Debian has not."""
+"""Tests that make models with the package gguf, which Debian lacks."""
 NEEDS_FILES = ("tests/grammar/test_gbnf_golden.py",)
-"""Reads vocabularies of GGUF files, which big-endian machines refuse."""
+"""Tests that read vocabularies of GGUF files, which big-endian machines refuse."""
 STARTS_PROCESSES = " and ".join(
     f"not {each}"
     for each in (
@@ -59,7 +59,7 @@ STARTS_PROCESSES = " and ".join(
         "option_is_a_field", "every_instruction_set",
     )
 )  # fmt: skip
-"""QEMU would have to be told how: the kernel starts a program of another processor by no way we may set up."""
+"""Tests that start processes: the kernel cannot start another processor's programs without system settings."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ class Machine:
 
     Attributes:
         debian: Its name in Debian; "" for this machine.
-        triplet: Of its compiler and libraries.
-        isas: Options of QEMU for each instruction set (native/simd/dispatch.hpp).
+        triplet: The triplet of its compiler and libraries.
+        isas: QEMU's options for each instruction set (native/simd/dispatch.hpp).
         big_endian: Models are refused.
     """
 
@@ -87,7 +87,7 @@ class Machine:
         return f"{self.triplet}-g++" if self.debian else "g++"
 
     def runs(self, isa: str) -> list[str]:
-        """What comes before a program."""
+        """The command that runs a program."""
         return [f"qemu-{self.processor}-static", *self.isas[isa]] if self.debian else []
 
 
@@ -121,7 +121,7 @@ class Report:
         """Markdown with the rows so far.
 
         Args:
-            versions: Of the compilers.
+            versions: Versions of the compilers.
             given: The command's arguments.
         """
         qemu = first_line("qemu-aarch64-static", "--version")
@@ -177,18 +177,18 @@ class Runner:
 
     @cached_property
     def python(self) -> tuple[list[str], dict[str, str]]:
-        """What starts Python behind QEMU's name and options, and its variables; made when first asked for."""
+        """The command and variables that start Python under QEMU; made on first use."""
         if not self.machine.debian:
             return [sys.executable], dict(os.environ)
         root = make_root(self.machine.debian, ROOT / "build" / "roots" / self.machine.debian)
         variables = environment(module(self.name, root))
         variables["PYTHONPYCACHEPREFIX"] = str(FOLDER / self.name / "pyc")
-        # What this machine's processor needs says nothing about that one.
+        # Settings for this machine's processor do not apply to that one.
         variables.pop("OPENBLAS_CORETYPE", None)
         return ["-L", str(root), str(root / "usr" / "bin" / "python3")], variables
 
     def run(self, isa: str, *arguments: str) -> tuple[bool, str]:
-        """Whether a program of Python ended well, and what it said."""
+        """Run a Python program; return whether it succeeded, and its output."""
         python, variables = self.python
         done = subprocess.run(
             [*self.machine.runs(isa), *python, *arguments],
@@ -229,7 +229,7 @@ def check_decoders(name: str, isa: str) -> tuple[bool, str]:
 
 
 def check(runner: Runner, isa: str, kind: str) -> tuple[bool, str]:
-    """One check of one instruction set: whether all is right, and what was said."""
+    """Run one check for one instruction set; return whether it passed, and the output."""
     if kind == "corpus":
         return runner.run(isa, "tools/corpus.py", "--isa", isa)
     if kind == "models" and runner.machine.big_endian:
@@ -245,13 +245,13 @@ def check(runner: Runner, isa: str, kind: str) -> tuple[bool, str]:
         NEEDS_FILES if runner.machine.big_endian else ()
     )
     tests = [each for each in TESTS if each not in left_out]
-    if runner.machine.debian:  # one with the bundled model, and `tokenizers`, which Debian has not
+    if runner.machine.debian:  # one needs the bundled model and `tokenizers`, which Debian lacks
         tests.append("--ignore=tests/core/test_memory.py")
     return runner.run(isa, "-m", "pytest", *options, *tests)
 
 
 def differences(lines: Sequence[str], golden: Sequence[str]) -> list[str]:
-    """Decoders whose line is another one or missing, or that are in no golden line."""
+    """Decoders whose line differs, is missing, or has no golden line."""
     mine, right = ({line.split()[0]: line for line in each} for each in (lines, golden))
     return [name for name in {**right, **mine} if mine.get(name) != right.get(name)]
 
@@ -267,7 +267,7 @@ def record() -> None:
 
 
 def first_line(*command: str) -> str:
-    """What a program says of its version."""
+    """The first line of a program's version."""
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()[
         0
     ]
@@ -293,7 +293,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         runner = Runner(name)
         versions.append(f"{name}: {first_line(runner.machine.compiler, '--version')}")
         for kind in options.checks:
-            # Tests take longest, and one instruction set is as good as another for what they look at.
+            # Tests take longest, and one instruction set is as good as another for them.
             isas = list(runner.machine.isas) if kind != "tests" else ["base"]
             if kind == "decoders" and runner.machine.big_endian:
                 continue
@@ -303,7 +303,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     check_decoders(name, isa) if kind == "decoders" else check(runner, isa, kind)
                 )
                 report.add(name, isa, kind, passed, said, time.monotonic() - start)
-                if options.out:  # a run takes an hour: what it has seen stays if it is ended
+                if options.out:  # a run takes an hour: its results so far survive an interrupt
                     options.out.write_text(report.text(versions, given))
     return 1 if report.wrong else 0
 

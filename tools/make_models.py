@@ -3,7 +3,7 @@
     python tools/make_models.py --list
     python tools/make_models.py qwen3 --out qwen3.gguf
 
-The weights follow from the seed alone, so a file can be made again anywhere.  The models have no
+The weights depend only on the seed, so a file can be made again anywhere.  The models have no
 tokenizer (``no_vocab``) unless ``--tokenizer-from`` names a GGUF file to copy one from.
 """
 
@@ -42,7 +42,7 @@ class Spec:
     tied: bool = False
     bias: bool = False
     window: int = 0  # gemma3
-    # Every so many layers one that sees everything (jamba: one with attention); None: not in the file.
+    # One of this many layers sees everything (jamba: has attention); None: not in the file.
     pattern: int | None = None
     softcap: float = 0.0
     d_conv: int = 4  # mamba; its d_inner is 2 * n_embd
@@ -54,9 +54,9 @@ class Spec:
     n_used: int = 2
     n_ff_expert: int = 32
     n_ff_shared: int = 0
-    dense_layers: int = 0  # the first ones, which have no experts
+    dense_layers: int = 0  # the first layers, which have no experts
     choice_bias: bool = False
-    factors: tuple[float, ...] = ()  # granite's: of embeddings, scores, what is added, logits
+    factors: tuple[float, ...] = ()  # granite's factors of embeddings, scores, outputs, logits
     seed: int = 1
     type: str = "F32"
 
@@ -160,7 +160,7 @@ def is_recurrent(spec: Spec, layer: int) -> bool:
 
 
 def has_experts(spec: Spec, layer: int) -> bool:
-    """Whether a layer's feed-forward part is a mixture; of jamba every other one is."""
+    """Whether a layer's feed-forward part is a mixture; in jamba every other one is."""
     sparse = layer % 2 == 1 if spec.arch == "jamba" else layer >= spec.dense_layers
     return spec.n_experts > 0 and sparse
 
@@ -171,7 +171,7 @@ def random_tensors(spec: Spec) -> dict[str, Array]:
 
 
 def each_tensor(spec: Spec) -> Iterator[tuple[str, Array]]:
-    """The tensors one by one, so that those of a large model need not all be in memory."""
+    """The tensors one by one, so that a large model's need not all be in memory."""
     draws = Draws(spec)
     rng, matrix, vector = draws.rng, draws.matrix, draws.vector
     q, kv = spec.n_heads * spec.head_dim, spec.n_kv_heads * spec.head_dim
@@ -231,7 +231,7 @@ def each_tensor(spec: Spec) -> Iterator[tuple[str, Array]]:
 
 
 def _experts(spec: Spec, at: str, rng: np.random.Generator) -> Iterator[tuple[str, Array]]:
-    """A layer's router and experts, and the expert that every token takes, if there is one."""
+    """A layer's router and experts, and the shared expert if there is one."""
 
     def stacked(n: int, n_out: int, n_in: int) -> Array:
         made = rng.standard_normal((n, n_out, n_in), np.float32)
@@ -262,9 +262,9 @@ def _experts(spec: Spec, at: str, rng: np.random.Generator) -> Iterator[tuple[st
 def type_of(spec: Spec, name: str, tensor: Array) -> str:
     """The type that a tensor is stored in.
 
-    Vectors, and what has no whole blocks, are F32; a matrix of no whole blocks of 256 is Q8_0 instead of a type
-    that has them.  Q4_K_M is llama.cpp's mixture: Q6_K for the output and for some layers' values and second
-    feed-forward matrices, Q4_K for the rest.
+    Vectors and matrices without whole blocks are F32; a matrix without whole blocks of 256 is Q8_0 instead of a
+    type with such blocks.  Q4_K_M is llama.cpp's mixture: Q6_K for the output and for some layers' values and
+    second feed-forward matrices, Q4_K for the rest.
     """
     n = tensor.shape[-1]
     kept = tensor.ndim == 1 or name.endswith(

@@ -1,9 +1,9 @@
-"""Build the documentation site: pages of docs/, their pictures, the committed results.
+"""Build the documentation site: the pages of docs/, their pictures, and the committed results.
 
     make site                       into build/site/html
     python tools/make_site.py --pages    the pages alone, without mkdocs
 
-The site loads nothing from elsewhere; this script fails where a page of it would.
+The site loads nothing from elsewhere; this script fails if a page would.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def main() -> int:
 
 
 def write_pages() -> None:
-    """The pages as mkdocs takes them: links point into the site, or say where a file is."""
+    """Write the pages for mkdocs: links point into the site, or name a file's path."""
     shutil.rmtree(PAGES, ignore_errors=True)
     PAGES.mkdir(parents=True)
     for folder in ("images", "pages"):
@@ -116,7 +116,7 @@ def whole_pipes(text: str) -> str:
 
 
 def deeper(text: str) -> str:
-    """Text in which what is within an item of a list is four spaces deep, as mkdocs wants it."""
+    """Text in which the contents of list items are indented by four spaces, as mkdocs needs."""
     lines, code = text.split("\n"), False
     for i, line in enumerate(lines):
         code ^= line.lstrip().startswith("```")
@@ -131,7 +131,7 @@ def title(page: Path) -> str:
 
 
 def polish() -> None:
-    """Take Sphinx's roles before names off the pages; long names may break, and files are links."""
+    """Remove Sphinx's roles from the pages; let long names break, and make files links."""
     for page in HTML.rglob("*.html"):
         text = page.read_text()
         plain = _TEST.sub(r'<td><code class="test">\1<wbr>', _ROLE.sub(r"\1", text)).replace(
@@ -143,11 +143,11 @@ def polish() -> None:
 
 
 def named(page: str, up: str) -> str:
-    """A page of HTML whose text has links in place of files of the documentation.
+    """A page of HTML with links instead of names of documentation files.
 
     Args:
-        page: It.
-        up: How the site's first page is reached from there.
+        page: The page.
+        up: The relative path to the site's first page.
     """
 
     def link(match: re.Match[str]) -> str:
@@ -171,7 +171,7 @@ def named(page: str, up: str) -> str:
 
 
 def loaded_from_elsewhere() -> list[str]:
-    """What pages of the site would load from another place."""
+    """What pages of the site would load from elsewhere."""
     found = []
     for page in HTML.rglob("*.html"):
         for match in _LOADED.finditer(page.read_text()):

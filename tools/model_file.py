@@ -1,4 +1,4 @@
-"""GGUF files of random models: numbers, fields, tensors.  What make_models.py and its siblings share."""
+"""GGUF files of random models: numbers, fields and tensors, for make_models.py and its siblings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Array = npt.NDArray[np.float32]
 
 
 class Named(Protocol):
-    """What describes a model."""
+    """A description of a model."""
 
     @property
     def arch(self) -> str: ...
@@ -25,13 +25,13 @@ class Named(Protocol):
 
 
 class Draws:
-    """The numbers of a model, which follow from its seed and the order in which they are asked for."""
+    """The numbers of a model, which depend on its seed and the order of requests."""
 
     def __init__(self, spec: Named) -> None:
         self.rng = np.random.default_rng(spec.seed)
 
     def matrix(self, *shape: int, gain: float = 1.0) -> Array:
-        """Normal numbers that keep the size of what they multiply."""
+        """Normal numbers that preserve the scale of their inputs."""
         made = self.rng.standard_normal(shape) * gain / math.sqrt(shape[-1])
         return made.astype(np.float32)
 
@@ -66,10 +66,10 @@ def add_tensors(w: gguf.GGUFWriter, tensors: Iterable[tuple[str, Array]], kind: 
     """Add a model's tensors to a file, its matrices in a storage type.
 
     Vectors, norms, convolutions, routers and positions' vectors stay float32, and so does a matrix whose rows
-    are no whole blocks.
+    are not whole blocks.
 
     Args:
-        w: what writes the file.
+        w: the writer of the file.
         tensors: names and float32 values.
         kind: the type's name, such as "Q4_K".
     """
@@ -102,7 +102,7 @@ def write_file(
     """Write a file.
 
     Args:
-        path: of it.
+        path: the file's path.
         arch: the architecture.
         metadata: adds the fields.
         tensors: adds the tensors.

@@ -1,9 +1,9 @@
-"""Would the conformance test notice a wrong kernel?  Change one thing at a time and see it fail.
+"""Would the conformance test notice a wrong kernel?  Change one thing at a time and check that it fails.
 
     python tools/mutate.py [name ...]
 
 Each mutation is built in build/mutate, a copy of native/, and tests/samplers/test_conformance.py runs
-against it.  That takes about a minute each, so it is no part of `make check`.  A whole run in which all are
+against it.  Each takes about a minute, so this is not part of `make check`.  A complete run in which all are
 noticed writes its table to benchmarks/results.
 """
 
@@ -27,7 +27,7 @@ TIME_LIMIT = 600
 
 @dataclass(frozen=True)
 class Mutation:
-    """Texts of one file under native/, and what takes the place of each."""
+    """Texts of one file under native/, and their replacements."""
 
     name: str
     file: str
@@ -126,7 +126,7 @@ def outcome(mutation: Mutation | None) -> str:
 
 
 def copy_if_changed(source: str, target: str) -> str:
-    """Copy a file, unless that would only make it look older than what was built of a mutation."""
+    """Copy a file if it differs, as a copy would be older than the build of a mutation."""
     if not Path(target).exists() or Path(target).read_bytes() != Path(source).read_bytes():
         shutil.copy(source, target)
     return target

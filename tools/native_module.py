@@ -15,7 +15,7 @@ class BuildError(Exception):
 
 
 def build(source: Path, folder: Path, *options: str, made: str = "_native*.so") -> Path:
-    """Configure and build ``source`` in ``folder``, incrementally, and return the path of what is made."""
+    """Configure and build ``source`` in ``folder``, incrementally, and return the path of the result."""
     tools = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     folder.mkdir(parents=True, exist_ok=True)
     python = f"-DPython_EXECUTABLE={sys.executable}"
@@ -28,7 +28,7 @@ def build(source: Path, folder: Path, *options: str, made: str = "_native*.so") 
 
 
 def environment(module: Path, **more: str) -> dict[str, str]:
-    """Variables under which every Python process takes ``module`` for ``aleator._native``."""
+    """Variables that make every Python process load ``module`` as ``aleator._native``."""
     folders = [str(ROOT / "tools" / "other_native"), str(ROOT / "src")]
     paths = os.pathsep.join([*folders, os.environ.get("PYTHONPATH", "")])
     return {**os.environ, "ALEATOR_NATIVE": str(module), "PYTHONPATH": paths, **more}

@@ -1,6 +1,6 @@
-"""What it costs to look at a long text on the playground's page.
+"""Measures the cost of viewing a long text on the playground's page.
 
-The times are those of the page's main thread alone, so other programs on the machine do not count.  Needs
+Only the page's main thread is timed, so other programs on the machine do not count.  Needs
 selenium, and Debian's chromium and chromium-driver: ``python tools/page_work.py``.
 """
 
@@ -32,14 +32,14 @@ WORK = {
 
 
 def computed(page: Browser) -> float:
-    """Milliseconds that the page's main thread has computed."""
+    """Milliseconds of work of the page's main thread so far."""
     driver: Any = page.driver
     found = driver.execute_cdp_cmd("Performance.getMetrics", {})["metrics"]
     return 1000 * float(next(each["value"] for each in found if each["name"] == "TaskDuration"))
 
 
 def main() -> int:
-    """Write what each thing costs."""
+    """Print the cost of each action."""
     if missing():
         print(f"{missing()} is not installed")
         return 1

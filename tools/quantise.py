@@ -1,7 +1,7 @@
 """Quantises matrices to every type that aleator reads: for tests and benchmarks.
 
-Q2_K to Q6_K are aleator's own, others gguf's.  Those with codebooks, which neither has, take the scale of a
-group from its extremes and round to nearest: good enough for random weights, not for a model to be used.
+Q2_K to Q6_K are aleator's own, others are gguf's.  Types with codebooks, which neither has, take the scale of a
+group from its extremes and round to nearest: good enough for random weights, not for real models.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ Numbers = npt.NDArray[np.floating[Any]]
 
 BLOCK = 256
 AT_ONCE = 2**22
-"""Elements that are taken at a time, which bounds the memory."""
+"""Elements that are quantised at a time, to bound memory."""
 
 
 def quantise(kind: str, rows: Floats) -> npt.NDArray[np.generic]:
-    """Rows as they are stored.
+    """Quantise rows.
 
     Args:
         kind: the type's name, such as "Q4_K".
         rows: float32 [out, in]; ``in`` is a multiple of the type's block.
 
     Returns:
-        [out, in] of another float type for F16 and F32; otherwise uint8 [out, row bytes].
+        [out, in] of a float type for F16 and F32; otherwise uint8 [out, row bytes].
     """
     if kind not in KINDS:
         stored: npt.NDArray[np.generic] = gguf.quants.quantize(
@@ -59,7 +59,7 @@ def _half(values: Numbers) -> tuple[Floats, Bytes]:
 
 
 def _over(a: Numbers, b: Numbers) -> Floats:
-    """A quotient; 0 where the divisor is 0."""
+    """A quotient; 0 if the divisor is 0."""
     a, b = a.astype(np.float32), b.astype(np.float32)
     return np.divide(a, b, out=np.zeros(np.broadcast(a, b).shape, np.float32), where=b != 0)
 
@@ -69,14 +69,14 @@ def _nearest(values: Numbers, low: int, high: int) -> npt.NDArray[np.int64]:
 
 
 def _extreme(groups: Floats) -> Floats:
-    """Of each group [..., n] the element of the largest magnitude."""
+    """The element of the largest magnitude of each group [..., n]."""
     at = np.abs(groups).argmax(-1)[..., None]
     found: Floats = np.take_along_axis(groups, at, -1)[..., 0]
     return found
 
 
 def _nibbles(q: npt.NDArray[np.int64], part: int) -> Bytes:
-    """[B, n] to bytes: of each ``part`` elements the first half low, the second high."""
+    """[B, n] to bytes: for each ``part`` elements the first half low, the second high."""
     halves = q.reshape(len(q), -1, 2, part // 2)
     packed: Bytes = (halves[:, :, 0] | halves[:, :, 1] << 4).reshape(len(q), -1).astype(np.uint8)
     return packed
@@ -89,7 +89,7 @@ def _iq4(values: Floats) -> npt.NDArray[np.int64]:
 
 
 def _k_quants(kind: str) -> Callable[[Floats], Bytes]:
-    """What stores blocks of such a type."""
+    """A function that stores blocks of such a type."""
     n_bytes = TENSOR_TYPES[kind].size
 
     def store(x: Floats) -> Bytes:
@@ -123,4 +123,4 @@ KINDS: dict[str, tuple[int, Callable[[Floats], Bytes]]] = {
     "IQ4_NL": (32, _iq4_nl),
     **GRIDS,
 }
-"""Elements of a block and what stores blocks [B, elements], for the types that gguf cannot write."""
+"""Elements of a block and the function that stores blocks [B, elements], for types that gguf cannot write."""

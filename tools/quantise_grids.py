@@ -18,7 +18,7 @@ Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
 
 AT_ONCE = 2**12
-"""Entries that are looked for at a time."""
+"""Entries that are searched at a time."""
 
 
 def _book(name: str) -> Floats:
@@ -26,7 +26,7 @@ def _book(name: str) -> Floats:
 
 
 def _nearest(book: Floats, wanted: Floats) -> Integers:
-    """Which entries [n] of a codebook [entries, k] are nearest to [n, k]."""
+    """The entries [n] of a codebook [entries, k] that are nearest to [n, k]."""
     halves = (book * book).sum(1) / 2
     found = [
         (halves - wanted[i : i + AT_ONCE] @ book.T).argmin(1)
@@ -37,7 +37,7 @@ def _nearest(book: Floats, wanted: Floats) -> Integers:
 
 
 def _scaled(x: Floats, groups: int, largest: float, most: int) -> tuple[Bytes, Integers, Floats]:
-    """Scales of blocks [B, 256] in ``groups`` groups, the largest element of which is ``largest`` units.
+    """Scales of blocks [B, 256] in ``groups`` groups, whose largest elements are ``largest`` units.
 
     Returns:
         The stored d [B, 2]; n of the odd scales 2 n + 1, at most ``most``; elements over their group's unit.
@@ -53,13 +53,13 @@ def _scaled(x: Floats, groups: int, largest: float, most: int) -> tuple[Bytes, I
 
 
 def _eighth(d: Bytes, factor: float) -> Bytes:
-    """d as it is stored: so many times what elements are multiplied by."""
+    """d as it is stored: ``factor`` times the elements' scale."""
     made: Bytes = (d.view(np.float16) * np.float16(factor)).view(np.uint8)
     return made
 
 
 def _even(scaled: Floats) -> tuple[Floats, Integers]:
-    """Eights of elements: magnitudes, and seven bits of signs; where they are odd the least changes its own."""
+    """Eights of elements: magnitudes, and seven bits of signs; if the signs are odd, the least one flips."""
     eights = scaled.reshape(len(scaled), 32, 8)
     negative = eights < 0
     odd = negative.sum(-1) % 2 == 1
@@ -131,7 +131,7 @@ def _iq3_s(x: Floats) -> Bytes:
 
 
 def _eighths(scaled: Floats, less: npt.NDArray[np.bool_]) -> Integers:
-    """IQ1's entries [B, 32], of which an eighth is taken off or added."""
+    """IQ1's entries [B, 32], shifted by an eighth up or down."""
     eights = scaled.reshape(len(scaled), 32, 8) - np.where(less, -1, 1)[..., None]
     return _nearest(_book("IQ1_S") - 9, eights.reshape(-1, 8).astype(np.float32)).reshape(-1, 32)
 
@@ -166,4 +166,4 @@ GRIDS: dict[str, tuple[int, Callable[[Floats], Bytes]]] = {
     "IQ1_S": (256, _iq1_s),
     "IQ1_M": (256, _iq1_m),
 }
-"""Elements of a block and what stores blocks [B, elements]."""
+"""Elements of a block and the function that stores blocks [B, elements]."""

@@ -31,9 +31,9 @@ def unready(version: str, changelog: str, changes: str) -> list[str]:
     """Why this checkout cannot be released.
 
     Args:
-        version: Of pyproject.toml.
-        changelog: Its text.
-        changes: What git says of changed files; "" for none.
+        version: The version in pyproject.toml.
+        changelog: The changelog's text.
+        changes: Git's list of changed files; "" for none.
     """
     found = []
     if changes.strip():
@@ -58,7 +58,7 @@ def archive(out: Path, turn: str) -> Path:
 def bill_of(path: Path, out: Path) -> Path | None:
     """A wheel's bill of materials, as a file beside it, after a check of its form.
 
-    None where it has none: the model's wheel holds nothing that others wrote.
+    None if it has none: the model's wheel holds nothing written by others.
     """
     with zipfile.ZipFile(path) as packed:
         names = [each for each in packed.namelist() if each.endswith(".cdx.json")]

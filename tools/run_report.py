@@ -1,4 +1,4 @@
-"""What tools and benchmarks write beside their figures: the machine, the command, tables, files, progress."""
+"""Shared output of tools and benchmarks: the machine, the command, tables, files, progress."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def processor() -> str:
 
 
 def version(package: str) -> str:
-    """Of an installed package."""
+    """The version of an installed package."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -75,7 +75,7 @@ def about(*packages: str) -> dict[str, Any]:
 
 
 def machine(*packages: str) -> str:
-    """The same in a line."""
+    """Facts of a run, in one line."""
     facts = about(*packages)
     named = f"{facts['date']}, {facts['cpu']}, {facts['cores']} processors, kernels {facts['isa']}"
     more = [f"load {facts['load_average'][0]:.1f}", f"Python {facts['python']}"]
@@ -88,17 +88,17 @@ def table_row(*cells: object) -> str:
 
 
 def table_head(*columns: str) -> list[str]:
-    """The head of a table; columns whose names end with a colon are of numbers."""
+    """The head of a table; columns whose names end with a colon hold numbers."""
     rule = "|".join("---:" if name.endswith(":") else "---" for name in columns)
     return [table_row(*(name.removesuffix(":") for name in columns)), f"|{rule}|"]
 
 
 class Report:
-    """Markdown that is printed as it comes, and written in the end.
+    """Markdown that is printed line by line and written at the end.
 
     Args:
         title: the first line.
-        paragraphs: what follows; a command has four blanks in front.
+        paragraphs: the text after it; commands are indented by four spaces.
     """
 
     def __init__(self, title: str, *paragraphs: str) -> None:
@@ -122,18 +122,18 @@ class Report:
         self.say(table_row(*cells))
 
     def write(self, out: Path | None) -> None:
-        """Write it, if there is a file to write."""
+        """Write the report, if there is a file."""
         if out is not None:
             out.parent.mkdir(parents=True, exist_ok=True)
             out.write_text("\n".join(self.lines).rstrip("\n") + "\n")
 
 
 _SHOWN = [0.0]
-"""When something was shown last."""
+"""Time of the last display."""
 
 
 def progress(line: str) -> None:
-    """Show now and then how far a run is: in place on a terminal; "" clears the place."""
+    """Show a run's progress now and then, in place on a terminal; "" clears it."""
     in_place, now = sys.stderr.isatty(), time.monotonic()
     if line and now - _SHOWN[0] < (1 if in_place else 30):
         return

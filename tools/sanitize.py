@@ -2,10 +2,10 @@
 
     python tools/sanitize.py [--threads] [pytest's arguments]
 
-Builds native/ into build/sanitize, makes sure that mistakes on purpose (native/probe.sanitize.cpp) end the
-process, then runs the tests with that module in place of the usual one. With --threads it is
-ThreadSanitizer, which looks for writes of one thread that another one sees without having waited for them,
-and the tests are those of the pool, of products that it shares out, and of engines.
+Builds native/ into build/sanitize, checks that deliberate mistakes (native/probe.sanitize.cpp) end the process,
+then runs the tests with that module instead of the usual one. --threads uses ThreadSanitizer, which finds
+writes of one thread that another one sees without synchronisation; the tests are then those of the pool, of
+products divided among threads, and of engines.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from native_module import ROOT, build, environment
 BUILD = ROOT / "build" / "sanitize"
 SUPPRESSIONS = ROOT / "tools" / "sanitize_threads.txt"
 STEADY = ["setarch", "-R"]
-"""Addresses that are not drawn at random: ThreadSanitizer of GCC 12 ends where they lie too high."""
+"""Turns off random addresses: ThreadSanitizer of GCC 12 fails if they are too high."""
 TESTS = [
     "tests/core", "tests/samplers", "tests/threads", "tests/cache/test_cells.py",
     "tests/cache/test_cells_state_machine.py", "tests/cache/storage", "tests/ops/test_sample.py",
@@ -26,7 +26,7 @@ TESTS = [
     "tests/models/test_gguf.py", "tests/models/test_native_linear.py",
     "tests/models/test_native_step.py",
     "tests/grammar/test_gbnf.py", "tests/grammar/test_gbnf_lazy.py", "tests/grammar/test_gbnf_robust.py",
-    # Large rows and many draws: slow here, and nothing in them that smaller ones have not.
+    # Large rows and many draws are slow here and add nothing to smaller ones.
     "--deselect=tests/samplers/test_conformance.py::test_large_vocabularies_equal_reference",
     "--ignore=tests/samplers/test_statistics.py", "--ignore=tests/samplers/test_mutations.py",
     "--ignore=tests/samplers/test_adding.py", "--ignore=tests/samplers/test_token_first.py",
@@ -41,14 +41,14 @@ THREAD_TESTS = [
     "tests/models/test_experts.py", "tests/models/test_finite_check.py", "tests/models/test_fingerprint.py",
     "tests/engine/test_engine.py", "tests/engine/test_run.py", "tests/engine/test_context_calls.py",
     "tests/generate/test_two_threads.py", "tests/generate/test_two_contexts.py", "tests/ops/test_sample.py",
-    # Children of a process with threads are beyond ThreadSanitizer, and times mean nothing under it.
+    # ThreadSanitizer cannot follow children of a process with threads, and times mean nothing under it.
     "-k", "not fork and not child and not idle and not time and not large and not interrupt",
 ]  # fmt: skip
 THREAD_PROBES = {"race_to(100000)": "data race"}
 
 
 def runtime(name: str) -> str:
-    """Where the compiler has a sanitizer's runtime, which Python itself was not linked with."""
+    """The path of a sanitizer's runtime, which Python itself is not linked with."""
     path = subprocess.run(
         ["g++", f"-print-file-name={name}"], capture_output=True, text=True, check=True
     )
@@ -56,7 +56,7 @@ def runtime(name: str) -> str:
 
 
 def check_probes(variables: dict[str, str], probes: dict[str, str]) -> None:
-    """Fail unless each mistake on purpose is reported and ends the process."""
+    """Fail unless each deliberate mistake is reported and ends the process."""
     for call, report in probes.items():
         done = subprocess.run(
             [*STEADY, sys.executable, "-c", f"from aleator import _native\n_native.{call}"],
@@ -73,7 +73,7 @@ def address_environment() -> dict[str, str]:
     return environment(
         module,
         LD_PRELOAD=f"{runtime('libasan.so')} {runtime('libubsan.so')}",
-        # Python itself leaks on purpose at exit, so leaks cannot be told apart.
+        # Python itself leaks deliberately at exit, so real leaks cannot be told apart.
         ASAN_OPTIONS="detect_leaks=0",
         UBSAN_OPTIONS="print_stacktrace=1",
     )
@@ -88,9 +88,9 @@ def thread_environment() -> dict[str, str]:
     return environment(
         module,
         LD_PRELOAD=runtime("libtsan.so"),
-        # Of programs that tests compile: what orders their threads is seen in no other way.
+        # For programs that tests compile: their synchronisation is visible in no other way.
         CXXFLAGS="-fsanitize=thread -g1",
-        # NumPy's own threads would be reported as well; we start ours.
+        # NumPy's own threads would be reported as well; only ours are tested.
         OPENBLAS_NUM_THREADS="1",
         TSAN_OPTIONS=f"halt_on_error=1 suppressions={SUPPRESSIONS}",
     )

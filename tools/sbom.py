@@ -1,8 +1,7 @@
-"""What is in a wheel besides our own code, as CycloneDX 1.6 in JSON.
+"""Lists a wheel's parts besides our own code, as CycloneDX 1.6 in JSON.
 
 The list is short and written here: the browser's modules (page/vendor/manifest.json), nanobind's headers
-that are compiled into the native module, GCC's C++ library where it is linked into it, and the packages
-that the wheel needs.
+in the native module, GCC's C++ library if it is linked in, and the packages that the wheel needs.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ def sbom(name: str, version: str, nanobind: str, gcc: str, requirements: list[st
 
     Args:
         name: The wheel's file name.
-        version: Of the package.
+        version: The package's version.
         nanobind: Version of nanobind that it was compiled with.
-        gcc: Version of the C++ library that is linked into it; "" where it is the system's.
-        requirements: Of its metadata, without extras.
+        gcc: Version of the C++ library that is linked in; "" if it is the system's.
+        requirements: The requirements in its metadata, without extras.
     """
     parts = [
         component(

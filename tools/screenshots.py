@@ -26,9 +26,9 @@ from aleator.server.service import Service  # noqa: E402
 from tests.playground.browser import Browser, missing, served  # noqa: E402
 
 COLOURS = 128
-"""Of a picture: a third of the bytes, and nothing that one would miss."""
+"""Colours of a picture: a third of the bytes, without visible loss."""
 STEP = 283, 864
-"""README's picture: these rows of the first one, for two screens are all that README has."""
+"""Rows of the first picture that README's picture shows, as README has only two screens."""
 IMAGES = ROOT / "docs/images"
 PAGES = ROOT / "docs/pages"
 SCHEMA = {
@@ -84,7 +84,7 @@ def constrain(page: Browser) -> None:
 
 
 def beams(page: Browser) -> None:
-    """Four beams, and the way of the best text."""
+    """Four beams, and the path of the best text."""
     page.view("beams")
     page.fill("input[aria-label='num_return_sequences']", "3\t")
     page.button("Search")
@@ -100,10 +100,10 @@ def cache(page: Browser) -> None:
 
 
 class Texts:
-    """Has texts written and saved.
+    """Generates and saves texts.
 
     Args:
-        address: Of the server.
+        address: The server's address.
     """
 
     def __init__(self, address: str) -> None:

@@ -1,4 +1,4 @@
-"""A server in a process of its own: ``aleator serve``, or the one that it is compared with."""
+"""A server in its own process: ``aleator serve``, or the one that it is compared with."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class ServerProcess:
     """Starts a server; as a context manager it waits until the server answers, and ends it.
 
     Args:
-        name: Which.
+        name: The server's name.
         command: Starts it; "{port}" stands for its port.
-        log: What it writes goes there.
+        log: The file for its output.
         environment: Variables besides those of this process.
 
     Attributes:
-        name: Which.
-        port: A port that nobody listened on.
+        name: The server's name.
+        port: A port that was free.
         process: The process.
     """
 
@@ -42,7 +42,7 @@ class ServerProcess:
             )
 
     def url(self, path: str = "") -> str:
-        """Of a path."""
+        """The URL of a path."""
         return f"http://127.0.0.1:{self.port}{path}"
 
     def wait(self, seconds: float = 180) -> None:

@@ -12,17 +12,17 @@ from html import escape
 from pathlib import Path
 
 INK, QUIET, BLUE, ORANGE, GREEN = "#5b6b82", "#9aa7b8", "#4a7fc1", "#d9694a", "#3f9d6a"
-"""Colours that can be read on light and on dark pages."""
+"""Colours that are readable on light and on dark pages."""
 
 
 @dataclass
 class Drawing:
-    """An SVG picture under way.
+    """An SVG picture that is being drawn.
 
     Attributes:
         width: in pixels.
         height: in pixels.
-        title: what a reader who does not see it is told.
+        title: the text for readers who cannot see it.
     """
 
     width: int
@@ -230,15 +230,15 @@ def bars(title: str, rows: list[tuple[str, list[tuple[str, float]]]], unit: str)
 
 
 def latest(results: Path, heading: str, key: int) -> tuple[dict[str, list[str]], str]:
-    """Rows of all tables with a heading, a later day's in place of an earlier one's, a day's files by name.
+    """The latest rows of all tables with a heading; files of one day are read by name.
 
     Args:
         results: the folder of results.
-        heading: how the line with the names of columns begins.
-        key: how many cells tell a row from others.
+        heading: the start of the line with the names of columns.
+        key: how many first cells identify a row.
 
     Returns:
-        Rows by these cells, and the days that they are of.
+        Rows by these cells, and their days.
     """
     rows: dict[str, tuple[str, list[str]]] = {}
     for path in sorted(results.glob("*.md"), key=lambda path: path.stem.rpartition(".")[::-1]):

@@ -1,4 +1,4 @@
-"""Write or check the types that are made from something else.
+"""Write or check the type stubs that are generated.
 
     python tools/stubs.py            writes them
     python tools/stubs.py --check    fails if one is stale
@@ -157,7 +157,7 @@ PARAMS_METHODS = """\
 
 def preset(name: str, **changes: Unpack[SamplingKeywords]) -> SamplingParams: ...
 """
-# What is kept of a parameter that is no number, word or switch.
+# The types of parameters that are not numbers, words or switches.
 KEPT = {
     "samplers": "tuple[str, ...]",
     "logit_bias": "tuple[tuple[int | str, float], ...]",

@@ -1,7 +1,7 @@
 """Fetch the ES modules of the playground's page from npm, unchanged, with their licences and hashes.
 
 ``python tools/vendor_browser.py`` fetches the pinned versions with ``npm pack``, and rewrites page/vendor and
-its manifest.  ``--check`` looks, without a network, whether the files are those of the manifest.
+its manifest.  ``--check`` compares the files with the manifest, without a network.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MODULES = (
 
 
 def fetched(module: Module, folder: Path) -> dict[str, bytes]:
-    """The module and its licence, by the names they get here."""
+    """The module and its licence, by their names here."""
     command = ["npm", "pack", "--silent", f"{module.package}@{module.version}"]
     packed = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
     name = Path(module.file).name
@@ -73,7 +73,7 @@ def update() -> None:
 
 
 def wrong() -> list[str]:
-    """Names of files that are not those of the manifest, or not in it."""
+    """Names of files that differ from the manifest or are not in it."""
     entries = {entry["name"]: entry["sha256"] for entry in json.loads(MANIFEST.read_text())}
     here = {path.name: path for path in VENDOR.iterdir() if path != MANIFEST}
     hashes = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in here.items()}

@@ -32,7 +32,7 @@ WAYS: dict[str, dict[str, Any]] = {
 KEY, OTHER = b"key of this measurement", b"another key, for comparison"
 PROMPT = "ROMEO:"
 FOUND = -3.0
-"""log10 of p from which on a watermark counts as found."""
+"""The highest log10 of p at which a watermark counts as found."""
 LEVELS = (0, -1, -3, -10, -30, -100, -300)
 SPEED_TOKENS = 100_000
 
@@ -45,7 +45,7 @@ def levels(
 
 
 def edited(tokens: Sequence[int], share: float, n_vocab: int, seed: int) -> list[int]:
-    """Tokens of which a share, at random places, became random ones."""
+    """Tokens with a share replaced by random ones, at random places."""
     rng = np.random.default_rng(seed)
     made = np.array(tokens)
     changed = rng.random(len(made)) < share

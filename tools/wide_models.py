@@ -1,7 +1,7 @@
 """Random models of every kind: all small ones by name, and wide ones of every architecture of the index.
 
 The small models of make_models.py and its siblings are as narrow as an architecture allows; their matrices
-cannot be stored in blocks of 256.  Those of the wide ones can, in every storage type.
+cannot be stored in blocks of 256.  Matrices of the wide ones can, in every storage type.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SMALL: dict[str, AnySpec] = {
     **HYBRID,
     **DELTAS,
 }
-"""By name, without make_models.py's models for benchmarks, whose vocabularies are larger."""
+"""Small models by name, without make_models.py's models for benchmarks, whose vocabularies are larger."""
 
 # The vocabulary is small because every row of logits is compared.
 _SIZES: dict[str, Any] = {"n_vocab": 96, "n_embd": 256, "n_ff": 512}
@@ -33,7 +33,7 @@ _MIXTURE: dict[str, Any] = {**_TWO, **_HEADS, "n_ff": 256, "n_ff_expert": 256}
 
 
 def _dense(name: str, **changes: Any) -> Dense:
-    """A dense model with heads of 64, of which as large a part is rotated as before."""
+    """A dense model with heads of 64; the rotated share of a head is as before."""
     spec = DENSE[name]
     rope = spec.rope * 64 // spec.head_dim
     return replace(spec, **{**_TWO, "n_heads": 4, "head_dim": 64, "rope": rope, **changes})
@@ -113,7 +113,7 @@ MODELS: dict[str, AnySpec] = {
         )
     },
 }  # fmt: skip
-"""By name; every architecture of the index has at least one."""
+"""Wide models by name; every architecture of the index has at least one."""
 
 
 def write_any(path: Path, spec: AnySpec) -> Path:

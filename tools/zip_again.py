@@ -2,8 +2,8 @@
 
     python tools/zip_again.py FILE.whl
 
-Order, times and modes of the files stay. It needs the package zopflipy (requirements/wheel.txt), and the same
-version of it gives the same bytes.
+Order, times and modes of the files stay. It needs the package zopflipy (requirements/wheel.txt); the same
+version gives the same bytes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import zipfile
 from pathlib import Path
 
 ROUNDS = 5
-"""Of its search: more take longer, and save next to nothing."""
+"""Rounds of its search: more take longer, and save next to nothing."""
 
 
 def main(path: Path) -> int:

@@ -38,4 +38,4 @@ def test_what_is_no_id(value: Any) -> None:
 def test_values_in_words_of_phases_are_lists_where_the_parameter_has_several() -> None:
     words = ["thinking:stop_token_ids=3", "thinking:samplers=top_k;temperature", "thinking:top-k=5"]
     made = ALL["phases"].read(words)["thinking"]
-    assert made == {"stop_token_ids": ["3"], "samplers": "top_k;temperature", "top_k": 5}
+    assert made == {"stop_token_ids": [3], "samplers": "top_k;temperature", "top_k": 5}

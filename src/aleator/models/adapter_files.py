@@ -1,6 +1,7 @@
-"""Reads adapters: llama.cpp's GGUF files and PEFT's directories; every number is looked at before any is used.
+"""Reads adapters: llama.cpp's GGUF files and PEFT's directories.
 
-Matrices of Hugging Face's models become those of GGUF files by what each architecture declares.
+Every number is checked before any is used.  Each architecture declares how the matrices of Hugging Face's
+models become those of GGUF files.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from aleator.models.weights import Weights, separated
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
 _KINDS = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
 ADAPTED = re.compile(rf"blk\.\d+\.(?:{'|'.join(_KINDS)})\.weight", re.ASCII)
-"""Matrices that an adapter may change: native code adds to the products of these."""
+"""Matrices that an adapter may change: native code adds to their products."""
 LARGEST_ALPHA, LARGEST_RANK = 1e6, 4096
 _FLOATS = ("F32", "F16", "BF16")
 Words = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 _OF_PEFT = re.compile(
     r"base_model\.model\.(.+)\.(lora_A|lora_B|lora_magnitude_vector)(?:\.weight)?", re.ASCII
 )
-# What a pattern of PEFT may be: a regular expression of a file could take for ever.
+# The patterns of PEFT that are accepted: a regular expression from a file could run for ever.
 _PATTERN = re.compile(r"(\^?)([\w.]+)", re.ASCII)
-# Settings of adapter_config.json that change what is computed, and the values that do not.
+# Settings of adapter_config.json that change the computation, and the values that change nothing.
 _NEUTRAL: Mapping[str, tuple[object, ...]] = {
     "bias": ("none",),
     "fan_in_fan_out": (False,),
@@ -49,7 +50,7 @@ _NEUTRAL: Mapping[str, tuple[object, ...]] = {
     "target_parameters": ([],),
     "megatron_config": (),
     "arrow_config": (),
-    # Others begin with changed weights of the base, which the adapter needs.
+    # Others start from changed weights of the base model, which the adapter needs.
     "init_lora_weights": (True, False, "gaussian", "eva", "orthogonal"),
 }
 _CONVERT = (
@@ -59,7 +60,7 @@ _CONVERT = (
 
 @dataclass(frozen=True)
 class _Part:
-    """What a file has for one matrix, in the order of rows of its kind of files."""
+    """What a file holds for one matrix, with rows in the order of that kind of file."""
 
     a: StoredTensor
     b: StoredTensor
@@ -68,12 +69,12 @@ class _Part:
 
 
 def load_adapters(files: Sequence[AdapterFile], weights: Weights) -> Adapters:
-    """The adapters of some files for a model.
+    """Read the adapters of some files for a model.
 
     Raises:
         ParameterError: a file is not there.
-        FileFormatError: a file is damaged, or no adapter, or one of another model.
-        UnsupportedModel: an adapter that changes what cannot be changed here; names it.
+        FileFormatError: a file is damaged, is not an adapter, or belongs to another model.
+        UnsupportedModel: an adapter changes something that cannot be changed here; names it.
     """
     loaded = [_load(name, Path(file), weights) for name, file, _ in files]
     made = Adapters(loaded, [0.0] * len(files))
@@ -117,7 +118,7 @@ def _load(name: str, path: Path, weights: Weights) -> Adapter:
 
 
 def _side_by_side(matrices: Mapping[str, LowRank]) -> dict[str, LowRank]:
-    """The matrices with their numbers in memory in the order of a step: each asks for those of the next."""
+    """Lay out the matrices in memory in the order of a step, so that each prefetches the next."""
 
     def turn(name: str) -> tuple[int, int]:
         _, layer, kind, _ = name.split(".")
@@ -131,7 +132,7 @@ def _side_by_side(matrices: Mapping[str, LowRank]) -> dict[str, LowRank]:
 
 
 def _narrowed(tensor: StoredTensor) -> StoredTensor:
-    """Numbers in F32 as BF16 or F16 where these have them all: half the bytes, and the same bits."""
+    """Store F32 numbers as BF16 or F16 if no bit is lost: half the bytes, the same values."""
     if tensor.type != "F32":
         return tensor
     words = _words(tensor)
@@ -148,7 +149,7 @@ def _narrowed(tensor: StoredTensor) -> StoredTensor:
 
 
 def _packed(tensors: Sequence[StoredTensor]) -> list[StoredTensor]:
-    """Copies of tensors one after the other, each at the beginning of a cache line."""
+    """Copy tensors one after the other, each at the start of a cache line."""
     tensors = [_narrowed(each) for each in tensors]
     line, made = 64, []
     sizes = [-(-each.data.size // line) * line for each in tensors]
@@ -248,7 +249,7 @@ def _read_peft(path: Path, weights: Weights) -> dict[str, _Part]:
 
 
 def _check_config(fields: Fields) -> None:
-    """Refuse, by its name, what would be computed otherwise than this reads it."""
+    """Refuse settings that this module would compute differently, and name them."""
     kind = fields.require("peft_type", str)
     if kind != "LORA":
         raise UnsupportedModel(
@@ -277,7 +278,7 @@ def _patterns(fields: Fields, key: str) -> dict[tuple[str, str], float]:
 
 
 def _matching(patterns: Mapping[tuple[str, str], float], module: str, default: float) -> float:
-    """The value of the first pattern that is the module, or but for one with "^" its end."""
+    """The value of the first pattern that equals the module, or, without "^", matches its end."""
     for (whole, name), value in patterns.items():
         if module == name or (not whole and module.endswith(f".{name}")):
             return value
@@ -287,7 +288,7 @@ def _matching(patterns: Mapping[tuple[str, str], float], module: str, default: f
 def _paired(
     path: Path, found: Mapping[str, Mapping[str, StoredTensor]], scale: Callable[[str, int], float]
 ) -> dict[str, _Part]:
-    """Pairs of matrices, of shapes that fit each other, with finite numbers."""
+    """Pairs of matrices whose shapes fit each other and whose numbers are finite."""
     if not found:
         raise FileFormatError(path, "the adapter has no tensors")
     made: dict[str, _Part] = {}
@@ -317,7 +318,7 @@ def _paired(
 def _low_ranks(
     path: Path, tensor: str, part: _Part, weights: Weights, of_peft: bool
 ) -> Iterator[tuple[str, LowRank]]:
-    """What is added to a matrix, or to each of its parts where it is a fused one."""
+    """What is added to a matrix, or to each part of a fused matrix."""
     rank = part.b.shape[1]
     a, b = (
         each if each.type in _FLOATS else StoredTensor.of(each.floats())
@@ -349,7 +350,7 @@ def _words(tensor: StoredTensor) -> Words:
 
 
 def _columns(b: Words, kind: str) -> StoredTensor:
-    """The columns of every sixteen rows of B, as native code reads them; after its last row there are zeros."""
+    """The columns of every sixteen rows of B, as native code reads them, padded with zeros."""
     out, rank = b.shape
     rows = np.zeros((-(-out // 16) * 16, rank), b.dtype)
     rows[:out] = b
@@ -381,7 +382,7 @@ def _check_matrix(
 
 
 def _in_order(rows: Words, name: str, weights: Weights, of_peft: bool) -> Words:
-    """Rows of queries and keys in the order of the model's own file, whose rotation pairs others."""
+    """Reorder rows of queries and keys as in the model's own file, which rotates other pairs."""
     files, config = weights.architecture.hugging_face, weights.config
     _, layer, kind, _ = name.split(".")
     same = files is None or files.rope_style == weights.architecture.rope_style

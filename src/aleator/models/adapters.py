@@ -1,6 +1,6 @@
-"""Low-rank adapters: what each adds to a model's matrices, and which of them a text has, at what scales.
+"""Low-rank adapters: what each adds to a model's matrices, and which a sequence uses, at what scales.
 
-docs/numerics.md says what is computed, docs/adapters.md how they are used.
+docs/numerics.md defines the computation, docs/adapters.md explains the use.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from aleator.models.files.tensor_types import StoredTensor
 
 Floats = npt.NDArray[np.float32]
 AdapterFile = tuple[str, str, float]
-"""An adapter's name, its file, and its scale in texts that do not say which adapters they have."""
+"""An adapter's name, its file, and its scale in sequences that do not choose adapters."""
 Chosen = tuple[tuple[str, float, str], ...]
-"""Adapters of a text: name, scale, and the adapter's digest; "": whatever has that name."""
+"""Adapters of a sequence: name, scale, and the adapter's digest; "": any adapter of that name."""
 Rows = tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], Floats]
-"""Adapters of a micro-batch: where those of each token begin, their numbers, and their scales."""
+"""Adapters of a micro-batch: where each token's entries begin, the adapters' numbers, and their scales."""
 MOST, LONGEST_NAME, LARGEST_SCALE = 1024, 200, 1e4
 
 
 @dataclass(frozen=True)
 class LowRank:
-    """What an adapter adds to W x: B (factor * scale * (A x)), and with DoRA some of W x itself."""
+    """What an adapter adds to W x: B (factor * scale * (A x)), and with DoRA a multiple of W x."""
 
     a: StoredTensor  # [rank, n_in], in floats
-    b: StoredTensor  # of every sixteen rows of B the columns, [n_out / 16 * rank, 16], in floats
+    b: StoredTensor  # the columns of every sixteen rows of B, [n_out / 16 * rank, 16], in floats
     factor: float  # alpha / rank
-    grows: Floats | None = None  # [n_out] of W x, without the bias, that is added too
+    grows: Floats | None = None  # [n_out]: the multiple of W x, without the bias, that is added too
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,8 +46,8 @@ class Adapter:
     path: str
     digest: str  # of all its numbers
     matrices: Mapping[str, LowRank]  # by the GGUF names of the matrices that it changes
-    about: Mapping[str, str]  # what its file says for people: a task's name, a prompt's beginning
-    fixed: bool  # whether it stands for scale 1 only, and by itself (DoRA)
+    about: Mapping[str, str]  # its file's notes for people: a task's name, a prompt's prefix
+    fixed: bool  # whether it can be used only at scale 1, without other adapters (DoRA)
 
 
 class Adapters:
@@ -55,7 +55,7 @@ class Adapters:
 
     Attributes:
         loaded: all of them.
-        scales: of each in texts that do not say which adapters they have; replaced whole.
+        scales: scale of each in sequences that do not choose adapters; replaced as a whole.
     """
 
     def __init__(self, loaded: Sequence[Adapter] = (), scales: Sequence[float] = ()) -> None:
@@ -66,21 +66,21 @@ class Adapters:
 
     @property
     def names(self) -> list[str]:
-        """Their names."""
+        """The adapters' names."""
         return [each.name for each in self.loaded]
 
     def use(self, scales: Sequence[float]) -> None:
-        """Set the scales of texts that do not say which adapters they have."""
+        """Set the scales for sequences that do not choose adapters."""
         pairs = zip(self.names, scales, strict=True)
         self.chosen(tuple((name, checked_scale(scale), "") for name, scale in pairs))
         self.scales = tuple(scales)
 
     def chosen(self, given: Chosen | None) -> Chosen:
-        """What a text has, in the order of loading, without what has scale 0; None: what holds for all.
+        """The adapters of a sequence in the order of loading, without those at scale 0; None: the default.
 
         Raises:
-            ParameterError: an adapter that is not loaded, another one of that name, or some that do not go
-                together.
+            ParameterError: an adapter is not loaded, is another one of that name, or cannot be combined
+                with the others.
         """
         if given is None:
             given = tuple((n, s, "") for n, s in zip(self.names, self.scales, strict=True))
@@ -107,7 +107,7 @@ class Adapters:
         return tuple((each.name, scale, each.digest) for each, scale in used)
 
     def rows(self, of_tokens: Sequence[Chosen]) -> Rows | None:
-        """The adapters of a micro-batch from those of each token; None: no token has any."""
+        """The adapters of a micro-batch, from each token's adapters; None: no token has any."""
         if not any(of_tokens):
             return None
         numbers = {name: i for i, name in enumerate(self.names)}
@@ -121,12 +121,12 @@ class Adapters:
 
 
 def key_of(chosen: Chosen | None) -> str:
-    """Tells apart what was computed with different adapters; "": with none."""
+    """A key that tells apart results of different adapters; "": without adapters."""
     return "\x1fadapters " + " ".join(f"{d}*{s!r}" for _, s, d in chosen) if chosen else ""
 
 
 def checked_scale(value: Any) -> float:
-    """A scale; ParameterError for what is none."""
+    """Return ``value`` as a scale; raise ParameterError if it is not one."""
     number = isinstance(value, int | float | np.floating) and not isinstance(value, bool)
     if not number or not math.isfinite(value) or abs(value) > LARGEST_SCALE:
         raise ParameterError(
@@ -141,7 +141,7 @@ def _float32(scale: float) -> float:
 
 
 def chosen_adapters(value: Any) -> Chosen:
-    """The adapters of a text from a name, a mapping of names to scales, or what this function gave."""
+    """The adapters of a sequence, from a name, a mapping of names to scales, or an earlier result."""
     if isinstance(value, str):
         value = {value: 1.0}
     pairs = value.items() if isinstance(value, Mapping) else value
@@ -162,7 +162,7 @@ def chosen_adapters(value: Any) -> Chosen:
 
 
 def adapter_files(value: Any) -> tuple[AdapterFile, ...]:
-    """The adapters to load from a mapping of names to files, or to (file, scale), or what this gave."""
+    """The adapters to load, from a mapping of names to files or (file, scale), or an earlier result."""
     if isinstance(value, Mapping):
         value = [
             (name, *file) if isinstance(file, tuple | list) else (name, file, 0.0)
@@ -190,7 +190,7 @@ def adapter_files(value: Any) -> tuple[AdapterFile, ...]:
 
 
 def read_words(words: Sequence[str]) -> tuple[AdapterFile, ...]:
-    """The adapters of the command line: [NAME=]FILE[:SCALE], several with commas between them."""
+    """Parse adapters of the command line: [NAME=]FILE[:SCALE], separated by commas."""
     made: list[AdapterFile] = []
     for text in [each for word in words for each in word.split(",")]:
         file, _, scale = text.rpartition(":")

@@ -1,6 +1,6 @@
-"""What the file of an architecture says of it; the rest of the package asks nothing else.
+"""What an architecture's module declares; the rest of the package needs nothing else.
 
-The facts are values and functions that need no PyTorch; decoders of every form are made from them.
+The declarations are values and functions that need no PyTorch; decoders of every form are made from them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from aleator.models.files.tensor_types import StoredTensor
 
 
 def under(part: str, names: Mapping[str, str], suffix: str = "") -> dict[str, str]:
-    """Names of a part of a layer, ``part`` before Hugging Face's and ``suffix`` after GGUF's."""
+    """Names of a part of a layer: ``part`` goes before Hugging Face's, ``suffix`` after GGUF's."""
     return {f"{part}.{theirs}": ours + suffix for theirs, ours in names.items()}
 
 
@@ -39,17 +39,17 @@ POST_NORMS = {
 }
 NORMS_AROUND = POST_NORMS | {"pre_feedforward_layernorm": "ffn_norm"}
 EXPERTS = under("mlp.experts.{}", GATED, ".{}")
-"""Of one expert, "{}" being its number."""
+"""Names of one expert's tensors; "{}" is the expert's number."""
 MIXTRAL_EXPERT = {"w1": "ffn_gate.{}", "w3": "ffn_up.{}", "w2": "ffn_down.{}"}
 STACKED = {
     "experts.gate_up_proj": "ffn_gate_up_exps.weight",
     "experts.down_proj": "ffn_down_exps.weight",
 }
-"""Of experts that are stored together; names end there, without ".weight"."""
+"""Names of experts that are stored together, which have no ".weight" at the end."""
 
 
 def shared_mlp(part: str) -> dict[str, str]:
-    """Names of an expert that every token goes through."""
+    """Names of a shared expert, which every token goes through."""
     return under(part, GATED, "_shexp")
 
 
@@ -59,17 +59,17 @@ def outside(embedding: str = "model.embed_tokens", norm: str = "model.norm") -> 
 
 
 OUTER = outside()
-"""Hugging Face's usual names of these."""
+"""Hugging Face's usual names of the tensors outside the layers."""
 
 
 def unchanged(name: str, tensor: StoredTensor) -> StoredTensor:
-    """The tensor, for architectures whose GGUF files hold what Hugging Face's do."""
+    """Return the tensor as it is: GGUF files hold the same as Hugging Face's."""
     return tensor
 
 
 @dataclass(frozen=True)
 class HuggingFace:
-    """An architecture as Hugging Face's directories have it.
+    """An architecture as Hugging Face's directories describe it.
 
     Names of tensors are without ".weight" and ".bias".
     """
@@ -78,25 +78,25 @@ class HuggingFace:
     # Reads config.json; None: json_config.full_attention() does
     read: Callable[[Fields, Architecture], ModelConfig] | None = None
     stack: str = "model"  # what comes before ".layers." in the names of tensors
-    layers: str = "layers"  # what stands there in place of "layers"
-    # Their names outside the layers -> GGUF's
+    layers: str = "layers"  # the name used instead of "layers"
+    # Hugging Face's names outside the layers -> GGUF's
     outer: Mapping[str, str] = field(default_factory=lambda: OUTER)
-    # Their names within a layer -> GGUF's
+    # Hugging Face's names within a layer -> GGUF's
     layer: Mapping[str, str] = field(default_factory=lambda: TRANSFORMER)
-    # Like ``layer``, for tensors whose names end there, without ".weight"
+    # Like ``layer``, for names that have no ".weight" at the end
     bare: Mapping[str, str] = field(default_factory=dict)
-    # Names within a layer of the tensors of one expert, "{}" being its number -> GGUF's
+    # Names of one expert's tensors within a layer -> GGUF's; "{}" is the expert's number
     expert: Mapping[str, str] = field(default_factory=dict)
-    # The name of a tensor as ``outer`` and ``layer`` have it; "" for one of another part of the model, such
-    # as one for pictures, which is left out
+    # The name of a tensor as in ``outer`` and ``layer``; "" for a tensor that is left out, such as one for
+    # pictures
     ours: Callable[[str], str] = str
     # The tensor as GGUF files hold it: ``convert(GGUF's name, tensor)``
     convert: Callable[[str, StoredTensor], StoredTensor] = unchanged
-    # The same, where it depends on the number of heads
+    # The same, if it depends on the number of heads
     convert_heads: Callable[[str, StoredTensor, int], StoredTensor] | None = None
-    # The same, where it depends on config.json
+    # The same, if it depends on config.json
     convert_fields: Callable[[str, StoredTensor, Fields, ModelConfig], StoredTensor] | None = None
-    # Which channels are rotated together in these files' order of rows
+    # Which channels are rotated together, in the row order of these files
     rope_style: Literal["norm", "neox", "none"] = "neox"
 
     def names(self, n_layers: int, n_experts: int = 0) -> dict[str, str]:
@@ -121,7 +121,7 @@ class HuggingFace:
 class Architecture:
     """How one architecture differs from the plain pre-norm transformer with rotary and SwiGLU."""
 
-    # As in ``general.architecture`` of a GGUF file, where it is the prefix of the fields too
+    # ``general.architecture`` of a GGUF file, which is also the prefix of its fields
     name: str
     # How a GGUF file pairs the channels that are rotated together, see RopeConfig; "none": queries and keys
     # are not rotated
@@ -131,34 +131,37 @@ class Architecture:
     # The same model in Hugging Face's files; None: it is read from GGUF only
     hugging_face: HuggingFace | None = None
     qkv_bias: bool = False  # query, key and value projections have a bias
-    # How rows are normalised: by their root mean square, or less their mean by their deviation
+    # How rows are normalised: divided by their root mean square, or centred and divided by their deviation
     norm: Literal["rms", "layer"] = "rms"
-    pre_norm: bool = True  # what attention and feed-forward take is normalised
-    post_norm: bool = False  # what attention and feed-forward give is normalised before it is added
+    pre_norm: bool = True  # the inputs of attention and feed-forward are normalised
+    post_norm: bool = (
+        False  # the outputs of attention and feed-forward are normalised before they are added
+    )
     ffn_norm: str = "ffn_norm"  # GGUF's name of the norm before feed-forward
-    output_norm: str = "output_norm"  # its name of the one before the output matrix
-    # Queries and keys are normalised; otherwise they are where a file has the weights
+    output_norm: str = "output_norm"  # GGUF's name of the norm before the output matrix
+    # Queries and keys are always normalised; otherwise only if the file has the weights
     head_norm: bool = False
-    # What of them: every head with the same weights, before the rotation or after it; each head with weights
-    # of its own; or all heads together
+    # How: every head with the same weights, before or after the rotation; each head with its own weights; or
+    # all heads together
     head_norm_kind: Literal["head", "rotated head", "each", "all"] = "head"
-    parallel: bool = False  # feed-forward takes what attention takes, not what it gives
+    parallel: bool = False  # feed-forward takes attention's input, not its output
     gated: bool = True  # the feed-forward part has a gate
-    # Of the gate, or of what there is without one.  "gelu" is its approximation by tanh; "gelu_exact" is GELU
-    # itself in Hugging Face's files and that approximation in GGUF files, as in llama.cpp.
+    # Activation of the gate, or of the hidden layer if there is no gate.  "gelu" is the approximation by
+    # tanh; "gelu_exact" is GELU itself in Hugging Face's files, and the approximation in GGUF files, as in
+    # llama.cpp.
     activation: Literal["silu", "silu_clamped", "gelu", "gelu_exact", "relu_squared"] = "silu"
-    fused_gate: bool = False  # ``ffn_up`` holds the gate's rows and then its own
-    # ``attn_q`` gives each head's query and then as many numbers, whose sigmoids multiply what the head gives
+    fused_gate: bool = False  # ``ffn_up`` holds the gate's rows first, then its own
+    # ``attn_q`` gives each head's query and as many gate values, whose sigmoids multiply the head's output
     attention_gate: bool = False
-    sinks: bool = False  # attention has a learned score for each head that no value goes with
+    sinks: bool = False  # attention has a learned score for each head, without a value
     scaled_embedding: bool = False  # embeddings of tokens are multiplied by sqrt(n_embd)
     embedding_norm: bool = False  # embeddings of tokens are normalised
     # A table has a vector for every position, added to the embeddings of tokens
     position_embedding: bool = False
-    # What a layer gives is multiplied by a number of its own where the file has one
+    # A layer's output is multiplied by a number of its own if the file has one
     output_scale: bool = False
     shifts: bool = True  # keys can be rotated to other positions
-    # How many positions a token has; more than one for models that see pictures (M-RoPE)
+    # Positions of a token; more than one for models that see pictures (M-RoPE)
     position_axes: Literal[1, 4] = 1
     # The kind of the layers that keep a state; None: there are none.  "state space": every channel has decays
     # of its own; "heads": each head has one; "short convolution": only a convolution's inputs are kept;

@@ -22,7 +22,7 @@ from aleator.models.layers.rotary import Rotary
 
 
 class Block:
-    """One layer: attention, then feed-forward, each on the normalised input and added to it."""
+    """One layer: attention, then feed-forward; each takes the normalised input and is added to it."""
 
     def __init__(
         self,
@@ -35,8 +35,8 @@ class Block:
     ) -> None:
         """Read the layer's tensors.
 
-        ``index`` is its number among the attention layers with a window, or among those without: each kind
-        has a cache of its own.  ``slopes`` [heads] are ALiBi's; what the state space ``beside`` gives is added.
+        ``index`` is its number among the attention layers of its kind, with or without a window: each kind
+        has its own cache.  ``slopes`` [heads] are ALiBi's; the output of the state space ``beside`` is added.
         """
         parts = Attention(weights, windowed, index)
         config, architecture = weights.config, weights.architecture
@@ -72,7 +72,7 @@ class Block:
         self.beside = beside
 
     def turned(self, rotaries: Mapping[tuple[torch.device, bool], Rotary]) -> Block:
-        """The layer with other rotations; ``rotaries``: by device and whether the layer has a window."""
+        """The layer with other rotations: ``rotaries`` by device and whether the layer has a window."""
         made, how = copy.copy(self), self.attending
         if how.rotary is not None:
             made.attending = how._replace(rotary=rotaries[self.device, how.windowed])
@@ -140,10 +140,10 @@ class Block:
 
 
 class LatentHeads:
-    """What takes a layer's input to queries, keys and values, and what attention gives to its heads' outputs.
+    """Computes queries, keys and values from a layer's input, and the heads' outputs from attention's result.
 
     Attributes:
-        values_in_keys: values are so many first channels of the keys; 0: there are values.
+        values_in_keys: how many first channels of the keys are the values; 0: values are separate.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class LatentHeads:
         self.values_in_keys = parts.config.rank if parts.config.compressed else 0
 
     def heads(self, x: torch.Tensor, norm: Norm) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Queries [T, H, D], keys [T, G, D] and values [T, G, Dv] of x [T, n_embd], not rotated yet."""
+        """Queries [T, H, D], keys [T, G, D] and values [T, G, Dv] of x [T, n_embd], before the rotation."""
         parts, config, t = self._parts, self._parts.config, x.shape[0]
         q, low = self._ops.products([parts.query, parts.compress], x, norm)
         if parts.query_up is not None:
@@ -175,7 +175,7 @@ class LatentHeads:
         return q, torch.cat((both[:, :, :plain], shared), -1), both[:, :, plain:]
 
     def given(self, attended: torch.Tensor) -> torch.Tensor:
-        """The heads' outputs [T, H * Dv] of what attention gives."""
+        """The heads' outputs [T, H * Dv], from attention's result."""
         if not self.values_in_keys:
             return attended
         t = attended.shape[0]

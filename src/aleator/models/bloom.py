@@ -38,7 +38,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
 
 
 def as_gguf(name: str, tensor: StoredTensor, n_heads: int) -> StoredTensor:
-    """A tensor as GGUF files hold it: Hugging Face's have each head's query, key and value together."""
+    """Convert a tensor to GGUF's form; Hugging Face's files keep each head's query, key and value together."""
     if ".attn_qkv." not in name or tensor.shape[0] % (3 * n_heads):
         return tensor
     values = tensor.floats().reshape(n_heads, 3, -1, *tensor.shape[1:])
@@ -46,7 +46,7 @@ def as_gguf(name: str, tensor: StoredTensor, n_heads: int) -> StoredTensor:
 
 
 def ours(name: str) -> str:
-    """Older files have no "transformer." before names."""
+    """A tensor's name without "transformer.", which older files lack."""
     return name if name.startswith(("transformer.", "lm_head.")) else f"transformer.{name}"
 
 

@@ -1,4 +1,4 @@
-"""Makes the decoder of a model file, in the form that suits where it computes."""
+"""Makes the decoder of a model file, in the form that suits its device."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ def build_decoder(
     form: str = "auto",
     places: Sequence[Place] | None = None,
 ) -> Decoder:
-    """Make the decoder of a model file, its weights read and checked.
+    """Make the decoder of a model file; read and check its weights.
 
     Args:
         weights: the file.
-        device: where the work is done; None: CUDA where there is one, else the CPU.
+        device: where it computes; None: CUDA if there is a device, else the CPU.
         dtype: type of weights and activations; None: float32 on the CPU, "exact" on CUDA; "exact": see
             ``form``.
         progress: called with (layers done, layers).
-        form: "native": native code, on the CPU in float32; "torch": in PyTorch, anywhere; "triton": Triton's
+        form: "native": native code, on the CPU in float32; "torch": PyTorch, anywhere; "triton": Triton's
             kernels with the native form's bits, on GPUs, or on the CPU under Triton's interpreter; "auto":
-            "triton" on GPUs where the type is "exact", else native where that can be, else in PyTorch.
-        places: where each layer computes, in place of ``device`` and ``dtype``
+            "triton" on GPUs if the type is "exact", else native if that is possible, else PyTorch.
+        places: where each layer computes, instead of ``device`` and ``dtype``
             (:meth:`~aleator.models.placement.Placement.places`).
 
     Raises:
         UnsupportedModel: rotary scaling that is not supported.
         FileFormatError: a tensor is missing, of the wrong shape, or not finite; names it.
-        ParameterError: a device, a type or a form that there is not, or that do not go together.
+        ParameterError: a device, a type or a form does not exist, or they contradict each other.
         ImportError: PyTorch is needed and not installed; says what to install.
     """
     if form not in FORMS:
@@ -92,7 +92,7 @@ def _in_triton(weights: Weights, places: Sequence[Place], progress: Progress | N
 
 
 def _told(decoder: Decoder) -> Decoder:
-    """The decoder, once the log has what its weights take on each device."""
+    """Log the memory that the decoder's weights take on each device, and return the decoder."""
     if not log.isEnabledFor(logging.INFO):
         return decoder
     for device, size in decoder.device_bytes.items():

@@ -1,7 +1,7 @@
-"""What a model is made of: its dimensions, rotary embedding, windows and states.
+"""A model's configuration: its dimensions, rotary embedding, windows and states.
 
 :mod:`aleator.models.gguf_config` reads them from GGUF metadata, :mod:`aleator.models.json_config` from
-config.json.  The meaning of the fields is that of ggml's docs/gguf.md, of llama.cpp's ``llama_hparams`` and of
+config.json.  Fields mean what they mean in ggml's docs/gguf.md, llama.cpp's ``llama_hparams`` and
 transformers' configuration classes.
 """
 
@@ -46,16 +46,16 @@ class RopeConfig:
     factor: float = 1.0  # see ``scaling``
     # Positions that the model was trained with before the context was stretched
     original_context: int = 0
-    attn_factor: float = 1.0  # cos and sin are multiplied by it
+    attn_factor: float = 1.0  # factor of cos and sin
     beta_fast: float = 32.0  # see ``scaling``
     beta_slow: float = 1.0  # see ``scaling``
     low_freq_factor: float = 1.0  # see ``scaling``
     high_freq_factor: float = 4.0  # see ``scaling``
-    truncate: bool = True  # the ends of YaRN's ramp are whole pairs
-    # Longrope's table of contexts up to ``original_context``, one number per pair; empty: a tensor of the
-    # file
+    truncate: bool = True  # YaRN's ramp begins and ends at whole pairs
+    # Longrope's table for contexts up to ``original_context``, one number per pair; empty: the file has a
+    # tensor
     short_factors: tuple[float, ...] = ()
-    long_factors: tuple[float, ...] = ()  # that of longer ones
+    long_factors: tuple[float, ...] = ()  # the table for longer contexts
     offset: int = 0  # channels of a head that come before the rotated ones
     n_rotated: int = 0  # pairs that rotate where ``scaling`` is "proportional"
 
@@ -64,48 +64,48 @@ class RopeConfig:
 class WindowConfig:
     """Layers whose tokens see only the latest positions."""
 
-    size: int  # how many positions, the token's own included; of chunks the length
-    layers: tuple[bool, ...]  # whether a layer is one of them, one entry per layer
-    rope: RopeConfig  # their rotary embedding
-    # The text is in chunks of ``size`` positions, and a token sees those of its own chunk
+    size: int  # positions in a window, including the token's own; or the length of a chunk
+    layers: tuple[bool, ...]  # whether a layer has a window, one entry per layer
+    rope: RopeConfig  # rotary embedding of these layers
+    # The sequence is divided into chunks of ``size`` positions; a token sees only its own chunk
     chunked: bool = False
-    head_dim: int = 0  # size of their heads; 0: that of the other layers
+    head_dim: int = 0  # size of these layers' heads; 0: as in the other layers
 
 
 @dataclass(frozen=True)
 class QueryGrowth:
-    """Queries that are longer the later they stand.
+    """Queries that grow with their position.
 
-    Those at position p are multiplied by 1 + rate * ln(1 + floor((p + ahead) / context)), after the rotation.
+    A query at position p is multiplied by 1 + rate * ln(1 + floor((p + ahead) / context)), after the rotation.
     """
 
     rate: float  # see above
     context: int  # see above
     ahead: int = 0  # see above
-    unrotated: bool = False  # of layers alone that do not rotate queries and keys
+    unrotated: bool = False  # only in layers that do not rotate queries and keys
 
 
 @dataclass(frozen=True)
 class SSMConfig:
-    """What layers that keep a state keep.
+    """The states of layers that keep one.
 
-    A selective state space (Gu and Dao 2023, arXiv:2312.00752), one whose heads have one decay each (Dao and Gu
-    2024, arXiv:2405.21060), or the inputs of a short convolution alone.
+    Either a selective state space (Gu and Dao 2023, arXiv:2312.00752), one with a decay per head (Dao and Gu
+    2024, arXiv:2405.21060), or only the inputs of a short convolution.
     """
 
-    d_inner: int  # channels that have a state; of a short convolution its channels
+    d_inner: int  # channels that have a state, or channels of a short convolution
     d_conv: int  # latest values that the convolution of a channel reads
     d_state: int  # numbers in the state of a channel
-    dt_rank: int = 0  # numbers that the time step is computed from; with heads there is none
-    # Time step, B and C are RMS-normalised with it, without weights; None: they are not
+    dt_rank: int = 0  # numbers that the time step is computed from; unused with heads
+    # Epsilon of the RMS norm of time step, B and C, without weights; None: no norm
     norm_eps: float | None = None
     heads: int = 0  # heads with one decay each; 0: every channel has decays of its own
     groups: int = 1  # groups of heads with the same B and C
-    least_step: float = 0.0  # no time step is shorter
+    least_step: float = 0.0  # lower bound of the time step
 
     @property
     def conv_channels(self) -> int:
-        """Channels of the convolution: with heads the values, B and C."""
+        """Channels of the convolution; with heads these are the values, B and C."""
         return self.d_inner + (2 * self.groups * self.d_state if self.heads else 0)
 
 
@@ -113,14 +113,14 @@ class SSMConfig:
 class LatentConfig:
     """Attention whose keys and values are computed from a few numbers a token (arXiv:2405.04434)."""
 
-    q_rank: int  # numbers that a token's queries are computed from; 0: from what the layer takes
-    rank: int  # numbers that keys and values of all heads are computed from
-    # Size of a query and key head; its last ``ModelConfig.rope.dim`` channels are rotated, and are the same
-    # in the keys of all heads
+    q_rank: int  # numbers that a token's queries are computed from; 0: from the layer's input
+    rank: int  # numbers that the keys and values of all heads are computed from
+    # Size of a query and key head; its last ``ModelConfig.rope.dim`` channels are rotated, and all heads' keys
+    # share them
     head_dim: int
     head_dim_v: int  # size of a value head
-    # The cache holds those numbers and the rotated channels, one key for all heads and no values. Otherwise
-    # it holds every head's key and value.
+    # The cache holds these ``rank`` numbers and the rotated channels: one key for all heads, no values.
+    # Otherwise it holds every head's key and value.
     compressed: bool
 
 
@@ -128,8 +128,8 @@ class LatentConfig:
 class PerLayerConfig:
     """Embeddings of tokens for each layer."""
 
-    width: int  # numbers that a token has for a layer
-    n_vocab: int  # tokens that have them
+    width: int  # numbers per token and layer
+    n_vocab: int  # tokens that have such embeddings
 
 
 @dataclass(frozen=True)
@@ -140,38 +140,38 @@ class ModelConfig:
     """
 
     architecture: str  # name of the Architecture
-    name: str  # what the file calls the model, or ""
+    name: str  # the model's name in the file, or ""
     n_vocab: int  # token ids that the model has logits for
     n_layers: int  # layers
     n_embd: int  # width of a layer's input and output
     n_heads: tuple[int, ...]  # query heads
     n_kv_heads: tuple[int, ...]  # key-value heads; 0 in layers that keep a state
     n_ff: tuple[int, ...]  # width of the feed-forward part
-    # Size of a key head as the cache holds it, and of a query head; layers with a window may have another,
-    # see head_dims()
+    # Size of a key head in the cache, and of a query head; layers with a window may differ, see
+    # head_dims()
     head_dim: int
-    # Size of a value head; with compressed keys the first channels of those are the values
+    # Size of a value head; with compressed keys the values are their first channels
     head_dim_v: int
-    rms_eps: float  # what normalisation adds to the mean square, or to the variance
+    rms_eps: float  # what norms add to the mean square, or to the variance
     context_length: int  # positions that the model was trained with
     # The token embedding is the output matrix too; there is no ``output.weight``
     tied: bool = False
     # Rotary embedding of the layers without a window
     rope: RopeConfig = field(default_factory=RopeConfig)
     window: WindowConfig | None = None  # layers with a window, if there are any
-    attention_scale: float | None = None  # what scores are multiplied by; None: 1 / sqrt(head_dim)
-    attention_softcap: float = 0.0  # scores are c tanh(scores / c) with this c; 0: as they are
-    logit_softcap: float = 0.0  # logits are c tanh(logits / c) with this c; 0: as they are
-    embedding_scale: float = 1.0  # embeddings of tokens are multiplied by it
-    # What attention and feed-forward give is multiplied by it before it is added
+    attention_scale: float | None = None  # factor of the scores; None: 1 / sqrt(head_dim)
+    attention_softcap: float = 0.0  # c: scores become c tanh(scores / c); 0: unchanged
+    logit_softcap: float = 0.0  # c: logits become c tanh(logits / c); 0: unchanged
+    embedding_scale: float = 1.0  # factor of token embeddings
+    # Factor of the outputs of attention and feed-forward before they are added
     residual_scale: float = 1.0
-    logit_scale: float = 1.0  # logits are multiplied by it
+    logit_scale: float = 1.0  # factor of the logits
     # Whether a layer's queries and keys are not rotated, one entry per layer; empty: all are
     unrotated: tuple[bool, ...] = ()
     # The largest slope's exponent in ALiBi (Press et al. 2022, arXiv:2108.12409); 0: scores do not depend on
     # distances.
     alibi: float = 0.0
-    qkv_clamp: float = 0.0  # queries, keys and values are kept within it; 0: as they are
+    qkv_clamp: float = 0.0  # queries, keys and values are clamped to +- this; 0: unchanged
     # How queries grow with their position; None: they do not
     query_growth: QueryGrowth | None = None
     # Query and key heads of layers that rotate them are RMS-normalised without weights
@@ -182,12 +182,12 @@ class ModelConfig:
     # The layer whose keys and values a layer attends to, one entry per layer; empty: its own
     key_layers: tuple[int, ...] = ()
     per_layer: PerLayerConfig | None = None  # embeddings of tokens for each layer, if there are any
-    ssm: SSMConfig | None = None  # layers that keep a state, if there are any
+    ssm: SSMConfig | None = None  # states of layers that keep one, if there are any
     delta: DeltaNetConfig | None = None  # layers with a gated delta net, if there are any
-    # Whether a layer keeps a state, one entry per layer; empty: those without KV heads do
+    # Whether a layer keeps a state, one entry per layer; empty: layers without KV heads do
     stateful: tuple[bool, ...] = ()
     experts: ExpertsConfig | None = None  # mixtures of experts, if there are any
-    latent: LatentConfig | None = None  # how keys and values are compressed, if they are
+    latent: LatentConfig | None = None  # how keys and values are compressed; None: they are not
 
     def head_dims(self, layer: int) -> tuple[int, int]:
         """Sizes of a layer's key and value heads."""
@@ -233,12 +233,12 @@ class ModelConfig:
         return bool(self.n_kv_heads and self.n_kv_heads[layer])
 
     def kv_heads_beside(self, states: Iterable[bool]) -> tuple[int, ...]:
-        """KV heads of every layer, none where ``states`` says that it keeps a state."""
+        """KV heads of every layer; 0 if ``states`` says that the layer keeps a state."""
         pairs = zip(self.n_kv_heads, states, strict=True)
         return tuple(0 if state else heads for heads, state in pairs)
 
     def beginning(self, n: int) -> ModelConfig:
-        """The model of the first ``n`` layers, but for what is read later."""
+        """The configuration of the first ``n`` layers, without what is read later."""
         heads, kv_heads = self.n_heads[:n], self.n_kv_heads[:n]
         return replace(self, n_layers=n, n_heads=heads, n_kv_heads=kv_heads, n_ff=self.n_ff[:n])
 
@@ -263,7 +263,7 @@ def without_attention(architecture: str, **values: Any) -> ModelConfig:
 
 
 def checked_heads(fields: Fields, key: str, ssm: SSMConfig) -> SSMConfig:
-    """A state space with heads whose sizes do not contradict each other; ``key`` is named where they do."""
+    """Check that the sizes of a state space with heads agree; the error names ``key``."""
     if ssm.d_inner % ssm.heads or ssm.heads % ssm.groups:
         raise fields.error(
             key,
@@ -273,7 +273,7 @@ def checked_heads(fields: Fields, key: str, ssm: SSMConfig) -> SSMConfig:
 
 
 def checked_rope(fields: Fields, rope: RopeConfig) -> RopeConfig:
-    """A rotary embedding whose fields do not contradict each other."""
+    """Check that the fields of a rotary embedding agree."""
     yarn, factor, theta = rope.scaling == "yarn", rope.factor, rope.theta
     slow, fast = rope.beta_slow, rope.beta_fast
     low, high = rope.low_freq_factor, rope.high_freq_factor
@@ -324,7 +324,7 @@ def read_head_dim(
 
 
 def present(part: P | None) -> P:
-    """What a model's configuration must have for its architecture's layers."""
+    """Return ``part``, which the architecture's layers need the configuration to have."""
     if part is None:
         raise UnsupportedModel("a layer that the model's configuration has no dimensions for")
     return part
@@ -336,7 +336,7 @@ def unsupported(path: object, what: str) -> UnsupportedModel:
 
 
 def refuse(fields: Fields, what: str, *keys: str) -> None:
-    """Raise UnsupportedModel where one of the fields ``keys`` is true: the model needs ``what``."""
+    """Raise UnsupportedModel if one of the fields ``keys`` is true: the model needs ``what``."""
     for key in keys:
         if fields.get(key, False):
             raise unsupported(fields.path, f"{what} ({key})")

@@ -1,4 +1,4 @@
-"""What several architectures' Hugging Face files have otherwise than GGUF files."""
+"""Conversions from Hugging Face files to GGUF's form that several architectures share."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ _OTHER_PARTS = ("vision_tower.", "vision_model.", "multi_modal_projector.", "vis
 
 
 def whole_norms(name: str, tensor: StoredTensor) -> StoredTensor:
-    """A tensor of a model whose Hugging Face files have the weights of norms less one."""
+    """Convert a tensor to GGUF's form; Hugging Face's files store the weights of norms minus one."""
     if not name.endswith("norm.weight"):
         return tensor
     return StoredTensor.of(np.float32(1) + tensor.floats())
 
 
 def router_as_vector(name: str, tensor: StoredTensor) -> StoredTensor:
-    """A tensor as GGUF files hold it: the shared expert's router is a vector there."""
+    """Convert a tensor to GGUF's form: the shared expert's router is a vector there."""
     if name.endswith("ffn_gate_inp_shexp.weight") and len(tensor.shape) == 2:
         return replace(tensor, shape=(tensor.n_elements,))
     return tensor
 
 
 def in_text_model(name: str) -> str:
-    """A tensor's name in the text part of a model with pictures; "" for one of the other parts.
+    """A tensor's name in the text part of a model with pictures; "" for the other parts.
 
-    transformers has written them as language_model.model... and as model.language_model...
+    transformers has written these names as language_model.model... and as model.language_model...
     """
     plain = name.removeprefix("model.")
     if plain.startswith(_OTHER_PARTS):

@@ -33,27 +33,27 @@ Progress = Callable[[int, int], None]
 """Called with (layers done, layers)."""
 
 ARITHMETIC_VERSION = 2
-"""Of docs/numerics.md, part 2: with another one, equal weights and tokens may have other logits."""
+"""Version of docs/numerics.md, part 2: if it differs, equal weights and tokens may give other logits."""
 
 
 class Decoder(ABC):
-    """Weights and what to compute with them; holds no state between calls.
+    """Weights and the computation with them; holds no state between calls.
 
     Attributes:
         weights: the file.
         config: the model's dimensions.
         architecture: how its layers are made.
-        places: where each layer's weights are and its work is done, and in what type: "float32", "float16",
-            "bfloat16" or "exact"; attention, states and logits are float32.  Embeddings are where the first
-            layer is, the last norm and the output matrix where the last one is.
-        device: where logits come from: that of the last layer.
+        places: each layer's device and type: "float32", "float16", "bfloat16" or "exact"; attention, states
+            and logits are float32.  Embeddings are with the first layer, the last norm and the output matrix
+            with the last one.
+        device: the last layer's device, where logits are.
         dtype: the type of the last layer's weights and activations.
-        rotation: of queries and keys of layers that see everything.
-        window_rotation: of those of layers with a window.
-        embedding_scale: what embeddings of tokens are multiplied by.
-        slopes: of ALiBi, float32 [heads]; None: scores do not depend on distances.
+        rotation: rotation of queries and keys in layers that see everything.
+        window_rotation: the same in layers with a window.
+        embedding_scale: factor of token embeddings.
+        slopes: ALiBi's slopes, float32 [heads]; None: scores do not depend on distances.
         n_positions: positions that have an embedding; None: every position can be computed.
-        adapters: what can be added to its matrices.
+        adapters: adapters that can be added to its matrices.
     """
 
     adapts = False
@@ -79,10 +79,10 @@ class Decoder(ABC):
 
     @abstractmethod
     def over(self, pool: Pool, fused: bool = True) -> Step:
-        """What computes micro-batches over ``pool``; ``fused``: attention may use PyTorch's fused kernel."""
+        """A step over ``pool``; ``fused``: attention may use PyTorch's fused kernel."""
 
     def take(self, adapters: Adapters) -> None:
-        """Add adapters, before anything computes; ParameterError where this form has none."""
+        """Add adapters, before anything computes; raise ParameterError if this form has none."""
         if adapters and not self.adapts:
             raise ParameterError(
                 "adapters",
@@ -92,11 +92,11 @@ class Decoder(ABC):
         self.adapters = adapters
 
     def in_context(self, n_ctx: int) -> Decoder:
-        """A decoder over the same weights whose rotation is that of contexts of ``n_ctx`` positions.
+        """A decoder over the same weights with the rotation for contexts of ``n_ctx`` positions.
 
-        Longrope has one table of frequencies for contexts up to the length that the model was trained with and
-        one for longer ones, dynamic scaling a base that grows with the context.  As in llama.cpp, the size of
-        the context decides, not the text in it: keys stay where they are as the text grows.
+        Longrope has one table of frequencies for contexts up to the trained length and another for longer
+        ones.  Dynamic scaling has a base that grows with the context.  As in llama.cpp, the size of the context
+        decides, not the number of tokens in it, so keys need no new rotation as the sequence grows.
         """
         if not self._stretches:
             return self
@@ -112,7 +112,7 @@ class Decoder(ABC):
 
     @property
     def rotation_identity(self) -> str:
-        """Tells keys apart from those that other contexts' tables rotated; "": all are alike."""
+        """A key that tells apart rotations for other context sizes; "": the size does not matter."""
         if not self._stretches:
             return ""
         digest = new_digest(8)
@@ -131,10 +131,10 @@ class Decoder(ABC):
 
     @abstractmethod
     def use_rotations(self) -> None:
-        """Take :attr:`rotation` and :attr:`window_rotation` as they are now."""
+        """Start to use the current :attr:`rotation` and :attr:`window_rotation`."""
 
     def hidden(self) -> Decoder:
-        """A decoder over the same weights that gives hidden states after the last norm in place of logits."""
+        """A decoder over the same weights that gives hidden states after the last norm instead of logits."""
         made = copy.copy(self)
         made.config = replace(
             self.config, n_vocab=self.config.n_embd, logit_softcap=0.0, logit_scale=1.0
@@ -144,7 +144,7 @@ class Decoder(ABC):
 
     @abstractmethod
     def drop_head(self) -> None:
-        """Have the output matrix give its input."""
+        """Make the output matrix return its input."""
 
     @property
     def uses_positions(self) -> bool:
@@ -164,7 +164,7 @@ class Decoder(ABC):
             )
 
     def query_scales(self, positions: npt.NDArray[np.int32]) -> npt.NDArray[np.float32] | None:
-        """What growing queries at ``positions`` [T] are multiplied by, float32 [T]; None: none grow."""
+        """Factors of growing queries at ``positions`` [T], float32 [T]; None: queries do not grow."""
         if self.config.query_growth is None:
             return None
         growth = self.config.query_growth
@@ -174,7 +174,7 @@ class Decoder(ABC):
 
     @property
     def device_bytes(self) -> dict[str, int]:
-        """Bytes of the weights on each device by its name; on the CPU in float32 those of the file, mapped."""
+        """Bytes of the weights on each device by name; on the CPU in float32 the bytes of the mapped file."""
         return weight_bytes(self.weights, self.places)
 
     def keeps_state(self, layer: int) -> bool:
@@ -210,7 +210,7 @@ class Decoder(ABC):
         return [self.places[layer].device for layer in layers]
 
     def cache_index(self, layer: int) -> int:
-        """The number of the keys that a layer attends to, among those of the layers of its kind."""
+        """The index of the keys that a layer attends to, among the layers of its kind."""
         config, kind = self.config, self.windowed(layer)
         before = range(config.keys_of(layer))
         return sum(config.stores_keys(i) and self.windowed(i) == kind for i in before)
@@ -222,7 +222,7 @@ class Decoder(ABC):
 
     @property
     def window_shapes(self) -> list[LayerShape]:
-        """What each layer with a window stores in its own."""
+        """What each layer with a window stores in the cache of its kind."""
         return self._attending(True)
 
     @property
@@ -233,7 +233,7 @@ class Decoder(ABC):
 
     @property
     def cache_layers(self) -> Layers:
-        """What the layers keep, for a cache to be made."""
+        """What the layers keep, for making a cache."""
         config = self.config
         return Layers(
             config.architecture,
@@ -306,8 +306,8 @@ def _divisors(weights: Weights, stem: str) -> npt.NDArray[np.float64] | None:
 def alibi_slopes(n_heads: int, largest: float) -> npt.NDArray[np.float32]:
     """How fast the scores of each head fall with the distance (arXiv:2108.12409), float32 [n_heads].
 
-    Powers of two with exponents in equal steps up to ``largest``, 8 in the paper; where the heads are no
-    power of two, those beyond it take the steps between.
+    Slopes are powers of two with exponents in equal steps up to ``largest``, 8 in the paper.  If the number of
+    heads is not a power of two, the heads beyond the next smaller one take the steps between.
     """
     whole = 1 << (n_heads.bit_length() - 1)
     exponents = [largest * (head + 1) / whole for head in range(whole)]

@@ -1,6 +1,6 @@
 """deepseek2: compressed keys and values, and mixtures of experts after the first layers (DeepSeek-V2, V3, R1).
 
-Where the file says so the cache holds the compressed keys alone (``compressed`` of
+If the file says so, the cache holds only the compressed keys (``compressed`` of
 :class:`~aleator.models.config.LatentConfig`).  Layers that predict further tokens are left out.
 """
 
@@ -18,7 +18,7 @@ from aleator.models.files.gguf import GGUFFile
 from aleator.models.json_config import refuse_features
 
 SCORES: dict[int, Scores] = {1: "softmax", 2: "sigmoid", 3: "chosen softmax"}
-"""``expert_gating_func`` -> what makes weights of the router's logits."""
+"""``expert_gating_func`` -> the function from the router's logits to weights."""
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
@@ -32,7 +32,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
         length = fields.length(f"{name}.attention.temperature_length")
         config = replace(config, query_growth=QueryGrowth(rate, length))
     first = fields.layers(f"{name}.leading_dense_block_count", 0, low=0)
-    # Without a gating function it is the softmax, but for GLM-4.7-Flash, as llama.cpp has it.
+    # Without a gating function it is the softmax, except for GLM-4.7-Flash, as in llama.cpp.
     glm = n in (47, 48) and config.n_vocab == 154880
     key = f"{name}.expert_gating_func"
     kind = fields.integer(key, 0, 3, 0) or (2 if glm else 1)
@@ -51,9 +51,9 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 def _stretched(config: ModelConfig, fields: Fields) -> ModelConfig:
-    """YaRN as llama.cpp has it here: its magnitude multiplies scores, not the rotated channels alone.
+    """YaRN as in llama.cpp: its magnitude multiplies whole scores, not only the rotated channels.
 
-    ``yarn_log_multiplier`` is a tenth of config.json's ``mscale_all_dim``; without it lengths grow besides.
+    ``yarn_log_multiplier`` is a tenth of config.json's ``mscale_all_dim``; without it lengths grow as well.
     """
     name, rope = config.architecture, config.rope
     share = fields.number(f"{name}.rope.scaling.yarn_log_multiplier", 0.0, 1e6, 0.0) / 0.1

@@ -1,6 +1,6 @@
 """Gated delta nets (Yang et al. 2024, arXiv:2412.06464): their sizes, and how files store them.
 
-Qwen3-Next and its successors have one in most layers, attention in the others.
+Qwen3-Next and its successors have one in most layers and attention in the others.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class DeltaNetConfig:
     """The gated delta nets of a model."""
 
     n_key_heads: int  # heads of queries and keys
-    n_heads: int  # heads of values, a multiple of it
+    n_heads: int  # heads of values, a multiple of ``n_key_heads``
     head_dim: int  # size of a query and key head
     head_dim_v: int  # size of a value head
     d_conv: int  # latest values that the convolution of a channel reads
-    # What is added to the sum of squares of a query or key before it is divided by its root
+    # What is added to the sum of squares of a query or key before the root is taken
     unit_eps: float
-    # Value head h goes with key head h modulo ``n_key_heads``; otherwise neighbours share one
+    # Value head h uses key head h modulo ``n_key_heads``; otherwise neighbouring value heads share a key head
     tiled: bool = False
 
     @property
@@ -51,7 +51,7 @@ class DeltaNetConfig:
 
 
 def read_gguf(fields: Fields, name: str, eps: float, tiled: bool) -> DeltaNetConfig:
-    """The sizes in a GGUF file; ``eps`` of the norms is added to the sum of squares here."""
+    """The sizes in a GGUF file, where the norms' ``eps`` is added to the sum of squares."""
     key_heads = fields.integer(f"{name}.ssm.group_count", 1, MAX_HEADS)
     heads = fields.integer(f"{name}.ssm.time_step_rank", 1, MAX_HEADS)
     dim = fields.integer(f"{name}.ssm.state_size", 1, MAX_HEAD_DIM)
@@ -67,7 +67,7 @@ def read_gguf(fields: Fields, name: str, eps: float, tiled: bool) -> DeltaNetCon
 
 
 def read_json(fields: Fields) -> DeltaNetConfig:
-    """The sizes in config.json, whose files have the value heads of a key head side by side."""
+    """The sizes in config.json; these files store the value heads of a key head side by side."""
     return _checked(
         fields,
         "linear_num_value_heads",
@@ -94,8 +94,8 @@ def _checked(fields: Fields, key: str, config: DeltaNetConfig) -> DeltaNetConfig
 def separated(tensors: dict[str, StoredTensor], layer: int, config: DeltaNetConfig) -> None:
     """Replace the joint projections of a layer by ``attn_qkv``, ``attn_gate``, ``ssm_beta`` and ``ssm_alpha``.
 
-    ``ssm_in`` has, for each head of keys, rows of its query, its key, its values and their gates; ``ssm_ba``
-    those of beta and of the decay.  Rows are copied into the order of the parts.
+    ``ssm_in`` has, for each key head, rows of its query, its key, its values and their gates; ``ssm_ba`` has
+    rows of beta and of the decay.  Rows are copied into the order of the parts.
     """
     shared, at = config.n_heads // config.n_key_heads, f"blk.{layer}."
     values = shared * config.head_dim_v
@@ -112,7 +112,7 @@ def separated(tensors: dict[str, StoredTensor], layer: int, config: DeltaNetConf
 def _of_heads(
     tensors: dict[str, StoredTensor], name: str, n_heads: int, sizes: list[int]
 ) -> list[StoredTensor]:
-    """Take a tensor whose heads have so many rows of each part; [] where there is none of that size."""
+    """Take out a tensor and split its heads' rows into parts; [] if there is no tensor of that size."""
     whole = tensors.get(name)
     if whole is None or whole.shape[0] != n_heads * sum(sizes):
         return []
@@ -129,7 +129,7 @@ def _of_heads(
 
 
 def _stacked(parts: list[StoredTensor]) -> StoredTensor:
-    """Matrices of one type and width, one after the other."""
+    """Stack matrices of one type and width."""
     rows = sum(part.shape[0] for part in parts)
     data = np.concatenate([part.data for part in parts])
     return replace(parts[0], shape=(rows, *parts[0].shape[1:]), data=data)

@@ -1,7 +1,7 @@
-"""How files of Qwen's models with gated delta nets are read: Qwen3-Next's, and Qwen3.5's of both kinds.
+"""Reads files of Qwen's models with gated delta nets: Qwen3-Next, and Qwen3.5 with or without experts.
 
-Blocks that predict further tokens (``nextn_predict_layers``, ``mtp``) are left out, as llama.cpp's plain
-decoding leaves them out.
+Blocks that predict further tokens (``nextn_predict_layers``, ``mtp``) are left out, as in llama.cpp's plain
+decoding.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from aleator.models.files.gguf import GGUFFile
 from aleator.models.files.tensor_types import StoredTensor
 from aleator.models.state_space import as_gguf as state_space_as_gguf
 
-HEAD_DIM = 256  # where config.json gives none, as transformers has it
-ROTATED = 0.25  # likewise, of a head's channels
+HEAD_DIM = 256  # if config.json has none, as in transformers
+ROTATED = 0.25  # likewise, share of a head's channels
 
 LAYER = {
     **TRANSFORMER,
@@ -45,14 +45,14 @@ LAYER = {
 """Hugging Face's names of a layer's tensors -> GGUF's."""
 
 BARE = {"linear_attn.A_log": "ssm_a", "linear_attn.dt_bias": "ssm_dt.bias"}
-"""Like :data:`LAYER`, of tensors whose names end there."""
+"""Like :data:`LAYER`, for names that have no ".weight" at the end."""
 
 MIXTURE = {
     "mlp.gate": "ffn_gate_inp",
     **shared_mlp("mlp.shared_expert"),
     "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
 }
-"""Like :data:`LAYER`, of mixtures of experts."""
+"""Like :data:`LAYER`, for mixtures of experts."""
 
 PROJECTIONS = {
     "linear_attn.in_proj_qkv": "attn_qkv",
@@ -99,9 +99,9 @@ def read_json(fields: Fields, architecture: Architecture, *, experts: bool) -> M
     values["partial_rotary_factor"] = rope.get(
         "partial_rotary_factor", values.get("partial_rotary_factor", ROTATED)
     )
-    if experts:  # which have their own width; that of layers without them may be left out
+    if experts:  # experts have their own width; the other layers' width may be missing
         values.setdefault("intermediate_size", values.get("moe_intermediate_size", 512))
-    if rope.get("rope_type", rope.get("type")) == "mrope":  # of text all axes are alike
+    if rope.get("rope_type", rope.get("type")) == "mrope":  # for text all axes are alike
         values["rope_parameters"] = {**rope, "rope_type": "default"}
     fields = Fields(fields.path, values)
     config = json_config.transformer(fields, architecture, head_dim=HEAD_DIM, partial=True)
@@ -126,7 +126,7 @@ def read_json(fields: Fields, architecture: Architecture, *, experts: bool) -> M
 
 
 def _states_in_gguf(fields: Fields, name: str, n_layers: int) -> tuple[bool, ...]:
-    """Which layers keep a state: a list, or all but every fourth (or another) one."""
+    """Which layers keep a state: by a list, or all except every fourth (or every nth) one."""
     key = f"{name}.attention.recurrent_layers"
     listed = fields.get(key, kind=list)
     if listed is None:
@@ -144,7 +144,7 @@ def _all_but_every(fields: Fields, key: str, n_layers: int) -> tuple[bool, ...]:
 def _with_states(
     fields: Fields, config: ModelConfig, states: Sequence[bool], key: str
 ) -> ModelConfig:
-    """The model with KV heads in the layers that attend alone."""
+    """The model with KV heads only in the layers that attend."""
     if all(states):
         raise unsupported(fields.path, "layers with a gated delta net alone, without any attention")
     for layer, (state, heads) in enumerate(zip(states, config.n_kv_heads, strict=True)):
@@ -154,12 +154,12 @@ def _with_states(
 
 
 def without_further(name: str) -> str:
-    """A tensor's name; "" for one of the blocks that predict further tokens."""
+    """A tensor's name; "" in blocks that predict further tokens."""
     return "" if name.startswith("mtp.") else name
 
 
 def as_gguf(name: str, tensor: StoredTensor) -> StoredTensor:
-    """A tensor as GGUF files hold it: whole weights of norms but that of heads, and a router as a vector."""
+    """Convert a tensor to GGUF's form: weights of norms are whole except the heads', a router is a vector."""
     if name.endswith("norm.weight") and not name.endswith("ssm_norm.weight"):
         return StoredTensor.of(np.float32(1) + tensor.floats())
     return state_space_as_gguf(name, router_as_vector(name, tensor))
@@ -179,7 +179,7 @@ def read_gguf_35(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 def read_json_35(fields: Fields, architecture: Architecture, *, experts: bool) -> ModelConfig:
-    """The dimensions in config.json, whose text part may stand apart."""
+    """The dimensions in config.json, whose text part may be a section of its own."""
     if fields.get("text_config", kind=dict) is not None:
         text = "qwen3_5_moe_text" if experts else "qwen3_5_text"
         fields = text_part(fields, text, (text,))
@@ -187,7 +187,7 @@ def read_json_35(fields: Fields, architecture: Architecture, *, experts: bool) -
 
 
 def ours_35(name: str) -> str:
-    """A tensor's name in the text part; "" for one of pictures, or of blocks that predict further tokens."""
+    """A tensor's name in the text part; "" for pictures and for blocks that predict further tokens."""
     return in_text_model(without_further(name))
 
 

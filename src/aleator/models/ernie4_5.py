@@ -1,4 +1,4 @@
-"""ernie4_5: llama with heads whose size is free of the width; Hugging Face's files rotate neighbours too."""
+"""ernie4_5: llama with a head size independent of the width; Hugging Face's files rotate neighbours too."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import partial
 from aleator.models.architecture import Architecture, HuggingFace
 from aleator.models.json_config import full_attention
 
-HEAD_DIM = 128  # where config.json says nothing
+HEAD_DIM = 128  # if config.json has none
 
 ERNIE4_5 = Architecture(
     "ernie4_5",

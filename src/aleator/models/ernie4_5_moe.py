@@ -1,6 +1,6 @@
 """ernie4_5-moe: ernie4_5 with mixtures of experts after the first layers, and a shared expert.
 
-A bias is added to the scores for the choice; the weights of a token's experts sum to 1.
+A bias is added to the scores only for the choice; the weights of a token's experts sum to 1.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
 
 
 def as_gguf(name: str, tensor: StoredTensor) -> StoredTensor:
-    """A tensor as GGUF files hold it: the bias of the choice is a vector there."""
+    """Convert a tensor to GGUF's form: the bias of the choice is a vector there."""
     if name.endswith("exp_probs_b.bias"):
         return replace(tensor, shape=(tensor.n_elements,))
     return tensor

@@ -1,4 +1,4 @@
-"""What the decoder with the CPU's bits needs on a GPU: said before anything is loaded."""
+"""Checks what the decoder with the CPU's bits needs on a GPU, before anything is loaded."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from aleator.models.weights import Weights
 
 LEAST = (8, 0)
-"""The lowest compute capability whose kernels are compiled."""
+"""The lowest compute capability that kernels are compiled for."""
 SCRATCH = 256 * 2**20
-"""Bytes that a step takes besides weights and cache, at most."""
+"""The most bytes that a step takes besides weights and cache."""
 
 _BESIDES = ("conv1d", "shortconv.conv", "position_embd", "ssm_a")
-"""Parts of names of tensors with two axes that are no matrices of products: kept in float32."""
+"""Parts of names of two-axis tensors that are not used in matrix products: kept in float32."""
 
 
 def exact_form(weights: Weights, places: Sequence[Place]) -> str:
     """The form that computes ``dtype="exact"``: "triton" with layers on a GPU, "native" on the CPU alone.
 
     Raises:
-        ParameterError: the GPU is too old, the CPU's form does not compute the model, or its layers cannot be
-            on both.
+        ParameterError: the GPU is too old, native code does not compute the model, or its layers cannot be
+            divided between CPU and GPU.
         ImportError: PyTorch or Triton is needed and not installed.
     """
     first, n = sum(place.dtype != EXACT for place in places), len(places)
@@ -47,7 +47,7 @@ def exact_form(weights: Weights, places: Sequence[Place]) -> str:
 
 
 def _check_division(config: ModelConfig, first: int) -> None:
-    """See that the layers from ``first`` on need nothing of those before but their output."""
+    """Check that the layers from ``first`` on need only the output of the layers before."""
     n = config.n_layers
     shared = [config.keys_of(layer) for layer in range(first, n) if config.attends(layer)]
     if config.per_layer is not None:
@@ -63,7 +63,7 @@ def _check_division(config: ModelConfig, first: int) -> None:
 
 
 def check_device(device: Device) -> None:
-    """See that kernels can run on a device; errors are those of :func:`exact_form`."""
+    """Check that kernels can run on a device; errors are those of :func:`exact_form`."""
     torch = required_torch("dtype='exact' on a GPU")
     if find_spec("triton") is None:
         raise ImportError(
@@ -82,7 +82,7 @@ def check_device(device: Device) -> None:
 
 
 def check_memory(weights: Weights, places: Sequence[Place], cache_bytes: int) -> None:
-    """See that layers fit into what is free on the GPU; ParameterError says how much they take."""
+    """Check that layers fit into the GPU's free memory; ParameterError says how much they take."""
     torch = required_torch("dtype='exact' on a GPU")
     device = places[-1].device
     free, _ = torch.cuda.mem_get_info(str(device))
@@ -98,9 +98,9 @@ def check_memory(weights: Weights, places: Sequence[Place], cache_bytes: int) ->
 
 
 def exact_bytes(weights: Weights, places: Sequence[Place]) -> int:
-    """The bytes of the weights at places that are "exact", without reading them.
+    """Bytes of the weights at places of type "exact", without reading them.
 
-    Matrices are kept in about their bits, laid out anew; all else is in float32.
+    Matrices keep about their stored size in another layout; everything else is float32.
     """
     names = [name for name, place in placed(weights, places) if place.dtype == EXACT]
     return sum(_bytes_of(name, weights.stored(name)) for name in names)
@@ -116,7 +116,7 @@ def _bytes_of(name: str, stored: StoredTensor) -> int:
 
 @cache
 def _row_bytes(type: str, n_in: int, n_bytes: int) -> int:
-    """The bytes on the device of one row of a matrix, which takes ``n_bytes`` in the file."""
+    """Bytes on the device of one row of a matrix, which takes ``n_bytes`` in the file."""
     torch = required_torch("dtype='exact' on a GPU")
     from aleator.models.kernels.planes import planes  # PyTorch and Triton are optional
 

@@ -1,7 +1,7 @@
-"""exaone4: norms after each part only, normalised heads; beside windows, layers without rotation.
+"""exaone4: norms after each part only, normalised heads; layers without a window are not rotated.
 
-llama.cpp gives windows to the model of 64 layers alone, and rotates keys of the layers without one when
-positions are shifted; here they stay as they are, as a text computed afresh has them.
+llama.cpp gives windows only to the model of 64 layers.  When positions are shifted it rotates the keys of the
+layers without a window too; here they stay unrotated, as in a sequence computed afresh.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    """The dimensions in config.json; a window of null is none."""
+    """The dimensions in config.json; a window of null means no window."""
     json_config.refuse_features(fields)
     config = json_config.transformer(fields, architecture)
     if "sliding_window" in fields and fields.get("sliding_window") is None:
@@ -49,7 +49,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
 
 
 def _with_windows(config: ModelConfig, window: WindowConfig | None) -> ModelConfig:
-    """Layers without a window are not rotated where others have one."""
+    """The model with windows; then layers without a window are not rotated."""
     if window is None:
         return config
     return replace(config, window=window, unrotated=tuple(not layer for layer in window.layers))

@@ -1,7 +1,7 @@
 """Mixtures of experts: how a router's scores choose the feed-forward parts that a token goes through.
 
-The configuration, and how it is read from GGUF metadata; config.json's fields differ from one architecture
-to the next, and are read in the architectures' own files.
+This module has the configuration and reads it from GGUF metadata.  Fields of config.json differ between
+architectures and are read in their own modules.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from aleator.models.files.fields import MAX_WIDTH, Fields
 MAX_EXPERTS = 4096
 
 Scores = Literal["softmax", "sigmoid", "chosen softmax", "chosen sigmoid"]
-"""What makes weights of a router's logits.  "chosen": experts are chosen by their logits, and the function is
-taken of those that were."""
+"""The function from a router's logits to weights.  "chosen": experts are chosen by their logits, and the
+function is applied only to the chosen ones."""
 
 
 @dataclass(frozen=True)
 class ExpertsConfig:
     """The mixtures of experts of a model.
 
-    A token goes through the ``n_used`` experts with the largest scores, of equal ones the first; what they give
-    is added up with their scores as weights (docs/numerics.md, part 2).
+    A token goes through the ``n_used`` experts with the largest scores; the first of equal ones wins.  Their
+    outputs are summed with their scores as weights (docs/numerics.md, part 2).
     """
 
     n_experts: int  # experts of a layer
@@ -32,21 +32,21 @@ class ExpertsConfig:
     n_ff: int  # width of an expert
     # Whether a layer's feed-forward part is a mixture, one entry per layer
     layers: tuple[bool, ...]
-    scores: Scores = "softmax"  # what makes weights of the router's logits
+    scores: Scores = "softmax"  # function from the router's logits to weights
     normalised: bool = False  # the weights of a token's experts are divided by their sum
     scale: float = 1.0  # weights are multiplied by it
-    # Groups of neighbouring experts; those of a token are chosen from the ``n_groups_used`` whose
+    # Groups of neighbouring experts; a token's experts are chosen from the ``n_groups_used`` groups whose
     # ``n_group_best`` best scores have the largest sums
     n_groups: int = 1
     n_groups_used: int = 1  # see ``n_groups``
-    # 2, or 1 where groups are ranked by their best expert alone (DeepSeek-V2)
+    # 2, or 1 if groups are ranked by their best expert (DeepSeek-V2)
     n_group_best: int = 2
-    choice_bias: bool = False  # a tensor is added to the scores for the choice alone
+    choice_bias: bool = False  # a tensor is added to the scores only for the choice
     biases: bool = False  # router and experts have biases
     n_ff_shared: int = 0  # width of an expert that every token goes through; 0: there is none
     # That expert's weight is the sigmoid of a product; otherwise it is 1
     shared_router: bool = False
-    weighs_input: bool = False  # weights multiply what experts take, not what they give
+    weighs_input: bool = False  # weights multiply the experts' input, not their output
     # Experts stand beside a dense part; both and the router have norms of their own
     beside: bool = False
 
@@ -65,11 +65,11 @@ def in_gguf(
 ) -> ExpertsConfig:
     """The mixtures that a GGUF file's metadata describe; ``name`` is the prefix of the fields.
 
-    Experts are ``n_ff`` wide, whatever the file says, or else as it says, or else ``default_n_ff`` or a share
-    of ``n_ff_used``, the width of a token's experts together.  A shared expert is as wide as the file says, or
-    else ``shared``; None: there is none, whatever it says.  ``scaled``: the factor of the weights
-    (``expert_weights_scale``) counts, which llama.cpp does not read for most architectures.  ``layers``, or
-    their number where all have experts, and ``facts`` are fields of :class:`ExpertsConfig`.
+    The width of an expert is ``n_ff``, else the file's, else ``default_n_ff`` or a share of ``n_ff_used``, the
+    width of a token's experts together.  A shared expert has the file's width, else ``shared``; None: there is
+    none, whatever the file says.  ``scaled``: the factor of the weights (``expert_weights_scale``) counts;
+    llama.cpp does not read it for most architectures.  ``layers``, or their number if all have experts, and
+    ``facts`` are fields of :class:`ExpertsConfig`.
     """
     layers = (True,) * layers if isinstance(layers, int) else layers
     n_experts = fields.integer(f"{name}.expert_count", 1, MAX_EXPERTS)
@@ -110,7 +110,7 @@ def in_gguf(
 def _of_every_layer(
     fields: Fields, key: str, n_layers: int, low: int, high: int, default: int | None = None
 ) -> int:
-    """An integer, or a list with one for each layer, which must all be the same."""
+    """Read an integer, or a list with the same integer for each layer."""
     listed = fields.values.get(key)
     if not isinstance(listed, list):
         return fields.integer(key, low, high, default)
@@ -133,8 +133,8 @@ def in_json(
 ) -> ExpertsConfig:
     """The mixtures that a config.json describes, with experts ``n_ff`` wide.
 
-    ``defaults`` are the experts of a layer and of a token where it does not say, ``used`` the field of the
-    latter.  ``layers``, or their number where all have experts, and ``facts`` are fields of
+    ``defaults`` are the numbers of experts of a layer and of a token if the file has none; ``used`` names the
+    field of a token's.  ``layers``, or their number if all have experts, and ``facts`` are fields of
     :class:`ExpertsConfig`.
     """
     layers = (True,) * layers if isinstance(layers, int) else layers

@@ -1,7 +1,7 @@
 """falcon-h1: attention and a state with one decay for each head side by side in every layer.
 
-Both take the same, and what they give is added.  Hugging Face's files have factors besides the weights, which
-conversion to GGUF multiplies into them; so does reading them here, into float32.
+Both take the same input, and their outputs are added.  Hugging Face's files have factors besides the weights;
+they are multiplied into the weights here, in float32, as conversion to GGUF does.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
 def with_factors(
     name: str, tensor: StoredTensor, fields: Fields, config: ModelConfig
 ) -> StoredTensor:
-    """A tensor times the factors of config.json that belong to it."""
+    """Multiply a tensor by its factors in config.json."""
 
     def factor(key: str) -> float:
         return fields.number(key, -1e6, 1e6, 1.0)

@@ -1,6 +1,6 @@
 """Which type each tensor gets when a model is quantised: llama.cpp's rules (src/llama-quant.cpp).
 
-A file type such as Q4_K_M is a mixture: tensors of which errors do more harm get more bits.
+A file type such as Q4_K_M is a mixture: tensors whose errors do more harm get more bits.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _ALSO = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M", "MXFP4": "MXFP4_M
 """Shorter names, as in llama.cpp."""
 
 _FALLBACKS = {"Q2_K": "Q4_0", "Q3_K": "Q4_0", "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0"}
-"""What a matrix gets whose rows are no whole blocks of 256."""
+"""The type of a matrix whose rows are not whole blocks of 256."""
 
 _KEPT = (
     "_norm.weight", "ffn_gate_inp.weight", "ffn_gate_tid2eid.weight", "altup", "laurel",
@@ -56,7 +56,7 @@ _KEPT = (
     "indexer.q_proj.weight", "attn_rel_b.weight", ".position_embd", "sam.pos_embd", "sam.neck.", "sam.net_",
     ".rel_pos", ".patch_embd", ".patch_merger", "a.rvq.codebook", "mm.a.code_embd",
 )  # fmt: skip
-"""Parts of names of matrices that are small, or that a model cannot do without, and stay as they are."""
+"""Parts of names of matrices that are small or sensitive, and stay as they are."""
 
 _CATEGORIES = (
     "attn_qkv.weight", "attn_kv_b.weight", "attn_v.weight", "attn_k.weight", "attn_q.weight",
@@ -67,7 +67,7 @@ _EMBEDDINGS = ("token_embd.weight", "per_layer_token_embd.weight")
 
 
 def file_type(name: str) -> str:
-    """The name of a file type as :data:`FILE_TYPES` has it; ParameterError for another."""
+    """Return the name of a file type as in :data:`FILE_TYPES`; raise ParameterError for others."""
     upper = name.upper()
     upper = _ALSO.get(upper, upper)
     if upper not in FILE_TYPES:
@@ -76,7 +76,7 @@ def file_type(name: str) -> str:
 
 
 def layer_of(name: str) -> int:
-    """The layer that a tensor's name says; -1: none."""
+    """The layer in a tensor's name; -1: none."""
     found = re.match(r"blk\.(\d+)", name)
     return int(found[1]) if found else -1
 

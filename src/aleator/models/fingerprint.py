@@ -1,8 +1,8 @@
-"""What tells models apart: a fingerprint of all bytes of their files, computed once a file.
+"""Fingerprints that tell models apart: of all bytes of their files, computed once per file.
 
 A fingerprint is 32 hexadecimal digits: BLAKE2b of the parts' names and sizes and of XXH64 of every 4 MiB of
 them.  It is remembered in ``aleator/fingerprints.json`` of the user's cache folder (``XDG_CACHE_HOME``, or
-``~/.cache``) by the files' paths, sizes and times of change, so that a model of gigabytes is read for it once.
+``~/.cache``) by the files' paths, sizes and times of change, so that a large model is read for it only once.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ Part = tuple[str, npt.NDArray[np.uint8]]
 
 @dataclass(frozen=True)
 class ModelIdentity:
-    """Which model something was made with."""
+    """The model that something was made with."""
 
     fingerprint: str  # see the module
-    name: str  # what the model's file calls it; "" if nothing
+    name: str  # the model's name in its file, or ""
     path: str  # where it was
 
     def __str__(self) -> str:
@@ -51,7 +51,7 @@ def fingerprint(parts: Iterable[Part]) -> str:
 
 
 def remembered(files: Sequence[Path], compute: Callable[[], str]) -> str:
-    """A fingerprint of files: the one remembered if none has changed since, else the computed one."""
+    """The fingerprint of files: the remembered one if no file has changed since, else a computed one."""
     known = _read()
     key = _key(files)
     found = known.get(key)
@@ -65,7 +65,7 @@ def remembered(files: Sequence[Path], compute: Callable[[], str]) -> str:
 
 
 def _key(files: Sequence[Path]) -> str:
-    """The files as they are now; "" if one of them has just changed, or is gone."""
+    """A key for the files as they are now; "" if one has just changed or is gone."""
     digest = new_digest(_SIZE)
     for file in files:
         try:
@@ -86,7 +86,7 @@ def _store() -> Path:
 
 
 def _read() -> dict[str, str]:
-    """What is remembered; nothing if the file is missing or is not what it should be."""
+    """The remembered fingerprints; none if the file is missing or malformed."""
     try:
         known = json.loads(_store().read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -96,7 +96,7 @@ def _read() -> dict[str, str]:
 
 
 def _write(known: dict[str, str]) -> None:
-    """Remember; where that cannot be, the next use computes again."""
+    """Save the fingerprints; if that fails, the next use computes again."""
     store = _store()
     partial = store.with_name(f".{store.name}.{os.getpid()}.partial")
     with suppress(OSError):

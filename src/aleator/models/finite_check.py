@@ -11,28 +11,28 @@ import numpy as np
 import numpy.typing as npt
 
 AT_ONCE = 2**26
-"""Bytes of matrices that are looked at as they are loaded, which takes milliseconds; the others later."""
+"""Bytes of matrices that are checked during loading, which takes milliseconds; the rest follows later."""
 _PIECE = 2**23
-"""Bytes after which the thread in the background sees whether it is still wanted."""
+"""Bytes after which the background thread checks whether it should stop."""
 
 
 class Matrices(Protocol):
-    """What is looked at; :class:`~aleator.models.weights.Weights` has these."""
+    """The matrices to check; :class:`~aleator.models.weights.Weights` has these methods."""
 
     def stored(self, name: str) -> Any:
         """A tensor; ``data`` has its bytes."""
 
     def check_finite(self, name: str, first: int = 0, most: int | None = None) -> int | None:
-        """Look at some bytes of a tensor from ``first`` on; returns where to go on, None at the end."""
+        """Check some bytes of a tensor from ``first`` on; return where to go on, None at the end."""
 
 
 class FiniteCheck:
-    """Looks at matrices of a file once: the first ones at once, the others in a thread of its own.
+    """Checks each matrix of a file once: the first ones at once, the others in a background thread.
 
-    What the thread finds is raised by the next :meth:`raise_found`.  Rows of logits that are not finite wait
-    for it, so a damaged matrix that shows in them is always reported as such.  Damage that no token met is
-    reported some tokens later.  Experts that no token goes through are looked at only when a row is not finite:
-    looking at all would read the whole file.
+    The next :meth:`raise_found` raises what the thread finds.  Rows of logits that are not finite wait for the
+    thread, so that a damaged matrix is always reported as their cause.  Damage that no token met is reported
+    some tokens later.  Experts that no token uses are checked only when a row is not finite, as checking all
+    of them would read the whole file.
     """
 
     def __init__(self, weights: Matrices) -> None:
@@ -46,7 +46,7 @@ class FiniteCheck:
         self._thread: threading.Thread | None = None
 
     def add(self, name: str, seldom: bool = False) -> None:
-        """Look at a matrix now, or after :meth:`start`; a ``seldom`` used one perhaps in :meth:`wait` alone."""
+        """Check a matrix now or after :meth:`start`; a ``seldom`` used one perhaps only in :meth:`wait`."""
         if name in self._known:
             return
         self._known.add(name)
@@ -59,17 +59,17 @@ class FiniteCheck:
             self._left.append((name, 0))
 
     def start(self) -> None:
-        """Look at what is left in the background."""
+        """Check the rest in the background."""
         if self._left and (self._thread is None or not self._thread.is_alive()):
-            # Not a daemon, which would be stopped in native code at the end of the process.
+            # Not a daemon thread, which would be stopped inside native code at the end of the process.
             self._thread = threading.Thread(target=self._work, name="aleator-finite-check")
             self._thread.start()
 
     def wait(self) -> None:
-        """Look at all that is left; then as :meth:`raise_found`."""
+        """Check the rest, then do as :meth:`raise_found`."""
         if (
             self._owner != os.getpid()
-        ):  # a fork's child: the thread stayed behind, perhaps with the lock
+        ):  # in a fork's child the thread is gone, perhaps with the lock held
             self._lock, self._owner = threading.Lock(), os.getpid()
         thread = self._thread
         if thread is not None and thread.is_alive():
@@ -81,7 +81,7 @@ class FiniteCheck:
         self.raise_found()
 
     def raise_found(self, rows: npt.NDArray[np.float32] | None = None) -> None:
-        """Raise what has been found; if ``rows`` of logits are not finite, look at what is left first."""
+        """Raise what has been found; if ``rows`` of logits are not finite, check the rest first."""
         if self._found is not None:
             raise self._found.with_traceback(None)
         waits = bool(self._left or self._seldom)
@@ -93,7 +93,7 @@ class FiniteCheck:
             self._next()
 
     def _next(self) -> None:
-        """Look at the next piece, which leaves the queue when it has been looked at."""
+        """Check the next piece; it leaves the queue afterwards."""
         with self._lock:
             if not self._left:
                 return
@@ -105,5 +105,5 @@ class FiniteCheck:
                 return
             if end is None:
                 self._left.popleft()
-            else:  # in one step: who sees the queue empty believes that all is well
+            else:  # in one step: an empty queue means that all is well
                 self._left[0] = name, end

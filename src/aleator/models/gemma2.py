@@ -16,7 +16,7 @@ from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.json_config import full_attention
 
-# What transformers' Gemma2Config has where config.json says nothing.
+# Defaults of transformers' Gemma2Config.
 DEFAULTS = {
     "vocab_size": 256000,
     "num_attention_heads": 8,
@@ -30,7 +30,7 @@ LAYERS_OF_27B = 46
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
-    """The dimensions in a GGUF file; llama.cpp knows the 27B model, whose scale is another, by its layers."""
+    """The dimensions in a GGUF file; as in llama.cpp, the number of layers marks the 27B model."""
     config, fields = gguf_config.transformer(gguf, architecture), gguf.fields
     whole = config.n_layers == LAYERS_OF_27B
     width = config.n_embd // config.n_heads[0] if whole else config.head_dim
@@ -44,7 +44,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    """The dimensions in config.json; a cap of null is none."""
+    """The dimensions in config.json; a cap of null means no cap."""
     caps = [
         fields.number(key, 0.0, 1e6, 0.0 if key in fields else default)
         for key, default in (

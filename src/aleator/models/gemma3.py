@@ -2,7 +2,7 @@
 
 Most layers see a window of the latest positions and have a rotary base of their own; embeddings are
 multiplied by sqrt(n_embd).  As in llama.cpp, weights of norms are stored whole (Hugging Face stores them
-less one).
+minus one).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from aleator.models.conversions import in_text_model, text_part, whole_norms
 from aleator.models.files.fields import MAX_LENGTH, Fields
 from aleator.models.files.gguf import GGUFFile
 
-# What transformers' Gemma3TextConfig has where config.json says nothing.
+# Defaults of transformers' Gemma3TextConfig.
 DEFAULTS = {
     "vocab_size": 262208,
     "num_attention_heads": 8,
@@ -33,20 +33,20 @@ DEFAULTS = {
     "rms_norm_eps": 1e-6,
 }
 HEAD_DIM = 256
-PATTERN = 6  # every so many layers one sees everything, where the file says nothing
+PATTERN = 6  # one of this many layers sees everything, unless the file says otherwise
 LOCAL_THETA = 10000.0
 LAYERS_OF_27B = 62
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
-    """The dimensions in a GGUF file: windows, scale and cap as llama.cpp has them."""
+    """The dimensions in a GGUF file: windows, scale and cap as in llama.cpp."""
     config, fields = gguf_config.transformer(gguf, architecture), gguf.fields
     n = config.n_layers
     local = replace(config.rope, theta=LOCAL_THETA)
     window = gguf_config.read_windows(fields, config, every=PATTERN, rope=local)
     if window is not None:
         window = replace(window, rope=_unscaled(fields, window.rope, window.rope.theta))
-    # llama.cpp knows the 27B model, whose heads are not scaled by their size, by its layers.
+    # As in llama.cpp, the number of layers marks the 27B model, whose scores are not scaled by the head size.
     width = config.n_embd // config.n_heads[0] if n == LAYERS_OF_27B else config.head_dim
     if width == 0:
         key, heads = "gemma3.embedding_length", config.n_heads[0]
@@ -60,7 +60,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    """The dimensions in config.json, of the text part where the model reads pictures too."""
+    """The dimensions in config.json; of the text part if the model also reads pictures."""
     if fields.get("model_type") == "gemma3":
         fields = text_part(fields, "gemma3_text", ["gemma3_text"])
     fields = fields.over(DEFAULTS)
@@ -95,7 +95,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
 
 
 def _unscaled(fields: Fields, rope: RopeConfig, theta: float) -> RopeConfig:
-    """The rotary embedding of layers with a window beside those with ``rope``."""
+    """The rotary embedding of layers with a window, if the others have ``rope``."""
     if rope.scaling not in ("none", "linear"):
         raise unsupported(
             fields.path, f"rotary scaling of type {rope.scaling!r} beside window layers"

@@ -1,9 +1,9 @@
 """gemma4's text part: heads of two sizes, values normalised without weights, a factor on each layer's output.
 
-As gemma3 it has norms before and after each part, normalised query and key heads, GeGLU, and windows in most
-layers. Layers without a window have larger heads, of which only the first pairs of channels rotate, and may
-take their keys before the norm as values. Scores are not scaled. 26B-A4B has experts beside a dense part in
-every layer; in E2B and E4B tokens have embeddings for each layer, and the last layers attend to the keys of
+Like gemma3 it has norms before and after each part, normalised query and key heads, GeGLU, and windows in most
+layers. Layers without a window have larger heads and rotate only the first pairs of their channels; their
+values may be their keys before the norm. Scores are not scaled. 26B-A4B has experts beside a dense part in
+every layer. In E2B and E4B tokens have embeddings for each layer, and the last layers attend to the keys of
 earlier ones.
 """
 
@@ -37,7 +37,7 @@ from aleator.models.experts import MAX_EXPERTS, ExpertsConfig, in_gguf
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 
-# What transformers' Gemma4TextConfig has where config.json says nothing.
+# Defaults of transformers' Gemma4TextConfig.
 DEFAULTS: dict[str, Any] = {
     "vocab_size": 262144,
     "hidden_size": 2304,
@@ -56,10 +56,10 @@ UNIFIED = DEFAULTS | {
     "sliding_window": 1024,
     "hidden_size_per_layer_input": 0,
 }
-"""Defaults of Gemma4UnifiedTextConfig, which knows neither experts nor embeddings for each layer."""
+"""Defaults of Gemma4UnifiedTextConfig, which has neither experts nor embeddings for each layer."""
 GLOBAL_HEAD_DIM = 512
-LOGIT_CAP = 30.0  # what llama.cpp has where a GGUF file says nothing
-PATTERN = 6  # every so many layers one sees everything, where the file says nothing
+LOGIT_CAP = 30.0  # llama.cpp's, if a GGUF file has none
+PATTERN = 6  # one of this many layers sees everything, unless the file says otherwise
 ROPE: dict[str, dict[str, Any]] = {
     "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
     "full_attention": {
@@ -120,7 +120,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    """The dimensions in config.json, of the text part where the model reads pictures and sound too."""
+    """The dimensions in config.json; of the text part if the model also reads pictures and sound."""
     unified = str(fields.get("model_type", "")).startswith("gemma4_unified")
     kind = "gemma4_unified_text" if unified else "gemma4_text"
     if fields.get("model_type") != kind:
@@ -164,7 +164,7 @@ def _made(
     rope: RopeConfig,
     keys_as_values: tuple[bool, ...],
 ) -> ModelConfig:
-    """What both kinds of files have in common."""
+    """The dimensions, from what both kinds of files have in common."""
     return replace(
         config,
         window=window,
@@ -178,10 +178,10 @@ def _made(
 def _key_layers(
     fields: Fields, key: str, window: WindowConfig | None, n: int, shared: int
 ) -> tuple[int, ...]:
-    """Whose keys layers attend to: the last ``shared`` those of the last layer of their kind before them.
+    """The layers whose keys layers attend to.
 
-    As in transformers.  llama.cpp takes the two layers before the first of them; a GGUF file where that differs
-    is refused.
+    As in transformers, the last ``shared`` layers use the last layer of their kind before them.  llama.cpp uses
+    the two layers before the first of them; a GGUF file for which that differs is refused.
     """
     if shared == 0:
         return ()
@@ -194,7 +194,7 @@ def _key_layers(
 
 
 def _per_layer(fields: Fields, n_vocab: int) -> PerLayerConfig | None:
-    """The embeddings of each layer.  Vectors in place of tokens have token 0's, as in llama.cpp."""
+    """The embeddings of each layer.  Input vectors have those of token 0, as in llama.cpp."""
     width = fields.width("hidden_size_per_layer_input", low=0)
     if width == 0:
         return None
@@ -230,7 +230,7 @@ def _heads(
 ) -> tuple[int, int, tuple[int, ...]]:
     """Sizes of heads with a window and without, and numbers of KV heads.
 
-    By ``per_layer_config``, or by the fields that came before it.
+    They come from ``per_layer_config``, or from the fields that preceded it.
     """
     dims = [config.head_dim] * config.n_layers
     n_kv = list(config.n_kv_heads)
@@ -267,7 +267,7 @@ def _rope_fields(fields: Fields, kind: str) -> Fields:
 def _rope(
     fields: Fields, architecture: Architecture, head_dim: int, context_length: int
 ) -> RopeConfig:
-    """The rotary embedding of layers without a window, in which a share of the pairs rotates."""
+    """The rotary embedding of layers without a window; a share of the pairs rotates."""
     part = _rope_fields(fields, "full_attention")
     values = Fields(part.path, part.require("rope_parameters", dict))
     kind = values.get("rope_type", "default")
@@ -289,7 +289,7 @@ _OTHER_PARTS = ("vision_", "audio_", "embed_vision", "embed_audio", "multi_modal
 
 
 def ours(name: str) -> str:
-    """A tensor's name in the text part; "" for one of the parts that see and hear."""
+    """A tensor's name in the text part; "" for the parts for pictures and sound."""
     return "" if name.removeprefix("model.").startswith(_OTHER_PARTS) else in_text_model(name)
 
 

@@ -1,7 +1,7 @@
 """Reads a model's dimensions from GGUF metadata.
 
-An architecture's file uses :func:`transformer` as it is, or changes what it gives; the fields of one
-architecture alone are read in its own file.
+An architecture's module uses :func:`transformer` as it is, or changes its result; fields of a single
+architecture are read in its own module.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def transformer(
 ) -> ModelConfig:
     """Read the dimensions of layers with attention and a feed-forward part.
 
-    ``least_kv_heads`` is 0 where layers may keep a state instead.  The caller reads ``experts``;
-    a file all of whose layers have them need not say how wide feed-forward parts are.
+    ``least_kv_heads`` is 0 if layers may keep a state instead.  The caller reads ``experts``; if all layers
+    have them, the width of feed-forward parts may be missing.
     """
     fields, name = gguf.fields, architecture.name
     refuse_features(fields, name, experts)
@@ -109,8 +109,8 @@ def read_windows(
 ) -> WindowConfig | None:
     """Read which layers see a window of the latest positions; None: none does.
 
-    Where the file does not say, windows have ``size``, one of ``every`` layers, the last, sees everything
-    (0: none does), and ``rope`` is that of the other layers.
+    By default windows have ``size``, and the last of every ``every`` layers sees everything (0: none does).
+    ``rope`` is the rotary embedding of the other layers.
     """
     name, n = config.architecture, config.n_layers
     found = fields.length(f"{name}.attention.sliding_window", size or 0, low=0)
@@ -131,7 +131,7 @@ def read_windows(
 
 
 def refuse_features(fields: Fields, name: str, experts: bool = False) -> None:
-    """Raise UnsupportedModel for features that no architecture here has; ``experts``: mixtures may be."""
+    """Raise UnsupportedModel for features that no architecture here has; ``experts``: mixtures are allowed."""
     if not experts and fields.get(f"{name}.expert_count", 0):
         raise unsupported(fields.path, f"a mixture of experts ({name}.expert_count)")
     if not fields.get(f"{name}.attention.causal", True):
@@ -147,7 +147,7 @@ def read_size(fields: Fields, name: str) -> tuple[int, int]:
 
 
 def read_n_vocab(gguf: GGUFFile, name: str) -> int:
-    """Rows of the embedding: the ids that the model has logits for."""
+    """The rows of the embedding: the ids that the model has logits for."""
     key = "tokenizer.ggml.tokens"
     if "token_embd.weight" in gguf.tensors:
         rows = gguf.tensors["token_embd.weight"].shape[0]
@@ -193,8 +193,8 @@ def _read_rope(
     dim = fields.integer(f"{prefix}.dimension_count", 2, head_dim, head_dim)
     check_rope_dim(fields, f"{prefix}.dimension_count", dim, head_dim)
     theta = fields.number(f"{prefix}.freq_base", 1.0, MAX_THETA, 10000.0)
-    # Before rope.scaling.* there was rope.scale_linear; a factor without a type is linear, as
-    # llama.cpp has it, and 0 means none.
+    # Older files have rope.scale_linear instead of rope.scaling.*; as in llama.cpp, a factor without a
+    # type is linear, and 0 means none.
     factor_key = f"{prefix}.scaling.factor"
     if factor_key not in fields and f"{prefix}.scale_linear" in fields:
         factor_key = f"{prefix}.scale_linear"
@@ -204,13 +204,13 @@ def _read_rope(
         raise unsupported(
             fields.path, f"rotary scaling of type {scaling!r} ({prefix}.scaling.type)"
         )
-    # -1 stands for "as the scaling type has it".
+    # -1 means the default of the scaling type.
     for key, neutral in (("yarn_ext_factor", (1.0, -1.0)), ("yarn_attn_factor", (1.0,))):
         if fields.get(f"{prefix}.scaling.{key}", 1.0) not in neutral:
             raise unsupported(fields.path, f"{prefix}.scaling.{key} other than 1")
     if scaling == "linear" and factor == 1.0:
         scaling = "none"
-    # YaRN's magnitude is (1 + 0.1 ln factor) / (1 + 0.1 log_mul ln factor) where there is a log_mul.
+    # With a log_mul, YaRN's magnitude is (1 + 0.1 ln factor) / (1 + 0.1 log_mul ln factor).
     log_mul = fields.number(f"{prefix}.scaling.yarn_log_multiplier", 0.0, 1e6, 0.0)
     attn_factor = fields.number(f"{prefix}.scaling.attn_factor", 0.0, 1e6, 1.0)
     if log_mul and scaling == "yarn" and factor > 1.0:
@@ -230,7 +230,7 @@ def _read_rope(
 
 
 def _per_layer(fields: Fields, key: str, n_layers: int, low: int = 1) -> tuple[int, ...]:
-    """A field that is one number for all layers, or a list with one for each."""
+    """Read a field that is one number for all layers, or a list with one for each."""
     if not isinstance(fields.get(key), list):
         return (fields.width(key, low=low),) * n_layers
     values = fields.require(key, list)

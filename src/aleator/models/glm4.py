@@ -9,8 +9,8 @@ from aleator.models.files.gguf import GGUFFile
 from aleator.models.gguf_config import transformer
 from aleator.models.json_config import transformer as transformer_of_json
 
-HEAD_DIM = 128  # where config.json says nothing
-HALF = 0.5  # of the channels, where config.json says nothing
+HEAD_DIM = 128  # if config.json has none
+HALF = 0.5  # share of the channels, if config.json has none
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:

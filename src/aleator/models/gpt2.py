@@ -1,7 +1,7 @@
 """gpt2: layer norms, biases everywhere, a vector for every position, feed-forward without a gate.
 
-Positions without a vector are refused.  A shift gives tokens other positions and leaves their keys and values
-as they were computed, as in llama.cpp.
+Positions without a vector are refused.  A shift gives tokens other positions but does not change their keys
+and values, as in llama.cpp.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
 
 
 def as_gguf(name: str, tensor: StoredTensor) -> StoredTensor:
-    """A tensor as GGUF files hold it: matrices within layers are [in, out] in Hugging Face's."""
+    """Convert a tensor to GGUF's form; in Hugging Face's files matrices within layers are [in, out]."""
     within = name.startswith("blk.") and name.endswith(".weight") and len(tensor.shape) == 2
     return StoredTensor.of(tensor.floats().T) if within else tensor
 
 
 def ours(name: str) -> str:
-    """Older files have no "transformer." before names, and masks among their tensors."""
+    """A tensor's name without "transformer.", which older files lack; "" for the masks that they contain."""
     if name.endswith((".attn.bias", ".attn.masked_bias")):
         return ""
     return name if name.startswith(("transformer.", "lm_head.")) else f"transformer.{name}"

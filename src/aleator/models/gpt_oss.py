@@ -21,9 +21,9 @@ from aleator.models.files.tensor_types import StoredTensor
 from aleator.models.json_config import full_attention
 
 PATTERN = 2
-"""Every so many layers one sees everything, where a file says nothing."""
+"""One of this many layers sees everything, unless the file says otherwise."""
 WINDOW = 128
-"""Positions, where config.json says nothing."""
+"""Positions of a window, if config.json has none."""
 YARN = {
     "rope_type": "yarn",
     "factor": 32.0,
@@ -32,11 +32,11 @@ YARN = {
     "truncate": False,
     "original_max_position_embeddings": 4096,
 }
-"""What transformers' GptOssConfig has where config.json says nothing."""
+"""Defaults of transformers' GptOssConfig."""
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
-    """The dimensions in a GGUF file; both kinds of layers have the same rotary embedding but for its base."""
+    """The dimensions in a GGUF file; the rotary embeddings of both kinds of layers differ only in the base."""
     config, fields = gguf_config.transformer(gguf, architecture, experts=True), gguf.fields
     name = architecture.name
     fields.length(f"{name}.attention.sliding_window")
@@ -71,7 +71,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
 
 
 def as_gguf(name: str, tensor: StoredTensor) -> StoredTensor:
-    """A tensor as GGUF files hold it: experts' matrices [experts, n_out, n_in], gate's rows before up's."""
+    """Convert a tensor to GGUF's form: experts' matrices [experts, n_out, n_in], gate's rows before up's."""
     if "_exps" not in name:
         return tensor
     values = tensor.floats()

@@ -1,4 +1,4 @@
-"""granite: llama with factors of embeddings, attention's scores, what is added, and logits."""
+"""granite: llama with factors of embeddings, scores, the outputs of attention and feed-forward, and logits."""
 
 from __future__ import annotations
 

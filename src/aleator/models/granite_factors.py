@@ -1,4 +1,4 @@
-"""Granite's factors: of embeddings, attention's scores, what attention and feed-forward give, and logits."""
+"""Granite's factors of embeddings, scores, the outputs of attention and feed-forward, and logits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MIXTURE = {
 
 
 def in_gguf(config: ModelConfig, fields: Fields) -> ModelConfig:
-    """The dimensions with the factors of a GGUF file; a factor of 0 is none, as llama.cpp has it."""
+    """The dimensions with the factors of a GGUF file; a factor of 0 means no factor, as in llama.cpp."""
     name = config.architecture
     return replace(
         config,

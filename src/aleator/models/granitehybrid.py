@@ -1,7 +1,7 @@
-"""granitehybrid: granite whose layers keep states with one decay for each head, every few attend instead.
+"""granitehybrid: granite in which most layers keep states with one decay for each head; every few attend.
 
-Attention rotates nothing unless the file says so.  Feed-forward parts are mixtures with one expert that every
-token goes through, or that one alone.
+Attention rotates nothing unless the file says so.  Feed-forward parts are mixtures with a shared expert, or the
+shared expert alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""granitemoe: granite with mixtures of experts, and one that every token goes through in some models.
+"""granitemoe: granite with mixtures of experts, and in some models a shared expert.
 
 An expert's weight is the softmax of the chosen experts' logits.  Hugging Face's files hold gate and up of all
 experts in one tensor.
@@ -18,7 +18,7 @@ from aleator.models.json_config import full_attention
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
-    """The dimensions in a GGUF file; weights that are normalised are the softmax of the chosen ones' logits."""
+    """The dimensions in a GGUF file; normalised weights are the softmax of the chosen experts' logits."""
     config = gguf_config.transformer(gguf, architecture, experts=True)
     n, width = config.n_layers, config.n_ff[0]
     mixtures = in_gguf(gguf.fields, architecture.name, n, n_ff=width, normalised=True, shared=0)

@@ -1,6 +1,6 @@
 """hunyuan-dense: llama whose query and key heads are normalised after the rotation.
 
-Keys that have been normalised so cannot be rotated to other positions: a shift is refused.
+Such keys cannot be rotated to other positions: a shift is refused.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from aleator.models.files.gguf import GGUFFile
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
-    """The dimensions in a GGUF file; a base that grows by a number of the file's has grown already."""
+    """The dimensions in a GGUF file; if the file has an alpha, the rotary base is increased by it here."""
     config = gguf_config.transformer(gguf, architecture)
     alpha = gguf.fields.number("hunyuan-dense.rope.scaling.alpha", 0.0, 1e6, 0.0)
     if not alpha:

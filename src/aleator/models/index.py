@@ -56,11 +56,11 @@ _NAMES = (
     "lfm2",
     "lfm2moe",
 )
-"""As files name them; the module has "_" for "-", and holds the :class:`Architecture` in capitals."""
+"""Names in files; the module's name has "_" for "-", and its :class:`Architecture` is named in capitals."""
 
 
 class _Architectures(Mapping[str, Architecture]):
-    """Architectures by name, each imported when it is asked for: a process needs one of them, or two."""
+    """Architectures by name, imported on first use: a process needs only one or two."""
 
     def __getitem__(self, name: str) -> Architecture:
         if name not in _NAMES:
@@ -88,7 +88,7 @@ def read_gguf(gguf: GGUFFile) -> tuple[Architecture, ModelConfig]:
 
     Raises:
         FileFormatError: a field is missing, of the wrong type, out of range, or contradicts another.
-        UnsupportedModel: the file holds no model, or one that no decoder here computes.
+        UnsupportedModel: the file holds no model, or one that is not supported.
     """
     fields = gguf.fields
     kind = fields.get("general.type", "model")

@@ -1,7 +1,7 @@
-"""jamba: selective state spaces, every few layers attention instead, each followed by a feed-forward layer.
+"""jamba: selective state spaces, or attention in every few layers, each followed by a feed-forward part.
 
-Attention has no rotary embedding: the states know the order (Lieber et al. 2024, arXiv:2403.19887).  Time step,
-B and C are normalised with weights.  Some feed-forward parts are mixtures of experts; weights are their scores.
+Attention has no rotary embedding: the states hold the order (Lieber et al. 2024, arXiv:2403.19887).  Time step,
+B and C are normalised with weights.  Some feed-forward parts are mixtures, weighted by scores.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from aleator.models.state_space import SELECTIVE, as_gguf
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
-    """The dimensions in a GGUF file; layers without KV heads keep a state, those with a router have experts."""
+    """The dimensions in a GGUF file; without KV heads a layer keeps a state, with a router it has experts."""
     fields, name = gguf.fields, architecture.name
     config = transformer(gguf, architecture, least_kv_heads=0, experts=True)
     config = replace(config, ssm=read_state_space(fields, name))

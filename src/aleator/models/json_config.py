@@ -1,7 +1,7 @@
 """Reads a model's dimensions from a Hugging Face ``config.json``.
 
-An architecture's file uses :func:`full_attention` or :func:`transformer` as they are, or changes what they
-give; the fields of one architecture alone are read in its own file.
+An architecture's module uses :func:`full_attention` or :func:`transformer` as they are, or changes their
+results; fields of a single architecture are read in its own module.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ def full_attention(
     experts: bool = False,
     **options: Any,
 ) -> ModelConfig:
-    """Read the dimensions of a model whose layers see the whole text, or windows that the file names.
+    """Read the dimensions of a model whose layers see the whole sequence, or windows from the file.
 
     Args:
         fields: the configuration.
-        architecture: whose it is.
-        activation: the field that names it, and the only one that is computed.
-        windows: 1: a ``sliding_window`` is that of every layer; more: of all but every so many; 0: of none.
-        window: its size where the file does not say; None: then there is none.
-        max_window_layers: first layers without a window where ``use_sliding_window`` switches windows
-            on and the file does not say; None: transformers does not look at that switch.
-        experts: whether there may be mixtures of experts, which the caller reads.
+        architecture: the model's architecture.
+        activation: the field that names the activation, and the only supported one.
+        windows: the layers with a ``sliding_window``: 0: none; 1: all; n: all except every nth.
+        window: default size; None: no window by default.
+        max_window_layers: default number of first layers without a window if ``use_sliding_window`` is on;
+            None: transformers ignores that switch.
+        experts: whether mixtures of experts are allowed, which the caller reads.
         options: see :func:`transformer`.
     """
     refuse_features(fields, *activation, experts=experts)
@@ -62,7 +62,7 @@ def full_attention(
 
 
 WINDOW = 4096
-"""Positions of a window where config.json says nothing, as transformers has it."""
+"""Default positions of a window, as in transformers."""
 
 
 def read_windows(
@@ -75,7 +75,7 @@ def read_windows(
 ) -> WindowConfig | None:
     """Read which layers see a window of the latest positions; None: none does.
 
-    Where the file does not say, windows have ``size``, ``layers`` have them; ``rope`` is that of the others.
+    By default windows have ``size`` and ``layers`` have them.  ``rope`` is the other layers' rotary embedding.
     """
     listed = listed_windows(fields, config.n_layers)
     layers = layers if listed is None else listed
@@ -96,7 +96,7 @@ def listed_kinds(
     others: Sequence[str],
     key: str = "layer_types",
 ) -> tuple[bool, ...] | None:
-    """Whether the list ``key`` gives each layer one of the ``chosen`` kinds; None: there is no list."""
+    """Whether each layer has one of the ``chosen`` kinds in the list ``key``; None: there is no list."""
     listed = fields.get(key, kind=list)
     if listed is None:
         return None
@@ -115,7 +115,7 @@ def listed_windows(fields: Fields, n_layers: int) -> tuple[bool, ...] | None:
 
 
 def unrotated_layers(fields: Fields, n_layers: int, every: int) -> tuple[bool, ...]:
-    """Which layers do not rotate, by ``no_rope_layers``, or every so many by ``no_rope_layer_interval``."""
+    """Which layers do not rotate, by ``no_rope_layers`` or ``no_rope_layer_interval``."""
     listed = fields.get("no_rope_layers", kind=list)
     if listed is None:
         step = fields.layers("no_rope_layer_interval", every)
@@ -141,12 +141,12 @@ def transformer(
 
     Args:
         fields: the configuration.
-        architecture: whose it is.
-        head_dim: size of a head where the file gives none; None: the width divided by the heads.
-        tied: whether the embedding is the output matrix where the file does not say.
+        architecture: the model's architecture.
+        head_dim: default size of a head; None: the width divided by the heads.
+        tied: whether the embedding is the output matrix by default.
         rope: the fields of the rotary embedding; None: ``fields``.
-        partial: a share of a head's channels may be rotated; otherwise transformers does not look at it.
-        eps: the field of what normalisation adds.
+        partial: a share of a head's channels may be rotated; otherwise the share is ignored.
+        eps: the field with the norms' epsilon.
     """
     n_layers, n_embd = read_size(fields)
     n_heads = (fields.width("num_attention_heads"),) * n_layers
@@ -177,7 +177,7 @@ def transformer(
 def refuse_features(
     fields: Fields, key: str = "hidden_act", activation: str = "silu", experts: bool = False
 ) -> None:
-    """Raise UnsupportedModel for what would change the logits and no decoder here computes.
+    """Raise UnsupportedModel for settings that would change the logits and are not supported.
 
     The field ``key`` names the activation; ``experts``: the architecture may have mixtures of experts.
     """
@@ -233,7 +233,7 @@ def read_rope(
     share = rope.number("partial_rotary_factor", 0.0, 1.0, 1.0)
     share = fields.number("partial_rotary_factor", 0.0, 1.0, share)
     if not partial and share != 1.0:
-        # What transformers does: without scaling it does not look at the share, with it the shapes disagree.
+        # As in transformers: without scaling it ignores the share, with scaling the shapes disagree.
         if scaling != "default":
             raise unsupported(fields.path, "partial_rotary_factor together with rotary scaling")
         share = 1.0
@@ -253,7 +253,7 @@ def read_rope(
     alpha = rope.number("alpha", 0.0, 1e6, 0.0) if scaling == "dynamic" else 0.0
     if scaling == "dynamic" and dim < 4:
         raise fields.error("head_dim", f"dynamic rotary scaling of {dim} channels; it needs 4")
-    if alpha:  # the base grows by a number of the file's, whatever the context
+    if alpha:  # the base grows by the file's factor, whatever the context
         theta, scaling = theta * alpha ** (dim / (dim - 2)), "default"
     read = RopeConfig(
         theta=theta,
@@ -275,7 +275,7 @@ def read_rope(
 
 
 def _attention_factor(rope: Fields, scaling: str, factor: float, original: int) -> float:
-    """What lengths are multiplied by; YaRN's own 1 + 0.1 ln(factor), which comes on top, taken out."""
+    """The factor of lengths, without YaRN's own 1 + 0.1 ln(factor), which is applied later."""
     given = rope.get("attention_factor", kind=float)
     if given is not None:
         given = rope.number("attention_factor", 0.0, 1e6)

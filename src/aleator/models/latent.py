@@ -1,4 +1,4 @@
-"""How compressed keys and values are described in the files of architectures that have them."""
+"""Reads the fields of compressed keys and values, and names their tensors."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ LAYER = {
 def in_gguf(config: ModelConfig, fields: Fields) -> ModelConfig:
     """The dimensions with those of the compressed keys in a GGUF file.
 
-    As in llama.cpp the cache holds the compressed keys where the file has the size of a head apart from the
-    cache's (``attention.key_length_mla``), and else every head's keys and values.
+    As in llama.cpp, the cache holds the compressed keys if the file has a head size besides the cache's
+    (``attention.key_length_mla``), else every head's keys and values.
     """
     at, rotated = f"{config.architecture}.attention", config.rope.dim
     rank = fields.width(f"{at}.kv_lora_rank")
@@ -82,7 +82,7 @@ def in_json(fields: Fields, architecture: Architecture, tied: bool = False) -> M
 
 
 def _yarn_scale(fields: Fields, config: ModelConfig) -> float | None:
-    """What scores are multiplied by; YaRN's ``mscale_all_dim`` grows it, as transformers has it."""
+    """The factor of the scores; YaRN's ``mscale_all_dim`` increases it, as in transformers."""
     rope = fields.get("rope_parameters", kind=dict) or fields.get("rope_scaling", kind=dict) or {}
     part = Fields(fields.path, rope)
     share = part.number("mscale_all_dim", 0.0, 1e6, 0.0)

@@ -1,4 +1,4 @@
-"""lfm2: layers that keep a short convolution's inputs, every few attend instead."""
+"""lfm2: most layers keep a short convolution's inputs, every few attend."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""llama: the plain pre-norm transformer (also Mistral and others under that name in GGUF files).
+"""llama: the plain pre-norm transformer (GGUF files use this name for Mistral and others too).
 
-Biases of the projections are used where a file has them.  Mixtral (Jiang et al. 2024, arXiv:2401.04088) is
-this architecture with mixtures of experts in every layer, whose weights of a token's experts sum to 1.
+Biases of the projections are used if a file has them.  Mixtral (Jiang et al. 2024, arXiv:2401.04088) is
+this architecture with mixtures of experts in every layer; the weights of a token's experts sum to 1.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.json_config import WINDOW, full_attention
 
-# What transformers does not look at in a config.json of these model types.
+# Fields that transformers ignores in a config.json of these model types.
 NOT_READ = ("layer_types", "use_sliding_window", "max_window_layers")
 
 
@@ -38,7 +38,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    """The dimensions in config.json; Mistral and Mixtral have no switch for their windows, llama has none."""
+    """The dimensions in config.json; Mistral's and Mixtral's windows have no switch, llama has no windows."""
     kind = fields.get("model_type", "llama")
     values = {key: value for key, value in fields.values.items() if key not in NOT_READ}
     if kind == "mistral":

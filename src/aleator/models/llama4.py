@@ -1,10 +1,10 @@
-"""llama4's text part: chunks of the text, norms without weights, experts that weigh what they take.
+"""llama4's text part: attention within chunks, norms without weights, experts whose weights scale the input.
 
 Three of four layers rotate queries and keys, normalise them without weights, and see their own chunk of 8192
-positions; the fourth rotates nothing, sees everything, and has queries that grow with the position (Nakanishi
-2025, arXiv:2501.19399). The norm is taken before the rotation, which changes no lengths; llama.cpp takes it
-after. llama.cpp rotates the keys of the fourth layers when positions are shifted; here they stay as they are,
-as a text computed afresh has them.
+positions. The fourth rotates nothing, sees everything, and has queries that grow with the position (Nakanishi
+2025, arXiv:2501.19399). The norm comes before the rotation, which does not change lengths; llama.cpp takes it
+after. When positions are shifted llama.cpp also rotates the keys of the fourth layers; here they stay
+unrotated, as in a sequence computed afresh.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from aleator.models.files.tensor_types import StoredTensor
 EVERY = 4
 CHUNK = 8192
 RATE = 0.1
-"""What queries grow by; llama.cpp knows no other, nor another chunk."""
+"""The growth rate of queries; llama.cpp supports only this rate and this chunk."""
 WITHOUT_NORM = 128
 """Experts of Llama 4 Maverick, whose GGUF files do not say that heads are not normalised."""
 THETA = 500000.0
@@ -45,7 +45,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     if fields.length(f"{name}.attention.sliding_window", CHUNK, low=0) == 0:
         raise unsupported(fields.path, f"layers without chunks ({name}.attention.sliding_window)")
     window = gguf_config.read_windows(fields, config, size=CHUNK, every=EVERY)
-    if window is not None:  # llama.cpp reads another size and does not use it
+    if window is not None:  # llama.cpp reads the size in the file but does not use it
         window = replace(window, size=CHUNK, chunked=True)
     step = fields.layers(f"{name}.interleave_moe_layer_step", low=0)
     sparse = tuple(step > 0 and (layer + 1) % step == 0 for layer in range(n))
@@ -65,7 +65,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    """The dimensions in config.json, of the text part where the model reads pictures too."""
+    """The dimensions in config.json; of the text part if the model also reads pictures."""
     if fields.get("model_type") == "llama4":
         fields = text_part(fields, "llama4_text", ["llama4_text"])
     json_config.refuse_features(fields, experts=True)
@@ -106,7 +106,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
 def _chunks(
     fields: Fields, config: ModelConfig, unrotated: tuple[bool, ...]
 ) -> WindowConfig | None:
-    """The chunks of the layers that have them; where nothing says which, those that rotate."""
+    """The chunks and the layers that have them: by default the layers that rotate."""
     layers = tuple(not each for each in unrotated)
     kinds = ("chunked_attention",), ("full_attention",)
     listed = json_config.listed_kinds(fields, config.n_layers, *kinds)
@@ -129,14 +129,14 @@ def _sparse(fields: Fields, n: int) -> tuple[bool, ...]:
 
 
 def _checked(fields: Fields, config: ModelConfig) -> ModelConfig:
-    """The dimensions, where the norm of heads may come before their rotation: it must not scale them."""
+    """Check that the rotation keeps lengths, so that the norm of heads may come before it."""
     if config.rope.scaling in ("yarn", "longrope"):
         raise unsupported(fields.path, f"rotary scaling of type {config.rope.scaling!r} in llama4")
     return config
 
 
 def as_gguf(name: str, tensor: StoredTensor) -> StoredTensor:
-    """A tensor as GGUF files hold it: experts' matrices [experts, n_out, n_in], a copy in the same type."""
+    """Convert a tensor to GGUF's form: experts' matrices [experts, n_out, n_in], a copy in the same type."""
     if "_exps" not in name:
         return tensor
     n, n_in, n_out = tensor.shape

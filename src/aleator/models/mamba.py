@@ -1,6 +1,6 @@
 """mamba: a selective state space in every layer, no attention (Gu and Dao 2023, arXiv:2312.00752).
 
-Falcon-Mamba is the same with normalised time step, B and C.
+Falcon-Mamba is the same with a normalised time step, B and C.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     if fields.get("time_step_rank") not in (None, "auto"):
         rank = fields.width("time_step_rank")
     inner = int(fields.number("expand", 0.0, 1e3, 2.0) * n_embd)
-    if fields.get("intermediate_size") is not None:  # then transformers does not look at expand
+    if fields.get("intermediate_size") is not None:  # then transformers ignores expand
         inner = fields.width("intermediate_size")
     norm_eps = None
     if fields.get("model_type") == "falcon_mamba":

@@ -1,7 +1,7 @@
-"""minicpm3: compressed keys and values, and factors of embeddings, of what layers add, and of logits.
+"""minicpm3: compressed keys and values, and factors of embeddings, layers' outputs, and logits.
 
-GGUF files have none of the factors: they are those of MiniCPM3-4B, as in llama.cpp, whose cache holds every
-head's keys and values there.
+GGUF files lack the factors: MiniCPM3-4B's are used, as in llama.cpp.  With GGUF files the cache holds every
+head's keys and values.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    """The dimensions in config.json; a factor that is null does nothing, as transformers has it."""
+    """The dimensions in config.json; a factor of null does nothing, as in transformers."""
     refuse_features(fields)
     config = latent.in_json(fields, architecture, tied=True)
     found = {"scale_depth": math.sqrt(config.n_layers), "dim_model_base": float(config.n_embd)}

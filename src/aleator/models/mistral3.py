@@ -11,7 +11,7 @@ from aleator.models.conversions import in_text_model, text_part
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 
-# What transformers' Ministral3Config has where config.json says nothing.
+# Defaults of transformers' Ministral3Config.
 DEFAULTS = {
     "head_dim": 128,
     "rope_parameters": {
@@ -34,7 +34,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    """The dimensions in config.json, of the text part where the model reads pictures too."""
+    """The dimensions in config.json; of the text part if the model also reads pictures."""
     if fields.get("model_type") == "mistral3":
         fields = text_part(fields, "ministral3", ["ministral3", "mistral"])
     grows = fields.get("model_type") == "ministral3"

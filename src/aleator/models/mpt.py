@@ -1,6 +1,6 @@
 """mpt: layer norms, attention that falls with the distance (ALiBi), feed-forward without a gate.
 
-Its GELU is the exact one, which llama.cpp computes by its table of the approximation.
+Its GELU is the exact one; llama.cpp uses its table of the approximation instead.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    """The dimensions in config.json; transformers has the paper's ALiBi alone, and no norms of heads."""
+    """The dimensions in config.json; transformers supports only the paper's ALiBi, and no norms of heads."""
     refuse_features(fields)
     own = Fields(fields.path, fields.get("attn_config", kind=dict) or {})
     if not own.get("alibi", True):

@@ -41,19 +41,19 @@ class NativeDecoder(Decoder):
     """A decoder in native code; activations are float32.
 
     Attributes:
-        embedding: of tokens, [n_vocab, n_embd].
-        head: the output matrix; None: hidden states are given in place of logits.
-        n_layers: of the first layers, how many it computes.
-        output_norm: the last normalisation; None: what the next layer takes is given.
-        embedding_norm: that of embeddings, if there is one.
+        embedding: token embeddings, [n_vocab, n_embd].
+        head: the output matrix; None: hidden states instead of logits.
+        n_layers: how many of the first layers it computes.
+        output_norm: the last norm; None: returns the next layer's input.
+        embedding_norm: the norm of embeddings, if there is one.
         positions: the vectors of positions, if there are any.
         gate: the activation of feed-forward parts.
         blocks: the layers with attention.
         recurrent: the layers that keep a state.
-        feeding: those that are nothing but a feed-forward part.
+        feeding: the layers that are only a feed-forward part.
         layer_embeddings: the embeddings of tokens for each layer, if there are any.
-        embedding_table: the table of these.
-        embedding_parts: what layers do with them, one for each layer.
+        embedding_table: the table of these embeddings.
+        embedding_parts: what each layer does with them.
     """
 
     adapts = True
@@ -61,7 +61,7 @@ class NativeDecoder(Decoder):
     def __init__(
         self, weights: Weights, progress: Progress | None = None, n_layers: int | None = None
     ) -> None:
-        """Read the tensors of the first ``n_layers`` layers and what is before them; None: of all."""
+        """Read the tensors of the first ``n_layers`` layers and those before them; None: of all layers."""
         config = weights.config
         self.n_layers = config.n_layers if n_layers is None else n_layers
         super().__init__(weights, [ON_CPU] * config.n_layers)
@@ -110,7 +110,7 @@ class NativeDecoder(Decoder):
             progress(config.n_layers, config.n_layers)
 
     def use_rotations(self) -> None:
-        """See :meth:`Decoder.use_rotations`: steps ask for them when they are made."""
+        """See :meth:`Decoder.use_rotations`; steps read the rotations when they are made."""
 
     def drop_head(self) -> None:
         self.head = None
@@ -120,8 +120,8 @@ class NativeDecoder(Decoder):
 
 
 _inherited: list[object] = []
-# Native steps of a forked process's parent.  Another thread may have been in the middle of one, so its lock
-# may be held and its buffers half made: it is neither used nor freed.
+# Native steps that a forked child inherits.  A thread of the parent may have been inside one: its lock may be
+# held and its buffers half made.  So it is neither used nor freed.
 
 
 class NativeStep(Step):
@@ -194,7 +194,7 @@ class NativeStep(Step):
                 ]
                 data = decoder.weights.stored(name).data
                 step.adapt(data, number, a, b, added.factor, added.grows)
-        # Together, and last: what interrupts leaves the step before, or none that is believed.
+        # Together, and last: an interrupt leaves the earlier step, or none that counts as valid.
         self._rows: tuple[Floats, Floats] | None = None
         self._step, self._rows = step, None if states is None else (states.conv[0], states.ssm[0])
 
@@ -246,7 +246,7 @@ class NativeStep(Step):
         return logits
 
     def _inherits(self, step: object) -> bool:
-        """Whether this is a fork's child and ``step`` its parent's, which is put aside: make another."""
+        """Whether ``step`` was inherited by a fork's child; it is put aside and must be made again."""
         if self._process == os.getpid():
             return False
         _inherited.append(step)
@@ -261,13 +261,13 @@ class NativeStep(Step):
             rows = rows[order]
         if device.type == "cpu":
             return rows
-        from aleator.cache.storage.tensors import to_device  # only where a device is asked for
+        from aleator.cache.storage.tensors import to_device  # only if a device is asked for
 
         return to_device(rows, device)
 
 
 def _nothing_seen(n: int) -> tuple[Any, Any, Any, Any, Any, Any]:
-    """Cells and lists of ``n`` tokens where no layer attends."""
+    """Cells and lists of ``n`` tokens if no layer attends."""
     none = np.zeros(n, np.int64)
     return none, np.zeros(0, np.int32), np.zeros(2, np.int64), none.astype(np.int32), none, None
 
@@ -275,12 +275,12 @@ def _nothing_seen(n: int) -> tuple[Any, Any, Any, Any, Any, Any]:
 def _same_rows(
     known: tuple[Floats, Floats] | None, convs: list[Floats], states: list[Floats]
 ) -> bool:
-    """Whether a step was made for these rows of the cache, which gets new ones where it needs more."""
+    """Whether a step was made for these rows of the cache; a cache that grows gets new rows."""
     return known is not None and known[0] is convs[0] and known[1] is states[0]
 
 
 def why_not_native(weights: Weights) -> str:
-    """What native code does not compute of a model; "" if nothing."""
+    """What native code cannot compute of a model; "" if nothing."""
     config, architecture = weights.config, weights.architecture
     mixed = mixed_experts(weights)
     if mixed:

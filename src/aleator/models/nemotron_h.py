@@ -1,6 +1,6 @@
-"""nemotron_h: layers of one part each, a state with one decay for each head, attention, or feed-forward.
+"""nemotron_h: each layer is one part: a state with one decay for each head, attention, or feed-forward.
 
-Nothing is rotated: the states know the order.  Feed-forward parts have no gate, and square what ReLU gives.
+Nothing is rotated: the states hold the order.  Feed-forward parts have no gate; they use ReLU squared.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from aleator.models.state_space import BARE, MIXER, as_gguf, read_heads
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     """The dimensions in a GGUF file.
 
-    Layers with a width of feed-forward are nothing else; of the others those without KV heads keep a state.
+    Layers with a feed-forward width are feed-forward parts; of the others, those without KV heads keep a state.
     """
     config = gguf_config.transformer(gguf, architecture, least_kv_heads=0)
     return _of_parts(
@@ -39,7 +39,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     if fields.get("mlp_hidden_act", "relu2") != "relu2":
         raise unsupported(fields.path, f"the activation {fields.get('mlp_hidden_act')!r}")
     heads = fields.width("mamba_num_heads", 128)
-    # One that is narrower than heads times their size would be another model.
+    # A width below heads times head size would be another model.
     inner = heads * fields.width("mamba_head_dim", 64)
     ssm = read_heads(
         fields,

@@ -19,8 +19,8 @@ from aleator.models.config import ModelConfig, RopeConfig
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 
-EVERY = 4  # layers of which the last sees everything
-WINDOW = 4096  # where config.json says nothing
+EVERY = 4  # the last of this many layers sees everything
+WINDOW = 4096  # positions, if config.json has none
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:

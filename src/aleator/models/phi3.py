@@ -1,6 +1,6 @@
 """phi3: llama with queries, keys and values in one tensor, gate and up in one, and longrope.
 
-llama.cpp does not use the windows that some of these files name; for Hugging Face's files they count.
+llama.cpp ignores the windows that some of these files name; with Hugging Face's files they are used.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from aleator.models.config import ModelConfig
 from aleator.models.files.fields import Fields
 from aleator.models.json_config import full_attention
 
-ORIGINAL = 4096  # positions, where config.json does not say
+ORIGINAL = 4096  # positions, if config.json has none
 OLD_NAMES = ("su", "yarn")  # of longrope
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    """The dimensions in config.json; older ones call longrope by other names."""
+    """The dimensions in config.json; older files use other names for longrope."""
     values: dict[str, Any] = {"original_max_position_embeddings": ORIGINAL} | dict(fields.values)
     for key in ("rope_parameters", "rope_scaling"):
         rope = fields.get(key, kind=dict)

@@ -1,4 +1,4 @@
-"""Where the layers of a model compute, and in what type."""
+"""Where the layers of a model compute, and in which type."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 DTYPES = {"float32": 4, "float16": 2, "bfloat16": 2}
 """Types to compute in, and the bytes of a number."""
 EXACT = "exact"
-"""In place of a type: weights as the file has them, activations in float32, and the CPU's bits everywhere."""
+"""Used instead of a type: weights as in the file, activations in float32, and the CPU's bits everywhere."""
 AUTO = "auto"
 """The device that can compute: see :func:`placement`, and :func:`aleator.load` for "exact"."""
 DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
-"""Files of drivers: for CUDA, for CUDA under Windows, and for AMD's devices, which PyTorch calls CUDA too."""
+"""Device files of drivers: CUDA, CUDA under Windows, and AMD, which PyTorch also calls CUDA."""
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ _PART = re.compile(r"\s*([^=\s]+)=(\d{1,9}):(\d{1,9})\s*")
 class Place:
     """Where a layer computes."""
 
-    device: Device  # there its weights and what it stores in the cache are
+    device: Device  # where its weights and its part of the cache are
     dtype: str  # type of weights and activations there; "exact": see EXACT
 
 
@@ -57,8 +57,7 @@ ON_CPU = Place(CPU, "float32")
 class DeviceMap:
     """Which layers each device has."""
 
-    # A device, the first of its layers and the one after its last, in the order of the layers; none is left
-    # out
+    # (device, its first layer, the layer after its last), in the order of the layers, without gaps
     parts: tuple[tuple[Device, int, int], ...]
 
     def __str__(self) -> str:
@@ -66,15 +65,14 @@ class DeviceMap:
 
     @classmethod
     def of(cls, value: object) -> DeviceMap:
-        """The map that a text or a list stands for; whether the devices are here is not asked.
+        """Parse a map from a string or a list, without checking that the devices exist.
 
         Args:
             value: ranges in any order, such as "cpu=0:20,cuda:0=20:32" or
                 [("cpu", 0, 20), ("cuda:0", 20, 32)]; or a map.
 
         Raises:
-            ParameterError: it is none, names something that is no device, or leaves layers out or names them
-                twice.
+            ParameterError: it is not a map, names an unknown device, or names layers twice or not at all.
         """
         if isinstance(value, DeviceMap):
             return value
@@ -100,7 +98,7 @@ class DeviceMap:
         return cls(tuple(parts))
 
     def devices(self, n_layers: int) -> list[Device]:
-        """The device of each of so many layers; ParameterError where the map is of more or of fewer."""
+        """The device of each layer; raise ParameterError if the map has another number of layers."""
         end = self.parts[-1][2]
         if end != n_layers:
             why = (
@@ -135,7 +133,7 @@ def _part(whole: object, part: object) -> tuple[Device, int, int]:
 
 
 def _span(first: int, end: int) -> str:
-    """Layers from one to before another that have something, as a message begins."""
+    """The beginning of a message about the layers from ``first`` to before ``end``."""
     return f"layer {first} has" if end == first + 1 else f"layers {first} to {end - 1} have"
 
 
@@ -148,17 +146,18 @@ def _refused(value: object, why: str) -> ParameterError:
 class Placement:
     """Where a model computes, before its number of layers is known."""
 
-    device: Device  # of the last ``n_gpu_layers`` layers, or of all of them
+    device: Device  # of the last ``n_gpu_layers`` layers, or of all
     # A type for all layers, or "exact"; None: float32 on the CPU, "exact" on CUDA, which are the same bits
     dtype: str | None = None
     n_gpu_layers: int | None = None  # how many; None: all
-    device_map: DeviceMap | None = None  # what holds instead of these; None: nothing
+    device_map: DeviceMap | None = None  # used instead of these; None: not used
 
     def places(self, n_layers: int) -> list[Place]:
-        """Where each of so many layers computes.
+        """Where each of ``n_layers`` layers computes.
 
         Raises:
-            ParameterError: the map is of more or of fewer layers; "exact" on more than the CPU, then one GPU.
+            ParameterError: the map has another number of layers; "exact" elsewhere than on the CPU followed by
+                one GPU.
         """
         if self.device_map is not None:
             devices = self.device_map.devices(n_layers)
@@ -184,21 +183,21 @@ class Placement:
 def placement(
     device: object, dtype: object, n_gpu_layers: int | None = None, device_map: object = None
 ) -> Placement:
-    """Where to compute, its devices found.
+    """Resolve where to compute, and find its devices.
 
     Args:
-        device: "cpu", "cuda" or "cuda:N", or PyTorch's object for it; None: CUDA where there is one, else the
+        device: "cpu", "cuda" or "cuda:N", or PyTorch's object for it; None: CUDA if there is one, else the
             CPU; "auto": the same, and the log says why it is the CPU.
         dtype: a type's name, or PyTorch's object for it, or "exact"; None: float32 on the CPU, "exact" on
             CUDA.
-        n_gpu_layers: so many of the last layers are on a CUDA device, the others on the CPU; None: all are
-            where ``device`` says.
-        device_map: which layers each device has, see :meth:`DeviceMap.of`, in place of both.
+        n_gpu_layers: how many of the last layers are on a CUDA device, with the others on the CPU; None: all
+            are on ``device``.
+        device_map: which layers each device has, see :meth:`DeviceMap.of`; used instead of both.
 
     Raises:
-        ParameterError: another device or type, or a CUDA device that is not there; a map that is none; two of
-            the arguments contradict each other.
-        ImportError: a device or a type that needs PyTorch, which is not installed.
+        ParameterError: an unknown device or type, a missing CUDA device, an invalid map, or arguments that
+            contradict each other.
+        ImportError: a device or a type needs PyTorch, which is not installed.
     """
     if device_map is not None:
         made = DeviceMap.of(device_map)
@@ -227,7 +226,7 @@ def placement(
 
 
 def checked_dtype(dtype: object) -> str | None:
-    """The name of a type to compute in; None stays None, ParameterError for what is none."""
+    """The name of a type to compute in; None stays None; raise ParameterError for other values."""
     if dtype is None:
         return None
     name = str(dtype).removeprefix("torch.")
@@ -239,9 +238,9 @@ def checked_dtype(dtype: object) -> str | None:
 def weight_bytes(weights: Weights, places: Sequence[Place]) -> dict[str, int]:
     """The bytes that weights take on each device by its name, without reading them.
 
-    On the CPU in float32, and where a place is "exact", they are those of the file, which are used as they are
-    stored; elsewhere all numbers are counted in the type of the place.  Embeddings are at the first place, the
-    last norm and the output matrix at the last; a matrix that is both is counted at both where these are two.
+    On the CPU in float32 and at "exact" places, weights are used as stored, so these are the file's bytes.
+    Elsewhere numbers count in the type of the place.  Embeddings are at the first place, the last norm and the
+    output matrix at the last; a matrix that serves as both is counted at both if these differ.
     """
     sizes: list[tuple[Device, int]] = []
     for name, place in placed(weights, places):
@@ -254,7 +253,7 @@ def weight_bytes(weights: Weights, places: Sequence[Place]) -> dict[str, int]:
 
 
 def placed(weights: Weights, places: Sequence[Place]) -> Iterator[tuple[str, Place]]:
-    """Each tensor's name and where it is, twice for a matrix that is at two places."""
+    """Each tensor's name and place; a matrix at two places comes twice."""
     first, last = places[0], places[-1]
     for name in weights.names():
         if name.startswith("blk."):
@@ -271,7 +270,7 @@ def _as_stored(place: Place) -> bool:
 
 
 def _has_cuda() -> bool:
-    """Whether PyTorch finds a CUDA device; it is imported only where a driver is."""
+    """Whether PyTorch finds a CUDA device; PyTorch is imported only if a driver is installed."""
     if sys.platform not in ("linux", "win32"):
         return False
     if sys.platform == "linux" and not any(map(os.path.exists, DRIVERS)):

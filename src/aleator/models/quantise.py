@@ -1,4 +1,4 @@
-"""Quantises GGUF files: the same bytes as ``llama-quantize``, with importance matrices or without."""
+"""Quantises GGUF files into the same bytes as ``llama-quantize``, with or without importance matrices."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ Progress = Callable[[int, int], None]
 
 _FLOATS = ("F32", "F16", "BF16")
 _AT_ONCE = 1 << 24
-"""Bytes of a piece of a tensor that is copied."""
+"""Bytes that are copied at a time."""
 _VERSION = 2
-"""Of the blocks' layouts (GGML_QNT_VERSION)."""
+"""Version of the blocks' layouts (GGML_QNT_VERSION)."""
 _OWN_FIELDS = (
     "general.quantization_version", "general.file_type", "split.no", "split.count", "split.tensors.count",
 )  # fmt: skip
@@ -36,14 +36,14 @@ _OWN_FIELDS = (
 
 @dataclass(frozen=True)
 class Change:
-    """A tensor, and the type that it is stored in so far."""
+    """A tensor, with its old and its new type."""
 
     new: NewTensor
     before: str
 
     @property
     def changes(self) -> bool:
-        """Whether it gets another type."""
+        """Whether the type changes."""
         return self.new.type != self.before
 
 
@@ -51,26 +51,26 @@ class Quantisation:
     """What quantising a file will do; :meth:`write` does it.
 
     Attributes:
-        kind: the file type, as :data:`~aleator.models.file_types.FILE_TYPES` has it.
+        kind: the file type, as in :data:`~aleator.models.file_types.FILE_TYPES`.
         changes: the tensors in the order of the new file.
-        widened: how many tensors are stored in types that have lost something already, by type.
+        widened: how many tensors come from types that have already lost precision, by type.
         unweighed: matrices that the importance matrix lacks.
     """
 
     def __init__(
         self, source: str | os.PathLike[str], kind: str, imatrix: ImportanceMatrix | None = None
     ) -> None:
-        """Plan it.
+        """Plan the quantisation.
 
         Args:
-            source: a GGUF file; of a split model the first.
+            source: a GGUF file; the first of a split model.
             kind: the name of a file type, such as "Q4_K_M".
-            imatrix: what errors count.
+            imatrix: the importance matrix, which weighs errors.
 
         Raises:
             ParameterError: no such file type.
-            ModelNotFound, FileFormatError: the file is not there or damaged, or the importance matrix is
-                another model's.
+            ModelNotFound, FileFormatError: the file is missing or damaged, or the importance matrix belongs to
+                another model.
             UnsupportedModel: an architecture or a tensor type that is not supported.
         """
         self.kind, self._imatrix = file_type(kind), imatrix
@@ -110,19 +110,19 @@ class Quantisation:
         n_threads: int | None = None,
         progress: Progress | None = None,
     ) -> int:
-        """Write the new file, which is there when it is whole, or not at all.
+        """Write the new file; it appears only when it is complete.
 
         Args:
-            out: where to; another file of that name is replaced.
-            n_threads: threads; None: as many as decoding has.
-            progress: called with bytes read so far and in all.
+            out: the path; a file of that name is replaced.
+            n_threads: threads; None: as many as for decoding.
+            progress: called with (bytes read, bytes in all).
 
         Returns:
             The bytes written.
 
         Raises:
-            ParameterError: it is a file that is read, or would not fit on the disk.
-            FileFormatError: a tensor with a NaN or an infinity, or too large for the type.
+            ParameterError: ``out`` is a file that is read, or would not fit on the disk.
+            FileFormatError: a tensor has a NaN or an infinity, or is too large for the type.
         """
         out, team = Path(out), pool(n_threads)
         given = [] if self._imatrix is None else [self._imatrix.path]
@@ -147,7 +147,7 @@ class Quantisation:
         return write_gguf(out, self._fields(), tensors, pieces, self._gguf.alignment)
 
     def _fields(self) -> list[bytes]:
-        """The metadata, of which only what is about the types and the file changes."""
+        """The metadata; only fields about the types and the file change."""
         new: dict[str, int | str] = {
             "general.quantization_version": _VERSION,
             "general.file_type": FILE_TYPES[self.kind].number,
@@ -164,14 +164,14 @@ class Quantisation:
         return [*map(metadata.stored, kept), *(field(key, value) for key, value in new.items())]
 
     def _importance(self, new: NewTensor) -> Floats | None:
-        """What errors count, float32 [matrices, columns]; None: not known."""
+        """The weights of errors, float32 [matrices, columns]; None: unknown."""
         means = None if self._imatrix is None else self._imatrix.means.get(new.name)
         if self._imatrix is None or means is None:
             return None
         matrices = int(np.prod(new.shape[:-2], dtype=np.int64))
         if means.size == matrices * new.shape[-1]:
             return means.reshape(matrices, -1)
-        if category(new.name) == "embedding":  # that of the product with the output
+        if category(new.name) == "embedding":  # the importance of the product with the output
             return None
         raise FileFormatError(
             self._imatrix.path,
@@ -189,7 +189,7 @@ class Quantisation:
     def _stored(
         self, new: NewTensor, stored: StoredTensor, team: _native.ThreadPool
     ) -> Iterator[tuple[int, NDArray[np.generic]]]:
-        """A tensor in its new type, with the bytes that each piece was before."""
+        """A tensor in its new type, piece by piece, with the bytes that each piece had before."""
         index, _ = stored.first_nonfinite()
         if index is not None:
             raise FileFormatError(
@@ -205,7 +205,7 @@ class Quantisation:
         for first, rows in stored.pieces():
             while len(rows):
                 count = len(rows)
-                if weights is not None:  # rows of one matrix, which has its own importances
+                if weights is not None:  # rows of one matrix, which has its own weights
                     count = min(count, height - first % height)
                 part, rows = rows[:count], rows[count:]
                 weight = None if weights is None else weights[first // height]
@@ -223,5 +223,5 @@ class Quantisation:
 
 
 def _shortened(text: str) -> str:
-    """The beginning that llama.cpp keeps of a name."""
+    """The part of a name that llama.cpp keeps."""
     return text.encode(errors="replace")[:127].decode(errors="ignore")

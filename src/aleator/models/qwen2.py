@@ -1,6 +1,6 @@
 """qwen2: llama with a bias on query, key and value, and the "neox" rotary layout.
 
-Its config.json has a window's size even where windows are off.
+Its config.json has a window's size even if windows are off.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from functools import partial
 from aleator.models.architecture import Architecture, HuggingFace
 from aleator.models.json_config import full_attention
 
-# Layers without a window where config.json switches windows on and says nothing, as transformers has it.
+# Default number of layers without a window if config.json switches windows on, as in transformers.
 MAX_WINDOW_LAYERS = 28
 
 QWEN2 = Architecture(

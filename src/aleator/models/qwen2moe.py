@@ -1,7 +1,7 @@
-"""qwen2moe: qwen2 with mixtures of experts, and one expert behind its own router that every token goes through.
+"""qwen2moe: qwen2 with mixtures of experts, and a shared expert with its own router.
 
-In GGUF files the weights of a token's experts are their scores as they are; config.json may have them divided
-by their sum, and may have layers without experts.
+In GGUF files the weights of a token's experts are their scores; config.json may ask for scores divided by
+their sum, and for layers without experts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    """The dimensions in config.json; by default every other one of the first layers has a window, if any do."""
+    """The dimensions in config.json; if there are windows, by default every other first layer has one."""
     config = json_config.full_attention(fields, architecture, experts=True)
     if fields.get("use_sliding_window", False):
         first = fields.length("max_window_layers", 28, low=0)

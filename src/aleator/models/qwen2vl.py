@@ -1,8 +1,8 @@
 """qwen2vl: the text part of Qwen2-VL and Qwen2.5-VL, which is qwen2; pictures are left out.
 
-A token of text has the same position along every axis of M-RoPE (Wang et al. 2024, arXiv:2409.12191), so that
-it is rotated as by the usual embedding.  llama.cpp cannot shift positions of these models; here it is refused.
- Cells keep what pictures need, and llama.cpp's states with it, unless prefixes are cached.
+A token of text has the same position along every axis of M-RoPE (Wang et al. 2024, arXiv:2409.12191), so it is
+rotated as usual.  llama.cpp cannot shift positions of these models; a shift is refused here.  Unless prefixes
+are cached, cells and llama.cpp's states keep what pictures need.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.json_config import full_attention
 
-# Layers without a window where config.json switches windows on and says nothing, as transformers has it.
+# Default number of layers without a window if config.json switches windows on, as in transformers.
 MAX_WINDOW_LAYERS = 80
 TEXT_TYPES = ("qwen2_vl_text", "qwen2_5_vl_text", "qwen2_vl", "qwen2_5_vl")
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
-    """The dimensions in a GGUF file, which must say how channels are divided among the axes."""
+    """The dimensions in a GGUF file, which must divide the channels among the axes."""
     config = gguf_config.transformer(gguf, architecture)
     key = "qwen2vl.rope.dimension_sections"
     sections = gguf.fields.require(key, list)
@@ -33,7 +33,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    """The dimensions in config.json, whose text part may stand apart."""
+    """The dimensions in config.json, whose text part may be a section of its own."""
     if fields.get("text_config", kind=dict) is not None:
         fields = text_part(fields, TEXT_TYPES[0], TEXT_TYPES)
     values = dict(fields.values)

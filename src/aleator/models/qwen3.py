@@ -1,4 +1,4 @@
-"""qwen3: RMS-normalised query and key heads, no bias, and heads whose size is free of the width."""
+"""qwen3: RMS-normalised query and key heads, no bias, and a head size independent of the width."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from functools import partial
 from aleator.models.architecture import HEAD_NORMS, TRANSFORMER, Architecture, HuggingFace
 from aleator.models.json_config import full_attention
 
-# transformers' configuration has a head size of its own, whatever the width.
+# transformers' default head size, whatever the width.
 HEAD_DIM = 128
-# Layers without a window where config.json switches windows on and says nothing, as transformers has it.
+# Default number of layers without a window if config.json switches windows on, as in transformers.
 MAX_WINDOW_LAYERS = 28
 
 QWEN3 = Architecture(

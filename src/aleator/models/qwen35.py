@@ -1,8 +1,8 @@
-"""qwen35: the text part of Qwen3.5, gated delta nets and every fourth layer gated attention.
+"""qwen35: the text part of Qwen3.5, gated delta nets, and gated attention in every fourth layer.
 
-Pictures are left out.  Of text every axis of the interleaved M-RoPE has the same position, so that a part of a
-head's channels is rotated as by the usual embedding.  llama.cpp cannot shift positions of these models; here it
-is refused.  Its states keep further positions of each cell and are not read here.
+Pictures are left out.  For text every axis of the interleaved M-RoPE has the same position, so part of a head's
+channels is rotated as usual.  llama.cpp cannot shift positions of these models; a shift is refused here.
+llama.cpp's states keep further positions of each cell and are not read here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """qwen35moe: qwen35 with mixtures of experts in all layers.
 
-One expert behind its own router takes every token.
+A shared expert with its own router takes every token.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """qwen3moe: qwen3 with mixtures of experts (Yang et al. 2025, arXiv:2505.09388).
 
-In GGUF files every layer has one, and the weights of a token's experts sum to 1; config.json says both.
+In GGUF files every layer has a mixture, and the weights of a token's experts sum to 1; config.json sets both.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from aleator.models.experts import in_gguf, in_json, sparse_layers
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 
-HEAD_DIM = 128  # where config.json gives none, as transformers has it
+HEAD_DIM = 128  # if config.json has none, as in transformers
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
@@ -25,7 +25,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    """The dimensions in config.json; all layers have a window or none, as transformers has it."""
+    """The dimensions in config.json; either all layers have a window or none, as in transformers."""
     values = {key: value for key, value in fields.values.items() if key != "layer_types"}
     fields = Fields(fields.path, values | {"max_window_layers": 0})
     config = json_config.full_attention(

@@ -1,6 +1,6 @@
-"""qwen3next: gated delta nets, every fourth layer gated attention instead, and mixtures of experts in all.
+"""qwen3next: gated delta nets, gated attention in every fourth layer, and mixtures of experts in all.
 
-Attention rotates a part of a head's channels.  One expert behind its own router takes every token.
+Attention rotates a part of a head's channels.  A shared expert with its own router takes every token.
 """
 
 from __future__ import annotations

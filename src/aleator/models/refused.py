@@ -1,4 +1,4 @@
-"""What is not supported on purpose, by the names that files give it, and what one can do instead."""
+"""Models that are deliberately not supported, by their names in files, and what to do instead."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ KINDS: Mapping[str, str] = {
     "mmproj": _PICTURES,
     "imatrix": "",
 }
-"""What ``general.type`` of a GGUF file may say besides "model" -> what to do, after the error's text."""
+"""``general.type`` of a GGUF file, other than "model" -> what to do, for the end of the error."""
 
 _ENCODERS = (
     "bert", "nomic-bert", "nomic-bert-moe", "neo-bert", "modern-bert", "jina-bert-v2", "jina-bert-v3",
@@ -49,7 +49,7 @@ _SENSES = (
 
 
 def why(architecture: str) -> str:
-    """Why an architecture is not among those supported, where there is a reason; else ""."""
+    """Why an architecture is not supported, if there is a special reason; else ""."""
     if architecture in _ENCODERS:
         return _ENCODER
     if architecture in NEEDS:
@@ -58,7 +58,7 @@ def why(architecture: str) -> str:
 
 
 def quantisation(config: Mapping[str, Any]) -> str:
-    """What a ``quantization_config`` asks for, and what to do."""
+    """What a ``quantization_config`` needs, and what to do."""
     method = str(config.get("quant_method", "an unknown method"))
     known = {"gptq": "GPTQ", "awq": "AWQ", "fp8": "FP8", "compressed-tensors": "compressed-tensors"}
     return (

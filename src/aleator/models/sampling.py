@@ -1,6 +1,6 @@
 """The sampling parameters that a model's own files recommend.
 
-Both readers give them by the keys of GGUF's ``general.sampling.*``, or where GGUF has none, by the names of
+Both readers name them by the keys of GGUF's ``general.sampling.*``, or, if GGUF has none, by the names of
 :class:`~aleator.samplers.SamplingParams`, which checks their ranges.
 """
 
@@ -12,7 +12,7 @@ from aleator.core.errors import ParameterError
 from aleator.models.files.fields import Fields
 
 _PREFIX = "general.sampling."
-# What transformers' GenerationConfig calls them -> key and type.
+# Name in transformers' GenerationConfig -> key and type.
 _HUGGING_FACE: dict[str, tuple[str, type[int] | type[float]]] = {
     "temperature": ("temp", float),
     "top_k": ("top_k", int),
@@ -25,7 +25,7 @@ _HUGGING_FACE: dict[str, tuple[str, type[int] | type[float]]] = {
     "no_repeat_ngram_size": ("no_repeat_ngram_size", int),
     "min_new_tokens": ("min_tokens", int),
 }
-# What changes the tokens there and is not honoured here -> the value that changes nothing.
+# Settings there that change the tokens and are not supported here -> the value that changes nothing.
 _REFUSED: dict[str, object] = {
     "num_beams": 1,
     "num_beam_groups": 1,
@@ -48,7 +48,7 @@ _REFUSED: dict[str, object] = {
 
 
 def from_gguf(metadata: Fields) -> dict[str, Any]:
-    """Read ``general.sampling.*`` of a GGUF file: values by the rest of their keys, whatever they are."""
+    """Read all of ``general.sampling.*`` of a GGUF file: values by the rest of their keys."""
     return {
         key.removeprefix(_PREFIX): metadata.values[key]
         for key in metadata.values
@@ -57,11 +57,11 @@ def from_gguf(metadata: Fields) -> dict[str, Any]:
 
 
 def from_generation_config(fields: Fields) -> dict[str, Any]:
-    """Read the ``generation_config.json`` of a Hugging Face model: values by GGUF's keys, those that it has.
+    """Read the ``generation_config.json`` of a Hugging Face model: the values that it has, by GGUF's keys.
 
-    ``do_sample: false`` is a temperature of 0.  A repetition penalty sees the whole text, as in transformers.
-    Fields that have nothing to do with the choice of tokens are passed over; what chooses them in a way that
-    is not supported raises ParameterError.
+    ``do_sample: false`` is a temperature of 0.  Repetition penalties see the whole text, as in transformers.
+    Fields that do not affect the choice of tokens are skipped; an unsupported way to choose them raises
+    ParameterError.
     """
     for name, neutral in _REFUSED.items():
         value = fields.values.get(name)

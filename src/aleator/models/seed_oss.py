@@ -1,4 +1,4 @@
-"""seed_oss: qwen2 with heads whose size is free of the width."""
+"""seed_oss: qwen2 with a head size independent of the width."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import partial
 from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
 from aleator.models.json_config import full_attention
 
-HEAD_DIM = 128  # where config.json says nothing
+HEAD_DIM = 128  # if config.json has none
 
 SEED_OSS = Architecture(
     "seed_oss",

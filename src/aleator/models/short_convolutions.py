@@ -41,7 +41,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture, *, experts: bool = Fal
     fields, name = gguf.fields, architecture.name
     if not fields.get(f"{name}.attention.causal", True):
         raise unsupported(fields.path, f"tokens that see later ones ({name}.attention.causal)")
-    # Of a mixture of experts llama.cpp does not read the window.
+    # llama.cpp does not read the window of a mixture of experts.
     if not experts and fields.width(f"{name}.attention.sliding_window", 0, low=0):
         raise unsupported(
             fields.path, f"windows beside convolutions ({name}.attention.sliding_window)"
@@ -52,7 +52,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture, *, experts: bool = Fal
 
 
 def read_json(fields: Fields, architecture: Architecture, *, experts: bool = False) -> ModelConfig:
-    """The dimensions in config.json, which has the width of feed-forward before it is rounded."""
+    """The dimensions in config.json, which has the feed-forward width before rounding."""
     json_config.refuse_features(fields, experts=experts)
     wide = fields.width("intermediate_size", fields.get("block_ff_dim", kind=int))
     values = {**fields.values, "intermediate_size": wide}
@@ -84,7 +84,7 @@ def read_json(fields: Fields, architecture: Architecture, *, experts: bool = Fal
 def architecture(
     name: str, read: Callable[[GGUFFile, Architecture], ModelConfig], hugging_face: HuggingFace
 ) -> Architecture:
-    """What the architectures with short convolutions have in common."""
+    """An architecture with short convolutions."""
     return Architecture(
         name,
         read_gguf=read,

@@ -1,4 +1,4 @@
-"""Bytes that a model's layers take in a cache, before there is one."""
+"""Bytes that a model's layers will take in a cache."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from aleator.models.layers.recurrent_parts import state_shape
 def cache_of_layers(
     config: ModelConfig, n_ctx: int, type_k: str, type_v: str
 ) -> list[tuple[int, int, int]]:
-    """Bytes of each layer's keys, of its values, and of its states of one sequence.
+    """Bytes of each layer's keys, of its values, and of its states for one sequence.
 
     Args:
-        config: of the model.
+        config: the model's configuration.
         n_ctx: positions.
-        type_k: of keys.
-        type_v: of values.
+        type_k: type of keys.
+        type_v: type of values.
     """
-    window = config.window  # of one sequence, with micro-batches of 512
+    window = config.window  # for one sequence, with micro-batches of 512
     of_window = 0 if window is None else window_capacity(window.size, n_ctx, 1, min(512, n_ctx))
     stateful = config.ssm is not None or config.delta is not None
     sizes: list[tuple[int, int, int]] = []

@@ -1,7 +1,7 @@
-"""smollm3: llama whose every fourth layer does not rotate queries and keys.
+"""smollm3: llama in which every fourth layer does not rotate queries and keys.
 
-llama.cpp rotates the keys of these layers too when positions are shifted; here they stay as they are, as a text
-computed afresh has them.
+When positions are shifted llama.cpp rotates the keys of these layers too; here they stay unrotated, as in a
+sequence computed afresh.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """starcoder2: layer norms, biases everywhere, rotation, feed-forward without a gate.
 
-llama.cpp does not use the window that these files name; for Hugging Face's files it counts.
+llama.cpp ignores the window that these files name; with Hugging Face's files it is used.
 """
 
 from __future__ import annotations

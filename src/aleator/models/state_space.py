@@ -1,4 +1,4 @@
-"""Tensors of selective state spaces as Hugging Face's files and GGUF's hold them."""
+"""Tensors of selective state spaces in Hugging Face's files and in GGUF."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from aleator.models.config import (
 from aleator.models.files.fields import MAX_WIDTH, Fields
 from aleator.models.files.tensor_types import StoredTensor
 
-# What GGUF files of models without attention say; the state itself has no length.
+# The context length in GGUF files of models without attention; the state itself has no length.
 CONTEXT_LENGTH = 1 << 20
 
 OUTER = outside("backbone.embeddings", "backbone.norm_f")
@@ -46,7 +46,7 @@ MIXER = {
 """Hugging Face's names of the tensors of a state space whose heads have one decay each -> GGUF's."""
 
 BARE = {"A_log": "ssm_a", "D": "ssm_d", "dt_bias": "ssm_dt.bias"}
-"""Like :data:`MIXER`, for tensors whose names end there, without ".weight"."""
+"""Like :data:`MIXER`, for names that have no ".weight" at the end."""
 
 
 def read_heads(
@@ -64,7 +64,7 @@ def read_heads(
 
     The other arguments name the fields of config.json: the number of heads, their size, the numbers in a
     channel's state, the groups that share B and C, the width of the convolution.  ``least_step``:
-    ``time_step_min`` holds.
+    ``time_step_min`` applies.
     """
     n = fields.width(heads)
     size = fields.values.get(head_dim)
@@ -97,11 +97,11 @@ read_mamba_heads = partial(
     groups="mamba_n_groups",
     conv="mamba_d_conv",
 )
-""":func:`read_heads` by the names of models whose states stand beside attention."""
+""":func:`read_heads` with the field names of models that have both states and attention."""
 
 
 def checked_inner(fields: Fields, inner: int) -> int:
-    """The channels of the states, which must be within bounds."""
+    """Return the channels of the states after checking their bounds."""
     if not 1 <= inner <= MAX_WIDTH:
         raise fields.error("expand", f"{inner} inner channels; they must be 1 to {MAX_WIDTH}")
     return inner
@@ -110,7 +110,7 @@ def checked_inner(fields: Fields, inner: int) -> int:
 def states_alone(
     fields: Fields, architecture: Architecture, ssm: SSMConfig, *, tied: bool
 ) -> ModelConfig:
-    """The dimensions in config.json, without those of the states; ``tied`` where the file does not say."""
+    """The dimensions in config.json except those of the states; ``tied`` is the default."""
     json_config.refuse_features(fields)
     refuse(fields, "biases of the projections", "use_bias")
     n_layers, n_embd = json_config.read_size(fields)
@@ -128,9 +128,9 @@ def states_alone(
 
 
 def as_gguf(name: str, tensor: StoredTensor) -> StoredTensor:
-    """A tensor as GGUF files hold it: A itself, not log(-A); the convolution without its middle dimension."""
+    """Convert a tensor to GGUF's form: A, not log(-A); the convolution without its middle dimension."""
     if name.endswith("ssm_a"):
-        # In float64, so that the C library's last bits do not matter after rounding.
+        # In float64, so that differences in the C library's last bits vanish in rounding.
         return StoredTensor.of(-np.exp(tensor.floats().astype(np.float64)).astype(np.float32))
     if (
         name.endswith(("ssm_conv1d.weight", "shortconv.conv.weight"))

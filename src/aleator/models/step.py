@@ -1,4 +1,4 @@
-"""What computes micro-batches over one cache, in whatever form a decoder has."""
+"""Steps compute micro-batches over one cache, whatever the decoder's form."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Inputs = npt.NDArray[np.int64] | npt.NDArray[np.float32]
 
 
 class Draw(ABC):
-    """What is made of a step's logits on their device, in the step's graph: the next tokens.
+    """Draws the next tokens from a step's logits on their device, within the step's graph.
 
     Attributes:
-        device: where it is made, as PyTorch names it; a step elsewhere gives logits alone.
-        made: what came of it; None: there are logits alone.
+        device: where it draws, as PyTorch names it; a step elsewhere returns only logits.
+        made: the result of the draw; None: there are only logits.
     """
 
     device: Any
@@ -30,28 +30,28 @@ class Draw(ABC):
     @property
     @abstractmethod
     def owner(self) -> Any:
-        """Whose memory its operations read: a graph is kept no longer than this."""
+        """The owner of the memory that its operations read: a graph is kept no longer than this."""
 
     @property
     @abstractmethod
     def key(self) -> Hashable:
-        """Its operations on that memory: a graph holds as long as this is equal."""
+        """A key of its operations on that memory: a graph stays valid while this is equal."""
 
     @abstractmethod
     def arrays(self, n: int) -> dict[str, npt.NDArray[Any]]:
-        """What it reads of the host in a step of ``n`` tokens, always of the same sizes."""
+        """The arrays that it reads from the host in a step of ``n`` tokens, always of the same sizes."""
 
     @abstractmethod
     def inputs(self, ids: Any, arrays: Mapping[Any, Any]) -> Any:
-        """The ids of the step's tokens, on the device; ``ids``: what the host takes them for."""
+        """The ids of the step's tokens, on the device; ``ids`` are the host's, which may be outdated."""
 
     @abstractmethod
     def compute(self, logits: Any, arrays: Mapping[Any, Any]) -> Any:
-        """What it makes of logits [n, n_vocab], without waiting for the device."""
+        """Draw from logits [n, n_vocab], without waiting for the device."""
 
     @abstractmethod
     def begin(self) -> None:
-        """Take note on the host that it will be made, by :meth:`compute` or by a replay of its graph."""
+        """Note on the host that a draw follows, by :meth:`compute` or by a replay of its graph."""
 
 
 class Step(ABC):
@@ -73,12 +73,12 @@ class Step(ABC):
         Args:
             inputs: token ids [T], or input vectors [T, n_embd].
             positions: [T].
-            cells: what the cache gave the micro-batch: where tokens are stored and what they attend to.
+            cells: the cache's cells for the micro-batch: where tokens are stored and what they attend to.
             wanted: ascending indices of the tokens whose logits are computed.
             n_threads: threads to use, 1 to 256; None: as many as there are cores.
-            draw: what is made of the logits of a step in which all tokens want theirs.  Where steps are not
-                captured nothing is made.
-            adapters: of the tokens, where the decoder has any; None: no token has one.
+            draw: draws from the logits of a step in which all tokens want theirs.  It is ignored if steps are
+                not captured.
+            adapters: the tokens' adapters; None: no token has one.
 
         Returns:
             Logits, float32 [len(wanted), n_vocab], as :meth:`joined` takes them.
@@ -91,7 +91,7 @@ class Step(ABC):
         """Logits of several micro-batches as one array.
 
         Args:
-            parts: what :meth:`run` gave.
+            parts: results of :meth:`run`.
             order: row i of the result is row ``order[i]`` of all; None: they stay in order.
             device: where the result goes.
 

@@ -1,6 +1,6 @@
 """A decoder over its cache in PyTorch: embedding, layers, norm and output matrix.
 
-It computes on devices, and states in readable form what native decoders compute on the CPU.
+It computes on devices, and is the readable form of what native decoders compute on the CPU.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ STATEFUL: dict[str, type[Stateful]] = {
     "short convolution": ShortConvolutionLayer,
     "delta net": DeltaNetLayer,
 }
-"""Layers that keep a state, by what architectures call them."""
+"""Layers that keep a state, by their names in architectures."""
 
 
 def in_torch(decoder: Decoder) -> TorchDecoder:
-    """A decoder in PyTorch: itself, or the same model's."""
+    """Return the decoder if it is in PyTorch, else one in PyTorch of the same model."""
     if isinstance(decoder, TorchDecoder):
         return decoder
     return TorchDecoder(decoder.weights, decoder.places)
@@ -64,15 +64,15 @@ class TorchDecoder(Decoder):
 
     Attributes:
         at: each layer's device, as PyTorch names it, and the type of its weights and activations.
-        first: the first layer that is computed here; what comes before it gives vectors in place of tokens.
-        where: that layer's device, which takes the tokens.
+        first: the first layer that is computed here; the part before it gives vectors instead of tokens.
+        where: that layer's device, which receives the tokens.
         blocks: the layers with attention.
         recurrent: the layers that keep a state.
         layers: all of them, in order.
     """
 
     source: type[LayerWeights] = LayerWeights
-    """What reads a layer's tensors, and says what they are computed with."""
+    """The class that reads a layer's tensors and has their operations."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class TorchDecoder(Decoder):
             progress(config.n_layers, config.n_layers)
 
     def _layer(self, weights: LayerWeights) -> Layer:
-        """The next layer, noted in the list of its kind."""
+        """Make the next layer and add it to the list of its kind."""
         layer = weights.layer
         attends, beside = self.config.attends(layer), None
         if self.keeps_state(layer):
@@ -145,7 +145,7 @@ class TorchDecoder(Decoder):
             self.layers.append(layer)
 
     def _made_rotaries(self) -> dict[tuple[torch.device, bool], Rotary]:
-        """What rotates queries and keys on each device, of layers with a window and of those without."""
+        """The rotations of queries and keys on each device, of layers with and without a window."""
         made: dict[tuple[torch.device, bool], Rotary] = {}
         for device in dict.fromkeys(device for device, _ in self.at):
             made[device, False] = made[device, True] = Rotary(self.rotation, device)
@@ -154,7 +154,7 @@ class TorchDecoder(Decoder):
         return made
 
     def rotary_of(self, windowed: bool) -> Rotary:
-        """What rotates queries and keys of layers with a window or of the others, where the first layer is."""
+        """The rotation of layers with a window or of the others, on the first layer's device."""
         return self._rotaries[self.where, windowed]
 
     def drop_head(self) -> None:
@@ -199,15 +199,15 @@ class TorchDecoder(Decoder):
     ) -> torch.Tensor:
         """Compute one micro-batch from tensors on the first layer's device, without waiting for it.
 
-        Inputs are as in :meth:`forward`, ``rows`` the ascending indices of tokens whose logits are computed,
-        on the last layer's device; None: all.
+        Inputs are as in :meth:`forward`.  ``rows``, on the last layer's device, are the ascending indices of
+        tokens whose logits are computed; None: all.
         """
         x, own = inputs if self.first else self._embedded(inputs, batch), self.at[self.first :]
         shared = {own[0]: batch}
         for index, (layer, at) in enumerate(zip(self.layers, own, strict=True), 1):
             if at not in shared:
                 shared[at] = batch.moved(*at)
-            # After the last layer has stored what it must only the wanted rows matter.
+            # Once the last layer has stored its keys and values, only the wanted rows matter.
             x = layer(x.to(*at), shared[at], rows if index == len(self.layers) else None)
         logits = self.head(self.output_norm(x)).float()
         if self.config.logit_scale != 1.0:
@@ -216,7 +216,7 @@ class TorchDecoder(Decoder):
         return self.source.ops.soften(logits, cap) if cap else logits
 
     def _embedded(self, inputs: torch.Tensor, batch: Pass) -> torch.Tensor:
-        """What the first layer takes."""
+        """The input of the first layer."""
         if inputs.dim() == 2 or self.embedding is None:
             x = inputs.to(self.at[0][1])
         else:
@@ -234,11 +234,11 @@ class TorchDecoder(Decoder):
 
 @contextmanager
 def named_memory(device: torch.device, tokens: int) -> Iterator[None]:
-    """Within, PyTorch's error where a device has no memory left for so many tokens becomes the package's."""
+    """Turn PyTorch's error about missing device memory into the package's, with the number of tokens."""
     try:
         yield
     except torch.OutOfMemoryError as error:
-        error.__traceback__ = None  # its frames hold what the step has made
+        error.__traceback__ = None  # its frames hold the step's tensors
         raise DeviceOutOfMemory(str(device), tokens, str(error)) from None
 
 

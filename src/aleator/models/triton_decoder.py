@@ -27,7 +27,7 @@ class TritonDecoder(TorchDecoder):
     """A decoder whose layers compute with Triton's kernels, on weights as they are stored.
 
     Attributes:
-        front: computes the layers before those on the device, with the same bits; None: there are none.
+        front: computes the layers before the device's, with the same bits; None: there are none.
     """
 
     source = TritonWeights

@@ -1,4 +1,4 @@
-"""What a step of Triton's kernels reads of the host, in one block of memory that is copied at once."""
+"""Inputs of a step of Triton's kernels, in one block of host memory that is copied at once."""
 
 from __future__ import annotations
 
@@ -24,34 +24,36 @@ if TYPE_CHECKING:
     from aleator.models.torch_decoder import TorchDecoder
 
 ROWS = (1, 2, 4, 8, 16, 32, 64)
-"""Steps of up to so many tokens are made to these numbers, so that few shapes occur."""
+"""Steps of few tokens are padded to these sizes, so that few shapes occur."""
 CHUNKS = (128, 256, 512, 1024, 2048)
-"""Pieces of prompts that are captured: of just so many tokens, as all but the last of a prompt have."""
-_SHORTEST = 256  # cells that a token of such a step may see, at least
+"""Sizes of prefill chunks that are captured; all chunks of a prompt except the last have such a size."""
+_SHORTEST = 256  # the least room for cells that a token of such a step may see
 
 
 class Shape(NamedTuple):
     """Sizes that a step's kernels are launched for."""
 
-    # How many; those beyond the micro-batch's store nothing, and what is computed for them is void
+    # Number of tokens; padding tokens store nothing, and their results are unused
     tokens: int
-    vectors: bool  # vectors are given in place of tokens
-    longest: tuple[int, ...]  # cells that a token sees at most, of each kind of layers that attend
-    listed: tuple[int, ...]  # cells in the lists of what is seen, of each kind
+    vectors: bool  # inputs are vectors instead of tokens
+    longest: tuple[
+        int, ...
+    ]  # the most cells that a token sees, for each kind of layers that attend
+    listed: tuple[int, ...]  # cells in the lists of what is seen, for each kind
     runs: int  # of layers that keep a state
     wanted: int  # tokens whose logits are computed; -1: all
 
 
 class TritonPass(Pass):
-    """What layers share while one micro-batch goes through them: all is on the device before the first."""
+    """What layers share in one micro-batch; all of it is on the device before the first layer."""
 
     turns: dict[Rotary, Turn]  # the rotation of the tokens' positions
     # Where each token is stored, int64 [T], by whether layers have a window; -1: nowhere
     cell_ids: dict[bool, torch.Tensor]
-    seen: dict[bool, SeenTensors]  # what tokens see, by the same
-    # What rotates queries back by how far keys are behind their cells, or raw keys to their positions
+    seen: dict[bool, SeenTensors]  # what tokens see, likewise
+    # Rotations of queries back by how far keys lag behind their cells, or of raw keys to their positions
     backs: dict[bool, Turn | None]
-    runs: Runs  # those of layers that keep a state
+    runs: Runs  # runs of layers that keep a state
 
     def stored(self, windowed: bool) -> MicroBatch:
         """The cells of one kind of layers, on the host."""
@@ -65,10 +67,10 @@ class StepInputs:
     """One micro-batch on the host.
 
     Attributes:
-        shape: its own.
-        bucket: the one that it is made to, of which a graph can be captured; None: none can, as lists of moved
-            keys differ from step to step, or it is the end of a prompt, which would be made too long.
-        states: of layers that keep one, if any of the decoder's does.
+        shape: its own shape.
+        bucket: the shape that it is padded to, for which a graph can be captured; None: there is no graph, as
+            lists of moved keys differ from step to step, or the end of a prompt would need too much padding.
+        states: states of layers that keep one, if there are any.
     """
 
     def __init__(
@@ -109,7 +111,7 @@ class StepInputs:
 
     @property
     def _still(self) -> bool:
-        """Whether no key has moved, and kernels store all keys and values."""
+        """Whether no key has moved and kernels store all keys and values."""
         return all(
             seen.deltas is not None
             and len(seen.deltas) == 1
@@ -118,7 +120,7 @@ class StepInputs:
         )
 
     def packed(self, shape: Shape, draw: Draw | None = None) -> Packed[Any]:
-        """The arrays, made as large as ``shape`` says, and those of ``draw``."""
+        """The arrays, padded to ``shape``, and those of ``draw``."""
         decoder, n, positions = self._decoder, shape.tokens, _longer(self._positions, shape.tokens)
         arrays: dict[Any, npt.NDArray[Any]] = {"inputs": _longer(self._inputs, n)}
         if decoder.n_positions is not None:
@@ -149,7 +151,7 @@ class StepInputs:
     def given(
         self, on: Mapping[Any, torch.Tensor], shape: Shape
     ) -> tuple[torch.Tensor, TritonPass, torch.Tensor | None]:
-        """What :meth:`TorchDecoder.compute` takes, of what :meth:`packed` gave, on the device."""
+        """The arguments of :meth:`TorchDecoder.compute`, from :meth:`packed`'s arrays on the device."""
         made = TritonPass(
             on.get("positions", on["inputs"]), 0, self._cells, False, on.get("scales")
         )
@@ -170,7 +172,7 @@ class StepInputs:
 
     @property
     def _rotaries(self) -> dict[bool, Rotary]:
-        """Of each kind of layers."""
+        """The rotations of each kind of layers."""
         return {windowed: self._decoder.rotary_of(windowed) for windowed in self._kinds}
 
     def _back(self, windowed: bool) -> npt.NDArray[np.float32] | None:
@@ -188,7 +190,7 @@ def _turn(rotary: Rotary, angles: torch.Tensor) -> Turn:
 
 
 def _longer(array: npt.NDArray[Any], n: int, value: int = 0) -> npt.NDArray[Any]:
-    """An array with ``n`` entries; those that it does not have are ``value``."""
+    """An array padded to ``n`` entries with ``value``."""
     if len(array) == n:
         return array
     made = np.full((n, *array.shape[1:]), value, array.dtype)
@@ -197,7 +199,7 @@ def _longer(array: npt.NDArray[Any], n: int, value: int = 0) -> npt.NDArray[Any]
 
 
 def _room(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Powers of two that are large enough."""
+    """The next powers of two."""
     return tuple(max(_SHORTEST, _power(n)) for n in sizes)
 
 

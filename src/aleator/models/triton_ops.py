@@ -1,4 +1,4 @@
-"""What layers compute with in Triton: the bits of docs/numerics.md, part 2, on a device."""
+"""The operations of layers in Triton, with the bits of docs/numerics.md, part 2, on a device."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class TritonLinear:
         residual: torch.Tensor | None = None,
         scale: float = 1.0,
     ) -> None:
-        """Write what many rows give, or ``residual + scale * y``, to ``out``."""
+        """Write the product of many rows, or ``residual + scale * y``, to ``out``."""
         rounded: dict[int, torch.Tensor | Rounded] = {1: x.contiguous()}
         columns = torch.split(out, [part.n_out for part in self.parts], -1)
         for part, to in zip(self.parts, columns, strict=True):
@@ -77,14 +77,14 @@ class TritonLinear:
 
 
 class Stacked:
-    """Matrices of one shape and type, of which every token goes through those that are chosen for it.
+    """Matrices of one shape and type; every token goes through those chosen for it.
 
-    ``listed``: of each matrix its parts, which are taken out.
+    ``listed``: the parts of each matrix, which are taken out.
     """
 
     def __init__(self, listed: Sequence[list[Planes]]) -> None:
         self.parts = [stack(column) for column in zip(*listed, strict=True)]
-        for each in listed:  # they are in the stack
+        for each in listed:  # they are in the stack now
             each.clear()
 
     def __call__(self, x: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
@@ -130,14 +130,14 @@ class TritonOps(TorchOps):
         gated: bool = False,
         onto: Onto | None = None,
     ) -> torch.Tensor:
-        """See :class:`TorchOps`; of few rows in one launch, without a norm of what is added."""
+        """See :class:`TorchOps`; few rows take one launch, if what is added has no norm."""
         if not isinstance(matrix, TritonLinear):
             return super().product(matrix, x, norm, gate, gated, onto)
         single = len(matrix.parts) == 1
         after = onto if single and onto is not None and onto.norm is as_it_is else None
         residual, scale = (None, 1.0) if after is None else (after.residual, after.scale)
         few = len(x) <= FEW
-        within = few and (single or not gated)  # whether the product's launch activates too
+        within = few and (single or not gated)  # whether the product's launch also activates
         if few:
             made, own = gate if within else "", _row_norm(norm)
             y = product_of_few(matrix.parts, x, own, made, gated and within, residual, scale)
@@ -153,7 +153,7 @@ class TritonOps(TorchOps):
     def products(
         self, matrices: Sequence[Linear], x: torch.Tensor, norm: Norm
     ) -> list[torch.Tensor]:
-        """See :class:`TorchOps`; of few rows one launch for every two, if each is of one type."""
+        """See :class:`TorchOps`; few rows take one launch for every two products, if each has one type."""
         stored = [each for each in matrices if isinstance(each, TritonLinear)]
         if len(x) > FEW or len(stored) < len(matrices):
             return super().products(matrices, x, norm)
@@ -181,7 +181,7 @@ class TritonOps(TorchOps):
     def finish(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, how: Attending, batch: Pass
     ) -> torch.Tensor:
-        """See :class:`TorchOps`; in one launch, except for raw keys and type iq4_nl."""
+        """See :class:`TorchOps`; takes one launch, except for raw keys and type iq4_nl."""
         given, norms_ = _own(batch), []
         rows = given.stored(how.windowed).rows
         keys, values = rows.keys.parts[how.layer], rows.values.parts[how.layer]
@@ -244,7 +244,7 @@ class TritonOps(TorchOps):
         return Stacked([each.parts for each in matrices if isinstance(each, TritonLinear)])
 
     def router(self, parts: Mixture[Linear, torch.Tensor]) -> Router:
-        """See :class:`TorchOps`; of few rows in two launches."""
+        """See :class:`TorchOps`; few rows take two launches."""
         plain, matrix, vector = super().router(parts), parts.router, parts.shared_router
         if not isinstance(matrix, TritonLinear):
             return plain
@@ -272,14 +272,14 @@ class TritonOps(TorchOps):
         return routing.route(logits, config, choice_bias, scales)[:2]
 
     def mixture(self, parts: Mixture[Linear, torch.Tensor], gate_up: Chosen, down: Chosen) -> Mixed:
-        """See :class:`TorchOps`; of few rows in two launches, without a norm of what is added."""
+        """See :class:`TorchOps`; few rows take two launches, if what is added has no norm."""
         plain, first, shared = super().mixture(parts, gate_up, down), parts.experts[0], parts.shared
         made: list[object] = [gate_up, down]
         if shared is not None:
             made += [shared.gate_up, shared.down]
         listed = [each.parts for each in made if isinstance(each, Stacked | TritonLinear)]
         if len(listed) < len(made) or any(len(each) > 1 for each in listed):
-            return plain  # matrices of one part have types of their own
+            return plain  # matrices of one part have different types
         before, after = ([of[0] for of in listed[i::2]] for i in (0, 1))
         weighs_input = parts.config.weighs_input
 
@@ -328,13 +328,13 @@ class TritonOps(TorchOps):
 
 
 def _side_by_side(heads: torch.Tensor) -> torch.Tensor:
-    """Heads [T, heads, dim], those of a token side by side."""
+    """Heads [T, heads, dim] with a token's heads side by side."""
     dim = heads.shape[2]
     return heads if heads.stride()[1:] == (dim, 1) else heads.contiguous()
 
 
 def _row_norm(norm: Norm) -> RowNorm | None:
-    """A norm for kernels; None: there is none."""
+    """The norm in the form that kernels take; None: there is none."""
     return norm if isinstance(norm, RowNorm) else None
 
 
@@ -352,7 +352,9 @@ class TritonWeights(LayerWeights):
     def _planes(self, matrix: Matrix) -> Planes:
         _, stored, bias = matrix
         n_out, n_in = stored.shape
-        with warnings.catch_warnings():  # the file's bytes cannot be written, and nobody does
+        with (
+            warnings.catch_warnings()
+        ):  # the file's bytes are read-only, and nothing writes to them
             warnings.filterwarnings("ignore", "The given NumPy array is not writable")
             data = torch.from_numpy(stored.data)
         added = None if bias is None else torch.from_numpy(bias).to(self.device)

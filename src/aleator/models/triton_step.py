@@ -1,4 +1,4 @@
-"""Steps of Triton's layers over one pool: of few tokens, and pieces of prompts, one graph for each shape."""
+"""Steps of Triton's layers over one pool: few tokens or prefill chunks, with one graph per shape."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from aleator.models.torch_decoder import TensorStep, TorchDecoder, named_memory
 from aleator.models.triton_inputs import Shape, StepInputs
 
 MOST_GRAPHS = 64
-"""Graphs that are kept; when there are more, all are captured anew."""
+"""The most graphs that are kept; beyond this, all are captured anew."""
 Made = tuple[torch.Tensor, Any]
-"""Logits, and what a draw has made of them."""
+"""Logits, and the result of a draw from them."""
 Computed = Callable[[], Made]
 """A step on tensors that stay where they are."""
 
 
 class Graph:
-    """A step that is made again on the same tensors, here operation by operation."""
+    """A step that can be repeated on the same tensors; this class repeats each operation."""
 
     def first(self, step: Computed) -> Made:
-        """Make the step and keep its operations."""
+        """Compute the step and keep its operations."""
         self._step = step
         return step()
 
     def replay(self) -> Made:
-        """Make it again; the result is overwritten by the next."""
+        """Compute the step again; the next replay overwrites the result."""
         return self._step()
 
 
 class CudaGraph(Graph):
-    """A CUDA graph on the current device.  The first step is made without it, which compiles and loads kernels.
+    """A CUDA graph on the current device.  The first step runs without it, to compile and load kernels.
 
-    Other threads may use CUDA while it is captured.
+    Other threads may use CUDA during the capture.
 
-    ``pool``: what graphs of one step share the memory of, as no two of them run at a time.
+    ``pool``: the memory that graphs of one step share, as no two of them run at a time.
     """
 
     def __init__(self, pool: Any) -> None:
@@ -70,12 +70,12 @@ class Graphs:
         self._pool = torch.cuda.graph_pool_handle() if self._captures else None
 
     def new(self) -> Graph:
-        """One that has no step yet."""
+        """Make a graph that has no step yet."""
         return CudaGraph(self._pool) if self._captures else Graph()
 
 
 Outputs = dict[int, torch.Tensor]
-"""Where graphs leave their logits, by how many rows: all graphs of one step in the same memory."""
+"""Where graphs write their logits, by number of rows; all graphs of one step share this memory."""
 
 
 def _computed(
@@ -86,7 +86,7 @@ def _computed(
     draw: Draw | None,
     outputs: Outputs | None = None,
 ) -> Computed:
-    """What computes a step whose arrays are on the device, and leaves logits in ``outputs`` if given."""
+    """A function that computes a step from arrays on the device, and writes logits to ``outputs`` if given."""
     ids, batch, rows = given.given(on, shape)
 
     def step() -> Made:
@@ -105,7 +105,7 @@ def _computed(
 
 
 class _Bucket:
-    """The steps of one shape: what they read of the host lies in one block of memory, always the same."""
+    """The steps of one shape; their inputs from the host are always in the same block of memory."""
 
     def __init__(self, decoder: TorchDecoder, shape: Shape, graph: Graph, outputs: Outputs) -> None:
         self._decoder, self._shape, self._graph = decoder, shape, graph
@@ -113,7 +113,7 @@ class _Bucket:
         self._block: torch.Tensor | None = None
 
     def run(self, inputs: StepInputs, draw: Draw | None) -> Made:
-        """The logits of a micro-batch, as many rows as the bucket has, and what is drawn."""
+        """The logits of a micro-batch, with the bucket's number of rows, and the result of the draw."""
         where, packed = self._decoder.where, inputs.packed(self._shape, draw)
         if self._block is None:
             block = torch.empty(packed.size, dtype=torch.uint8, device=where)
@@ -124,16 +124,16 @@ class _Bucket:
         else:
             packed.on(where, self._block)
             logits, drawn = self._graph.replay()
-        # Who draws reads no logits, and tokens before the next step.
+        # With a draw, the caller does not read logits, and reads the tokens before the next step.
         return logits if draw is not None else logits.clone(), drawn
 
 
 class TritonStep(TensorStep):
     """A decoder in Triton over one pool; ``front`` computes the layers before its own.
 
-    Steps of up to 64 tokens that all want logits are made to the size of a bucket, and pieces of prompts have
-    one as they are: their memory is taken at the bucket's first step, inputs are copied to their places before
-    each, and nothing waits for the device.  The draw of a step is in its graph.
+    Steps of up to 64 tokens that all want logits are padded to the size of a bucket; prefill chunks have
+    buckets of their own size.  A bucket's first step allocates its memory.  Inputs are copied there before each
+    step, and nothing waits for the device.  The draw of a step is in its graph.
     """
 
     def __init__(self, decoder: TorchDecoder, front: Step | None) -> None:
@@ -143,8 +143,8 @@ class TritonStep(TensorStep):
         self._forget()
 
     def _forget(self) -> None:
-        """Begin without graphs."""
-        # By whose draws they hold, or by the step.
+        """Drop all graphs."""
+        # Keyed by the owner of their draws, or by the step.
         self._buckets: WeakKeyDictionary[Any, dict[Hashable, _Bucket]] = WeakKeyDictionary()
         self._graphs, self._outputs = Graphs(self._decoder.where), Outputs()
 
@@ -193,7 +193,7 @@ class TritonStep(TensorStep):
         return self._buckets[owner][key]
 
     def _follow(self, states: RecurrentBatch | None) -> None:
-        """Forget graphs of other rows of states: the cache gets new ones where it needs more."""
+        """Drop graphs of other rows of states: a cache that grows gets new rows."""
         now = [] if states is None else [states.conv[0], states.ssm[0]]
         if any(a is not b for a, b in zip(now, self._states, strict=False)):
             self._forget()

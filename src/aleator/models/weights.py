@@ -25,7 +25,7 @@ from aleator.models.hub.located import located
 from aleator.models.index import read_gguf
 from aleator.models.index import read_json as read_config
 
-# Tensors that hold no parameters of the model: divisors of the rotary frequencies.
+# Tensors without parameters of the model: divisors of the rotary frequencies.
 _NOT_PARAMETERS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
 
 
@@ -36,13 +36,13 @@ class Weights:
     matrix is ``[out, in]``, as PyTorch has it.
 
     Attributes:
-        path: the file (of a split model the first), or the Hugging Face directory.
-        architecture: what its file in :mod:`aleator.models` says.
+        path: the file (the first of a split model), or the Hugging Face directory.
+        architecture: as its module in :mod:`aleator.models` declares it.
         config: the model's dimensions.
         gguf: the open file; None for a directory.
         kind: "gguf" or "safetensors".
         size_bytes: bytes of all tensors as they are stored.
-        n_parameters: numbers in them.
+        n_parameters: numbers in all tensors.
         check: looks for NaN and infinities in matrices.
     """
 
@@ -74,14 +74,14 @@ class Weights:
         """The tensor as the file stores it, unread.
 
         Raises:
-            FileFormatError: there is none of that name.
+            FileFormatError: there is no tensor of that name.
         """
         if name not in self._tensors:
             raise FileFormatError(self.path, f"the tensor {name!r} is missing", field=name)
         return self._tensors[name]
 
     def identity(self) -> ModelIdentity:
-        """Which model this is: its name, where it is, and a fingerprint of all its bytes.
+        """The model's identity: its name, its path, and a fingerprint of all its bytes.
 
         The first call for a file reads it whole (:mod:`aleator.models.fingerprint`).
         """
@@ -104,10 +104,10 @@ class Weights:
             yield f"{name} {tensor.shape} {tensor.type}", tensor.data
 
     def lock(self) -> tuple[int, str]:
-        """Let the system keep all tensors in memory until the process ends.
+        """Lock all tensors in memory until the process ends.
 
         Returns:
-            The bytes that are held, and why it is not all of them; "" where it is.
+            The bytes that are locked, and why not all are; "" if all are.
         """
         held, why_not = 0, ""
         for tensor in self._tensors.values():
@@ -120,8 +120,8 @@ class Weights:
     def recommended_sampling(self) -> dict[str, Any]:
         """The sampling parameters that the model's files recommend.
 
-        Those of ``general.sampling.*`` in a GGUF file's metadata, or of ``generation_config.json`` beside
-        config.json.
+        They come from ``general.sampling.*`` in a GGUF file's metadata, or from ``generation_config.json``
+        beside config.json.
 
         Returns:
             Values as :meth:`SamplingParams.resolve <aleator.samplers.SamplingParams.resolve>` takes them
@@ -129,7 +129,7 @@ class Weights:
 
         Raises:
             FileFormatError: generation_config.json is damaged, or a value is of the wrong type.
-            ParameterError: it asks for a way to choose tokens that is not supported.
+            ParameterError: the files ask for a way to choose tokens that is not supported.
         """
         if self.gguf is not None:
             return sampling.from_gguf(self.gguf.fields)
@@ -144,24 +144,24 @@ class Weights:
             name: of the tensor.
 
         Raises:
-            FileFormatError: there is none of that name, or it holds NaN or an infinity.
+            FileFormatError: there is no tensor of that name, or it holds NaN or an infinity.
         """
         self.check_finite(name)
         return self.stored(name).floats()
 
     def check_finite(self, name: str, first: int = 0, most: int | None = None) -> int | None:
-        """Look for NaN and infinities in a tensor, or in a piece of it; reads it once.
+        """Look for NaN and infinities in a tensor, or in a piece of it, which is read once.
 
         Args:
             name: of the tensor.
-            first: the byte where the piece begins, as this function returned it.
-            most: bytes of the piece, about; None: to the end.
+            first: the byte where the piece begins, as returned before.
+            most: approximate bytes of the piece; None: to the end.
 
         Returns:
             The byte where the next piece begins; None at the end.
 
         Raises:
-            FileFormatError: there is none of that name, or it holds NaN or an infinity.
+            FileFormatError: there is no tensor of that name, or it holds NaN or an infinity.
         """
         stored = self.stored(name)
         index, end = stored.first_nonfinite(first, most)
@@ -189,17 +189,17 @@ class Weights:
 def open_weights(path: str | os.PathLike[str]) -> Weights:
     """Open a GGUF file, or a Hugging Face directory (config.json and safetensors).
 
-    Tensor data stay on disk until a tensor is asked for.
+    Tensor data stay on disk until they are read.
 
     Args:
-        path: the file (of a split model the first), the directory, or a name that
+        path: the file (the first of a split model), the directory, or a name that
             :func:`~aleator.models.hub.located.located` finds.
 
     Raises:
         ModelNotFound: nothing is there.
-        HubError: a model of the hub that cannot be had.
+        HubError: a model of the hub cannot be fetched.
         FileFormatError: it is not a model, is cut short or damaged; names field and offset.
-        UnsupportedModel: an architecture, tensor type or feature that is not supported.
+        UnsupportedModel: an architecture, tensor type or feature is not supported.
     """
     path = located(path)
     if path.is_dir():
@@ -230,7 +230,7 @@ def _open_directory(path: Path) -> Weights:
 def _tensors_of_directory(
     directory: Path, architecture: Architecture, config: ModelConfig, fields: Fields
 ) -> dict[str, StoredTensor]:
-    """The directory's tensors by GGUF name, still on disk but for those that are stored otherwise there."""
+    """The directory's tensors by GGUF name; they stay on disk, except those that need conversion."""
     files = architecture.hugging_face
     if files is None:
         raise UnsupportedModel(f"{directory}: {architecture.name!r} is read from GGUF files only")
@@ -261,11 +261,10 @@ def separated(
 ) -> dict[str, StoredTensor]:
     """The tensors of a model with every fused one replaced by its parts.
 
-    ``attn_kv_b`` of a model whose cache holds compressed keys holds each head's ``attn_k_b``, the other way
-    round, and ``attn_v_b``; these are copies.  ``attn_qkv`` holds queries, keys and values; ``ffn_up`` of
-    architectures with a fused gate holds the gate and then its own rows, and so does ``ffn_gate_up_shexp`` of a
-    shared expert.  One that is not as long as its parts together stays as it is: whoever asks for the parts
-    says that they are missing.
+    If the cache holds compressed keys, ``attn_kv_b`` has each head's ``attn_k_b``, transposed, and
+    ``attn_v_b``; these are copied.  ``attn_qkv`` has queries, keys and values.  With a fused gate, ``ffn_up``
+    has the gate and then its own rows, and so does ``ffn_gate_up_shexp`` of a shared expert.  A tensor that is
+    not as long as its parts together stays as it is; its parts are then reported as missing.
     """
     made = dict(tensors)
     for layer in range(config.n_layers):
@@ -288,7 +287,7 @@ def separated(
             shared = {at + "ffn_gate_shexp": n_ff, at + "ffn_up_shexp": n_ff}
             _separate(made, at + "ffn_gate_up_shexp", shared)
         elif config.experts is None and config.n_ff:
-            # Without experts the one that every token goes through is the feed-forward part.
+            # Without other experts the shared expert is the feed-forward part.
             n_ff = config.n_ff[layer]
             _separate(made, at + "ffn_gate_up_shexp", {at + "ffn_gate": n_ff, at + "ffn_up": n_ff})
             if at + "ffn_gate.weight" in made and at + "ffn_down_shexp.weight" in made:

@@ -117,8 +117,9 @@ def _no_token(token: int) -> ParameterError:
 
 def row_of(logits: Any, row: int) -> Any:
     """Return logits unchanged; for a context, those of a token of its last batch (``Context.logits``)."""
-    integer("row", row)
     of_token = getattr(logits, "logits", None)
+    if type(row) is not int:  # integer() takes as long as a short chain's Python
+        row = integer("row", row)
     if not callable(of_token):
         if row != -1:
             raise ParameterError(

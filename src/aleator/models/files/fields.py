@@ -18,7 +18,7 @@ _MAX_JSON = 1 << 26  # bytes; the index of a model with 10,000 tensors has one m
 
 
 def read_json(path: Path) -> Fields:
-    """The members of the JSON object in a file; ModelNotFound or FileFormatError where there is none."""
+    """The members of the JSON object in a file; ModelNotFound or FileFormatError if there is none."""
     data = map_file(path)
     if data.size > _MAX_JSON:
         raise FileFormatError(path, f"{data.size} bytes; at most {_MAX_JSON} are read as JSON")
@@ -60,7 +60,7 @@ class Fields:
         return Fields(self.path, {**defaults, **given})
 
     def changed(self, **values: Any) -> Fields:
-        """These fields but for some."""
+        """A copy of these fields with some changed."""
         return Fields(self.path, {**self.values, **values})
 
     def __contains__(self, key: object) -> bool:
@@ -77,7 +77,7 @@ class Fields:
     @overload
     def get(self, key: str, default: None = None, kind: type[T] = ...) -> T | None: ...
     def get(self, key: str, default: Any = None, kind: Any = None) -> Any:
-        """The field ``key``, or ``default`` where it is absent or null.
+        """The field ``key``, or ``default`` if it is absent or null.
 
         Its type must be ``kind``, or that of the default; with neither, any type passes.
         """
@@ -88,18 +88,18 @@ class Fields:
         return value if kind is None else self._checked(key, value, kind)
 
     def integer(self, key: str, low: int, high: int, default: int | None = None) -> int:
-        """An integer field in ``[low, high]``; required where there is no default."""
+        """An integer field in ``[low, high]``; required if there is no default."""
         value = self.require(key, int) if default is None else self.get(key, default)
         if not low <= value <= high:
             raise self.error(key, f"{key} is {value}; it must be between {low} and {high}")
         return value
 
     def layers(self, key: str, default: int | None = None, low: int = 1) -> int:
-        """A number of layers, or of one of them."""
+        """A number of layers, or the index of one."""
         return self.integer(key, low, MAX_LAYERS, default)
 
     def width(self, key: str, default: int | None = None, low: int = 1) -> int:
-        """A number of channels, heads, or what else lies side by side."""
+        """A number of channels, heads, or other things side by side."""
         return self.integer(key, low, MAX_WIDTH, default)
 
     def length(self, key: str, default: int | None = None, low: int = 1) -> int:
@@ -107,7 +107,7 @@ class Fields:
         return self.integer(key, low, MAX_LENGTH, default)
 
     def number(self, key: str, low: float, high: float, default: float | None = None) -> float:
-        """A finite number in ``[low, high]``; required where there is no default."""
+        """A finite number in ``[low, high]``; required if there is no default."""
         value = self.require(key, float) if default is None else self.get(key, default)
         if not low <= value <= high:  # false for NaN too
             raise self.error(key, f"{key} is {value}; it must be between {low:g} and {high:g}")

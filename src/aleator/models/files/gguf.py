@@ -2,7 +2,7 @@
 
 The file is memory-mapped, and hostile until checked: every count and length is compared with the
 bytes that are left before anything is allocated or read.  Opening walks over the metadata and the
-list of tensors; values are decoded when asked for, tensor data never.
+list of tensors; values are decoded on access, tensor data never.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class TensorInfo:
     name: str  # unique in the file
     type_id: int  # number of its ggml type
     shape: tuple[int, ...]  # in PyTorch's order, the reverse of the file's
-    offset: int  # of its data, from the start of the file
+    offset: int  # of the tensor's data, from the start of the file
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class _Cursor:
         return len(self.data) - self.offset
 
     def take(self, size: int, field: str) -> int:
-        """Move over ``size`` bytes; the offset where they start."""
+        """Move over ``size`` bytes; return the offset where they start."""
         if size > self.left:
             raise self.error(
                 field, f"the file is cut short or damaged: {size} bytes needed, {self.left} left"
@@ -125,18 +125,18 @@ class Metadata(Mapping[str, Any]):
         return values if entry.is_array else values[0]
 
     def stored(self, key: str) -> bytes:
-        """The entry as the file has it, its key included."""
+        """The bytes of the entry in the file, including its key."""
         entry, name = self._entries[key], key.encode()
         start = entry.offset - 4 - 12 * entry.is_array - len(name) - 8
         return bytes(self._cursor.view[start : entry.end])
 
     def array(self, key: str) -> _Entry | None:
-        """Where the array ``key`` lies; None where the file has none."""
+        """Where the array ``key`` lies; None if the file has none."""
         entry = self._entries.get(key)
         return entry if entry is not None and entry.is_array else None
 
     def strings(self, key: str) -> _native.StringArray | None:
-        """The strings of the array ``key`` where they are; None where it is not an array of strings."""
+        """The strings of the array ``key``, in place; None if it is not an array of strings."""
         entry = self.array(key)
         if entry is None or entry.kind != _STRING:
             return None
@@ -146,7 +146,7 @@ class Metadata(Mapping[str, Any]):
         return stored
 
     def numbers(self, key: str) -> NDArray[Any] | None:
-        """The numbers of the array ``key`` where they are; None where it is not an array of numbers."""
+        """The numbers of the array ``key``, in place; None if it is not an array of numbers."""
         entry = self.array(key)
         if entry is None or entry.kind in (_STRING, _BOOL):
             return None
@@ -182,12 +182,11 @@ class GGUFFile:
         path: the file.
         data: its bytes, uint8 ``[size]``, mapped.
         version: 2 or 3.
-        metadata: keys to Python values, decoded when they are asked for.
+        metadata: keys to Python values, decoded on access.
         fields: the same mapping with checks of presence, type and range; ``require`` and ``get`` are its own.
-        alignment: of tensor data, in bytes.
-        tensors: their entries, by name; of a split model those of all files.
-        parts: the files of the model in their order, this one first; see
-            :func:`open_parts`.
+        alignment: alignment of tensor data, in bytes.
+        tensors: entries of tensors by name; a split model has those of all files.
+        parts: the files of the model in order, this one first; see :func:`open_parts`.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -239,7 +238,7 @@ class GGUFFile:
         self.parts.append(part)
 
     def array_length(self, key: str) -> int | None:
-        """Length of the array ``key`` without decoding it; None where the file has none."""
+        """Length of the array ``key`` without decoding it; None if the file has none."""
         entry = self.metadata.array(key)
         return None if entry is None else entry.count
 
@@ -311,7 +310,9 @@ def _walk_value(cursor: _Cursor, key: str) -> _Entry:
 
 def _read_tensors(cursor: _Cursor, count: int, alignment: int) -> dict[str, TensorInfo]:
     tensors: dict[str, TensorInfo] = {}
-    listed: list[tuple[int, int, str]] = []  # where data begin, counted from the first, and bytes
+    listed: list[
+        tuple[int, int, str]
+    ] = []  # where data begin, relative to the first, and their bytes
     for index in range(count):
         name = cursor.name(f"tensor name {index}")
         if name in tensors:
@@ -359,7 +360,7 @@ def _read_tensor(cursor: _Cursor, name: str, alignment: int) -> TensorInfo:
 
 
 def _tensor_bytes(info: TensorInfo) -> int:
-    """Bytes of a tensor's data; 0 where its type, hence its size, is unknown."""
+    """Bytes of a tensor's data; 0 if its type, hence its size, is unknown."""
     kind = BY_ID.get(info.type_id)
     if kind is None:
         return 0
@@ -368,15 +369,15 @@ def _tensor_bytes(info: TensorInfo) -> int:
 
 _NAME = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
 MOST = 99_999
-"""Parts that the digits in a name can count."""
+"""The most parts that the digits in a name can count."""
 
 
 def open_parts(path: Path) -> GGUFFile:
-    """Open a GGUF file, with the tensors of the others of its model if it is the first of several.
+    """Open a GGUF file; if it is the first of a split model, add the tensors of the others.
 
-    As llama.cpp's ``gguf-split`` makes them: the first, ``NAME-00001-of-0000N.gguf``, has all metadata; each
-    has a part of the tensors, and says in ``split.no`` (from 0), ``split.count`` and ``split.tensors.count``
-    which part it is and of what.
+    Files are split as by llama.cpp's ``gguf-split``: the first, ``NAME-00001-of-0000N.gguf``, has all metadata.
+    Each has a part of the tensors; its ``split.no`` (from 0), ``split.count`` and ``split.tensors.count`` say
+    which part.
     """
     first = GGUFFile(path)
     count = first.fields.integer("split.count", 0, MOST, default=0)
@@ -409,7 +410,7 @@ def open_parts(path: Path) -> GGUFFile:
 
 
 def _check_number(file: GGUFFile, part: int, count: int) -> None:
-    """Refuse a file that says that it is another part than its name says."""
+    """Refuse a file whose part number differs from its name."""
     told = file.fields.integer("split.no", 0, MOST), file.fields.integer("split.count", 0, MOST)
     if told != (part - 1, count):
         raise file.fields.error(

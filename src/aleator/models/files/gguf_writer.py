@@ -1,4 +1,4 @@
-"""Writes GGUF files, version 3: a file is there when it is whole, or not at all."""
+"""Writes GGUF files, version 3: a file appears only when it is complete."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _U32, _STRING, _ARRAY = 4, 8, 9
 
 @dataclass(frozen=True)
 class NewTensor:
-    """A tensor that is to be written: its type's name, its shape with rows first."""
+    """A tensor to write: its type's name, and its shape with rows first."""
 
     name: str
     type: str
@@ -31,7 +31,7 @@ class NewTensor:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it takes."""
+        """Bytes of the tensor."""
         kind = TENSOR_TYPES[self.type]
         return int(np.prod(self.shape, dtype=np.int64)) // kind.block * kind.size
 
@@ -47,7 +47,7 @@ def field(key: str, value: int | str | Sequence[str]) -> bytes:
 
 
 def _text(value: str) -> bytes:
-    data = value.encode(errors="replace")  # of names of files
+    data = value.encode(errors="replace")  # in names of files
     return struct.pack("<Q", len(data)) + data
 
 
@@ -58,20 +58,20 @@ def write_gguf(
     pieces: Callable[[NewTensor], Iterable[NDArray[np.generic]]],
     alignment: int = 32,
 ) -> int:
-    """Write a file; another one of that name is replaced once this one is whole.
+    """Write a file; it replaces a file of that name once it is complete.
 
     Args:
-        path: of the file.
+        path: the file's path.
         fields: entries of the metadata, as :func:`field` makes them.
-        tensors: what it holds, in this order.
-        pieces: gives a tensor's bytes, which are asked for one tensor after the other.
-        alignment: of the tensors' data; other than 32 only with a field that says so.
+        tensors: the tensors, in this order.
+        pieces: returns a tensor's bytes; called for one tensor after the other.
+        alignment: of the tensors' data; a value other than 32 needs a field that says so.
 
     Returns:
         The bytes written.
 
     Raises:
-        ParameterError: it would not fit, or there is something at ``path`` that is no file.
+        ParameterError: it would not fit, or ``path`` is something else than a file.
     """
     head = [b"GGUF", struct.pack("<IQQ", 3, len(tensors), len(fields)), *fields]
     offset = 0
@@ -93,15 +93,15 @@ def write_gguf(
 
 
 def target(path: Path, read: Iterable[Path] = ()) -> Path:
-    """Where a file of that name will be; raises before the work what would hinder it after.
+    """Where a file of that name will be; raise early the errors that would come after the work.
 
     Args:
-        path: of the file.
+        path: the file's path.
         read: files that it must not replace.
 
     Raises:
-        ParameterError: it is one of them, or no file.
-        OSError: its directory is not there, or not to be written to.
+        ParameterError: it is one of them, or not a file.
+        OSError: its directory is missing or cannot be written to.
     """
     if path.exists() and not path.is_file():
         raise ParameterError("out", f"{path} is no file, and is not replaced: give another name")
@@ -118,9 +118,9 @@ def target(path: Path, read: Iterable[Path] = ()) -> Path:
 
 @contextmanager
 def whole_file(path: Path, size: int) -> Iterator[BinaryIO]:
-    """A file of ``size`` bytes that gets its name at the end of the block, if no error ends it.
+    """A file of ``size`` bytes that gets its name at the end of the block, unless an error ends it.
 
-    Where the system has files without a name (Linux), nothing is left even if the process is killed.
+    On systems with unnamed files (Linux), nothing is left behind even if the process is killed.
     """
     path = target(path)
     free = shutil.disk_usage(path.parent).free
@@ -140,7 +140,7 @@ def whole_file(path: Path, size: int) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
             if nameless is not None:
-                # Only with a directory does Python have the link followed.
+                # Python follows the link only with a directory.
                 os.link(f"/proc/self/fd/{nameless}", beside, src_dir_fd=nameless)
         os.replace(beside, path)
     finally:

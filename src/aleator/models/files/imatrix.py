@@ -1,7 +1,7 @@
-"""Importance matrices: for every column of a matrix the mean square of what it is multiplied with.
+"""Importance matrices: for every column of a matrix the mean square of its inputs.
 
 Files are llama.cpp's (tools/imatrix/imatrix.cpp): GGUF with ``NAME.in_sum2`` and ``NAME.counts`` for every
-matrix, and the older form without a magic number, which is read only.
+matrix, or the older form without a magic number, which is only read, not written.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class ImportanceMatrix:
 
     Attributes:
         path: the file.
-        means: by the matrices' names, float32 ``[matrices * columns]``; of a matrix without data, such as an
-            expert that no token took, all 1.
-        datasets: names of the texts that it is of.
-        chunks: parts of them that were read; 0: unknown.
+        means: mean squares by the matrices' names, float32 ``[matrices * columns]``; all 1 for a matrix
+            without data, such as an expert that no token used.
+        datasets: names of the texts.
+        chunks: how many chunks of them were read; 0: unknown.
     """
 
     path: Path
@@ -45,12 +45,12 @@ def read_imatrix(path: str | os.PathLike[str]) -> ImportanceMatrix:
     """Read a file of either form.
 
     Raises:
-        ModelNotFound: it is not there.
-        FileFormatError: it is damaged, or no importance matrix, or has numbers that are no means of squares.
+        ModelNotFound: it is missing.
+        FileFormatError: it is damaged, not an importance matrix, or has numbers that are not mean squares.
     """
     path = Path(path)
     read = _read_gguf if bytes(map_file(path)[:4]) == b"GGUF" else _read_old
-    with np.errstate(all="ignore"):  # of numbers that are refused below
+    with np.errstate(all="ignore"):  # for numbers that are refused below
         found = read(path)
     for name, means in found.means.items():
         if not (np.isfinite(means) & (means >= 0)).all():
@@ -122,11 +122,11 @@ def write_imatrix(
     """Write a file.
 
     Args:
-        path: of it.
-        sums: by the matrices' names, sums of squares [matrices, columns], and of how many rows [matrices].
+        path: the file's path.
+        sums: by the matrices' names, sums of squares [matrices, columns] and numbers of rows [matrices].
         datasets: names of the texts.
-        chunks: parts of them that were read.
-        chunk_size: tokens of each.
+        chunks: how many chunks of them were read.
+        chunk_size: tokens of a chunk.
     """
     fields = [
         field("general.type", "imatrix"),

@@ -17,7 +17,7 @@ from aleator.core.errors import FileFormatError, ModelNotFound, UnsupportedModel
 
 
 def require_little_endian(path: str | os.PathLike[str]) -> None:
-    """Refuse a file of weights on a machine that would read its numbers backwards."""
+    """Refuse a file of weights on a big-endian machine."""
     if sys.byteorder != "little":
         raise UnsupportedModel(
             f"{path}: models need a little-endian processor, and {platform.machine()} is big-endian; "
@@ -26,7 +26,7 @@ def require_little_endian(path: str | os.PathLike[str]) -> None:
 
 
 def lock(data: NDArray[np.uint8]) -> str:
-    """Have the system keep bytes of :func:`map_file` in memory; says why it does not, or ""."""
+    """Lock bytes of :func:`map_file` in memory; return why the system does not, or ""."""
     try:
         mlock = ctypes.CDLL(None, use_errno=True).mlock
     except (AttributeError, OSError, TypeError):
@@ -39,9 +39,9 @@ def lock(data: NDArray[np.uint8]) -> str:
 def map_file(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
     """The bytes of a regular file, uint8 ``[size]``, read-only, each page read when it is first used.
 
-    Pages have 2 MiB where the system has such for files: with 4 KiB a processor looks up where each page lies,
-    which takes a fifth to a third of the time of reading weights.  Linux takes large pages only for what it
-    reads from disk after it was asked (on ext4 and XFS); what lies in its page cache already stays as it is.
+    Pages have 2 MiB if the system has such pages for files: with 4 KiB the processor spends a fifth to a third
+    of the time of reading weights on looking up pages.  Linux (on ext4 and XFS) uses large pages only for data
+    that it reads from disk after the request; data already in its page cache stay in small pages.
     """
     try:
         # O_NONBLOCK: opening a pipe must not wait for its other end.
@@ -68,10 +68,10 @@ def map_file(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
 
 
 def _ask_for_large_pages(mapped: mmap.mmap) -> None:
-    """Linux 6.18 on ext4 then gives large pages to what it reads from disk.
+    """Ask for large pages; Linux 6.18 on ext4 then uses them for data that it reads from disk.
 
     Bytes just written, as by ``cp``, stay in small pages until they are read anew, unless they were written
-    2 MiB at a time, as our downloads are.
+    2 MiB at a time, as downloads here are.
     """
     if sys.platform == "linux":
         with contextlib.suppress(OSError):  # a kernel without large pages

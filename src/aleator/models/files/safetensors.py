@@ -1,9 +1,9 @@
 """Reads safetensors files: ``model.safetensors``, or several and their index.
 
-A file is u64 the length of its header, the header, which is a JSON object, and data.  The header has for
-each tensor its type, its shape, and where in the data it begins and ends; "__metadata__" is left out.  The
-format's own package would be a dependency for some JSON and bounds, and hands out copies; what it refuses
-is refused here.
+A file is the length of its header as u64, the header, a JSON object, and the data.  The header has each
+tensor's type, its shape, and where in the data it begins and ends; "__metadata__" is skipped.  The format's
+own package would be a dependency for a little JSON, and it copies tensors.  What it refuses is refused here
+too.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def _entry(file: Path, name: str, entry: Any, size: int) -> tuple[str, tuple[int
 
 
 def _counts(fields: dict[str, Any], key: str) -> list[int] | None:
-    """A list of integers that are not negative; None where there is something else."""
+    """A list of integers that are not negative; None if it is something else."""
     values = fields.get(key)
     if isinstance(values, list) and all(type(v) is int and 0 <= v < 1 << 62 for v in values):
         return values

@@ -25,7 +25,7 @@ class TensorType:
     id: int  # number of the ggml type
     block: int  # numbers that are stored together
     size: int  # bytes that they take
-    # Offsets in a block of its floating-point words: the numbers are finite if and only if these words are
+    # Offsets of a block's floating-point words: its numbers are finite if and only if these words are
     exponents: tuple[int, ...] = (0,)
     width: int = 2  # bytes of such a word
     mask: int = 0x7C00  # its exponent bits
@@ -49,7 +49,7 @@ TENSOR_TYPES: dict[str, TensorType] = {
         TensorType("Q6_K", 14, 256, 210, (208,)),
         TensorType("IQ4_NL", 20, 32, 18),
         TensorType("IQ4_XS", 23, 256, 136),
-        # The scale is 2^(byte - 128), its largest multiple 12: from 252 on it is taken for damage.
+        # The scale is 2^(byte - 128), its largest multiple 12: values from 252 on count as damage.
         TensorType("MXFP4", 39, 32, 17, width=1, mask=0xFC),
         TensorType("IQ2_XXS", 16, 256, 66),
         TensorType("IQ2_XS", 17, 256, 74),
@@ -57,7 +57,7 @@ TENSOR_TYPES: dict[str, TensorType] = {
         TensorType("IQ3_XXS", 18, 256, 98),
         TensorType("IQ3_S", 21, 256, 110),
         TensorType("IQ1_S", 19, 256, 50),
-        # Its scale is the highest four bits of four words: the exponent's are in the last two.
+        # Its scale is the highest four bits of four words; the exponent is in the last two.
         TensorType("IQ1_M", 29, 256, 56, (52,), width=4, mask=0x7000C000),
         TensorType("TQ1_0", 34, 256, 54, (52,)),
         TensorType("TQ2_0", 35, 256, 66, (64,)),
@@ -65,7 +65,7 @@ TENSOR_TYPES: dict[str, TensorType] = {
 }
 BY_ID = {t.id: t for t in TENSOR_TYPES.values()}
 _READ_AT_ONCE = 1 << 22
-"""Numbers of a piece: bounds the memory that is needed on top of the result."""
+"""Numbers that are read at a time: bounds the memory needed besides the result."""
 
 # ggml's types that no kernel here reads, by their numbers (ggml.h).
 _OTHER_TYPES = {
@@ -98,8 +98,8 @@ class StoredTensor:
     def first_nonfinite(self, first: int = 0, most: int | None = None) -> tuple[int | None, int]:
         """Find the first block with a NaN or an infinity in about ``most`` bytes, from a block's first on.
 
-        Gives the index of its first element, row-major, or None; and the byte where what was looked at ends.
-        Reads the stored bytes once, at about the speed of memory.
+        Return the index of its first element, row-major, or None; and the byte where the search ended.  The
+        stored bytes are read once, at about the speed of memory.
         """
         kind = TENSOR_TYPES[self.type]
         end = self.data.size

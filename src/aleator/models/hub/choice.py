@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from aleator.core.records import dataclass
 
 DEFAULT_TYPES = ("Q4_K_M", "Q8_0")
-"""Looked for in this order where no type is asked for; then any GGUF file will do."""
+"""The preferred types, in this order, if no type is asked for; then any GGUF file will do."""
 NOT_MODELS = ("mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")
-"""Parts of names of GGUF files that go with a model and are none."""
+"""Parts of names of GGUF files that accompany a model but are not models."""
 CONFIGURATION = (
     "config.json",
     "generation_config.json",
@@ -31,11 +31,11 @@ _TYPE = re.compile(r"[-.]([A-Z0-9_]+)$", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class GGUFName:
-    """What the name of a GGUF file says."""
+    """The parts of a GGUF file's name."""
 
     # The path without the number of the part and the suffix; equal for all parts of a model
     prefix: str
-    type: str  # the type of its tensors, such as "Q4_K_M"; "" where the name has none
+    type: str  # the type of its tensors, such as "Q4_K_M"; "" if the name has none
     index: int = 1  # which part it is, from 1
     count: int = 1  # how many parts the model has
 
@@ -56,9 +56,9 @@ def is_model(path: str) -> bool:
 
 
 def gguf_files(files: Sequence[str], quant: str = "") -> list[str]:
-    """The GGUF file that is the model, with its other parts in their order; none where nothing fits.
+    """The GGUF file that is the model, followed by its other parts; empty if nothing fits.
 
-    Of the type ``quant`` in either case, or else Q4_K_M, else Q8_0, else the first file.
+    Its type is ``quant`` in upper or lower case, or by default Q4_K_M, else Q8_0, else the first file's.
     """
     first = [each for each in files if is_model(each) and GGUFName.of(each).index == 1]
     for wanted in (quant,) if quant else DEFAULT_TYPES:
@@ -82,7 +82,7 @@ def parts_of(files: Sequence[str], first: str) -> list[str]:
 
 
 def safetensors_files(files: Sequence[str]) -> list[str]:
-    """The files of a safetensors model at the top of a repository; none where it has no such model."""
+    """The files of a safetensors model at the top of a repository; empty if it has no such model."""
     weights = [each for each in files if each.endswith(".safetensors") and "/" not in each]
     indexed = "model.safetensors.index.json" in files
     shards = [each for each in weights if each.startswith("model-")] if indexed else []
@@ -93,7 +93,7 @@ def safetensors_files(files: Sequence[str]) -> list[str]:
 
 
 def missing_parts(files: Sequence[str]) -> str:
-    """What is missing of a model among its files, for a message; "" where it is whole."""
+    """What a model's files lack, for a message; "" if it is complete."""
     names = (each.rpartition(".")[0] for each in files)
     parts = [split for each in names if (split := _SPLIT.fullmatch(each))]
     if not parts:
@@ -105,7 +105,7 @@ def missing_parts(files: Sequence[str]) -> str:
 
 
 def is_inside(path: str) -> bool:
-    """Whether a path that a repository lists is one of a file in it, and can be written on a terminal."""
+    """Whether a path from a repository's list stays inside the repository and is safe to print."""
     steps = path.split("/")
     return (
         path.isprintable()

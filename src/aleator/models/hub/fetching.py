@@ -1,9 +1,8 @@
-"""Brings models of the hub into the hub's own cache on this machine, by huggingface_hub.
+"""Downloads models of the hub into the hub's own cache on this machine, with huggingface_hub.
 
-The cache is the one that all programs with that library share (``HF_HOME``, ``HF_HUB_CACHE``), and so are
-the settings: ``HF_ENDPOINT``, ``HF_TOKEN``, ``HF_HUB_OFFLINE``.  What the library lacks is added here: a
-download that was broken off goes on where it stopped, and a file whose SHA-256 is not the one that the hub
-tells is refused.
+All programs with that library share the cache (``HF_HOME``, ``HF_HUB_CACHE``) and the settings
+(``HF_ENDPOINT``, ``HF_TOKEN``, ``HF_HUB_OFFLINE``).  This module adds what the library lacks: an interrupted
+download continues where it stopped, and a file whose SHA-256 differs from the hub's is refused.
 """
 
 from __future__ import annotations
@@ -33,16 +32,15 @@ from aleator.models.hub.names import HubName
 log = logging.getLogger(__name__)
 
 LARGEST = 50_000_000_000
-"""Bytes that the hub gives over plain HTTP; larger files are left to its library."""
+"""The most bytes that the hub serves over plain HTTP; larger files are left to its library."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _BLOCK = 1 << 22
 PIECE = 1 << 21
-"""Bytes that are written together, from a multiple of so many on: Linux then keeps them in one large page, as
-weights are best read."""
+"""Bytes of an aligned write: Linux then keeps them in one large page, from which weights are read fastest."""
 _MODULES = ("constants", "errors", "utils")
-"""Of huggingface_hub, which does not import them by itself."""
+"""Modules of huggingface_hub, which does not import them by itself."""
 _MOST_TYPES = 20
-"""In a message."""
+"""The most types that a message lists."""
 
 
 def required_hub(what: str) -> ModuleType:
@@ -58,11 +56,11 @@ def required_hub(what: str) -> ModuleType:
 
 
 def fetched(name: HubName, *, token: str | None = None, offline: bool = False) -> Path:
-    """A model's first file, or its directory; what is missing of it is fetched unless ``offline``.
+    """A model's first file, or its directory; missing files are fetched unless ``offline``.
 
-    Without a ``token`` the library finds one.  HubError: there is no such model, it is not given to this
-    user, or it cannot be reached and was not fetched before.  FileFormatError: what arrived is not what the
-    hub tells of.
+    Without a ``token`` the library finds one.  HubError: there is no such model, this user has no access, or
+    the hub cannot be reached and the model was not fetched before.  FileFormatError: the received bytes are
+    not the hub's.
     """
     hub = required_hub(f"model={str(name)!r}")
     offline = offline or bool(hub.constants.HF_HUB_OFFLINE)
@@ -84,7 +82,7 @@ def fetched(name: HubName, *, token: str | None = None, offline: bool = False) -
 
 
 def chosen(name: HubName, files: Sequence[str]) -> list[str]:
-    """The files of the repository that are wanted; HubError says what there is where nothing fits."""
+    """The repository's files to fetch; if nothing fits, HubError lists the choices."""
     if name.file:
         wanted = parts_of(files, name.file) if name.file in files else []
     else:
@@ -110,7 +108,7 @@ def chosen(name: HubName, files: Sequence[str]) -> list[str]:
 
 
 def cached_snapshot(hub: ModuleType, name: HubName) -> Path | None:
-    """The folder of what was fetched before of a revision; None: nothing was."""
+    """The folder with a revision's fetched files; None: there are none."""
     folder = repository_folder(hub, name)
     reference = folder / "refs" / name.revision
     commit = reference.read_text().strip() if reference.is_file() else name.revision
@@ -119,7 +117,7 @@ def cached_snapshot(hub: ModuleType, name: HubName) -> Path | None:
 
 
 def repository_folder(hub: ModuleType, name: HubName) -> Path:
-    """Where the cache has a repository's files."""
+    """The cache's folder for a repository."""
     return Path(hub.constants.HF_HUB_CACHE) / f"models--{name.repo.replace('/', '--')}"
 
 
@@ -134,9 +132,9 @@ def _listed(hub: ModuleType, name: HubName, token: str | None) -> list[str] | No
 
 
 def _names(hub: ModuleType, name: HubName, token: str | None) -> list[str]:
-    """What :func:`_listed` returns, with the library's errors where it fails.
+    """The result of :func:`_listed`, or the library's errors.
 
-    What answers may be another server, or a page to log in.
+    The answer may come from another server, or be a login page.
     """
     try:
         about = hub.HfApi().model_info(name.repo, revision=name.revision, token=token)
@@ -152,7 +150,7 @@ def _names(hub: ModuleType, name: HubName, token: str | None) -> list[str]:
 
 
 class Unreachable(HubError):
-    """Nobody answers, or with an error of its own."""
+    """The server does not answer, or reports an error of its own."""
 
 
 @contextmanager
@@ -201,9 +199,9 @@ def _fetch(hub: ModuleType, name: HubName, file: str, token: str | None) -> Path
 
 
 def _complete_blob(hub: ModuleType, name: HubName, file: str, token: str | None) -> None:
-    """Bring a file's bytes into the cache, going on with what an earlier try left; check them.
+    """Download a file's bytes into the cache, continuing an earlier try, and check them.
 
-    The library then finds them, and makes the rest of the entry.
+    The library then finds them and makes the rest of the entry.
     """
     url = hub.hf_hub_url(name.repo, file, revision=name.revision)
     about = hub.get_hf_file_metadata(url, token=token)
@@ -221,7 +219,7 @@ def _complete_blob(hub: ModuleType, name: HubName, file: str, token: str | None)
     if urlsplit(about.location).netloc != urlsplit(url).netloc:
         headers.pop(
             "authorization", None
-        )  # a token is for the hub alone, not for where it sends us
+        )  # the token is only for the hub, not for the servers that it redirects to
     partial = blob.with_name(f"{blob.name}.incomplete")
     lock = folder.parent / ".locks" / folder.name / f"{blob.name}.lock"  # the library's own place
     lock.parent.mkdir(parents=True, exist_ok=True)
@@ -249,7 +247,7 @@ def _complete_blob(hub: ModuleType, name: HubName, file: str, token: str | None)
 
 
 def append(out: BinaryIO, block: bytes) -> None:
-    """Write a block; whole pieces leave the buffer, which holds one, as soon as they are there."""
+    """Write a block; the buffer holds one piece, which leaves it as soon as it is complete."""
     while len(block) >= (left := PIECE - out.tell() % PIECE):
         out.write(block[:left])
         out.flush()
@@ -260,16 +258,16 @@ def append(out: BinaryIO, block: bytes) -> None:
 def _receive(
     hub: ModuleType, url: str, headers: Mapping[str, str], out: BinaryIO, bar: Any, size: int
 ) -> None:
-    """Append what a file has beyond the bytes that are there; ends soon after the file's ``size`` bytes.
+    """Append the rest of a file; stop soon after the file's ``size`` bytes.
 
-    Where the connection breaks after it has brought something, the caller may ask again; otherwise it raises.
+    If the connection breaks after some bytes arrived, the caller may ask again; otherwise this raises.
     """
     errors = hub.errors
     held = out.tell()
     asking = {
         **headers,
         "accept-encoding": "identity",
-    }  # so that a place in the file is one in the answer
+    }  # so that offsets in the file and in the answer agree
     if held:
         asking["range"] = f"bytes={held}-"
     seconds = hub.constants.HF_HUB_DOWNLOAD_TIMEOUT
@@ -296,7 +294,7 @@ def _receive(
 
 
 def _check(name: HubName, file: str, partial: Path, etag: str, size: int) -> None:
-    """Refuse bytes that are not those that the hub tells of, and forget them."""
+    """Refuse and delete bytes that differ from the hub's."""
     if partial.stat().st_size != size:
         partial.unlink()
         raise FileFormatError(
@@ -304,7 +302,7 @@ def _check(name: HubName, file: str, partial: Path, etag: str, size: int) -> Non
             f"more arrived than the {size:,} bytes that the hub tells: it is forgotten; try again",
         )
     if _SHA256.fullmatch(etag) is None:
-        return  # a small file, which the hub keeps in git and does not tell the SHA-256 of
+        return  # a small file, which the hub keeps in git without a SHA-256
     digest = hashlib.sha256()
     with partial.open("rb") as data:
         while block := data.read(_BLOCK):

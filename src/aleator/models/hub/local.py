@@ -1,4 +1,4 @@
-"""The models that are on this machine without having been given as files: listed, and removed."""
+"""Lists and removes the installed and fetched models on this machine."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class LocalModel:
     name: str  # what ``-m`` and ``aleator.load`` take
     size: int  # bytes of its files
     path: Path  # its first file, or its directory
-    # The files as the cache has them, and the bytes that they point to; none where it is a package's
+    # The files in the cache, and the bytes that they point to; none for a package's model
     files: tuple[tuple[Path, Path], ...] = ()
 
 
@@ -49,7 +49,7 @@ def installed() -> Iterator[LocalModel]:
 
 
 def cached() -> Iterator[LocalModel]:
-    """Models of the hub that were fetched, whole, in the order of their names."""
+    """Complete fetched models of the hub, by name."""
     hub = required_hub("the list of fetched models")
     for repo in sorted(_repositories(hub), key=lambda each: str(each.repo_id)):
         for revision in sorted(repo.revisions, key=lambda each: str(each.commit_hash)):
@@ -59,10 +59,10 @@ def cached() -> Iterator[LocalModel]:
 
 
 def remove(name: str) -> list[LocalModel]:
-    """Remove fetched models from the hub's cache; returns what was removed.
+    """Remove fetched models from the hub's cache; return what was removed.
 
-    ``name`` is that of one model as :func:`cached` gives it, or ``hf:ORG/NAME`` for all of a repository.
-    HubError where nothing of this name was fetched.
+    ``name`` is a model's name from :func:`cached`, or ``hf:ORG/NAME`` for all of a repository.  HubError: no
+    model of this name was fetched.
     """
     wanted = HubName.read(name)
     every = list(cached())
@@ -74,7 +74,7 @@ def remove(name: str) -> list[LocalModel]:
     folder = repository_folder(hub, wanted)
     if not gone and str(wanted) == f"{HUB}{wanted.repo}" and folder.is_dir():
         size = sum(each.stat().st_size for each in folder.glob("blobs/*"))
-        shutil.rmtree(folder)  # what a broken download left
+        shutil.rmtree(folder)  # left by an interrupted download
         return [LocalModel(str(wanted), size, folder)]
     if not gone:
         raise HubError(f"{wanted}: it was not fetched ('aleator models' lists what was)")
@@ -100,7 +100,7 @@ def _repositories(hub: ModuleType) -> list[Any]:
 
 
 def _of_revision(name: str, revision: Any) -> Iterator[LocalModel]:
-    """The models in what was fetched of one revision of a repository."""
+    """The models among the fetched files of one revision of a repository."""
     folder = Path(revision.snapshot_path)
     files = {Path(each.file_path).relative_to(folder).as_posix(): each for each in revision.files}
     names = sorted(files)

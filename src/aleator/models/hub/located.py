@@ -1,4 +1,4 @@
-"""What the name of a model means: a file, a model of the hub, or an installed package."""
+"""Resolves a model's name: a file, a model of the hub, or an installed package."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ if TYPE_CHECKING:
     from importlib.metadata import Distribution
 
 PACKAGE = "llm-"
-"""What the names of packages that hold a model begin with."""
+"""Prefix of the names of packages that hold a model."""
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def located(
     model: str | os.PathLike[str], *, token: str | None = None, offline: bool = False
 ) -> Path:
-    """Where a model is on this machine; fetches it if it is one of the hub and not there yet.
+    """Where a model is on this machine; a model of the hub is fetched if it is missing.
 
     Args:
         model: a path; ``hf:ORG/NAME[:QUANT]``; or the name of an installed package without its ``llm-``.
-        token: for the hub; None: what its library finds (``HF_TOKEN``, or what a login left).
-        offline: take what was fetched before, and ask nobody.
+        token: for the hub; None: its library finds one (``HF_TOKEN``, or a saved login).
+        offline: use only fetched models, without network.
 
     Returns:
-        The GGUF file (of a split model the first), or the directory.  A path comes back as it is, also if
+        The GGUF file (the first of a split model), or the directory.  A path is returned as it is, even if
         nothing is there.
 
     Raises:
-        HubError: the hub has no such model, does not give it, or cannot be reached; in one line.
-        ParameterError: a name of the hub that cannot be read.
+        HubError: the hub has no such model, denies access, or cannot be reached; in one line.
+        ParameterError: a malformed name of the hub.
         ImportError: huggingface_hub is not installed.
         FileFormatError: a package holds several models, or a download is damaged.
     """
@@ -50,7 +50,7 @@ def located(
 
 def _packaged(name: str) -> Path | None:
     """The one GGUF file of the installed package ``llm-NAME``; None: there is no such package."""
-    from importlib import metadata  # which a model's path does not need
+    from importlib import metadata  # a model's path does not need it
 
     try:
         files = models_of(metadata.distribution(PACKAGE + name.removeprefix(PACKAGE)))

@@ -25,7 +25,7 @@ class HubName:
 
     @classmethod
     def read(cls, text: str) -> HubName:
-        """Read a name, with or without ``hf:``; ParameterError where it is not one."""
+        """Read a name, with or without ``hf:``; ParameterError if it is not one."""
         match = _HUB.fullmatch(text.removeprefix(HUB))
         if match is None:
             raise ParameterError(

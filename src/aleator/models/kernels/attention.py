@@ -1,8 +1,8 @@
 """Attention over the cells of a cache with the bits of native decoders: docs/numerics.md, part 2.
 
-Scores of every seen cell, their exponentials and sum, and the sum of values, whose order is the list's: of few
-tokens and cells in one launch, else in three.  What comes out for a token depends on itself and on the cells
-that it sees, on nothing else.
+Kernels compute the scores of every seen cell, their exponentials and sum, and the sum of values in the order of
+the list: in one launch for few tokens and cells, else in three.  A token's result depends only on the token and
+the cells that it sees.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from aleator.models.kernels.rotation import INTERPRETED, Turn, hadamard, hadamar
 from aleator.models.kernels.seen import SeenTensors
 
 FEW, SHORT = 16, 1024
-"""Up to so many tokens, and cells that one sees, attention is one launch: each program's share is small."""
+"""Up to this many tokens, and cells that one sees, attention is one launch: each program has little work."""
 
 ROOM = 1 << 23
-"""Floats of scores that are held at a time, where a single token does not need more."""
+"""Floats of scores that are held at a time, unless a single token needs more."""
 
 
 def attend(
@@ -38,12 +38,12 @@ def attend(
     room: torch.Tensor | None = None,
     spare: bool = False,
 ) -> torch.Tensor:
-    """See :func:`aleator.models.layers.attention.attend`: the cells and the positions are those of ``seen``.
+    """See :func:`aleator.models.layers.attention.attend`; ``seen`` has the cells and the positions.
 
-    ``values`` may be the first channels of ``keys``, see :func:`~aleator.models.kernels.cells.side`, and
+    ``values`` may be the first channels of ``keys``, see :func:`~aleator.models.kernels.cells.side`.
     ``slopes``, float32 [H], are ALiBi's.  ``turn`` is how positions rotate (None: not at all); its rows are for
-    ``-seen.deltas``, of raw keys for all positions from 0, with magnitude 1.  ``room``, float32, is working
-    memory; more than a token needs takes more tokens at once.  ``spare``: ``q`` may be changed.
+    ``-seen.deltas``, or with raw keys for all positions from 0, with magnitude 1.  ``room``, float32, is
+    working memory; with more of it, more tokens are computed at once.  ``spare``: ``q`` may be changed.
     """
     t, heads, dim = q.shape
     group = heads // keys.heads
@@ -127,7 +127,7 @@ def _turning(block: int) -> tuple[int, int, float]:
 
 
 class _Blocks(NamedTuple):
-    """How much one program takes: pairs of a token and a key-value head, queries of each, cells, channels."""
+    """Work of one program: pairs of a token and a key-value head, queries of each, cells, channels."""
 
     pairs: int
     group: int
@@ -137,7 +137,7 @@ class _Blocks(NamedTuple):
 
 
 def _blocks(pairs: int, group: int, dim_v: int, longest: int, variants: int) -> _Blocks:
-    """Sizes that follow no result's bits: every sum has its order, however many a program computes."""
+    """Sizes of blocks, which do not affect the bits of results: every sum has its own fixed order."""
     if not INTERPRETED:
         together = min(group, 8)
         cells = 64 if together < 8 and variants == 1 else 32

@@ -10,12 +10,12 @@ from aleator.models.kernels.floats import exponential, softened, tree
 from aleator.models.kernels.rotation import turn_heads
 
 _SIZES = ["from_", "begin", "n_tokens", "all", "longest"]
-"""These change from step to step, and no kernel is compiled anew for them."""
+"""Arguments that change from step to step; kernels are not compiled anew for them."""
 
 
 @triton.jit
 def _seen_places(tokens, t, all, alive):
-    """Of tokens: the begin of their lists, how many sinks, how many cells passed over, and how many seen."""
+    """For tokens: where their lists begin, and the numbers of sinks, of skipped cells, and of seen cells."""
     start = tl.load(tokens + t, mask=alive, other=0)
     sinks = tl.load(tokens + all + t, mask=alive, other=0)
     first = tl.load(tokens + 2 * all + t, mask=alive, other=0)
@@ -186,7 +186,7 @@ def _mix_channels(
     here = channel[None, :, None]
     ahead: tl.constexpr = (
         16 if BYTES > 4 else 0
-    )  # what is no whole words is not prefetched by itself
+    )  # data that are not whole words are not prefetched automatically
     if ahead:
         row, read = _rows_at(0, start, sinks, first, n, head, cells, cell_stride, head_stride)
         read = read & (here < DIM)
@@ -227,7 +227,7 @@ def attend(
     VALUE_KIND: tl.constexpr, VALUE_BYTES: tl.constexpr, CHANNELS: tl.constexpr, TURN: tl.constexpr,
     TURN_BACK: tl.constexpr,
 ):  # fmt: skip
-    """Scores, weights and values of some pairs, one after the other; the grid's second axis is 1 long.
+    """Scores, weights and values of some pairs, one after the other; the grid's second axis has length 1.
 
     ``TURN`` and ``TURN_BACK`` rotate queries and outputs: block, its logarithm and factor; block 0: not at all.
     """
@@ -267,8 +267,8 @@ def attend(
         )
 
 
-# Of cells as axes of 2, the highest bit of their number last, tl.split gives the halves in order.  Every call
-# of a function is slow in the interpreter, so these are few.
+# With cells as axes of 2, the highest bit of their number last, tl.split gives the halves in order.  Function
+# calls are slow in the interpreter, so there are few.
 @triton.jit
 def _add_eight(total, x, P: tl.constexpr, R: tl.constexpr):
     """Add x [P, 8, R] to total [P, R], one group after the other."""

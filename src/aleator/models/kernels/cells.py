@@ -21,16 +21,16 @@ _LOW, _HIGH = (
 
 
 class Side(NamedTuple):
-    """Where kernels find the keys or values of one layer."""
+    """The keys or values of one layer, as kernels find them."""
 
-    data: torch.Tensor  # float32, float16, of bf16 the bits as int16, of blocks uint8; flat
-    halves: torch.Tensor  # the same memory as float16, of blocks; else ``data``
+    data: torch.Tensor  # float32, float16, bf16's bits as int16, or blocks as uint8; flat
+    halves: torch.Tensor  # blocks: the same memory as float16; else ``data``
     kind: str  # the name of the type
-    heads: int  # of each cell
+    heads: int  # heads of each cell
     dim: int  # channels of a head that are read
-    # Elements, of blocks bytes, from a cell to the next, from a head, and from a channel
+    # Elements (blocks: bytes) from a cell to the next, from a head, and from a channel
     strides: tuple[int, int, int]
-    # Heads are stored rotated by a Hadamard matrix in blocks of so many; 0: as they are
+    # Block size of the Hadamard matrix that rotates stored heads; 0: they are not rotated
     rotation: int
     block_bytes: int  # bytes of a block
 
@@ -56,7 +56,7 @@ def side(layer: LayerStorage[Any], within: int = 0) -> Side:
 
 @triton.jit
 def widened(data, halves, at, channel, mask, stride, KIND: tl.constexpr, BYTES: tl.constexpr):
-    """Channels of heads that begin at ``at``, int64, as float32; anything where ``mask`` is not set.
+    """Channels of heads that begin at ``at``, int64, as float32; undefined where ``mask`` is not set.
 
     The three are broadcast with each other; channels are int32.
     """
@@ -66,7 +66,7 @@ def widened(data, halves, at, channel, mask, stride, KIND: tl.constexpr, BYTES: 
 
 @triton.jit
 def taken(data, halves, at, channel, mask, stride, KIND: tl.constexpr, BYTES: tl.constexpr):
-    """What is stored, for :func:`meant`: a number, and of blocks the scale, fifth bits and least element."""
+    """The stored numbers for :func:`meant`; for blocks also the scale, fifth bits and least element."""
     if KIND == "f32" or KIND == "f16":
         x = tl.load(data + (at + channel * stride), mask=mask, other=0.0)
         return x, x, x, x
@@ -91,7 +91,7 @@ def taken(data, halves, at, channel, mask, stride, KIND: tl.constexpr, BYTES: tl
 
 @triton.jit
 def meant(q, d, fifth, least, channel, KIND: tl.constexpr):
-    """What the stored stands for, float32, rounded once."""
+    """The value of stored numbers, float32, rounded once."""
     if KIND == "f32" or KIND == "f16":
         return q.to(tl.float32)
     elif KIND == "bf16":
@@ -117,7 +117,7 @@ def meant(q, d, fifth, least, channel, KIND: tl.constexpr):
 
 
 def gathered(of: Side, cells: torch.Tensor) -> torch.Tensor:
-    """What cells hold, int [n], as float32 [n, heads, dim], not rotated back."""
+    """The contents of cells, int [n], as float32 [n, heads, dim], not rotated back."""
     n = len(cells)
     out = torch.empty(n, of.heads, of.dim, device=cells.device)
     wide = triton.next_power_of_2(of.dim)
@@ -161,8 +161,8 @@ def store(layer: LayerStorage[Any], cells: torch.Tensor, x: torch.Tensor) -> Non
 
     Args:
         layer: the keys or values of one layer.
-        cells: of the tokens, int64 [T], on the layer's device; -1, but not for type iq4_nl: it is not stored.
-        x: float32 [T, heads, dim]; a Hadamard matrix rotates it first where the layer says so.
+        cells: the tokens' cells, int64 [T], on the layer's device; -1 (not for type iq4_nl): it is not stored.
+        x: float32 [T, heads, dim]; a Hadamard matrix rotates it first if the layer asks for it.
     """
     if not layer.dim or not len(cells):
         return
@@ -261,7 +261,7 @@ def stored(
                 scaled = v * _inverse(d)[:, None] + (middle + 0.5)
             else:
                 least, most = tl.min(v, 1), tl.max(v, 1)
-                # Of zeros the first one counts, whose sign is stored.
+                # Among zeros the first one counts; its sign is stored.
                 least = tl.where(least == 0.0, _first(v, v == 0.0), least)
                 span = tl.div_rn(most - least, levels - 1.0)
                 d = tl.where(most == least, 0.0, span)
@@ -273,7 +273,7 @@ def stored(
             )
             q = _clamped(scaled, 0.0, levels - 1.0).to(tl.int32)
             low = tl.reshape(q & 15, (BLOCK, 2, 16))
-            # Parts of a byte have no bits in common: their sum is their union.
+            # Parts of a byte share no bits, so their sum is their union.
             place = tl.arange(0, 2)[None, :, None] * 4
             nibbles = tl.sum(low << place, 1).to(tl.uint8)
             to = data + (begin + (BYTES - 16))[:, None] + tl.arange(0, 16)[None, :]

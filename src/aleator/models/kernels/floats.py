@@ -1,8 +1,8 @@
 """Elementary functions and sums of docs/numerics.md, part 2, inside Triton kernels.
 
-Launch what uses them with :data:`EXACT`: every multiply and every add is rounded by itself, and what is to be
-fused says so.  Of Triton's own functions, ``/``, ``tl.sqrt``, ``tl.exp`` and ``tl.sum`` over floats are not
-used: compiled, they are not rounded correctly or have no fixed order.
+Launch kernels that use them with :data:`EXACT`: every multiply and every add is then rounded by itself, and
+fused operations are explicit.  Triton's ``/``, ``tl.sqrt``, ``tl.exp`` and ``tl.sum`` over floats are not used:
+compiled, they are not correctly rounded or have no fixed order.
 """
 
 from __future__ import annotations
@@ -81,14 +81,14 @@ def silu(x):
 
 @triton.jit
 def gelu(x):
-    """GELU in its approximation by tanh, written with e^x."""
+    """The approximation of GELU by tanh, in terms of e^x."""
     inner = -2.0 * tl.full([], 0.79788456080286535588, tl.float32) * x * (1.0 + 0.044715 * x * x)
     return tl.div_rn(x, 1.0 + exponential(inner))
 
 
 @triton.jit
 def gelu_exact(x):
-    """GELU by the error function, for which Abramowitz and Stegun's formula 7.1.26 stands."""
+    """GELU by the error function, computed with Abramowitz and Stegun's formula 7.1.26."""
     a = tl.abs(x) * _HALF_ROOT
     t = tl.div_rn(1.0, tl.fma(a, _ERF_SCALE, 1.0))
     p = tl.fma(t, _F0, _F1)

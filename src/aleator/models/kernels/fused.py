@@ -1,7 +1,7 @@
 """Products of a few rows in one launch: norm and rounding before, activation or residual after them.
 
 One launch takes several matrices with the same input, of any types.  Each program normalises and rounds its
-rows again, into memory of its own; programs are few, and take several tiles of a matrix one after the other.
+rows again, into its own memory.  Programs are few; each takes several tiles of a matrix one after the other.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from aleator.models.kernels.planes import FORMS, Planes
 from aleator.models.kernels.product import FEW, form_of, has_dp4a, slow, words
 from aleator.models.kernels.product_sums import few_sums, finish, float_sums, rounded
 
-_TYPES = 2  # matrices to a launch: more of them would not fit into registers
-_TILE = 4  # rows of activations to a program
-_WIDE = 8192  # rows of a matrix from which on programs are many enough
+_TYPES = 2  # matrices per launch: more would not fit into registers
+_TILE = 4  # rows of activations per program
+_WIDE = 8192  # from this many rows of a matrix on, there are enough programs
 PROGRAMS = 512
-"""About as many to a launch at most: each has memory of its own, which the L2 cache should hold."""
+"""The most programs per launch, roughly: each has its own memory, which the L2 cache should hold."""
 
 
 def product_of_few(
@@ -45,21 +45,21 @@ def product_of_few(
     chosen: torch.Tensor | None = None,
     times: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """What :func:`~aleator.models.kernels.product.product` gives for 1 to 16 rows, and more, in one launch.
+    """Compute :func:`~aleator.models.kernels.product.product` and more for 1 to 16 rows in one launch.
 
     Args:
-        matrices: with the same input; their outputs are side by side.  More than two take more launches.
+        matrices: matrices with the same input; outputs are side by side.  More than two take more launches.
         x: float32 [T, n_in].
         norm: x is normalised first; None: it is not.
         activation: of the outputs, see :func:`~aleator.models.kernels.norms.activate`; "": none.
-        gated: a single matrix gives gate and up side by side, and the result is f(gate) * up.
+        gated: the single matrix computes gate and up side by side; the result is f(gate) * up.
         residual: float32 [T, n_out], whose rows are contiguous: the result is ``residual + scale * y``.
         scale: see there.
-        chosen: int32 [T, n_used]: the first matrix is a stack, of which each row goes through so many.
-        times: float32 [T, n_used], what the normalised row is multiplied by for each of them; None: 1.
+        chosen: int32 [T, n_used]: the first matrix is a stack; each row goes through these of its matrices.
+        times: float32 [T, n_used], factors of the normalised row for each of them; None: 1.
 
     Returns:
-        float32 [T, n_out], of gated ones half as wide, of a stack n_used times as wide.
+        float32 [T, n_out]; half as wide if gated, n_used times as wide for a stack.
     """
     if len(matrices) > _TYPES:
         pairs = [matrices[i : i + _TYPES] for i in range(0, len(matrices), _TYPES)]
@@ -114,7 +114,7 @@ def product_of_few(
 
 
 def planes_of(m: Planes) -> tuple[Any, ...]:
-    """What a kernel takes of a matrix: its planes, low and high as int32, bias, n_out and chunks."""
+    """A kernel's arguments for a matrix: its planes, low and high as int32, bias, n_out and chunks."""
     planes = (words(m.low), words(m.high)) if m.block > 1 else (m.low, None)
     return (*planes, m.d, m.m, m.scale, m.least, m.bias, m.n_out, m.low.shape[-2])
 
@@ -161,9 +161,9 @@ def _of_matrix(
     GATED: tl.constexpr, NATIVE: tl.constexpr, T: tl.constexpr, R: tl.constexpr, G: tl.constexpr,
     AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """T rows of x times every so many tiles of R rows of a matrix; of gated ones half of them are gates.
+    """T rows of x times every nth tile of R rows of a matrix; if gated, half of the rows are gates.
 
-    With ``chosen`` T is 1, and the matrix one of a stack.
+    With ``chosen`` T is 1, and the matrix is one of a stack.
     """
     low, high, d, m, scale, least, bias, n_out, chunks, column, first, programs, slots = part
     BLOCK: tl.constexpr = FORM[7]
@@ -240,9 +240,9 @@ def fused_product(
 ):  # fmt: skip
     """Every program takes one of the matrices, see ``_of_matrix``.
 
-    ``parts``: of each what :func:`planes_of` gives, column of the output, first program, number of programs,
-    and how often there are so many: of a stack once for each that is chosen.  ``room`` and ``float_room`` are
-    the same memory, ``size`` words to a program; after ``ints`` of them come floats.
+    ``parts``: for each the result of :func:`planes_of`, its column of the output, first program, number of
+    programs, and how often they repeat: once for each chosen matrix of a stack.  ``room`` and ``float_room``
+    are the same memory, ``size`` words per program: first ``ints`` integers, then floats.
     """
     number = tl.program_id(1)
     mine = (number.to(tl.int64) * tl.num_programs(0) + tl.program_id(0)) * size

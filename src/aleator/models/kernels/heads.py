@@ -1,4 +1,4 @@
-"""Heads of queries, keys and values made ready in one launch: norms, rotation, and storing the latter two."""
+"""Prepares heads in one launch: norms, rotation, and storing keys and values."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from aleator.models.kernels.rotation import (
 class Heads(NamedTuple):
     """Queries, keys or values of T tokens, and what is done to them."""
 
-    # float32 [T, heads, dim]; each token's heads lie side by side.  It is changed in place.
+    # float32 [T, heads, dim], a token's heads side by side; changed in place
     x: torch.Tensor
-    norm: RowNorm | None  # of each head, with weights [dim] or [heads, dim], or None
+    norm: RowNorm | None  # norm of each head, with weights [dim] or [heads, dim], or None
     rotates: bool  # whether positions rotate it
-    to: Side | None  # where it is stored, not in type iq4_nl; None: it is not
+    to: Side | None  # where it is stored, not in type iq4_nl; None: nowhere
 
 
 def finish(
@@ -36,9 +36,9 @@ def finish(
     """Normalise heads, rotate and store them.
 
     Args:
-        groups: of the same tokens.
-        by: the angles of their positions; None: nothing rotates.
-        cells: of the tokens, int64 [T]; -1: a token is not stored.
+        groups: heads of the same tokens.
+        by: the angles of the tokens' positions; None: nothing rotates.
+        cells: the tokens' cells, int64 [T]; -1: a token is not stored.
         norm_last: heads are normalised after their rotation.
     """
     groups = [each for each in groups if each.x.numel()]

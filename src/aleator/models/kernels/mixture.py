@@ -1,6 +1,6 @@
-"""The end of a mixture of experts for a few tokens in one launch: their last products, weighed and added.
+"""The end of a mixture of experts for a few tokens in one launch: the last products, weighed and added.
 
-What comes before is in :mod:`aleator.models.kernels.fused` (norm, gate, up and activation of the chosen
+The steps before are in :mod:`aleator.models.kernels.fused` (norm, gate, up and activation of the chosen
 experts) and in :mod:`aleator.models.kernels.routing`.
 """
 
@@ -125,10 +125,10 @@ def _mixed_products(
     used, x_stride, out_stride, residual_stride, factor, size, ints,
     FORMS: tl.constexpr, NATIVE: tl.constexpr, R: tl.constexpr, G: tl.constexpr,
 ):  # fmt: skip
-    """Every so many tiles of R columns of one token.
+    """Every nth tile of R columns of one token.
 
-    ``parts``: of each what :func:`planes_of` gives, n_in, column of the input, and where in a program's memory
-    its rounded inputs are.  ``room`` and ``float_room`` are the same memory, ``size`` words to a program.
+    ``parts``: for each the result of :func:`planes_of`, n_in, its column of the input, and where in a program's
+    memory its rounded inputs are.  ``room`` and ``float_room`` are the same memory, ``size`` words per program.
     """
     number, programs = tl.program_id(1), tl.num_programs(1)
     token = tl.program_id(0).to(tl.int64)

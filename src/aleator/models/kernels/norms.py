@@ -30,10 +30,10 @@ CLAMPED_SLOPE = tl.constexpr(-float(np.float32(1.702)))
 
 @triton.jit
 def dot16(a, b, there, N: tl.constexpr, ROWS: tl.constexpr, AT_ONCE: tl.constexpr):
-    """Sums of products of ``N`` neighbouring float32, in 16 lanes, of ROWS rows.
+    """Sums of products of ``N`` neighbouring float32, in 16 lanes, of ROWS rows: float32 [ROWS].
 
-    ``a`` and ``b`` are pointers [ROWS, 1] to the first of them, ``there`` bools [ROWS, 1]; AT_ONCE is
-    :func:`groups_at_once` of N.  float32 [ROWS].
+    ``a`` and ``b`` are pointers [ROWS, 1] to the first ones, ``there`` bools [ROWS, 1]; AT_ONCE is
+    :func:`groups_at_once` of N.
     """
     lanes = tl.arange(0, 16)[None, :]
     total = tl.zeros([ROWS, 16], tl.float32)
@@ -60,7 +60,7 @@ def groups_at_once(n: int) -> int:
     return next((k for k in range(min(groups, 32), 0, -1) if groups % k == 0), 1)
 
 
-# Else ptxas saves registers by loading late, and every addition waits for its own load.
+# Otherwise ptxas saves registers by loading late, and every addition waits for its load.
 REGISTERS = 255
 """``maxnreg`` of kernels with sums in 16 lanes."""
 
@@ -106,7 +106,7 @@ def _total(
 def moments(
     x, there, eps, N: tl.constexpr, ROWS: tl.constexpr, AT_ONCE: tl.constexpr, LAYER: tl.constexpr
 ):
-    """Of rows at ``x``: the mean, 0 without LAYER, and what they are multiplied by; [ROWS, 1]."""
+    """For rows at ``x``: the mean, 0 without LAYER, and the factor; [ROWS, 1]."""
     mean = tl.zeros([ROWS, 1], tl.float32)
     if LAYER:
         total = _total(x, mean, there, N, ROWS, AT_ONCE, SQUARES=False)
@@ -118,7 +118,7 @@ def moments(
 
 @triton.jit
 def scaled(v, weight, bias, mean, factor, cols, inside, NORM: tl.constexpr):
-    """Numbers ``v`` of columns ``cols``, normalised by what :func:`moments` gives; NORM: "rms" or "layer"."""
+    """Numbers ``v`` of columns ``cols``, normalised as :func:`moments` says; NORM: "rms" or "layer"."""
     if NORM == "layer":
         v = v - mean
     v = v * factor
@@ -157,11 +157,11 @@ def _norm(
 
 @dataclass(frozen=True, eq=False)
 class RowNorm:
-    """What rows are normalised by."""
+    """A norm of rows."""
 
     kind: str  # "rms" or "layer"
     weight: torch.Tensor | None  # float32 [n], or [heads, n], see normalised(); None: 1
-    bias: torch.Tensor | None  # as large, of kind "layer", or None: 0
+    bias: torch.Tensor | None  # of the same size, for kind "layer"; None: 0
     eps: float  # added to the mean of the squares
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
@@ -180,7 +180,7 @@ def normalised(
 
     Args:
         x: float32 [..., n], neighbouring along the last dimension, with any other strides.
-        norm: what by; its weights may be [heads, n] for ``x`` [..., heads, n].
+        norm: the norm; its weights may be [heads, n] for ``x`` [..., heads, n].
         onto: as large as ``x``, contiguous; None: nothing is added.
         scale: see above.
         out: where the result goes, as large as ``x``, which it may be; None: a new tensor.
@@ -206,7 +206,7 @@ def normalised(
 
 
 def warps(n: int) -> int:
-    """Warps for rows of ``n``.  More would read the lanes more often: each sums them all."""
+    """Warps for rows of ``n``.  More would read the lanes more often, as each sums all of them."""
     return 1 if n <= 512 else 4 if n <= 8192 else 8
 
 
@@ -216,7 +216,7 @@ def _in_three(x: torch.Tensor) -> torch.Tensor:
 
 
 def rows_at_once(x: torch.Tensor, n_rows: int, few: int) -> int:
-    """How many rows a program takes: ``few``, or under the interpreter many, since it is slow to start one."""
+    """How many rows a program takes: ``few``, or many under the interpreter, which is slow to start one."""
     return min(triton.next_power_of_2(n_rows), 64) if x.is_cpu else few
 
 
@@ -307,7 +307,7 @@ def activate(
 
 
 def elements_at_once(x: torch.Tensor) -> int:
-    """How many numbers a program takes that makes each by itself."""
+    """How many numbers an elementwise program takes."""
     return min(triton.next_power_of_2(x.numel()), 1 << 16) if x.is_cpu else 512
 
 
@@ -315,11 +315,11 @@ def elements_at_once(x: torch.Tensor) -> int:
 def gelu_table(device: torch.device) -> torch.Tensor:
     """GELU of every float16 from -10 to 10, by its bits, float16 [65,536]: native code's table.
 
-    It is copied to a device once, which no graph can capture: the first call comes before.
+    It is copied to a device once, before any capture: graphs cannot capture the copy.
     """
     halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
-    # Of -10 itself the table is not asked, but of the number beside it, which is rounded to -10.
-    with np.errstate(invalid="ignore"):  # of signalling NaN
+    # The table is not used for -10 itself, but for its neighbour, which is rounded to -10.
+    with np.errstate(invalid="ignore"):  # for signalling NaN
         made: Any = np.where(halves == -10, np.nextafter(halves, np.float32(0)), halves)
     _native.activate("gelu_rounded", made, np.ones_like(made))
     return torch.from_numpy(made.astype(np.float16)).to(device)

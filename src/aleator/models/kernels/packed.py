@@ -1,4 +1,4 @@
-"""Arrays of the host in one block of a device's memory."""
+"""Host arrays in one block of a device's memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 K = TypeVar("K", bound=Hashable)
-_APART = 16  # bytes that a place is a multiple of
+_APART = 16  # alignment of a place, in bytes
 _TYPES = {
     np.dtype(np.int32): torch.int32,
     np.dtype(np.int64): torch.int64,
@@ -19,7 +19,7 @@ _TYPES = {
 
 
 class Packed(Generic[K]):
-    """Arrays by name, of int32, int64 or float32, whose places in the block follow from their sizes alone."""
+    """Arrays of int32, int64 or float32 by name; only their sizes determine their places in the block."""
 
     def __init__(self, arrays: Mapping[K, npt.NDArray[Any]]) -> None:
         self._arrays, self._begins, self.size = arrays, list[int](), 0
@@ -28,7 +28,7 @@ class Packed(Generic[K]):
             self.size += -(-each.nbytes // _APART) * _APART
 
     def on(self, device: torch.device, into: torch.Tensor | None = None) -> dict[K, torch.Tensor]:
-        """Copy them, without waiting for the device; ``into``: uint8, what an earlier one has made there."""
+        """Copy them, without waiting for the device; ``into``: uint8, the block of an earlier call."""
         pinned = device.type == "cuda"
         flat = torch.empty(self.size, dtype=torch.uint8, pin_memory=pinned)
         to = flat.numpy()

@@ -1,13 +1,13 @@
-"""Weights on the device: a stored matrix laid out once, at load, as the kernels of products read it.
+"""Weights on the device: a stored matrix is laid out once, at load, as the kernels of products read it.
 
-A matrix in ggml's blocks becomes planes of about the size it had: packed low bits, packed high bits, scales.
+A matrix in ggml's blocks becomes planes of about the same size: packed low bits, packed high bits, scales.
 A *run* is 32 elements of a row, ``e = 16 h + 4 j + b``: two halves ``h`` of four words ``j`` of four bytes
 ``b``.  So a word of weights, masked and shifted, meets a word of activations.
 
-* ``low``, of 8, 4 or 2 bits: [bits, n_out, runs, 4], so many words to a run: of 8 bits a word for each
-  ``4 h + j``; of 4 for each ``j``, half ``h`` in its nibble ``h``; of 2 for each ``j // 2``, the bits of
+* ``low``, 8, 4 or 2 bits: [bits, n_out, runs, 4], as many words per run: with 8 bits a word for each
+  ``4 h + j``; with 4 for each ``j``, half ``h`` in its nibble ``h``; with 2 for each ``j // 2``, the bits of
   ``(h, j)`` at ``4 (j % 2) + 2 h``.
-* ``high``, of 2 bits: as ``low``; of 1 bit: [1, n_out, runs, 4], ``(h, j)`` at bit ``4 h + j``.
+* ``high``, 2 bits: as ``low``; 1 bit: [1, n_out, runs, 4], ``(h, j)`` at bit ``4 h + j``.
 * ``d``, ``m``: [blocks, n_out], float16, or the exponents of MXFP4, uint8.
 * ``scale``, ``least`` (blocks of 256): int8, [2, n_out, runs] with a scale for each half, else [n_out, runs].
 
@@ -29,7 +29,7 @@ from aleator.models.kernels.unpacking import APART, Unpacked
 Tensor = torch.Tensor
 
 CHUNK = 128
-"""Elements of a row that a matrix in floats holds lane by lane."""
+"""Elements of a row that a matrix in floats stores lane by lane."""
 FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 """Types whose elements are floats."""
 _AT_ONCE = 1 << 24  # elements laid out at a time
@@ -45,12 +45,12 @@ _ROWS = {
 
 
 class Form(NamedTuple):
-    """How a type in blocks is laid out and what its bits stand for."""
+    """The layout of a type in blocks, and the meaning of its bits."""
 
-    low: int  # packed low bits, 2, 4 or 8; of 8 bits, int8
+    low: int  # packed low bits, 2, 4 or 8; 8 bits are int8
     high: int = 0  # packed high bits, 0 to 2
-    offset: int = 0  # what is subtracted from the bits
-    table: str = ""  # what 4 bits stand for: "", "IQ4" or "MXFP4"
+    offset: int = 0  # subtracted from the bits
+    table: str = ""  # the table of 4-bit values: "", "IQ4" or "MXFP4"
     has_m: bool = False  # whether there is ``m`` (blocks of 32)
     group: int = 256  # elements that share a scale, in blocks of 256: 16, 32, or 256 for none
     least: int = 0  # bits of a least value: 0 for none, 8, or 4, in the upper nibble of the scale
@@ -106,7 +106,7 @@ class Planes:
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """What there is on the device, by name."""
+        """The tensors on the device, by name."""
         parts = {f.name: getattr(self, f.name) for f in fields(self)}
         return {name: part for name, part in parts.items() if isinstance(part, Tensor)}
 
@@ -124,13 +124,13 @@ def planes(
     bias: Tensor | None = None,
     device: torch.device | None = None,
 ) -> Planes:
-    """A matrix laid out, some rows after the others, so that little memory is taken besides.
+    """Lay out a matrix, some rows at a time, to need little extra memory.
 
     Args:
-        data: its bytes as a file has them, uint8 of any shape.
-        type: ggml's name of how it is stored.
+        data: its bytes as in the file, uint8 of any shape.
+        type: ggml's name of its type.
         n_out: its rows.
-        n_in: elements of a row: whole blocks.
+        n_in: elements of a row, in whole blocks.
         bias: float32 [n_out] on the device, or None.
         device: where the planes are; None: where ``data`` is.
     """
@@ -148,7 +148,7 @@ def planes(
 
 
 def stack(matrices: Sequence[Planes]) -> Planes:
-    """Matrices of one type and shape, one for each expert, as one."""
+    """Join matrices of one type and shape, one for each expert, into one stack."""
     first = matrices[0]
     for each in matrices:
         if (each.type, each.n_out, each.n_in) != (first.type, first.n_out, first.n_in):
@@ -186,7 +186,7 @@ def _laid_out(rows: Tensor, type: str, n_in: int) -> dict[str, Tensor]:
 
 
 def _by_lanes(rows: Tensor) -> Tensor:
-    """Rows [n, n_in] of floats -> [n, chunks, 128], zeros behind the end."""
+    """Rows [n, n_in] of floats -> [n, chunks, 128], padded with zeros."""
     padded = torch.nn.functional.pad(rows, (0, -rows.shape[1] % CHUNK))
     lanes = padded.reshape(len(rows), -1, CHUNK // 16, 16).transpose(2, 3)
     return lanes.reshape(len(rows), -1, CHUNK)

@@ -1,8 +1,8 @@
 """Products with matrices in their stored types, and rows of them: docs/numerics.md, part 2, bit for bit.
 
-Sums of a block are integers, in any order.  Blocks are added in their order, each by one fused multiply-add,
-whatever the number of rows.  Of up to :data:`FEW` rows weights meet activations four bytes at a time; of more
-they are unpacked for the tensor cores' integers.
+Sums of a block are integers, in any order.  Blocks are added in order, each by one fused multiply-add, whatever
+the number of rows.  For up to :data:`FEW` rows weights and activations are multiplied four bytes at a time; for
+more they are unpacked for the tensor cores' integers.
 """
 
 from __future__ import annotations
@@ -24,36 +24,36 @@ from aleator.models.kernels.product_kernels import (
 )
 
 FEW = 16
-"""Rows of activations up to which weights are multiplied without tensor cores."""
-_TILE = 4  # of them to a program
-_WIDE = 8192  # rows of a matrix from which on programs are many enough
-_ROOM = 1 << 24  # floats at most for sums of blocks
+"""Up to this many rows of activations, weights are multiplied without tensor cores."""
+_TILE = 4  # rows of activations per program
+_WIDE = 8192  # from this many rows of a matrix on, there are enough programs
+_ROOM = 1 << 24  # the most floats for sums of blocks
 
 
 class Rounded(NamedTuple):
     """Rows of activations in int8, about ``d * q``."""
 
-    # int8 [T, n_in], or with ``in_words`` [T, 8, n_in / 32, 4], words of the same place in each run of 32
-    # elements beside each other
+    # int8 [T, n_in]; or with ``in_words`` [T, 8, n_in / 32, 4], words at the same place of each run of 32
+    # elements side by side
     q: torch.Tensor
     d: torch.Tensor  # float32 [T, n_in / block]
-    # int32 [T, 2, n_in / 32], of the first and of the last 16 elements of each run of ``q``
+    # int32 [T, 2, n_in / 32], sums of the first and of the last 16 elements of each run of ``q``
     sums: torch.Tensor
     block: int  # 32 or 256
     in_words: bool  # see ``q``; for products that take a few rows at a time
 
 
 def round_rows(x: torch.Tensor, block: int, in_words: bool | None = None) -> Rounded:
-    """Activations float32 [T, n_in] in int8, on their device.
+    """Round activations float32 [T, n_in] to int8, on their device.
 
     A block with an element that is not finite has ``d`` NaN and ``q`` 0; one whose largest magnitude is below
-    2^-100 is taken for zeros.
+    2^-100 counts as zeros.
 
     Args:
         x: float32 [T, n_in].
         block: 32 or 256.
-        in_words: the order of elements, see :class:`Rounded`; None: that of :func:`product` of as many rows.
-            Where rows have experts of their own they are words.
+        in_words: the order of elements, see :class:`Rounded`; None: as :func:`product` needs it for this
+            number of rows.  Rows with their own experts need words.
     """
     x = x.contiguous()
     n, n_in = x.shape
@@ -84,12 +84,12 @@ def product(
 
     Args:
         weights: W [n_out, n_in].
-        x: float32 [T, n_in], or what :func:`round_rows` made of it in blocks of ``weights.block``.
+        x: float32 [T, n_in], or its result from :func:`round_rows` in blocks of ``weights.block``.
         out: float32 [T, n_out], whose rows are contiguous, or None for a new tensor; it may be ``residual``.
         residual: float32 [T, n_out], whose rows are contiguous: the result is ``residual + scale * y``.
         scale: see there.
-        expert: int32 [T], 0 to E - 1: each row's own matrix of those that
-            :func:`~aleator.models.kernels.planes.stack` made, [E, n_out, n_in]; None: there is one matrix.
+        expert: int32 [T], 0 to E - 1: each row's matrix in a
+            :func:`~aleator.models.kernels.planes.stack`, [E, n_out, n_in]; None: there is one matrix.
 
     Returns:
         float32 [T, n_out].
@@ -131,7 +131,7 @@ def product(
         )  # fmt: skip
         return out
     at_once = 1 if expert is not None else min(triton.next_power_of_2(n), FEW if slowly else _TILE)
-    # Tiles of 512 runs, four to a thread.
+    # Tiles of 512 runs, four per thread.
     width = min(triton.next_power_of_2(w.n_out), 16 if w.n_out > _WIDE else 8)
     length = max(min(triton.next_power_of_2(runs), 512 // width), 8)
     if slowly:
@@ -173,7 +173,7 @@ def read_rows(weights: Planes, ids: torch.Tensor) -> torch.Tensor:
 
 
 def slow(x: torch.Tensor) -> bool:
-    """Whether programs are interpreted: few wide ones are quicker then."""
+    """Whether programs are interpreted; then few wide ones are faster."""
     return x.device.type == "cpu"
 
 
@@ -191,5 +191,5 @@ def words(part: torch.Tensor | None) -> torch.Tensor | None:
 
 
 def has_dp4a(x: torch.Tensor) -> bool:
-    """Whether the device multiplies four bytes at once by an instruction of NVIDIA's."""
+    """Whether the device has NVIDIA's instruction that multiplies four bytes at once."""
     return x.is_cuda and torch.version.hip is None

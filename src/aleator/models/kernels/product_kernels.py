@@ -1,6 +1,6 @@
 """Kernels of products with matrices in their stored types; :mod:`aleator.models.kernels.product` launches them.
 
-What the planes of a matrix are: :mod:`aleator.models.kernels.planes`.
+:mod:`aleator.models.kernels.planes` describes the planes of a matrix.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def rounded_rows(
     x, q, d, sums, n_blocks, blocks,
     BLOCK: tl.constexpr, AT_ONCE: tl.constexpr, WORDS: tl.constexpr,
 ):  # fmt: skip
-    """AT_ONCE blocks; all rows' blocks follow each other, ``blocks`` to a row."""
+    """AT_ONCE blocks; the blocks of all rows follow each other, ``blocks`` per row."""
     RUNS: tl.constexpr = BLOCK // 32
     at = tl.program_id(0) * AT_ONCE + tl.arange(0, AT_ONCE)
     there = at < n_blocks
@@ -76,7 +76,7 @@ def few_rows(
 
 @triton.jit
 def _places(at, half, BITS: tl.constexpr):
-    """Where a plane of so many bits has the elements of runs ``at`` [A]: bytes [A, 32], and bits of them."""
+    """Where a plane of BITS bits has the elements of runs ``at`` [A]: bytes [A, 32], and bits within them."""
     e = tl.arange(0, 32)[None, :]
     k, h, j = e // 4, e // 16, e // 4 % 4
     word, shift = k, 0 * e
@@ -158,7 +158,7 @@ def many_rows(
             elif GROUP == 32:
                 by = tl.load(scale + at).to(tl.int32)[None, :]
                 total += by * tl.dot(x, tl.trans(w), out_dtype=tl.int32)
-                if LEAST == 8:  # of every element: the product is the least value times the sum
+                if LEAST == 8:  # for every element: the product is the least value times the sum
                     of = tl.load(least + at[:, None] + 0 * e)
                     lower = tl.dot(x, tl.trans(of), lower, out_dtype=tl.int32)
             else:

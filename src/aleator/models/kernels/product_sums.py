@@ -1,4 +1,4 @@
-"""What kernels of products have in common: rounded activations, sums over a matrix, and the end of both."""
+"""Shared parts of kernels of products: rounded activations, sums over a matrix, bias and residual."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import triton.language as tl
 from aleator.models.kernels.floats import tree
 from aleator.models.kernels.norms import scaled
 
-# The sum of four products of signed bytes, and one more number.
+# The sum of four products of signed bytes and one more number.
 _DP4A = tl.constexpr("dp4a.s32.s32 $0, $1, $2, $3;")
 _ROUNDER = tl.constexpr(1.5 * 2.0**23)
 _LEAST = tl.constexpr(2.0**-100)
@@ -30,7 +30,7 @@ _V0, _V1, _V2, _V3, _V4, _V5, _V6, _V7, _V8, _V9, _V10, _V11, _V12, _V13, _V14, 
 
 @triton.jit
 def rounded(value, N: tl.constexpr, BLOCK: tl.constexpr):
-    """N blocks of floats as integers, int32 [N, BLOCK], their scales [N], and sums of each 16 of them."""
+    """N blocks of floats as integers, int32 [N, BLOCK], their scales [N], and sums of every 16 integers."""
     a = tl.abs(value)
     finite = a < float("inf")
     largest = tl.max(tl.where(finite, a, 0.0), axis=1)
@@ -46,13 +46,13 @@ def rounded(value, N: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def _pick(mask, a, b):
-    """Bits of b where the mask has them, else of a."""
+    """Bits of b where the mask is set, else of a."""
     return (a & ~mask) | (b & mask)
 
 
 @triton.jit
 def looked_up(v, TABLE: tl.constexpr):
-    """What bytes below 16 stand for, byte by byte of int32."""
+    """Look up bytes below 16 in a table, byte by byte of int32."""
     if TABLE == "MXFP4":  # plus 12
         two = (v >> 2) & 0x01010101
         size = (v & 0x07070707) + (v & (two * 3)) + ((two & (v >> 1) & v) << 1)
@@ -71,7 +71,7 @@ def looked_up(v, TABLE: tl.constexpr):
 
 @triton.jit
 def power_of_2(exponent):
-    """What MXFP4's byte stands for, halved: its values are stored doubled."""
+    """The value of MXFP4's exponent byte, halved, as its table holds doubled values."""
     e = exponent.to(tl.int32)
     small = tl.where(e == 0, 0x00200000, 0x00400000)
     return tl.where(e < 2, small, (e - 1) << 23).to(tl.float32, bitcast=True)
@@ -98,13 +98,13 @@ def few_sums(
 ):  # fmt: skip
     """Rows ``t`` [T] of rounded activations times rows ``row`` [R] of a matrix, float32 [T, R].
 
-    The matrix is number ``e`` of a stack, or with not STACKED the only one.
+    The matrix is number ``e`` of a stack, or the only one if not STACKED.
 
-    First sums of blocks, G runs at a time, each thread those of its own runs; they go to ``room``, at
-    ``room_at`` [T, R] and ``room_block`` further for each block, those of least values ``room_half`` further.
-    Then blocks in their order, each thread those of its own rows.
+    First come the sums of blocks, G runs at a time, each thread with its own runs.  They go to ``room``, at
+    ``room_at`` [T, R] and ``room_block`` further for each block; least values' are ``room_half`` further.
+    Then the blocks are added in order, each thread with its own rows.
     """
-    RUNS: tl.constexpr = BLOCK // 32  # of a block
+    RUNS: tl.constexpr = BLOCK // 32  # runs of a block
     U: tl.constexpr = G // RUNS
     blocks = runs // RUNS
     wide = tl.cast(n_out, tl.int64)
@@ -121,7 +121,7 @@ def few_sums(
             scale += e * half * (32 // GROUP)
         if LEAST == 8:
             least += e * half
-    # Every load has the shape [T or 1, R, G] and so, compiled, the same threads for the same runs.
+    # Every load has the shape [T or 1, R, G], so that the same threads load the same runs.
     at_row = row.to(tl.int64)[None, :, None] * runs
     x_row = t.to(tl.int64)[:, None, None] * runs + (row * 0)[None, :, None]
     up = (tl.arange(0, 4) * 8)[None, None, None, :]
@@ -204,7 +204,7 @@ def few_sums(
     xs += t_at * 2 * runs + row_at * 0
     d += row_at
     room += room_at
-    # Unrolled, loads of many blocks are on their way at once.
+    # Unrolled, so that loads of many blocks overlap.
     for b in tl.range(0, blocks, loop_unroll_factor=16):
         at_b = wide * b
         dx, dw = tl.load(xd + b), tl.load(d + at_b)
@@ -241,7 +241,7 @@ def float_sums(
         parts = tl.split(w0) + tl.split(w1) + tl.split(w2) + tl.split(w3)  # 0 4 1 5 2 6 3 7
         for g in tl.static_range(8):
             i = (c * 8 + g) * 16 + lane
-            # Behind the last group a product of -0 leaves every sum as it is.
+            # After the last group, a product of -0 leaves every sum unchanged.
             behind = tl.where(c * 8 + g < groups, 0.0, -0.0)
             value = tl.load(x + t[:, None] * x_stride + i, mask=i < n_in, other=0.0)
             if NORM != "":

@@ -1,7 +1,7 @@
 """Layers that keep a state, in Triton: convolutions over time, selective scans, gated delta rules.
 
-All runs of a micro-batch are one launch.  Its programs are blocks of channels times chains of runs; the loop
-over tokens is inside.  The states' rows are read and written in place.
+All runs of a micro-batch are one launch.  Its programs are blocks of channels times chains of runs, and loop
+over tokens.  The states' rows are read and written in place.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ def convolve(
 ) -> torch.Tensor:
     """See :func:`aleator.models.layers.scans.convolve`; ``kept`` is float32 [rows, C, width - 1], oldest first.
 
-    Rows of ``x`` have any stride.
+    Rows of ``x`` may have any stride.
     """
     (t, n), width = x.shape, weight.shape[1]
     y = torch.empty((t, n), dtype=torch.float32, device=x.device)
     slots = triton.next_power_of_2(width - 1)
-    # What needs values from before the run is in the run's first tile.
+    # Only the run's first tile needs values from before the run.
     tokens = max(4 if t <= 64 else 16, slots)
     channels = _block(n, max(4, min(64, 2048 // (tokens * slots))), x)
     _convolve[(triton.cdiv(n, channels), len(runs.sources))](
@@ -96,10 +96,10 @@ def _convolve(
                     x, history, runs.order, i[:, None, None] + slot + (1 - BEFORE), wanted,
                     channels, channels < n, first, begun, stride, BEFORE,
                 )  # fmt: skip
-                tl.debug_barrier()  # a row may be the one that others still read
+                tl.debug_barrier()  # other threads may still read this row
                 to = kept + rows * (n * BEFORE) + channels * BEFORE + slot
                 tl.store(to, latest, mask=wanted & (channels < n))
-        tl.debug_barrier()  # the next run may begin with what this one has kept
+        tl.debug_barrier()  # the next run may start from what this one has kept
 
 
 def scan(
@@ -117,8 +117,8 @@ def scan(
     """The selective scan: h = decay h + b (dt u), y = fma(d, u, c . h) * silu(gate).
 
     Args:
-        u: float32 [T, C], as step, b, c and gate with rows of any stride.
-        step: [T, C], what dt is softplus of.
+        u: float32 [T, C]; like step, b, c and gate, with rows of any stride.
+        step: [T, C]; dt is its softplus.
         rate: [C, N]; the decay is e^(dt rate).
         b: [T, N].
         c: [T, N].
@@ -126,9 +126,9 @@ def scan(
         gate: [T, C].
         kept: h, [rows, C, N]; changed.
         runs: those of the micro-batch.
-        by_head: channels are those of heads with one decay each: ``step`` is dt itself, [T, heads], ``rate``
-            the decay, [T, heads], ``b`` and ``c`` are [T, groups * N], as many neighbouring heads to each
-            group, ``d`` is [heads].
+        by_head: heads have one decay each: ``step`` is dt itself, [T, heads], ``rate`` the decay, [T, heads],
+            ``b`` and ``c`` are [T, groups * N], with equally many neighbouring heads per group, ``d`` is
+            [heads].
 
     Returns:
         float32 [T, C].
@@ -146,8 +146,8 @@ def scan(
     return y
 
 
-# Sums over 16 lanes come back into what has lanes.  So lanes are four axes of two, [R, 2, 2, 2, 2], and the
-# compiler keeps one layout: of [R, 16], reshaped for each step of a sum, it copies the state to and fro.
+# Lanes are four axes of two, [R, 2, 2, 2, 2], so that the compiler keeps one layout for sums over 16 lanes and
+# for the state.  With [R, 16], reshaped for each step of a sum, it copies the state to and fro.
 
 
 @triton.jit
@@ -189,7 +189,7 @@ def _scan_inputs(
     u, step, rate, b, c, gate, runs, i, u_row, step_row, rate_row, b_row, c_row, gate_row,
     channel, inside, head, group, lanes, STATE: tl.constexpr, BY_HEAD: tl.constexpr,
 ):  # fmt: skip
-    """What a token's step takes; loaded while the step before is computed."""
+    """Inputs of a token's step; loaded while the step before is computed."""
     t = tl.load(runs.order + i)
     value = tl.load(u + t * u_row + channel, mask=inside, other=0.0)
     z = tl.load(gate + t * gate_row + channel, mask=inside, other=0.0)
@@ -224,7 +224,7 @@ def _scan(
         source = tl.load(runs.sources + run)
         begun = channel < tl.where(source < 0, 0, n)
         h = _load(kept + source * (n * STATE) + channel * STATE, begun, lanes, STATE)
-        tl.debug_barrier()  # the run may keep its state in the row that it has read
+        tl.debug_barrier()  # the run may keep its state in the row that it reads
         ahead = _scan_inputs(
             u, step, rate, b, c, gate, runs, first, u_row, step_row, rate_row, b_row, c_row,
             gate_row, channel, inside, head, group, lanes, STATE, BY_HEAD,
@@ -250,7 +250,7 @@ def _scan(
                 if not BY_HEAD:
                     factor = exponential(rates[g] * fading)
                 new = tl.fma(h[g], factor, bs[g] * given)
-                if STATE % 16 != 0:  # beyond the state: 0, whatever the input is
+                if STATE % 16 != 0:  # beyond the state: 0, whatever the input
                     new = tl.where(g * 16 + lanes < STATE, new, 0.0)
                 total = tl.fma(new, cs[g], total)
                 after += (new,)
@@ -259,7 +259,7 @@ def _scan(
             tl.store(y + t * n + channel, out, mask=inside)
             if row >= 0:
                 _store(kept + row * (n * STATE) + channel * STATE, h, inside, lanes, STATE)
-        tl.debug_barrier()  # the next run may begin with what this one has kept
+        tl.debug_barrier()  # the next run may start from what this one has kept
 
 
 def delta_rule(
@@ -272,10 +272,10 @@ def delta_rule(
     runs: Runs,
     tiled: bool,
 ) -> torch.Tensor:
-    """See :func:`aleator.models.layers.scans.delta_rule`, of all runs; ``kept`` is S, [rows, H * Dv, D].
+    """See :func:`aleator.models.layers.scans.delta_rule`, for all runs; ``kept`` is S, [rows, H * Dv, D].
 
-    There may be fewer heads of queries and keys: ``tiled``: value head h goes with key head h modulo their
-    number, otherwise neighbours share one.  Rows have any stride.
+    There may be fewer heads of queries and keys.  ``tiled``: value head h uses key head h modulo their number;
+    otherwise neighbours share one.  Rows may have any stride.
     """
     (t, heads, dim_v), (key_heads, dim) = v.shape, q.shape[1:]
     y = torch.empty((t, heads, dim_v), dtype=torch.float32, device=v.device)
@@ -294,7 +294,7 @@ def _delta_inputs(
     q, k, v, beta, decay, runs, i, q_row, k_row, v_row, beta_row, decay_row,
     own, inside, head, key, lanes, DIM: tl.constexpr,
 ):  # fmt: skip
-    """What a token's step takes; loaded while the step before is computed."""
+    """Inputs of a token's step; loaded while the step before is computed."""
     t = tl.load(runs.order + i)
     queries = _load(q + t * q_row + key, inside, lanes, DIM)
     keys = _load(k + t * k_row + key, inside, lanes, DIM)
@@ -311,7 +311,9 @@ def _delta_rule(
     ROWS: tl.constexpr,
 ):  # fmt: skip
     G: tl.constexpr = (DIM + 15) // 16
-    own = tl.program_id(0) * ROWS + tl.arange(0, ROWS)  # of the heads' states, one after the other
+    own = tl.program_id(0) * ROWS + tl.arange(
+        0, ROWS
+    )  # rows of the heads' states, one after the other
     inside = own < n
     head = own // DIM_V
     key = (head % SHARED if TILED else head // SHARED) * DIM
@@ -322,7 +324,7 @@ def _delta_rule(
         source = tl.load(runs.sources + run)
         begun = own < tl.where(source < 0, 0, n)
         state = _load(kept + source * (n * DIM) + own * DIM, begun, lanes, DIM)
-        tl.debug_barrier()  # the run may keep its state in the row that it has read
+        tl.debug_barrier()  # the run may keep its state in the row that it reads
         ahead = _delta_inputs(
             q, k, v, beta, decay, runs, first, q_row, k_row, v_row, beta_row, decay_row,
             own, inside, head, key, lanes, DIM,
@@ -338,7 +340,7 @@ def _delta_rule(
             faded = ()
             for g in tl.static_range(G):
                 old = state[g] * fading
-                if DIM % 16 != 0:  # beyond the key: 0, whatever the decay is
+                if DIM % 16 != 0:  # beyond the key: 0, whatever the decay
                     old = tl.where(g * 16 + lanes < DIM, old, 0.0)
                 total = tl.fma(old, keys[g], total)
                 faded += (old,)
@@ -355,9 +357,9 @@ def _delta_rule(
             tl.store(y + t * n + own, _tree(total), mask=inside)
             if row >= 0:
                 _store(kept + row * (n * DIM) + own * DIM, state, inside, lanes, DIM)
-        tl.debug_barrier()  # the next run may begin with what this one has kept
+        tl.debug_barrier()  # the next run may start from what this one has kept
 
 
 def _block(n: int, most: int, x: torch.Tensor) -> int:
-    """Channels of a program: of ``n``, at most ``most``; under the interpreter, where wide is fast, 1,024."""
+    """Channels of a program: at most ``n`` and ``most``; 1,024 under the interpreter, where wide is fast."""
     return min(triton.next_power_of_2(n), 1024 if x.device.type == "cpu" else most)

@@ -1,6 +1,6 @@
-"""What stands beside the scans of layers that keep a state, in Triton: rates, gates, norms of parts of rows.
+"""Operations beside the scans of layers that keep a state, in Triton: rates, gates, norms of parts of rows.
 
-All tensors are float32; rows have any stride, their elements lie side by side.
+All tensors are float32; rows may have any stride, but their elements are contiguous.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from aleator.models.kernels.floats import EXACT, exponential, sigmoid, silu, sof
 def time_step(
     x: torch.Tensor, bias: torch.Tensor, a: torch.Tensor, least: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Time steps, softplus(x + bias) or ``least`` if that is more, and decays e^(step a).
+    """Time steps max(softplus(x + bias), ``least``), and decays e^(step a).
 
     x is [T, heads], bias and a [heads], both results [T, heads].
     """
@@ -42,7 +42,7 @@ def _time_step(x, bias, a, step, decay, stride, columns, n, least, BLOCK: tl.con
 def delta_rates(
     beta: torch.Tensor, decay: torch.Tensor, bias: torch.Tensor, a: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """``1 / (1 + e^-beta)`` and ``e^(a softplus(decay + bias))``, of rows [T, heads]; bias and a [heads]."""
+    """``1 / (1 + e^-beta)`` and ``e^(a softplus(decay + bias))``, for rows [T, heads]; bias and a [heads]."""
     shape = beta.shape
     written, stays = (torch.empty(shape, dtype=torch.float32, device=beta.device) for _ in range(2))
     _delta_rates[_blocks(beta)](
@@ -67,7 +67,7 @@ def _delta_rates(
 
 @triton.jit
 def _elements(columns, n, BLOCK: tl.constexpr):
-    """A program's elements: their numbers, whether they are below ``n``, their rows and columns."""
+    """A program's elements: their indices, whether they are below ``n``, their rows and columns."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     return i, i < n, i // columns, i % columns
 
@@ -77,7 +77,7 @@ def _blocks(x: torch.Tensor) -> tuple[int]:
 
 
 def _options(x: torch.Tensor) -> dict[str, Any]:
-    """Elements of a program, which are more under the interpreter, and options of the launch."""
+    """Elements of a program (more under the interpreter), and options of the launch."""
     return {"BLOCK": 4096 if x.device.type == "cpu" else 512, "num_warps": 4, **EXACT}
 
 
@@ -137,7 +137,7 @@ def _norm_parts(
     value = tl.load(start + element[None, :], mask=inside, other=0.0)
     total = tl.zeros((ROWS, 16), tl.float32)
     STEP: tl.constexpr = BLOCK if BLOCK < 256 else 256
-    for i in range(0, size, STEP):  # what lies beyond the part adds 0 to squares
+    for i in range(0, size, STEP):  # elements beyond the part add 0 to the squares
         for g in tl.static_range(STEP // 16):
             at = i + g * 16 + lane
             some = tl.load(

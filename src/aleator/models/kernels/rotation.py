@@ -14,7 +14,7 @@ from aleator.models.kernels.floats import EXACT
 from aleator.models.layers.rotation import Rotation
 
 INTERPRETED = bool(triton.knobs.runtime.interpret)
-"""Kernels run in Triton's interpreter, where few programs of wide blocks are fast."""
+"""Whether kernels run in Triton's interpreter, where few programs of wide blocks are fast."""
 
 
 class Turn(NamedTuple):
@@ -28,7 +28,7 @@ class Turn(NamedTuple):
 def turn(
     rotation: Rotation, positions: npt.NDArray[np.int32], magnitude: float, device: torch.device
 ) -> Turn:
-    """The rotation by these positions, int32 [n], one row each; the host computes the angles."""
+    """The rotation by these positions, int32 [n], one row per position; the host computes the angles."""
     angles = torch.from_numpy(rotation.angles(positions, magnitude))
     if device.type == "cuda":
         angles = angles.pin_memory().to(device, non_blocking=True)
@@ -41,10 +41,10 @@ def rotate(
     """Rotate heads in place: channels (a, b) become (a cos - b sin, a sin + b cos).
 
     Args:
-        x: float32 [T, heads, dim]; heads of a token may lie apart, a head's channels may not.
-        by: what rotates them.
-        rows: the row of the angles for each token, int [T]; None: their own number.
-        every: so many tokens that follow each other share a row.
+        x: float32 [T, heads, dim]; a head's channels are contiguous, a token's heads may be apart.
+        by: the rotation.
+        rows: the row of the angles for each token, int [T]; None: the token's index.
+        every: how many successive tokens share a row.
     """
     t, heads, _ = x.shape
     pairs = by.angles.shape[1]
@@ -119,7 +119,7 @@ def hadamard(x: torch.Tensor, block: int) -> torch.Tensor:
 
 
 def hadamard_scale(block: int) -> float:
-    """What makes a matrix of sums and differences its own inverse."""
+    """The factor that makes a matrix of sums and differences its own inverse."""
     return float(np.float32(1) / np.sqrt(np.float32(max(block, 1))))
 
 
@@ -137,7 +137,7 @@ def turn_heads(
     x, there, DIM: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, LOG: tl.constexpr,
     SCALE: tl.constexpr,
 ):  # fmt: skip
-    """What :func:`hadamard` does to heads [ROWS, DIM], at pointers [ROWS, 1]; between barriers."""
+    """Do as :func:`hadamard` to heads [ROWS, DIM] at pointers [ROWS, 1]; between barriers."""
     tl.debug_barrier()
     for begin in range(0, DIM, BLOCK):
         at = x + begin + tl.arange(0, BLOCK)[None, :]

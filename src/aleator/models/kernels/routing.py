@@ -1,4 +1,4 @@
-"""The choice of a token's experts, and the sum of what they give, in Triton.
+"""The choice of a token's experts, and the sum of their outputs, in Triton.
 
 The bits are those of docs/numerics.md, part 2.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from aleator.models.experts import ExpertsConfig
 
 LEAST_SUM = tl.constexpr(2.0**-14)
-"""Weights are divided by no smaller sum."""
+"""The least sum that weights are divided by."""
 _TAKEN = tl.constexpr(-(2**63))
 _INFINITY = tl.constexpr(float("inf"))
 
@@ -30,14 +30,14 @@ def _total16(x, ROWS: tl.constexpr, SIZE: tl.constexpr):
     number = tl.arange(0, SIZE // 16)[None, :, None]
     total = tl.zeros([ROWS, 16], tl.float32)
     for i in tl.range(0, SIZE // 16):
-        # A sum with zeros, of integers, takes one group's bits out.
+        # An integer sum with zeros extracts one group's bits.
         total += tl.sum(tl.where(number == i, groups, 0), axis=1).to(tl.float32, bitcast=True)
     return tl.reshape(tree(total, ROWS), (ROWS, 1))
 
 
 @triton.jit
 def _softmax(x, inside, ROWS: tl.constexpr, SIZE: tl.constexpr):
-    """e^(x - the largest) over their sum, of each row's numbers ``inside``."""
+    """The softmax of each row's numbers ``inside``."""
     highest = tl.max(tl.where(inside, x, -_INFINITY), axis=1, keep_dims=True)
     e = tl.where(inside, exponential(x - highest), 0.0)
     return e * tl.div_rn(1.0, _total16(e, ROWS, SIZE))
@@ -45,7 +45,7 @@ def _softmax(x, inside, ROWS: tl.constexpr, SIZE: tl.constexpr):
 
 @triton.jit
 def _ranks(x, number, inside):
-    """int64 in the order of ``x``, NaN as -inf, and of equal ones the one with the lower ``number`` first."""
+    """int64 in the order of ``x``, with NaN as -inf; among equal ones the lower ``number`` comes first."""
     x = tl.where(x == x, x, -_INFINITY)
     bits = tl.where(x == 0.0, 0.0, x).to(tl.int32, bitcast=True)
     ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)
@@ -54,13 +54,13 @@ def _ranks(x, number, inside):
 
 @triton.jit
 def _number(rank):
-    """The number that a rank was made with."""
+    """The number in a rank."""
     return 0x7FFFFFFF - (rank & 0x7FFFFFFF).to(tl.int32)
 
 
 @triton.jit
 def _value(rank):
-    """The float32 that a rank was made of, -inf for NaN and for what is taken."""
+    """The float32 in a rank; -inf for NaN and for taken ones."""
     ordered = (rank >> 32).to(tl.int32)
     value = (ordered ^ ((ordered >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
     return tl.where(rank == _TAKEN, -_INFINITY, value)
@@ -71,7 +71,7 @@ def _in_best_groups(
     ranks, number, ROWS: tl.constexpr, SIZE: tl.constexpr, GROUP: tl.constexpr,
     N_GROUPS: tl.constexpr, GROUPS_SIZE: tl.constexpr, N_BEST: tl.constexpr, N_GROUPS_USED: tl.constexpr,
 ):  # fmt: skip
-    """``ranks`` without those outside the groups of GROUP experts with the largest sums of their best."""
+    """``ranks`` of the best groups only: groups of GROUP experts, compared by the sums of their best ranks."""
     group, groups = number // GROUP, tl.arange(0, GROUPS_SIZE)[None, :]
     sums = tl.full([ROWS, GROUPS_SIZE], 0.0, tl.float32)
     for g in tl.range(0, N_GROUPS):
@@ -98,8 +98,8 @@ def _route(
     N_GROUPS: tl.constexpr, GROUPS_SIZE: tl.constexpr, N_BEST: tl.constexpr, N_GROUPS_USED: tl.constexpr,
     SCORES: tl.constexpr, NORMALISED: tl.constexpr,
 ):  # fmt: skip
-    """The N_USED experts of each row of logits, best first, and their weights; of SHARED, as far apart, the
-    sigmoid.
+    """The N_USED experts of each row of logits, best first, and their weights; and the sigmoid of SHARED,
+    whose rows are as far apart.
     """
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     there = row < n_rows
@@ -157,7 +157,7 @@ def route(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
     """Experts int32 [T, n_used] and their weights, see :func:`~aleator.models.layers.routing.route`.
 
-    NaN is chosen as -inf is.  ``scales`` [experts] multiply the weights; the third result is the sigmoids of
+    NaN counts as -inf.  ``scales`` [experts] multiply the weights; the third result is the sigmoids of
     ``shared`` [T], whose rows are as far apart as those of ``logits``.
     """
     n_rows, n = logits.shape
@@ -213,7 +213,7 @@ def combine(
     shared: torch.Tensor | None = None,
     shared_weight: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """See :meth:`TorchOps.combine`: of contiguous float32, added by fused multiply-adds from 0."""
+    """See :meth:`TorchOps.combine`: for contiguous float32, added by fused multiply-adds from 0."""
     n_rows, n_used, n = given.shape
     out = torch.empty(n_rows, n, dtype=given.dtype, device=given.device)
     if out.numel() == 0:

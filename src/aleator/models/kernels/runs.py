@@ -14,8 +14,8 @@ from aleator.cache.pools.recurrent_rows import RecurrentBatch
 class Runs(NamedTuple):
     """The runs of a micro-batch, int64, on the device of its states.
 
-    Runs of one chain read or write a row that another one of them writes, so they come one after the other.
-    Chains have no such row in common.  Padding is chains without runs.
+    Runs of one chain read or write rows that other runs of it write, so they are computed one after the other.
+    Different chains share no such row.  Padding consists of chains without runs.
     """
 
     chains: torch.Tensor  # [runs + 1], where among the runs a chain begins
@@ -27,14 +27,14 @@ class Runs(NamedTuple):
 
     @staticmethod
     def within(numbers: torch.Tensor, runs: int, tokens: int) -> Runs:
-        """Views of what :func:`numbers_of` gives for as many runs and tokens, on a device."""
+        """Views of the result of :func:`numbers_of` for as many runs and tokens, on a device."""
         return Runs(*torch.split(numbers, [runs + 1, runs + 1, runs, tokens, tokens]))
 
 
 def numbers_of(batch: RecurrentBatch, runs: int, tokens: int) -> npt.NDArray[np.int64]:
-    """The numbers of :class:`Runs`, one after the other, for that many runs and tokens or fewer.
+    """The numbers of :class:`Runs`, one after the other, padded to ``runs`` and ``tokens``.
 
-    Tokens that are in no run keep no state, and what the kernels give for them is undefined.
+    Tokens outside all runs keep no state, and their results are undefined.
     """
     n = len(batch.sources)
     chain = list(range(n))  # of each run; a chain's number is that of its first run

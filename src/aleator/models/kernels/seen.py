@@ -1,4 +1,4 @@
-"""Which cells the tokens of a micro-batch see, as kernels read it."""
+"""Which cells the tokens of a micro-batch see, in the form that kernels read."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ class Sight(NamedTuple):
     """What T tokens see of one pool's cells, on the host; a token's cells are numbered from 0."""
 
     # int32 [5, T]: where the token's list begins in ``cells``, how many of its first cells are sinks, how
-    # many it passes over before the others, how many it sees, and its position
+    # many it skips before the others, how many it sees, and its position
     tokens: Ints
     cells: Ints  # int32 [n], the lists one after the other
-    # int32 [n], of shifted keys the number of each cell's delta, of raw keys their positions
+    # int32 [n]: the index of each cell's delta if keys are shifted, their positions if keys are raw
     rows: Ints | None
     deltas: Ints | None  # int32, the distinct deltas, 0 first; None: keys are raw
     positions: Ints | None  # int32 [n], of the listed cells
 
 
 def sight(batch: MicroBatch, raw: bool = False, distances: bool = False) -> Sight:
-    """What a micro-batch's tokens see; with ``distances`` the positions too, for ALiBi."""
+    """What a micro-batch's tokens see; with ``distances`` also the positions, for ALiBi."""
     first, sunk = (batch.first, batch.sunk) if isinstance(batch, WindowBatch) else (None, None)
     return listed(
         *batch.seen,
@@ -52,7 +52,7 @@ def listed(
     cell_positions: Ints | None = None,
     raw: bool = False,
 ) -> Sight:
-    """What tokens see, of the arrays of :class:`~aleator.cache.rows.rows.Seen` and those of windows."""
+    """What tokens see, from the arrays of :class:`~aleator.cache.rows.rows.Seen` and those of windows."""
     none = np.zeros_like(counts)
     low = none if first is None else first
     sunk = none if sinks is None else np.where(low > sinks, sinks, 0)
@@ -79,11 +79,11 @@ class SeenTensors:
     """What the tokens of a micro-batch see, on a device.
 
     Attributes:
-        tokens: see :class:`Sight`, int32, and so the others.
-        longest: no token sees more cells: for so many kernels are launched.
+        tokens: see :class:`Sight`, int32, like the others.
+        longest: the most cells that a token sees; kernels are launched for this many.
         raw: keys are stored as at position 0.
         deltas: the distinct deltas, int32, on the host; None: keys are raw.
-        n_turns: so many rows of angles are needed where positions rotate; 1: none, keys have not moved.
+        n_turns: rows of angles that rotated positions need; 1: none, as keys have not moved.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class SeenTensors:
         positions: torch.Tensor | None,
         longest: int | None = None,
     ) -> None:
-        """Take the arrays of ``seen``, on the device; None for ``longest``: what a token sees now."""
+        """Take the arrays of ``seen``, on the device; ``longest`` None: the most that a token sees now."""
         self.tokens, self.cells, self.rows, self.positions = tokens, cells, rows, positions
         self.deltas, self.raw, self.n_tokens = seen.deltas, seen.deltas is None, tokens.shape[1]
         self.n_turns = 1 if seen.deltas is None else len(seen.deltas)

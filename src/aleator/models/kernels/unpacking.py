@@ -1,4 +1,4 @@
-"""ggml's blocks taken apart by PyTorch operations on bytes, on any device: see :class:`Unpacked`."""
+"""Unpacks ggml's blocks by PyTorch operations on bytes, on any device: see :class:`Unpacked`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Tensor = torch.Tensor
 
 
 class Unpacked(NamedTuple):
-    """B blocks of a type taken apart."""
+    """B unpacked blocks of a type."""
 
-    # The elements as stored, uint8 [B, elements]: bits, before what they stand for is looked up or an offset
-    # is subtracted; int8's bits where the type has 8 of them
+    # The elements as stored, uint8 [B, elements]: their bits before the lookup of values or the subtraction of
+    # an offset; int8's bits for types with 8 bits
     u: Tensor
     d: Tensor  # the scale's bytes, uint8 [B, 2] (a float16), or [B, 1] (an exponent)
     m: Tensor | None = None  # the bytes of ``m`` or ``dmin``, uint8 [B, 2], or None
-    # uint8 or int8 [B, 8] or [B, 16], of blocks of 256; of Q2_K with ``least`` in the upper nibbles
+    # uint8 or int8 [B, 8] or [B, 16], for blocks of 256; Q2_K has ``least`` in the upper nibbles
     scale: Tensor | None = None
     least: Tensor | None = None  # uint8 [B, 8]
 
@@ -32,7 +32,7 @@ def _nibbles(data: Tensor) -> Tensor:
 
 
 def _nibbles_of(data: Tensor, size: int) -> Tensor:
-    """[B, n] -> [B, 2n]: of each ``size`` bytes the low nibbles, then the high ones."""
+    """[B, n] -> [B, 2n]: for each ``size`` bytes the low nibbles, then the high ones."""
     return _nibbles(data.reshape(len(data), -1, size)).reshape(len(data), -1)
 
 
@@ -48,12 +48,12 @@ def _bits(data: Tensor) -> Tensor:
 
 
 def _pairs(data: Tensor) -> Tensor:
-    """[B, n] bytes -> [B, 2n] nibbles, of each byte the low one first."""
+    """[B, n] bytes -> [B, 2n] nibbles, the low one of each byte first."""
     return _shifted(data, [0, 4], 15).reshape(len(data), -1)
 
 
 def _two_bits(data: Tensor) -> Tensor:
-    """[B, n] bytes -> [B, 4n]: of each 32 bytes the lowest two bits, then the next two, ..."""
+    """[B, n] bytes -> [B, 4n]: for each 32 bytes the lowest two bits, then the next two, ..."""
     parts = _shifted(data.reshape(len(data), -1, 32), [0, 2, 4, 6], 3)
     return parts.transpose(2, 3).reshape(len(data), -1)
 
@@ -212,4 +212,4 @@ APART: dict[str, Callable[[Tensor], Unpacked]] = {
     "TQ1_0": _tq1_0,
     "TQ2_0": lambda b: Unpacked(_two_bits(b[:, :64]), b[:, 64:66]),
 }
-"""What takes blocks apart, uint8 [B, bytes of a block], by their type."""
+"""Functions that unpack blocks, uint8 [B, bytes of a block], by type."""

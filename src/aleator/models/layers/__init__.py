@@ -1,1 +1,1 @@
-"""What architectures are made of."""
+"""The parts that architectures are built from."""

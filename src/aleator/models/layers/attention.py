@@ -23,15 +23,15 @@ def attend(
 
     Args:
         q: queries, float32 [T, H, D].
-        layer: of the cells.
+        layer: index of the layer in the cells.
         cells: the keys and values, and which of them a query sees.
         scale: what scores are multiplied by.
-        fused: use torch's fused kernel, which never holds the T x n scores, for more than one query; one query
+        fused: for more than one query use torch's fused kernel, which never holds the T x n scores; one query
             is fastest as two plain products.
-        softcap: scores s become softcap * tanh(s / softcap); 0: as they are.
-        added: what is added to scores then, [H, T, n]; None: nothing.
-        sinks: a score of each head that no value goes with, float32 [H]; None: there are none.
-        values_in_keys: values are so many first channels of the keys; 0: the cache has them.
+        softcap: scores s become softcap * tanh(s / softcap); 0: unchanged.
+        added: then added to the scores, [H, T, n]; None: nothing.
+        sinks: a score of each head without a value, float32 [H]; None: there are none.
+        values_in_keys: how many first channels of the keys are the values; 0: the cache has values.
 
     Returns:
         float32 [T, H * Dv]; 0 for a query that sees no cell.

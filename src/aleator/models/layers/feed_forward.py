@@ -15,12 +15,12 @@ from aleator.models.layers.passes import Pass
 from aleator.models.layers.recurrent_parts import FeedForwardAlone
 
 Part = Callable[[torch.Tensor, Norm, Onto], torch.Tensor]
-"""x [T, n_embd], which is normalised first, and what the result is added to -> [T, n_embd]."""
+"""x [T, n_embd], its norm, and what the result is added to -> [T, n_embd]."""
 Parts = FeedForward[Linear] | Mixture[Linear, torch.Tensor]
 
 
 def feed_forward(parts: Parts, ops: TorchOps, eps: float) -> Part:
-    """One part, a mixture of several, or both side by side; ``eps`` is of the norms that the last have."""
+    """One part, a mixture of experts, or both side by side; ``eps`` is for the norms of the last kind."""
     if isinstance(parts, FeedForward):
         return Dense(parts, ops)
     return Experts(parts, ops) if parts.dense is None else DenseAndExperts(parts, ops, eps)
@@ -30,7 +30,7 @@ class Dense:
     """``down(f(gate(x)) * up(x))`` (Shazeer 2020, arXiv:2002.05202), or ``down(f(up(x)))``.
 
     Attributes:
-        parts: ``gate_up`` gives gate and up side by side, [T, 2 * n_ff], so that both are one product.
+        parts: ``gate_up`` computes gate and up side by side, [T, 2 * n_ff], in one product.
     """
 
     __slots__ = ("ops", "parts")
@@ -48,11 +48,11 @@ class Dense:
 
 
 class Experts:
-    """A router, its experts, and the one that every token goes through, if there is one.
+    """A router, its experts, and the shared expert if there is one.
 
     Attributes:
         route: the router, see :data:`~aleator.models.layers.ops.Router`.
-        mixed: the others, see :data:`~aleator.models.layers.ops.Mixed`.
+        mixed: the experts, see :data:`~aleator.models.layers.ops.Mixed`.
     """
 
     def __init__(self, parts: Mixture[Linear, torch.Tensor], ops: TorchOps) -> None:
@@ -92,7 +92,7 @@ class DenseAndExperts:
 
 
 class Following:
-    """The feed-forward part after a layer's state, on the normalised running sum and added to it."""
+    """The feed-forward part after a layer's state; it takes the normalised running sum and is added to it."""
 
     def __init__(
         self, weights: LayerWeights, weight: torch.Tensor | None, parts: Parts | None
@@ -108,7 +108,7 @@ class Following:
 
 
 class FeedForwardLayer:
-    """A layer of nothing but a feed-forward part."""
+    """A layer that is only a feed-forward part."""
 
     def __init__(self, weights: LayerWeights) -> None:
         parts = FeedForwardAlone(weights)

@@ -1,4 +1,4 @@
-"""What a layer of a decoder is, and what it is made from."""
+"""A layer of a decoder, and the tensors that it is made from."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class LayerWeights(LayerSource[Linear, torch.Tensor]):
     """The tensors of one layer in PyTorch.
 
     Attributes:
-        device: where they go.
+        device: the device of the tensors.
         dtype: their type there.
-        ops: what layers made from them compute with.
+        ops: the operations of layers made from them.
     """
 
     ops: TorchOps = TORCH

@@ -1,4 +1,4 @@
-"""Where the parts of a layer get their tensors from: by name and shape.
+"""Sources of a layer's tensors, by name and shape.
 
 Native decoders read stored matrices and NumPy's arrays (:mod:`aleator.models.layers.stored`), decoders in
 PyTorch modules and tensors (:mod:`aleator.models.layers.layer`).
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 GATE_UP = ["ffn_gate", "ffn_up"]
 
 M = TypeVar("M")
-"""What multiplies with one or more matrices that have the same input."""
+"""A product with one or more matrices that have the same input."""
 V = TypeVar("V")
 """A vector or a small table of float32."""
 
@@ -30,7 +30,7 @@ V = TypeVar("V")
 class Matrix(NamedTuple):
     """A matrix [n_out, n_in] as the file stores it, unread."""
 
-    name: str  # of its tensor
+    name: str  # name of its tensor
     stored: StoredTensor
     bias: Floats | None  # float32 [n_out], if there is one
 
@@ -40,8 +40,8 @@ def matrix_of(
 ) -> Matrix:
     """The matrix ``name.weight`` of the file, and ``name.bias`` if it exists or must.
 
-    What lies behind a file's first bytes is looked at for NaN later (:mod:`aleator.models.finite_check`), what
-    is ``seldom`` used where rows of logits are not finite.
+    Matrices beyond a file's first bytes are checked for NaN later (:mod:`aleator.models.finite_check`); those
+    ``seldom`` used are checked when rows of logits are not finite.
     """
     tensor, own = f"{name}.weight", f"{name}.bias"
     weights.expect(tensor, (n_out, n_in))
@@ -63,7 +63,7 @@ class LayerSource(ABC, Generic[M, V]):
         config: the model's dimensions.
         architecture: how its layers are made.
         layer: the layer's number; -1: the tensors are those outside the layers.
-        kind: of the file, "gguf" or "safetensors".
+        kind: kind of the file, "gguf" or "safetensors".
     """
 
     def __init__(self, weights: Weights, layer: int) -> None:
@@ -103,7 +103,7 @@ class LayerSource(ABC, Generic[M, V]):
 
     @abstractmethod
     def product(self, matrices: Sequence[Matrix]) -> M:
-        """What multiplies with matrices that have the same input."""
+        """The product with matrices that have the same input."""
 
     def matrix(
         self, names: Sequence[str], n_in: int, n_outs: Sequence[int], *, bias: bool = False
@@ -139,9 +139,8 @@ class LayerSource(ABC, Generic[M, V]):
     ) -> list[M]:
         """The matrices of each expert, as :meth:`matrix` gives those of a layer.
 
-        Those of all experts are in ``name_exps.weight`` [experts, n_out, n_in], those of one in
-        ``name.expert.weight``; gate and up may be one tensor, ``ffn_gate_up_exps.weight``.  What no token goes
-        through stays on disk.
+        ``name_exps.weight`` [experts, n_out, n_in] has all experts, ``name.expert.weight`` has one; gate and up
+        may be one tensor, ``ffn_gate_up_exps.weight``.  Experts that no token uses stay on disk.
         """
         if self.config.experts is None:
             raise UnsupportedModel("a layer with experts in a model without them")
@@ -162,7 +161,7 @@ class LayerSource(ABC, Generic[M, V]):
     def _stack(
         self, name: str, n: int, n_in: int, n_out: int, bias: bool = False, seldom: bool = False
     ) -> list[Matrix]:
-        """Those of one tensor; see :func:`matrix_of`."""
+        """The matrices of one tensor; see :func:`matrix_of`."""
         weights, tensor = self.weights, f"{self.prefix}{name}.weight"
         weights.expect(tensor, (n, n_out, n_in))
         weights.check.add(tensor, seldom)
@@ -178,7 +177,7 @@ class LayerSource(ABC, Generic[M, V]):
 
 
 def _divided(matrix: Matrix, n_outs: Sequence[int]) -> list[Matrix]:
-    """The rows of a matrix as several."""
+    """Divide the rows of a matrix among several."""
     name, stored, bias = matrix
     ends = np.cumsum(n_outs)[:-1]
     parts = np.split(stored.data.reshape(sum(n_outs), -1), ends)
@@ -190,7 +189,7 @@ def _divided(matrix: Matrix, n_outs: Sequence[int]) -> list[Matrix]:
 
 
 def mixed_experts(weights: Weights) -> str:
-    """The first tensor of an expert that is stored otherwise than the other experts'; "": none."""
+    """The first tensor of an expert whose type differs from the other experts'; "": none."""
     experts = weights.config.experts
     if experts is None:
         return ""

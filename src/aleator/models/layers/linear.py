@@ -1,4 +1,4 @@
-"""Matrix products with weights: every layer in PyTorch asks here for them."""
+"""Matrix products with weights, for every layer in PyTorch."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from aleator.models.weights import Weights
 
 Linear = Callable[[torch.Tensor], torch.Tensor]
-"""What takes ``x`` [T, n_in] to x times the weights, plus the bias if there is one: [T, n_out]."""
+"""``x`` [T, n_in] -> x times the weights, plus the bias if there is one: [T, n_out]."""
 Embedding = Callable[[torch.Tensor], torch.Tensor]
-"""What takes ids int64 [T] to rows of the token embedding, [T, n_embd]."""
+"""Ids int64 [T] -> rows of the token embedding, [T, n_embd]."""
 DTYPES = {
     "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16,
     "exact": torch.float32,
@@ -61,7 +61,7 @@ def _converted(
 
 
 def torch_pool() -> _native.ThreadPool:
-    """A pool of as many threads as PyTorch uses."""
+    """A pool with as many threads as PyTorch uses."""
     return pool(min(torch.get_num_threads(), MAX_THREADS))
 
 

@@ -31,7 +31,7 @@ def add_attention(step: _native.DecoderStep, block: Attention[Stored, Floats], r
 
 
 def _check_blocks(keys: Storage, rank: int) -> None:
-    """Raise ParameterError where the compressed keys, which are values too, end within a block."""
+    """Raise ParameterError if the compressed keys, which are also the values, end within a block."""
     block = max(keys.rotation, keys.type.block)
     if rank % block:
         raise ParameterError(

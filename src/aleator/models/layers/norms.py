@@ -1,4 +1,4 @@
-"""The normalisation that an architecture has, in PyTorch."""
+"""The norms of architectures, in PyTorch."""
 
 from __future__ import annotations
 

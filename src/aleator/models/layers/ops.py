@@ -1,6 +1,6 @@
-"""What the layers of a decoder compute with, operation by operation, in PyTorch.
+"""The operations of a decoder's layers in PyTorch.
 
-This form is the readable one: its low bits are PyTorch's.  A form with the bits of docs/numerics.md is another
+This form is the readable one; its low bits are PyTorch's.  A form with the bits of docs/numerics.md is another
 class with these methods.
 """
 
@@ -32,14 +32,14 @@ CLAMPED_LIMIT = 7.0
 CLAMPED_SLOPE = 1.702
 
 Chosen = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""What takes x [T, n, n_in] and numbers of matrices [T, n] to the products [T, n, n_out]."""
+"""x [T, n, n_in] and indices of matrices [T, n] -> the products [T, n, n_out]."""
 
 
 class Routed(NamedTuple):
-    """Where a mixture's tokens go.
+    """The experts of a mixture's tokens.
 
     Attributes:
-        chosen: numbers of experts [T, n_used], best first.
+        chosen: indices of experts [T, n_used], best first.
         weights: float32 [T, n_used].
         shared: weights of the shared expert, float32 [T]; None: 1, or there is none.
     """
@@ -53,52 +53,56 @@ class Onto(NamedTuple):
     """What a product is added to."""
 
     residual: torch.Tensor  # [T, n_out]
-    scale: float = 1.0  # what the product is multiplied by, as the last
-    norm: Norm = as_it_is  # what normalises it before
+    scale: float = 1.0  # the last factor of the product
+    norm: Norm = as_it_is  # applied before the factor
 
 
 class Attending(NamedTuple):
-    """How one layer attends, and what is done to heads of queries, keys and values before."""
+    """How one layer attends, and how it prepares queries, keys and values."""
 
-    layer: int  # of the cells
+    layer: int  # index of the layer in the cells
     windowed: bool  # the cells are those of layers with a window
-    norms: tuple[Norm, Norm, Norm]  # of queries, of keys, and of values
+    norms: tuple[Norm, Norm, Norm]  # norms of queries, keys and values
     norm_last: bool  # queries and keys are normalised after their rotation
-    rotary: Rotary | None  # what rotates queries and keys; None: nothing does
+    rotary: Rotary | None  # rotation of queries and keys; None: none
     grows: bool  # queries grow with their position
     stores: bool  # keys and values are stored
-    scale: float  # what scores are multiplied by
-    softcap: float  # scores s become softcap * tanh(s / softcap); 0: as they are
-    slopes: torch.Tensor | None  # of ALiBi, float32 [H]; None: scores do not depend on distances
-    # A score of each head that no value goes with, float32 [H]; None: there are none
+    scale: float  # factor of the scores
+    softcap: float  # scores s become softcap * tanh(s / softcap); 0: unchanged
+    slopes: (
+        torch.Tensor | None
+    )  # ALiBi's slopes, float32 [H]; None: scores do not depend on distances
+    # A score of each head without a value, float32 [H]; None: there are none
     sinks: torch.Tensor | None
-    values_in_keys: int  # values are so many first channels of the keys; 0: the cache has them
+    values_in_keys: (
+        int  # how many first channels of the keys are the values; 0: the cache has values
+    )
 
 
 class Scanned(NamedTuple):
-    """What goes through a selective scan; D channels have a state of N numbers."""
+    """Inputs of a selective scan; each of D channels has a state of N numbers."""
 
     u: torch.Tensor  # inputs, float32 [T, D]
-    steps: torch.Tensor  # [T, D], or [T, heads] of heads with one decay each
-    b: torch.Tensor  # [T, N], or [T, groups * N] of heads
+    steps: torch.Tensor  # [T, D], or [T, heads] with one decay per head
+    b: torch.Tensor  # [T, N], or [T, groups * N] with heads
     c: torch.Tensor  # as ``b``
     gate: torch.Tensor  # [T, D]
 
 
 class Deltas(NamedTuple):
-    """What goes through a delta rule."""
+    """Inputs of a delta rule."""
 
     q: torch.Tensor  # queries, float32 [T, key heads, D]
-    k: torch.Tensor  # keys, as large
+    k: torch.Tensor  # keys, of the same shape
     v: torch.Tensor  # values [T, H, Dv]
     beta: torch.Tensor  # [T, H]
     decay: torch.Tensor  # [T, H]
 
 
 Router = Callable[[torch.Tensor, Norm], Routed]
-"""What takes x [T, n_embd], which is normalised first, to its experts."""
+"""x [T, n_embd] and its norm -> its experts."""
 Mixed = Callable[[torch.Tensor, Norm, Routed, Onto], torch.Tensor]
-"""What takes x [T, n_embd], which is normalised first, through its experts, and adds the result."""
+"""x [T, n_embd], its norm and its experts -> the experts' results, added as the last argument says."""
 
 
 class TorchOps:
@@ -115,7 +119,7 @@ class TorchOps:
     ) -> torch.Tensor:
         """``x`` [T, n_in], normalised, times a matrix, activated, and added; [T, n_out], half as wide if gated.
 
-        ``gate``: an activation, see :meth:`activate`; ``gated``: of the first half, times the second.
+        ``gate``: an activation, see :meth:`activate`; ``gated``: applied to the first half, times the second.
         """
         y = matrix(norm(x))
         if gate:
@@ -130,7 +134,7 @@ class TorchOps:
         return [matrix(x) for matrix in matrices]
 
     def activated(self, y: torch.Tensor, gate: str, gated: bool) -> torch.Tensor:
-        """f(y) [..., n], or of gate and up side by side f(gate) * up [..., n / 2]."""
+        """f(y) [..., n], or f(gate) * up [..., n / 2] from gate and up side by side."""
         if not gated:
             return self.activate(gate, y)
         half = y.shape[-1] // 2
@@ -222,7 +226,7 @@ class TorchOps:
         batch.tensors(how.windowed).write(how.layer, k, v)
 
     def attend(self, q: torch.Tensor, how: Attending, batch: Pass) -> torch.Tensor:
-        """What attention gives to queries float32 [T, H, D], [T, H * Dv]; 0 for one that sees no cell."""
+        """Attention of queries float32 [T, H, D]: [T, H * Dv]; 0 for a query that sees no cell."""
         cells, added = batch.tensors(how.windowed), None
         if how.slopes is not None:
             added = how.slopes[:, None, None] * batch.distances(how.windowed)
@@ -231,7 +235,7 @@ class TorchOps:
         return attend(q, how.layer, cells, how.scale, fused, *rest)
 
     def each_head(self, matrices: Sequence[Linear]) -> Callable[[torch.Tensor], torch.Tensor]:
-        """What takes each head of x [T, H, n_in] through its own matrix, [T, H, n_out]."""
+        """A product of each head of x [T, H, n_in] with its own matrix, [T, H, n_out]."""
 
         def product(x: torch.Tensor) -> torch.Tensor:
             each = [matrix(x[:, i].contiguous()) for i, matrix in enumerate(matrices)]
@@ -240,9 +244,9 @@ class TorchOps:
         return product
 
     def chosen(self, matrices: Sequence[Linear]) -> Chosen:
-        """What takes every token through the matrices chosen for it.
+        """A product of every token with the matrices chosen for it.
 
-        Which are wanted is asked of the device once per call: no graph of it can be captured.
+        Each call reads from the device which are wanted, so no graph can capture it.
         """
 
         def product(x: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
@@ -258,7 +262,7 @@ class TorchOps:
         return product
 
     def router(self, parts: Mixture[Linear, torch.Tensor]) -> Router:
-        """What chooses the experts of a mixture, see :func:`route`, and weighs the shared one.
+        """A router that chooses the experts of a mixture, see :func:`route`, and weighs the shared one.
 
         ``parts.scales`` [experts] multiply the weights.
         """
@@ -288,8 +292,8 @@ class TorchOps:
         return chosen, weights if scales is None else weights * scales[chosen]
 
     def mixture(self, parts: Mixture[Linear, torch.Tensor], gate_up: Chosen, down: Chosen) -> Mixed:
-        """What computes a mixture's experts, ``gate_up`` and ``down`` the matrices of all, and adds them."""
-        first, shared = parts.experts[0], parts.shared  # all are made alike
+        """A function that computes and adds a mixture's experts; ``gate_up`` and ``down`` have all matrices."""
+        first, shared = parts.experts[0], parts.shared  # all are alike
 
         def mixed(x: torch.Tensor, norm: Norm, routed: Routed, onto: Onto) -> torch.Tensor:
             x, chosen, weights = norm(x), routed.chosen, routed.weights.to(x)
@@ -314,10 +318,10 @@ class TorchOps:
         shared: torch.Tensor | None,
         shared_weight: torch.Tensor | None,
     ) -> torch.Tensor:
-        """The sum of what experts give, [T, n_used, n] -> [T, n].
+        """The sum of the experts' outputs, [T, n_used, n] -> [T, n].
 
-        ``weights`` [T, n_used] and ``shared_weight`` [T] multiply what the chosen ones and the shared one
-        [T, n] give; None: they are 1.
+        ``weights`` [T, n_used] and ``shared_weight`` [T] multiply the outputs of the chosen experts and of the
+        shared one [T, n]; None: 1.
         """
         total = (given if weights is None else given * weights[:, :, None]).sum(1)
         if shared is None:
@@ -338,8 +342,8 @@ class TorchOps:
     def scan(self, of: Scanned, parts: Spaces, batch: Pass) -> torch.Tensor:
         """The selective scan: ``(y + d u) * silu(gate)`` [T, D].
 
-        Time steps are softplus(steps), of heads with one decay each softplus(steps + bias) or ``least_step``
-        if that is more.  See :func:`~aleator.models.layers.scans.scan`.
+        Time steps are softplus(steps); with one decay per head, max(softplus(steps + bias), ``least_step``).
+        See :func:`~aleator.models.layers.scans.scan`.
         """
         u, steps, b, c, gate = of
         steps, d = steps.float(), parts.d
@@ -356,7 +360,7 @@ class TorchOps:
     ) -> torch.Tensor:
         """The delta rule, see :func:`~aleator.models.layers.scans.delta_scan`, [T, H, Dv].
 
-        What is written is multiplied by the sigmoid of beta; e^(a softplus(decay + bias)) of the state stays.
+        Updates are multiplied by the sigmoid of beta, the state by e^(a softplus(decay + bias)).
         """
         q, k, v, beta, decay = of
         shared = v.shape[1] // k.shape[1]
@@ -375,7 +379,7 @@ class TorchOps:
         return F.rms_norm(grouped, grouped.shape[2:], None, eps).flatten(1) * weight
 
     def unit_length(self, x: torch.Tensor, size: int, eps: float, queries: int) -> torch.Tensor:
-        """Parts [T, n * size] divided by their length, the first ``queries`` by sqrt(size) too."""
+        """Parts [T, n * size] divided by their length, the first ``queries`` parts also by sqrt(size)."""
         parts = x.view(len(x), -1, size)
         unit = parts * torch.rsqrt((parts * parts).sum(-1, keepdim=True) + eps)
         unit[:, :queries] *= size**-0.5

@@ -15,7 +15,7 @@ from aleator.models.layers.layer_source import LayerSource, M, V
 class FeedForward(Generic[M]):
     """The feed-forward part of a layer, or one expert of a mixture."""
 
-    gate_up: M  # gate and up; only up where there is no gate
+    gate_up: M  # gate and up; only up if there is no gate
     down: M
     n_ff: int  # width of gate and up
     gate: str  # the activation, see gate_of()
@@ -24,27 +24,27 @@ class FeedForward(Generic[M]):
 
 @dataclass(frozen=True)
 class BesideNorms(Generic[V]):
-    """The norms of experts beside a dense part, whose own is the layer's."""
+    """The norms of experts beside a dense part; the dense part's input norm is the layer's."""
 
-    router: V  # of what the router takes
-    expert: V  # of what experts take
-    dense_post: V  # of what the dense part gives
-    expert_post: V  # of what the experts give
+    router: V  # of the router's input
+    expert: V  # of the experts' input
+    dense_post: V  # of the dense part's output
+    expert_post: V  # of the experts' output
 
 
 class Mixture(Generic[M, V]):
-    """A feed-forward part of which a router chooses a few experts for each token.
+    """A feed-forward part in which a router chooses a few experts for each token.
 
     Attributes:
         config: how they are chosen.
-        router: gives the experts' scores.
-        choice_bias: what is added to the scores for the choice alone; None: nothing.
-        experts: each a feed-forward part.
-        shared: one that every token goes through; None: there is none.
-        shared_router: its weight is the sigmoid of the product with this vector; None: it is 1.
+        router: computes the experts' scores.
+        choice_bias: added to the scores only for the choice; None: nothing.
+        experts: feed-forward parts.
+        shared: the expert that every token goes through; None: there is none.
+        shared_router: the shared expert's weight is the sigmoid of the product with this vector; None: it is 1.
         gate: the activation of every expert, see :func:`gate_of`.
-        scales: weights of the chosen experts are multiplied by theirs; None: by nothing.
-        dense: the part that stands beside the experts; None: there is none.
+        scales: factors of the chosen experts' weights; None: there are none.
+        dense: the part beside the experts; None: there is none.
         norms: the norms of both.
     """
 
@@ -91,8 +91,8 @@ def gate_of(source: LayerSource[M, V]) -> str:
     """The activation of a layer's gate.
 
     Returns:
-        "silu", "silu_clamped", "gelu", "gelu_exact", "relu_squared", or "gelu_rounded": as llama.cpp rounds it,
-        where the file is GGUF.
+        "silu", "silu_clamped", "gelu", "gelu_exact", "relu_squared", or for GGUF files "gelu_rounded", rounded
+        as in llama.cpp.
     """
     gate = source.architecture.activation
     rounded = gate in ("gelu", "gelu_exact") and source.kind == "gguf"
@@ -123,19 +123,19 @@ def dense_part(source: LayerSource[M, V]) -> FeedForward[M]:
 
 
 class Latent(Generic[M, V]):
-    """The tensors that queries, keys and values are computed from where these are compressed.
+    """The tensors of compressed queries, keys and values.
 
     Attributes:
-        rotated: channels of a head that are rotated, the last ones.
-        query: queries, or the numbers that they are computed from.
-        query_norm: normalisation of those; None: there are none.
-        query_up: queries from them; None: there are none.
-        compress: a token's compressed keys and values, and the rotated channels of its keys.
-        norm: normalisation of the former.
-        expand: keys without those channels and values of each head, from them; None where the cache holds the
-            compressed ones.
-        key_up: of each head what takes a query's other channels to the compressed keys; [] where it does not.
-        value_up: of each head what takes its sum of compressed values to its output.
+        rotated: how many channels of a head are rotated, the last ones.
+        query: computes queries, or their compressed numbers.
+        query_norm: norm of the compressed numbers; None: there are none.
+        query_up: computes queries from them; None: there are none.
+        compress: computes a token's compressed keys and values, and the rotated channels of its keys.
+        norm: norm of the compressed keys and values.
+        expand: computes from them each head's keys, without the rotated channels, and values; None if the cache
+            holds the compressed ones.
+        key_up: for each head, maps a query's other channels to the compressed keys; [] if there is ``expand``.
+        value_up: for each head, maps its sum of compressed values to its output.
     """
 
     def __init__(self, source: LayerSource[M, V], config: LatentConfig, heads: int) -> None:
@@ -167,28 +167,28 @@ class Attention(Generic[M, V]):
     """The tensors of a layer with attention, and its dimensions.
 
     Attributes:
-        windowed: its tokens see a window of the latest positions only.
-        index: the number of its keys among those of the layers with a window, or of those without: each kind
-            has a cache of its own.
-        stores: it stores keys and values; otherwise those of an earlier layer have its ``index``.
+        windowed: its tokens see only a window of the latest positions.
+        index: the index of its keys among the layers of its kind, with or without a window: each kind has its
+            own cache.
+        stores: it stores keys and values; otherwise it shares the ``index`` of an earlier layer.
         rotated: its queries and keys are rotated by their positions.
         grows: its queries grow with their position.
-        scale: what scores are multiplied by.
-        qkv: queries, keys and values; None where there is ``latent``.
-        keys_as_values: values are the keys before their norm, and ``qkv`` gives none.
-        v_norm: normalisation of values; None: there is none.
-        output_scale: what the layer gives is multiplied by it.
-        latent: what they are computed from where keys and values are compressed.
-        attn_norm: normalisation of what attention takes; None: there is none.
-        ffn_norm: of what feed-forward takes; None: there is none, or it takes what attention takes.
-        q_norm: of queries; None: there is none.
-        k_norm: of keys.
-        head_norm_kind: what of queries and keys it normalises, see
+        scale: factor of the scores.
+        qkv: computes queries, keys and values; None if there is ``latent``.
+        keys_as_values: values are the keys before their norm; ``qkv`` computes no values.
+        v_norm: norm of values; None: there is none.
+        output_scale: factor of the layer's output.
+        latent: tensors of compressed keys and values; None: they are not compressed.
+        attn_norm: norm of attention's input; None: there is none.
+        ffn_norm: norm of feed-forward's input; None: there is none, or it has attention's input.
+        q_norm: norm of queries; None: there is none.
+        k_norm: norm of keys.
+        head_norm_kind: how queries and keys are normalised, see
             :class:`~aleator.models.architecture.Architecture`; "": nothing.
-        gated: queries come with a gate of what their head gives, see
+        gated: queries come with a gate for their head's output, see
             :class:`~aleator.models.architecture.Architecture`.
-        sinks: scores of the heads that no value goes with, if there are any.
-        post_norms: of what attention and feed-forward give, if there are any.
+        sinks: scores of the heads without a value, if there are any.
+        post_norms: norms of the outputs of attention and feed-forward, if there are any.
         ffn: the feed-forward part; None: there is none.
     """
 
@@ -263,12 +263,12 @@ TABLE = "per_layer_token_embd"
 
 
 class LayerEmbeddings(Generic[M, V]):
-    """What all layers have in common, besides the table.
+    """The embeddings' tensors that all layers share, besides the table.
 
     Attributes:
-        width: numbers that a token has for a layer.
-        projection: of the usual embeddings, [layers * width, n_embd].
-        norm: of each layer's part of what the projection gives, [width].
+        width: numbers per token and layer.
+        projection: projection of the usual embeddings, [layers * width, n_embd].
+        norm: norm of each layer's part of the projection's output, [width].
     """
 
     def __init__(self, source: LayerSource[M, V]) -> None:
@@ -280,12 +280,12 @@ class LayerEmbeddings(Generic[M, V]):
 
 
 class LayerEmbedding(Generic[M, V]):
-    """A layer's part, which adds norm(output(gate(project(x)) * embeddings)) to what the layer gives.
+    """A layer's part, which adds norm(output(gate(project(x)) * embeddings)) to the layer's output.
 
     Attributes:
-        project: to the embeddings' width.
-        output: back to the model's.
-        norm: normalisation of what ``output`` gives.
+        project: projection to the embeddings' width.
+        output: projection back to the model's width.
+        norm: norm of the result of ``output``.
         gate: the activation, see :func:`~aleator.models.layers.parts.gate_of`.
     """
 

@@ -1,4 +1,4 @@
-"""What layers share while one micro-batch goes through them, on torch tensors."""
+"""What layers share in one micro-batch, on torch tensors."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Cells(Protocol):
 
 
 class Pass:
-    """What layers share while one micro-batch goes through them.
+    """What layers share in one micro-batch.
 
     Attributes:
-        positions: of the tokens, [T].
+        positions: positions of the tokens, [T].
         fused: whether attention may use torch's fused kernel.
-        query_scales: what growing queries are multiplied by, float32 [T]; None: none grow.
+        query_scales: factors of growing queries, float32 [T]; None: queries do not grow.
         embeddings: of the tokens for each layer, [T, layers, width]; None: there are none.
     """
 
@@ -42,7 +42,7 @@ class Pass:
         fused: bool,
         query_scales: torch.Tensor | None = None,
     ) -> None:
-        """Share a micro-batch of T tokens, no position of which is above ``highest``.
+        """Share a micro-batch of T tokens with positions up to ``highest``.
 
         ``query_scales`` [T] multiply growing queries.
         """
@@ -64,7 +64,7 @@ class Pass:
         return made
 
     def once(self, key: Hashable, make: Callable[[], X]) -> X:
-        """What ``make`` gives, made once for all layers on a device."""
+        """The result of ``make``, called once for all layers on a device."""
         if key not in self._made:
             self._made[key] = make()
         made: X = self._made[key]
@@ -75,7 +75,7 @@ class Pass:
         return self.once(rotary, lambda: rotary.angles(self.positions, self._highest))
 
     def distances(self, windowed: bool) -> torch.Tensor:
-        """Positions of the cells that are read less those of the tokens, float32 [T, n]."""
+        """Positions of the read cells minus those of the tokens, float32 [T, n]."""
         held = self.tensors(windowed).positions().to(self.positions)
         return (held[None, :] - self.positions[:, None]).float()
 

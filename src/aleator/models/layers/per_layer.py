@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class TokenEmbeddings:
-    """What the tokens of a micro-batch have for each layer."""
+    """Embeddings of a micro-batch's tokens for each layer."""
 
     def __init__(self, outside: LayerWeights) -> None:
         config = outside.config
@@ -30,7 +30,7 @@ class TokenEmbeddings:
     def __call__(self, ids: torch.Tensor | None, x: torch.Tensor) -> torch.Tensor:
         """The numbers of every token and layer, [T, layers, width].
 
-        Without ``ids`` every token counts as token 0, as in llama.cpp; ``x`` is what the first layer takes.
+        Without ``ids`` every token counts as token 0, as in llama.cpp; ``x`` is the first layer's input.
         """
         if ids is None:
             ids = torch.zeros(len(x), dtype=torch.int64, device=x.device)
@@ -41,7 +41,7 @@ class TokenEmbeddings:
 
 
 class EmbeddingPart:
-    """A layer's part: it gates the tokens' embeddings, and adds them to what the layer gives."""
+    """A layer's part: it gates the tokens' embeddings and adds them to the layer's output."""
 
     def __init__(self, weights: LayerWeights) -> None:
         parts = LayerEmbedding(weights)

@@ -1,6 +1,6 @@
 """Layers that keep a state, on torch tensors.
 
-Each adds what it computes to its input; where the model has it, a feed-forward part follows.
+Each adds its result to its input; in some models a feed-forward part follows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ P = TypeVar("P", bound=Stateful[Linear, torch.Tensor])
 
 
 class StatefulLayer(Generic[P]):
-    """What computes with ``parts``; see :class:`Layer`: it leaves the states of all T tokens."""
+    """A :class:`Layer` that computes with ``parts`` and leaves the states of all T tokens."""
 
     def __init__(self, weights: LayerWeights, parts: P) -> None:
         self.parts, self.ops, self.eps = parts, weights.ops, weights.config.rms_eps
@@ -35,7 +35,7 @@ class StatefulLayer(Generic[P]):
         self.following = Following(weights, parts.ffn_norm, parts.ffn)
 
     def added(self, x: torch.Tensor, y: torch.Tensor, rows: torch.Tensor | None) -> torch.Tensor:
-        """``y`` projected and added to ``x``, of ``rows`` alone, and the part that follows."""
+        """``y`` projected and added to ``x``, only for ``rows``, and then the part that follows."""
         if rows is not None:
             x, y = x.index_select(0, rows), y.index_select(0, rows)
         return self.following(self.ops.product(self.parts.output, y.to(x), onto=Onto(x)))
@@ -95,7 +95,7 @@ class HeadSpaceLayer(StatefulLayer[HeadSpace[Linear, torch.Tensor]]):
         rows: torch.Tensor | None,
         onto: Onto | None = None,
     ) -> torch.Tensor:
-        """What comes of ``x``, [T, n_embd], normalised; added, or to be added to the running sum."""
+        """The result for normalised ``x`` [T, n_embd], added to the running sum or to be added."""
         ssm, parts, ops = self.parts.ssm, self.parts, self.ops
         inner, n = ssm.d_inner, ssm.groups * ssm.d_state
         projected = ops.product(parts.project, x, norm).float()

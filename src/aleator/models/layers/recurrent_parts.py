@@ -1,6 +1,6 @@
-"""The tensors of layers that keep a state, or are a feed-forward part alone, and the shape of the states.
+"""The tensors of layers that keep a state or are only a feed-forward part, and the shape of the states.
 
-``index`` is a layer's number among those that keep a state, ``ssm`` or ``net`` its dimensions.
+``index`` is a layer's index among those that keep a state; ``ssm`` or ``net`` has its dimensions.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ class StateSpace(Generic[M, V]):
     """The tensors of a selective state space (Gu and Dao 2023, arXiv:2312.00752), and its dimensions.
 
     Attributes:
-        conv_bias: None: there is none.
-        norms: weights of the normalisations of time step, B and C, if there are any.
-        ffn_norm: weight of the normalisation before the feed-forward part; None: there is no such part.
+        conv_bias: bias of the convolution; None: there is none.
+        norms: weights of the norms of time step, B and C, if there are any.
+        ffn_norm: weight of the norm before the feed-forward part; None: there is no such part.
     """
 
     def __init__(self, source: LayerSource[M, V], index: int) -> None:
@@ -45,15 +45,15 @@ class HeadSpace(Generic[M, V]):
     """A state space whose heads have one decay each (Dao and Gu 2024, arXiv:2405.21060).
 
     Attributes:
-        norm: of what the layer takes; None beside attention, whose norm it is.
-        project: gives the gate, the convolution's channels (values, B and C) and time steps.
-        conv_bias: None: there is none.
-        time_bias: of time steps, [heads].
+        norm: norm of the layer's input; None beside attention, which has the norm.
+        project: computes the gate, the convolution's channels (values, B and C) and time steps.
+        conv_bias: bias of the convolution; None: there is none.
+        time_bias: bias of time steps, [heads].
         a: decays, [heads].
-        d: [heads].
-        gated_norm: weights [inner] of the normalisation after the gate; None: there is none.
-        norm_groups: parts that it normalises by themselves.
-        ffn_norm: of what the feed-forward part takes; None: there is no such part.
+        d: factors of the inputs, [heads].
+        gated_norm: weights [inner] of the norm after the gate; None: there is none.
+        norm_groups: how many parts are normalised separately.
+        ffn_norm: norm of the feed-forward part's input; None: there is no such part.
     """
 
     def __init__(self, source: LayerSource[M, V], index: int) -> None:
@@ -76,11 +76,11 @@ class HeadSpace(Generic[M, V]):
 
 
 class ShortConvolution(Generic[M, V]):
-    """A convolution over the latest few values, multiplied before and after by what else is projected.
+    """A convolution over the latest few values, multiplied by B before it and by C after it.
 
     Attributes:
-        norm: of what the layer takes.
-        project: gives B, C and x.
+        norm: norm of the layer's input.
+        project: computes B, C and x.
     """
 
     def __init__(self, source: LayerSource[M, V], index: int) -> None:
@@ -98,14 +98,14 @@ class DeltaNet(Generic[M, V]):
     """The tensors of a gated delta net (Yang et al. 2024, arXiv:2412.06464), and its dimensions.
 
     Attributes:
-        norm: normalisation of what the layer takes.
+        norm: norm of the layer's input.
         qkv: queries, keys and values, which are convolved.
-        gate: of what the heads give.
+        gate: gate of the heads' outputs.
         beta: how much of a value is written.
         decay: how much of the state stays.
-        conv_bias: None: there is none.
-        head_norm: normalisation of what a head gives.
-        ffn_norm: normalisation before the feed-forward part.
+        conv_bias: bias of the convolution; None: there is none.
+        head_norm: norm of a head's output.
+        ffn_norm: norm before the feed-forward part.
     """
 
     def __init__(self, source: LayerSource[M, V], index: int) -> None:
@@ -143,10 +143,10 @@ def stateful(source: LayerSource[M, V], index: int) -> Stateful[M, V]:
 
 
 class FeedForwardAlone(Generic[M, V]):
-    """A layer of nothing but a feed-forward part.
+    """A layer that is only a feed-forward part.
 
     Attributes:
-        norm: of what it takes.
+        norm: norm of its input.
         ffn: the part.
     """
 
@@ -158,14 +158,14 @@ class FeedForwardAlone(Generic[M, V]):
 def following(
     source: LayerSource[M, V],
 ) -> tuple[V | None, FeedForward[M] | Mixture[M, V] | None]:
-    """The norm and the feed-forward part after a layer's state, where the architecture has one."""
+    """The norm and the feed-forward part after a layer's state, if the architecture has one."""
     if not source.config.n_ff or source.architecture.single_parts:
         return None, None
     return source.norm(source.architecture.ffn_norm), feed_forward(source)
 
 
 def state_shape(config: ModelConfig) -> RecurrentShape:
-    """What a layer that keeps a state keeps of a sequence."""
+    """The shape of a layer's state of one sequence."""
     if config.delta is not None:
         net = config.delta
         return RecurrentShape(net.channels, net.d_conv - 1, net.head_dim, inner=net.values)

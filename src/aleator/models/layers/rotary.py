@@ -21,7 +21,7 @@ class Rotary:
 
     Attributes:
         rotation: the same, as native code takes it.
-        magnitude: what a rotation multiplies lengths by.
+        magnitude: the factor of lengths in a rotation.
     """
 
     def __init__(self, rotation: Rotation, device: torch.device) -> None:
@@ -50,7 +50,7 @@ class Rotary:
         return torch.polar(torch.full_like(angle, magnitude), angle).to(torch.complex64)
 
     def rotate(self, x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
-        """Rotate queries or keys, float32 [T, heads, head_dim], in place by what :meth:`angles` gave."""
+        """Rotate queries or keys, float32 [T, heads, head_dim], in place by the result of :meth:`angles`."""
         dim, offset, interleaved = self._channels
         part = x if x.shape[-1] == dim else x[..., offset : offset + dim]
         if interleaved and offset:
@@ -67,7 +67,7 @@ class Rotary:
         return x
 
     def magnitude_over(self, head_dim: int) -> torch.Tensor:
-        """What a rotation multiplies each channel's length by: float32 [head_dim]."""
+        """The factor of each channel's length in a rotation: float32 [head_dim]."""
         factors = torch.ones(head_dim, device=self._table.device)
         dim, offset, _ = self._channels
         factors[offset : offset + dim] = self.magnitude

@@ -3,10 +3,10 @@
 Style "norm" rotates channels (2i, 2i + 1), "neox" channels (i, i + dim / 2).
 
 Frequencies follow ggml's formulas: linear scaling, YaRN (Peng et al. 2023, arXiv:2309.00071), per-pair
-divisors (Llama 3).  Powers and logarithms are taken in decimal arithmetic and rounded once, so that every
-machine gets the same float64 numbers; a C library's may differ from another's.  The size of the context chooses
-between two tables, as in llama.cpp, so that a text's keys are all rotated alike.  transformers goes by the
-text's length; a context of at most the original length gives its logits.
+divisors (Llama 3).  Powers and logarithms are computed in decimal arithmetic and rounded once, so that every
+machine gets the same float64 numbers; C libraries differ.  The size of the context chooses between two tables,
+as in llama.cpp, so that all keys of a sequence are rotated alike.  transformers chooses by the sequence's
+length; the logits are the same in a context of at most the original length.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def frequencies(
         n_ctx: positions of the context, for dynamic scaling.
 
     Returns:
-        Radians per position, float64 [dim / 2], and what the rotation multiplies lengths by.
+        Radians per position, float64 [dim / 2], and the factor of lengths in the rotation.
     """
     pairs = np.arange(rope.dim // 2)
     if rope.style == "none":
@@ -108,7 +108,7 @@ class Rotation:
 
     Attributes:
         frequencies: radians per position of each pair, float64 [dim / 2].
-        magnitude: what a rotation multiplies lengths by.
+        magnitude: the factor of lengths in a rotation.
         dim: rotated channels of a head.
         offset: channels before them.
         interleaved: neighbouring channels are a pair, else those half of ``dim`` apart.
@@ -136,7 +136,7 @@ class Rotation:
     ) -> npt.NDArray[np.float32]:
         """Rotate stored keys [n, G, head_dim] further by ``deltas`` [n], in place.
 
-        Their lengths stay, for they carry the magnitude already.
+        Their lengths stay, as they already include the magnitude.
         """
         angles = self.angles(deltas.astype(np.int32), 1.0)
         if self.offset == 0:

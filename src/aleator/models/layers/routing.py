@@ -10,21 +10,21 @@ if TYPE_CHECKING:
     from aleator.models.experts import ExpertsConfig
 
 LEAST_SUM = 2.0**-14
-"""Weights are divided by no smaller sum, as in llama.cpp."""
+"""The least sum that weights are divided by, as in llama.cpp."""
 
 
 def route(
     logits: torch.Tensor, config: ExpertsConfig, choice_bias: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Which experts tokens go through, and with what weights.
+    """Which experts tokens go through, and with which weights.
 
     Args:
-        logits: of the router, float32 [T, experts].
+        logits: the router's logits, float32 [T, experts].
         config: how experts are chosen.
-        choice_bias: [experts], added to the scores for the choice alone.
+        choice_bias: [experts], added to the scores only for the choice.
 
     Returns:
-        Experts int64 [T, n_used], best first, of equal ones the first; their weights, float32 [T, n_used].
+        Experts int64 [T, n_used], best first, ties in order; and their weights, float32 [T, n_used].
     """
     scores = logits
     if config.scores == "softmax":
@@ -50,5 +50,5 @@ def route(
 
 
 def _first_best(keys: torch.Tensor, n: int) -> torch.Tensor:
-    """Places of the n largest of each row, largest first, of equal ones the first."""
+    """Indices of the n largest of each row, largest first, ties in order."""
     return torch.sort(keys, dim=-1, descending=True, stable=True).indices[:, :n]

@@ -19,7 +19,7 @@ def convolve(
     layer: int,
     activated: bool,
 ) -> torch.Tensor:
-    """Each channel's latest values, weighted, [T, channels]; keeps them for the tokens to come.
+    """Each channel's latest values, weighted, [T, channels]; the values are kept for later tokens.
 
     x is float32 [T, channels], weight [channels, width], oldest first, bias [channels]; ``activated``: SiLU
     follows.
@@ -52,12 +52,12 @@ def scan(
 
     Args:
         u: inputs, float32 [T, D].
-        dt: time steps [T, D], or [T, heads] of heads with one decay each.
+        dt: time steps [T, D], or [T, heads] with one decay per head.
         a: [D, N], or [heads].
-        b: [T, N], or [T, groups * N] of heads.
+        b: [T, N], or [T, groups * N] with heads.
         c: as ``b``.
-        states: the states [rows, D, N], which are kept for the tokens to come.
-        layer: of the states.
+        states: the states [rows, D, N], which are kept for later tokens.
+        layer: index of the layer in the states.
 
     Returns:
         y [T, D].
@@ -100,7 +100,7 @@ def delta_scan(
     states: RecurrentBatch,
     layer: int,
 ) -> torch.Tensor:
-    """The delta rule of all runs, see :func:`delta_rule`; keeps the states for the tokens to come."""
+    """The delta rule of all runs, see :func:`delta_rule`; the states are kept for later tokens."""
     kept, out = as_tensor(states.ssm[layer]), torch.empty_like(v)
     shape = (v.shape[1], v.shape[2], k.shape[2])
     for run in states.runs:
@@ -168,8 +168,8 @@ def selective_scan(
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """h(t) = exp(dt(t) a) h(t - 1) + dt(t) u(t) b(t), and y(t) = c(t) . h(t).
 
-    Within a chunk pairs of steps are composed, then pairs of pairs, and so on; every factor lies in
-    [0, 1], as dt is positive and a is not, so nothing overflows.
+    Within a chunk pairs of steps are composed, then pairs of pairs, and so on.  Every factor is in [0, 1], as
+    dt is positive and a is not, so nothing overflows.
 
     Args:
         u: inputs, float32 [T, D].

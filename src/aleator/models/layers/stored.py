@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class StoredWeight:
-    """One matrix [n_out, n_in], and its bias if it has one, used where they are.
+    """One matrix [n_out, n_in], and its bias if it has one, used in place.
 
     Attributes:
         matrix: the native form.
