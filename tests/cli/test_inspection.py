@@ -100,7 +100,8 @@ def test_model_info_of_devices(aleator: Command) -> None:
     last = json.loads(aleator("model-info", "-ngl", "2", *dtype, "--json").out)["devices"]
     assert last["cuda"] == parts["cuda:1"]
     exact = aleator(*words[:3])  # the default on a GPU
-    assert (exact.code, exact.out) == (2, "") and "or dtype='bfloat16'" in exact.err
+    assert (exact.code, exact.out) == (2, "")
+    assert "or dtype='bfloat16'" in exact.err
     refused = aleator("model-info", "-ngl", "2", "--device-map", "cpu=0:6")
     assert (refused.code, refused.out) == (2, "")
     assert "-ngl and --device-map are both given: choose one" in refused.err
