@@ -63,11 +63,18 @@ static float extreme(const Block& b, const float* x) {
   return 0;
 }
 
-static inline void put_levels(Stored type, const vi (&q)[parts], float d, float least, uint8_t* p) {
-  uint8_t levels[block_elements];
+// Integers below 16 as nibbles; of integers below 32 the lower four bits.
+static inline void put_nibbles(const vi (&q)[parts], uint8_t* p) {
+  for (int k = 0; k < parts / 2; k++) {
+    const vi both = (q[k] & 15) | (q[k + parts / 2] & 15) << 4;
+    for (int i = 0; i < lanes; i++) p[k * lanes + i] = uint8_t(both[i]);
+  }
+}
+static inline void put_fifth(const vi (&q)[parts], uint8_t* p) {
+  uint32_t bits = 0;
   for (int k = 0; k < parts; k++)
-    for (int i = 0; i < lanes; i++) levels[k * lanes + i] = uint8_t(q[k][i]);
-  put_small(type, levels, d, least, p);
+    for (int i = 0; i < lanes; i++) bits |= uint32_t(q[k][i] >> 4 & 1) << (k * lanes + i);
+  std::memcpy(p, &bits, 4);
 }
 
 // Signed integers of `count` levels: the extreme becomes the lowest of them, whatever its sign.
@@ -106,15 +113,19 @@ static float levels_from_least(const float* x, int count, vi (&q)[parts], float&
   return b.poison == 0 ? d : b.poison;
 }
 
-// Integers of `count` levels, 16 or 32.
-template <Stored type, int count>
-static void quantise_levels(const float* x, uint8_t* p) {
+// A block B of nibbles, with their fifth bits and the least element if it keeps these.
+template <class B>
+static void quantise_nibbles(const float* x, uint8_t* p) {
   vi q[parts];
-  float least = 0;
-  const float d = type == Stored::q4_1 || type == Stored::q5_1
-                      ? levels_from_least(x, count, q, least)
-                      : signed_levels(x, count, q);
-  put_levels(type, q, d, least, p);
+  if constexpr (B::has_m) {
+    float least;
+    put_half(levels_from_least(x, B::top + 1, q, least), p);
+    put_half(least, p + 2);
+  } else {
+    put_half(signed_levels(x, B::top + 1, q), p);
+  }
+  if constexpr (B::fifths_at != 0) put_fifth(q, p + B::fifths_at);
+  put_nibbles(q, p + B::nibbles_at);
 }
 
 constexpr float nothing = 1e-15f;  // magnitudes below are 0
@@ -144,14 +155,15 @@ static void quantise_iq4_nl(const float* x, uint8_t* p) {
     }
     d = product / square;
   }
-  put_levels(Stored::iq4_nl, q, b.poison == 0 ? d : b.poison, 0, p);
+  put_half(b.poison == 0 ? d : b.poison, p);
+  put_nibbles(q, p + BlockIQ4_NL::nibbles_at);
 }
 
 static auto quantiser(Stored type) {
-  return type == Stored::q4_0     ? quantise_levels<Stored::q4_0, 16>
-         : type == Stored::q4_1   ? quantise_levels<Stored::q4_1, 16>
-         : type == Stored::q5_0   ? quantise_levels<Stored::q5_0, 32>
-         : type == Stored::q5_1   ? quantise_levels<Stored::q5_1, 32>
+  return type == Stored::q4_0     ? quantise_nibbles<BlockQ4_0>
+         : type == Stored::q4_1   ? quantise_nibbles<BlockQ4_1>
+         : type == Stored::q5_0   ? quantise_nibbles<BlockQ5_0>
+         : type == Stored::q5_1   ? quantise_nibbles<BlockQ5_1>
          : type == Stored::iq4_nl ? quantise_iq4_nl
                                   : quantise_q8_0;
 }

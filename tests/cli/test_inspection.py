@@ -84,22 +84,24 @@ def test_model_info_of_other_architectures(
 def test_model_info_of_devices(aleator: Command) -> None:
     whole = json.loads(aleator("model-info", "--json").out)
     assert "devices" not in whole
-    words = ("model-info", "--device-map", "cpu=0:2,cuda:0=2:4,cuda:1=4:6")
+    dtype = ("--dtype", "bfloat16")
+    words = ("model-info", "--device-map", "cpu=0:2,cuda:0=2:4,cuda:1=4:6", *dtype)
     parts = json.loads(aleator(*words, "--json").out)["devices"]
     assert [(name, each["layers"]) for name, each in parts.items()] == [
         ("cpu", 2), ("cuda:0", 2), ("cuda:1", 2),
     ]  # fmt: skip
     assert sum(each["cache"] for each in parts.values()) == whole["cache"]["bytes"]
-    # The embedding apart, two layers differ by their four norms, which are float32 in the file.
-    assert parts["cuda:0"]["weights"] + 2 * 2 * 2 * 256 == (
-        parts["cpu"]["weights"] - 2 * 2048 * 256
-    )
+    # The first two layers have the embedding with them.
+    assert parts["cuda:0"]["weights"] == parts["cpu"]["weights"] - 2 * 2048 * 256
     assert all(each["bytes"] == each["weights"] + each["cache"] for each in parts.values())
     assert (
         "cuda:0                 layers 2, weights 2.81 MiB, cache 1.00 MiB" in aleator(*words).out
     )
-    last = json.loads(aleator("model-info", "-ngl", "2", "--json").out)["devices"]
+    last = json.loads(aleator("model-info", "-ngl", "2", *dtype, "--json").out)["devices"]
     assert last["cuda"] == parts["cuda:1"]
+    exact = aleator(*words[:3])  # the default on a GPU
+    assert (exact.code, exact.out) == (2, "")
+    assert "or dtype='bfloat16'" in exact.err
     refused = aleator("model-info", "-ngl", "2", "--device-map", "cpu=0:6")
     assert (refused.code, refused.out) == (2, "")
     assert "-ngl and --device-map are both given: choose one" in refused.err

@@ -203,9 +203,10 @@ class Work:
 
         chat = line.url == CHAT
         read = batch_bodies.chat_arguments if chat else batch_bodies.completion_arguments
+        asked = read(line.body)  # before its model's name, which may be no text
         model = str(line.body.get("model", self._model.weights.path.name))
-        adapter = {"adapters": model} if model in self._model.decoder.adapters.names else {}
-        asked = {**adapter, **read(line.body)}
+        if model in self._model.decoder.adapters.names:
+            asked = {"adapters": model, **asked}
         if chat:
             answer = self._model.chat(engine=engine, **{**self._defaults_for(asked), **asked})
             return answer.generation, lambda: batch_bodies.chat_response(answer, line.name, model)
