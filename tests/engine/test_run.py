@@ -110,6 +110,7 @@ class FakeContext:
     def __init__(self, n_ubatch: int = 4) -> None:
         self.n_ubatch, self.cache = n_ubatch, Cache()
         self.device = CPU
+        self.idle_chains: dict[Any, Any] = {}
         self.most_used = self.decoded = 0
         self.fail_at: int | None = None
         self.n_seq_max = 9
