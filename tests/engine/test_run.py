@@ -15,6 +15,8 @@ from aleator.generate.context import Batch
 from aleator.generate.generation import writing_of
 from aleator.generate.options import GenerateOptions
 from aleator.generate.request_state import RequestState
+from aleator.generate.sequence_adapters import SequenceAdapters
+from aleator.models.adapters import Adapters
 from aleator.samplers import SamplingParams
 
 N_VOCAB = 30
@@ -111,6 +113,7 @@ class FakeContext:
         self.n_ubatch, self.cache = n_ubatch, Cache()
         self.device = CPU
         self.idle_chains: dict[Any, Any] = {}
+        self.adapters = SequenceAdapters(Adapters())
         self.most_used = self.decoded = 0
         self.fail_at: int | None = None
         self.n_seq_max = 9
