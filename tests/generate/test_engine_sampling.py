@@ -11,6 +11,7 @@ import aleator
 from aleator.cache.devices import Device
 from aleator.device.chain import DeviceChain
 from aleator.engine import engine_loop, run
+from aleator.generate import engine_token_sampler
 from aleator.generate.engine_token_sampler import EngineTokenSampler
 from aleator.generate.request_state import RequestState
 from aleator.generate.token_sampler import HostTokenSampler
@@ -112,3 +113,21 @@ def test_a_request_for_which_the_device_has_no_memory_draws_on_the_host(
 def test_the_cpu_draws_on_the_host() -> None:
     context = aleator.load(device="cpu").context(n_ctx=64)
     assert isinstance(run.engine_token_sampler(context, 30), HostTokenSampler)
+
+
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("CUDA out of memory"), aleator.ParameterError("n_vocab=9")]
+)
+def test_without_a_device_chain_an_engine_draws_on_the_host(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def made(*given: Any, **options: Any) -> DeviceChain:
+        raise error
+
+    context = aleator.load(device="cpu").context(n_ctx=64)
+    monkeypatch.setattr(run, "_has_kernels", lambda device: True)
+    monkeypatch.setattr(engine_token_sampler, "DeviceChain", made)
+    monkeypatch.setattr(context, "device", Device("cuda"))
+    with caplog.at_level("INFO"):
+        assert isinstance(run.engine_token_sampler(context, 30), HostTokenSampler)
+    assert str(error) in caplog.text
