@@ -323,34 +323,6 @@ def test_an_allowed_mask_comes_first(samplers: list[Any]) -> None:
         assert tokens == expected(chains, np.where(bits[:, :150], z, -np.inf).astype(np.float32))
 
 
-def test_a_chain_is_as_before_where_memory_lacks_for_other_samplers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    device = DeviceChain([K, DRAW], 2, 333, kernels="triton")
-    chains = [SamplerChain([K, DRAW], seed=row) for row in range(2)]
-    for row, chain in enumerate(chains):
-        device.set_row(row, chain)
-    more = SamplerChain([PENALTIES, K, S.MinP(min_p=0.1), DRAW], seed=5)
-    for at in range(2):
-        given = iter([None] * at)
-        take = triton_chain.TritonChain.set
-
-        def full(self: Any, *args: Any, given: Any = given, take: Any = take) -> None:
-            if next(given, 1):
-                raise torch.OutOfMemoryError("CUDA out of memory")
-            take(self, *args)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(triton_chain.TritonChain, "set", full)
-            with pytest.raises(torch.OutOfMemoryError):
-                device.set_row(1, more)
-        z = rows_of(SOME[0], 2, 333)
-        assert device.sample(torch.from_numpy(z)).tolist() == expected(chains, z)
-    device.set_row(1, more)
-    z = rows_of(SOME[0], 2, 333)
-    assert device.sample(torch.from_numpy(z)).tolist() == expected([chains[0], more], z)
-
-
 def test_rows_that_pause_stay() -> None:
     device = DeviceChain(TEMPLATE, 3, 64, kernels="triton")
     live = torch.tensor([True, False, True])
