@@ -5,13 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
 import aleator
 from aleator.cache.devices import Device
+from aleator.device.chain import DeviceChain
 from aleator.engine import engine_loop, run
+from aleator.generate import engine_token_sampler
 from aleator.generate.engine_token_sampler import EngineTokenSampler
 from aleator.generate.request_state import RequestState
 from aleator.generate.token_sampler import HostTokenSampler
+from aleator.samplers.chain import SamplerChain
 
 ON_DEVICE: list[dict[str, Any]] = [
     {"seed": 1, "temperature": 1.2},
@@ -88,6 +92,42 @@ def test_a_row_without_a_token_ends_its_request_alone(made: list[EngineTokenSamp
         assert good.tokens == right
 
 
+def test_a_request_for_which_the_device_has_no_memory_draws_on_the_host(
+    made: list[EngineTokenSampler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, requests = aleator.load(device="cpu", n_ctx=128), ON_DEVICE[:2]
+    right = [model.generate("ROMEO:", max_tokens=9 + i, **r) for i, r in enumerate(requests)]
+    expected = [list(each.result() and each.tokens) for each in right]
+    set_row = DeviceChain.set_row
+
+    def full(self: DeviceChain, row: int, chain: SamplerChain | None = None) -> None:
+        if chain is not None and chain.seed == 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        set_row(self, row, chain)
+
+    monkeypatch.setattr(DeviceChain, "set_row", full)
+    assert texts(model, requests, 2) == expected
+    assert sorted(made[0]._free) == [0, 1]
+
+
 def test_the_cpu_draws_on_the_host() -> None:
     context = aleator.load(device="cpu").context(n_ctx=64)
     assert isinstance(run.engine_token_sampler(context, 30), HostTokenSampler)
+
+
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("CUDA out of memory"), aleator.ParameterError("n_vocab=9")]
+)
+def test_without_a_device_chain_an_engine_draws_on_the_host(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def made(*given: Any, **options: Any) -> DeviceChain:
+        raise error
+
+    context = aleator.load(device="cpu").context(n_ctx=64)
+    monkeypatch.setattr(run, "_has_kernels", lambda device: True)
+    monkeypatch.setattr(engine_token_sampler, "DeviceChain", made)
+    monkeypatch.setattr(context, "device", Device("cuda"))
+    with caplog.at_level("INFO"):
+        assert isinstance(run.engine_token_sampler(context, 30), HostTokenSampler)
+    assert str(error) in caplog.text

@@ -369,6 +369,29 @@ def test_a_full_context_and_a_shift() -> None:
     assert other.stats.context_shifts > 1
 
 
+def test_a_text_that_cannot_draw_ends_alone(
+    model: aleator.LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: dict[str, Any] = {"seed": 5, "max_tokens": 9, "sampling_device": "device"}
+    expected = [g.tokens for g in model.generate_batch(["KING:", "A"], **options) if g.wait()]
+    run = DecodeLoop.run
+
+    def failing(self: DecodeLoop, feeds: list[Feed]) -> list[Drawn]:
+        found = run(self, feeds)
+        for feed, drawn in zip(feeds, found, strict=True):
+            if feed.row == 1:
+                drawn.tokens, drawn.failed = drawn.tokens[:2], True
+        return found
+
+    monkeypatch.setattr(DecodeLoop, "run", failing)
+    good, bad = model.generate_batch(["KING:", "A"], **options, multi_step=4)
+    with pytest.raises(aleator.LogitsError):
+        bad.result()
+    assert bad.tokens == expected[1][:3]
+    assert good.result()
+    assert good.tokens == expected[0]
+
+
 def test_a_grammar_goes_step_by_step(model: aleator.LanguageModel) -> None:
     options: dict[str, Any] = {"regex": "[a-z]{5,20}!", "seed": 3, "max_tokens": 30}
     one = model.generate("ROMEO:", **options)

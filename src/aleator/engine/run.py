@@ -236,7 +236,12 @@ def engine_token_sampler(context: Context, n_vocab: int) -> TokenSampler:
     from aleator.generate.engine_token_sampler import EngineTokenSampler  # PyTorch is optional
 
     n_ctx = min(context.n_ctx, context.decoder.config.context_length)
-    return EngineTokenSampler(host, device, context.n_seq_max, n_vocab, n_ctx, why_not_on_device)
+    given = host, device, context.n_seq_max, n_vocab, n_ctx, why_not_on_device
+    try:
+        return EngineTokenSampler(*given)
+    except (ParameterError, required_torch("an engine's draws").OutOfMemoryError) as error:
+        log.info("samplers: all run on the host, because %s", error)
+        return host
 
 
 def make_token_sampler(

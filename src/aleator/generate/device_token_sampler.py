@@ -217,7 +217,8 @@ class ChainDraw(Draw):
     ) -> None:
         self.chain, self.device, self._last = chain, chain.device, last
         self._rows, self._fed = list(rows), fed
-        self._counts = [int(row in rows) for row in range(len(last))]
+        drawing = set(rows)
+        self._counts = [int(row in drawing) for row in range(len(last))]
         self._launches = chain.launches(len(last))
 
     @property

@@ -96,7 +96,7 @@ class EngineTokenSampler(DeviceTokenSampler):
             return "all rows are taken"
         try:
             self.chain.set_row(self._free[-1], chain)
-        except ParameterError as error:
+        except (ParameterError, torch.OutOfMemoryError) as error:
             return str(error)
         self._rows[state] = self._free.pop()
         return ""

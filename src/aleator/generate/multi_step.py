@@ -370,6 +370,5 @@ class MultiStepRunner(ModelRunner):
                 self.feed(state, token, drawn.logprobs_of(i))
         for state, drawn in zip(states, found, strict=True):
             if drawn.failed and not state.completion.done:
-                raise LogitsError(
-                    f"sequence {state.seq}: no token that may be drawn has a finite logit"
-                )
+                why = f"sequence {state.seq}: no token that may be drawn has a finite logit"
+                self.errors.fail(state, LogitsError(why))

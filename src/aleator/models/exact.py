@@ -58,7 +58,8 @@ def _check_division(config: ModelConfig, first: int) -> None:
         return
     few = "" if most == n else f"{most} or more, "
     raise ParameterError(
-        f"n_gpu_layers={n - first} with dtype='exact': in {config.architecture} {why}: give {few}{n} or 0"
+        f"n_gpu_layers={n - first} with dtype='exact', the default on a GPU: in {config.architecture} {why}: "
+        f"give {few}{n} or 0, or dtype='bfloat16'"
     )
 
 

@@ -257,6 +257,13 @@ def test_queries_of_a_head_are_in_several_programs(
     assert same(layer.kernels(q, *seen, room=room), layer.native(q, *seen))
 
 
+def test_few_tokens_whose_scores_have_no_room_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, q = Layer(Case()), queries(Case(), 3)
+    seen: tuple[Any, ...] = [(0, 60)], [0] * 3, [0] * 3, [58, 59, 60], []
+    monkeypatch.setattr(attention, "ROOM", 1)
+    assert same(layer.kernels(q, *seen), layer.native(q, *seen))
+
+
 def test_attention_is_the_reference() -> None:
     case = Case("f16", "q4_0", n=45, softcap=3.0, learned_sinks=True)
     layer, q = Layer(case), queries(case, 1)

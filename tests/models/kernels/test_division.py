@@ -83,7 +83,7 @@ def test_hidden_states_and_sizes(tmp_path: Path) -> None:
 
 def test_layers_that_need_what_others_have(tmp_path: Path) -> None:
     path = write_any(tmp_path / "m.gguf", SMALL["gemma4-shared-keys"])
-    asked = "n_gpu_layers=1 with dtype='exact': in gemma4"
+    asked = "n_gpu_layers=1 with dtype='exact', the default on a GPU: in gemma4"
     with pytest.raises(ParameterError, match=f"{asked} every layer takes .*: give 6 or 0"):
         divided(path, 1)
     config = replace(open_weights(path).config, per_layer=None)

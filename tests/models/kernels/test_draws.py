@@ -21,6 +21,8 @@ from wide_models import SMALL, write_any
 
 import aleator
 from aleator.core.errors import CacheFull, ParameterError
+from aleator.device import cases
+from aleator.device.backends.triton import chain as triton_chain
 from aleator.device.chain import DeviceChain
 from aleator.generate import Batch, Context, device_token_sampler
 from aleator.generate.decode_steps import DecodeStart
@@ -29,6 +31,7 @@ from aleator.generate.replayed_steps import ReplayLoop
 from aleator.language_model import LanguageModel
 from aleator.models import build_decoder, open_weights
 from aleator.models.triton_step import Computed, Graphs, Made, TritonStep
+from aleator.samplers import index as S
 from aleator.samplers.chain import SamplerChain
 from tests.device.inside import inside
 from tests.generate.test_multi_step import SAMPLERS, Stepwise
@@ -202,3 +205,31 @@ def test_a_graph_is_kept_no_longer_than_what_draws_in_it(
     draws.clear()
     gc.collect()
     assert all(owner is steps[0] for owner in steps[0]._buckets)
+
+
+def test_a_chain_is_as_before_where_memory_lacks_for_other_samplers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    device = DeviceChain([cases.K, cases.DRAW], 2, 333, kernels="triton")
+    chains = [SamplerChain([cases.K, cases.DRAW], seed=row) for row in range(2)]
+    for row, chain in enumerate(chains):
+        device.set_row(row, chain)
+    more = SamplerChain([cases.PENALTIES, cases.K, S.MinP(min_p=0.1), cases.DRAW], seed=5)
+    for at in range(2):
+        given = iter([None] * at)
+        take = triton_chain.TritonChain.set
+
+        def full(self: Any, *args: Any, given: Any = given, take: Any = take) -> None:
+            if next(given, 1):
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            take(self, *args)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(triton_chain.TritonChain, "set", full)
+            with pytest.raises(torch.OutOfMemoryError):
+                device.set_row(1, more)
+        z = cases.rows_of("ties", 2, 333)
+        assert device.sample(torch.from_numpy(z)).tolist() == cases.expected(chains, z)
+    device.set_row(1, more)
+    z = cases.rows_of("ties", 2, 333)
+    assert device.sample(torch.from_numpy(z)).tolist() == cases.expected([chains[0], more], z)

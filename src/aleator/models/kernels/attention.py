@@ -71,7 +71,8 @@ def attend(
         q = hadamard(forms, rotation)
     padded = triton.next_power_of_2(group)
     size = keys.heads * padded * seen.longest
-    once = t <= FEW and seen.longest <= SHORT and room is None
+    few = t <= FEW and seen.longest <= SHORT
+    once = few and room is None and t * size <= max(ROOM, size)
     turned = rotation if variants == 1 else 0
     if turned and not spare:
         q = q.clone(memory_format=torch.contiguous_format)

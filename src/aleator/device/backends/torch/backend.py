@@ -98,8 +98,12 @@ class TorchBackend(Backend):
             made.phases, made.phase = phases, phases.phase
         made.samplers = {place: sampler for place, (sampler, _) in fitted.items()}
         if program is not self.program:
-            self.program = program
-            self.grown()
+            before, self.program = self.program, program
+            try:
+                self.grown()
+            except BaseException:  # for lack of memory
+                self.program = before
+                raise
         for place in program.places:
             if place in fitted:
                 sampler, where = fitted[place]

@@ -49,9 +49,15 @@ class TritonBackend(TorchBackend):
     def grown(self) -> None:
         """The kernels are given all places: they are made anew."""
         super().grown()
+        before = getattr(self, "_fused", None)
         self._fused = TritonChain(self.program.places, self.options, self.report.wanted)
-        for row in range(self.options.max_batch):
-            self.changed(row)
+        try:
+            for row in range(self.options.max_batch):
+                self.changed(row)
+        except BaseException:
+            if before is not None:
+                self._fused = before
+            raise
 
     def changed(self, row: int) -> None:
         state = self.rows[row]
