@@ -88,6 +88,12 @@ def test_requests_of_an_engine_have_the_bits_that_they_have_alone(
             assert generation.logprobs == alone.logprobs
 
 
+def test_texts_of_one_prompt_have_them_all(adapted: aleator.LanguageModel) -> None:
+    """One text computes the prompt, and the others take over its cells."""
+    made = adapted.generate(PROMPT, adapters="old", n=3, **OPTIONS)
+    assert [each.tokens for each in made] == [text(adapted, "old")] * 3
+
+
 def test_beams_and_negative_prompts_have_them_too(
     adapted: aleator.LanguageModel, model: aleator.LanguageModel
 ) -> None:

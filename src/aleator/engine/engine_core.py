@@ -73,8 +73,11 @@ class EngineCore:
         """
         started = perf_counter()
         begun = self.scheduler.admit(self)
-        for job in begun:
-            self._states[job].seq = job.seq
+        for job in begun:  # those that follow others as well, which were not adopted
+            state = self._states[job]
+            state.seq = job.seq
+            for seq in (job.seq, *job.others):
+                self.runner.context.adapters.set(seq, state.request.options.adapters)
         self.scheduling_seconds += perf_counter() - started
         return begun
 
@@ -192,8 +195,6 @@ class EngineCore:
         if state.search is not None:
             state.search.begin(self._cache, (job.seq, *job.others))
         try:
-            for seq in (job.seq, *job.others):
-                self.runner.context.adapters.set(seq, state.request.options.adapters)
             held = self.runner.enter(state, self._reuse)
         except Exception as error:
             self.runner.errors.fail(state, error)
