@@ -90,7 +90,7 @@ def test_requests_of_an_engine_have_the_bits_that_they_have_alone(
 
 def test_texts_of_one_prompt_have_them_all(adapted: aleator.LanguageModel) -> None:
     """One text computes the prompt, and the others take over its cells."""
-    made = adapted.generate(PROMPT, adapters="old", n=3, **OPTIONS)
+    made = adapted.generate_batch([PROMPT], adapters="old", n=3, **OPTIONS)
     assert [each.tokens for each in made] == [text(adapted, "old")] * 3
 
 
