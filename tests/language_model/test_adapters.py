@@ -142,6 +142,15 @@ def test_records_carry_them(
         make_again(record, other)
 
 
+def test_a_record_without_adapters_has_none_where_one_holds_for_all(
+    model: aleator.LanguageModel, files: dict[str, Path]
+) -> None:
+    made = model.generate(PROMPT, **OPTIONS)
+    made.text  # noqa: B018
+    record = Record.of(made, model, "0")
+    assert make_again(record, aleator.load(adapters={"old": (files["old"], 1)})) == record.made
+
+
 def test_the_prompt_cache_on_disk_is_kept_apart(files: dict[str, Path], tmp_path: Path) -> None:
     def fresh() -> aleator.LanguageModel:
         made = aleator.load(adapters=files, n_threads=1, cache_disk=2**24, cache_dir=str(tmp_path))
