@@ -412,3 +412,9 @@ def test_the_same_bytes_in_another_order_of_rows_are_another_adapter(
     of_all = decoder.adapters
     keys = {key_of(of_all.chosen(chosen_adapters(name))) for name in of_all.names}
     assert len(keys) == 2
+
+
+@pytest.mark.parametrize("name", ["nothing", "x" * 5000])
+def test_a_file_that_is_not_there(base: Path, name: str) -> None:
+    with pytest.raises(ParameterError, match="no such file"):
+        adapted(base, base.with_name(name))

@@ -5,6 +5,7 @@ Matrices of Hugging Face's models become those of GGUF files by what each archit
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -86,7 +87,7 @@ def load_adapters(files: Sequence[AdapterFile], weights: Weights) -> Adapters:
 
 
 def _load(name: str, path: Path, weights: Weights) -> Adapter:
-    if not path.exists():
+    if not os.path.exists(path):  # a name that is too long is not, either
         raise ParameterError(
             f"adapters: {name!r}: {path}: no such file; give a GGUF file of an adapter, or a directory with "
             f"{CONFIG} and {TENSORS}"
