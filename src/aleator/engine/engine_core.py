@@ -76,10 +76,13 @@ class EngineCore:
         for job in begun:  # those that follow others as well, which were not adopted
             state = self._states[job]
             state.seq = job.seq
-            for seq in (job.seq, *job.others):
-                self.runner.context.adapters.set(seq, state.request.options.adapters)
+            self.runner.errors.alone(state, self._adapt, job, state)
         self.scheduling_seconds += perf_counter() - started
         return begun
+
+    def _adapt(self, job: Job, state: RequestState) -> None:
+        for seq in (job.seq, *job.others):
+            self.runner.context.adapters.set(seq, state.request.options.adapters)
 
     @property
     def at_work(self) -> bool:
