@@ -15,6 +15,8 @@ from aleator.generate.context import Batch
 from aleator.generate.generation import writing_of
 from aleator.generate.options import GenerateOptions
 from aleator.generate.request_state import RequestState
+from aleator.generate.sequence_adapters import SequenceAdapters
+from aleator.models.adapters import Adapters
 from aleator.samplers import SamplingParams
 
 N_VOCAB = 30
@@ -109,7 +111,8 @@ class FakeContext:
 
     def __init__(self, n_ubatch: int = 4) -> None:
         self.n_ubatch, self.cache = n_ubatch, Cache()
-        self.device = CPU
+        self.device, self.idle_chains = CPU, dict[Any, Any]()
+        self.adapters = SequenceAdapters(Adapters())
         self.most_used = self.decoded = 0
         self.fail_at: int | None = None
         self.n_seq_max = 9
