@@ -137,6 +137,19 @@ def test_who_names_no_model_is_told_the_adapters(client: Client) -> None:
     assert "'new'" in client.refused("/v1/completions", 404, **BODY, model="other")["message"]
 
 
+def test_an_erased_slot_forgets_texts_of_all_adapters(client: Client) -> None:
+    def reused(**more: Any) -> int:
+        body = {"prompt": PROMPT, "n_predict": 4, "id_slot": 1}
+        found: int = client.made("/completion", **(body | more))["timings"]["cache_n"]
+        return found
+
+    reused(adapters="old")
+    assert reused(adapters="old") > 0
+    assert reused(adapters="new") == 0
+    reused(adapters="new", cache_prompt=False)
+    assert reused(adapters="old") == 0
+
+
 def test_a_name_of_both(files: dict[str, Path]) -> None:
     model = aleator.load(adapters={"shakespeare": files["old"]}, n_threads=1)
     with model.engine(n_seq_max=1) as engine, pytest.raises(ParameterError, match="another one"):

@@ -24,7 +24,7 @@ from aleator.core.arrays import Floats
 from aleator.core.threads import pool as thread_pool
 from aleator.models.adapters import Rows
 from aleator.models.decoder import Decoder, Progress
-from aleator.models.layers.layer_source import mixed_experts
+from aleator.models.layers.layer_source import Matrix, mixed_experts
 from aleator.models.layers.native_layers import Stored, add_attention
 from aleator.models.layers.parts import TABLE, Attention, LayerEmbedding, LayerEmbeddings, gate_of
 from aleator.models.layers.recurrent_parts import FeedForwardAlone, Stateful, stateful
@@ -189,7 +189,9 @@ class NativeStep(Step):
                 step.add_feed_forward(next(feeding))
         for number, adapter in enumerate(decoder.adapters.loaded):
             for name, added in adapter.matrices.items():
-                a, b = [StoredWeight((name, each, None)).matrix for each in (added.a, added.b)]
+                a, b = [
+                    StoredWeight(Matrix(name, each, None)).matrix for each in (added.a, added.b)
+                ]
                 data = decoder.weights.stored(name).data
                 step.adapt(data, number, a, b, added.factor, added.grows)
         # Together, and last: what interrupts leaves the step before, or none that is believed.
