@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from tests.cli.conftest import Command
@@ -21,3 +22,17 @@ def test_flags_of_llama_cpp(aleator: Command, tmp_path: Path) -> None:
     result = aleator(*words, "--lora", files[0], "--lora", files[0])
     assert result.code == 2
     assert "two are called '0'" in result.err
+
+
+def test_lines_of_a_batch(aleator: Command, tmp_path: Path) -> None:
+    files = [f"{i}={write_adapter(tmp_path / f'{i}.gguf', bundled_pairs(i))}:0" for i in (0, 1)]
+    choices = [{}, {"model": "0"}, {"adapters": "0"}, {"model": "0", "adapters": "1"}]
+    lines = [{"prompt": PROMPT, "max_tokens": 8, "temperature": 0, **each} for each in choices]
+    requests, results = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    requests.write_text("".join(json.dumps(each) + "\n" for each in lines))
+    aleator("batch", str(requests), str(results), "--lora", ",".join(files), "-t", "1")
+    read = [json.loads(line) for line in results.read_text().splitlines()]
+    made = [each["response"]["body"] for each in sorted(read, key=lambda each: each["custom_id"])]
+    plain, named, chosen = (each["choices"][0]["text"] for each in made[:3])
+    assert named == chosen != plain
+    assert "both given" in made[3]["error"]["message"]

@@ -88,6 +88,12 @@ def test_requests_of_an_engine_have_the_bits_that_they_have_alone(
             assert generation.logprobs == alone.logprobs
 
 
+def test_texts_of_one_prompt_have_them_all(adapted: aleator.LanguageModel) -> None:
+    """One text computes the prompt, and the others take over its cells."""
+    made = adapted.generate_batch([PROMPT], adapters="old", n=3, **OPTIONS)
+    assert [each.tokens for each in made] == [text(adapted, "old")] * 3
+
+
 def test_beams_and_negative_prompts_have_them_too(
     adapted: aleator.LanguageModel, model: aleator.LanguageModel
 ) -> None:
@@ -134,6 +140,15 @@ def test_records_carry_them(
     other = aleator.load(adapters={"new": files["old"]}, n_threads=1)
     with pytest.raises(ParameterError, match="another adapter"):
         make_again(record, other)
+
+
+def test_a_record_without_adapters_has_none_where_one_holds_for_all(
+    model: aleator.LanguageModel, files: dict[str, Path]
+) -> None:
+    made = model.generate(PROMPT, **OPTIONS)
+    made.text  # noqa: B018
+    record = Record.of(made, model, "0")
+    assert make_again(record, aleator.load(adapters={"old": (files["old"], 1)})) == record.made
 
 
 def test_the_prompt_cache_on_disk_is_kept_apart(files: dict[str, Path], tmp_path: Path) -> None:

@@ -398,3 +398,23 @@ def test_keys_tell_adapters_and_scales_apart(base: Path, tmp_path: Path) -> None
     assert len(set(keys)) == len(keys)
     both = chosen_adapters({"b": 1, "a": 1})
     assert key_of(adapters.chosen(both)) == keys[-1]
+
+
+def test_the_same_bytes_in_another_order_of_rows_are_another_adapter(
+    base: Path, tmp_path: Path
+) -> None:
+    """A GGUF file whose converter left the rows of queries as PEFT has them."""
+    pairs = pairs_of(1, ["attn_q"])
+    as_peft = {name: (a, of_hugging_face(b, name)) for name, (a, b) in pairs.items()}
+    files = write_adapter(tmp_path / "a.gguf", as_peft), write_peft(tmp_path / "b", pairs)
+    decoder = adapted(base, *files)
+    assert (logits(decoder, "a") != logits(decoder, "b")).any()
+    of_all = decoder.adapters
+    keys = {key_of(of_all.chosen(chosen_adapters(name))) for name in of_all.names}
+    assert len(keys) == 2
+
+
+@pytest.mark.parametrize("name", ["nothing", "x" * 5000])
+def test_a_file_that_is_not_there(base: Path, name: str) -> None:
+    with pytest.raises(ParameterError, match="no such file"):
+        adapted(base, base.with_name(name))

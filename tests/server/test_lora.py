@@ -115,10 +115,39 @@ def test_what_is_wrong_is_refused(client: Client, more: dict[str, Any], words: s
         assert post(client, "/lora-adapters", more["lora"]).status_code == 400
 
 
-def test_vectors_are_not_those_of_an_adapter(client: Client) -> None:
-    made = post(client, "/v1/embeddings", {"input": "x", "model": "old"})
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/embedding", "/api/embed"])
+def test_vectors_are_not_those_of_an_adapter(client: Client, path: str) -> None:
+    made = post(client, path, {"input": "x", "model": "old"})
     assert made.status_code == 400
-    assert "old" in made.json()["error"]["message"]
+    assert "'old' is an adapter" in made.text
+
+
+def test_an_adapter_counts_tokens_as_its_model_does(client: Client) -> None:
+    messages = {"messages": [{"role": "user", "content": "Hi"}]}
+    for path, body in (
+        ("/v1/messages/count_tokens", messages),
+        ("/tokenize", {"content": "Hi"}),
+        ("/apply-template", messages),
+    ):
+        made = [client.made(path, model=name, **body) for name in (client.service.name, "old")]
+        assert made[0] == made[1]
+
+
+def test_who_names_no_model_is_told_the_adapters(client: Client) -> None:
+    assert "'new'" in client.refused("/v1/completions", 404, **BODY, model="other")["message"]
+
+
+def test_an_erased_slot_forgets_texts_of_all_adapters(client: Client) -> None:
+    def reused(**more: Any) -> int:
+        body = {"prompt": PROMPT, "n_predict": 4, "id_slot": 1}
+        found: int = client.made("/completion", **(body | more))["timings"]["cache_n"]
+        return found
+
+    reused(adapters="old")
+    assert reused(adapters="old") > 0
+    assert reused(adapters="new") == 0
+    reused(adapters="new", cache_prompt=False)
+    assert reused(adapters="old") == 0
 
 
 def test_a_name_of_both(files: dict[str, Path]) -> None:

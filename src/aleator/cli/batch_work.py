@@ -203,10 +203,12 @@ class Work:
 
         chat = line.url == CHAT
         read = batch_bodies.chat_arguments if chat else batch_bodies.completion_arguments
-        asked = read(line.body)  # before its model's name, which may be no text
+        asked = read(line.body)  # before its model's name, which may be nested too deeply to show
         model = str(line.body.get("model", self._model.weights.path.name))
         if model in self._model.decoder.adapters.names:
-            asked = {"adapters": model, **asked}
+            if asked.get("adapters") is not None:
+                raise errors.ParameterError("model", "model and adapters are both given: give one")
+            asked["adapters"] = model
         if chat:
             answer = self._model.chat(engine=engine, **{**self._defaults_for(asked), **asked})
             return answer.generation, lambda: batch_bodies.chat_response(answer, line.name, model)

@@ -1,8 +1,7 @@
 """The choices of ``auto``: the kernels of a device chain, and whether decode steps are captured in graphs.
 
-Only what has run on a GPU is chosen.  The Triton kernels and CUDA graphs are chosen on the GPUs of
-:data:`PROVEN`, and on a machine where ``aleator doctor --gpu --enable`` has run their checks and recorded which
-passed.  The file is valid only for the GPU and the versions with which it was written.
+The Triton kernels and CUDA graphs are chosen where ``aleator doctor --gpu --enable`` has run their checks and
+recorded which passed.  The file is valid only for the GPU and the versions with which it was written.
 """
 
 from __future__ import annotations
@@ -23,11 +22,6 @@ from aleator.core.records import dataclass
 log = logging.getLogger(__name__)
 
 KERNELS = ("auto", "triton", "torch", "host")
-PROVEN = {("NVIDIA H100", "3.6"): frozenset({"torch", "triton", "operator", "graphs"})}
-"""Checks that passed with the first kernels, by GPU and version of Triton.
-
-Source: benchmarks/results/bench_device_sampling.2026-11-23.md, which also says what failed with later ones.
-"""
 RESULTS = "ALEATOR_GPU_RESULTS"
 """The environment variable that names another results file."""
 
@@ -72,22 +66,20 @@ def write_results(machine: Machine, passed: list[str]) -> Path:
 
 @cache
 def passed_on(machine: Machine) -> frozenset[str]:
-    """Names of the checks that have passed on a machine, from its file or else :data:`PROVEN`."""
+    """Names of the checks that have passed on a machine, from its file."""
     try:
         found = json.loads(results_file().read_text())
         if found["machine"] == asdict(machine):
             return frozenset(str(name) for name in found["passed"])
     except (OSError, ValueError, KeyError, TypeError):
         pass  # there is no file, or it cannot be read
-    kind, version = " ".join(machine.gpu.split()[:2]), ".".join(machine.triton.split(".")[:2])
-    found_here = PROVEN.get((kind, version), frozenset())
-    if "triton" not in found_here and machine.triton:
+    if machine.triton:
         log.warning(
             "%s with Triton %s has not been checked: device chains take PyTorch's operations, many times "
             "slower than the kernels; 'aleator doctor --gpu --enable' checks and turns them on",
             machine.gpu, machine.triton,
         )  # fmt: skip
-    return found_here
+    return frozenset()
 
 
 def kernels_for(device: torch.device) -> str:

@@ -73,10 +73,16 @@ class EngineCore:
         """
         started = perf_counter()
         begun = self.scheduler.admit(self)
-        for request in begun:
-            self._states[request].seq = request.seq
+        for request in begun:  # those that follow others as well, which were not adopted
+            state = self._states[request]
+            state.seq = request.seq
+            self.runner.errors.alone(state, self._adapt, request, state)
         self.scheduling_seconds += perf_counter() - started
         return begun
+
+    def _adapt(self, request: ScheduledRequest, state: RequestState) -> None:
+        for seq in (request.seq, *request.others):
+            self.runner.context.adapters.set(seq, state.request.options.adapters)
 
     @property
     def at_work(self) -> bool:
@@ -196,8 +202,6 @@ class EngineCore:
         if state.search is not None:
             state.search.begin(self._cache, (request.seq, *request.others))
         try:
-            for seq in (request.seq, *request.others):
-                self.runner.context.adapters.set(seq, state.request.options.adapters)
             held = self.runner.enter(state, self._reuse)
         except Exception as error:
             self.runner.errors.fail(state, error)

@@ -217,7 +217,7 @@ class RequestMaker:
         if before is not None and before != chosen:
             raise ParameterError(
                 f"adapters: the session was made with {dict(each[:2] for each in before) or 'none'}: give the "
-                "same, or leave them out"
+                "same, or leave them out, with a model that loaded them in this order"
             )
         if not self._adapters:
             return dict(own)

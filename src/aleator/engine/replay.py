@@ -249,7 +249,8 @@ class Record:
         params = params_from_json(self.params, self.seed)
         if params.numerics == "portable":
             self._check_numerics(params, vocab)
-        options, taken = GenerateOptions.of(self.options), NOTHING
+        # What names no adapters had none, whatever holds for all texts of the model that makes it again.
+        options, taken = GenerateOptions.of({"adapters": {}, **self.options}), NOTHING
         if options.heal and not self.position:
             tokens, taken = take_back(tokens, vocab, params.values()["phases"])
         return Request(

@@ -6,6 +6,7 @@ models become those of GGUF files.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -87,7 +88,7 @@ def load_adapters(files: Sequence[AdapterFile], weights: Weights) -> Adapters:
 
 
 def _load(name: str, path: Path, weights: Weights) -> Adapter:
-    if not path.exists():
+    if not os.path.exists(path):  # a name that is too long is not, either
         raise ParameterError(
             f"adapters: {name!r}: {path}: no such file; give a GGUF file of an adapter, or a directory with "
             f"{CONFIG} and {TENSORS}"
@@ -106,15 +107,18 @@ def _load(name: str, path: Path, weights: Weights) -> Adapter:
             if own in matrices:
                 raise FileFormatError(path, "the adapter changes this matrix twice", field=own)
             matrices[own] = made
-    numbers = [
-        (f"{key} {kind} {part.scale!r}", tensor.data)
-        for key, part in sorted(parts.items())
-        for kind, tensor in (("a", part.a), ("b", part.b), ("m", part.magnitude))
-        if tensor is not None
-    ]
     matrices = _side_by_side(matrices)
+    numbers = [
+        (f"{name} {side} {each.factor!r} {part.type} {part.shape}", part.data)
+        for name, each in matrices.items()
+        for side, part in (("a", each.a), ("b", each.b), ("grows", _grown(each)))
+    ]
     fixed = any(each.grows is not None for each in matrices.values())
     return Adapter(name, str(path), fingerprint(numbers), matrices, about, fixed)
+
+
+def _grown(matrix: LowRank) -> StoredTensor:
+    return StoredTensor.of(np.zeros(0, np.float32) if matrix.grows is None else matrix.grows)
 
 
 def _side_by_side(matrices: Mapping[str, LowRank]) -> dict[str, LowRank]:

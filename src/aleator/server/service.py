@@ -111,13 +111,20 @@ class Service:
             return name or self.name
         if name in self.adapters.names:
             return name
+        known = " or ".join(map(repr, (*self.names, *self.adapters.names)))
         raise ApiError(
             404,
-            f"model={name!r:.80}: this server has {' or '.join(map(repr, self.names))}; other names are taken "
-            "with --alias NAME or --any-model",
+            f"model={name!r:.80}: this server has {known}; other names are taken with --alias NAME or "
+            "--any-model",
             "model",
             "model_not_found",
         )
+
+    def check_no_adapter(self, name: str) -> None:
+        """Refuse an adapter's name as the model of vectors, which have those that hold for all."""
+        if name in self.adapters.names:
+            told = f"model={name!r:.80} is an adapter, which this endpoint has none of: give {self.name!r}"
+            raise ApiError(400, told, "model")
 
     @property
     def adapters(self) -> Adapters:
@@ -409,9 +416,7 @@ async def read_body(request: Request, fields: Fields) -> tuple[Service, Body]:
     service: Service = request.app.state.service
     body = fields.read(await body_of(request), service.options.lenient)
     if "model" in body.own:
-        body.own["model"] = name = service.check_model(body.own["model"])
-        if name in service.adapters.names and "adapters" not in fields.options:
-            told = f"model={name!r:.80} is an adapter, which this endpoint has none of: give {service.name!r}"
-            raise ApiError(400, told, "model")
-    choose(body, service.adapters)
+        body.own["model"] = service.check_model(body.own["model"])
+    if "adapters" in fields.options:
+        choose(body, service.adapters)
     return service, body

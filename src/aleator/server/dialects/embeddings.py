@@ -74,6 +74,7 @@ async def embeddings(request: Request) -> Response:
     """Return the vectors of a request's texts, in order."""
     service, body = await read_body(request, FIELDS)
     own = body.own
+    service.check_no_adapter(own["model"])
     check_dimensions(service, own["dimensions"])
     vectors, n_tokens = await service.embed("input", own["input"], own["pooling"], own["normalize"])
     made = {
@@ -106,6 +107,7 @@ async def embedding(request: Request) -> Response:
     """Return the vector of each text: its hidden states after the last norm, pooled."""
     service, body = await read_body(request, LLAMA_FIELDS)
     own = body.own
+    service.check_no_adapter(own["model"])
     given = fields.only_one(own, "content", "input")
     _, prompts = own[given]
     texts = [await in_thread(tokens_of, service.model.tokenizer, each, True) for each in prompts]

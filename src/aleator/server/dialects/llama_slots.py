@@ -57,6 +57,8 @@ NOTHING = Session((), 0)
 """The text of a slot that none has."""
 MOST_TEXTS = 4096
 """Texts of slots that are remembered, of all keys and salts together; the oldest goes first."""
+MOST_CHOICES = 16
+"""Choices of adapters whose texts a slot's erasing forgets; the latest."""
 
 
 class UnderWay(Protocol):
@@ -90,7 +92,8 @@ class Slots:
             raise ParameterError(
                 f"slot_save_path={path}: there is no such directory: make it first"
             )
-        self._slots: dict[tuple[str, int], Session] = {}  # the text of each
+        # The text of each, the last of its list; before it those with other adapters, which are cached apart
+        self._slots: dict[tuple[str, int], list[Session]] = {}
         self._under_way: list[UnderWay] = []
 
     @property
@@ -155,10 +158,11 @@ class Slots:
         self._remember(number, namespace, text)
 
     def _remember(self, number: int, namespace: str, text: Session) -> None:
-        self._slots.pop((namespace, number), None)
+        before = self._slots.pop((namespace, number), [])
         while len(self._slots) >= MOST_TEXTS:  # whoever asks may name any salts
             del self._slots[next(iter(self._slots))]
-        self._slots[namespace, number] = text
+        others = [each for each in before if each.adapters != text.adapters]
+        self._slots[namespace, number] = [*others[1 - MOST_CHOICES :], text]
 
     def described(self) -> list[dict[str, Any]]:
         """The slots as ``/slots`` shows them: those with a request under way are as many as the engine makes.
@@ -198,7 +202,7 @@ class Slots:
         A file of this name is replaced once the new one is complete.
         """
         started, path = perf_counter(), self._path(number, namespace, name)
-        slot = self._slots.get((namespace, number), NOTHING)
+        slot = self._slots.get((namespace, number), [NOTHING])[-1]
         if not slot.tokens:
             raise ApiError(
                 400, f"slot {number} has no text: no request with id_slot={number} has ended"
@@ -258,11 +262,12 @@ class Slots:
     async def erase(self, number: int, namespace: str) -> int:
         """Forget a slot's text; returns how many of its tokens were cached."""
         self.check(number)
-        slot = self._slots.pop((namespace, number), NOTHING)
-        where = self.namespace(number, namespace) + key_of(slot.adapters)
-        held, tiers = await self._cached(where, slot.tokens, forget=True)
-        if tiers is not None:
-            await in_thread(tiers.forget, where)
+        held = 0
+        for slot in self._slots.pop((namespace, number), [NOTHING]):
+            where = self.namespace(number, namespace) + key_of(slot.adapters)
+            held, tiers = await self._cached(where, slot.tokens, forget=True)
+            if tiers is not None:
+                await in_thread(tiers.forget, where)
         return held
 
     async def _cached(

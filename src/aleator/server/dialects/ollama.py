@@ -342,6 +342,7 @@ async def embed(request: Request) -> Response:
     """Vectors of texts."""
     began = time.perf_counter()
     service, body, _ = await _read(request, EMBED)
+    service.check_no_adapter(body.own["model"].removesuffix(LATEST))
     check_dimensions(service, body.own["dimensions"])
     vectors, n_tokens = await service.embed("input", body.own["input"], "mean", True)
     made = {
