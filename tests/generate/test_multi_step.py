@@ -376,7 +376,7 @@ def test_a_text_that_cannot_draw_ends_alone(
     expected = [g.tokens for g in model.generate_batch(["KING:", "A"], **options) if g.wait()]
     run = DecodeLoop.run
 
-    def failing(self: DecodeLoop, feeds: list[Feed]) -> list[Drawn]:
+    def failing(self: DecodeLoop, feeds: list[DecodeStart]) -> list[DecodeResult]:
         found = run(self, feeds)
         for feed, drawn in zip(feeds, found, strict=True):
             if feed.row == 1:
