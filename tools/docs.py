@@ -12,6 +12,7 @@ tests/golden/declared*.txt.
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import sys
@@ -263,8 +264,14 @@ def on_the_site(text: str) -> str:
 
 def main() -> int:
     """Rewrite or compare every file, or print a part."""
-    if len(sys.argv) == 2 and sys.argv[1] in PARTS:
-        print(PARTS[sys.argv[1]]())
+    asked = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    asked.add_argument("part", nargs="?", choices=PARTS, metavar="NAME", help=", ".join(PARTS))
+    asked.add_argument("--check", action="store_true")
+    args = asked.parse_args()
+    if args.part:
+        print(PARTS[args.part]())
         return 0
     stale = []
     for name in FILES:
@@ -277,14 +284,14 @@ def main() -> int:
         made = re.sub(r"(<!-- generated: (\w+) -->).*?(<!-- end -->)", fill, text, flags=re.DOTALL)
         if made != text:
             stale.append(name)
-            if "--check" not in sys.argv[1:]:
+            if not args.check:
                 path.write_text(made)
     for record in (declared, declared_models):
         if not record.FILE.exists() or record.FILE.read_text() != record.text():
             stale.append(record.FILE.relative_to(ROOT).as_posix())
-            if "--check" not in sys.argv[1:]:
+            if not args.check:
                 record.FILE.write_text(record.text())
-    if "--check" not in sys.argv[1:]:
+    if not args.check:
         return 0
     wrong = [f"stale: {name}: run 'make docs'" for name in stale] + broken(ROOT)
     print("\n".join(wrong), end="\n" if wrong else "", file=sys.stderr)
