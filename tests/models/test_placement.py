@@ -145,7 +145,7 @@ def test_the_device_that_is_taken(
     assert str(made.device) == chosen
     assert made.n_gpu_layers == (0 if here else n_gpu_layers)
     assert len(asked) == (device in (None, "auto") and n_gpu_layers != 0)
-    kinds = {"cpu": "float32", "cuda": "bfloat16"}
+    kinds = {"cpu": "float32", "cuda": "exact"}
     on = 4 if made.n_gpu_layers is None else min(made.n_gpu_layers, 4)
     places = [Place(CPU, "float32")] * (4 - on) + [Place(made.device, kinds[made.device.type])] * on
     assert made.places(4) == places
