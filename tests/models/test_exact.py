@@ -265,7 +265,9 @@ def test_layers_that_read_earlier_keys_stay_with_them(
     if not remedy:
         exact._check_division(config, first)
         return
-    with pytest.raises(ParameterError, match=f"n_gpu_layers={6 - first} with .* of {remedy}$"):
+    with pytest.raises(
+        ParameterError, match=f"n_gpu_layers={6 - first} with .* of {remedy}, or dtype='bfloat16'$"
+    ):
         exact._check_division(config, first)
 
 
@@ -273,6 +275,7 @@ def test_embeddings_for_each_layer_are_on_one_device() -> None:
     config = without_attention("gemma4", name="", **SIX)
     config = replace(config, n_kv_heads=(1,) * 6, per_layer=PerLayerConfig(8, 8))
     with pytest.raises(
-        ParameterError, match=r"every layer takes the tokens' embeddings: give 6 or 0$"
+        ParameterError,
+        match=r"every layer takes the tokens' embeddings: give 6 or 0, or dtype='bfloat16'$",
     ):
         exact._check_division(config, 3)
