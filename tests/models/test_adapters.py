@@ -345,6 +345,8 @@ CONFIGS: list[tuple[dict[str, Any], str]] = [
     ({"init_lora_weights": "pissa"}, "pissa"),
     ({"layer_replication": [[0, 1]]}, "layer_replication"),
     ({"alora_invocation_tokens": [1]}, "alora_invocation_tokens"),
+    ({"kasa_config": {"beta": 1}}, "kasa_config"),
+    ({"of_a_later_version": 1}, "of_a_later_version"),
     ({"r": 5}, "has rank 6"),
     ({"lora_alpha": float("inf")}, "lora_alpha"),
     ({"use_dora": True}, "use_dora"),

@@ -37,20 +37,17 @@ _OF_PEFT = re.compile(
 )
 # The patterns of PEFT that are accepted: a regular expression from a file could run for ever.
 _PATTERN = re.compile(r"(\^?)([\w.]+)", re.ASCII)
-# Settings of adapter_config.json that change the computation, and the values that change nothing.
+# Settings of adapter_config.json that are read, or that only say how the adapter was trained (PEFT 0.21).
+_KNOWN = {
+    "peft_type", "r", "lora_alpha", "rank_pattern", "alpha_pattern", "use_rslora", "use_dora", "task_type",
+    "auto_mapping", "peft_version", "base_model_name_or_path", "revision", "inference_mode", "target_modules",
+    "exclude_modules", "lora_dropout", "layers_to_transform", "layers_pattern", "megatron_core",
+    "loftq_config", "eva_config", "corda_config", "lora_ga_config", "qalora_group_size",
+    "ensure_weight_tying",
+}  # fmt: skip
+# The others change the computation, but for these values; of one that is not listed: null, false and empty.
 _NEUTRAL: Mapping[str, tuple[object, ...]] = {
     "bias": ("none",),
-    "fan_in_fan_out": (False,),
-    "modules_to_save": ([],),
-    "layer_replication": ([],),
-    "lora_bias": (False,),
-    "use_qalora": (False,),
-    "use_bdlora": (False, {}),
-    "alora_invocation_tokens": ([],),
-    "trainable_token_indices": ([], {}),
-    "target_parameters": ([],),
-    "megatron_config": (),
-    "arrow_config": (),
     # Others start from changed weights of the base model, which the adapter needs.
     "init_lora_weights": (True, False, "gaussian", "eva", "orthogonal"),
 }
@@ -259,8 +256,8 @@ def _check_config(fields: Fields) -> None:
         raise UnsupportedModel(
             f"{fields.path}: peft_type={kind!r:.40} is not applied, LORA is: {_CONVERT}"
         )
-    for name, neutral in _NEUTRAL.items():
-        value = fields.values.get(name)
+    for name in fields.values.keys() - _KNOWN:
+        value, neutral = fields.values[name], _NEUTRAL.get(name, (False, [], {}))
         if value is not None and not any(type(value) is type(n) and value == n for n in neutral):
             raise UnsupportedModel(
                 f"{fields.path}: {name}={value!r:.80} is not applied: {_CONVERT}"
