@@ -56,8 +56,11 @@ def signals(world: World, model: str, name: str, rng: random.Random) -> None:
 
 
 def _interrupted(operation: Operation, scene: Scene, after: float) -> bool:
+    over = False
+
     def ring(*_: object) -> None:
-        raise KeyboardInterrupt
+        if not over:  # another thread may deliver it late
+            raise KeyboardInterrupt
 
     old = signal.signal(signal.SIGALRM, ring)
     try:
@@ -66,6 +69,7 @@ def _interrupted(operation: Operation, scene: Scene, after: float) -> bool:
             _quietly(operation, scene)
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
+            over = True
     except KeyboardInterrupt:
         return True
     finally:
