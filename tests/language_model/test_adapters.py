@@ -116,7 +116,7 @@ def test_a_session_goes_on_with_its_adapters(
 ) -> None:
     whole = adapted.generate(PROMPT, adapters={"old": 0.5}, **OPTIONS).tokens
     begun = adapted.generate(PROMPT, adapters={"old": 0.5}, **(OPTIONS | {"max_tokens": 10}))
-    begun.text  # noqa: B018
+    begun.wait()
     adapted.save_session(tmp_path / "s", begun)
     session = adapted.load_session(tmp_path / "s")
     assert session.restored > 10
@@ -132,7 +132,7 @@ def test_records_carry_them(
     adapted: aleator.LanguageModel, model: aleator.LanguageModel, files: dict[str, Path]
 ) -> None:
     made = adapted.generate(PROMPT, adapters={"new": 0.5}, max_tokens=12, seed=2)
-    made.text  # noqa: B018
+    made.wait()
     record = Record.from_json(json.loads(json.dumps(Record.of(made, adapted, "0").as_json())))
     assert make_again(record, adapted) == record.made
     with pytest.raises(ParameterError, match="no adapter 'new'"):
@@ -146,7 +146,7 @@ def test_a_record_without_adapters_has_none_where_one_holds_for_all(
     model: aleator.LanguageModel, files: dict[str, Path]
 ) -> None:
     made = model.generate(PROMPT, **OPTIONS)
-    made.text  # noqa: B018
+    made.wait()
     record = Record.of(made, model, "0")
     assert make_again(record, aleator.load(adapters={"old": (files["old"], 1)})) == record.made
 

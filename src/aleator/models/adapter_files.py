@@ -76,11 +76,10 @@ def load_adapters(files: Sequence[AdapterFile], weights: Weights) -> Adapters:
     """
     loaded = [_load(name, Path(file), weights) for name, file, _ in files]
     made = Adapters(loaded, [0.0] * len(files))
-    for number, (_, _, scale) in enumerate(files):
-        made.use(
-            [scale if i == number else 0.0 for i in range(len(files))]
-        )  # each can be by itself
-    made.use([scale for _, _, scale in files])
+    scales = [scale for _, _, scale in files]
+    for number, scale in enumerate(scales):  # each must be possible by itself
+        made.use([scale if i == number else 0.0 for i in range(len(files))])
+    made.use(scales)
     return made
 
 
