@@ -23,7 +23,7 @@ from aleator.server.app import Guarded, create_guarded
 from aleator.server.auth import KeyRing, is_loopback
 from aleator.server.connections import ConnectionLimits, Connections
 from aleator.server.grammar_limits import Trials
-from aleator.server.grammars import AT_ONCE
+from aleator.server.grammars import MAX_CONCURRENT
 from aleator.server.options import ServerOptions
 from aleator.server.service import Service
 from aleator.server.telemetry import Metrics, configure, event
@@ -265,7 +265,7 @@ def serve(
     ):
         event("open to the network without a key", logging.WARNING, host=options.host)
     path = str(service.model.weights.path)
-    service.grammars.trials = [Trials(path, options.grammar_timeout) for _ in range(AT_ONCE)]
+    service.grammars.trials = [Trials(path, options.grammar_timeout) for _ in range(MAX_CONCURRENT)]
     try:
         service.grammars.begin()
         guarded = create_guarded(service, metrics)
