@@ -403,6 +403,7 @@ def test_a_damaged_position_is_named_as_what_it_is(make_decoder: Any) -> None:
         ctx.state_read(bytes(blob), 0)
     assert "window" not in str(caught.value)
     assert "offset" not in str(caught.value)
+    assert caught.value.offset == -1
 
 
 @pytest.mark.parametrize(

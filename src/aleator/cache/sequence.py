@@ -12,7 +12,7 @@ import numpy as np
 from aleator._native import Cells
 from aleator.cache.formats.state_file import Buffer
 from aleator.cache.journal import Journal, atomic
-from aleator.cache.options import Uncopyable, checked_delta, checked_divisor
+from aleator.cache.options import END, Uncopyable, checked_delta, checked_divisor
 from aleator.cache.pools.pool import Pool
 from aleator.cache.prefix_index import Match
 from aleator.cache.sequence_verbs import Checkpoint, Restored, SequenceVerbs
@@ -168,7 +168,7 @@ class Sequence(Uncopyable):
         if upto is not None:
             upto = integer_in("upto", upto, 0, UNBOUNDED)
         other = self.cache.sequence()
-        self.cache.seq_cp(self.id, other.id, 0, -1 if upto is None else upto)
+        self.cache.seq_cp(self.id, other.id, 0, END if upto is None else upto)
         return other
 
     # Going back
@@ -189,7 +189,7 @@ class Sequence(Uncopyable):
             CannotRewind: a layer with a window or a state has forgotten what came before ``n``.
         """
         n = integer_in("n", n, 0, UNBOUNDED)
-        self.cache.seq_rm(self.id, n, -1)
+        self.cache.seq_rm(self.id, n, END)
 
     def checkpoint(self) -> Checkpoint:
         """Mark this point, for :meth:`restore`.

@@ -335,7 +335,7 @@ def _read_data(pool: AttentionPool, source: Source, n: int) -> tuple[list[Bytes]
 
     layers = range(len(pool.rows.shapes))
     keys = [rows(pool.rows.keys, "k", i) for i in layers]
-    none = np.empty((0 if by_channel else n, 0), np.uint8)
+    none = np.empty(0, np.uint8)
     shapes = pool.rows.values.shapes
     values = [rows(pool.rows.values, "v", i) if shapes[i][1] else none for i in layers]
     return keys, values

@@ -11,6 +11,7 @@ import numpy as np
 
 from aleator.cache.formats import llama
 from aleator.cache.formats.state_file import Buffer
+from aleator.cache.options import END
 from aleator.cache.pools.attention import AttentionPool
 from aleator.cache.pools.hybrid import HybridPool
 from aleator.cache.pools.pool import Pool
@@ -104,5 +105,5 @@ def read_state(pool: Pool, seq: int, length: int, state: Buffer) -> None:
 def take_back(pool: Pool, seq: int, length: int) -> None:
     """Within a frame, remove the cells after ``length`` tokens that no :func:`read_state` followed."""
     if isinstance(pool, HybridPool):
-        pool.first.cells.seq_rm(seq, length, -1)
+        pool.first.cells.seq_rm(seq, length, END)
         pool.complete(seq)
