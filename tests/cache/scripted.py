@@ -139,7 +139,8 @@ class Script:
         chosen = {self.seq(): 1 + self.below(9) for _ in range(1 + self.below(3))}
         if self.cache.recurrent is None and self.chance(0.15):
             chosen = {s: n + 12 for s, n in chosen.items()}
-        batch, tokens, at = Batch(), [], {s: self.cache.seq_pos_max(s) + 1 for s in chosen}
+        tokens: list[int] = []
+        batch, at = Batch(), {s: self.cache.seq_pos_max(s) + 1 for s in chosen}
         explicit, some = self.chance(0.3), self.chance(0.5)
         extra = self.below(4) - 1 if self.chance(0.1) else 0
         while chosen:
@@ -443,7 +444,7 @@ class Script:
             [pool.missing(whole, s) for s in numbers],
             [[pool.complete(whole, s, p) for p in range(20)] for s in numbers],
             [[pool.serves_beside(whole, s, n) for n in range(20)] for s in numbers],
-            [pool.in_state(s, np.arange(40)).tolist() for s in numbers],
+            [pool.in_state(s, np.arange(40, dtype=np.int32)).tolist() for s in numbers],
         ]
 
     # Steps

@@ -393,14 +393,15 @@ def test_a_plan_of_every_rule() -> None:
         "sequence": ([[0, 2], [1, 3], [4]], None),
     }
     for rule, (parts, order) in expected.items():
-        for options in ({"n_ubatch": 5}, {"n_ubatch": 9, "n_batch": 5}):
+        for n_ubatch, n_batch in ((5, None), (9, 5)):
             cache = KVCache([LayerShape(1, 2, 2)], 16, n_seq_max=3)
-            plan = cache.plan(batch, rule=rule, **options)
+            plan = cache.plan(batch, n_ubatch=n_ubatch, n_batch=n_batch, rule=rule)
             made = [np.arange(5)[part.tokens].tolist() for part in plan.parts]
             assert made == parts
             assert (None if plan.rows is None else plan.rows.tolist()) == order
-    for options in ({"n_ubatch": 4}, {"n_ubatch": 9, "n_batch": 4}):
-        plan = KVCache([LayerShape(1, 2, 2)], 16, n_seq_max=3).plan(batch, **options)
+    for n_ubatch, n_batch in ((4, None), (9, 4)):
+        cache = KVCache([LayerShape(1, 2, 2)], 16, n_seq_max=3)
+        plan = cache.plan(batch, n_ubatch=n_ubatch, n_batch=n_batch)
         assert [np.arange(5)[part.tokens].tolist() for part in plan.parts] == [[0, 1, 2, 3], [4]]
 
 
@@ -413,8 +414,8 @@ def test_tokens_that_see_each_other_are_one_part() -> None:
     with cache.step(plan) as step:
         (part,) = step
     assert part.seen.counts.tolist() == [4] * 4
-    with pytest.raises(InvalidBatch, match="4 tokens that see each other.* n_ubatch is 3"):
-        cache.plan(texts([(1, None, [0]) for i in range(4)]), n_ubatch=3, causal=False)  # type: ignore[list-item]
+    with pytest.raises(InvalidBatch, match=r"4 tokens that see each other.* n_ubatch is 3"):
+        cache.plan(Batch.one([1] * 4), n_ubatch=3, causal=False)
     with pytest.raises(InvalidBatch, match="the batch is empty") as caught:
         cache.plan(Batch())
     assert caught.value.index == -1

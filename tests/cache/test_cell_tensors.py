@@ -25,14 +25,17 @@ def turned(layer: int, keys: Any, deltas: Any) -> Any:
     return rotate(layer, keys, deltas)
 
 
+KINDS: dict[str, dict[str, Any]] = {
+    "cells": {},
+    "raw": {"k_storage": "raw"},
+    "channels": {"v_layout": "channel"},
+}
+
+
 def pools() -> dict[str, CellPool]:
     made: dict[str, CellPool] = {
         name: KVCache(SHAPES, 48, **GIVEN, rotate=turned, **options).first
-        for name, options in {
-            "cells": {},
-            "raw": {"k_storage": "raw"},
-            "channels": {"v_layout": "channel"},
-        }.items()
+        for name, options in KINDS.items()
     }
     for window, sinks, chunked in ((1, 0, False), (4, 0, False), (4, 2, False), (4, 3, True)):
         options: Any = {"window": window, "sinks": sinks, "chunked": chunked, "rotate": turned}

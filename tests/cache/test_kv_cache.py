@@ -210,7 +210,7 @@ def test_memory_that_is_just_enough(less: int, monkeypatch: pytest.MonkeyPatch) 
     if not less:
         assert KVCache(SMALL, 64).total_size == needed
         return
-    with pytest.raises(ParameterError, match="n_ctx 64 needs .*, and there are 0 MiB; use a"):
+    with pytest.raises(ParameterError, match=r"n_ctx 64 needs .*, and there are 0 MiB; use a"):
         KVCache(SMALL, 64)
 
 

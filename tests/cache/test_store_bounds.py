@@ -40,7 +40,7 @@ def test_memory_that_is_exactly_full(size: int) -> None:
     assert store.put(*entry(4, 301), "m") is False
     assert store.put(*entry(4, 300), "m") is True
     assert (held(store), store.used, entry(4)[0].key in store) == ({4}, 300, True)
-    assert len(store.get(entry(4)[0].key)["cells"]) == 300  # type: ignore[index, arg-type]
+    assert len(store.get(entry(4)[0].key)["cells"]) == 300  # type: ignore[index]
     assert store.held(b"x" * 32) is None
     assert store.counts["bytes_read"] == 300
     store.drop(entry(4)[0].key)

@@ -79,7 +79,7 @@ def check(
     assert runs(pool._left(seq, {})) == [q for q in held if not sees(pool, last + 1, q)]
     assert pool.missing(whole, seq) == (lost[-1] if lost else -1)
     seen = [p for p in held if sees(pool, last, p)]
-    assert np.flatnonzero(pool.in_state(seq, np.arange(last + 1))).tolist() == [
+    assert np.flatnonzero(pool.in_state(seq, np.arange(last + 1, dtype=np.int32))).tolist() == [
         p for p in range(last + 1) if sees(pool, last, p)
     ]
     mark = pool.checkpoint(seq)
@@ -112,7 +112,8 @@ def check(
 def test_a_checkpoint_fits_a_cache_of_its_shapes_and_types(
     change: dict[str, Any], fits: bool
 ) -> None:
-    made, other = ({"layers": SHAPES, "capacity": 20, "window": 3} | c for c in ({}, change))
+    made: dict[str, Any] = {"layers": SHAPES, "capacity": 20, "window": 3}
+    other = made | change
     pool, target = WindowPool(**made), WindowPool(**other)
     place(pool, [0, 1, 2, 3])
     mark = pool.checkpoint(0)
