@@ -1,22 +1,16 @@
-"""Random operations on a cache, drawn by a seed, and an account of all that can be seen of it after each."""
+"""Random operations on a cache, drawn by a seed; see test_accounts.py."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from aleator.cache.batches import RULES
-from aleator.cache.formats import pieces
-from aleator.cache.pools.attention import AttentionPool
-from aleator.cache.pools.hybrid import parts_of
-from aleator.cache.pools.recurrent import RecurrentPool
-from aleator.cache.pools.window import WindowPool
-from aleator.cache.rows.rows import read_keys
 from aleator.core.errors import AleatorError
 from aleator.generate import Batch
 
@@ -41,8 +35,8 @@ def listed(array: Any) -> Any:
     return None if array is None else np.asarray(array).tolist()
 
 
-class Script:
-    """A cache, and what is done to it."""
+class Operations(ABC):
+    """A cache, and what is done to it by its methods."""
 
     def __init__(self, cache: Any, seed: int) -> None:
         self.cache, self.random = cache, random.Random(seed)
@@ -58,6 +52,7 @@ class Script:
         self.words = first.cells.words if hasattr(first, "cells") else (cache.n_seq_max + 63) // 64
         self.pictures = getattr(first, "n_pos_per_embd", 1) == 4
         self.depth = 0
+        self.seen = self.account()
 
     # What is drawn
 
@@ -75,53 +70,23 @@ class Script:
         end = self.cache.seq_pos_max(seq) + 3
         return self.below(end) - 1, self.random.choice((-1, self.below(end), end - 2))
 
-    # Accounts
-
+    @abstractmethod
     def account(self) -> Any:
-        """Everything that can be seen."""
-        cache = self.cache
-        seqs = [0, *range(1 + self.high, cache.n_seq_max)]
-        seen: list[Any] = [[
-            (cache.seq_pos_min(s), cache.seq_pos_max(s), cache.oldest_rewind(s),
-             [n for n in range(40) if cache.stands_for(s, n)]) for s in seqs
-        ]]  # fmt: skip
-        seen.append([cache.can_shift(), cache.rewindable, [m.valid_to for m in self.marks]])
-        for pool in self.leaves:
-            seen.append(
-                self._states(pool) if isinstance(pool, RecurrentPool) else self._cells(pool)
-            )
-        for text in sorted(cache.prefix or (), key=lambda t: t.seq):
-            seen.append([text.seq, text.namespace, text.tokens.tolist(), text.used, text.pins])
-        return seen
+        """Everything that can be seen of the cache."""
 
-    @staticmethod
-    def _states(pool: Any) -> Any:
-        numbers = [[listed(t[r]) for t in pool.conv + pool.ssm] for r in range(pool.states.n_rows)]
-        return [
-            (seq, [(row, position, numbers[row]) for row, position in history])
-            for seq, history in sorted(pool.states.book().items())
-        ]
+    @abstractmethod
+    def carry_out(self, batch: Batch, tokens: list[int]) -> Any:
+        """Decode a batch."""
 
-    @staticmethod
-    def _cells(pool: Any) -> Any:
-        cells, rows = pool.cells, pool.rows
-        used = np.flatnonzero(cells.positions >= 0)
-        data = [
-            [read_keys(cells, rows, i, used).astype(int).tolist() for i in range(len(rows.shapes))],
-            [part.read(used).astype(int).tolist() for part in rows.values.parts],
-            None if cells.extras is None else cells.extras[used].tolist(),
-        ]
-        numbers = [cells.positions[used], rows.key_positions[used], cells.shifts[used]]
-        return [
-            used.tolist(), [cells.owners_of(c) for c in used.tolist()], list(map(listed, numbers)),
-            list(cells.heads), pool.n, pool.do_defrag, pool.used, pool.free, data,
-        ]  # fmt: skip
+    @abstractmethod
+    def write_rows(self, part: Any, tokens: list[int]) -> Any:
+        """Store what tells a micro-batch's tokens; what it says of itself."""
 
     def step(self) -> str:
         """Do something; its name, what came of it, and a digest of what is there then."""
         names = [name for name, weight in WEIGHTS.items() for _ in range(weight)]
         name = self.random.choice(names)
-        before = self.account()
+        before = self.seen
         texts, marks = {s: list(t) for s, t in self.texts.items()}, self.marks
         try:
             result = getattr(self, name)()
@@ -129,8 +94,9 @@ class Script:
             result = f"{type(error).__name__}: {error}"
             self.texts, self.marks = texts, marks
             assert self.account() == before, f"{name} has changed something, and raised {result}"
+        self.seen = self.account()
         self.cache.check()
-        return f"{name}: {json.dumps(result)}, then {digest(self.account())}"
+        return f"{name}: {json.dumps(result)}, then {digest(self.seen)}"
 
     # Batches
 
@@ -156,7 +122,7 @@ class Script:
             batch.add(token, place if explicit else None, group, self.chance(0.4) if some else None)
             tokens.append(token)
             at[s] += 1
-        return self._carry_out(batch, tokens)
+        return self.carry_out(batch, tokens)
 
     def embeddings(self) -> Any:
         """A picture, where tokens have four positions."""
@@ -167,28 +133,7 @@ class Script:
         batch = Batch()
         for i in range(n):
             batch.add_embedding(np.zeros(2), (t, self.below(3), i % 3, 0), [seq], self.chance(0.5))
-        return self._carry_out(batch, list(range(n)))
-
-    def _carry_out(self, batch: Batch, tokens: list[int]) -> Any:
-        n = len(tokens)
-        causal = not self.chance(0.08)
-        plan = self.cache.plan(
-            batch,
-            n_ubatch=n + self.below(3) - 1 if not causal else self.random.choice((2, 3, 5, 8, 30)),
-            n_batch=self.random.choice((None, None, 4, 30)),
-            rule=self.random.choice(("simple", *RULES)),
-            keep_tail=self.below(3) if self.chance(0.2) else 0,
-            causal=causal,
-        )
-        told: list[Any] = [len(plan), listed(plan.rows), listed(plan.positions)]
-        with self.cache.step(plan) as step:
-            for part in step:
-                told.append(self._write(part, np.array(tokens)[part.tokens].tolist()))
-                told += [listed(part.tokens), listed(part.wanted), listed(part.positions)]
-        for token, group in zip(tokens, batch.sequences, strict=True):
-            for s in group:
-                self.texts[s].append(token)
-        return digest(told)
+        return self.carry_out(batch, list(range(n)))
 
     def place(self) -> Any:
         """Tokens without a plan."""
@@ -199,42 +144,9 @@ class Script:
         positions = np.arange(first, first + n, dtype=np.int32)
         tokens = BASE[first : first + n]
         with self.cache.step() as step:
-            told = self._write(step.place(positions, np.full(n, seq, np.int32), owners), tokens)
+            told = self.write_rows(step.place(positions, np.full(n, seq, np.int32), owners), tokens)
         self.texts[seq] += tokens
         return digest(told)
-
-    def _write(self, part: Any, tokens: list[int]) -> Any:
-        """Keys and values tell the token and the layer, and a state its text; what the batch says of itself."""
-        whole, window, states = parts_of(part)
-        told: list[Any] = []
-        for cells in (whole, window):
-            if cells is None:
-                continue
-            seen = cells.seen
-            told += [listed(cells.cell_ids), listed(cells.positions), list(map(listed, seen))]
-            told += [listed(cells.seen_positions()), listed(cells.sections)]
-            told += [listed(cells.first), listed(cells.sunk)] if hasattr(cells, "first") else []
-            stored = 0 if cells.rows.k_storage == "raw" else cells.positions
-            for side, turns in ((cells.rows.keys, 1), (cells.rows.values, 0)):
-                for layer, (heads, dim) in enumerate(side.shapes):
-                    base = np.array(tokens)[:, None, None] * 10 + layer
-                    base = base + np.arange(heads * dim).reshape(heads, dim)
-                    base = base + turns * (layer + 1) * np.asarray(stored).reshape(-1, 1, 1)
-                    side.parts[layer].write(cells.cell_ids, base.astype(np.float32))
-        if states is not None:
-            told += [
-                listed(x) for x in (states.order, states.starts, states.sources, states.stores)
-            ]
-            for run in states.runs:
-                told += [run.owners, run.stores]
-                kept = dict(run.stores)
-                for t in states.conv + states.ssm:
-                    value = t[run.source] * 1 if run.source >= 0 else t[0] * 0
-                    for i, token in enumerate(run.tokens):
-                        value = (value * 31 + tokens[token] + 1) % 65521
-                        if i in kept:
-                            t[kept[i]] = value
-        return told
 
     # Verbs
 
@@ -388,33 +300,6 @@ class Script:
         data = self.cache.session_write(self.texts[max(seq, 0)], seq)
         return [seq, digest(data), self.cache.session_read(data, seq)]
 
-    def piecewise(self) -> Any:
-        """A sequence cut into pieces, and put together in another."""
-        pool, src, dst = self.cache.pool, self.seq(), self.seq()
-        n = self.cache.seq_pos_max(src) + 1
-        whole = pieces.cells_of(pool)
-        block = 2 + self.below(4)
-        cut = [(a, min(a + block, n)) for a in range(0, n, block)] if whole is not None else []
-        made = [pieces.write_cells(whole, src, a, b) for a, b in cut]  # type: ignore[arg-type]
-        told = [src, dst, n, pieces.has_states(pool), [m is None or digest(m) for m in made]]
-        if not n or src == dst or None in made or self.cache.seq_pos_max(dst) >= 0:
-            return told
-        state = pieces.write_state(pool, src) if pieces.has_states(pool) else None
-        back = self.chance(0.3)
-
-        def change() -> None:
-            for (a, b), piece in zip(cut, made, strict=True):
-                if piece is not None:
-                    pieces.read_cells(pool, dst, range(a, b), piece, range(a, b))
-            if state is not None and not back:
-                pieces.read_state(pool, dst, n, state)
-            elif back:
-                pieces.take_back(pool, dst, 0)
-
-        self.cache.journal.run(change)
-        self.texts[dst] = self.texts[src][: self.cache.seq_pos_max(dst) + 1]
-        return [*told, state is None or digest(state)]
-
     # Cells
 
     def defragment(self) -> Any:
@@ -432,21 +317,6 @@ class Script:
         told = [cache.size, cache.used, cache.head, cache.has_shift, cache.do_copy, cache.v_trans]
         return [n, slots, frame.text(30), cache.map(), told, repr(cache)]
 
-    def window_of(self) -> Any:
-        """What a window pool thinks of each sequence."""
-        pool = self.cache.window
-        if pool is None:
-            return None
-        whole: AttentionPool = self.cache.first
-        assert isinstance(pool, WindowPool)
-        numbers = range(pool.cells.n_seq_max)
-        return [
-            [pool.missing(whole, s) for s in numbers],
-            [[pool.complete(whole, s, p) for p in range(20)] for s in numbers],
-            [[pool.serves_beside(whole, s, n) for n in range(20)] for s in numbers],
-            [pool.in_state(s, np.arange(40, dtype=np.int32)).tolist() for s in numbers],
-        ]
-
     # Steps
 
     def within(self) -> Any:
@@ -454,7 +324,7 @@ class Script:
         if self.depth == 2:
             return None
         self.depth += 1
-        before, texts, marks = self.account(), self.texts, self.marks
+        before, texts, marks = self.seen, self.texts, self.marks
         self.texts = {s: list(t) for s, t in texts.items()}
         undone = self.chance(0.6)
         try:

@@ -292,6 +292,11 @@ def test_a_token_attends_as_the_first_of_its_sequences() -> None:  # [L] study T
     assert plan.seqs.tolist() == [1]
 
 
+def test_positions_without_sequences_are_refused() -> None:
+    with pytest.raises(ValueError, match="zip"):
+        checked_positions([0, 1], [(0,)], Held(-1), 1)
+
+
 class Held:
     """Sequences by their last positions; those with the same one hold the same cells."""
 

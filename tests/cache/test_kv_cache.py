@@ -12,6 +12,7 @@ from aleator.cache import KVCache, LayerShape, RecurrentShape
 from aleator.cache.kv_cache import Layers, build_cache
 from aleator.cache.options import CacheOptions
 from aleator.cache.pools import cell_pool
+from aleator.cache.pools.attention import AttentionPool
 from aleator.cache.prefix_index import PrefixConfig
 from aleator.core.errors import CacheError, CacheFull, CannotShift, ParameterError
 from tests.cache.caches import fill, small
@@ -336,3 +337,21 @@ def test_states_of_a_decoder() -> None:
         with pytest.raises(ParameterError, match=message):
             built(layers(shift=None), **options)
     assert built(layers(), k_storage="raw").k_storage == "raw"
+
+
+def test_what_is_free_when_a_step_ends_is_zeroed() -> None:
+    cache = small(8)
+    assert isinstance(cache.pool, AttentionPool)
+    fill(cache, "0000")
+    with cache.step() as step:
+        cache.clear()
+        owners = np.full((2, 1), 2, np.uint64)
+        made = step.place(np.arange(2, dtype=np.int32), np.ones(2, np.int32), owners)
+        for layer in cache.keys.layers + cache.values.layers:
+            assert layer[3].all()
+            layer[made.cell_ids] = 7
+    for layer in cache.keys.layers + cache.values.layers:
+        assert (layer[made.cell_ids] == 7).all()
+        assert not layer[2:].any()
+    cache.clear(data=False)
+    assert cache.keys.layers[0][0].all()

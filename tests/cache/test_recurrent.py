@@ -248,9 +248,10 @@ def test_checkpoints(decoder: Decoder) -> None:
         assert same(feed(ctx, seq, [TEXT[10]]), fresh(decoder, TEXT[:11]))
     with pytest.raises(ParameterError, match="empty"):
         ctx.cache.checkpoint(3)
-    other = RecurrentCache([RecurrentShape(3, 2, 1)] * 2)
-    with pytest.raises(ParameterError, match="another shape"):
-        other.restore(0, kept)
+    shape = RecurrentShape(3, 2, 1)
+    for n in (1, 2, 3):
+        with pytest.raises(ParameterError, match="another shape"):
+            RecurrentCache([shape] * n).restore(0, kept)
 
 
 def test_handles(decoder: Decoder) -> None:

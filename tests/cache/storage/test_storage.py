@@ -109,6 +109,8 @@ def test_layouts_that_cannot_be() -> None:
         KVCache(shapes, 8, v_layout="rows")
     with pytest.raises(ParameterError, match="must be one of rotated, raw"):
         KVCache(shapes, 8, k_storage="plain")
+    with pytest.raises(ValueError, match="zip"):
+        Storage("type_k", "f32", [(1, 64)] * 2, 8, [CPU])
     with pytest.raises(ParameterError, match="2 devices for 1 layers"):
         KVCache(shapes, 8, device=["cpu", "cpu"])
 

@@ -111,8 +111,7 @@ def _memory(pool: AttentionPool, seq: int, windows_only: bool) -> bytes:
         if len(cells):
             own_bits = bits[cells]
             if seq >= 0:
-                own_bits = np.zeros_like(own_bits)
-                own_bits[:, seq] = 1
+                own_bits[:] = np.arange(own_bits.shape[1]) == seq
             parts += [cells_as_bytes(pool, cells, own_bits), *rows_as_bytes(pool, cells)]
     return b"".join(parts)
 
