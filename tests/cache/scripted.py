@@ -6,7 +6,6 @@ import hashlib
 import json
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -207,31 +206,9 @@ class Operations(ABC):
         self.texts = {s: [] for s in self.texts}
         return None
 
+    @abstractmethod
     def handle(self) -> Any:
-        """What a handle does."""
-        seq = self.seq()
-        handle = self.cache.sequence(seq)
-        a, b, n = self.below(12), self.below(30), self.below(8)
-        calls: list[Callable[[], Any]] = [
-            lambda: handle.truncate(b), lambda: handle.drop(a, a + n), lambda: handle.slide(a, n),
-            lambda: handle.slide(a), lambda: handle.shift(a, b, n - 3), lambda: handle.divide(a, b, n),
-            lambda: self._fork(handle, b), lambda: self._fork(handle, None), lambda: self._mark(handle),
-        ]  # fmt: skip
-        calls += [lambda: handle.restore(self.random.choice(self.marks))] * 2 if self.marks else []
-        result = self.random.choice(calls)()
-        self.texts[seq] = self.texts[seq][: handle.next]
-        can = [handle.can_truncate(i) for i in range(20)]
-        told = [handle.positions, handle.cells, handle.pos_min, handle.pos_max, len(handle)]
-        return [seq, repr(handle), result, can, *map(listed, told)]
-
-    def _fork(self, handle: Any, upto: int | None) -> Any:
-        other = handle.fork(upto)
-        self.texts[other.id] = self.texts[handle.id][: other.next]
-        return [other.id, other.next]
-
-    def _mark(self, handle: Any) -> Any:
-        self.marks = [*self.marks[-3:], handle.checkpoint()]
-        return self.marks[-1].nbytes
+        """What a handle on a sequence does."""
 
     # Cached prefixes
 

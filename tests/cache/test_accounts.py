@@ -31,6 +31,7 @@ from aleator.cache.prefix_index import PrefixConfig
 from aleator.cache.recurrent import RecurrentCache
 from aleator.cache.rows.batch import MicroBatch, WindowBatch
 from aleator.cache.rows.rows import read_keys
+from aleator.cache.sequence import Sequence
 from aleator.cache.sequence_verbs import Checkpoint
 from aleator.cache.storage.storage import Storage
 from aleator.cache.view import take_frame
@@ -198,6 +199,32 @@ class Script(Operations):
                         if i in kept:
                             t[kept[i]] = value
         return told
+
+    def handle(self) -> Any:
+        """What a handle does."""
+        seq = self.seq()
+        handle = self.cache.sequence(seq)
+        a, b, n = self.below(12), self.below(30), self.below(8)
+        calls: list[Callable[[], Any]] = [
+            lambda: handle.truncate(b), lambda: handle.drop(a, a + n), lambda: handle.slide(a, n),
+            lambda: handle.slide(a), lambda: handle.shift(a, b, n - 3), lambda: handle.divide(a, b, n),
+            lambda: self._fork(handle, b), lambda: self._fork(handle, None), lambda: self._mark(handle),
+        ]  # fmt: skip
+        calls += [lambda: handle.restore(self.random.choice(self.marks))] * 2 if self.marks else []
+        result = self.random.choice(calls)()
+        self.texts[seq] = self.texts[seq][: handle.next]
+        can = [handle.can_truncate(i) for i in range(20)]
+        told = [handle.positions, handle.cells, handle.pos_min, handle.pos_max, len(handle)]
+        return [seq, repr(handle), result, can, *map(listed, told)]
+
+    def _fork(self, handle: Sequence, upto: int | None) -> Any:
+        other = handle.fork(upto)
+        self.texts[other.id] = self.texts[handle.id][: other.next]
+        return [other.id, other.next]
+
+    def _mark(self, handle: Sequence) -> Any:
+        self.marks = [*self.marks[-3:], handle.checkpoint()]
+        return self.marks[-1].nbytes
 
     def session(self) -> Any:
         result = super().session()

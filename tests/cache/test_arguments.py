@@ -14,11 +14,13 @@ import numpy as np
 import pytest
 from make_models import SPECS, write_model
 
-from aleator.cache import KVCache, LayerShape, PrefixConfig, devices
+from aleator.cache import devices
 from aleator.cache.devices import CPU, checked_device
+from aleator.cache.kv_cache import KVCache, LayerShape
 from aleator.cache.options import END, check_sequence, check_sequence_or_all, position_range
 from aleator.cache.pools.attention import first_of
 from aleator.cache.pools.recurrent import RecurrentPool
+from aleator.cache.prefix_index import PrefixConfig
 from aleator.core.errors import AleatorError, InvalidBatch, NotCopyable, ParameterError
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights

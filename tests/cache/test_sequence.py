@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aleator.cache import Cache, KVCache, LayerShape, Sequence
+from aleator.cache.cache import Cache
+from aleator.cache.kv_cache import KVCache, LayerShape
+from aleator.cache.sequence import Sequence
 from aleator.core.errors import CacheError, CacheFull, CannotRewind, CannotShift, ParameterError
 from aleator.generate import Batch, Context
 from aleator.models.decoder import Decoder

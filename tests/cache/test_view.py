@@ -14,7 +14,8 @@ from tests.drawn import differences
 
 pytest.importorskip("torch")
 
-from aleator.cache import Cells, KVCache, LayerShape
+from aleator._native import Cells
+from aleator.cache.kv_cache import KVCache, LayerShape
 
 
 def cells() -> Cells:
