@@ -14,6 +14,7 @@ from aleator.cache.options import CacheOptions
 from aleator.cache.pools import cell_pool
 from aleator.cache.pools.attention import AttentionPool
 from aleator.cache.prefix_index import PrefixConfig
+from aleator.cache.recurrent import RecurrentCache
 from aleator.core.errors import CacheError, CacheFull, CannotShift, ParameterError
 from tests.cache.caches import fill, small
 
@@ -355,3 +356,21 @@ def test_what_is_free_when_a_step_ends_is_zeroed() -> None:
         assert not layer[2:].any()
     cache.clear(data=False)
     assert cache.keys.layers[0][0].all()
+
+
+def test_as_many_cells_are_found_as_are_free() -> None:
+    cache = small(8)
+    fill(cache, "00")
+    for n in (6, 7, 2**40):
+        found = cache.find_slot(n)
+        assert (None if found is None else found.tolist()) == ([*range(2, 8)] if n == 6 else None)
+
+
+def test_how_many_sequences_are_used() -> None:
+    cache = RecurrentCache([RecurrentShape(1, 1, 1)], n_seq_max=3)
+    for seq in (2, 0):
+        at = np.zeros(1, np.int32)
+        with cache.step() as step:
+            step.place(at, at + seq, np.full((1, 1), 1 << seq, np.uint64))
+    assert cache.states[2] == ((0, 0),)
+    assert (cache.used, cache.size, repr(cache)) == (2, 3, "RecurrentCache(2/3 sequences used)")

@@ -283,6 +283,10 @@ def test_handles(decoder: Decoder) -> None:
         text.drop(3, 6)
     text.drop(12, 99)
     assert text.next == 12
+    text.drop(3, 3)
+    feed(ctx, text.id, TEXT[12:14])
+    text.drop(12, 14)
+    assert text.next == 12
     with pytest.raises(CannotShift):
         text.slide()
     text.close()

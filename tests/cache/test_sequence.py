@@ -61,8 +61,9 @@ def test_ids_are_given_and_given_back(ctx: Context) -> None:
         len(a)
     a.close()  # a second time does nothing
     handles = [cache.sequence() for _ in range(4)]
-    with pytest.raises(CacheFull, match="all 4 sequences"):
+    with pytest.raises(CacheFull, match="all 4 sequences") as full:
         cache.sequence()
+    assert (full.value.needed, full.value.free) == (0, 0)
     del handles[2]
     assert cache.sequence().id == 2  # dropped and empty
     with pytest.raises(ParameterError, match=r"\[0, 4\)"):

@@ -220,3 +220,17 @@ def test_nobody_else_may_read_what_is_written(tmp_path: Path) -> None:
         os.umask(before)
     for path in [tmp_path / "a" / "c", *(tmp_path / "a" / "c").rglob("*")]:
         assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600), path
+
+
+def test_a_file_that_is_gone_makes_room_too(tmp_path: Path) -> None:
+    size = file_size(tmp_path)
+    store = DiskStore(tmp_path / "c", 2 * size)
+    for i in (1, 2):
+        assert store.put(*entry(i), "m") is True
+        assert store.put(*entry(i), "m") is True
+    files(tmp_path / "c")[0].unlink()
+    assert store.put(*entry(3), "m") is True
+    assert held(store) == {2, 3}
+    files(tmp_path / "c")[0].unlink()
+    assert store.get(entry(2)[0].key) is None
+    assert (store.counts["missing"], store.counts["errors"]) == (1, 0)

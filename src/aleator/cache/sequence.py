@@ -284,10 +284,10 @@ class Sequence(Uncopyable):
         self._check_range(start, stop)
         delta = checked_delta(delta)
         self.cache.first.require_shift()
-        first = self._cells.seq_runs(self.id, start, stop)[:1]
-        if first and first[0][0] + delta < 0:
+        runs = self._cells.seq_runs(self.id, start, stop)
+        if runs and runs[0][0] + delta < 0:
             raise ParameterError(
-                f"delta {delta} moves position {first[0][0]} below 0: drop() it first"
+                f"delta {delta} moves position {runs[0][0]} below 0: drop() it first"
             )
         self.cache.unshare(self.id, start, stop)
         self.cache.seq_add(self.id, start, stop, delta)
@@ -327,8 +327,8 @@ class Sequence(Uncopyable):
             discard = integer_in("discard", discard, 0, UNBOUNDED)
         self.cache.first.require_shift()
         end = self.next
-        left = max(0, end - keep)
-        removed = min(left // 2 if discard is None else discard, max(0, left - 1))
+        left = end - keep
+        removed = max(0, min(left // 2 if discard is None else discard, left - 1))
         if removed == 0:
             return Slid(0, end)
         self.cache.seq_rm(self.id, keep, keep + removed)

@@ -11,7 +11,7 @@ import pytest
 from aleator.cache import KVCache, LayerShape
 from aleator.cache.devices import CPU
 from aleator.cache.rows.rows import Rows, unbroken
-from aleator.cache.storage.layer import ALIGNMENT, TYPES, encoded_rows, zeros
+from aleator.cache.storage.layer import TYPES, encoded_rows, zeros
 from aleator.cache.storage.storage import Storage, side_bytes
 from aleator.core.errors import ParameterError
 
@@ -152,7 +152,7 @@ def test_sizes_of_types() -> None:
 def test_memory_begins_at_a_line_of_the_processors_cache(n: int) -> None:
     for _ in range(20):
         made = zeros(n)
-        assert (len(made), made.ctypes.data % ALIGNMENT, made.sum()) == (n, 0, 0)
+        assert (len(made), made.ctypes.data % 64, made.sum()) == (n, 0, 0)
 
 
 def test_indices_without_gaps_are_a_slice() -> None:
@@ -190,3 +190,15 @@ def test_rows_of_all_layers_are_taken_put_and_zeroed(
     assert not rows.taken(np.array([0, 9])).any()
     rows.zero(np.arange(10))
     assert not rows.taken(np.arange(10)).any()
+
+
+@pytest.mark.parametrize("hadamard", [True, False])
+def test_keys_are_rotated_in_larger_blocks_than_values(hadamard: bool) -> None:
+    made: Any = {"type_k": "q8_0", "type_v": "q4_0", "v_layout": "token", "k_storage": "rotated"}
+    layers = [LayerShape(2, 128, 128)]
+    rows = Rows(layers, 4, [CPU], rotate=None, hadamard=hadamard, **made)
+    assert (rows.keys.rotation, rows.values.rotation) == ((128, 64) if hadamard else (0, 0))
+    plain = Rows(layers, 4, [CPU], rotate=None, hadamard=True, **made | {"type_k": "f16"})
+    assert plain.keys.rotation == 0
+    cache = KVCache(layers, 4, type_k="q8_0", type_v="q4_0")
+    assert (cache.keys.rotation, cache.values.rotation) == (128, 64)

@@ -40,7 +40,7 @@ def write_cells(pool: AttentionPool, seq: int, p0: int, p1: int) -> Buffer | Non
     None means that the sequence does not hold each position once, or that keys are not as the model stored
     them: a shift is pending, or a state that was read has rotated and rounded raw keys.
     """
-    cells = pool.cells.seq_cell_list(seq, p0, p1) if p0 < p1 else np.empty(0, np.int64)
+    cells = pool.cells.seq_cell_list(seq, p0, p1)
     positions = pool.cells.positions[cells]
     order = np.argsort(positions)
     cells, positions = cells[order], positions[order]
