@@ -69,33 +69,42 @@ def beside_states(prefix: PrefixConfig | None) -> Cache:
     return HybridCache(SHAPES, 90, recurrent=pool, prefix=prefix, **ALL)
 
 
-KINDS: dict[str, Callable[[], Cache]] = {
-    "all": lambda: windows(60, KEPT, states=2),
-    "rings": lambda: windows(60, ring=True, policy="streams"),
+CELLS: dict[str, Callable[[], Cache]] = {
+    "kept": lambda: cells(prefix=KEPT),
     "cells of 2024": lambda: cells(compat="llama-2024", pad=16),
-    "kept states": lambda: RecurrentCache(STATES, n_seq_max=5, rollback=1, prefix=KEPT),
-    "kept windows with sinks": lambda: windows(50, KEPT, sinks=2),
     "pictures": lambda: cells(rotate=None, n_pos_per_embd=4),
     "many sequences": lambda: cells(n_seq_max=70),
-    "kept": lambda: cells(prefix=KEPT),
-    "two streams": lambda: cells(50, policy="streams", n_seq_max=2),
     "raw keys": lambda: cells(k_storage="raw"),
     "cells": cells,
     "cells by channel": lambda: cells(v_layout="channel", type_k="f16", type_v="f16"),
     "a large cache": lambda: cells(300, compat="llama-2024"),
-    "streams": lambda: cells(100, policy="streams"),
     "no rotation": lambda: KVCache([LayerShape(1, 3, 0)], 64, **ALL | {"rotate": None}),
+}
+SHARES: dict[str, Callable[[], Cache]] = {
+    "rings": lambda: windows(60, ring=True, policy="streams"),
+    "two streams": lambda: cells(50, policy="streams", n_seq_max=2),
+    "streams": lambda: cells(100, policy="streams"),
+    "shares": lambda: windows(60, policy="streams"),
+}
+WINDOWS: dict[str, Callable[[], Cache]] = {
+    "sinks": lambda: windows(40, sinks=2),
     "windows": lambda: windows(40),
     "few window cells": lambda: windows(26),
-    "kept windows": lambda: windows(60, KEPT),
     "a ring": lambda: windows(36, ring=True),
-    "shares": lambda: windows(60, policy="streams"),
     "chunks": lambda: windows(40, chunked=True),
-    "sinks": lambda: windows(40, sinks=2),
+}
+OF_STATES: dict[str, Callable[[], Cache]] = {
+    "kept states": lambda: RecurrentCache(STATES, n_seq_max=5, rollback=1, prefix=KEPT),
     "states": lambda: RecurrentCache(STATES, n_seq_max=5, rollback=2),
+}
+SEVERAL: dict[str, Callable[[], Cache]] = {
+    "all": lambda: windows(60, KEPT, states=2),
+    "kept windows with sinks": lambda: windows(50, KEPT, sinks=2),
+    "kept windows": lambda: windows(60, KEPT),
     "beside states": lambda: beside_states(None),
     "beside kept states": lambda: beside_states(KEPT),
 }
+KINDS = CELLS | SHARES | WINDOWS | OF_STATES | SEVERAL
 
 
 class Script(Operations):
@@ -277,8 +286,8 @@ class Script(Operations):
         ]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_script_gives_what_is_on_record(kind: str) -> None:
+def play(kind: str) -> None:
+    """Play a script, and compare it with the record."""
     script = Script(KINDS[kind](), len(kind))
     lines = [script.step() for _ in range(STEPS)]
     known = json.loads(RECORD.read_text()) if RECORD.exists() else {}
@@ -287,6 +296,31 @@ def test_a_script_gives_what_is_on_record(kind: str) -> None:
         RECORD.write_text(json.dumps(known, indent=0, sort_keys=True) + "\n")
     for i, (line, expected) in enumerate(zip(lines, known[kind].split(), strict=True)):
         assert digest(line) == expected, f"step {i} is another one: {line}"
+
+
+@pytest.mark.parametrize("kind", CELLS)
+def test_cells(kind: str) -> None:
+    play(kind)
+
+
+@pytest.mark.parametrize("kind", SHARES)
+def test_cells_that_sequences_have_to_themselves(kind: str) -> None:
+    play(kind)
+
+
+@pytest.mark.parametrize("kind", WINDOWS)
+def test_windows(kind: str) -> None:
+    play(kind)
+
+
+@pytest.mark.parametrize("kind", OF_STATES)
+def test_states(kind: str) -> None:
+    play(kind)
+
+
+@pytest.mark.parametrize("kind", SEVERAL)
+def test_pools_beside_one_another(kind: str) -> None:
+    play(kind)
 
 
 def test_every_kind_is_on_record() -> None:

@@ -419,8 +419,11 @@ def test_tokens_that_see_each_other_are_one_part() -> None:
     with cache.step(plan) as step:
         (part,) = step
     assert part.seen.counts.tolist() == [4] * 4
-    with pytest.raises(InvalidBatch, match=r"4 tokens that see each other.* n_ubatch is 3"):
+    with pytest.raises(
+        InvalidBatch, match=r"4 tokens that see each other.* n_ubatch is 3"
+    ) as caught:
         cache.plan(Batch.one([1] * 4), n_ubatch=3, causal=False)
+    assert caught.value.index == -1
     with pytest.raises(InvalidBatch, match="the batch is empty") as caught:
         cache.plan(Batch())
     assert caught.value.index == -1

@@ -312,3 +312,10 @@ def test_holds_serves_and_gives_up() -> None:
         assert kept.serves(text, 12) == found
     place(cache, 3)
     assert [n for n in range(6) if kept.holds(0, n)] == [3]
+
+
+def test_only_the_newest_state_and_boundaries_count_as_held() -> None:
+    prefix = PrefixConfig(block=2, spacing=8, bytes=50 * ROW)
+    cache = RecurrentCache([RecurrentShape(1, 1, 1)], rollback=2, prefix=prefix)
+    place(cache, 5)
+    assert [n for n in range(7) if cache.kept and cache.kept.holds(0, n)] == [5]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -280,6 +281,8 @@ def test_what_is_found_and_why_not_more(
     found = pool.index.match(tokens)
     assert (found.length, found.blocks, found.why_not, found.namespace) == (length, blocks, why, "")
     assert (found.text is None) == (length == 0)
+    assert replace(found, text=None) == found
+    assert "text" not in repr(found)
     assert pool.index.match(tokens, "x").length == 0
 
 
@@ -322,6 +325,7 @@ def test_the_block_of_a_position_has_the_time_of_its_last_use() -> None:
     pool = Pool()
     pool.run(KEPT)
     pool.index.match([0, 1, 2, 3, 4, 99])
+    assert pool.index.pinned(USERS) == 0
     ages = [pool.index.used_at(USERS, position) for position in range(14)]
     assert ages[:8] == [ages[0]] * 8
     assert ages[8:] == [ages[8]] * 6
@@ -352,3 +356,11 @@ def test_a_pinned_beginning_is_kept_beside_its_continuation() -> None:
     pool.index.unpin(match)
     pool.run([*KEPT, *range(12)])
     assert len(pool.index) == 1
+
+
+def test_every_whole_block_has_a_digest() -> None:
+    tokens = np.arange(13, dtype=np.int32)
+    for n in range(14):
+        made = list(prefix_index._digests(tokens[:n], 4, ""))
+        assert len(set(made)) == len(made) == n // 4
+        assert made == list(prefix_index._digests(tokens, 4, ""))[: n // 4]

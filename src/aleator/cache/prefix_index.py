@@ -382,5 +382,4 @@ def _common(a: Int32s, b: Int32s) -> int:
     """Length of the common prefix."""
     n = min(len(a), len(b))
     different = a[:n] != b[:n]
-    first = int(different.argmax()) if n else 0
-    return first if n and different[first] else n
+    return int(different.argmax()) if different.any() else n

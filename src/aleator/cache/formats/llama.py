@@ -205,7 +205,7 @@ def _read_memories(pool: Pool, source: Source, seq: int, partial: bool = False) 
         else:
             sections = _sections(first_of(leaf), source, seq)
             restores.append(functools.partial(restore_sections, first_of(leaf), sections, seq))
-            filled = filled or any(len(s.positions) for s in sections)
+            filled = filled or bool(sections)
     if source.left:
         raise Corrupt(source.offset, f"{source.left} bytes follow the end of the state")
     # llama.cpp's attention caches ignore the state of an empty sequence; its recurrent ones empty the sequence.
@@ -237,6 +237,7 @@ def _head(pool: Pool, source: Source, seq: int) -> None:
 
 
 def _sections(pool: AttentionPool, source: Source, seq: int) -> list[Section]:
+    """The cells of the streams that have any."""
     source.expect("n_stream", source.u32("n_stream"), pool.cells.n_streams)
     sections = []
     for _ in range(pool.cells.n_streams):
@@ -244,14 +245,11 @@ def _sections(pool: AttentionPool, source: Source, seq: int) -> list[Section]:
         n = source.u32("cell_count")
         if n * (12 if pool.n_pos_per_embd == 1 else 24) > source.left:
             raise Corrupt(at, f"{n} cells do not fit into the {source.left} bytes left")
-        if n == 0:
-            none = np.empty((0, 1), np.uint64)
-            sections.append(Section(np.empty(0, np.int32), none, None, [], []))
-            continue
-        section = section_of(pool, source, n, seq)
-        if seq >= 0 and any(len(s.positions) for s in sections):
-            raise Corrupt(at, "a sequence's state has cells in several streams")
-        sections.append(section)
+        if n:
+            section = section_of(pool, source, n, seq)
+            if seq >= 0 and sections:
+                raise Corrupt(at, "a sequence's state has cells in several streams")
+            sections.append(section)
     return sections
 
 
@@ -265,7 +263,7 @@ def _read_cells(
     pool: AttentionPool, source: Source, n: int, seq: int
 ) -> tuple[Int32s, UInt64s, Int32s | None]:
     start = source.offset
-    owners = np.zeros((n, (pool.cells.n_seq_max + 63) // 64), np.uint64)
+    owners = np.zeros((n, pool.cells.words), np.uint64)
     width = 0 if pool.n_pos_per_embd == 1 else 3
     extras = np.empty((n, width), np.int32)
     simple = np.frombuffer(source.take(n * (12 + 4 * width), "cells"), "<i4").reshape(n, -1)
@@ -342,17 +340,12 @@ def _read_data(pool: AttentionPool, source: Source, n: int) -> tuple[list[Bytes]
 
 def restore_sections(pool: AttentionPool, sections: list[Section], seq: int) -> int:
     """Within a frame, put checked sections into the cache."""
-    total = 0
     if seq >= 0:
         pool.cells.seq_rm(seq)
     else:
         pool.cells.clear()
     for section in sections:
-        n = len(section.positions)
-        total += n
-        if n == 0:
-            continue
-        pool.make_room(n)
+        pool.make_room(len(section.positions))
         cells = pool.find(section.positions, section.owners, section.extras)
         pool.keep_rows(cells)
         raw = pool.rows.k_storage == "raw"
@@ -368,7 +361,7 @@ def restore_sections(pool: AttentionPool, sections: list[Section], seq: int) -> 
     if seq < 0:
         for stream in range(pool.cells.n_streams):
             pool.cells.seq_add(stream, 1, 0, 1)  # an empty range: it only sets the head to 0
-    return total
+    return sum(len(section.positions) for section in sections)
 
 
 def _put_raw(pool: AttentionPool, layer: int, cells: Int64s, section: Section) -> None:

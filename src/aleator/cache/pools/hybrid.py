@@ -276,7 +276,7 @@ class HybridPool(Pool):
             pool.unshare(seq, p0, p1)
 
     def clear(self, data: bool) -> None:
-        self.complete(-1)
+        self.journal.set(self, "incomplete", frozenset())
         for pool in self.leaves:
             pool.clear(data)
 
