@@ -131,7 +131,9 @@ def test_tests_that_run_the_line_are_tried_the_quick_ones_before_the_others(
 
 def test_tests_near_the_file_come_first_those_of_its_folder_before_others() -> None:
     change = changes_of(ROOT, ROOT / "src" / "aleator" / "generate" / "scores.py")[0]
-    own, noticing, far = (f"tests/generate/test_{n}.py::f" for n in ("scores", "perplexity", "stop"))
+    own, noticing, far = (
+        f"tests/generate/test_{n}.py::f" for n in ("scores", "perplexity", "stop")
+    )
     scoring, verify = "tests/language_model/test_scoring.py::f", "tests/engine/test_verify.py::f"
     tests = [far, verify, scoring, f"{own}[1]", f"{own}[2]", noticing]
     coverage = Coverage(tests, [], {})
