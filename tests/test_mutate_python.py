@@ -33,7 +33,7 @@ def bound(x: int | None = 3, *, é: float = 0.5) -> bool:
     if not isinstance(x, A | B) or x is not None:
         raise ValueError(f"{x + 1} of {x:3}")
     return (a
-            < b) and -1 <= x << 2 in y  # 3 < 4
+            < b) and -1 <= x << 2 in zip(y, strict=True)  # 3 < 4
 '''
 
 
@@ -179,6 +179,7 @@ def test_the_file_is_sound_again_whatever_the_tests_say(
 
     tests = LoadedTests.__new__(LoadedTests)
     monkeypatch.setattr(tests, "loaded", Loaded(), raising=False)
+    monkeypatch.setattr(chosen_tests, "ROOT", tmp_path)
     tests.copy, tests.others = tmp_path, Coverage([], [], {})
     tests.coverage = Coverage(["tests/a.py::a"], [1.0], {change.file: {"2": [0]}})
     assert tests.notices(change, counts, 60.0) is noticed
