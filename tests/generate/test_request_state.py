@@ -12,9 +12,11 @@ import pytest
 from aleator.core.errors import ContextFull, ParameterError, StateError
 from aleator.generate import request_state
 from aleator.generate.completion import Stats
+from aleator.generate.model_runner import ModelRunner
 from aleator.generate.request_state import Proposer, RequestErrors, RequestState, go_on
 from aleator.generate.speculative import Draft
 from aleator.generate.steering import Guidance
+from aleator.generate.token_sampler import HostTokenSampler
 from tests.engine.test_run import EOG, state
 
 
@@ -280,3 +282,48 @@ def test_a_chain_goes_on_from_its_state_if_that_is_of_this_text(way: str) -> Non
     go_on(chain, request)
     accepted = [([1, 2], False), ([3], True)]
     assert done == {"same": [], "other": ["reset", *accepted], "unreadable": accepted}[way]
+
+
+@pytest.mark.parametrize(
+    ("n", "done", "drawn", "drafted", "ended", "pending", "after"),
+    [
+        # (goes on, n_ahead, accepted guesses, forced tokens, cut, learnt)
+        (3, 1, 8, False, False, False, (True, 16, 0, 1, 0, [])),
+        (3, 1, 8, True, False, False, (True, 16, 1, 0, 0, [])),
+        (3, 1, 5, False, False, False, (False, 8, 0, 0, 1, [])),
+        (3, 1, 5, True, False, False, (False, 16, 0, 0, 1, [(2, 0)])),
+        (3, 2, 5, True, False, False, (False, 16, 0, 0, 1, [(2, 1)])),
+        (3, 3, 5, True, False, False, (False, 16, 0, 0, 0, [(2, 2)])),
+        (3, 3, 5, False, False, False, (False, 32, 0, 0, 0, [])),
+        (1, 1, 5, False, False, False, (False, 16, 0, 0, 0, [])),
+        (3, 1, 8, False, True, False, (False, 16, 0, 0, 1, [])),
+        (3, 1, 8, False, False, True, (False, 16, 0, 0, 1, [])),
+        (3, 3, 8, True, False, True, (False, 16, 0, 0, 0, [])),
+    ],
+)
+def test_how_far_guesses_were_right(
+    n: int, done: int, drawn: int, drafted: bool, ended: bool, pending: bool, after: Any
+) -> None:
+    """Of the tokens 7, 8, 9 that were decoded together."""
+    request, cut, learnt = at(), list[Any](), list[Any]()
+    request.drawn, request.drafted = drawn, drafted
+    guesses = SimpleNamespace(learn=lambda *told: learnt.append(told))
+    request.speculation = guesses  # type: ignore[assignment]
+    request.completion.stop_reason = "stop" if ended else None
+    cache = SimpleNamespace(seq_rm=lambda *given: cut.append(given))
+    context: Any = SimpleNamespace(cache=cache)
+    prefixes: Any = SimpleNamespace()
+    waiting: Any = {request} if pending else set()
+    runner = ModelRunner(context, HostTokenSampler(), 30, prefixes)
+    runner.pending = waiting
+    goes_on = runner._goes_on(request, [7, 8, 9][:n], done)
+    stats = request.stats
+    told = goes_on, request.n_ahead, stats.draft_n_accepted, stats.forced_tokens, len(cut), learnt
+    assert told == after
+    assert cut == [(0, 5, -1)] * len(cut)
+    for start, drawn_then, bound in ((1, 5, 1), (64, 9, 64), (33, 9, 64)):
+        request = at()
+        request.n_ahead, request.drawn = start, drawn_then
+        runner.pending = set()  # type: ignore[assignment]
+        assert not runner._goes_on(request, [7, 8], 1 if drawn_then == 5 else 2)
+        assert request.n_ahead == bound

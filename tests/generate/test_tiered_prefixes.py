@@ -5,6 +5,8 @@ Texts are the same whatever a tier has (test_prompt_tiers.py).  ALEATOR_RECORD=1
 
 from __future__ import annotations
 
+import math
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,8 @@ from typing import Any
 import pytest
 
 from aleator.cache.block_store import Entry
+from aleator.cache.disk_store import DiskStore
+from aleator.generate import prompt_tiers
 from aleator.generate.prompt_tiers import PromptTiers
 from tests.drawn import recorded
 from tests.generate.test_prompt_tiers import ids, load, made
@@ -77,3 +81,56 @@ def test_what_tiers_are_asked_and_given(
     told["counts"] = [counts, dict(tiers.counts)]
     told = {name: repr(each) for name, each in told.items()}
     assert told == recorded("tiers", kind, told)
+
+
+def entry(n: int, parent: bytes = b"p", size: int = 100) -> Entry:
+    return Entry(b"k%d" % n, parent, 128 * n, size)
+
+
+@pytest.mark.parametrize(
+    ("reading", "computing", "worth"),
+    [(None, None, True), (None, 1.0, True), (1.0, None, True), (1.0, 2.0, True), (1.0, 1.0, True),
+     (1.0, 0.99, False)],
+)  # fmt: skip
+def test_reading_is_worth_it_unless_it_is_known_to_take_longer(
+    reading: float | None, computing: float | None, worth: bool
+) -> None:
+    """Of entries of 200 bytes in place of ten tokens; what is in memory takes no time."""
+    tiers = PromptTiers(1000, 0)
+    if reading is not None:
+        tiers.reading.observe(200, reading)
+    if computing is not None:
+        tiers.computing.observe(10, computing)
+    assert tiers.is_worth([entry(1), entry(2)], 10) is worth
+    assert tiers.tell() == {"ram": {} if worth else {"computed_instead": 1}}
+    tiers.put([], [(entry(1), {})], "m")
+    assert tiers.is_worth([entry(1), entry(2)], 10)
+
+
+def test_what_finds_room_in_the_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prompt_tiers, "QUEUED", 250)
+    goes_on, put = threading.Event(), DiskStore.put
+    monkeypatch.setattr(DiskStore, "put", lambda *given: goes_on.wait(60) and put(*given))
+    tiers = PromptTiers(0, 2**20, tmp_path)
+    assert (tiers.room, tiers.waits(b"k1"), tiers.flush(0)) == (250, False, True)
+    tiers.put([b"k1"], [(entry(n), {"cells": b"x" * 100}) for n in (1, 2, 3)], "m")
+    assert (tiers.room, tiers.counts["dropped"]) == (50, 1)
+    assert [tiers.waits(b"k%d" % n) for n in (1, 2, 3)] == [True, True, False]
+    tiers.put([], [(entry(4, size=50), {"cells": b"x" * 50})], "m")
+    assert (tiers.room, tiers.counts["dropped"]) == (0, 1)
+    tiers.put([], [(entry(5, size=1), {"cells": b"x"})], "m")
+    assert tiers.counts["dropped"] == 2
+    assert not tiers.flush(0)
+    goes_on.set()
+    assert tiers.flush(60)
+    assert (tiers.room, tiers.waits(b"k1")) == (250, False)
+    assert {key for p in (b"p",) for key in tiers.find([p])} == {b"k1", b"k2", b"k4"}
+    assert tiers.known([b"p"]).keys() == {b"k1", b"k2", b"k4"}
+    tiers.drop(entry(2))
+    assert tiers.known([b"p"]).keys() == {b"k1", b"k4"}
+    tiers.forget(b"p")
+    assert not tiers.find([b"p"])
+    assert not tiers.known([b"p"])
+    tiers.close(60)
+    assert PromptTiers(1000, 0).room == math.inf
+    assert not PromptTiers(1000, 0).waits(b"k")
