@@ -17,7 +17,9 @@ from aleator.generate import Batch, Context
 from aleator.generate.decode_steps import DecodeStart
 from aleator.generate.device_token_sampler import ChainDraw
 from aleator.generate.logprobs import top_logprobs
+from aleator.generate.multi_step import check_model
 from aleator.generate.replayed_steps import ReplayLoop
+from aleator.models.placement import EXACT
 from aleator.samplers import SamplerChain
 from tests.conftest import MakeDecoder
 from tests.device.inside import inside
@@ -149,3 +151,47 @@ def test_an_error_changes_nothing(make_decoder: MakeDecoder) -> None:
         both.loop.run(starts)
     assert both.drawing.steps == 4
     assert (both.state(), both.drawing.context.cache.state_write()) == (before, given)
+
+
+@pytest.mark.parametrize(
+    ("decoder", "cache", "exact", "why"),
+    [
+        ({}, {}, "", ""),
+        ({"recurrent_shapes": [1]}, {}, "recurrent states", "recurrent states"),
+        ({"uses_positions": True}, {}, "", "positions besides rotation"),
+        ({}, {"pool": SimpleNamespace(n_pos_per_embd=4)}, "cells that keep token ids", ""),
+        ({}, {"pool": SimpleNamespace(n_pos_per_embd=1)}, "", ""),
+        (
+            {"config": SimpleNamespace(experts=4, architecture="x")},
+            {},
+            "",
+            "which experts of x they",
+        ),
+        (
+            {"places": ["a", "b"]},
+            {},
+            "needs all layers on one device",
+            "needs all layers on one device",
+        ),
+        ({"places": ["a", "a"]}, {}, "", ""),
+        ({}, {"devices": ["cpu", "cuda"]}, "offload_kqv=True", "offload_kqv=True"),
+    ],
+)
+def test_models_whose_steps_can_be_run_ahead(
+    decoder: dict[str, Any], cache: dict[str, Any], exact: str, why: str
+) -> None:
+    """Steps that the host plans (exact) may be of models that one graph cannot serve."""
+    usual = {
+        "recurrent_shapes": [], "uses_positions": False, "places": ["a"], "device": "cpu",
+        "config": SimpleNamespace(experts=None, architecture="x"),
+    }  # fmt: skip
+    for dtype, says in ((EXACT, exact), (torch.float32, why)):
+        context: Any = SimpleNamespace(
+            decoder=SimpleNamespace(**{**usual, **decoder, "dtype": dtype}),
+            cache=SimpleNamespace(**{"pool": object(), "devices": ["cpu"], **cache}),
+        )
+        if says:
+            with pytest.raises(ParameterError, match=says):
+                check_model(context)
+        else:
+            check_model(context)
