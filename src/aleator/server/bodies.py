@@ -65,7 +65,7 @@ class Bodies:
             return
         if body is None:  # the client has gone
             return
-        await self._app(scope, _once(body, receive), send)
+        await self._app(scope, once(body, receive), send)
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes | None:
         announced = header(scope, b"content-length") or b"0"
@@ -132,7 +132,7 @@ def has_body(scope: Scope) -> bool:
     return (header(scope, b"content-length") or b"0") != b"0"
 
 
-def _once(body: bytes, receive: Receive) -> Receive:
+def once(body: bytes, receive: Receive) -> Receive:
     """Return a channel that receives the body, then what follows it."""
     left = [body]
 
