@@ -305,6 +305,29 @@ def test_the_queue_of_a_loading_is_bounded() -> None:
     run(work)
 
 
+def test_the_bodies_of_waiting_requests_are_bounded() -> None:
+    async def work() -> None:
+        models = Models("a", max_body_bytes=1024)
+        entry = models.of["a"].entry
+        models.of["a"].held.clear()
+
+        async def ask() -> None:
+            async with models.pool.use(entry, size=1024):
+                pass
+
+        entry.max_queue = 100
+        asked = [asyncio.create_task(ask()) for _ in range(32)]
+        await settled(lambda: entry.waiting == 32)
+        with pytest.raises(ApiError, match="take all room") as caught:
+            await ask()
+        assert caught.value.status == 503
+        models.of["a"].held.set()
+        await asyncio.gather(*asked)
+        await ask()
+
+    run(work)
+
+
 def test_a_request_waits_no_longer_than_its_time() -> None:
     async def work() -> None:
         models = Models("a", request_timeout=0.05)

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Scope
 from aleator.core.errors import AleatorError
 from aleator.core.version import __version__
 from aleator.server.auth import Gate, Hosts, KeyRing, Keys, Replays, loopback_names
-from aleator.server.bodies import Bodies
+from aleator.server.bodies import BODIES_AT_ONCE, Bodies
 from aleator.server.dialects import DIALECTS, OPENAI, Dialect
 from aleator.server.dialects.llama_slots import Slots
 from aleator.server.errors import ApiError, api_error
@@ -26,9 +26,6 @@ from aleator.server.options import ServerOptions
 from aleator.server.playground import routes as playground
 from aleator.server.service import Service
 from aleator.server.telemetry import Metrics, Requests
-
-BODIES_AT_ONCE = 32
-"""Most bodies of the largest size that may be arriving at the same time, which bounds their memory."""
 
 EXPOSED = ("x-request-id", "x-aleator-replay", "x-aleator-seed", "retry-after")
 """Response headers that pages of other origins may read, if they may send requests at all."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, ParamSpec, TypeVar
 
@@ -19,6 +19,8 @@ from aleator.server.errors import ApiError
 P = ParamSpec("P")
 R = TypeVar("R")
 
+BODIES_AT_ONCE = 32
+"""Most bodies of the largest size that may arrive at the same time, or wait for models to be loaded."""
 QUICK = 1 << 16
 """Bytes of JSON that are parsed in the event loop; longer ones are parsed in another thread."""
 FORM = "application/x-www-form-urlencoded"
@@ -90,11 +92,7 @@ class Bodies:
                         await self._discard(receive)
                         raise self._too_large()
                     if self._held > self._most_held:
-                        raise ApiError(
-                            503,
-                            "the bodies of other requests take all room: ask again",
-                            headers={"retry-after": str(RETRY_BODIES), "connection": "close"},
-                        )
+                        raise no_room({"connection": "close"})
                     pieces.append(piece)
                     if not message.get("more_body", False):
                         break
@@ -123,6 +121,15 @@ class Bodies:
             async with asyncio.timeout(min(DRAIN_SECONDS, self._timeout)):
                 while (await receive()).get("more_body", False):
                     pass
+
+
+def no_room(headers: Mapping[str, str]) -> ApiError:
+    """The error for a request whose body has no room beside those of others."""
+    return ApiError(
+        503,
+        "the bodies of other requests take all room: ask again",
+        headers={"retry-after": str(RETRY_BODIES), **headers},
+    )
 
 
 def has_body(scope: Scope) -> bool:

@@ -66,7 +66,7 @@ class ServerOptions(Options):
     models_memory: int | None = own(
         "bytes that the loaded ones of several models may take together; on the command line a number without "
         "a unit is MiB",
-        None, low=0, high=MOST_BYTES, flags=("--models-memory",), metavar="SIZE",
+        None, low=1, high=MOST_BYTES, flags=("--models-memory",), metavar="SIZE",
         reader=partial(read_size, "models_memory"), shown="three quarters of the machine's",
     )  # fmt: skip
     models_max: int | None = own(
@@ -74,7 +74,7 @@ class ServerOptions(Options):
         None, low=1, high=MOST, flags=("--models-max",), shown="as many as the memory holds",
     )  # fmt: skip
     any_model: bool = own(
-        "take requests for any model's name, and answer with this one, or the first of several",
+        "take requests for any model's name, and answer with this one, or the default of several",
         False, flags=("--any-model",),
     )  # fmt: skip
     lenient: bool = own(

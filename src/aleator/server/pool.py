@@ -22,8 +22,9 @@ from starlette.types import ASGIApp
 from aleator.core.errors import AleatorError, EngineClosed, ParameterError, QueueFull
 from aleator.core.memory import memory_limit
 from aleator.engine.stats import EngineStats
-from aleator.server.bodies import in_thread
+from aleator.server.bodies import BODIES_AT_ONCE, in_thread, no_room
 from aleator.server.errors import ApiError
+from aleator.server.grammar_limits import return_memory
 from aleator.server.options import ServerOptions
 from aleator.server.service import Service
 from aleator.server.telemetry import Metrics, event, failure
@@ -103,6 +104,12 @@ class ClientLeft(Exception):
     """The client of a request has disconnected while it waited."""
 
 
+def _free() -> None:
+    """Free what an unloaded model had, which is among cycles of objects."""
+    gc.collect()
+    return_memory()
+
+
 class Pool:
     """The models of a server.
 
@@ -142,6 +149,7 @@ class Pool:
         self._turn = asyncio.Lock()  # held while models are loaded or unloaded
         self._event = asyncio.Event()
         self._uses = itertools.count(1)
+        self._waiting_bytes = 0  # of bodies
         self.started = int(time())
         self._cut = False
         self._ended: asyncio.Future[None] | None = None  # done when it was cut
@@ -173,21 +181,24 @@ class Pool:
         return f"{', '.join(first)} and {last}" if first else last
 
     @asynccontextmanager
-    async def use(self, entry: Entry, gone: ClientGone | None = None) -> AsyncIterator[Loaded]:
+    async def use(
+        self, entry: Entry, gone: ClientGone | None = None, size: int = 0
+    ) -> AsyncIterator[Loaded]:
         """Use a model within the block, once it is loaded; nothing unloads it meanwhile.
 
         Args:
             entry: the model.
             gone: waits until the client disconnects.
+            size: bytes of the request's body.
 
         Raises:
-            ApiError: it could not be loaded, or not within ``request_timeout``.
+            ApiError: it could not be loaded, or not within ``request_timeout``, or bodies take too much memory.
             QueueFull: too many requests wait for it.
             EngineClosed: the server ends.
             ClientLeft: the client has disconnected.
         """
         if not entry.ready:
-            await self._wait(entry, gone)
+            await self._wait(entry, gone, size)
         entry.serving += 1  # nothing else has run since it was ready
         entry.used = next(self._uses)
         try:
@@ -198,10 +209,13 @@ class Pool:
             entry.used = next(self._uses)
             self._tell()
 
-    async def _wait(self, entry: Entry, gone: ClientGone | None) -> None:
+    async def _wait(self, entry: Entry, gone: ClientGone | None, size: int) -> None:
         if entry.waiting >= entry.max_queue:
             raise QueueFull(entry.max_queue)
+        if self._waiting_bytes + size > BODIES_AT_ONCE * self.options.max_body_bytes:
+            raise no_room({})
         entry.waiting += 1
+        self._waiting_bytes += size
         try:
             async with asyncio.timeout(self.options.request_timeout):
                 while not entry.ready:
@@ -215,6 +229,7 @@ class Pool:
             ) from None
         finally:
             entry.waiting -= 1
+            self._waiting_bytes -= size
             self._tell()
 
     async def _next(self, entry: Entry, gone: ClientGone | None) -> None:
@@ -336,7 +351,7 @@ class Pool:
             failure("model not closed", error, model=entry.name)
         finally:
             entry.loaded, entry.leaving = None, False
-            await in_thread(gc.collect)  # a model has cycles, and its weights go with it
+            await in_thread(_free)
             self._tell()
         event("model unloaded", model=entry.name)
 

@@ -187,11 +187,11 @@ class Forward:
         scope["endpoint"] = self._endpoint  # for the form of errors, and the route's name
         body = await Request(scope, receive).body()
         entry = self._pool.find(await self._named(scope, receive, body))
-        received = once(body, receive)
+        received, size = once(body, receive), len(body)
         del body  # it may be large
         inner = dict(scope)  # its own: a connection that stays open would keep the model in memory
         try:
-            async with self._pool.use(entry, lambda: disconnected(receive)) as loaded:
+            async with self._pool.use(entry, lambda: disconnected(receive), size) as loaded:
                 await loaded.app(inner, received, send)
         except ClientLeft:
             return
