@@ -231,11 +231,10 @@ def test_one_tokenizer_for_each_vocabulary_and_none_is_kept() -> None:
     first, second = (llguidance._tokenizer(vocabulary) for _ in range(2))
     assert first is second
     assert spelling(vocabulary) is spelling(vocabulary)
-    del first, second
-    gone = weakref.ref(vocabulary)
-    del vocabulary
+    gone = weakref.ref(vocabulary), weakref.ref(first)
+    del first, second, vocabulary
     gc.collect()
-    assert gone() is None
+    assert [each() for each in gone] == [None, None]
 
 
 def test_spelling(model: aleator.LanguageModel, small: Vocabulary) -> None:

@@ -140,6 +140,7 @@ class Process:
 
     Args:
         words: More of the command line.
+        prelude: Python that runs before it.
 
     Attributes:
         live: Where it listens.
@@ -147,8 +148,8 @@ class Process:
         err: What it has written to standard error.
     """
 
-    def __init__(self, *words: str) -> None:
-        program = "import sys; from aleator.cli import main; sys.exit(main())"
+    def __init__(self, *words: str, prelude: str = "") -> None:
+        program = f"{prelude}\nimport sys; from aleator.cli import main; sys.exit(main())"
         command = [sys.executable, "-c", program, "serve", "--port", "0", "-t", "1"]
         self.process = subprocess.Popen(
             [*command, "--no-cache-disk", *words],

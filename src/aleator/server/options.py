@@ -7,10 +7,17 @@ from functools import partial
 from typing import Any
 
 from aleator.core.options import Options, host_option
-from aleator.generate.options import MOST, texts
+from aleator.generate.options import MOST, MOST_BYTES, read_size, texts
 
 
-def several(name: str, flags: tuple[str, ...], metavar: str, help: str, shown: str = "") -> Any:
+def several(
+    name: str,
+    flags: tuple[str, ...],
+    metavar: str,
+    help: str,
+    shown: str = "",
+    aliases: tuple[str, ...] = (),
+) -> Any:
     """Declare an option that may be given several times; the parameters are those of ``Option``."""
     return host_option(
         help,
@@ -20,6 +27,7 @@ def several(name: str, flags: tuple[str, ...], metavar: str, help: str, shown: s
         annotation="str | Iterable[str]",
         metavar=metavar,
         shown=shown,
+        aliases=aliases,
     )
 
 
@@ -48,9 +56,25 @@ class ServerOptions(Options):
     alias: tuple[str, ...] = several(
         "alias", ("-a", "--alias"), "NAME",
         "name of the model in requests and responses, beside the file's; several may be given",
+        aliases=("aliases",),
+    )  # fmt: skip
+    models: str | None = host_option(
+        "serve several models, loaded when requests name them: those of a directory, or of a TOML file "
+        "(docs/server.md)",
+        None, flags=("--models", "--models-dir"), metavar="DIRECTORY|FILE.toml", shown="one model",
+    )  # fmt: skip
+    models_memory: int | None = host_option(
+        "bytes that the loaded ones of several models may take together; on the command line a number without "
+        "a unit is MiB",
+        None, low=1, high=MOST_BYTES, flags=("--models-memory",), metavar="SIZE",
+        reader=partial(read_size, "models_memory"), shown="three quarters of the machine's",
+    )  # fmt: skip
+    models_max: int | None = host_option(
+        "how many of several models are loaded at the same time",
+        None, low=1, high=MOST, flags=("--models-max",), shown="as many as the memory holds",
     )  # fmt: skip
     any_model: bool = host_option(
-        "take requests for any model's name, and answer with this one",
+        "take requests for any model's name, and answer with this one, or the default of several",
         False, flags=("--any-model",),
     )  # fmt: skip
     lenient: bool = host_option(
