@@ -60,8 +60,8 @@ def recorded(program: str, path: Path, pooling: str, log: Path) -> dict[str, Any
         rows = [each["embedding"] for each in sorted(answer, key=lambda each: each["index"])]
         made[f"vectors-{pooling}"] = np.array([row[0] for row in rows], np.float32)
         for i, text in enumerate(TEXTS):
-            body = {"content": text, "add_special": True}
-            made[f"tokens-{i}"] = np.array(asked(server, "/tokenize", body)["tokens"], np.int32)
+            asking: dict[str, Any] = {"content": text, "add_special": True}
+            made[f"tokens-{i}"] = np.array(asked(server, "/tokenize", asking)["tokens"], np.int32)
     return made
 
 
@@ -76,8 +76,8 @@ def main() -> None:
         for name in given.names or [*ENCODERS, "qwen3"]:
             if name == "qwen3":
                 path = write_reranker(Path(folder) / "qwen3.gguf")
-                made = recorded(given.server, path, "rank", Path(folder) / "log")
-                np.savez_compressed(DATA / "qwen3.npz", **made)
+                scores = recorded(given.server, path, "rank", Path(folder) / "log")
+                np.savez_compressed(DATA / "qwen3.npz", **scores)
                 continue
             spec = ENCODERS[name]
             path = write_encoder(Path(folder) / f"{name}.gguf", spec)

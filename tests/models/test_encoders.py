@@ -200,7 +200,7 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> aleator.LanguageModel:
 def test_the_file_says_how_vectors_are_pooled(bert: aleator.LanguageModel) -> None:
     text = "the king and a queen"
     assert np.array_equal(bert.embed(text), bert.embed(text, "cls"))
-    each = bert.embed([text, "a"], "none")
+    each = bert.embed_tokens([text, "a"])
     assert [len(states) for states in each] == [7, 3]
     assert np.array_equal(bert.embed(text, "last", normalize=False), each[0][-1])
 
@@ -230,6 +230,7 @@ def test_texts_that_are_too_long_are_refused_or_cut(bert: aleator.LanguageModel)
     ("given", "parameter"),
     [
         ({"pooling": "max"}, "pooling"),
+        ({"pooling": "none"}, "pooling"),
         ({"pooling": "rank"}, "pooling"),
         ({"normalize": 1}, "normalize"),
         ({"truncate": "yes"}, "truncate"),

@@ -10,17 +10,19 @@ from aleator.core.arrays import Floats
 from aleator.generate.context import Context
 from aleator.generate.scores import Wanted, rows_of
 
-POOLING = ("mean", "cls", "last", "none")
-"""How the hidden states of a text become its vector: their mean, the first or the last; "none": all stay."""
+POOLING = ("mean", "cls", "last")
+"""How the hidden states of a text become its vector: their mean, the first or the last one."""
 
 
 def pooled(states: Floats, pooling: str) -> Floats:
-    """Pool the hidden states of a text [n, n_embd]: float64 [n_embd], or all of them."""
-    if pooling == "mean":
-        return np.asarray(states.sum(axis=0, dtype=np.float64) / len(states))
+    """Pool the hidden states of a text [n, n_embd]: float64 [n_embd]; with "none" all of them, as they are."""
     if pooling == "none":
         return states
-    return states[0 if pooling == "cls" else -1].astype(np.float64)
+    if pooling == "mean":
+        mean: Floats = states.sum(axis=0, dtype=np.float64) / len(states)
+        return mean
+    one: Floats = states[0 if pooling == "cls" else -1].astype(np.float64)
+    return one
 
 
 def pooled_of_decoder(

@@ -49,19 +49,18 @@ class EmbeddingModel(LoadedModel):
         normalize: bool = True,
         *,
         truncate: bool = False,
-    ) -> Floats | list[Floats]:
+    ) -> Floats:
         """Vectors of texts: their hidden states after the last layer, pooled; several are computed together.
 
         Args:
             texts: A text, or a list of texts or lists of token ids.
-            pooling: "mean": over all tokens; "cls": the first token's; "last": the last one's; "none": all of
-                them stay.  None: as the model's files say; else "mean".
+            pooling: "mean": over all tokens; "cls": the first token's; "last": the last one's.  None: as the
+                model's files say; else "mean".
             normalize: Whether vectors have length 1, so that their dot products are cosines.
             truncate: Cut texts that are too long; otherwise they are refused.
 
         Returns:
-            float32 [n, n_embd]; [n_embd] for a single text.  With pooling "none" a list of [tokens, n_embd], or
-            one of these.
+            float32 [n, n_embd]; [n_embd] for a single text.
 
         Raises:
             ParameterError: A value out of range, or an empty text if the tokenizer puts no token before it.
@@ -76,22 +75,37 @@ class EmbeddingModel(LoadedModel):
                 if pooling is not None
                 else "None: the model's files ask for another kind"
             )
-            raise ParameterError("pooling", f"pooling={asked}: give {known}")
-        for name, value in (("normalize", normalize), ("truncate", truncate)):
-            if not isinstance(value, bool):
-                raise ParameterError(name, f"{name}={value!r:.80}: give True or False")
+            raise ParameterError(
+                "pooling", f"pooling={asked}: give {known}, or call embed_tokens() for no pooling"
+            )
+        _check_switches(normalize=normalize, truncate=truncate)
         one = isinstance(texts, str)
-        tokens = self._tokens_of([texts] if one else texts, whole=True)
-        if truncate:
-            tokens = [self._cut(text) for text in tokens]
-        found = self._pooled(tokens, chosen)
-        made = [
-            vectors.normalised(each) if normalize and chosen != "none" else each.astype(np.float32)
-            for each in found
-        ]
-        if one:
-            return made[0]
-        return made if chosen == "none" else np.stack(made)
+        found = np.stack(list(self._pooled(self._whole(texts, truncate), chosen)))
+        made = vectors.normalised(found) if normalize else found.astype(np.float32)
+        return made[0] if one else made
+
+    def embed_tokens(
+        self, texts: str | Sequence[str | Sequence[int]], *, truncate: bool = False
+    ) -> list[Floats]:
+        """The hidden states of every token of some texts, not pooled.
+
+        Args:
+            texts: As for :meth:`embed`.
+            truncate: As for :meth:`embed`.
+
+        Returns:
+            For each text float32 [tokens, n_embd].
+
+        Raises:
+            ParameterError, TokenizerError, ContextFull: as for :meth:`embed`.
+        """
+        _check_switches(truncate=truncate)
+        return list(self._pooled(self._whole(texts, truncate), "none"))
+
+    def _whole(self, texts: object, truncate: bool) -> list[tuple[int, ...]]:
+        """The tokens of texts that end."""
+        tokens = self._tokens_of([texts] if isinstance(texts, str) else texts, whole=True)
+        return [self._cut(text) for text in tokens] if truncate else tokens
 
     @property
     def pooling(self) -> str:
@@ -130,9 +144,7 @@ class EmbeddingModel(LoadedModel):
             ContextFull: Query and document together longer than ``n_ctx``.
         """
         self._check_rerank(query, documents, top_n)
-        for name, value in (("normalize", normalize), ("truncate", truncate)):
-            if not isinstance(value, bool):
-                raise ParameterError(name, f"{name}={value!r:.80}: give True or False")
+        _check_switches(normalize=normalize, truncate=truncate)
         written = self.vocab.rerank_template if template is None else template
         if written is not None and not (
             isinstance(written, str) and QUERY in written and DOCUMENT in written
@@ -269,6 +281,12 @@ class EmbeddingModel(LoadedModel):
         return [
             self.request_maker.tokens(each, whole=whole) for each in checked_prompts(prompts, 1)
         ]
+
+
+def _check_switches(**given: object) -> None:
+    for name, value in given.items():
+        if not isinstance(value, bool):
+            raise ParameterError(name, f"{name}={value!r:.80}: give True or False")
 
 
 def is_list(value: object) -> bool:

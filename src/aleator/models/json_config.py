@@ -341,5 +341,5 @@ def pooling_of_directory(directory: Path) -> str:
     fields = read_json(first)
     mode = fields.get("pooling_mode")
     on = [key for key, value in fields.values.items() if key.startswith(_MODE) and value is True]
-    chosen = [key.removeprefix(_MODE) for key in on] or [mode]
-    return _POOLING_MODES.get(str(chosen[0]), "other") if len(chosen) == 1 else "other"
+    chosen = [key.removeprefix(_MODE) for key in on] or [str(mode)]
+    return _POOLING_MODES.get(chosen[0], "other") if len(chosen) == 1 else "other"

@@ -364,7 +364,11 @@ class Service:
             self._text_tokens(f"{name}[{i}]" if several else name, each, truncate)
             for i, each in enumerate(texts)
         ]
-        made = self.model.embed(tokens, pooling, normalize, truncate=truncate)
+        made: Vectors
+        if (pooling or self.model.pooling) == "none":
+            made = self.model.embed_tokens(tokens, truncate=truncate)
+        else:
+            made = self.model.embed(tokens, pooling, normalize, truncate=truncate)
         return made, sum(min(len(text), self.model.n_ctx) for text in tokens)
 
     def _text_tokens(self, name: str, text: str | Sequence[int], truncate: bool) -> tuple[int, ...]:

@@ -21,7 +21,6 @@ from aleator.server.dialects.llama_fields import prompts_of, tokens_of
 from aleator.server.fields import MOST_PROMPTS, Field, Fields, wrong
 from aleator.server.service import Service, Vectors, read_body
 
-ONE_VECTOR = POOLING[:3]
 Texts = list[str | list[int]]
 
 MOST_POWER = 1024
@@ -30,7 +29,7 @@ LLAMA_FIELDS = Fields(
     Field("model", fields.text),
     Field("content", prompts_of),
     Field("input", prompts_of),
-    Field("pooling", fields.one_of(*POOLING)),
+    Field("pooling", fields.one_of(*POOLING, "none")),
     Field("embd_normalize", fields.whole(-1, MOST_POWER), 2),
     options={},
     accepted={},
@@ -62,7 +61,7 @@ FIELDS = Fields(
     Field("input", texts_of, required=True),
     Field("encoding_format", fields.one_of("float", "base64"), "float"),
     Field("dimensions", fields.whole(1, 2**31 - 1)),
-    Field("pooling", fields.one_of(*ONE_VECTOR)),
+    Field("pooling", fields.one_of(*POOLING)),
     Field("normalize", fields.switch, True),
     Field("truncate", fields.switch, False),
     options={},
@@ -95,9 +94,9 @@ async def embeddings(request: Request) -> Response:
 def one_vector(service: Service, asked: str | None) -> str:
     """The pooling of a request whose texts get one vector each; None: the model's."""
     pooling = asked or service.model.pooling
-    if pooling in ONE_VECTOR:
+    if pooling in POOLING:
         return pooling
-    known = " or ".join(map(repr, ONE_VECTOR))
+    known = " or ".join(map(repr, POOLING))
     told = f"the model's files ask for {pooling!r}, which gives no single vector"
     raise ParameterError("pooling", f"pooling: {told}: give {known}")
 

@@ -22,12 +22,12 @@ def documents_of(name: str, value: Any) -> list[str]:
     items = value if isinstance(value, list) else []
     if not 1 <= len(items) <= MOST_PROMPTS:
         raise wrong(name, value, f"give a list of 1 to {MOST_PROMPTS} texts")
-    made = [
-        each.get("text") if isinstance(each, dict) and len(each) == 1 else each for each in items
-    ]
-    for i, each in enumerate(made):
-        if not isinstance(each, str) or not each.strip():
-            raise wrong(f"{name}[{i}]", items[i], "give a text that is not empty")
+    made: list[str] = []
+    for i, item in enumerate(items):
+        text = item.get("text") if isinstance(item, dict) and len(item) == 1 else item
+        if not isinstance(text, str) or not text.strip():
+            raise wrong(f"{name}[{i}]", item, "give a text that is not empty")
+        made.append(text)
     return made
 
 
