@@ -57,8 +57,8 @@ def add_fields(w: gguf.GGUFWriter, arch: str, fields: Mapping[str, Any]) -> None
 
 
 _STAY_FLOATS = (
-    "conv1d.weight", "shortconv.conv.weight", "gate_inp.weight", "position_embd.weight", "norm.weight",
-    "ssm_a", "ssm_d", ".bias",
+    "conv1d.weight", "shortconv.conv.weight", "gate_inp.weight", "position_embd.weight",
+    "token_types.weight", "norm.weight", "ssm_a", "ssm_d", ".bias",
 )  # fmt: skip
 
 
@@ -98,6 +98,7 @@ def write_file(
     metadata: Callable[[gguf.GGUFWriter], None],
     tensors: Callable[[gguf.GGUFWriter], None],
     tokenizer_from: Path | None = None,
+    tokenizer: bool = False,
 ) -> Path:
     """Write a file.
 
@@ -107,15 +108,16 @@ def write_file(
         metadata: adds the fields.
         tensors: adds the tensors.
         tokenizer_from: a GGUF file whose tokenizer it gets; None: it has none.
+        tokenizer: ``metadata`` adds a tokenizer.
 
     Returns:
         The path.
     """
     w = gguf.GGUFWriter(str(path), arch)
     metadata(w)
-    if tokenizer_from is None:
+    if tokenizer_from is None and not tokenizer:
         w.add_tokenizer_model("no_vocab")
-    else:
+    elif tokenizer_from is not None:
         copy_tokenizer(w, tokenizer_from)
     tensors(w)
     w.write_header_to_file()

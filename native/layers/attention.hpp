@@ -44,7 +44,7 @@ constexpr int64_t many_scores = 9, many_mixed = 6;
 ALEATOR_KERNEL(void, score_keys,
                (const Attended& seen, const CacheSide& keys, float scale, int64_t begin,
                 int64_t end, float* scores, int64_t stride, float* room))
-// scores[j] += slope * (positions[j] - position), the product rounded by itself.
+// scores[j] -= slope * |positions[j] - position|, the product rounded by itself.
 ALEATOR_KERNEL(void, lean,
                (float* scores, int64_t n, float slope, const int32_t* positions, int32_t position))
 // Scores of n cells become e^(score - highest); returns 1 / their sum.  `sink` is one more score,

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <type_traits>
 
 #include "layers/attention.hpp"
@@ -10,7 +11,7 @@ namespace aleator::ALEATOR_ISA {
 
 void lean(float* scores, int64_t n, float slope, const int32_t* positions, int32_t position) {
   for (int64_t j = 0; j < n; j++) {
-    const float far = slope * float(positions[j] - position);
+    const float far = slope * -float(std::abs(positions[j] - position));
     scores[j] = scores[j] + far;
   }
 }

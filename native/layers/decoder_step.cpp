@@ -100,10 +100,11 @@ void DecoderStep::layer(int thread, const DecoderLayer& l, const MicroBatch& bat
   add(thread, l.down, gate_.data(), l.ffn_post_norm, batch.tokens);
 }
 
-// The running sum += residual_scale * (W from), or += W from normalised.
+// The running sum += residual_scale * (W from), or += W from with a norm, see norm_sums.
 void DecoderStep::add(int thread, const Weights& w, const float* from, const float* norm,
                       int64_t tokens) {
-  products_.add_rows(thread, w, from, tokens, shape_.residual_scale, norm, shape_.eps);
+  products_.add_rows(thread, w, from, tokens, shape_.residual_scale, norm, shape_.eps,
+                     shape_.norm_sums);
 }
 
 // The state space that takes what attention takes, or none.

@@ -73,6 +73,7 @@ struct DecoderShape {
   float softcap = 0;         // of attention's scores
   float clamp = 0;           // queries, keys and values are kept within it; 0: as they are
   bool parallel = false;     // feed-forward has attention's input, not its output
+  bool norm_sums = false;    // post-norms are of the sums, not of what is added
   const float* embedding_norm = nullptr;  // [n_embd]
   const float* slopes = nullptr;          // of ALiBi, [heads]
   Weights position_embedding;             // [positions, n_embd], added to the tokens'

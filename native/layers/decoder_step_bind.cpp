@@ -191,6 +191,7 @@ class BoundDecoderStep {
         .softcap = given.get<float>("softcap"),
         .clamp = given.get<float>("clamp"),
         .parallel = given.get<bool>("parallel"),
+        .norm_sums = given.get<bool>("norm_sums"),
         .position_embedding = given.matrix("position_embedding")};
     const int64_t e = s.n_embd(), n = s.norm == Norm::layer ? 2 * e : e;
     s.output_norm = given.vector("output_norm", n, "output_norm.weight");
@@ -203,6 +204,8 @@ class BoundDecoderStep {
     require(!s.position_embedding.data || s.position_embedding.in == e,
             "position_embd differs from token_embd in width");
     require(far.offset >= 0 && far.offset < int64_t(1) << 20, "offset of rotated channels");
+    require(!s.norm_sums || (s.residual_scale == 1 && !s.parallel),
+            "norms of sums go without parallel parts and without a residual scale");
     require(!s.raw_keys || s.head_norm != HeadNorm::rotated_head,
             "raw keys, and norms after the rotation");
     return s;

@@ -88,7 +88,7 @@ Input Products::normed(int thread, const float* weight, float eps, Forms forms) 
 }
 
 void Products::add_rows(int thread, const Weights& w, const float* from, int64_t tokens,
-                        float scale, const float* norm, float eps) {
+                        float scale, const float* norm, float eps, bool of_sums) {
   const Input in = input(thread, from, w.in, w.in, tokens, forms_of({&w}));
   if (!norm)
     return run(thread, in, {{&w, sum_.data()}}, [&](int64_t, int64_t begin, int64_t end) {
@@ -99,8 +99,9 @@ void Products::add_rows(int thread, const Weights& w, const float* from, int64_t
   run(thread, in, {{&w, sum_.data()}});
   pool_->each(thread, tokens, [&](int64_t t) {
     float *y = &sum_[t * w.out], *to = x(t);
-    this->norm(y, norm, w.out, eps, y);
+    if (!of_sums) this->norm(y, norm, w.out, eps, y);
     for (int64_t i = 0; i < w.out; i++) to[i] += y[i];
+    if (of_sums) this->norm(to, norm, w.out, eps, to);
   });
 }
 

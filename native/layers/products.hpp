@@ -65,10 +65,10 @@ class Products {
     product_rows(w, begin, end, x, out, w.out);
     adapters_.add(thread, k, w, begin, end, out);
   }
-  // The running sum += scale * W x, or += W x normalised if there is a norm: of rows x of floats
-  // [tokens, W.in].  A barrier follows.
+  // The running sum += scale * W x, or += W x normalised if there is a norm, or += W x and then
+  // normalised if it is of the sums: of rows x of floats [tokens, W.in].  A barrier follows.
   void add_rows(int thread, const Weights& w, const float* x, int64_t tokens, float scale,
-                const float* norm = nullptr, float eps = 0);
+                const float* norm = nullptr, float eps = 0, bool of_sums = false);
   // Rows `rows` of the running sum, normalised, times W: out [n, W.out]; without W [n, n_embd].  No
   // barrier follows.
   void logits(int thread, const Weights& w, const float* norm, float eps, const int64_t* rows,

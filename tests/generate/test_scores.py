@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from aleator.core.errors import ParameterError
-from aleator.generate import Batch, Context, scores
+from aleator.generate import Batch, Context, vectors
 from aleator.generate.logprobs import log_softmax, top_logprobs
 from aleator.generate.scores import (
     LARGEST,
@@ -97,7 +97,7 @@ def test_chunks() -> None:
             chunks_of(range(12), n_ctx, chunks)
 
 
-@pytest.mark.parametrize("pooling", ["mean", "last"])
+@pytest.mark.parametrize("pooling", ["mean", "cls", "last"])
 @pytest.mark.parametrize("normalize", [False, True])
 def test_vectors_are_pooled(pooling: str, normalize: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [(1, 2, 3), (4,), (5, 6)]
@@ -109,12 +109,14 @@ def test_vectors_are_pooled(pooling: str, normalize: bool, monkeypatch: pytest.M
             for at in range(each.first, len(each.tokens)):
                 yield i, at, states[i, at]
 
-    monkeypatch.setattr(scores, "rows_of", rows)
+    monkeypatch.setattr(vectors, "rows_of", rows)
     context: Any = SimpleNamespace(decoder=SimpleNamespace(config=SimpleNamespace(n_embd=3)))
-    found = scores.vectors_of(context, texts, pooling, normalize)
+    found = np.stack(list(vectors.pooled_of_decoder(context, texts, pooling)))
+    found = vectors.normalised(found) if normalize else found.astype(np.float32)
     for i, tokens in enumerate(texts):
-        first = len(tokens) - 1 if pooling == "last" else 0
-        expected = np.mean([states[i, at] for at in range(first, len(tokens))], axis=0)
+        own = np.array([states[i, at] for at in range(len(tokens))])
+        expected = {"mean": own.mean(axis=0), "cls": own[0], "last": own[-1]}[pooling]
+        assert np.array_equal(vectors.pooled(own, pooling), expected)
         length = np.linalg.norm(expected) if normalize else 1.0
         np.testing.assert_allclose(found[i], expected / (length or 1.0), rtol=1e-6)
     assert found.dtype == np.float32

@@ -36,6 +36,7 @@ def decoder_step(
         "softcap": 0.0,
         "clamp": 0.0,
         "parallel": False,
+        "norm_sums": False,
         "embedding_norm": None,
         "slopes": None,
         "position_embedding": None,

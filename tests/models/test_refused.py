@@ -20,7 +20,7 @@ from tests.models.builders import model_json, model_metadata, write_gguf
         ("llama", {"general.type": "adapter"}, "load the model that it is for.*--lora"),
         ("clip", {"general.type": "mmproj"}, "pictures.*no encoders"),
         ("clip", {}, "pictures.*no encoders"),
-        ("bert", {}, "encoder"),
+        ("neo-bert", {}, "encoder"),
         ("t5", {}, "encoder"),
         ("wavtokenizer-dec", {}, "sound"),
     ],

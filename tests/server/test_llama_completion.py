@@ -360,7 +360,6 @@ def test_impossible_tokens_have_a_logarithm_that_json_can_say(plain: Client) -> 
 
 def test_what_is_not_built_is_said(plain: Client) -> None:
     for method, path in (
-        ("POST", "/rerank"),
         ("POST", "/v1/audio/transcriptions"),
         ("POST", "/models/load"),
         ("GET", "/tools"),

@@ -199,9 +199,8 @@ def test_bad_fields_are_named(
 @pytest.mark.parametrize(
     ("keys", "value", "message"),
     [
-        (("model", "type"), "Unigram", "only BPE"),
+        (("model", "type"), "WordLevel", "BPE, WordPiece and Unigram"),
         (("decoder",), None, "neither byte-level nor SentencePiece"),
-        (("post_processor",), {"type": "BertProcessing"}, "BertProcessing"),
     ],
 )
 def test_other_tokenizers_are_refused(

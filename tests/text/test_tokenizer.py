@@ -11,7 +11,7 @@ import pytest
 from aleator.core.errors import FileFormatError, TokenizerError, UnsupportedModel
 from aleator.text import Tokenizer, Vocabulary
 from aleator.text.pretokenizers import PRE_TOKENIZERS
-from aleator.text.vocabulary import SPACE
+from aleator.text.special_tokens import SPACE
 from tests.text.conftest import DATA, VOCABULARIES
 from tests.text.vocabularies import CONTROL, USER_DEFINED, byte_level, sentencepiece
 

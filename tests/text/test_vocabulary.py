@@ -210,8 +210,8 @@ def test_bad_metadata_names_the_field(case: str) -> None:
 
 
 def test_other_tokenizers_are_refused() -> None:
-    with pytest.raises(UnsupportedModel, match="'bert'; supported are 'llama', 'gpt2'"):
-        Vocabulary.from_metadata(byte_level(model="bert"))
+    with pytest.raises(UnsupportedModel, match="'rwkv'; supported are 'llama', 'gpt2'"):
+        Vocabulary.from_metadata(byte_level(model="rwkv"))
 
 
 def test_a_missing_file(tmp_path: Path) -> None:

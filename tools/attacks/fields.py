@@ -44,6 +44,7 @@ ENDPOINTS: dict[str, dict[str, Any]] = {
         "messages": [{"role": "user", "content": "x"}],
     },
     "/v1/embeddings": {"input": "x"},
+    "/v1/rerank": {"query": "x", "documents": ["y"]},
     "/completion": {"prompt": "x", "n_predict": 2},
     "/infill": {"input_prefix": "x", "input_suffix": "y", "n_predict": 2},
     "/tokenize": {"content": "x"},

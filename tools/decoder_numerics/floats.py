@@ -201,14 +201,15 @@ def attention(
 
     The query is [dim], or its form for each key, [n, dim].  Cells come in the order of their
     positions; keys and values are what the cache's bytes stand for.  With ``softcap`` scores s are
-    softcap * tanh(s / softcap); then ``slope`` times ``distances`` [n], of cells from the token, is added.
+    softcap * tanh(s / softcap); then ``slope`` times ``distances`` [n], of cells from the token
+    on either side, is subtracted.
     ``sink`` is one more score, of a cell without a value.
     """
     scores = dot16(q, keys) * np.float32(scale)
     if softcap:
         scores = tanh(scores / np.float32(softcap)) * np.float32(softcap)
     if slope is not None and distances is not None:
-        scores = scores + slope * distances
+        scores = scores - slope * np.abs(distances)
     highest = max(scores.max(), np.float32(sink))
     weights = exponential(scores - highest)
     total = total16(weights)

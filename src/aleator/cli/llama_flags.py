@@ -159,8 +159,10 @@ _TABLE: dict[str, Foreign] = {
     "--pooling --attention --embd-normalize --embd-output-format --embd-separator --cls-separator": Foreign(
         "model.embed makes vectors (docs/scores.md)", 1
     ),
-    "--embedding --embeddings --metrics --slots --ui --webui": Foreign("aleator serve has it", holds=SERVE),
-    "--rerank --reranking --spm-infill --reuse-port --props": Foreign("docs/server.md has what there is"),
+    "--embedding --embeddings --rerank --reranking --metrics --slots --ui --webui": Foreign(
+        "aleator serve has it", holds=SERVE
+    ),
+    "--spm-infill --reuse-port --props": Foreign("docs/server.md has what there is"),
     "--no-slots --no-ui --no-webui": Foreign("aleator serve --help has what can be turned off"),
     "--path --cors-origins --cors-methods --cors-headers --api-prefix -to --timeout --sse-ping-interval "
     "--threads-http --slot-save-path --models-dir --models-preset --models-max -a --alias --tags "

@@ -18,6 +18,7 @@ from aleator.generate.healing import NOTHING, take_back
 from aleator.generate.options import GenerateOptions
 from aleator.generate.session import Session
 from aleator.models.adapters import Adapters, Chosen, key_of
+from aleator.models.encoder import no_texts
 from aleator.models.weights import Weights
 from aleator.samplers import SamplingParams
 from aleator.samplers.params import ALL, SAMPLER_SEQ
@@ -167,6 +168,7 @@ class RequestMaker:
         self._tokenizer, self._vocab = tokenizer, tokenizer.vocab
         self._adapters = Adapters() if adapters is None else adapters
         self._recommended = cache(weights.recommended_sampling)
+        self._generates = weights.architecture.causal
 
     def check(self, given: Mapping[str, Any]) -> None:
         """See whether the options of a request can be; errors are those of :meth:`requests`."""
@@ -184,6 +186,8 @@ class RequestMaker:
             ParameterError: an option out of range, or a prompt without tokens.
             TokenizerError: token ids outside the vocabulary.
         """
+        if not self._generates:
+            raise no_texts("generate")
         seed = fresh_seed(2**32 - 1)  # 32 bits are easy to write
         chosen: dict[tuple[object, ...], SamplingParams] = {}  # equal parameters are one object
         requests: list[Request] = []
@@ -288,11 +292,16 @@ class RequestMaker:
         return with_marks(table, known, "the options of a text")
 
     def tokens(
-        self, prompt: Prompt, parse_special: bool = False, of: str = "prompt"
+        self,
+        prompt: Prompt,
+        parse_special: bool = False,
+        of: str = "prompt",
+        whole: bool = False,
     ) -> tuple[int, ...]:
         """The tokens of a prompt as a generation prefills them.
 
         ``parse_special`` reads names of control tokens as those tokens.  Errors name the parameter ``of``.
+        ``whole``: the text ends here, with the token that the vocabulary wants at its end.
 
         Raises:
             ParameterError: there are none.
@@ -301,7 +310,7 @@ class RequestMaker:
         vocab = self._vocab
         if isinstance(prompt, str):
             tokens = self._tokenizer.encode(prompt, add_special=True, parse_special=parse_special)
-            if vocab.add_eos:
+            if vocab.add_eos and not whole:
                 del tokens[-1]  # what is to be continued has no end
         else:
             tokens = list(prompt.tokens if isinstance(prompt, Session) else prompt)

@@ -199,9 +199,6 @@ def chain_scores_of(
     ]
 
 
-POOLING = ("mean", "last")
-
-
 @dataclass(frozen=True)
 class Score:
     """A model's score of a continuation.
@@ -244,25 +241,6 @@ def prompt_logprobs_of(
     for i, at, row in rows_of(context, [Wanted(tokens[:-1]) for tokens in texts]):
         made[i].append(top_logprobs(row[: context.n_vocab], texts[i][at + 1], top, token_bytes))
     return made
-
-
-def vectors_of(
-    context: Context, texts: Sequence[tuple[int, ...]], pooling: str, normalize: bool
-) -> Floats:
-    """A vector for each text, float32 [n, n_embd]: its hidden states, pooled.
-
-    With ``normalize`` its length is 1.  The context is as for :func:`rows_of`, with ``embeddings=True``.
-    """
-    wanted = [Wanted(t, len(t) - 1 if pooling == "last" else 0) for t in texts]
-    sums = np.zeros((len(texts), context.decoder.config.n_embd), np.float64)
-    for i, _, row in rows_of(context, wanted):
-        sums[i] += row
-    counts = np.array([len(each.tokens) - each.first for each in wanted], np.float64)
-    vectors = sums / counts[:, None]
-    if normalize:
-        lengths = np.sqrt(np.square(vectors).sum(axis=1, keepdims=True))
-        vectors = vectors / np.where(lengths > 0, lengths, 1.0)
-    return vectors.astype(np.float32)
 
 
 LEAST_CONTEXT = 4

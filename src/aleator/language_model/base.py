@@ -22,6 +22,7 @@ from aleator.generate.options import WHERE, ModelOptions
 from aleator.generate.session import Session, load_session, save_session, state_of
 from aleator.generate.session_file import SessionFile
 from aleator.models.decoder import Decoder
+from aleator.models.encoder import Encoder
 from aleator.models.fingerprint import ModelIdentity
 from aleator.models.weights import Weights
 from aleator.samplers import SamplingParams
@@ -68,6 +69,10 @@ class LoadedModel:
         self.vocab: Vocabulary = tokenizer.vocab
         self.options = options or ModelOptions()
         self.n_ctx = positions(weights, self.options.n_ctx)
+        if isinstance(
+            decoder, Encoder
+        ):  # which keeps nothing, so that long texts cost nothing while there are none
+            self.n_ctx = min(self.options.n_ctx or decoder.most_positions, decoder.most_positions)
         self._context_options = context_options
         self.draft = draft
         drafts = None if draft is None else draft.cells

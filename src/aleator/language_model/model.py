@@ -36,7 +36,7 @@ from aleator.language_model.base import positions
 from aleator.language_model.scoring import ScoringModel
 from aleator.models.adapter_files import load_adapters
 from aleator.models.adapters import Adapters
-from aleator.models.build import build_decoder
+from aleator.models.build import build_decoder, check_encoder
 from aleator.models.exact import check_memory, exact_form
 from aleator.models.hub.bundled import bundled_model
 from aleator.models.placement import AUTO, EXACT, Place, Placement, placement
@@ -114,6 +114,7 @@ def _placed(
 ) -> tuple[list[Place], str]:
     """The place of each layer and the decoder's form; what a GPU cannot compute is refused."""
     places, form = where.places(weights.config.n_layers), "auto"
+    check_encoder(weights, places)
     if EXACT in (where.dtype, places[-1].dtype):
         form = exact_form(weights, places)
         if form == "triton":

@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
 
-import numpy as np
-
-from aleator.core.arrays import Floats
-from aleator.core.errors import ContextFull, ParameterError
+from aleator.core.errors import ParameterError
 from aleator.core.integers import exact
 from aleator.engine.prompts import checked_prompt, checked_prompts
 from aleator.generate import scores
-from aleator.generate.context import Context
 from aleator.generate.logprobs import Logprobs
-from aleator.language_model.base import LoadedModel
+from aleator.language_model.embedding import EmbeddingModel, is_list
 from aleator.samplers import SamplingParams
 
-T = TypeVar("T")
-Made = TypeVar("Made")
 
-TOGETHER = 32
-"""Most texts that are computed together."""
-
-
-class ScoringModel(LoadedModel):
+class ScoringModel(EmbeddingModel):
     """The part of :class:`~aleator.LanguageModel` that scores texts."""
 
     def score(
@@ -53,9 +42,9 @@ class ScoringModel(LoadedModel):
             TokenizerError: Token ids outside the vocabulary.
             ContextFull: A text longer than ``n_ctx``.
         """
-        several = _is_list(prompt) or _is_list(continuation)
-        prompts = checked_prompts(prompt if _is_list(prompt) else [prompt], 1)
-        ends = list(continuation) if _is_list(continuation) else [continuation]
+        several = is_list(prompt) or is_list(continuation)
+        prompts = checked_prompts(prompt if is_list(prompt) else [prompt], 1)
+        ends = list(continuation) if is_list(continuation) else [continuation]
         if not ends:
             raise ParameterError("continuation is empty: give at least one text")
         if len(prompts) == 1:
@@ -130,50 +119,13 @@ class ScoringModel(LoadedModel):
         def bytes_of(token: int) -> bytes:
             return vocab.token_bytes(token) if vocab.has_text else b""
 
-        texts = self._tokens_of(prompt if _is_list(prompt) else [prompt])
+        texts = self._tokens_of(prompt if is_list(prompt) else [prompt])
         made = self._together(
             texts,
             texts,
             lambda context, some: scores.prompt_logprobs_of(context, some, n_top, bytes_of),
         )
-        return made if _is_list(prompt) else made[0]
-
-    def embed(
-        self,
-        texts: str | Sequence[str | Sequence[int]],
-        pooling: str = "mean",
-        normalize: bool = True,
-    ) -> Floats:
-        """Vectors of texts: their hidden states after the last norm, pooled; several are computed together.
-
-        Args:
-            texts: A text, or a list of texts or lists of token ids.
-            pooling: "mean": over all tokens; "last": that of the last token.
-            normalize: Whether vectors have length 1, so that their dot products are cosines.
-
-        Returns:
-            float32 [n, n_embd]; [n_embd] for a single text.
-
-        Raises:
-                ParameterError: A value out of range, or an empty text if the tokenizer puts no token before it.
-            TokenizerError: Token ids outside the vocabulary.
-            ContextFull: A text longer than ``n_ctx``.
-        """
-        if pooling not in scores.POOLING:
-            raise ParameterError(
-                f"pooling={pooling!r:.80}: give {' or '.join(map(repr, scores.POOLING))}"
-            )
-        if not isinstance(normalize, bool):
-            raise ParameterError(f"normalize={normalize!r:.80}: give True or False")
-        one = isinstance(texts, str)
-        tokens = self._tokens_of([texts] if one else texts)
-        made = self._together(
-            tokens,
-            tokens,
-            lambda context, some: list(scores.vectors_of(context, some, pooling, normalize)),
-            embeddings=True,
-        )
-        return made[0] if one else np.stack(made)
+        return made if is_list(prompt) else made[0]
 
     def perplexity(
         self,
@@ -209,31 +161,6 @@ class ScoringModel(LoadedModel):
                 progress(found)
         return found
 
-    def _together(
-        self,
-        texts: Sequence[tuple[int, ...]],
-        given: Sequence[T],
-        compute: Callable[[Context, Sequence[T]], list[Made]],
-        embeddings: bool = False,
-    ) -> list[Made]:
-        """Compute results for texts in groups, each in one batch, from the data given for each text."""
-        longest = max(map(len, texts))
-        if longest > self.n_ctx:
-            raise ContextFull(
-                f"a text has {longest} tokens and the context {self.n_ctx} positions: shorten it, or load the "
-                "model with a larger n_ctx"
-            )
-        made: list[Made] = []
-        parts = list(scores.groups(texts, TOGETHER, self.n_ctx))
-        cells = max(sum(len(texts[i]) for i in part) for part in parts)
-        context = self.context(cells, max(map(len, parts)), embeddings=embeddings)
-        for part in parts:
-            made += compute(context, [given[i] for i in part])
-        return made
-
-    def _tokens_of(self, prompts: object) -> list[tuple[int, ...]]:
-        return [self.request_maker.tokens(each) for each in checked_prompts(prompts, 1)]
-
     def _pair(self, prompt: object, continuation: object) -> scores.Prompted:
         """Tokens of a prompt with its continuation, and the number of prompt tokens."""
         if isinstance(prompt, str) and isinstance(continuation, str):
@@ -246,10 +173,3 @@ class ScoringModel(LoadedModel):
         if isinstance(rest, str):
             rest = self.tokenizer.encode(rest, add_special=False)
         return (*first, *self.request_maker.tokens(checked_prompt(rest))), len(first)
-
-
-def _is_list(value: object) -> bool:
-    """Whether a value is several texts: a list other than one of token ids."""
-    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
-        return False
-    return not all(exact(each) is not None for each in value) or not value

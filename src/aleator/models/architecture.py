@@ -77,7 +77,7 @@ class HuggingFace:
     model_types: tuple[str, ...]  # what ``model_type`` of config.json may be
     # Reads config.json; None: json_config.full_attention() does
     read: Callable[[Fields, Architecture], ModelConfig] | None = None
-    stack: str = "model"  # what comes before ".layers." in the names of tensors
+    stack: str = "model"  # what comes before ".layers." in the names of tensors; "": nothing
     layers: str = "layers"  # the name used instead of "layers"
     # Hugging Face's names outside the layers -> GGUF's
     outer: Mapping[str, str] = field(default_factory=lambda: OUTER)
@@ -104,7 +104,8 @@ class HuggingFace:
         stems = dict(self.outer)
         names: dict[str, str] = {}
         for layer in range(n_layers):
-            theirs, ours = f"{self.stack}.{self.layers}.{layer}.", f"blk.{layer}."
+            within = f"{self.stack}." if self.stack else ""
+            theirs, ours = f"{within}{self.layers}.{layer}.", f"blk.{layer}."
             stems |= {theirs + name: ours + gguf for name, gguf in self.layer.items()}
             names |= {theirs + name: ours + gguf for name, gguf in self.bare.items()}
             for name, gguf in self.expert.items():
@@ -133,12 +134,20 @@ class Architecture:
     qkv_bias: bool = False  # query, key and value projections have a bias
     # How rows are normalised: divided by their root mean square, or centred and divided by their deviation
     norm: Literal["rms", "layer"] = "rms"
+    # Tokens see only those before them.  False: an encoder, whose tokens see the whole text, or as far ahead as
+    # behind; it gives vectors of texts, no logits.
+    causal: bool = True
     pre_norm: bool = True  # the inputs of attention and feed-forward are normalised
+    bare_start: bool = False  # the first layer's attention has no such norm
     post_norm: bool = (
         False  # the outputs of attention and feed-forward are normalised before they are added
     )
+    sum_norm: bool = False  # the sums after attention and feed-forward are normalised
     ffn_norm: str = "ffn_norm"  # GGUF's name of the norm before feed-forward
-    output_norm: str = "output_norm"  # GGUF's name of the norm before the output matrix
+    # What follows the dense layer of a head that makes scores
+    score_activation: Literal["tanh", "gelu"] = "tanh"
+    # GGUF's name of the norm before the output matrix; "": there is none
+    output_norm: str = "output_norm"
     # Queries and keys are always normalised; otherwise only if the file has the weights
     head_norm: bool = False
     # How: every head with the same weights, before or after the rotation; each head with its own weights; or

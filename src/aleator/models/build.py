@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from aleator.core.errors import ParameterError
 from aleator.core.packages import required_torch
 from aleator.models.decoder import Decoder, Progress
+from aleator.models.encoder import Encoder
 from aleator.models.exact import exact_form
 from aleator.models.native_decoder import NativeDecoder, why_not_native
 from aleator.models.placement import EXACT, ON_CPU, Place, placement
@@ -48,6 +49,11 @@ def build_decoder(
     """
     if form not in FORMS:
         raise ParameterError(f"form={form!r} must be one of {', '.join(FORMS)}")
+    if not weights.architecture.causal:
+        check_encoder(weights, places or placement(device, dtype).places(weights.config.n_layers))
+        if form not in ("auto", "native"):
+            raise ParameterError(f"form={form!r}: encoders have only the form 'native'")
+        return _told(Encoder(weights, progress))
     if places is None:
         dtype = EXACT if form == "triton" and dtype is None else dtype
         places = placement(device, dtype).places(weights.config.n_layers)
@@ -73,6 +79,16 @@ def build_decoder(
     from aleator.models.torch_decoder import TorchDecoder  # PyTorch is optional
 
     return _told(TorchDecoder(weights, places, progress))
+
+
+def check_encoder(weights: Weights, places: Sequence[Place]) -> None:
+    """Check that an encoder computes on the CPU, where its only form is."""
+    for place in places:
+        if not weights.architecture.causal and place not in (ON_CPU, Place(ON_CPU.device, EXACT)):
+            raise ParameterError(
+                f"{place.device} in {place.dtype}: an encoder ({weights.config.architecture}) computes on the "
+                "CPU in float32 only: give device='cpu' and leave dtype out"
+            )
 
 
 def _in_triton(weights: Weights, places: Sequence[Place], progress: Progress | None) -> Decoder:

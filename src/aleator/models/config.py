@@ -188,6 +188,11 @@ class ModelConfig:
     stateful: tuple[bool, ...] = ()
     experts: ExpertsConfig | None = None  # mixtures of experts, if there are any
     latent: LatentConfig | None = None  # how keys and values are compressed; None: they are not
+    # How the hidden states of a text become its vector: "none", "mean", "cls" (the first), "last"; "rank": they
+    # become a score; "other": in a way that is not here; "": the files do not say
+    pooling: str = ""
+    # Which hidden state is scored: "cls", "mean" or "last"; "": the last one of a decoder, else the first
+    score_pooling: str = ""
 
     def head_dims(self, layer: int) -> tuple[int, int]:
         """Sizes of a layer's key and value heads."""

@@ -43,7 +43,7 @@ def transformer(
     have them, the width of feed-forward parts may be missing.
     """
     fields, name = gguf.fields, architecture.name
-    refuse_features(fields, name, experts)
+    refuse_features(fields, name, experts, architecture.causal)
     n_layers, n_embd = read_size(fields, name)
     n_ff_key = f"{name}.feed_forward_length"
     n_ff = (
@@ -78,7 +78,19 @@ def transformer(
         context_length=context_length,
         tied="output.weight" not in gguf.tensors,
         rope=_read_rope(fields, architecture, head_dim, context_length),
+        pooling=_read_pooling(fields, f"{name}.pooling_type", ""),
+        score_pooling=_read_pooling(fields, f"{name}.classifier.pooling_type", ""),
     )
+
+
+POOLINGS = ("none", "mean", "cls", "last", "rank")
+"""Ways of pooling by their numbers in files."""
+
+
+def _read_pooling(fields: Fields, key: str, default: str) -> str:
+    if key not in fields:
+        return default
+    return POOLINGS[fields.integer(key, 0, len(POOLINGS) - 1)]
 
 
 def states_alone(gguf: GGUFFile, architecture: Architecture, ssm: SSMConfig) -> ModelConfig:
@@ -130,11 +142,14 @@ def read_windows(
     return WindowConfig(found, layers, replace(rope, theta=theta))
 
 
-def refuse_features(fields: Fields, name: str, experts: bool = False) -> None:
-    """Raise UnsupportedModel for features that no architecture here has; ``experts``: mixtures are allowed."""
+def refuse_features(fields: Fields, name: str, experts: bool = False, causal: bool = True) -> None:
+    """Raise UnsupportedModel for features that no architecture here has; ``experts``: mixtures are allowed.
+
+    ``causal``: the architecture's tokens see only those before them.
+    """
     if not experts and fields.get(f"{name}.expert_count", 0):
         raise unsupported(fields.path, f"a mixture of experts ({name}.expert_count)")
-    if not fields.get(f"{name}.attention.causal", True):
+    if causal and not fields.get(f"{name}.attention.causal", True):
         raise unsupported(fields.path, f"attention without a causal mask ({name}.attention.causal)")
 
 

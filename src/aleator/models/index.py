@@ -57,30 +57,37 @@ _NAMES = (
     "lfm2moe",
 )
 """Names in files; the module's name has "_" for "-", and its :class:`Architecture` is named in capitals."""
+_ENCODERS = ("bert", "nomic-bert", "jina-bert-v2", "jina-bert-v3", "modern-bert")
 
 
 class _Architectures(Mapping[str, Architecture]):
     """Architectures by name, imported on first use: a process needs only one or two."""
 
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self._names = names
+
     def __getitem__(self, name: str) -> Architecture:
-        if name not in _NAMES:
+        if name not in self._names:
             raise KeyError(name)
         stem = name.replace("-", "_")
         architecture: Architecture = getattr(import_module(f"aleator.models.{stem}"), stem.upper())
         return architecture
 
     def __contains__(self, name: object) -> bool:
-        return name in _NAMES
+        return name in self._names
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_NAMES)
+        return iter(self._names)
 
     def __len__(self) -> int:
-        return len(_NAMES)
+        return len(self._names)
 
 
-ARCHITECTURES: Mapping[str, Architecture] = _Architectures()
-"""Architectures by name, in the order of messages and tables."""
+ARCHITECTURES: Mapping[str, Architecture] = _Architectures(_NAMES)
+"""Decoders by name, in the order of messages and tables."""
+ENCODERS: Mapping[str, Architecture] = _Architectures(_ENCODERS)
+"""Encoders, the same way."""
+_ALL: Mapping[str, Architecture] = _Architectures((*_NAMES, *_ENCODERS))
 
 
 def read_gguf(gguf: GGUFFile) -> tuple[Architecture, ModelConfig]:
@@ -97,7 +104,7 @@ def read_gguf(gguf: GGUFFile) -> tuple[Architecture, ModelConfig]:
             f"{gguf.path}: the file holds a {kind!r}, not a model (general.type)"
             f"{refused.KINDS.get(kind, '')}"
         )
-    architecture = ARCHITECTURES.get(fields.require("general.architecture", str))
+    architecture = _ALL.get(fields.require("general.architecture", str))
     if architecture is None:
         raise _unsupported(fields.path, fields.require("general.architecture", str))
     read = architecture.read_gguf or gguf_config.transformer
@@ -107,12 +114,12 @@ def read_gguf(gguf: GGUFFile) -> tuple[Architecture, ModelConfig]:
 def read_json(fields: Fields) -> tuple[Architecture, ModelConfig]:
     """The architecture that a ``config.json`` names, and the model's dimensions."""
     model_type = fields.require("model_type", str)
-    for architecture in ARCHITECTURES.values():
+    for architecture in _ALL.values():
         files = architecture.hugging_face
         if files is not None and model_type in files.model_types:
             read = files.read or json_config.full_attention
             return architecture, read(fields, architecture)
-    if model_type in ARCHITECTURES:
+    if model_type in _ALL:
         raise UnsupportedModel(
             f"{fields.path}: models of the architecture {model_type!r} are read from GGUF files only; "
             "convert it with llama.cpp's convert_hf_to_gguf.py"
@@ -123,5 +130,5 @@ def read_json(fields: Fields) -> tuple[Architecture, ModelConfig]:
 def _unsupported(path: object, name: str) -> UnsupportedModel:
     return UnsupportedModel(
         f"{path}: the architecture {name!r} is not supported{refused.why(name)}; supported are "
-        f"{', '.join(ARCHITECTURES)}"
+        f"{', '.join(_ALL)}"
     )

@@ -101,7 +101,8 @@ class NativeDecoder(Decoder):
         self.output_norm: Floats | None = None
         self.head: StoredWeight | None = None
         if self.n_layers == config.n_layers:
-            self.output_norm = outside.norm(architecture.output_norm)
+            if architecture.output_norm:
+                self.output_norm = outside.norm(architecture.output_norm)
             self.head = self.embedding
             if not config.tied:
                 self.head = stored_weight(weights, "output", *shape)
@@ -117,6 +118,34 @@ class NativeDecoder(Decoder):
 
     def over(self, pool: Pool, fused: bool = True) -> Step:
         return NativeStep(self, pool)
+
+    def step(self, raw_keys: bool = False) -> _native.DecoderStep:
+        """A native step without layers; ``raw_keys``: the cache stores keys unrotated."""
+        config, architecture = self.config, self.architecture
+        return _native.DecoderStep(
+            SimpleNamespace(
+                embedding=[self.embedding],
+                output=None if self.head is None else [self.head],
+                output_norm=self.output_norm,
+                rotation=self.rotation,
+                window_rotation=self.window_rotation,
+                eps=config.rms_eps,
+                attention_scale=self.blocks[0].scale if self.blocks else 1.0,
+                embedding_scale=self.embedding_scale,
+                gate=self.gate,
+                raw_keys=raw_keys,
+                layer_norm=architecture.norm == "layer",
+                head_norm=max((each.head_norm_kind for each in self.blocks), default=""),
+                residual_scale=config.residual_scale,
+                softcap=config.attention_softcap,
+                clamp=config.qkv_clamp,
+                parallel=architecture.parallel,
+                norm_sums=architecture.sum_norm,
+                embedding_norm=self.embedding_norm,
+                slopes=self.slopes,
+                position_embedding=None if self.positions is None else [self.positions],
+            )
+        )
 
 
 _inherited: list[object] = []
@@ -146,29 +175,7 @@ class NativeStep(Step):
         windows, states = first, pool if isinstance(pool, RecurrentPool) else None
         if isinstance(pool, HybridPool):
             windows, states = pool.window or first, pool.recurrent
-        step = _native.DecoderStep(
-            SimpleNamespace(
-                embedding=[decoder.embedding],
-                output=None if decoder.head is None else [decoder.head],
-                output_norm=decoder.output_norm,
-                rotation=decoder.rotation,
-                window_rotation=decoder.window_rotation,
-                eps=config.rms_eps,
-                attention_scale=decoder.blocks[0].scale if decoder.blocks else 1.0,
-                embedding_scale=decoder.embedding_scale,
-                gate=decoder.gate,
-                raw_keys=first is not None and first.rows.k_storage == "raw",
-                layer_norm=decoder.architecture.norm == "layer",
-                head_norm=max((each.head_norm_kind for each in decoder.blocks), default=""),
-                residual_scale=config.residual_scale,
-                softcap=config.attention_softcap,
-                clamp=config.qkv_clamp,
-                parallel=decoder.architecture.parallel,
-                embedding_norm=decoder.embedding_norm,
-                slopes=decoder.slopes,
-                position_embedding=None if decoder.positions is None else [decoder.positions],
-            )
-        )
+        step = decoder.step(raw_keys=first is not None and first.rows.k_storage == "raw")
         if decoder.layer_embeddings is not None and decoder.embedding_table is not None:
             step.set_per_layer(decoder.embedding_table.matrix, decoder.layer_embeddings)
         blocks, spaces = iter(decoder.blocks), iter(decoder.recurrent)

@@ -28,9 +28,7 @@ _PICTURES = (
     ": it computes pictures or sound, for which there are no encoders here; the text part of such a model runs "
     "by itself"
 )
-_ENCODER = (
-    ": it is an encoder, whose tokens see later ones and which gives no logits; decoders run here"
-)
+_ENCODER = ": it is an encoder of another kind; those of bert's kind run here, and decoders"
 
 KINDS: Mapping[str, str] = {
     "adapter": ": load the model that it is for, and the adapter with it (adapters={name: file}; --lora FILE)",
@@ -40,8 +38,7 @@ KINDS: Mapping[str, str] = {
 """``general.type`` of a GGUF file, other than "model" -> what to do, for the end of the error."""
 
 _ENCODERS = (
-    "bert", "nomic-bert", "nomic-bert-moe", "neo-bert", "modern-bert", "jina-bert-v2", "jina-bert-v3",
-    "eurobert", "gemma-embedding", "t5", "t5encoder", "roberta", "xlm-roberta", "deberta-v2", "bart",
+    "nomic-bert-moe", "neo-bert", "eurobert", "gemma-embedding", "t5", "t5encoder", "deberta-v2", "bart",
 )  # fmt: skip
 _SENSES = (
     "clip", "wavtokenizer-dec", "whisper", "siglip", "llava", "paligemma", "qwen2_audio", "mllama",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from aleator.models.finite_check import FiniteCheck
 from aleator.models.hub.located import located
 from aleator.models.index import read_gguf
 from aleator.models.index import read_json as read_config
+from aleator.models.json_config import pooling_of_directory
 
 # Tensors without parameters of the model: divisors of the rotary frequencies.
 _NOT_PARAMETERS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
@@ -223,6 +225,7 @@ def _open_directory(path: Path) -> Weights:
             path, "the directory has no config.json; give a GGUF file, or a Hugging Face model"
         ) from None
     architecture, config = read_config(fields)
+    config = replace(config, pooling=pooling_of_directory(path))
     tensors = _tensors_of_directory(path, architecture, config, fields)
     return Weights(path, architecture, config, tensors)
 

@@ -78,6 +78,8 @@ def _told(error: BaseException, spelled: Mapping[str, str]) -> ApiError:
         if word != ours and message.startswith((f"{ours}=", f"{ours} ", f"{ours}:")):
             message = word + message[len(ours) :]
         return ApiError(400, message, word[:LONGEST_PARAM] or None)
+    if isinstance(error, errors.UnsupportedModel):
+        return ApiError(501, message, code="not_supported")
     if isinstance(error, errors.TemplateError):
         return ApiError(400, message, "messages")
     if isinstance(error, errors.TokenizerError):

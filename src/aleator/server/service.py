@@ -45,6 +45,8 @@ from aleator.server.grammars import MAX_CONCURRENT, Grammars
 from aleator.server.options import ServerOptions
 
 R = TypeVar("R")
+Vectors = npt.NDArray[np.float32] | list[npt.NDArray[np.float32]]
+"""Vectors of texts, [n, n_embd]; or without pooling those of the tokens of each."""
 OF_SEARCH = frozenset({*prompts.BEAM_OPTIONS, *prompts.SAMPLING, "preset"})
 """Options of a request that a search of beams has, too."""
 FIRM = ("bad_words", "allowed_token_ids")
@@ -204,14 +206,22 @@ class Service:
         return (await in_thread(self._asked, request)).tokens
 
     async def embed(
-        self, name: str, texts: Sequence[str | Sequence[int]], pooling: str, normalize: bool
-    ) -> tuple[npt.NDArray[np.float32], int]:
+        self,
+        name: str,
+        texts: Sequence[str | Sequence[int]],
+        pooling: str | None,
+        normalize: bool,
+        truncate: bool = False,
+    ) -> tuple[Vectors, int]:
         """Vectors of texts, and how many tokens these have together; errors name the text by its place."""
+        return await self.scored(partial(self._embed, name, texts, pooling, normalize, truncate))
+
+    async def scored(self, work: Callable[[], R]) -> R:
+        """What ``work`` gives, which computes with the model itself and is called in a thread."""
         if self._scoring is None:
             # One request at a time.  The others wait without threads, or those that need one for a moment would
             # wait for all of them.
             self._scoring = anyio.CapacityLimiter(1)
-        work = partial(self._embed, name, texts, pooling, normalize)
         return await anyio.to_thread.run_sync(work, limiter=self._scoring)
 
     def _answer(self, request: ChatRequest, asked: PreparedChat, begin: bool) -> ChatAnswer:
@@ -349,24 +359,34 @@ class Service:
             each.cancel()
 
     def _embed(
-        self, name: str, texts: Sequence[str | Sequence[int]], pooling: str, normalize: bool
-    ) -> tuple[npt.NDArray[np.float32], int]:
+        self,
+        name: str,
+        texts: Sequence[str | Sequence[int]],
+        pooling: str | None,
+        normalize: bool,
+        truncate: bool,
+    ) -> tuple[Vectors, int]:
         several = len(texts) > 1
         tokens = [
-            self._text_tokens(f"{name}[{i}]" if several else name, each)
+            self._text_tokens(f"{name}[{i}]" if several else name, each, truncate)
             for i, each in enumerate(texts)
         ]
-        return self.model.embed(tokens, pooling, normalize), sum(map(len, tokens))
+        made: Vectors
+        if (pooling or self.model.pooling) == "none":
+            made = self.model.embed_tokens(tokens, truncate=truncate)
+        else:
+            made = self.model.embed(tokens, pooling, normalize, truncate=truncate)
+        return made, sum(min(len(text), self.model.n_ctx) for text in tokens)
 
-    def _text_tokens(self, name: str, text: str | Sequence[int]) -> tuple[int, ...]:
+    def _text_tokens(self, name: str, text: str | Sequence[int], truncate: bool) -> tuple[int, ...]:
         n_ctx = self.model.n_ctx
         if not isinstance(text, str):
             known_ids(name, text, len(self.model.vocab))
         try:
-            tokens = self.model.prompt_tokens(text)
+            tokens = self.model.request_maker.tokens(prompts.checked_prompt(text), whole=True)
         except ParameterError:  # of ids that are known, there are none
             raise ApiError(400, f"{name} is empty, and has no vector: leave it out", name) from None
-        if len(tokens) > n_ctx:
+        if len(tokens) > n_ctx and not truncate:
             raise ApiError(
                 400,
                 f"{name} has {len(tokens)} tokens and the context {n_ctx} positions: shorten it, or start the "

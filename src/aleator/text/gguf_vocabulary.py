@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 import aleator._native as _native
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile, Metadata
-from aleator.text.special_tokens import SpecialTokens, TokenAttribute
+from aleator.text.special_tokens import Pair, SpecialTokens, TokenAttribute
 
 
 class StoredTexts(Sequence[str]):
@@ -189,12 +189,52 @@ def check_byte_tokens(fields: Fields, tokens: Sequence[str], attributes: NDArray
             )
 
 
-def special_ids(fields: Fields, kind: str, n_tokens: int) -> dict[str, int]:
+_DEFAULTS = {
+    "llama": {"unk": 0, "bos": 1, "eos": 2},
+    "bert": {"bos": 101, "unk": 100, "sep": 102, "pad": 0, "mask": 103},
+    "t5": {"eos": 1, "unk": 2, "pad": 0},
+}
+"""Ids of special tokens that the file does not name, by ``tokenizer.ggml.model``."""
+
+
+def special_ids(fields: Fields, model: str, n_tokens: int) -> dict[str, int]:
     """The ids of special tokens, by their names in :class:`~aleator.text.special_tokens.SpecialTokens`."""
-    # SentencePiece's own numbers, if the file names none.
-    named = {"unk": 0, "bos": 1, "eos": 2} if kind == "spm" and n_tokens > 2 else {}
+    defaults = _DEFAULTS.get(model, {})
+    named = dict(defaults) if max(defaults.values(), default=0) < n_tokens else {}
     for gguf_name, name in _GGUF_SPECIALS.items():
         key = f"tokenizer.ggml.{gguf_name}_token_id"
         if key in fields:
             named[name] = fields.integer(key, 0, n_tokens - 1)
     return named
+
+
+def pair_of(fields: Fields, model: str, special: SpecialTokens, add_bos: bool) -> Pair:
+    """What llama-server puts around a query and a document."""
+    pre = fields.get("tokenizer.ggml.pre", "")
+    wants_sep = model == "bert" or pre in ("jina-v1-en", "jina-v2-code", "roberta-bpe")
+    add_sep = fields.get("tokenizer.ggml.add_sep_token", wants_sep)
+    add_eos = fields.get("tokenizer.ggml.add_eos_token", model == "t5")
+    end = special.sep if special.eos is None else special.eos
+    ends, sep, begin = ([end] if add_eos else []), [special.sep] if add_sep else [], special.bos
+    found = [[begin] if add_bos else [], [*ends, *sep], ends]
+    before, between, after = (tuple(i for i in part if i is not None) for part in found)
+    return Pair(before, between, after)
+
+
+def normalisation_of(fields: Fields) -> dict[str, Any]:
+    """How a text is normalised before it is cut into words or pieces."""
+    key = "tokenizer.ggml.precompiled_charsmap"
+    found = fields.values
+    stored = found.numbers(key) if isinstance(found, Metadata) else None
+    values: Any = fields.get(key, []) if stored is None else stored
+    try:
+        charsmap = np.array(values, np.int64).astype(np.uint8).tobytes()
+    except (ValueError, TypeError, OverflowError):
+        raise fields.error(key, f"{key} must be an array of bytes") from None
+    part = "tokenizer.ggml.normalizer."
+    return {
+        "charsmap": charsmap,
+        "one_space": fields.get("tokenizer.ggml.remove_extra_whitespaces", False),
+        "lowercase": fields.get(f"{part}lowercase", True),
+        "strip_accents": fields.get(f"{part}strip_accents", True),
+    }

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from aleator.core.errors import FileFormatError, ModelNotFound, UnsupportedModel
 from aleator.models.files.fields import Fields, read_json
 from aleator.text.gguf_vocabulary import is_byte_token
-from aleator.text.special_tokens import TokenAttribute, resolve
+from aleator.text.special_tokens import SPACE, Pair, TokenAttribute, resolve
 
 _MAX_TOKENS = 1 << 24
 _MAX_TEMPLATE = 1 << 20  # bytes
@@ -51,12 +51,15 @@ def read_fields(directory: Path) -> dict[str, Any]:
     if "eos" not in named and ends:
         named["eos"] = ends[0]
     kind = _kind(file)
+    pair = _pair(file, len(tokens))
     add_bos, add_eos = _added(file, config, named, len(tokens))
     special, eog, changed = resolve(named, ids, ends)
     if special.unk is not None and attributes[special.unk] != TokenAttribute.NORMAL:
         attributes[special.unk] = TokenAttribute.UNKNOWN
     attributes[list(changed)] = list(changed.values())
-    if kind == "spm":
+    if file.require("model", dict).get("type") == "WordPiece":
+        tokens, ids = _as_words(file, tokens, attributes, ids)
+    elif kind == "spm":
         for i, text in enumerate(tokens):
             if attributes[i] == TokenAttribute.NORMAL and is_byte_token(text):
                 attributes[i] = TokenAttribute.BYTE
@@ -70,6 +73,8 @@ def read_fields(directory: Path) -> dict[str, Any]:
         "add_bos": add_bos,
         "add_eos": add_eos,
         "add_space_prefix": _strips_space(file),
+        "pair": pair,
+        "rerank_template": _rerank_template(directory),
         "chat_template": _chat_template(directory, config),
         "source": directory,
         "tokenizer_json": path,
@@ -86,11 +91,14 @@ def _tokens(file: Fields, model: Fields) -> tuple[list[str], NDArray[np.uint8], 
     Ids without a token, up to the number of the model's logits, are unused.
     """
     description = Fields(file.path, file.require("model", dict))
-    if description.get("type", "BPE") != "BPE":
+    kind = description.get("type", "BPE")
+    if kind not in ("BPE", "WordPiece", "Unigram"):
         raise UnsupportedModel(
-            f"{file.path}: a tokenizer of type {description.get('type')!r}; only BPE is supported"
+            f"{file.path}: a tokenizer of type {kind!r}; supported are BPE, WordPiece and Unigram"
         )
-    by_text = dict(description.require("vocab", dict))
+    by_text = (
+        _unigram(description) if kind == "Unigram" else dict(description.require("vocab", dict))
+    )
     added: dict[str, TokenAttribute] = {}
     for entry in file.get("added_tokens", None, list) or []:
         token = Fields(file.path, entry if isinstance(entry, dict) else {})
@@ -119,6 +127,34 @@ def _tokens(file: Fields, model: Fields) -> tuple[list[str], NDArray[np.uint8], 
         tokens[token_id] = text
         attributes[token_id] = added.get(text, TokenAttribute.NORMAL)
     return tokens, attributes, by_text
+
+
+def _unigram(description: Fields) -> dict[str, Any]:
+    """The ids of pieces that are listed with their scores."""
+    listed = description.require("vocab", list)
+    texts = [each[0] for each in listed if isinstance(each, list) and each]
+    if len(texts) != len(listed) or not all(isinstance(text, str) for text in texts):
+        raise description.error("vocab", "model.vocab must list pieces with their scores")
+    if len(set(texts)) != len(texts):
+        raise description.error("vocab", "model.vocab lists a piece twice")
+    return {text: i for i, text in enumerate(texts)}
+
+
+def _as_words(
+    file: Fields, tokens: list[str], attributes: NDArray[np.uint8], ids: dict[str, int]
+) -> tuple[list[str], dict[str, int]]:
+    """A WordPiece vocabulary with a space before what begins a word, and no mark before what continues one."""
+    mark = Fields(file.path, file.require("model", dict)).get("continuing_subword_prefix", "##")
+    made = [
+        text
+        if attributes[i] != TokenAttribute.NORMAL
+        else text.removeprefix(mark)
+        if mark and text.startswith(mark)
+        else SPACE + text
+        for i, text in enumerate(tokens)
+    ]
+    # Only added tokens are looked up by their texts.
+    return made, {made[i]: i for i in ids.values()}
 
 
 def _named(ids: dict[str, int], sources: tuple[Fields, ...]) -> dict[str, int]:
@@ -165,10 +201,10 @@ def _kind(file: Fields) -> Literal["spm", "bpe"]:
     types = [part.values.get("type") for part in _parts(file, "decoder")]
     if "ByteLevel" in types:
         return "bpe"
-    if "Metaspace" in types or "ByteFallback" in types:
+    if {"Metaspace", "ByteFallback", "WordPiece"} & set(types):
         return "spm"
     raise UnsupportedModel(
-        f"{file.path}: its decoder is neither byte-level nor SentencePiece's; only these are "
+        f"{file.path}: its decoder is neither byte-level nor SentencePiece's nor WordPiece's; only these are "
         "supported"
     )
 
@@ -179,6 +215,8 @@ def _strips_space(file: Fields) -> bool:
         kind = part.values.get("type")
         if kind == "Strip" and part.values.get("start"):
             return True
+        if kind == "WordPiece":
+            return True
         if kind == "Metaspace":
             return part.get("prepend_scheme", "always") != "never"
     return False
@@ -188,7 +226,7 @@ def _added(file: Fields, config: Fields, named: dict[str, int], n_tokens: int) -
     """Whether encoding adds BOS and EOS; they are added to ``named`` unless they are there."""
     try:
         around = _template_tokens(file)
-    except (KeyError, TypeError, AttributeError):
+    except (KeyError, TypeError, AttributeError, IndexError):
         raise file.error("post_processor", "the post_processor is malformed") from None
     for name, ids in around.items():
         for token in ids:
@@ -204,13 +242,47 @@ def _added(file: Fields, config: Fields, named: dict[str, int], n_tokens: int) -
     return add_bos and "bos" in named, add_eos and "eos" in named
 
 
+_AROUND = ("BertProcessing", "RobertaProcessing")
+
+
+def _pair(file: Fields, n_tokens: int) -> Pair:
+    """What the post-processor puts around two texts."""
+    found = [[], [], []]  # type: list[list[Any]]
+    second = False
+    try:
+        for part in _parts(file, "post_processor"):
+            kind = part.values.get("type")
+            if kind in _AROUND:
+                begin, end = (part.require(name, list)[1] for name in ("cls", "sep"))
+                second = kind == "BertProcessing"
+                found = [[begin], [end] if second else [end, end], [end]]
+            if kind != "TemplateProcessing":
+                continue
+            at = 0
+            for step in part.get("pair", None, list) or []:
+                if "Sequence" in step:
+                    at += 1
+                    second = bool(step["Sequence"].get("type_id"))
+                else:
+                    token = step["SpecialToken"]["id"]
+                    found[at] += part.require("special_tokens", dict)[token]["ids"]
+    except (KeyError, TypeError, AttributeError, IndexError):
+        raise file.error("post_processor", "the post_processor is malformed") from None
+    for token in (token for part in found for token in part):
+        if type(token) is not int or not 0 <= token < n_tokens:
+            raise file.error("post_processor", f"adds the token {token!r}")
+    before, between, after = map(tuple, found)
+    return Pair(before, between, after, second)
+
+
 def _template_tokens(file: Fields) -> dict[str, list[Any]]:
     """The ids that the post-processor adds before ("bos") and after ("eos") a text."""
     around: dict[str, list[Any]] = {"bos": [], "eos": []}
     for part in _parts(file, "post_processor"):
         kind = part.values.get("type")
-        if kind in ("BertProcessing", "RobertaProcessing"):
-            raise UnsupportedModel(f"{file.path}: a post_processor of type {kind!r}")
+        if kind in _AROUND:
+            around["bos"].append(part.require("cls", list)[1])
+            around["eos"].append(part.require("sep", list)[1])
         if kind != "TemplateProcessing":
             continue
         place = "bos"
@@ -221,6 +293,26 @@ def _template_tokens(file: Fields) -> dict[str, list[Any]]:
                 token = step["SpecialToken"]["id"]
                 around[place] += part.require("special_tokens", dict)[token]["ids"]
     return around
+
+
+_README = 1 << 16  # bytes of a README that are looked at
+_QWEN3_RERANKER = (
+    "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the "
+    'Instruct provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n'
+    "<Instruct>: Given a web search query, retrieve relevant passages that answer the query\n"
+    "<Query>: {query}\n<Document>: {document}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+)
+"""The prompt of the model's card, with its default instruction."""
+
+
+def _rerank_template(directory: Path) -> str | None:
+    """How Qwen3-Reranker is asked, whose name is in the directory's or at the top of its README; else None."""
+    named = "qwen3-reranker" in directory.resolve().name.lower()
+    readme = directory / "README.md"
+    if not named and readme.is_file():
+        with readme.open("rb") as file:
+            named = "# qwen3-reranker" in file.read(_README).decode("utf-8", "replace").lower()
+    return _QWEN3_RERANKER if named else None
 
 
 def _chat_template(directory: Path, config: Fields) -> str | None:

@@ -62,7 +62,8 @@ LLAMA3_NAMES = (
 )  # fmt: skip
 _GPT2_NAMES = (
     "gpt-2", "phi-2", "gigachat", "a.x-4.0", "mellum", "mpt", "olmo", "jais", "trillion", "granite-docling",
-    "exaone4",
+    "exaone4", "modern-bert", "roberta-bpe", "jina-v1-en", "jina-v2-code", "jina-es", "jina-de",
+    "jina-v2-es", "jina-v2-de",
 )  # fmt: skip
 _DIGIT_NAMES = (
     "smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b", "mellum2",

@@ -11,6 +11,8 @@ from enum import IntEnum
 
 from aleator.core.records import dataclass
 
+SPACE = "▁"  # U+2581 stands for a space in SentencePiece's tokens
+
 
 class TokenAttribute(IntEnum):
     """The kind of a token, with the numbers of GGUF's ``tokenizer.ggml.token_type``."""
@@ -42,6 +44,16 @@ class SpecialTokens:
     fim_pad: int | None = None
     fim_rep: int | None = None
     fim_sep: int | None = None
+
+
+@dataclass(frozen=True)
+class Pair:
+    """What stands around a query and a document that are read together."""
+
+    before: tuple[int, ...] = ()
+    between: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()
+    second: bool = False  # the document, and what is after it, are a second segment
 
 
 # Found by their text if the file does not name them; the first one present counts.

@@ -21,8 +21,9 @@ import aleator._native as _native
 from aleator.core.errors import FileFormatError, TokenizerError
 from aleator.text.gguf_vocabulary import native_texts
 from aleator.text.pretokenizers import WHOLE_WORDS, ascii_cuts, ascii_words, expressions
-from aleator.text.special_tokens import TokenAttribute
-from aleator.text.vocabulary import BYTE_CHARACTERS, SPACE, Vocabulary
+from aleator.text.special_tokens import SPACE, TokenAttribute
+from aleator.text.vocabulary import BYTE_CHARACTERS, Vocabulary
+from aleator.text.word_pieces import Unigram, WordPieces
 
 if TYPE_CHECKING:
     import tokenizers
@@ -156,6 +157,29 @@ class Tokenizer:
             ids.append(vocab.eos)
         return ids
 
+    def encode_pair(
+        self, query: str, document: str, most: int | None = None
+    ) -> tuple[list[int], int | None]:
+        """Encode a query and a document that are read together.
+
+        Args:
+            query: the query.
+            document: the document.
+            most: tokens of both; the end of a document is cut off where it would be more.  None: any number.
+
+        Returns:
+            Token ids, and where the second segment begins; None: there is only one.
+
+        Raises:
+            TokenizerError: as for :meth:`encode`.
+        """
+        pair = self.vocab.pair
+        first, second = (self.encode(text, add_special=False) for text in (query, document))
+        ids = [*pair.before, *first, *pair.between]
+        if most is not None:
+            del second[max(0, most - len(ids) - len(pair.after)) :]
+        return [*ids, *second, *pair.after], len(ids) if pair.second else None
+
     def decode(
         self, ids: Iterable[SupportsIndex], skip_special: bool = False, at_start: bool = True
     ) -> str:
@@ -206,7 +230,10 @@ class _MetadataEncoder:
         self.always_parsed = [(text, i) for text, i in self.parsed if not special[i]]
         self.pieces: Callable[[str], list[int]]
         names = _BYTE_TOKENS
-        if vocab.kind == "bpe":
+        if vocab.pieces:
+            self.pieces = (WordPieces if vocab.pieces == "wordpiece" else Unigram)(vocab).encode
+            names = {}
+        elif vocab.kind == "bpe":
             self.pieces = _ByteLevel(vocab).encode
             names = BYTE_CHARACTERS
         elif vocab.merges:
@@ -226,7 +253,7 @@ class _MetadataEncoder:
                 ids.append(part)
                 after_special = True
                 continue
-            if self.vocab.kind == "spm":
+            if self.vocab.kind == "spm" and not self.vocab.pieces:
                 prefix = SPACE if self.vocab.add_space_prefix and after_special else ""
                 part = prefix + part.replace(" ", SPACE)
             if self.missing_bytes:

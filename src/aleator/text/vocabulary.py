@@ -19,9 +19,7 @@ from aleator.models.files.gguf import GGUFFile
 from aleator.text import gguf_vocabulary as gguf
 from aleator.text.gguf_vocabulary import StoredTexts
 from aleator.text.pretokenizers import ADDS_BOS, CHARACTERS
-from aleator.text.special_tokens import SpecialTokens, TokenAttribute, resolve
-
-SPACE = "▁"  # U+2581 stands for a space in SentencePiece's tokens
+from aleator.text.special_tokens import SPACE, Pair, SpecialTokens, TokenAttribute, resolve
 
 
 def _byte_alphabet() -> dict[int, str]:
@@ -43,7 +41,10 @@ _ONE_BYTE = str.maketrans(
     {chr(code): "\uffff" for code in range(0x80, 0x100)}
     | {character: byte.decode("latin-1") for character, byte in _CHARACTER_BYTES.items()}
 )
-_MODELS: dict[str, Literal["spm", "bpe"]] = {"llama": "spm", "gpt2": "bpe", "gemma4": "spm"}
+_MODELS: dict[str, Literal["spm", "bpe"]] = {
+    "llama": "spm", "gpt2": "bpe", "gemma4": "spm", "bert": "spm", "t5": "spm",
+}  # fmt: skip
+_PIECES: dict[str, Literal["wordpiece", "unigram"]] = {"bert": "wordpiece", "t5": "unigram"}
 _NO_VOCABULARY = ("no_vocab", "none")  # tokenizer.ggml.model of files that leave text to others
 # Looked up by number, because making a TokenAttribute per token would take longer than all else.
 _SPECIAL = {TokenAttribute.CONTROL, TokenAttribute.UNKNOWN}
@@ -70,6 +71,11 @@ class Vocabulary:
         pre: GGUF's name of the pre-tokenizer.
         scores: float32 [V], of a SentencePiece vocabulary.
         merges: of BPE: two tokens with a space between, best first.
+        pieces: how words become tokens of a kind "spm" in other ways: "wordpiece": the longest tokens;
+            "unigram": those with the best sum of scores.
+        normalisation: of a text before that, see :func:`~aleator.text.gguf_vocabulary.normalisation_of`.
+        pair: what stands around a query and a document.
+        rerank_template: text with ``{query}`` and ``{document}`` for models that answer "yes" or "no".
         chat_template: the model's own.
         chat_stop: strings that end a turn of a chat.
         source: the file or directory it was read from.
@@ -88,6 +94,10 @@ class Vocabulary:
     pre: str = ""
     scores: NDArray[np.float32] | None = None
     merges: Sequence[str] = ()
+    pieces: Literal["", "wordpiece", "unigram"] = ""
+    normalisation: Mapping[str, Any] = field(default_factory=dict)
+    pair: Pair = field(default_factory=Pair)
+    rerank_template: str | None = None
     chat_template: str | None = None
     chat_stop: tuple[str, ...] = ()
     source: Path | None = field(default=None)
@@ -155,7 +165,7 @@ class Vocabulary:
                 f"{', '.join(map(repr, _MODELS))}"
             )
         pre = fields.get("tokenizer.ggml.pre", "default") if model != "gemma4" else model
-        merged = model != "llama"
+        merged = model not in ("llama", *_PIECES)
         characters = merged and pre in CHARACTERS
         kind = "spm" if characters else _MODELS[model]
         tokens = gguf.strings(fields, "tokenizer.ggml.tokens")
@@ -167,11 +177,16 @@ class Vocabulary:
         attributes = gguf.attributes_of(fields, len(tokens))
         if kind == "spm":
             gguf.check_byte_tokens(fields, tokens, attributes)
-        named = gguf.special_ids(fields, "bpe" if merged else kind, len(tokens))
+        named = gguf.special_ids(fields, model, len(tokens))
+        if model == "bert":
+            named |= {"eos": named["sep"]} if "eos" not in named and "sep" in named else {}
         special, eog, changed = resolve(named, ids)
         attributes[list(changed)] = list(changed.values())
         add_bos = fields.get("tokenizer.ggml.add_bos_token", None, bool)
-        add_eos = fields.get("tokenizer.ggml.add_eos_token", False)
+        add_eos = fields.get("tokenizer.ggml.add_eos_token", model == "t5")
+        pair_bos = add_bos
+        if model == "bert":
+            add_bos = add_eos = True  # whatever the file says, as in llama.cpp
         for wanted, name in ((add_bos, "bos"), (add_eos, "eos")):
             if wanted and getattr(special, name) is None:
                 raise fields.error(
@@ -181,7 +196,9 @@ class Vocabulary:
         if characters:
             add_bos = special.bos is not None  # whatever the file says, as in llama.cpp
         elif add_bos is None:
-            add_bos = (kind == "spm" or pre in ADDS_BOS) and special.bos is not None
+            wants_bos = (kind == "spm" and model != "t5") or pre in ADDS_BOS
+            add_bos = wants_bos and special.bos is not None
+        pair = gguf.pair_of(fields, model, special, add_bos if pair_bos is None else pair_bos)
         chat_stop = (
             gguf.strings(fields, "aleator.chat.stop") if "aleator.chat.stop" in fields else []
         )
@@ -196,8 +213,12 @@ class Vocabulary:
             add_eos=add_eos,
             add_space_prefix=not merged and fields.get("tokenizer.ggml.add_space_prefix", True),
             pre=pre,
-            scores=None if merged else gguf.scores_of(fields, len(tokens)),
+            scores=None if merged or model == "bert" else gguf.scores_of(fields, len(tokens)),
             merges=gguf.strings(fields, "tokenizer.ggml.merges") if merged else (),
+            pieces=_PIECES.get(model, ""),
+            normalisation=gguf.normalisation_of(fields) if model in _PIECES else {},
+            pair=pair,
+            rerank_template=fields.get("tokenizer.chat_template.rerank", None, str),
             chat_template=fields.get("tokenizer.chat_template", None, str),
             chat_stop=tuple(text for text in chat_stop if text),
             source=Path(str(path)),

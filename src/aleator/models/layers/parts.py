@@ -188,7 +188,8 @@ class Attention(Generic[M, V]):
         gated: queries come with a gate for their head's output, see
             :class:`~aleator.models.architecture.Architecture`.
         sinks: scores of the heads without a value, if there are any.
-        post_norms: norms of the outputs of attention and feed-forward, if there are any.
+        post_norms: norms of the outputs of attention and feed-forward, or of the sums with these, if there are
+            any.
         ffn: the feed-forward part; None: there is none.
     """
 
@@ -199,7 +200,9 @@ class Attention(Generic[M, V]):
         self.n_heads, self.n_kv_heads = config.n_heads[layer], config.n_kv_heads[layer]
         self.head_dim, self.head_dim_v = config.head_dims(layer)
         self.scale = config.attention_scale or 1.0 / math.sqrt(self.head_dim)
-        self.attn_norm = source.norm("attn_norm") if architecture.pre_norm else None
+        bare = architecture.bare_start and layer == 0 and "attn_norm.weight" not in source
+        normed = architecture.pre_norm and not bare
+        self.attn_norm = source.norm("attn_norm") if normed else None
         self.gated = architecture.attention_gate
         self.qkv: M | None = None
         self.latent: Latent[M, V] | None = None
@@ -245,6 +248,8 @@ class Attention(Generic[M, V]):
         self.post_norms: tuple[V, V] | None = None
         if architecture.post_norm:
             self.post_norms = source.norm("post_attention_norm"), source.norm("post_ffw_norm")
+        elif architecture.sum_norm:
+            self.post_norms = source.norm("attn_output_norm"), source.norm("layer_output_norm")
         self.ffn = None if alone else feed_forward(source)
         self.output_scale: V | None = None
         if architecture.output_scale:

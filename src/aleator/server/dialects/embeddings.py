@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from aleator.core.errors import ParameterError
+from aleator.generate.vectors import POOLING
 from aleator.server import fields
 from aleator.server.accepted import LABEL, Accepted
 from aleator.server.bodies import in_thread
 from aleator.server.dialects.llama_fields import prompts_of, tokens_of
 from aleator.server.fields import MOST_PROMPTS, Field, Fields, wrong
-from aleator.server.service import Service, read_body
+from aleator.server.service import Service, Vectors, read_body
 
 Texts = list[str | list[int]]
 
@@ -27,7 +29,7 @@ LLAMA_FIELDS = Fields(
     Field("model", fields.text),
     Field("content", prompts_of),
     Field("input", prompts_of),
-    Field("pooling", fields.one_of("mean", "last"), "mean"),
+    Field("pooling", fields.one_of(*POOLING, "none")),
     Field("embd_normalize", fields.whole(-1, MOST_POWER), 2),
     options={},
     accepted={},
@@ -59,13 +61,13 @@ FIELDS = Fields(
     Field("input", texts_of, required=True),
     Field("encoding_format", fields.one_of("float", "base64"), "float"),
     Field("dimensions", fields.whole(1, 2**31 - 1)),
-    Field("pooling", fields.one_of("mean", "last"), "mean"),
+    Field("pooling", fields.one_of(*POOLING)),
     Field("normalize", fields.switch, True),
+    Field("truncate", fields.switch, False),
     options={},
     accepted={
         "user": LABEL,
-        "truncate": Accepted("a text is not cut: shorten it", (False,)),
-        "truncate_prompt_tokens": Accepted("a text is not cut: shorten it", ()),
+        "truncate_prompt_tokens": Accepted("a text is cut with truncate only: give that", ()),
     },
 )
 
@@ -76,7 +78,10 @@ async def embeddings(request: Request) -> Response:
     own = body.own
     service.check_no_adapter(own["model"])
     check_dimensions(service, own["dimensions"])
-    vectors, n_tokens = await service.embed("input", own["input"], own["pooling"], own["normalize"])
+    pooling = one_vector(service, own["pooling"])
+    vectors, n_tokens = await service.embed(
+        "input", own["input"], pooling, own["normalize"], own["truncate"]
+    )
     made = {
         "object": "list",
         "data": await in_thread(_entries, vectors, own["encoding_format"] == "base64"),
@@ -84,6 +89,16 @@ async def embeddings(request: Request) -> Response:
         "usage": {"prompt_tokens": n_tokens, "total_tokens": n_tokens},
     }
     return JSONResponse(made)
+
+
+def one_vector(service: Service, asked: str | None) -> str:
+    """The pooling of a request whose texts get one vector each; None: the model's."""
+    pooling = asked or service.model.pooling
+    if pooling in POOLING:
+        return pooling
+    known = " or ".join(map(repr, POOLING))
+    told = f"the model's files ask for {pooling!r}, which gives no single vector"
+    raise ParameterError("pooling", f"pooling: {told}: give {known}")
 
 
 def check_dimensions(service: Service, wanted: int | None) -> None:
@@ -94,7 +109,7 @@ def check_dimensions(service: Service, wanted: int | None) -> None:
         raise wrong("dimensions", wanted, why)
 
 
-def _entries(vectors: npt.NDArray[np.float32], packed: bool) -> list[dict[str, Any]]:
+def _entries(vectors: Vectors, packed: bool) -> list[dict[str, Any]]:
     """Vectors as numbers; ``packed``: in OpenAI's packed form, float32, little-endian, in base64."""
     told = [
         base64.b64encode(row.astype("<f4").tobytes()).decode() if packed else row.tolist()
@@ -110,11 +125,14 @@ async def embedding(request: Request) -> Response:
     service.check_no_adapter(own["model"])
     given = fields.only_one(own, "content", "input")
     _, prompts = own[given]
-    texts = [await in_thread(tokens_of, service.model.tokenizer, each, True) for each in prompts]
+    read = partial(tokens_of, service.model.tokenizer, parse_special=True, to_continue=False)
+    texts = [await in_thread(read, each) for each in prompts]
     vectors, _ = await service.embed(given, texts, own["pooling"], False)
+    # As in llama-server, vectors of tokens are not divided by their norms.
+    power = own["embd_normalize"] if isinstance(vectors, np.ndarray) else -1
     made: list[dict[str, Any]] = [
-        {"index": i, "embedding": [row.tolist()]}
-        for i, row in enumerate(normalized(vectors, own["embd_normalize"]))
+        {"index": i, "embedding": normalized(np.atleast_2d(each), power).tolist()}
+        for i, each in enumerate(vectors)
     ]
     return JSONResponse(made)
 

@@ -23,7 +23,7 @@ from aleator.server.auth import place_of
 from aleator.server.bodies import body_of, in_thread
 from aleator.server.chat import ChatAnswer, ChatChoice, ChatEvent, ChatRequest, ChatStop, Usage
 from aleator.server.dialects import ollama_input
-from aleator.server.dialects.embeddings import check_dimensions, texts_of
+from aleator.server.dialects.embeddings import check_dimensions, one_vector, texts_of
 from aleator.server.dialects.nested import fitting, in_words, input_of, with_records
 from aleator.server.errors import ApiError, api_error
 from aleator.server.fields import Body, Field, Fields, text, whole, wrong
@@ -360,10 +360,12 @@ async def embed(request: Request) -> Response:
     service, body, _ = await _read(request, EMBED)
     service.check_no_adapter(body.own["model"].removesuffix(LATEST))
     check_dimensions(service, body.own["dimensions"])
-    vectors, n_tokens = await service.embed("input", body.own["input"], "mean", True)
+    vectors, n_tokens = await service.embed(
+        "input", body.own["input"], one_vector(service, None), True
+    )
     made = {
         "model": body.own["model"],
-        "embeddings": await in_thread(vectors.tolist),
+        "embeddings": await in_thread(lambda: [row.tolist() for row in vectors]),
         "total_duration": int((time.perf_counter() - began) * NANO),
         "load_duration": 0,
         "prompt_eval_count": n_tokens,

@@ -105,7 +105,6 @@ def _not_built(paths: Mapping[str, Sequence[str]]) -> list[Route]:
 
 NO_LLAMA_SERVER = _not_built(
     {
-        "documents are not reranked": ("/rerank", "/reranking", "/v1/rerank", "/v1/reranking"),
         "audio is not supported": ("/audio/transcriptions", "/v1/audio/transcriptions"),
         # GET /models is another endpoint's.
         "one server serves one model without --models": (

@@ -1,0 +1,338 @@
+"""Encoders: transformers' hidden states and scores, llama-server's vectors, tokens; equal bits in a batch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from encoder_models import ENCODERS, write_encoder
+from golden_encoders import DOCUMENTS, QUERY, TEXTS
+
+import aleator
+from aleator.core.errors import ContextFull, FileFormatError, ParameterError, UnsupportedModel
+from aleator.models import build_decoder, open_weights
+from aleator.models.encoder import Encoder
+
+transformers: Any = pytest.importorskip("transformers")
+torch: Any = pytest.importorskip("torch")
+DATA = Path(__file__).parents[1] / "data" / "encoders"
+SIZES = {
+    "vocab_size": 120,
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 66,
+}
+WORDS = ["the", "queen", "king", "##s", "##ing", "lov", "is", ",", "a", "##a", "##b", "b"]
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+def relative(got: Any, wanted: Any) -> float:
+    """The largest difference, by the range of what is wanted."""
+    return float(np.abs(got - wanted).max() / (wanted.max() - wanted.min()))
+
+
+def saved(model: Any, folder: Path) -> Path:
+    """Random weights, and a WordPiece tokenizer."""
+    for values in model.parameters():
+        values.data.normal_(0, 0.3)
+    model.eval().save_pretrained(folder)
+    write_tokenizer(folder)
+    return folder
+
+
+def write_tokenizer(folder: Path) -> None:
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+
+    tokens = [*SPECIAL, *WORDS]
+    made = Tokenizer(models.WordPiece({t: i for i, t in enumerate(tokens)}, unk_token="[UNK]"))
+    made.normalizer = normalizers.BertNormalizer()
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    made.decoder = decoders.WordPiece()
+    made.add_special_tokens(SPECIAL)
+    made.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+    )
+    made.save(str(folder / "tokenizer.json"))
+
+
+def states(model: Any, ids: list[int], **given: Any) -> Any:
+    with torch.no_grad():
+        return model(torch.tensor([ids]), **given)
+
+
+IDS = [(7 * i * i + 3 * i + 5) % 120 for i in range(60)]
+
+
+def encoders() -> dict[str, Any]:
+    """transformers' models with random weights."""
+    made = transformers
+    few = {**SIZES, "max_position_embeddings": 64}
+    rope = {"rope_theta": 1000.0, "rope_type": "default"}
+    return {
+        "bert": lambda: made.BertModel(made.BertConfig(**few)),
+        "roberta": lambda: made.RobertaModel(made.RobertaConfig(**SIZES, pad_token_id=1)),
+        "xlm-roberta": lambda: made.XLMRobertaModel(
+            made.XLMRobertaConfig(**SIZES, pad_token_id=1, type_vocab_size=1)
+        ),
+        "nomic-bert": lambda: made.NomicBertModel(
+            made.NomicBertConfig(**few, rope_parameters=rope)
+        ),
+        "modern-bert": lambda: made.ModernBertModel(
+            made.ModernBertConfig(
+                **few, local_attention=8, pad_token_id=0, bos_token_id=2, eos_token_id=3,
+                cls_token_id=2, sep_token_id=3,
+            )
+        ),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(encoders()))
+def test_hidden_states_are_those_of_transformers(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    model = encoders()[name]()
+    decoder = build_decoder(open_weights(saved(model, tmp_path)))
+    assert isinstance(decoder, Encoder)
+    ids = [3 if i == 1 else i for i in IDS]  # in roberta 1 pads, and has no position
+    (got,) = decoder.states([ids])
+    wanted = states(model, ids).last_hidden_state[0].numpy()
+    assert relative(got, wanted) < 2e-6
+
+
+@pytest.mark.parametrize("name", list(ENCODERS))
+def test_vectors_and_tokens_are_those_of_llama_server(name: str, tmp_path: Path) -> None:
+    golden = np.load(DATA / f"{name}.npz")
+    model = aleator.load(write_encoder(tmp_path / "model.gguf", ENCODERS[name]))
+    for i, text in enumerate(TEXTS):
+        assert list(model.request_maker.tokens(text, whole=True)) == golden[f"tokens-{i}"].tolist()
+    # The GELU of jina-bert-v2 and modern-bert, and q8_0, round what is close to a half to the other side.
+    for pooling in ("mean", "cls", "last"):
+        got = model.embed(TEXTS, pooling, normalize=False)
+        wanted = golden[f"vectors-{pooling}"]
+        assert relative(got, wanted) < (2e-2 if name == "bert-q8" else 2e-3), pooling
+    if ENCODERS[name].head:
+        ranked = model.rerank(QUERY, DOCUMENTS)
+        scores = golden["scores"]
+        assert [each.index for each in ranked] == np.argsort(-scores).tolist()
+        assert max(abs(each.score - scores[each.index]) for each in ranked) < 5e-3
+
+
+@pytest.mark.parametrize("name", list(ENCODERS))
+def test_a_text_has_the_same_bits_alone_and_in_a_batch(name: str, tmp_path: Path) -> None:
+    decoder = build_decoder(open_weights(write_encoder(tmp_path / "model.gguf", ENCODERS[name])))
+    assert isinstance(decoder, Encoder)
+    texts = [[(i * k + 3) % 100 for i in range(n)] for k, n in ((1, 64), (3, 1), (5, 17), (7, 40))]
+    alone = [next(iter(decoder.states([text]))) for text in texts]
+    for order in ([0, 1, 2, 3], [3, 1, 0, 2, 0, 0]):
+        together = list(decoder.states([texts[i] for i in order]))
+        assert all(np.array_equal(made, alone[i]) for made, i in zip(together, order, strict=True))
+
+
+def test_many_texts_are_computed_in_parts(tmp_path: Path, monkeypatch: Any) -> None:
+    decoder = build_decoder(open_weights(write_encoder(tmp_path / "m.gguf", ENCODERS["bert"])))
+    assert isinstance(decoder, Encoder)
+    texts = [[2, 5 + i, 3] for i in range(9)]
+    whole = list(decoder.states(texts))
+    monkeypatch.setattr("aleator.models.encoder.TOKENS", 7)
+    parts = list(decoder.states(texts))
+    assert len(parts) == 9
+    assert all(map(np.array_equal, whole, parts))
+
+
+def test_segments_have_vectors_of_their_own_in_transformers_files(tmp_path: Path) -> None:
+    torch.manual_seed(2)
+    few = {**SIZES, "max_position_embeddings": 64}
+    model = transformers.BertForSequenceClassification(transformers.BertConfig(**few, num_labels=1))
+    loaded = aleator.load(saved(model, tmp_path))
+    backend = transformers.PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json"))
+    documents = ["a king, loving", "b", "the zebra is a queen"]
+    for each in loaded.rerank("The queens", documents):
+        given = backend(
+            "The queens", documents[each.index], return_tensors="pt", return_token_type_ids=True
+        )
+        with torch.no_grad():
+            wanted = model(given["input_ids"], token_type_ids=given["token_type_ids"]).logits
+        assert each.score == pytest.approx(float(wanted[0, 0]), abs=2e-5)
+        assert each.n_tokens == given["input_ids"].shape[1]
+    probable = loaded.rerank("The queens", documents, normalize=True)
+    raw = loaded.rerank("The queens", documents)
+    assert [p.score for p in probable] == pytest.approx([1 / (1 + np.exp(-r.score)) for r in raw])
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_scores_of_modern_bert_are_those_of_transformers(pooling: str, tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    config = transformers.ModernBertConfig(
+        **SIZES, num_labels=1, local_attention=8, pad_token_id=0, classifier_pooling=pooling,
+        bos_token_id=2, eos_token_id=3, cls_token_id=2, sep_token_id=3,
+    )  # fmt: skip
+    model = transformers.ModernBertForSequenceClassification(config)
+    loaded = aleator.load(saved(model, tmp_path))
+    (found,) = loaded.rerank("the queen", ["is loving a king"])
+    ids, _ = loaded.tokenizer.encode_pair("the queen", "is loving a king")
+    assert found.score == pytest.approx(float(states(model, ids).logits[0, 0]), abs=2e-5)
+
+
+def test_scores_of_roberta_are_those_of_transformers(tmp_path: Path) -> None:
+    torch.manual_seed(4)
+    config = transformers.XLMRobertaConfig(
+        **SIZES, num_labels=1, type_vocab_size=1, pad_token_id=0, bos_token_id=2, eos_token_id=3
+    )
+    model = transformers.XLMRobertaForSequenceClassification(config)
+    loaded = aleator.load(saved(model, tmp_path))
+    (found,) = loaded.rerank("the queen", ["is loving a king"])
+    ids, _ = loaded.tokenizer.encode_pair("the queen", "is loving a king")
+    assert found.score == pytest.approx(float(states(model, ids).logits[0, 0]), abs=2e-5)
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> aleator.LanguageModel:
+    folder = tmp_path_factory.mktemp("bert")
+    return aleator.load(write_encoder(folder / "bert.gguf", ENCODERS["bert"]))
+
+
+def test_the_file_says_how_vectors_are_pooled(bert: aleator.LanguageModel) -> None:
+    text = "the king and a queen"
+    assert np.array_equal(bert.embed(text), bert.embed(text, "cls"))
+    each = bert.embed_tokens([text, "a"])
+    assert [len(states) for states in each] == [7, 3]
+    assert np.array_equal(bert.embed(text, "last", normalize=False), each[0][-1])
+
+
+def test_an_encoder_writes_no_text(bert: aleator.LanguageModel) -> None:
+    for ask in (
+        lambda: bert.generate("the king"),
+        lambda: bert.score("the", " king"),
+        lambda: bert.prompt_logprobs("the king"),
+        lambda: bert.perplexity("the king and the queen and the lord", n_ctx=4),
+        lambda: bert.beams("the king"),
+    ):
+        with pytest.raises(UnsupportedModel, match=r"encoder.*embed\(\) or rerank\(\)"):
+            ask()
+
+
+def test_texts_that_are_too_long_are_refused_or_cut(bert: aleator.LanguageModel) -> None:
+    assert bert.n_ctx == 64
+    long = "king " * 70
+    with pytest.raises(ContextFull, match="72 tokens and the context 64"):
+        bert.embed(long)
+    cut = bert.embed(long, truncate=True)
+    assert np.array_equal(cut, bert.embed([[2, *[bert.vocab.ids["▁king"]] * 62, 3]])[0])
+
+
+@pytest.mark.parametrize(
+    ("given", "parameter"),
+    [
+        ({"pooling": "max"}, "pooling"),
+        ({"pooling": "none"}, "pooling"),
+        ({"pooling": "rank"}, "pooling"),
+        ({"normalize": 1}, "normalize"),
+        ({"truncate": "yes"}, "truncate"),
+    ],
+)
+def test_wrong_options_of_vectors(bert: aleator.LanguageModel, given: Any, parameter: str) -> None:
+    with pytest.raises(ParameterError) as caught:
+        bert.embed("a", **given)
+    assert caught.value.parameter == parameter
+
+
+def test_rerank_needs_a_head(bert: aleator.LanguageModel) -> None:
+    with pytest.raises(UnsupportedModel, match="no head for scores"):
+        bert.rerank("a", ["b"])
+    with pytest.raises(UnsupportedModel, match="no head for scores"):
+        bert.rerank("a", ["b"], template="{query} {document}")
+
+
+@pytest.mark.parametrize(
+    ("given", "parameter"),
+    [
+        ({"query": 3}, "query"),
+        ({"query": " "}, "query"),
+        ({"documents": "text"}, "documents"),
+        ({"documents": []}, "documents"),
+        ({"documents": ["a", ""]}, "documents"),
+        ({"documents": ["a", 3]}, "documents"),
+        ({"documents": {"a": 1}}, "documents"),
+        ({"top_n": 0}, "top_n"),
+        ({"top_n": 1.5}, "top_n"),
+        ({"normalize": None}, "normalize"),
+        ({"template": "no places"}, "template"),
+    ],
+)
+def test_wrong_arguments_of_rerank(tmp_path: Path, given: Any, parameter: str) -> None:
+    model = aleator.load(write_encoder(tmp_path / "m.gguf", ENCODERS["bert-score"]))
+    with pytest.raises(ParameterError) as caught:
+        model.rerank(**{"query": "a", "documents": ["b"], **given})
+    assert caught.value.parameter == parameter
+
+
+def test_documents_that_are_too_long_are_refused_or_cut(tmp_path: Path) -> None:
+    model = aleator.load(write_encoder(tmp_path / "m.gguf", ENCODERS["xlm-roberta"]))
+    documents = ["king " * 100, "a dog"]
+    with pytest.raises(ContextFull, match="206 tokens"):
+        model.rerank("the queen", documents)
+    ranked = model.rerank("the queen", documents, truncate=True, top_n=1)
+    assert len(ranked) == 1
+    everything = model.rerank("the queen", documents, truncate=True, top_n=5)
+    assert max(each.n_tokens for each in everything) == 64
+    assert len(everything) == 2
+
+
+def test_an_encoder_computes_on_the_cpu_only(tmp_path: Path) -> None:
+    weights = open_weights(write_encoder(tmp_path / "m.gguf", ENCODERS["bert"]))
+    with pytest.raises(ParameterError, match="an encoder"):
+        build_decoder(weights, dtype="bfloat16")
+    with pytest.raises(ParameterError, match="form='torch'"):
+        build_decoder(weights, form="torch")
+
+
+def test_what_is_not_built_is_refused(tmp_path: Path) -> None:
+    base = transformers.BertConfig(**SIZES).to_dict()
+    for change, what in (
+        ({"position_embedding_type": "relative_key"}, "relative_key"),
+        ({"hidden_act": "relu"}, "relu"),
+        ({"is_decoder": True}, "is_decoder"),
+    ):
+        (tmp_path / "config.json").write_text(json.dumps(base | change))
+        with pytest.raises(UnsupportedModel, match=what):
+            open_weights(tmp_path)
+    (tmp_path / "config.json").write_text(
+        json.dumps(base | {"model_type": "roberta", "pad_token_id": 65})
+    )
+    with pytest.raises(FileFormatError, match="66 positions begin at 66"):
+        open_weights(tmp_path)
+
+
+def test_sentence_transformers_directories_say_how_they_pool(tmp_path: Path) -> None:
+    few = {**SIZES, "max_position_embeddings": 64}
+    folder = saved(transformers.BertModel(transformers.BertConfig(**few)), tmp_path)
+    (folder / "1_Pooling").mkdir()
+
+    def chosen(modules: Any, **pooling: Any) -> str:
+        (folder / "modules.json").write_text(json.dumps(modules))
+        (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+        return aleator.load(folder).pooling
+
+    kind = "sentence_transformers.models."
+    modules = [
+        {"idx": 0, "name": "0", "path": "", "type": f"{kind}Transformer"},
+        {"idx": 1, "name": "1", "path": "1_Pooling", "type": f"{kind}Pooling"},
+    ]
+    assert chosen(modules, pooling_mode_cls_token=True, pooling_mode_mean_tokens=False) == "cls"
+    assert chosen(modules, pooling_mode="mean") == "mean"
+    assert chosen(modules, pooling_mode_lasttoken=True) == "last"
+    assert chosen(modules, pooling_mode_max_tokens=True) == "other"
+    with pytest.raises(
+        ParameterError, match="pooling=None: the model's files ask for another kind"
+    ):
+        aleator.load(folder).embed("a")
+    dense = [*modules, {"idx": 2, "name": "2", "path": "2_Dense", "type": f"{kind}Dense"}]
+    assert chosen(dense, pooling_mode_mean_tokens=True) == "other"
+    with pytest.raises(FileFormatError, match="list of modules"):
+        chosen([3])

@@ -1,0 +1,131 @@
+"""``/v1/rerank`` and the vectors of encoders; an encoder writes no text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from encoder_models import ENCODERS, write_encoder
+
+import aleator
+from tests.server.conftest import Client
+
+DOCUMENTS = ["The king is good.", "a dog", "storm and sea"]
+
+
+def client_of(path: Path) -> Iterator[Client]:
+    model = aleator.load(path)
+    with model.engine(n_seq_max=2) as engine:
+        yield Client(model, engine)
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    yield from client_of(write_encoder(tmp_path_factory.mktemp("a") / "b.gguf", ENCODERS["bert"]))
+
+
+@pytest.fixture(scope="module")
+def scoring(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    path = tmp_path_factory.mktemp("a") / "scoring.gguf"
+    yield from client_of(write_encoder(path, ENCODERS["bert-score"]))
+
+
+@pytest.mark.parametrize("path", ["/v1/rerank", "/v1/reranking", "/rerank", "/reranking"])
+def test_results_are_the_models(scoring: Client, path: str) -> None:
+    made = scoring.made(path, query="who is king", documents=DOCUMENTS)
+    ranked = scoring.service.model.rerank("who is king", DOCUMENTS)
+    assert made["results"] == [
+        {"index": each.index, "relevance_score": each.score} for each in ranked
+    ]
+    n = sum(each.n_tokens for each in ranked)
+    assert made["usage"] == {"prompt_tokens": n, "total_tokens": n}
+    assert (made["object"], made["model"]) == ("list", scoring.service.name)
+    few = scoring.made(path, query="who is king", documents=DOCUMENTS, top_n=1)
+    assert few["results"] == made["results"][:1]
+    assert few["usage"] == made["usage"]
+    assert len(scoring.made(path, query="a", documents=DOCUMENTS, top_n=9)["results"]) == 3
+
+
+def test_documents_are_returned_if_that_is_asked_for(scoring: Client) -> None:
+    given: list[Any] = [{"text": text} for text in DOCUMENTS]
+    made = scoring.made("/v1/rerank", query="king", documents=given, return_documents=True)
+    for each in made["results"]:
+        assert each["document"] == {"text": DOCUMENTS[each["index"]]}
+
+
+def test_texts_are_answered_as_tei_does(scoring: Client) -> None:
+    made: Any = scoring.made("/rerank", query="king", texts=DOCUMENTS, return_text=True)
+    ranked = scoring.service.model.rerank("king", DOCUMENTS)
+    assert made == [
+        {"index": each.index, "score": each.score, "text": DOCUMENTS[each.index]} for each in ranked
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "param", "said"),
+    [
+        ({"documents": ["a"]}, "query", "missing"),
+        ({"query": "a"}, "documents", "give one of documents, texts"),
+        ({"query": 3, "documents": ["a"]}, "query", "3"),
+        ({"query": "", "documents": ["a"]}, "query", "not empty"),
+        ({"query": "a", "documents": "a"}, "documents", "give a list of 1 to 2048 texts"),
+        ({"query": "a", "documents": []}, "documents", "give a list of 1 to 2048 texts"),
+        ({"query": "a", "documents": ["a", ""]}, "documents[1]", "not empty"),
+        ({"query": "a", "documents": [3]}, "documents[0]", "not empty"),
+        ({"query": "a", "documents": [{"text": "a", "b": 1}]}, "documents[0]", "not empty"),
+        ({"query": "a", "documents": ["a"], "top_n": 0}, "top_n", "0"),
+        ({"query": "a", "documents": ["a"], "top_n": True}, "top_n", "True"),
+        ({"query": "a", "documents": ["a"], "texts": ["a"]}, "texts", "documents and texts"),
+        ({"query": "a", "documents": ["king " * 90]}, "documents", "context 64"),
+    ],
+)
+def test_what_cannot_be_honoured(
+    scoring: Client, body: dict[str, Any], param: str, said: str
+) -> None:
+    error = scoring.refused("/v1/rerank", **body)
+    assert error["param"] == param
+    assert said in error["message"]
+
+
+def test_long_documents_are_cut_if_that_is_asked_for(scoring: Client) -> None:
+    made = scoring.made("/v1/rerank", query="a", documents=["king " * 90], truncate=True)
+    assert made["usage"]["prompt_tokens"] == 64
+
+
+def test_models_without_a_head_do_not_rank(bert: Client, client: Client) -> None:
+    for each in (bert, client):
+        error = each.refused("/v1/rerank", status=501, query="a", documents=["b"])
+        assert "no head for scores" in error["message"]
+
+
+def test_vectors_of_an_encoder(bert: Client) -> None:
+    model = bert.service.model
+    made = bert.made("/v1/embeddings", input=DOCUMENTS)
+    got = np.array([each["embedding"] for each in made["data"]], np.float32)
+    assert np.array_equal(got, np.asarray(model.embed(DOCUMENTS, "cls")))
+    tokens: Any = bert.post("/embedding", content="a dog", pooling="none").json()
+    states = model.embed_tokens("a dog")[0]
+    assert np.array_equal(np.array(tokens[0]["embedding"], np.float32), states)
+    assert bert.refused("/v1/embeddings", input="a", pooling="none")["param"] == "pooling"
+    error = bert.refused("/v1/embeddings", input="king " * 90)
+    assert "92 tokens" in error["message"]
+    cut = bert.made("/v1/embeddings", input="king " * 90, truncate=True)
+    assert cut["usage"]["prompt_tokens"] == 64
+
+
+def test_an_encoder_writes_no_text(bert: Client) -> None:
+    for path, body in (
+        ("/v1/completions", {"prompt": "a"}),
+        ("/v1/responses", {"input": "a"}),
+        ("/completion", {"prompt": "a"}),
+    ):
+        response = bert.post(path, **body)
+        assert response.status_code in (400, 501), response.text
+    error = bert.refused("/v1/completions", status=501, prompt="a")
+    assert "an encoder" in error["message"]
+    assert bert.get("/health").status_code == 200
+    assert bert.get("/v1/models").status_code == 200
+    assert bert.get("/props").status_code == 200
