@@ -11,8 +11,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from aleator.core.errors import (
     AleatorError,
@@ -38,6 +40,10 @@ from aleator.models.weights import Weights, separated
 
 FLOATS = ("F32", "F16", "BF16")
 _EXPERT = re.compile(r"(blk\.\d+\.ffn_(?:gate|up|down))\.(\d+)\.weight")
+_ROTATED = ("attn_q.", "attn_k.", "attn_q_b.", "attn_kv_a_mqa.")
+"""Projections to queries and keys that are rotated."""
+_BIASED = ("mamba", "mamba2", "jamba")
+"""Architectures of which llama.cpp's convolutions must have biases."""
 _UNROTATED = 1e30
 """The divisor of frequencies of pairs that do not rotate, in llama.cpp's files."""
 
@@ -72,7 +78,7 @@ class ConvertedDirectory(GGUFFile):
                     f"{', '.join(FLOATS)}"
                 )
             self._raw[name] = tensor
-        self._made = _computed(directory.config)
+        self._made = _computed(directory.config) | self._zeros()
         self.left_out: list[str] = []
         self._sources: dict[str, list[str]] = {name: [] for name in self._made}
         new = [NewTensor(name, each.type, each.shape) for name, each in self._made.items()]
@@ -106,6 +112,20 @@ class ConvertedDirectory(GGUFFile):
     def files(self) -> list[Path]:
         """All files of the directory that may be read."""
         return [each for each in self.directory.path.iterdir() if each.is_file()]
+
+    def _zeros(self) -> dict[str, StoredTensor]:
+        """Biases of convolutions that llama.cpp wants, and the model has not."""
+        if self.directory.architecture.name not in _BIASED:
+            return {}
+        end = "ssm_conv1d.weight"
+        rows = {
+            n.removesuffix("weight"): self._raw[n].shape[0] for n in self._raw if n.endswith(end)
+        }
+        return {
+            f"{name}bias": StoredTensor.of(np.zeros(n, np.float32))
+            for name, n in rows.items()
+            if f"{name}bias" not in self._raw
+        }
 
     def _planned(self) -> list[NewTensor]:
         """The tensors to write, and from which of the directory's each is made."""
@@ -165,10 +185,8 @@ class ConvertedDirectory(GGUFFile):
         config, said = self.directory.config, self._said
         layer = layer_of(name)
         stem = name if layer < 0 else name.split(".", 2)[2]
-        if config.rope.style != said.rope.style and stem.startswith(("attn_q.", "attn_k.")):
-            heads = (config.n_heads if stem[5] == "q" else config.n_kv_heads)[layer]
-            if heads and tensor.shape[0] % (2 * heads) == 0:
-                tensor = tensor.moved(lambda values: other_pairs(values, heads))
+        if config.rope.style != said.rope.style and stem.startswith(_ROTATED):
+            tensor = self._rotated(stem, layer, tensor)
         if said.delta is not None and said.delta.tiled and config.keeps_state(layer):
             tensor = _tiled(config, stem, tensor)
         if said.ssm is not None and said.ssm.heads:
@@ -189,6 +207,22 @@ class ConvertedDirectory(GGUFFile):
         if tensor.type != "F32" and not may_change(TensorInfo(name, 0, tensor.shape, 0)):
             return StoredTensor.of(tensor.floats())
         return tensor
+
+    def _rotated(self, stem: str, layer: int, tensor: StoredTensor) -> StoredTensor:
+        """A projection to queries or keys, with the rows that are rotated together as neighbours."""
+        config, keys = self.directory.config, not stem.startswith("attn_q")
+        heads = (config.n_kv_heads if keys else config.n_heads)[layer]
+        dim = config.rope.dim if config.latent is not None else tensor.shape[0] // max(heads, 1)
+        if heads == 0 or tensor.shape[0] % heads or dim % 2 or dim > tensor.shape[0] // heads:
+            return tensor  # refused for its shape
+
+        def moved(values: NDArray[Any]) -> NDArray[Any]:
+            made = values.reshape(heads, -1, *values.shape[1:]).copy()
+            last = made[:, -dim:]
+            made[:, -dim:] = other_pairs(last.reshape(heads * dim, -1), heads).reshape(last.shape)
+            return made.reshape(values.shape)
+
+        return tensor.moved(moved)
 
     def _sampling(self) -> dict[str, Value]:
         """The sampling parameters that the directory recommends."""

@@ -201,6 +201,7 @@ def _delta_nets(config: ModelConfig, delta: DeltaNetConfig) -> dict[str, Value |
 
 _APPROXIMATE = {
     "window": "windows of {before.size} positions: in longer texts all layers see all positions",
+    "experts.n_group_best": "that groups of experts are ranked by their best: it adds up the best two",
     "rope.truncate": "where YaRN's ramp begins and ends within pairs of channels: it takes whole pairs",
     "ssm.norm_eps": "the epsilon of the norms of states, {before:g}: it takes that of the other norms",
     "ssm.least_step": "the least time step, {before:g}: it has none",
