@@ -45,7 +45,7 @@ def as_backend(vocab: Vocabulary) -> tokenizers.Tokenizer:
         if vocab.attribute(i) != TokenAttribute.UNUSED
     }
     if vocab.kind == "bpe":
-        merges = [tuple(merge.split(" ")) for merge in vocab.merges]
+        merges: Any = [tuple(merge.split(" ")) for merge in vocab.merges]
         whole = vocab.pre in WHOLE_WORDS
         backend = tokenizers.Tokenizer(models.BPE(ids, merges, ignore_merges=whole))
         cut = splits(PRE_TOKENIZERS[vocab.pre])
@@ -64,8 +64,8 @@ def as_backend(vocab: Vocabulary) -> tokenizers.Tokenizer:
         backend = tokenizers.Tokenizer(model)
         steps = [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
         backend.normalizer = normalizers.Sequence(steps)
-        steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
-        backend.decoder = decoders.Sequence([*steps, decoders.Strip(" ", 1, 0)])
+        parts = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+        backend.decoder = decoders.Sequence([*parts, decoders.Strip(" ", 1, 0)])
     for i, text in enumerate(vocab.tokens):
         kind = vocab.attribute(i)
         if kind not in normal and kind != TokenAttribute.UNUSED:
@@ -81,9 +81,8 @@ def test_vocabularies_of_llama_cpp(
     """There and back: the fields are those of the file that tokenizer.json was made from."""
     theirs = tokenizer(name)
     vocab = theirs.vocab
-    named = {
-        f"{each}_token": vocab.tokens[i] for each in ("bos", "eos") if (i := getattr(vocab, each))
-    }
+    specials = {each: getattr(vocab.special, each) for each in ("bos", "eos", "unk", "pad")}
+    named = {f"{each}_token": vocab.tokens[i] for each, i in specials.items() if i is not None}
     config = named | {"add_bos_token": vocab.add_bos, "chat_template": "{{ messages }}"}
     write(tmp_path, as_backend(vocab), tokenizer_config=config)
     file, left_out = made(tmp_path, len(vocab))

@@ -296,11 +296,12 @@ def config_in_gguf(config: ModelConfig) -> ModelConfig:
 
 def gguf_fields(config: ModelConfig, _: Fields) -> dict[str, Value | None]:
     window = config.window
+    dim = window.head_dim if window else None
     return {
         "attention.shared_kv_layers": sum(config.keys_of(i) != i for i in range(config.n_layers)),
-        "attention.key_length_swa": window and window.head_dim,
-        "attention.value_length_swa": window and window.head_dim,
-        "rope.dimension_count_swa": window and window.rope.dim,
+        "attention.key_length_swa": dim,
+        "attention.value_length_swa": dim,
+        "rope.dimension_count_swa": window.rope.dim if window else None,
         "embedding_length_per_layer_input": config.per_layer.width if config.per_layer else 0,
         "final_logit_softcapping": config.logit_softcap,
     }

@@ -56,7 +56,7 @@ MISTRAL3 = Architecture(
         read_json,
         ours=in_text_model,
         gguf_fields=lambda config, _: {
-            "attention.temperature_scale": config.query_growth and config.query_growth.rate
+            "attention.temperature_scale": config.query_growth.rate if config.query_growth else None
         },
     ),
 )

@@ -63,10 +63,12 @@ def vocabulary_fields(
         ]
     elif architecture == "gemma4":
         values |= {"tokenizer.ggml.model": "gemma4", "tokenizer.ggml.merges": merges}
-        tried = [values | _scores(values, merges)]
+        tried = [values | _scores(vocab.tokens[:n_vocab], merges)]
     else:
         values["tokenizer.ggml.add_space_prefix"] = vocab.add_space_prefix
-        tried = [values | {"tokenizer.ggml.model": "llama"} | _scores(values, merges)]
+        tried = [
+            values | {"tokenizer.ggml.model": "llama"} | _scores(vocab.tokens[:n_vocab], merges)
+        ]
     theirs = Tokenizer(vocab)
     for each in tried:
         if _same(theirs, Tokenizer(Vocabulary.from_metadata(each, directory))):
@@ -123,14 +125,12 @@ def _merge(file: Fields, merge: Any) -> str:
     return " ".join(parts)
 
 
-def _scores(values: dict[str, Value], merges: Sequence[str]) -> dict[str, Value]:
+def _scores(tokens: Sequence[str], merges: Sequence[str]) -> dict[str, Value]:
     """The scores of a SentencePiece vocabulary, by which the merges of earlier rank come first."""
-    made = {
-        merge.replace(" ", "", 1): -float(rank) for rank, merge in reversed([*enumerate(merges, 1)])
-    }
-    tokens = values["tokenizer.ggml.tokens"]
+    ranks = reversed([*enumerate(merges, 1)])
+    made = {merge.replace(" ", "", 1): -float(rank) for rank, merge in ranks}
     least = -float(len(merges) + 1)
-    return {"tokenizer.ggml.scores": [made.get(token, least) for token in tokens]}  # type: ignore[union-attr, call-overload]
+    return {"tokenizer.ggml.scores": [made.get(token, least) for token in tokens]}
 
 
 def _pre_tokenizers(file: Fields, architecture: str) -> Iterator[str]:
