@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from aleator.core.errors import ParameterError
-from aleator.generate import Batch, Context, vectors
+from aleator.generate import Batch, Context, scores, vectors
 from aleator.generate.logprobs import log_softmax, top_logprobs
 from aleator.generate.scores import (
     LARGEST,
