@@ -3,6 +3,7 @@ import { Chain } from './chain.js'
 import { readConfig } from './config.js'
 import { Cache, Decoder } from './decoder.js'
 import { GGUF } from './gguf.js'
+import { NO_VOCABULARY } from './facts.js'
 import { AleatorError } from './native.js'
 import { resolve } from './parameters.js'
 import { native } from './runtime.js'
@@ -29,8 +30,10 @@ export class Model {
     this.gguf = gguf
     const { architecture, config } = readConfig(gguf)
     this.config = config
-    this.vocabulary = new Vocabulary(gguf)
-    this.tokenizer = new Tokenizer(this.vocabulary)
+    // Without a vocabulary a model has token ids only.
+    const none = NO_VOCABULARY.includes(gguf.fields.get('tokenizer.ggml.model', 'string', NO_VOCABULARY[0]))
+    this.vocabulary = none ? null : new Vocabulary(gguf)
+    this.tokenizer = none ? null : new Tokenizer(this.vocabulary)
     this.decoder = new Decoder(gguf, architecture, config)
     this.nCtx = nCtx ?? Math.min(config.contextLength, 4096)
     if (!Number.isInteger(this.nCtx) || this.nCtx < 1) throw new AleatorError('ParameterError', `nCtx=${nCtx} must be a whole number of at least 1`)
@@ -57,6 +60,8 @@ export class Model {
       throw new AleatorError('ParameterError', `maxTokens=${maxTokens} must be a whole number of at least 0`)
     const stops = typeof stop === 'string' ? [stop] : [...stop]
     if (stops.some((each) => typeof each !== 'string' || !each)) throw new AleatorError('ParameterError', 'stop: a stop string has at least one character')
+    if (!this.tokenizer && (typeof prompt === 'string' || stops.length))
+      throw new AleatorError('TokenizerError', 'the model has no vocabulary (tokenizer.ggml.model): give token ids, take the ids that come, and leave stop out')
     const tokens = typeof prompt === 'string' ? this.tokenizer.encode(prompt, { parseSpecial }) : Array.from(prompt)
     if (!tokens.length) throw new AleatorError('ParameterError', 'the prompt is empty, and the model has no token for the beginning of a text')
     if (tokens.length > this.nCtx)
@@ -84,7 +89,7 @@ export class Generation {
     const { model, chain } = this
     const { maxTokens, stops, signal } = this.options
     const cache = model.cache()
-    const stream = model.tokenizer.stream({ atStart: false })
+    const stream = model.tokenizer?.stream({ atStart: false }) ?? { push: () => '', flush: () => '' }
     const matcher = new StopMatcher(stops)
     try {
       chain.acceptAll(this.prompt)
@@ -113,7 +118,7 @@ export class Generation {
   /** The text that a token completes; notes why the text ends, if it does. */
   take(token, stream, matcher, cache) {
     const { values } = this.chain
-    if (this.model.vocabulary.eog.has(token) && !values.ignore_eos) this.stopReason = 'eog'
+    if (this.model.vocabulary?.eog.has(token) && !values.ignore_eos) this.stopReason = 'eog'
     else if (values.stop_token_ids.includes(token)) this.stopReason = 'stop_token'
     if (this.stopReason) return ''
     const piece = matcher.push(stream.push(token))

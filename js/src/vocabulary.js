@@ -10,8 +10,7 @@ const SPACE = '▁'
 export class Vocabulary {
   constructor(gguf) {
     const { fields } = gguf
-    const model = fields.get('tokenizer.ggml.model', 'string', '')
-    if (model === '' || facts.NO_VOCABULARY.includes(model)) throw new AleatorError('UnsupportedModel', 'the file has no vocabulary (tokenizer.ggml.model)')
+    const model = fields.get('tokenizer.ggml.model', 'string')
     if (!facts.VOCABULARIES[model])
       throw new AleatorError('UnsupportedModel', `tokenizer.ggml.model is '${model}'; supported are ${Object.keys(facts.VOCABULARIES).join(', ')}`)
     this.pre = model === 'gemma4' ? model : fields.get('tokenizer.ggml.pre', 'string', 'default')
