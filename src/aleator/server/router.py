@@ -209,7 +209,7 @@ class Forward:
                     raise wrong("model", own, f"the address says model={name!r:.80}: leave one out")
                 name = own
         if name is not None and scope["path"].startswith("/api/"):
-            name = name.removesuffix(ollama.LATEST)
+            name = ollama.untagged(name, self._pool.by_name)
         return name
 
 
