@@ -305,6 +305,8 @@ def test_loading_and_unloading_by_request(folder: Path, alone: dict[str, str]) -
             status, _, data = live.post(f"/models/{action}", {"model": name})
             return status, json.loads(data)
 
+        assert live.got("/slots?model=small&autoload=false", 400)["error"]["code"] == 400
+        assert live.states()["small"] == {"value": "unloaded"}
         assert asked("load", "small") == (200, {"success": True})
         until(lambda: live.states()["small"] == {"value": "loaded"})
         assert asked("load", "small")[1]["error"]["message"] == "model 'small' is loaded already"
