@@ -285,6 +285,19 @@ def test_metrics_are_of_all_and_of_one(three: LiveModels) -> None:
     assert three.got("/metrics?model=cut", 503)["error"]["code"] == "model_not_loaded"
 
 
+def test_names_with_ollamas_tag_and_endpoints_behind_a_key(folder: Path) -> None:
+    with serving([listed(folder / "plain.gguf", "plain:latest")], api_key=("k",)) as live:
+        for path in ("/models/load", "/v1/completions", "/api/generate"):
+            status, _, data = live.post(path, {"model": "plain:latest", "prompt": "x"})
+            assert (status, b"API key" in data) == (401, True)
+        assert live.ask("GET", "/v1/models")[0] == 401
+        assert live.got("/health") == {"status": "ok"}
+        key = {"authorization": "Bearer k"}
+        body = {"prompt": "x", "raw": True, "stream": False, "options": {"num_predict": 1}}
+        for name, wanted in (("plain:latest", 200), ("plain", 404)):
+            assert live.post("/api/generate", {**body, "model": name}, key)[0] == wanted
+
+
 def test_loading_and_unloading_by_request(folder: Path, alone: dict[str, str]) -> None:
     with serving([listed(folder / f"{name}.gguf") for name in NAMES]) as live:
 
@@ -292,6 +305,8 @@ def test_loading_and_unloading_by_request(folder: Path, alone: dict[str, str]) -
             status, _, data = live.post(f"/models/{action}", {"model": name})
             return status, json.loads(data)
 
+        assert live.got("/slots?model=small&autoload=false", 400)["error"]["code"] == 400
+        assert live.states()["small"] == {"value": "unloaded"}
         assert asked("load", "small") == (200, {"success": True})
         until(lambda: live.states()["small"] == {"value": "loaded"})
         assert asked("load", "small")[1]["error"]["message"] == "model 'small' is loaded already"
@@ -413,13 +428,12 @@ listed.load = load
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_a_loading(folder: Path, number: int) -> None:
+def test_a_signal_ends_a_loading(folder: Path) -> None:
     words = ("--models", str(folder), "--drain-timeout", "0.2")
     with Process(*words, prelude=SLOW) as server:
         with server.live.send(request_of({**BODY, "model": "tiny"})) as connection:
             until(lambda: b'"loading"' in server.live.ask("GET", "/v1/models")[2])
-            server.signal(number)
+            server.signal()
             came = rest(connection)
         assert server.end() == 0
         assert came.startswith(b"HTTP/1.1 503")
@@ -435,7 +449,7 @@ def test_a_directory_is_served(folder: Path, alone: dict[str, str]) -> None:
         assert made["choices"][0]["text"] == alone["tiny"]
         status, _, data = server.live.post("/v1/completions", {**BODY, "model": "small.gguf"})
         assert json.loads(data)["choices"][0]["text"] == alone["small"]
-        server.signal()
+        server.signal(signal.SIGINT)
         assert server.end() == 0
         assert "model loaded" in server.err
         assert "Traceback" not in server.err

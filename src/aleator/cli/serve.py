@@ -181,18 +181,25 @@ def announce_models(pool: Pool, where: str) -> None:
     """Print where the server of several models listens, and an example request."""
     names = ", ".join(each.name for each in pool.entries[:SHOWN])
     more = f" and {len(pool.entries) - SHOWN} more" if len(pool.entries) > SHOWN else ""
-    note(f"models: {names}{more}\nlistening on {where}\n{curl(where, True, pool.default.name)}")
+    note(
+        f"models: {names}{more}\nlistening on {where}\n{playground(pool.options, where, '?model=NAME')}"
+        f"{curl(where, True, pool.default.name)}"
+    )
 
 
 def announce(service: Service, where: str) -> None:
     """Print where the server listens, and an example request."""
     engine, chats = service.engine, service.model.vocab.chat_template is not None
-    page = service.options.playground and not where.startswith("unix:")
-    playground = f"playground: {where}/\n" if page else ""
     note(
         f"{service.name}: {engine.options.n_seq_max} requests at a time, {engine.n_ctx} cells\n"
-        f"listening on {where}\n{playground}{curl(where, chats)}"
+        f"listening on {where}\n{playground(service.options, where)}{curl(where, chats)}"
     )
+
+
+def playground(options: ServerOptions, where: str, query: str = "") -> str:
+    """The line with the playground's address, if there is one."""
+    page = options.playground and not where.startswith("unix:")
+    return f"playground: {where}/{query}\n" if page else ""
 
 
 def curl(where: str, chats: bool, model: str = "") -> str:

@@ -132,10 +132,10 @@ class Pool:
             self._memory = int(limit * OF_MEMORY)
         if not entries:
             raise ParameterError("models: there is no model: list at least one")
-        self._by_name: dict[str, Entry] = {}
+        self.by_name: dict[str, Entry] = {}
         for entry in entries:
             for name in (entry.name, *entry.aliases, *entry.adapters):
-                other = self._by_name.setdefault(name, entry)
+                other = self.by_name.setdefault(name, entry)
                 if other is not entry:
                     told = (
                         f"{other.name!r:.80} ({other.path}) and {entry.name!r:.80} ({entry.path})"
@@ -143,9 +143,9 @@ class Pool:
                     raise ParameterError(
                         f"models: {name!r:.80} names two models, {told}: give one of them another name"
                     )
-        if default is not None and default not in self._by_name:
+        if default is not None and default not in self.by_name:
             raise ParameterError(f"model={default!r:.80}: --models has {self._known()}")
-        self.default = self.entries[0] if default is None else self._by_name[default]
+        self.default = self.entries[0] if default is None else self.by_name[default]
         self._turn = asyncio.Lock()  # held while models are loaded or unloaded
         self._event = asyncio.Event()
         self._uses = itertools.count(1)
@@ -162,7 +162,7 @@ class Pool:
 
     def find(self, name: str | None) -> Entry:
         """The model of a request; ApiError where no model has the name."""
-        found = self.default if name is None else self._by_name.get(name)
+        found = self.default if name is None else self.by_name.get(name)
         if found is None and self.options.any_model:
             found = self.default
         if found is None:
@@ -175,7 +175,7 @@ class Pool:
         return found
 
     def _known(self) -> str:
-        names = [repr(each) for each in self._by_name]
+        names = [repr(each) for each in self.by_name]
         more = [f"{len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
         *first, last = [*names[:MOST_NAMED], *more]
         return f"{', '.join(first)} and {last}" if first else last

@@ -185,10 +185,13 @@ class Forward:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         scope["endpoint"] = self._endpoint  # for the form of errors, and the route's name
-        body = await Request(scope, receive).body()
+        request = Request(scope, receive)
+        body = await request.body()
         entry = self._pool.find(await self._named(scope, receive, body))
+        if request.query_params.get("autoload", "true") not in ("true", "1") and not entry.ready:
+            raise ApiError(400, f"model {entry.name!r:.80} is not loaded", code="model_not_loaded")
         received, size = once(body, receive), len(body)
-        del body  # it may be large
+        del body, request  # they may be large
         inner = dict(scope)  # its own: a connection that stays open would keep the model in memory
         try:
             async with self._pool.use(entry, lambda: disconnected(receive), size) as loaded:
@@ -209,7 +212,7 @@ class Forward:
                     raise wrong("model", own, f"the address says model={name!r:.80}: leave one out")
                 name = own
         if name is not None and scope["path"].startswith("/api/"):
-            name = name.removesuffix(ollama.LATEST)
+            name = ollama.untagged(name, self._pool.by_name)
         return name
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Container, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -294,6 +294,11 @@ async def generate(request: Request) -> Response:
     return await _written(request, body, writer, answer)
 
 
+def untagged(name: str, known: Container[str]) -> str:
+    """A model's name without the tag that may be left out, unless the name is known with it."""
+    return name if name in known else name.removesuffix(LATEST)
+
+
 async def _read(
     request: Request, fields: Fields, chat: bool = False
 ) -> tuple[Service, Body, OllamaWriter]:
@@ -301,7 +306,7 @@ async def _read(
     service: Service = request.app.state.service
     body = fields.read(await body_of(request), service.options.lenient)
     name: str = body.own["model"]
-    model = service.check_model(name.removesuffix(LATEST))
+    model = service.check_model(untagged(name, service.names))
     choose(Body({**body.own, "model": model}, body.options, body.spelled), service.adapters)
     return service, body, OllamaWriter(name, chat)
 
@@ -358,7 +363,7 @@ async def embed(request: Request) -> Response:
     """Vectors of texts."""
     began = time.perf_counter()
     service, body, _ = await _read(request, EMBED)
-    service.check_no_adapter(body.own["model"].removesuffix(LATEST))
+    service.check_no_adapter(untagged(body.own["model"], service.names))
     check_dimensions(service, body.own["dimensions"])
     vectors, n_tokens = await service.embed(
         "input", body.own["input"], one_vector(service, None), True

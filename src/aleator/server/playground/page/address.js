@@ -67,7 +67,7 @@ function state() {
 }
 
 /** An address that gives the same page. */
-export const link = () => `${location.origin}${location.pathname}#${packed(state())}`;
+export const link = () => `${location.origin}${location.pathname}${location.search}#${packed(state())}`;
 
 /** @param {any} said */
 async function restore(said) {

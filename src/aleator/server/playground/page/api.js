@@ -53,7 +53,8 @@ async function failure(response) {
 async function ask(path, method, body, abort) {
   let response;
   try {
-    response = await fetch(ROOT + path, {
+    // The query may have the model of a server with several.
+    response = await fetch(ROOT + path + location.search, {
       method,
       headers: headers(),
       body: body && JSON.stringify(body),
