@@ -106,6 +106,9 @@ def test_byte_level(tmp_path: Path) -> None:
     file, left_out = made(tmp_path, 263)
     vocab = Vocabulary.from_gguf(file)
     assert file.get(GGML + "model", "") == "gpt2"
+    types = file.metadata.array(GGML + "token_type")
+    assert types is not None
+    assert types.kind == 5  # signed, as llama.cpp wants them
     assert (vocab.pre, len(vocab), vocab.eos) == ("gpt-2", 263, 258)
     assert vocab.eog == {258, 260}
     assert [vocab.text(i) for i in (260, 261, 262)] == ["<u>", "[PAD261]", "[PAD262]"]
