@@ -88,6 +88,20 @@ def gpt_oss() -> Any:
     return transformers.GptOssForCausalLM(config)
 
 
+def gpt_oss_in_halves() -> Any:
+    return gpt_oss().to(torch.bfloat16)
+
+
+def gpt2_in_halves() -> Any:
+    sizes = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64, "vocab_size": 96}
+    return transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes)).to(torch.float16)
+
+
+def bloom_in_halves() -> Any:
+    sizes = {"hidden_size": 32, "n_layer": 2, "n_head": 4, "vocab_size": 96}
+    return transformers.BloomForCausalLM(transformers.BloomConfig(**sizes)).to(torch.bfloat16)
+
+
 def mixtral_in_halves() -> Any:
     config = transformers.MixtralConfig(**SIZES, num_local_experts=4, num_experts_per_tok=2)
     return transformers.MixtralForCausalLM(config).to(torch.bfloat16)
@@ -104,6 +118,9 @@ def mixtral_in_halves() -> Any:
         olmo3,
         nemotron_h,
         gpt_oss,
+        gpt_oss_in_halves,
+        gpt2_in_halves,
+        bloom_in_halves,
         mixtral_in_halves,
     ],
 )
