@@ -58,8 +58,13 @@ def vocabulary_fields(
     file = read_json(directory / "tokenizer.json")
     if n_vocab > MAX_TOKENS:
         raise UnsupportedModel(f"{directory}: {n_vocab} tokens; at most {MAX_TOKENS} are converted")
+    model = file.require("model", dict)
+    if model.get("type", "BPE") != "BPE":
+        raise UnsupportedModel(
+            f"{file.path}: a tokenizer of type {model['type']!r:.60}; BPE is converted"
+        )
     values, left_out = _common(vocab, n_vocab)
-    merges = [_merge(file, each) for each in file.require("model", dict).get("merges") or []]
+    merges = [_merge(file, each) for each in model.get("merges") or []]
     if vocab.kind == "bpe":
         values |= {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.merges": merges}
         tried = [
