@@ -153,6 +153,9 @@ def test_recommended_sampling_goes_along(tmp_path: Path) -> None:
     converted(folder, out)
     wanted = {"temp": pytest.approx(0.6), "top_k": 20, "penalty_repeat": pytest.approx(1.1)}
     assert open_weights(out).recommended_sampling() == wanted | {"penalty_last_n": -1}
+    path.write_text(json.dumps({"top_k": 1 << 40}))
+    with pytest.raises(FileFormatError, match=r"top_k would be .* no number of 32 bits"):
+        converted(folder, out)
     path.write_text(json.dumps({"num_beams": 4}))
     assert "num_beams" in converted(folder, out).left_out[0]
     assert open_weights(out).recommended_sampling() == {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -106,6 +105,9 @@ def test_byte_level(tmp_path: Path) -> None:
     file, left_out = made(tmp_path, 263)
     vocab = Vocabulary.from_gguf(file)
     assert file.get(GGML + "model", "") == "gpt2"
+    types = file.metadata.array(GGML + "token_type")
+    assert types is not None
+    assert types.kind == 5  # signed, as llama.cpp wants them
     assert (vocab.pre, len(vocab), vocab.eos) == ("gpt-2", 263, 258)
     assert vocab.eog == {258, 260}
     assert [vocab.text(i) for i in (260, 261, 262)] == ["<u>", "[PAD261]", "[PAD262]"]
@@ -181,10 +183,25 @@ def test_other_tokenizers_are_refused(
         made(tmp_path, 261)
 
 
-@pytest.mark.parametrize("merge", ["a", ["a"], ["a", "b c"], 3, ["a", 3]])
-def test_damaged_merges(merge: Any, tmp_path: Path) -> None:
+def test_merges_of_tokens_with_spaces_are_refused(tmp_path: Path) -> None:
+    """GGUF has a space between the two tokens of a merge."""
+    ids = byte_level_backend().get_vocab() | {"b c": 261, "ab c": 262}
+    backend = tokenizers.Tokenizer(models.BPE(ids, [("a", "b c")]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    write(tmp_path, backend)
+    with pytest.raises(FileFormatError, match=r"\['a', 'b c'\] is not two tokens without spaces"):
+        made(tmp_path, 263)
+
+
+def test_damaged_merges(tmp_path: Path) -> None:
     write(tmp_path, byte_level_backend())
-    change(tmp_path / "tokenizer.json", "model", "merges", value=[merge])
-    assert json.loads((tmp_path / "tokenizer.json").read_text())
-    with pytest.raises(FileFormatError, match="is not two tokens without spaces"):
+    change(tmp_path / "tokenizer.json", "model", "merges", value=["a"])
+    with pytest.raises(FileFormatError, match="cannot be read by tokenizers"):
         made(tmp_path, 261)
+
+
+def test_more_tokens_than_any_model_has_are_refused(tmp_path: Path) -> None:
+    write(tmp_path, byte_level_backend())
+    with pytest.raises(UnsupportedModel, match="at most 16777216 are converted"):
+        made(tmp_path, 1 << 30)

@@ -243,8 +243,8 @@ def test_missing_files(tmp_path: Path) -> None:
 
 
 def test_ids_and_sizes_have_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert (huggingface._MAX_TOKENS, huggingface._MAX_TEMPLATE) == (1 << 24, 1 << 20)
-    monkeypatch.setattr(huggingface, "_MAX_TOKENS", 300)
+    assert (huggingface.MAX_TOKENS, huggingface._MAX_TEMPLATE) == (1 << 24, 1 << 20)
+    monkeypatch.setattr(huggingface, "MAX_TOKENS", 300)
     directory = write(tmp_path, byte_level_backend(), config={"vocab_size": 300})
     vocab = Vocabulary.from_directory(directory)
     assert (len(vocab), vocab.attribute(299)) == (300, TokenAttribute.UNUSED)

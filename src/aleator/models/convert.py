@@ -8,6 +8,7 @@ other small tensors in F32.
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -89,13 +90,13 @@ class ConvertedDirectory(GGUFFile):
         fields: dict[str, Value] = {
             "general.architecture": directory.architecture.name,
             "general.type": "model",
-            "general.name": directory.config.name or path.resolve().name,
+            "general.name": Path(directory.config.name).name or path.resolve().name,
             "general.file_type": FILE_TYPES[type_of].number,
             **self._sampling(),
             **metadata(directory.architecture, self._said, directory.fields),
         }
-        listed = [*(field(key, value) for key, value in fields.items()), *vocabulary]
-        super().__init__(path, beginning(listed, new)[0])
+        listed = [_entry(path, key, value) for key, value in fields.items()]
+        super().__init__(path, beginning([*listed, *vocabulary], new)[0])
         self.left_out += self._check()
 
     def stored(self, name: str) -> StoredTensor:
@@ -274,6 +275,16 @@ class _Unchecked(FiniteCheck):
 
     def start(self) -> None:
         """Do nothing."""
+
+
+def _entry(path: Path, key: str, value: Value) -> bytes:
+    """An entry of the metadata; FileFormatError for a number that it cannot hold."""
+    try:
+        return field(key, value)
+    except (struct.error, OverflowError):
+        raise FileFormatError(
+            path, f"{key} would be {value!r:.60}, which is no number of 32 bits", field=key
+        ) from None
 
 
 def _computed(config: ModelConfig) -> dict[str, StoredTensor]:

@@ -82,7 +82,7 @@ def in_json(fields: Fields, architecture: Architecture, tied: bool = False) -> M
 
 
 def uncompressed(config: ModelConfig) -> ModelConfig:
-    """The same model with every head's keys and values in the cache."""
+    """The dimensions of a model whose cache has the keys and values of every head."""
     if config.latent is None:
         return config
     latent = replace(config.latent, compressed=False)

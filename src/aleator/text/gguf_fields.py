@@ -15,6 +15,7 @@ from aleator.core.errors import UnsupportedModel
 from aleator.models.files.fields import Fields, read_json
 from aleator.models.files.gguf_writer import Value, field
 from aleator.text.gguf_vocabulary import GGUF_SPECIALS
+from aleator.text.huggingface import MAX_TOKENS
 from aleator.text.pretokenizers import PRE_TOKENIZERS, WHOLE_WORDS
 from aleator.text.special_tokens import TokenAttribute
 from aleator.text.tokenizer import Tokenizer, splits
@@ -53,9 +54,17 @@ def vocabulary_fields(
         UnsupportedModel: a tokenizer that GGUF cannot hold.
     """
     vocab = Vocabulary.from_directory(directory)
+    theirs = Tokenizer(vocab)
     file = read_json(directory / "tokenizer.json")
+    if n_vocab > MAX_TOKENS:
+        raise UnsupportedModel(f"{directory}: {n_vocab} tokens; at most {MAX_TOKENS} are converted")
+    model = file.require("model", dict)
+    if model.get("type", "BPE") != "BPE":
+        raise UnsupportedModel(
+            f"{file.path}: a tokenizer of type {model['type']!r:.60}; BPE is converted"
+        )
     values, left_out = _common(vocab, n_vocab)
-    merges = [_merge(file, each) for each in file.require("model", dict).get("merges") or []]
+    merges = [_merge(file, each) for each in model.get("merges") or []]
     if vocab.kind == "bpe":
         values |= {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.merges": merges}
         tried = [
@@ -69,7 +78,6 @@ def vocabulary_fields(
         tried = [
             values | {"tokenizer.ggml.model": "llama"} | _scores(vocab.tokens[:n_vocab], merges)
         ]
-    theirs = Tokenizer(vocab)
     for each in tried:
         if _same(theirs, Tokenizer(Vocabulary.from_metadata(each, directory))):
             left_out += _ends(vocab, each, directory)
@@ -116,11 +124,7 @@ def _common(vocab: Vocabulary, n_vocab: int) -> tuple[dict[str, Value], list[str
 def _merge(file: Fields, merge: Any) -> str:
     """A merge as GGUF has it: two tokens with a space between."""
     parts = merge.split(" ") if isinstance(merge, str) else merge
-    if (
-        not isinstance(parts, list)
-        or len(parts) != 2
-        or not all(isinstance(each, str) and each and " " not in each for each in parts)
-    ):
+    if len(parts) != 2 or any(" " in part for part in parts):
         raise file.error("model.merges", f"{merge!r:.80} is not two tokens without spaces")
     return " ".join(parts)
 

@@ -18,7 +18,7 @@ from aleator.models.files.fields import Fields, read_json
 from aleator.text.gguf_vocabulary import is_byte_token
 from aleator.text.special_tokens import SPACE, Pair, TokenAttribute, resolve
 
-_MAX_TOKENS = 1 << 24
+MAX_TOKENS = 1 << 24
 _MAX_TEMPLATE = 1 << 20  # bytes
 # Names in the configurations -> fields of SpecialTokens.
 _NAMES = {f"{name}_token": name for name in ("bos", "eos", "unk", "sep", "pad", "mask")}
@@ -108,7 +108,7 @@ def _tokens(file: Fields, model: Fields) -> tuple[list[str], NDArray[np.uint8], 
         special = token.get("special", False)
         added[text] = TokenAttribute.CONTROL if special else TokenAttribute.USER_DEFINED
     for text, token_id in by_text.items():
-        if type(token_id) is not int or not 0 <= token_id < _MAX_TOKENS:
+        if type(token_id) is not int or not 0 <= token_id < MAX_TOKENS:
             raise file.error("model.vocab", f"the token {text!r} has the id {token_id!r}")
     if not by_text:
         raise file.error("model.vocab", "the vocabulary has no tokens")
@@ -116,7 +116,7 @@ def _tokens(file: Fields, model: Fields) -> tuple[list[str], NDArray[np.uint8], 
         "".join(by_text).encode()
     except UnicodeEncodeError:
         raise file.error("model.vocab", "a token has a lone surrogate") from None
-    n_tokens = max(max(by_text.values()) + 1, model.integer("vocab_size", 0, _MAX_TOKENS, 0))
+    n_tokens = max(max(by_text.values()) + 1, model.integer("vocab_size", 0, MAX_TOKENS, 0))
     tokens = [f"[PAD{i}]" for i in range(n_tokens)]
     attributes = np.full(n_tokens, TokenAttribute.UNUSED, np.uint8)
     for text, token_id in by_text.items():

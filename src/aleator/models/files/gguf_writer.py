@@ -24,6 +24,7 @@ Value = bool | int | float | str | Sequence[bool] | Sequence[int] | Sequence[flo
 _STRING, _ARRAY = 8, 9
 # Python's types -> number of the type, and its struct code
 _SCALARS = {bool: (7, "?"), int: (4, "I"), float: (6, "f")}
+_SIGNED = (5, "i")
 
 
 @dataclass(frozen=True)
@@ -42,14 +43,14 @@ class NewTensor:
 
 
 def field(key: str, value: Value) -> bytes:
-    """An entry of the metadata; numbers have 32 bits, integers a sign only if one is negative."""
+    """An entry of the metadata; numbers have 32 bits, integers a sign if they are negative or in a list."""
     if isinstance(value, str):
         return _text(key) + struct.pack("<I", _STRING) + _text(value)
     if isinstance(value, bool | int | float):
-        number, code = (5, "i") if value < 0 and type(value) is int else _SCALARS[type(value)]
+        number, code = _SIGNED if value < 0 and type(value) is int else _SCALARS[type(value)]
         return _text(key) + struct.pack(f"<I{code}", number, value)
     kind = type(value[0]) if value else str
-    number, code = (_STRING, "") if kind is str else _SCALARS[kind]
+    number, code = (_STRING, "") if kind is str else _SIGNED if kind is int else _SCALARS[kind]
     head = _text(key) + struct.pack("<IIQ", _ARRAY, number, len(value))
     if kind is str:
         return head + b"".join(map(_text, value))  # type: ignore[arg-type]
