@@ -19,7 +19,7 @@ from aleator.cache.batches import RULES
 from aleator.cache.cache import Cache
 from aleator.cache.formats import llama, pieces, recurrent
 from aleator.cache.formats.state_file import read_state_file
-from aleator.cache.kv_cache import HybridCache, KVCache, LayerShape
+from aleator.cache.kv_cache import HybridCache, KVCache, LayerShape, WindowCache
 from aleator.cache.pools.attention import AttentionPool
 from aleator.cache.pools.cell_pool import CellPool
 from aleator.cache.pools.hybrid import parts_of
@@ -88,6 +88,7 @@ SHARES: dict[str, Callable[[], Cache]] = {
 }
 WINDOWS: dict[str, Callable[[], Cache]] = {
     "sinks": lambda: windows(40, sinks=2),
+    "windows alone": lambda: WindowCache(SHAPES, 40, window=4, **ALL),
     "windows": lambda: windows(40),
     "few window cells": lambda: windows(26),
     "a ring": lambda: windows(36, ring=True),

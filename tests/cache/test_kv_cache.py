@@ -178,6 +178,20 @@ def test_keep_and_adopt_refuse() -> None:
     assert plain.reuse(0, [1, 2]) == 0
 
 
+def test_what_does_not_move_is_kept() -> None:
+    cache = kept()
+    cache.seq_add(0, 3, 3, 5)
+    cache.seq_add(0, 0, -1, 0)
+    cache.seq_div(0, 2, 2, 2)
+    cache.seq_div(0, 0, -1, 1)
+    assert cache.match([1, 2, 3, 4, 5, 6]).length == 5
+    cache.seq_rm(0, 0, 1)
+    with pytest.raises(ParameterError, match="positions 0 to 5"):
+        cache.keep(0, [1, 2, 3, 4, 5, 6])
+    with pytest.raises(ParameterError, match="positions 0 to 0"):
+        cache.keep(1, [1])
+
+
 def test_adopting_needs_an_empty_sequence() -> None:
     cache = kept()
     match = cache.match([1, 2, 3])

@@ -14,7 +14,7 @@ import pytest
 from make_models import SPECS, write_model
 
 from aleator.cache.journal import Transaction
-from aleator.cache.kv_cache import HybridCache, LayerShape
+from aleator.cache.kv_cache import HybridCache, LayerShape, WindowCache
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.pools.recurrent_rows import RecurrentShape
 from aleator.cache.pools.window import WindowPool, window_capacity
@@ -438,6 +438,22 @@ def _place(cache: HybridCache, tokens: list[tuple[int, int]]) -> Any:
                 positions = cache.window.cells.positions[tensors._index]
                 tensors = positions, tensors.mask(0)
     return tensors
+
+
+def test_a_plan_of_windows_alone() -> None:
+    """It is carried out where cells must be freed, and a token sees its window only."""
+    cache = WindowCache([LayerShape(1, 4, 4)], 8, window=3)
+    for start in range(0, 20, 5):
+        batch = Batch()
+        for i in range(5):
+            batch.add(0, start + i, [0], logits=i % 2 == 0)
+        with cache.step(cache.plan(batch, n_ubatch=4)) as step:
+            for part in step:
+                seen = (part.seen.counts - part.first).tolist()
+                assert seen == [min(3, p + 1) for p in part.positions.tolist()]
+                assert part.wanted.tolist() == ([0, 2] if len(seen) == 4 else [0])
+        cache.check()
+    assert (cache.seq_pos_min(0), cache.seq_pos_max(0), cache.used) == (12, 19, 8)
 
 
 def test_chunks() -> None:

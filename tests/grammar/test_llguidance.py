@@ -194,6 +194,8 @@ def test_masks_and_ends(small: Vocabulary) -> None:
     c.accept(ord("d"))
     assert words(c) == {258, 259}
     c.accept(259)
+    assert words(c) == {258, 259}
+    assert c.jump_forward() == b""
     c.rollback(3)
     assert words(c) == {ord("c")}
     copy = c.clone()

@@ -194,6 +194,22 @@ def test_damage_is_named_with_its_place(
     assert message in str(error)
 
 
+@pytest.mark.parametrize("cells", [PLAIN, SHARED])
+@pytest.mark.parametrize("place", [0, 2])
+def test_the_least_token_of_a_picture(cells: Cells, place: int) -> None:
+    made, target = memory(head(None), cells, extras=True), cache(n_pos_per_embd=4)
+    for token in (-1, 2**31 - 1):
+        assert (
+            target.state_read(made.bytes(**{f"extra{place}": struct.pack("<3i", 4, 5, token)})) == 3
+        )
+        found = target.cells.extras
+        assert found is not None
+        assert found[place].tolist() == [5, 4, token]
+    error = refused(target, made.bytes(**{f"extra{place}": struct.pack("<3i", 4, 5, -2)}))
+    assert (type(error), error.offset) == (Corrupt, made.at("cell0"))
+    assert "token is below -1" in str(error)
+
+
 OTHERS: list[tuple[Cells, str, tuple[Any, ...], str, Any, Any]] = [
     (PLAIN, "length", ("I", SEQUENCE_MAGIC), "kind", "the state of one sequence", None),
     (PLAIN, "name", ("5s", b"mamba"), "architecture", "mamba", "llama"),

@@ -48,6 +48,25 @@ def test_reads_what_was_written(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["a.state"]
 
 
+def test_the_header_is_utf8_and_has_finite_numbers(tmp_path: Path) -> None:
+    assert "zwölf".encode() in packed()
+    write_state_file(tmp_path / "a", HEADER, SECTIONS)
+    assert read_state_file(tmp_path / "a", mapped=False) == read_state_file(tmp_path / "a")
+    with pytest.raises(ValueError, match="JSON"):
+        pack_state({"x": float("nan")}, {})
+
+
+def test_a_file_that_cannot_be_made_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(PermissionError):
+        write_state_file(tmp_path / "a", HEADER, SECTIONS)
+
+
 def test_without_sections() -> None:
     assert read_state_file(b"".join(pack_state({}, {}))).sections == {}
 

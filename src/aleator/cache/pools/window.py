@@ -8,16 +8,16 @@ the windows of all.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from aleator.cache.batches import bits_of
+from aleator.cache.batches import Plan, bits_of
 from aleator.cache.options import END
 from aleator.cache.pools.attention import AttentionPool
 from aleator.cache.prefix_index import PrefixIndex
-from aleator.cache.rows.batch import WindowBatch
+from aleator.cache.rows.batch import MicroBatch, WindowBatch
 from aleator.cache.rows.rows import LayerShape
 from aleator.core.arrays import Bools, Int32s, Int64s, UInt64s
 from aleator.core.errors import CacheFull, ParameterError
@@ -175,6 +175,14 @@ class WindowPool(AttentionPool):
         return WindowBatch(
             self.cells, self.rows, cell_ids, positions, seqs, self.window, self.sinks, self.chunked
         )
+
+    def carried_out(self, plan: Plan) -> Iterator[MicroBatch]:
+        """Cells are chosen anew: those that have left the windows are free only when their turn comes."""
+        for part in plan.parts:
+            at = part.tokens
+            made = self.place(plan.positions[at], plan.seqs[at], plan.owners[at], plan.causal)
+            made.tokens, made.wanted = at, part.wanted
+            yield made
 
     def make_room(self, needed: int) -> None:
         """Do nothing: :meth:`find` makes room."""

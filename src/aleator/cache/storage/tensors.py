@@ -294,7 +294,7 @@ def _packed(q: torch.Tensor, count: int) -> torch.Tensor:
 
 def _q8_0(v: torch.Tensor) -> _Quantised:
     d = v.abs().amax(-1, keepdim=True) / 127
-    scaled = (v * _inverse(d)).nan_to_num(-127).clamp(-127, 127)
+    scaled = (v * _inverse(d)).nan_to_num(-torch.inf).clamp(-127, 127)
     below_half = torch.full_like(scaled, 0.49999997)  # half away from zero, exactly
     q = (scaled + below_half.copysign(scaled)).trunc().to(torch.int8).view(torch.uint8)
     return (d,), q
