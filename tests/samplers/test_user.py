@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from aleator import samplers as S
-from aleator.core.errors import LogitsError, ParameterError
+from aleator.core.errors import LogitsError, ParameterError, StateError
+from aleator.samplers.user import restore_users
 from tests.samplers.steps import INF, NAN, f32
 
 ROW = np.random.default_rng(0).normal(size=500).astype(np.float32) * 2
@@ -220,3 +221,33 @@ def test_its_error_comes_through_and_changes_nothing(where: str, numerics: str) 
 def test_what_has_no_apply_is_refused(numerics: str) -> None:
     with pytest.raises(ParameterError, match=r"needs apply\(candidates\)"):
         S.SamplerChain([object()], numerics=numerics)
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [(StateError("no"), StateError), (ParameterError("p", "no"), ParameterError),
+     (KeyboardInterrupt(), KeyboardInterrupt), (ValueError("odd"), StateError)],
+)  # fmt: skip
+def test_an_error_of_one_leaves_all_as_they_were(
+    error: BaseException, raised: type[BaseException]
+) -> None:
+    class Kept:
+        def __init__(self, name: str, pending: bytes | None) -> None:
+            self.name, self.pending, self.now = name, pending, name.encode()
+
+        def written(self) -> bytes:
+            return self.now
+
+        def restore(self, state: bytes) -> None:
+            self.now = state
+            if state == b"bad":
+                raise error
+
+    kept: list[Any] = [Kept("a", b"new"), Kept("b", None), Kept("c", b"bad"), Kept("d", b"new")]
+    with pytest.raises(raised) as caught:
+        restore_users(kept)
+    assert (caught.value is error) is (raised is type(error))
+    assert caught.value is error or "c cannot read its state: odd" in str(caught.value)
+    assert [each.now for each in kept] == [b"a", b"b", b"c", b"d"]
+    restore_users(kept[:2])
+    assert [each.now for each in kept] == [b"new", b"b", b"c", b"d"]

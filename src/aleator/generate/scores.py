@@ -84,7 +84,7 @@ def rows_of(context: Context, texts: Sequence[Wanted]) -> Iterator[tuple[int, in
                 yield i, at, row
     finally:
         for i in range(len(texts)):
-            context.cache.seq_rm(i, -1, -1)
+            context.cache.seq_rm(i)
 
 
 def _before_tokens(
