@@ -327,3 +327,11 @@ def test_how_far_guesses_were_right(
         runner.pending = set()  # type: ignore[assignment]
         assert not runner._goes_on(request, [7, 8], 1 if drawn_then == 5 else 2)
         assert request.n_ahead == bound
+
+
+def test_rates_of_what_was_counted() -> None:
+    rates = ("prompt_tokens_per_second", "decode_tokens_per_second", "sampler_us_per_token")
+    assert [getattr(Stats(), name) for name in rates] == [0.0] * 3
+    told = Stats(10, 0, 4.0, 9, 3.0, 5, 2.0)
+    assert [getattr(told, name) for name in rates] == [2.5, 3.0, 400_000.0]
+    assert told.as_json() == {**vars(told), **{name: getattr(told, name) for name in rates}}

@@ -251,3 +251,30 @@ def test_an_error_of_one_leaves_all_as_they_were(
     assert [each.now for each in kept] == [b"a", b"b", b"c", b"d"]
     restore_users(kept[:2])
     assert [each.now for each in kept] == [b"new", b"b", b"c", b"d"]
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_what_cannot_be_inserted_as_a_whole_is_not_inserted(
+    at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain = S.SamplerChain([S.Temperature(temperature=0.9), S.TopP(top_p=0.8), S.Dist()], seed=2)
+    inner = [
+        S.SamplerChain([*([S.TopK(top_k=5), S.MinP(min_p=0.1)] * 2)[:n], S.XTC(0.5)])
+        for n in range(5)
+    ]
+    run(chain, 3)
+    twin, kernels = chain.clone(), [type(each) for each in chain.kernels.samplers]
+
+    def fails(*_: Any) -> Any:
+        raise RuntimeError("not today")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(S.XTC, "native", fails)
+        for each in inner:
+            with pytest.raises(RuntimeError, match="not today"):
+                chain.insert(at, each)
+            assert [type(kernel) for kernel in chain.kernels.samplers] == kernels
+            assert len(chain) == 3
+    assert run(chain.clone(), 5) == run(twin, 5)
+    chain.insert(at, inner[2])
+    assert [each.name for each in chain][at : at + 3] == ["top_k", "min_p", "xtc"]
