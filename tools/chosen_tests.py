@@ -94,7 +94,7 @@ class Coverage:
             other = Path(file).parts[1] != own
             near = rounds[name] + 2 * max(0, steps - 1) + other
             alike = len(wanted & words(ROOT / file).get(function.partition("[")[0], set()))
-            keys[test] = (near, steps, other, -alike, -noticed[test])
+            keys[test] = (near - alike, steps, other, -noticed[test])
             rounds[name] += 1
         order = sorted(keys, key=keys.__getitem__)
         return dict.fromkeys(order[:MOST_ANEW] if anew else order, LONG)

@@ -77,15 +77,15 @@ class Cache:
         self.seqs[seq] = [[pos] for pos in range(shared)]
         return shared
 
-    def seq_cp(self, src: int, dst: int, p0: int, p1: int) -> None:
-        assert (p0, p1) == (0, -1)
+    def seq_cp(self, src: int, dst: int, p0: int = -1, p1: int = -1) -> None:
+        assert (max(p0, 0), p1) == (0, -1)
         self.copies += 1
         self.seqs[dst], self.tokens[dst] = list(self.seqs[src]), list(self.tokens[src])
 
     def unshare(self, seq: int) -> None:
         pass
 
-    def seq_rm(self, seq: int, p0: int, p1: int) -> None:
+    def seq_rm(self, seq: int, p0: int = -1, p1: int = -1) -> None:
         held = self.seqs.get(seq, [])
         p0, p1 = max(p0, 0), len(held) if p1 < 0 else p1
         del held[p0:p1]

@@ -546,6 +546,19 @@ def test_invalid_batch_is_a_cache_error(llama: Decoder) -> None:
     assert issubclass(InvalidBatch, AleatorError)
 
 
+def test_what_is_wrong_with_a_batch_as_a_whole_has_no_index(llama: Decoder) -> None:
+    context, both = Context(llama, n_ctx=8), Batch()
+    both.add(1)
+    both.add_embedding(np.zeros(llama.config.n_embd))
+    wrong: tuple[Any, ...] = (
+        lambda: Batch.one(5), lambda: context.decode(both), lambda: context.decode([1, 2]),
+    )  # fmt: skip
+    for call in wrong:
+        with pytest.raises(InvalidBatch) as error:
+            call()
+        assert error.value.index == -1
+
+
 @pytest.mark.parametrize(("name", "n"), [("llama", 1), ("gemma3", 2), ("mamba", 1), ("jamba", 2)])
 def test_addresses_are_those_of_all_pools(make_decoder: Any, name: str, n: int) -> None:
     decoder = make_decoder(name)

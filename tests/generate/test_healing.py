@@ -100,6 +100,17 @@ def test_what_is_drawn_is_what_the_model_would_write(model: LanguageModel) -> No
     assert made.logprobs[0].chosen == other.logprobs[0].chosen
 
 
+def test_nothing_before_a_control_token_is_taken_back(model: LanguageModel) -> None:
+    head = model.tokenizer.encode("I th", add_special=False)
+    for control in (model.vocab.eos, model.vocab.bos):
+        assert control is not None
+        assert not token_prefixes(model.tokenizer).bytes_of[control]
+        left, (at, taken) = take_back([*head, control, *head], model.tokenizer)
+        assert (at, taken) == (2 * len(head), (head[-1],))
+        assert left == (*head, control, *head[:-1])
+        assert take_back([*head, control], model.tokenizer)[1][1] == ()
+
+
 def test_a_prompt_of_whole_words_stays(model: LanguageModel) -> None:
     tokens = model.prompt_tokens("The end.\n\n")
     left, taken = take_back(tokens[:1], model.tokenizer)

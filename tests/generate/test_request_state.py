@@ -320,10 +320,18 @@ def test_how_far_guesses_were_right(
     stats = request.stats
     told = goes_on, request.n_ahead, stats.draft_n_accepted, stats.forced_tokens, len(cut), learnt
     assert told == after
-    assert cut == [(0, 5, -1)] * len(cut)
+    assert cut == [(0, 5)] * len(cut)
     for start, drawn_then, bound in ((1, 5, 1), (64, 9, 64), (33, 9, 64)):
         request = at()
         request.n_ahead, request.drawn = start, drawn_then
         runner.pending = set()  # type: ignore[assignment]
         assert not runner._goes_on(request, [7, 8], 1 if drawn_then == 5 else 2)
         assert request.n_ahead == bound
+
+
+def test_rates_of_what_was_counted() -> None:
+    rates = ("prompt_tokens_per_second", "decode_tokens_per_second", "sampler_us_per_token")
+    assert [getattr(Stats(), name) for name in rates] == [0.0] * 3
+    told = Stats(10, 0, 4.0, 9, 3.0, 5, 2.0)
+    assert [getattr(told, name) for name in rates] == [2.5, 3.0, 400_000.0]
+    assert told.as_json() == {**vars(told), **{name: getattr(told, name) for name in rates}}

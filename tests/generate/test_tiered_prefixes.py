@@ -5,6 +5,7 @@ Texts are the same whatever a tier has (test_prompt_tiers.py).  ALEATOR_RECORD=1
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 from collections.abc import Callable
@@ -15,7 +16,7 @@ import pytest
 
 from aleator.cache.block_store import Entry
 from aleator.cache.disk_store import DiskStore
-from aleator.generate import prompt_tiers
+from aleator.generate import prefix_load, prompt_tiers
 from aleator.generate.prompt_tiers import PromptTiers
 from tests.drawn import recorded
 from tests.generate.test_prompt_tiers import ids, load, made
@@ -134,3 +135,31 @@ def test_what_finds_room_in_the_queue(tmp_path: Path, monkeypatch: pytest.Monkey
     tiers.close(60)
     assert PromptTiers(1000, 0).room == math.inf
     assert not PromptTiers(1000, 0).waits(b"k")
+
+
+@pytest.mark.parametrize("tier", ["ram", "disk"])
+def test_what_a_load_costs_is_placing_and_an_estimate_of_reading(
+    tier: str, paths: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = load(paths["llama"], cache_ram=2**30)
+    made(model, ids(400))
+    context, tiers = model.own_context(), model.prompt_tiers
+    context.cache.give_up("")
+    prefixes = model.tiers_of(context)
+    assert prefixes is not None
+    assert tiers is not None
+    clock = itertools.count()
+    monkeypatch.setattr(prefix_load, "perf_counter", lambda: float(next(clock)))
+    monkeypatch.setattr(tiers.memory, "name", tier)
+    monkeypatch.setattr(tiers.reading, "seconds", lambda amount: 2.0 * amount)
+    held, loading = prefixes.begin(0, ids(400), wake=lambda: None)
+    assert loading is not None
+    assert (held, loading.ready) == (0, True)
+    size = sum(entry.size for entry in loading._found.values())
+    assert loading.go_on(0)  # a piece at least
+    assert (loading.length, loading.done) == (128, False)
+    assert loading.go_on()
+    assert (loading.length, loading.done) == (384, True)
+    assert loading.seconds == 3 + (0 if tier == "ram" else 2 * size)
+    assert not loading.go_on()
+    assert not loading.ready

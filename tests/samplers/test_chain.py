@@ -9,6 +9,7 @@ import pytest
 
 from aleator import samplers as S
 from aleator.core.errors import LogitsError, ParameterError
+from aleator.samplers.base import Place
 
 ROW = np.random.default_rng(0).normal(size=500).astype(np.float32) * 2
 
@@ -410,3 +411,40 @@ def test_what_adapts_to_draws_is_named() -> None:
     assert S.SamplerChain(plain).adapts == ""
     assert S.SamplerChain([S.TopK(3), S.AdaptiveP(0.3)]).adapts == "adaptive_p"
     assert S.SamplerChain([S.MirostatV2()]).adapts == "mirostat_v2"
+
+
+@pytest.mark.parametrize(
+    ("numerics", "seed", "used"),
+    [("portable", None, 7), ("portable", 5, 5), ("portable", 2**32 - 1, 2**32 - 1),
+     ("llama.cpp", None, 7), ("llama.cpp", 5, 5), ("llama.cpp", 2**32 - 1, 7)],
+)  # fmt: skip
+def test_chains_are_compared_by_the_seeds_in_use(
+    numerics: str, seed: int | None, used: int
+) -> None:
+    place = Place(7, 0, 0)
+    assert S.XTC(0.5, seed=seed).configured(place, numerics)[2]["seed"] == used
+    eta = S.EtaCutoff(0.1), S.EtaCutoff(0.0)
+    assert [each.configured(place, numerics)[3:] for each in eta] == [
+        (2,) if numerics == "portable" else (),
+        (),
+    ]
+    assert S.TopK(3).configured(place, numerics)[3:] == ()
+
+
+def test_just_what_a_chain_may_be() -> None:
+    assert S.SamplerChain([S.Dist()], completion=2**20 - 1).completion == 2**20 - 1
+    for wrong in (-1, 2**20):
+        with pytest.raises(ParameterError, match="give 0 to 1048575"):
+            S.SamplerChain([S.Dist()], completion=wrong)
+    assert len(S.SamplerChain([S.XTC(0.5)] * 256)) == 256
+    with pytest.raises(ParameterError, match="at most 256 samplers of one kind"):
+        S.SamplerChain([S.XTC(0.5)] * 257)
+    for numerics, largest in (("portable", 2**64 - 1), ("llama.cpp", 2**32 - 2)):
+        for seed in (0, largest):
+            assert S.SamplerChain([S.Dist()], numerics=numerics, seed=seed).seed == seed
+        assert 0 <= S.SamplerChain([S.Dist()], numerics=numerics, seed=-1).seed <= largest
+    assert S.SamplerChain([S.Dist()], numerics="llama.cpp", seed=2**32 - 1).seed < 2**32 - 1
+    for numerics, seed in (("portable", 2**64), ("llama.cpp", 2**32)):
+        with pytest.raises(ParameterError, match="seed"):
+            S.SamplerChain([S.Dist()], numerics=numerics, seed=seed)
+    assert S.SamplerChain([S.Dist(seed=3), S.XTC(0.5)][::-1], seed=5).seed == 3

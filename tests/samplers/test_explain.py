@@ -312,6 +312,20 @@ def test_bars() -> None:
     assert to_ascii(bars).isascii()
 
 
+def test_tokens_beyond_the_vocabulary_have_numbers() -> None:
+    class Few:
+        def __len__(self) -> int:
+            return 2
+
+        def token_bytes(self, token: int) -> bytes:
+            return (b"a", b"b")[token]
+
+    e = S.SamplerChain([S.Dist(seed=1)]).explain(np.zeros(4, np.float32), Few())
+    assert [trace.token.label for trace in sorted(e.traces, key=lambda each: each.token.id)] == [
+        "'a'", "'b'", "[2]", "[3]",
+    ]  # fmt: skip
+
+
 def test_awkward_tokens_are_escaped() -> None:
     row = np.linspace(0, -3, 400).astype(np.float32)
     row[: len(Words.AWKWARD)] = 9

@@ -76,4 +76,5 @@ def test_masked_tokens_are_no_candidates() -> None:
 def test_where_a_weight_of_one_would_stay_nothing_is_cut() -> None:
     row = f32(0, 0, -100)  # 2^-144: its weight is 0
     assert len(applied(row, S.MirostatV2(mirostat_tau=20.0))) == 2
+    assert len(applied(row, S.MirostatV2(mirostat_tau=20.5))) == 3  # just a weight of one
     assert len(applied(row, S.MirostatV2(mirostat_tau=21.0))) == 3

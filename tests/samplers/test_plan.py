@@ -84,3 +84,31 @@ def test_needs_no_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "tail_free has no device form" in done.stdout
+
+
+def words(n: int, length: int) -> list[tuple[int, ...]]:
+    return [(i, *range(length - 1)) for i in range(n)]
+
+
+@pytest.mark.parametrize(
+    ("sampler", "runs"),
+    [
+        (S.NoRepeatNgram(64), True),
+        (S.NoRepeatNgram(65), False),
+        (S.BadWords(words(256, 24)), True),
+        (S.BadWords([*words(256, 24), (9,)]), True),  # of one token there may be any number
+        (S.BadWords(words(257, 2)), False),
+        (S.BadWords(words(1, 25)), False),
+        *(
+            (S.DRY(1.0, dry_penalty_last_n=n, dry_sequence_breakers=breakers), runs)
+            for n, breakers, runs in (
+                (512, (), True), (513, (), False), (-1, (), False), (1, words(64, 24), True),
+                (1, [*words(64, 24), (9,)], True), (1, words(65, 2), False), (1, words(1, 25), False),
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_just_what_has_a_device_form(sampler: S.Sampler, runs: bool) -> None:
+    made = plan(sampler, S.Dist())
+    assert (made.host == ()) is runs
+    assert (sampler.name in made.device) is runs

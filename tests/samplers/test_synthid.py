@@ -193,6 +193,13 @@ def test_a_short_text_says_nothing(tokens: list[int]) -> None:
     assert (found.n_scored, found.score, found.p_value, found.weighted_log10_p) == (0, 0, 1, 0)
 
 
+def test_the_mean_of_a_single_coin() -> None:
+    for token in range(8):
+        told = detect_synthid([5, token], key_of([7]), ngram=1)
+        coin = int(coins([token], [5], [7])[0, 0])
+        assert (told.n_scored, told.mean, told.weighted_mean) == (1, coin, coin)
+
+
 def test_numbers_come_from_a_list_or_from_the_secret() -> None:
     assert key_of([65536 + 7, 3]).numbers == (7, 3)
     assert len(KEY.numbers) == 30

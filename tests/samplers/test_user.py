@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from aleator import samplers as S
-from aleator.core.errors import LogitsError, ParameterError
+from aleator.core.errors import LogitsError, ParameterError, StateError
+from aleator.samplers.user import restore_users
 from tests.samplers.steps import INF, NAN, f32
 
 ROW = np.random.default_rng(0).normal(size=500).astype(np.float32) * 2
@@ -220,3 +221,60 @@ def test_its_error_comes_through_and_changes_nothing(where: str, numerics: str) 
 def test_what_has_no_apply_is_refused(numerics: str) -> None:
     with pytest.raises(ParameterError, match=r"needs apply\(candidates\)"):
         S.SamplerChain([object()], numerics=numerics)
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [(StateError("no"), StateError), (ParameterError("p", "no"), ParameterError),
+     (KeyboardInterrupt(), KeyboardInterrupt), (ValueError("odd"), StateError)],
+)  # fmt: skip
+def test_an_error_of_one_leaves_all_as_they_were(
+    error: BaseException, raised: type[BaseException]
+) -> None:
+    class Kept:
+        def __init__(self, name: str, pending: bytes | None) -> None:
+            self.name, self.pending, self.now = name, pending, name.encode()
+
+        def written(self) -> bytes:
+            return self.now
+
+        def restore(self, state: bytes) -> None:
+            self.now = state
+            if state == b"bad":
+                raise error
+
+    kept: list[Any] = [Kept("a", b"new"), Kept("b", None), Kept("c", b"bad"), Kept("d", b"new")]
+    with pytest.raises(raised) as caught:
+        restore_users(kept)
+    assert (caught.value is error) is (raised is type(error))
+    assert caught.value is error or "c cannot read its state: odd" in str(caught.value)
+    assert [each.now for each in kept] == [b"a", b"b", b"c", b"d"]
+    restore_users(kept[:2])
+    assert [each.now for each in kept] == [b"new", b"b", b"c", b"d"]
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_what_cannot_be_inserted_as_a_whole_is_not_inserted(
+    at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain = S.SamplerChain([S.Temperature(temperature=0.9), S.TopP(top_p=0.8), S.Dist()], seed=2)
+    inner = [
+        S.SamplerChain([*([S.TopK(top_k=5), S.MinP(min_p=0.1)] * 2)[:n], S.XTC(0.5)])
+        for n in range(5)
+    ]
+    run(chain, 3)
+    twin, kernels = chain.clone(), [type(each) for each in chain.kernels.samplers]
+
+    def fails(*_: Any) -> Any:
+        raise RuntimeError("not today")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(S.XTC, "native", fails)
+        for each in inner:
+            with pytest.raises(RuntimeError, match="not today"):
+                chain.insert(at, each)
+            assert [type(kernel) for kernel in chain.kernels.samplers] == kernels
+            assert len(chain) == 3
+    assert run(chain.clone(), 5) == run(twin, 5)
+    chain.insert(at, inner[2])
+    assert [each.name for each in chain][at : at + 3] == ["top_k", "min_p", "xtc"]

@@ -14,6 +14,7 @@ from aleator import WatermarkKey, detect_watermark
 from aleator import samplers as S
 from aleator.core.errors import ParameterError, StateError
 from aleator.core.philox import uniform64
+from aleator.samplers import watermark
 from aleator.samplers.as_json import params_as_json, params_from_json
 from aleator.samplers.base import Place
 from aleator.samplers.watermark import DRAWN, HASH, VARIABLE, context_hash, log_erlang_tail
@@ -165,6 +166,15 @@ def test_the_tail_at_its_ends() -> None:
     assert log_erlang_tail(0, 0.0) == 0 == log_erlang_tail(5, 0.0)
     assert log_erlang_tail(1, 5000.0) == pytest.approx(-5000.0)
     assert math.exp(log_erlang_tail(10**6, 1e6)) == pytest.approx(0.5, abs=1e-3)
+
+
+def test_the_largest_number_counts_64_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1 - u is at least 2^-64, however large u is."""
+    for u, bits in ((2**64 - 1, 64), (2**64 - 2**12, 52), (2**63, 1)):
+        monkeypatch.setattr(watermark, "_uniforms", lambda *given, u=u: np.full(3, u, np.uint64))
+        told = detect_watermark([1, 2, 3, 4], b"a key for tests, no other", ngram=1)
+        assert told.n_scored == 1
+        assert told.score == pytest.approx(3 * bits * math.log(2), rel=1e-3)
 
 
 def test_without_the_watermark_p_is_uniform() -> None:

@@ -187,7 +187,7 @@ class BeamSearch:
     def end(self) -> None:
         """Empty the sequences, and give them back."""
         for seq in self._seqs:
-            self._cache.seq_rm(seq, -1, -1)
+            self._cache.seq_rm(seq)
         self.forget()
 
     def forget(self) -> None:
@@ -299,7 +299,7 @@ class BeamSearch:
         parents = {beam.seq for beam in self._running}
         free = [seq for seq in self._seqs if seq not in parents]
         for seq in free:
-            self._cache.seq_rm(seq, -1, -1)
+            self._cache.seq_rm(seq)
         placed = []
         for beam in self._running:
             seq = beam.seq

@@ -72,7 +72,7 @@ class Script:
             return
         n = [int(x) for x in words[1:]]
         if name == "fork":
-            cache.seq_cp(n[0], n[1], 0, n[2] if len(n) > 2 else -1)
+            cache.seq_cp(n[0], n[1], 0, *n[2:])
             self._next.pop(n[1], None)
         elif name == "slide":
             cache.sequence(n[0]).slide(*n[1:])

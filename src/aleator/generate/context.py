@@ -402,7 +402,7 @@ class LentPrefixes:
         except CacheError:
             return 0
         finally:
-            self._owner.seq_rm(SPARE, -1, -1)
+            self._owner.seq_rm(SPARE)
         return held
 
     def keep(self, seq: int, tokens: Sequence[int], namespace: str = "") -> bool:
@@ -417,7 +417,7 @@ class LentPrefixes:
         except CacheError:
             return False
         finally:
-            self._owner.seq_rm(SPARE, -1, -1)
+            self._owner.seq_rm(SPARE)
 
 
 class Prefixes(Protocol):

@@ -198,5 +198,4 @@ class LoopDetector:
         return any(
             period % short == 0 and n - start + short >= period
             for short, start in self._since.items()
-            if short < period
         )

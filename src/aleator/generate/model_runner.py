@@ -175,7 +175,7 @@ class ModelRunner:
         if not whole:
             return
         for follower in chunk.followers:
-            self.context.cache.seq_cp(state.seq, follower.seq, 0, -1)
+            self.context.cache.seq_cp(state.seq, follower.seq)
             follower.tokens = list(state.tokens)
             if follower.stats is not state.stats:
                 follower.stats.reused_tokens += len(state.tokens)
@@ -251,9 +251,9 @@ class ModelRunner:
 
     def _cut(self, state: RequestState) -> None:
         """Remove what was decoded after a request's tokens from the cache."""
-        self.context.cache.seq_rm(state.seq, len(state.tokens), -1)
+        self.context.cache.seq_rm(state.seq, len(state.tokens))
         if state.guidance is not None:
-            self.context.cache.seq_rm(state.guidance.seq, state.beside, -1)
+            self.context.cache.seq_rm(state.guidance.seq, state.beside)
 
     def make_room(self, state: RequestState) -> bool:
         """Make sure that a request has a position left, or end its completion; returns whether it goes on."""
@@ -406,6 +406,6 @@ class ModelRunner:
             self.prefix_reuse.keep(state.seq, state.tokens, state.completion.namespace)
         exact = state.tokens[: state.exact]
         self.prefix_reuse.keep(state.seq, exact, state.request.options.namespace)
-        self.context.cache.seq_rm(state.seq, -1, -1)
+        self.context.cache.seq_rm(state.seq)
         if state.guidance is not None:
-            self.context.cache.seq_rm(state.guidance.seq, -1, -1)
+            self.context.cache.seq_rm(state.guidance.seq)

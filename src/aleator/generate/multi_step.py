@@ -153,7 +153,7 @@ class DecodeLoop:
         self._go(counts)
         found = self._found(starts)
         for start, drawn in zip(starts, found, strict=True):
-            cache.seq_rm(start.seq, start.pos + len(drawn.tokens), -1)
+            cache.seq_rm(start.seq, start.pos + len(drawn.tokens))
         return found
 
     def _plan(self, batch: Batch) -> Plan:
@@ -362,7 +362,7 @@ class MultiStepRunner(ModelRunner):
             for i, token in enumerate(drawn.tokens):
                 if state.completion.done:  # by a stop string
                     self._on_device.chain.rollback(start.row, len(drawn.tokens) - i)
-                    self.context.cache.seq_rm(state.seq, len(state.tokens), -1)
+                    self.context.cache.seq_rm(state.seq, len(state.tokens))
                     break
                 state.tokens.append(state.drawn)
                 state.stats.decode_tokens += 1

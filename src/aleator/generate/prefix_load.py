@@ -159,7 +159,7 @@ class PrefixLoad:
         if not self.done:
             self.done = True
             self._drop_asked()
-            if self._uncut and self._placed > self.length:
+            if self._placed > self.length:
                 self._cache.journal.run(pieces.take_back, self._cache.pool, self.seq, self.length)
             gained = self.length - self._held
             chain = self._goal.pieces if gained and self._goal is not None else ()

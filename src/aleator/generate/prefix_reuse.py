@@ -60,10 +60,8 @@ class PrefixReuse:
         guidance, spent = state.guidance, 0.0
         for load in state.prefix_loads:
             before, spent_before = load.length, load.seconds
-            changed = load.go_on(seconds)
+            load.go_on(seconds)
             spent += load.seconds - spent_before
-            if not changed:
-                continue
             state.stats.reused_tokens += load.length - before
             if guidance is not None and load.seq == guidance.seq:
                 guidance.computed = load.length

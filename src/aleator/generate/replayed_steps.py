@@ -92,5 +92,5 @@ class ReplayLoop:
         surplus = sum(token != NOTHING for token in tokens) - made
         if surplus:
             self._sampler.chain.rollback(start.row, surplus)
-        self._context.cache.seq_rm(start.seq, start.pos + made, -1)
+        self._context.cache.seq_rm(start.seq, start.pos + made)
         return found

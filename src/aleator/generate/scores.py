@@ -84,7 +84,7 @@ def rows_of(context: Context, texts: Sequence[Wanted]) -> Iterator[tuple[int, in
                 yield i, at, row
     finally:
         for i in range(len(texts)):
-            context.cache.seq_rm(i, -1, -1)
+            context.cache.seq_rm(i)
 
 
 def _before_tokens(
@@ -272,9 +272,10 @@ class Perplexity:
 
 def chunks_of(tokens: Sequence[int], n_ctx: int, chunks: int | None) -> int:
     """Number of chunks of a text to compute: all whole ones, or at most ``chunks``."""
-    if (exact(n_ctx) or 0) < LEAST_CONTEXT:
+    size, most = exact(n_ctx), exact(chunks)
+    if size is None or size < LEAST_CONTEXT:
         raise ParameterError(f"n_ctx={n_ctx!r}: a chunk has at least {LEAST_CONTEXT} tokens")
-    if chunks is not None and (exact(chunks) or 0) < 1:
+    if chunks is not None and (most is None or most < 1):
         raise ParameterError(f"chunks={chunks!r}: read at least 1, or None for all")
     whole = len(tokens) // n_ctx
     if whole == 0:

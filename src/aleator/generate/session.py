@@ -308,7 +308,7 @@ def restore_session(
         except CacheError as error:
             held, why_not = 0, str(error)
         finally:
-            cache.seq_rm(seq, -1, -1)
+            cache.seq_rm(seq)
     return replace(session, restored=held, why_not=why_not)
 
 

@@ -37,7 +37,7 @@ class DraftContext:
         context = self.context
         if not self._free:
             return -1
-        context.cache.seq_rm(self._free[-1], -1, -1)
+        context.cache.seq_rm(self._free[-1])
         return self._free.pop()
 
     def give_back(self, seq: int) -> None:
@@ -71,7 +71,7 @@ class DraftModel:
             cache = self.shared.context.cache
             if same < cache.oldest_rewind(self.seq):
                 same = self.sure = 0
-            cache.seq_rm(self.seq, same, -1)
+            cache.seq_rm(self.seq, same)
         del self.held[same:]
         return list(tokens[same:])
 

@@ -98,7 +98,7 @@ class Guidance:
     def __init__(self, prompt: Sequence[int], scale: float) -> None:
         self.prompt, self._scale = tuple(prompt), scale
         self.seq, self.computed = -1, 0
-        self.first: Floats = np.empty(0, np.float32)
+        self.first: Floats
 
     def guided(self, row: Floats, other: Floats) -> Floats:
         """The logits [V] to draw from: those of the request's own prompt, moved away from the others."""

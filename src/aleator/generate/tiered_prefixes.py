@@ -301,7 +301,7 @@ class TieredPrefixes:
         """
         cache = self._cache
         if length < len(tokens):
-            cache.seq_rm(seq, -1, -1)
+            cache.seq_rm(seq)
             cache.reuse(seq, [*tokens[:length].tolist(), 0], namespace)
         if not cache.stands_for(seq, length):
             return None

@@ -67,7 +67,7 @@ def bars(e: Explained, width: int, top: int | None) -> str:
     names = [e.stages[t.removed_by].name if t.removed_by is not None else "" for t in traces]
     fixed = 2 + room + 2 + 7 + 2 + 7 + 2
     length = max(10, width - fixed - max((len(n) + 2 for n in names), default=0))
-    scale = max((max(t.before, t.after) for t in traces), default=1.0) or 1.0
+    scale = max((max(t.before, t.after) for t in traces), default=1.0)
     lines = []
     for trace, label, name in zip(traces, labels, names, strict=True):
         mark = ">" if trace.token.id == drawn else " "

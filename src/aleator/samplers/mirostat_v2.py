@@ -35,12 +35,7 @@ class MirostatV2(MirostatSampler):
         ranked = ints(row.weights()[row.order()])
         level = log2_q32(sum(ranked)) - math.floor(mu * 2**32)
         length = len(ranked) if level <= 0 else 0
-        while (
-            level > 0
-            and length < len(ranked)
-            and ranked[length]
-            and log2_q32(ranked[length]) >= level
-        ):
+        while length < len(ranked) and ranked[length] and log2_q32(ranked[length]) >= level:
             length += 1
         row.keep_first(length)
         self.select(row, step, place)

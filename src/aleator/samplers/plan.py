@@ -95,7 +95,7 @@ def _beyond_limits(sampler: Sampler) -> str:
 
 
 def _too_many(name: str, what: str, given: list[tuple[int, ...]], most: int, tokens: int) -> str:
-    if len(given) <= most and max(map(len, given), default=0) <= tokens:
+    if len(given) <= most and all(len(each) <= tokens for each in given):
         return ""
     return f"{name} has a device form for at most {most} {what} of several tokens, of {tokens} tokens each"
 

@@ -136,8 +136,8 @@ def detect_synthid(
     m, depth = len(first), len(own.numbers)
     h = (h[first] + drawn[first]) * multiplier + one
     by_layer = table()[_layers(h, own.numbers)].sum(0, dtype=np.int64)
-    weights = np.linspace(HEAVIEST, LIGHTEST, depth) if depth > 1 else np.ones(1)
-    weights = weights * depth / weights.sum()
+    weights = np.linspace(HEAVIEST, LIGHTEST, depth)
+    weights *= depth / weights.sum()
     log_p = weighted_log_p = 0.0
     if m:
         layer = _Layer(h)

@@ -262,7 +262,7 @@ def log_erlang_tail(m: int, x: float) -> float:
     """
     if m == 0 or x <= 0:
         return 0.0
-    factorials = np.fromiter(map(math.lgamma, range(1, m + 1)), np.float64, m)
+    factorials = np.fromiter(map(math.lgamma, range(1, m + 1)), np.float64)
     terms = np.arange(m) * math.log(x) - factorials
     top = float(terms.max())
     return min(0.0, top + math.log(np.exp(terms - top).sum()) - x)
