@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -15,7 +17,7 @@ CPU = torch.device("cpu")
 
 
 def test_arrays_begin_at_multiples_of_16_bytes() -> None:
-    arrays = {
+    arrays: dict[str, Any] = {
         "a": np.arange(5, dtype=np.int32), "b": np.zeros((0, 3), np.float32),
         "c": np.arange(8, dtype=np.int64).reshape(2, 4).T, "d": np.arange(4, dtype=np.float32).reshape(2, 2),
     }  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from types import SimpleNamespace
 from typing import Any
@@ -120,9 +119,9 @@ def test_the_instruction_for_four_bytes(monkeypatch: pytest.MonkeyPatch) -> None
 
     def of_four(self: Any, asm: str, constraints: str, values: Any, *_: Any) -> SimpleNamespace:
         assert (asm, constraints) == ("dp4a.s32.s32 $0, $1, $2, $3;", "=r,r,r,r")
-        a, b, added = (np.ascontiguousarray(each.data) for each in values)
-        four = (x.view(np.int8).reshape(*x.shape, 4).astype(np.int32) for x in (a, b))
-        made = interpreter.TensorHandle(math.prod(four).sum(-1, dtype=np.int32) + added, tl.int32)
+        *both, added = (np.ascontiguousarray(each.data) for each in values)
+        a, b = (x.view(np.int8).reshape(*x.shape, 4).astype(np.int32) for x in both)
+        made = interpreter.TensorHandle((a * b).sum(-1, dtype=np.int32) + added, tl.int32)
         return SimpleNamespace(get_result=[made].__getitem__)
 
     monkeypatch.setattr(interpreter.InterpreterBuilder, "create_inline_asm", of_four)
