@@ -67,6 +67,8 @@ def test_factors_of_falcon_h1_are_taken_in_their_range(value: float) -> None:
     given = Fields("config.json", {"key_multiplier": value})
     made = falcon_h1.with_factors("blk.0.attn_k.weight", tensor, given, config)
     np.testing.assert_allclose(made.floats(), tensor.floats() * np.float32(value), rtol=1e-6)
+    for name, none in (("attn_k", Fields("c", {})), ("attn_norm", given), ("ffn_up", given)):
+        assert falcon_h1.with_factors(f"blk.0.{name}.weight", tensor, none, config) is tensor
     for beyond in (1e6 + 1, -1e6 - 1):
         wrong = Fields("config.json", {"key_multiplier": beyond})
         with pytest.raises(FileFormatError, match="must be between -1e\\+06 and 1e\\+06"):

@@ -13,6 +13,7 @@ from model_file import Array
 from aleator.core.errors import FileFormatError
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
+from aleator.models.decoder import alibi_slopes
 
 SPEC = SPECS["llama"]
 
@@ -79,3 +80,13 @@ def test_weights_in_16_bits(tmp_path: Path, dtype: str, tolerance: float) -> Non
         rows.append(ctx.decode(Batch.one([3, 1, 4], logits=True)))
         assert rows[-1].dtype == np.float32
     assert np.abs(rows[0] - rows[1]).max() < tolerance * (rows[0].max() - rows[0].min())
+
+
+def test_slopes_of_numbers_of_heads_that_are_no_powers_of_two() -> None:
+    """The heads beyond the next smaller power take the steps between (arXiv:2108.12409)."""
+    for n, largest, exponents in (
+        (6, 8.0, [2, 4, 6, 8, 1, 3]), (4, 2.0, [0.5, 1, 1.5, 2]), (1, 8.0, [8]), (3, 8.0, [4, 8, 2]),
+    ):  # fmt: skip
+        assert (
+            alibi_slopes(n, largest).tolist() == np.exp2(-np.array(exponents, np.float32)).tolist()
+        )

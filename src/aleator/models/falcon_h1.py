@@ -7,6 +7,7 @@ they are multiplied into the weights here, in float32, as conversion to GGUF doe
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -61,7 +62,7 @@ def with_factors(
 
     part = name.split(".")[2] if name.startswith("blk.") else ""
     ssm = config.ssm
-    rows: float | np.ndarray[tuple[int, ...], np.dtype[np.float32]] = 1.0
+    rows: Any = 1.0  # a number, or one for each row
     if part in ("attn_q", "attn_v"):
         rows = factor("attention_in_multiplier")
     elif part == "attn_k":
@@ -77,12 +78,9 @@ def with_factors(
         sizes = [ssm.d_inner, ssm.d_inner, shared, shared, ssm.heads]
         each = np.repeat(np.array(factors("ssm_multipliers", 5)), sizes)
         each *= factor("ssm_in_multiplier")
-        rows = 1.0 if (each == 1).all() else each.astype(np.float32)[:, None]
-    if isinstance(rows, float):
-        if rows == 1.0:
-            return tensor
-        rows = np.array(rows, np.float32)
-    return StoredTensor.of(tensor.floats() * rows)
+        rows = each[:, None]
+    made = np.asarray(rows, np.float32)
+    return tensor if (made == 1).all() else StoredTensor.of(tensor.floats() * made)
 
 
 def config_in_gguf(config: ModelConfig) -> ModelConfig:

@@ -134,7 +134,8 @@ class TritonOps(TorchOps):
         if not isinstance(matrix, TritonLinear):
             return super().product(matrix, x, norm, gate, gated, onto)
         single = len(matrix.parts) == 1
-        after = onto if single and onto is not None and onto.norm is as_it_is else None
+        plain = single and not gate and onto is not None and onto.norm is as_it_is
+        after = onto if plain else None
         residual, scale = (None, 1.0) if after is None else (after.residual, after.scale)
         few = len(x) <= FEW
         within = few and (single or not gated)  # whether the product's launch also activates

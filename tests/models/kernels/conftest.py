@@ -1,20 +1,45 @@
-"""What tests of captured steps share."""
+"""What tests of kernels share: memory that is watched, programs as small as on a device, captured steps."""
 
 from __future__ import annotations
 
 import os
+import warnings
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 if TYPE_CHECKING:
     from tests.models.kernels.recorded_graph import RecordedGraph
 
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+
+
+@pytest.fixture(autouse=True)
+def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No kernel touches what is not its own; NumPy says nothing of special values and of what is masked out."""
+    if INTERPRETED:
+        from tests.models.kernels.watched import watch
+
+        watch(monkeypatch)
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore", RuntimeWarning)
+        yield
+
+
+@pytest.fixture
+def small_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs are as small as on a device."""
+    from aleator.models.kernels import floats
+
+    monkeypatch.setattr(floats, "INTERPRETED", False)
+
 
 @pytest.fixture
 def graphs(monkeypatch: pytest.MonkeyPatch) -> list[RecordedGraph]:
     """The graphs that steps are recorded in."""
-    if os.environ.get("TRITON_INTERPRET") != "1":
+    if not INTERPRETED:
         pytest.skip("runs in a process of its own")
     from aleator.models.triton_step import Graphs
     from tests.models.kernels.recorded_graph import RecordedGraph

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -38,12 +37,6 @@ def seen_tensors(sight: Sight, longest: int | None = None) -> SeenTensors:
     )
     lists = torch.from_numpy(sight.tokens), torch.from_numpy(sight.cells)
     return SeenTensors(sight, *lists, rows, positions, longest)
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    with np.errstate(all="ignore"):  # of special values, and of what is masked out
-        yield
 
 
 @dataclass(frozen=True)
@@ -231,29 +224,33 @@ def test_many_cells_and_odd_numbers_of_tokens() -> None:
         assert same(layer.kernels(q, *seen), layer.native(q, *seen))
 
 
-@pytest.mark.parametrize("room", [None, 6000])
-@pytest.mark.parametrize("name", ["rotated", "behind"])
-def test_programs_as_small_as_on_a_device(
-    name: str, room: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One pair of a token and a head, a part of its queries, and few channels, in each."""
-    monkeypatch.setattr(attention, "INTERPRETED", False)
-    case = replace(CASES[name], heads=12 * CASES[name].kv_heads)
-    layer, q = Layer(case), queries(case, 3)
-    seen: tuple[Any, ...] = [(0, case.n)], [0] * 3, [0, 5, 30], [case.n - 2, case.n - 1, case.n], []
-    assert same(layer.kernels(q, *seen, room=room), layer.native(q, *seen))
+# A program takes one pair of a token and a key-value head, 8 queries of it, 32 or 64 cells, and 32 channels.
+SMALL = {
+    "rotated": Case("q8_0", "q4_0", 24, 2, 32, 64, 75, rotation=32, softcap=2.0),
+    "odd": Case("f16", "f16", 9, 1, 22, 45, 75, deltas=True, alibi=True, learned_sinks=True),
+    "behind and rotated": Case("q5_1", "q5_0", 12, 1, 64, 64, 75, deltas=True, rotation=64),
+    "by channel": Case("bf16", "f32", 6, 2, 20, 37, 75, by_channel=True, learned_sinks=True),
+    "by distance": Case("q4_1", "iq4_nl", 4, 4, 32, 64, 75, alibi=True, softcap=3.0),
+    "raw": Case("f32", "bf16", 10, 1, 16, 33, 75, raw=True, learned_sinks=True),
+}
 
 
-@pytest.mark.parametrize("room", [None, 3000])
-def test_queries_of_a_head_are_in_several_programs(
-    room: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As on a GPU, where a program takes at most eight: in one launch, and in three."""
-    whole = attention._blocks
-    monkeypatch.setattr(attention, "_blocks", lambda *sizes: whole(*sizes)._replace(group=8))
-    case = Case(heads=16, kv_heads=1, dim=16, dim_v=16)
-    layer, q = Layer(case), queries(case, 3)
-    seen: tuple[Any, ...] = [(0, 60)], [0] * 3, [0] * 3, [58, 59, 60], []
+@pytest.mark.usefixtures("small_programs")
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("launches", [1, 3])
+def test_programs_as_small_as_on_a_device(name: str, launches: int) -> None:
+    """Two lists, sinks, windows, a token that sees nothing: in one launch, and by two tokens in three."""
+    case = SMALL[name]
+    layer, q = Layer(case), queries(case, 4)
+    seen: tuple[Any, ...] = (
+        [(0, 75), (40, 70)],
+        [0, 1, 0, 1],
+        [0, 3, 40, 0],
+        [75, 27, 70, 0],
+        [0, 2, 5, 0],
+    )
+    padded = 1 << (case.heads // case.kv_heads - 1).bit_length()
+    room = 2 * case.kv_heads * padded * 75 if launches == 3 else None
     assert same(layer.kernels(q, *seen, room=room), layer.native(q, *seen))
 
 

@@ -59,18 +59,15 @@ def architecture(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("kind", "group", "dim", "dim_v"), [("f16", 4, 128, 128), ("q8_0", 7, 80, 96)]
 )
-def test_attention_fits(
-    architecture: int, kind: str, group: int, dim: int, dim_v: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_attention_fits(architecture: int, kind: str, group: int, dim: int, dim_v: int) -> None:
     if kind == "q8_0" and architecture != 90:
         return
-    monkeypatch.setattr(attention, "INTERPRETED", False)
     padded = triton.next_power_of_2(group)
-    b = attention._blocks(8, padded, dim_v, 4096, 2 if kind == "q8_0" else 1)
+    b = attention._blocks(8, padded, dim_v, kind == "q8_0")
     shape = {"HEADS": 8, "GROUP": group, "PADDED": padded, "QUERIES": b.group, "PAIRS": b.pairs}
     shape |= {"KIND": kind, "BYTES": BYTES[kind]}
     fit(
-        attention_kernels.score, kind, b.warps, **shape, **strides(kind, 8, dim), DIM=dim, CELLS=b.cells,
+        attention_kernels.score, kind, 4, **shape, **strides(kind, 8, dim), DIM=dim, CELLS=b.cells,
         VARIANTS=kind == "q8_0", CAPPED=kind == "q8_0", **({} if kind == "q8_0" else {"slopes": None}),
     )  # fmt: skip
     weigh = {name: each for name, each in shape.items() if name not in ("KIND", "BYTES")}
@@ -94,11 +91,10 @@ def test_attention_fits(
     [("f16", 4, 128, 0), ("q8_0", 7, 128, 32), ("bf16", 1, 256, 0)],
 )
 def test_attention_in_one_launch_fits(
-    architecture: int, kind: str, group: int, dim: int, turn: int, monkeypatch: pytest.MonkeyPatch
+    architecture: int, kind: str, group: int, dim: int, turn: int
 ) -> None:
-    monkeypatch.setattr(attention, "INTERPRETED", False)
     padded = triton.next_power_of_2(group)
-    b = attention._blocks(8, padded, dim, 256, 1)
+    b = attention._blocks(8, padded, dim, False)
     shape = {"HEADS": 8, "GROUP": group, "PADDED": padded, "QUERIES": b.group, "PAIRS": b.pairs}
     own = strides(kind, 8, dim)
     ways = {
@@ -113,7 +109,7 @@ def test_attention_in_one_launch_fits(
     }  # fmt: skip
     absent: dict[str, Any] = {} if turn > 0 else {"sink_scores": None}
     made = compiled(
-        attention_kernels.attend, types, b.warps, 255, exact=False, **shape, **ways,
+        attention_kernels.attend, types, 4, 255, exact=False, **shape, **ways,
         KIND=kind, BYTES=BYTES[kind],
         DIM=dim, CELLS=b.cells, VARIANTS=False, CAPPED=turn > 0, slopes=None, VALUES=dim,
         VALUE_KIND=kind, VALUE_BYTES=BYTES[kind], CHANNELS=128, TURN=attention._turning(turn),

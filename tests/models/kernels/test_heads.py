@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,20 +16,56 @@ import torch
 from aleator.cache.storage.layer import TYPES, HostLayer, LayerFormat
 from aleator.models.kernels import cells, heads
 from aleator.models.kernels.norms import RowNorm
+from aleator.models.kernels.rotation import Turn, hadamard, rotate
 from aleator.models.triton_ops import TritonOps
 
-GUARD = 4096
-"""Elements before and after the cache's memory that must stay as they are."""
+pytestmark = pytest.mark.usefixtures("small_programs")
 
 
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    with np.errstate(all="ignore"):  # of what is masked out
-        yield
+def numbers(rng: np.random.Generator, *shape: int) -> torch.Tensor:
+    return torch.from_numpy(rng.standard_normal(shape).astype(np.float32))
 
 
-@pytest.mark.parametrize("rotation", [0, 2, 32])
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("interleaved", [True, False])
+@pytest.mark.parametrize(
+    ("keys", "values"), [("q8_0", "f16"), ("f32", "q5_1"), ("q4_1", "bf16"), ("q5_0", "q4_0")]
+)
+def test_one_launch_is_several(keys: str, values: str, interleaved: bool, last: bool) -> None:
+    """Queries, keys and values, each with their own norm, size, rotation and storage; some are not stored."""
+    rng = np.random.default_rng(3)
+    order = torch.tensor([3, -1, 0, 6, 1])
+    by = Turn(numbers(rng, 5, 9, 2), 4, interleaved)
+    each = RowNorm("layer", numbers(rng, 3, 24), numbers(rng, 3, 24), 1e-5)
+    shared = RowNorm("rms", numbers(rng, 64), None, 1e-6)
+    given: Any = []
+    for n, dim, norm, rotates, kind, rotation in (
+        (3, 24, each, True, "", 0), (2, 64, shared, True, keys, 32), (2, 96, None, False, values, 0),
+    ):  # fmt: skip
+        stored = [
+            HostLayer(LayerFormat(TYPES[kind], n, dim, 8, False, rotation)) for _ in "ab" if kind
+        ]
+        given.append((numbers(rng, 5, n, dim), norm, rotates, stored, rotation))
+    made = [
+        heads.Heads(x.clone(), norm, rotates, cells.side(stored[0]) if stored else None)
+        for x, norm, rotates, stored, _ in given
+    ]
+    heads.finish(made, by, order, last)
+    for (x, norm, rotates, stored, rotation), own in zip(given, made, strict=True):
+        for step in (1, 2, 3) if last else (2, 1, 3):
+            if step == 1 and rotates:
+                rotate(x, by)
+            if step == 2 and norm is not None:
+                x = norm(x)
+        if stored:
+            cells.store(stored[1], order, x)
+            assert stored[0].bytes.tobytes() == stored[1].bytes.tobytes()
+            assert stored[0].bytes.any()
+        assert own.x.numpy().tobytes() == hadamard(x, rotation).numpy().tobytes()
+
+
 @pytest.mark.parametrize("kind", [name for name in TYPES if name != "iq4_nl"])
+@pytest.mark.parametrize("rotation", [0, 2, 32])
 @pytest.mark.parametrize("order", [[3, -1, 0, 6, 1], [-1, -1], [7]], ids=str)
 def test_tokens_are_stored_where_they_are_to_be(kind: str, rotation: int, order: list[int]) -> None:
     made = LayerFormat(TYPES[kind], 2, 64, 8, False, rotation)
@@ -41,35 +77,22 @@ def test_tokens_are_stored_where_they_are_to_be(kind: str, rotation: int, order:
     kept = np.array(order) >= 0
     if kept.any():
         expected.write(np.array(order)[kept], x[kept])
-    side = cells.side(layer)
-    whole = torch.full((side.data.numel() + 2 * GUARD,), 77, dtype=side.data.dtype)
-    data = whole[GUARD:-GUARD].view(side.data.shape)
-    data.copy_(side.data)
-    to = side._replace(
-        data=data, halves=data.view(torch.float16) if TYPES[kind].block > 1 else data
-    )
-    heads.finish([heads.Heads(torch.from_numpy(x), None, False, to)], None, torch.tensor(order))
-    assert data.numpy().tobytes() == cells.side(expected).data.numpy().tobytes()
-    assert (whole[:GUARD] == 77).all()
-    assert (whole[-GUARD:] == 77).all()
+    given = heads.Heads(torch.from_numpy(x), None, False, cells.side(layer))
+    heads.finish([given], None, torch.tensor(order))
+    assert layer.bytes.tobytes() == expected.bytes.tobytes()
 
 
-@pytest.mark.parametrize("kind", ["rms", "layer"])
+@pytest.mark.parametrize("kind", ["layer", "rms"])
 @pytest.mark.parametrize("dim", [24, 64, 80])
-@pytest.mark.parametrize("each", [False, True])
+@pytest.mark.parametrize("each", [True, False])
 def test_heads_are_normalised_each_by_itself(kind: str, dim: int, each: bool) -> None:
     rng = np.random.default_rng(dim)
-    x = torch.from_numpy(rng.standard_normal((5, 3, dim)).astype(np.float32))
-    shape = (3, dim) if each else (dim,)
-    weight, bias = (torch.from_numpy(rng.standard_normal(shape).astype(np.float32)) for _ in "wb")
+    x = numbers(rng, 5, 3, dim)
+    weight, bias = (numbers(rng, *((3, dim) if each else (dim,))) for _ in "wb")
     norm = RowNorm(kind, weight, bias if kind == "layer" else None, 1e-5)
     expected = norm(x.clone())
-    whole = torch.full((x.numel() + GUARD,), 77.0)
-    made = whole[:-GUARD].view(x.shape)
-    made.copy_(x)
-    heads.finish([heads.Heads(made, norm, False, None)], None, torch.arange(5))
-    assert made.numpy().tobytes() == expected.numpy().tobytes()
-    assert (whole[-GUARD:] == 77).all()
+    heads.finish([heads.Heads(x, norm, False, None)], None, torch.arange(5))
+    assert x.numpy().tobytes() == expected.numpy().tobytes()
 
 
 def test_heads_without_matrices_of_their_own_have_nothing_to_take() -> None:

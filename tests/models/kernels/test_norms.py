@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -20,18 +18,12 @@ from decoder_numerics.blocks import Floats
 from aleator import _native
 from aleator.models.kernels import norms
 
+pytestmark = pytest.mark.usefixtures("small_programs")
 SPECIAL = np.array(
     [0, -0.0, 1, -1, 7, 7.5, -7.5, 10, -10, 9.999, 87.5, -87.5, 88.5, -88.5, 1e-30, -1e-30, 1e-42,
      65504, 65520, 1e30, -1e30, np.inf, -np.inf, np.nan], np.float32,
 )  # fmt: skip
 KINDS = ["silu", "silu_clamped", "gelu", "gelu_exact", "gelu_rounded", "relu_squared"]
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore", RuntimeWarning)
-        yield
 
 
 def numbers(*shape: int, seed: int = 0, spread: int = 6) -> Floats:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -18,11 +17,7 @@ from aleator.models.config import RopeConfig
 from aleator.models.kernels.rotation import Turn, hadamard, rotate, turn
 from aleator.models.layers.rotation import Rotation
 
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    with np.errstate(all="ignore"):  # of special values, and of what is masked out
-        yield
+pytestmark = pytest.mark.usefixtures("small_programs")
 
 
 @pytest.mark.parametrize("interleaved", [False, True])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -22,14 +20,8 @@ from aleator import _native
 from aleator.models.experts import ExpertsConfig, Scores
 from aleator.models.kernels import routing
 
+SMALL = pytest.mark.usefixtures("small_programs")
 SCORES: list[Scores] = ["softmax", "sigmoid", "chosen softmax", "chosen sigmoid"]
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore", RuntimeWarning)
-        yield
 
 
 def config(n: int, used: int, **facts: Any) -> ExpertsConfig:
@@ -103,6 +95,7 @@ def test_routes(scores: Scores, facts: dict[str, Any], biased: bool) -> None:
     (512, 22, {"normalised": True}), (40, 37, {}), (3, 1, {}),
 ])  # fmt: skip
 @pytest.mark.parametrize("scores", SCORES)
+@SMALL
 def test_models_sizes(n: int, used: int, facts: dict[str, Any], scores: Scores) -> None:
     rng = np.random.default_rng([n, used])
     bias = rng.standard_normal(n).astype(np.float32) if "n_groups" in facts else None
@@ -111,6 +104,7 @@ def test_models_sizes(n: int, used: int, facts: dict[str, Any], scores: Scores) 
         compare(logits, config(n, used, scores=scores, **facts), bias)
 
 
+@SMALL
 def test_routes_of_columns_and_of_no_tokens() -> None:
     wide = np.random.default_rng(3).standard_normal((5, 40)).astype(np.float32)
     made = config(24, 6)
@@ -125,6 +119,7 @@ def test_routes_of_columns_and_of_no_tokens() -> None:
     assert routing.combine(torch.empty(0, 6, 9), torch.empty(0, 6)).shape == (0, 9)
 
 
+@SMALL
 @pytest.mark.parametrize("weighs_input", [False, True])
 @pytest.mark.parametrize("shared", ["none", "plain", "weighed"])
 @pytest.mark.parametrize("rows", [1, 2, 17])

@@ -14,8 +14,8 @@ import triton
 
 from aleator.models.kernels import attention_kernels as kernels
 from aleator.models.kernels.cells import Side, gathered
-from aleator.models.kernels.floats import EXACT
-from aleator.models.kernels.rotation import INTERPRETED, Turn, hadamard, hadamard_scale, rotate
+from aleator.models.kernels.floats import EXACT, sized
+from aleator.models.kernels.rotation import Turn, hadamard, hadamard_scale, rotate
 from aleator.models.kernels.seen import SeenTensors
 
 FEW, SHORT = 16, 1024
@@ -86,7 +86,7 @@ def attend(
     factors = torch.empty(at_once * keys.heads * padded, device=q.device)
     for begin in range(0, t, at_once):
         n = min(at_once, t - begin)
-        b = _blocks(n * keys.heads, padded, values.dim, seen.longest, variants)
+        b = _blocks(n * keys.heads, padded, values.dim, variants > 1)
         pairs, groups = triton.cdiv(n * keys.heads, b.pairs), padded // b.group
         shared = (begin, n, t, seen.longest)
         shape = {"HEADS": keys.heads, "GROUP": group, "PADDED": padded, "QUERIES": b.group}
@@ -102,13 +102,13 @@ def attend(
                 seen.tokens, seen.cells, cells, index, seen.positions, slopes, sinks, *shared,
                 *keys.strides, *values.strides, scale, softcap, **scored, VALUES=values.dim,
                 VALUE_KIND=values.kind, VALUE_BYTES=values.block_bytes, CHANNELS=channels,
-                TURN=_turning(turned), TURN_BACK=_turning(values.rotation), num_warps=b.warps,
+                TURN=_turning(turned), TURN_BACK=_turning(values.rotation), num_warps=4,
                 maxnreg=255, **EXACT,
             )  # fmt: skip
             return out.view(t, -1)
         kernels.score[pairs, triton.cdiv(seen.longest, b.cells), groups](
             q, q.stride(0), keys.data, keys.halves, room, seen.tokens, cells, index, seen.positions, slopes, 0,
-            *shared, *keys.strides, scale, softcap, **scored, num_warps=b.warps, **EXACT,
+            *shared, *keys.strides, scale, softcap, **scored, num_warps=4, **EXACT,
         )  # fmt: skip
         kernels.weigh[pairs, 1, groups](
             room, factors, seen.tokens, sinks, *shared, **shape, PAIRS=b.pairs, num_warps=4, **EXACT,
@@ -134,17 +134,12 @@ class _Blocks(NamedTuple):
     group: int
     cells: int
     channels: int
-    warps: int
 
 
-def _blocks(pairs: int, group: int, dim_v: int, longest: int, variants: int) -> _Blocks:
+def _blocks(pairs: int, group: int, dim_v: int, variants: bool) -> _Blocks:
     """Sizes of blocks, which do not affect the bits of results: every sum has its own fixed order."""
-    if not INTERPRETED:
-        together = min(group, 8)
-        cells = 64 if together < 8 and variants == 1 else 32
-        return _Blocks(1, together, cells, min(32, triton.next_power_of_2(dim_v)), 4)
-    together = min(triton.next_power_of_2(pairs), 32)
-    cells = max(
-        16, min(triton.next_power_of_2(max(1, longest)), (1 << 18) // (together * group * 16))
-    )
-    return _Blocks(together, group, cells, triton.next_power_of_2(dim_v), 4)
+    together = min(triton.next_power_of_2(pairs), sized(32, 1))
+    queries = min(group, sized(group, 8))
+    cells = sized(64, 64 if queries < 8 and not variants else 32)
+    channels = min(triton.next_power_of_2(dim_v), sized(1024, 32))
+    return _Blocks(together, queries, cells, channels)

@@ -16,9 +16,9 @@ _SIZES = ["from_", "begin", "n_tokens", "all", "longest"]
 @triton.jit
 def _seen_places(tokens, t, all, alive):
     """For tokens: where their lists begin, and the numbers of sinks, of skipped cells, and of seen cells."""
-    start = tl.load(tokens + t, mask=alive, other=0)
-    sinks = tl.load(tokens + all + t, mask=alive, other=0)
-    first = tl.load(tokens + 2 * all + t, mask=alive, other=0)
+    start = tl.load(tokens + t, mask=alive)
+    sinks = tl.load(tokens + all + t, mask=alive)
+    first = tl.load(tokens + 2 * all + t, mask=alive)
     n = tl.load(tokens + 3 * all + t, mask=alive, other=0)
     return start, sinks, first, n
 
@@ -48,7 +48,7 @@ def score(
         i = from_ + tl.arange(0, CELLS)[None, :]
         seen = i < n[:, None]
         place = _place(i, start[:, None], sinks[:, None], first[:, None])
-        cell = tl.load(cells + place, mask=seen, other=0).to(tl.int64)
+        cell = tl.load(cells + place, mask=seen).to(tl.int64)
         row = (cell * cell_stride + (head * head_stride)[:, None])[:, :, None]
         member = tl.program_id(2) * QUERIES + tl.arange(0, QUERIES)
         query = head[:, None] * GROUP + member[None, :]
@@ -65,7 +65,7 @@ def score(
                 key = widened(
                     data, halves, row, channel[None, None, :], seen[:, :, None], stride, KIND, BYTES
                 )
-                x = tl.load(q + (at + channel[None, None, None, :]), mask=asked, other=0.0)
+                x = tl.load(q + (at + channel[None, None, None, :]), mask=asked)
             else:
                 inside = channel < DIM
                 read = seen[:, :, None] & inside[None, None, :]
@@ -82,9 +82,9 @@ def score(
         if CAPPED:
             score = softened(score, softcap)
         if slopes is not None:
-            slope = tl.load(slopes + query, mask=real, other=0.0)
-            own = tl.load(tokens + 4 * all + t, mask=alive, other=0)
-            far = tl.load(positions + place, mask=seen, other=0) - own[:, None]
+            slope = tl.load(slopes + query, mask=real)
+            own = tl.load(tokens + 4 * all + t, mask=alive)
+            far = tl.load(positions + place, mask=seen) - own[:, None]
             score += slope[:, :, None] * far.to(tl.float32)[:, None, :]
         to = (pair[:, None].to(tl.int64) * longest + i) * PADDED
         to = to[:, None, :] + member[None, :, None]
@@ -118,13 +118,13 @@ def weigh(
     if sink_scores is not None:
         real = alive[:, None] & (member < GROUP)[None, :]
         query = head[:, None] * GROUP + member[None, :]
-        sink = tl.load(sink_scores + query, mask=real, other=0.0)
+        sink = tl.load(sink_scores + query, mask=real)
         highest = tl.where(sink > highest, sink, highest)
     lanes: tl.constexpr = 16 * QUERIES
     total = tl.zeros((PAIRS, lanes), tl.float32)
     for j in tl.range(0, most, 128, num_stages=3):
         seen = (j + cell)[None, :, None] < n[:, None, None]
-        score = tl.load(at + j * PADDED, mask=seen, other=0.0)
+        score = tl.load(at + j * PADDED, mask=seen)
         weight = exponential(score - highest[:, None, :])
         tl.store(at + j * PADDED, weight, mask=seen)
         groups = tl.reshape(tl.where(seen, weight, 0.0), (PAIRS, 8, lanes))
@@ -144,7 +144,7 @@ def _rows_at(j, start, sinks, first, n, head, cells, cell_stride, head_stride):
     i = (j + tl.arange(0, 16))[None, :]
     seen = i < n[:, None]
     place = _place(i, start[:, None], sinks[:, None], first[:, None])
-    cell = tl.load(cells + place, mask=seen, other=0).to(tl.int64)
+    cell = tl.load(cells + place, mask=seen).to(tl.int64)
     row = cell * cell_stride + (head * head_stride)[:, None]
     return row[:, None, :], seen[:, None, :]
 
@@ -207,9 +207,7 @@ def _mix_channels(
         value = tl.where(seen[:, None, :], value, -0.0)
         weight = tl.load(at + i[:, None, :] * PADDED, mask=seen[:, None, :], other=1.0)
         total = _sixteen(total, weight, value, PAIRS, QUERIES, CHANNELS)
-    factor = tl.load(
-        factors + pair[:, None] * PADDED + member[None, :], mask=alive[:, None], other=0.0
-    )
+    factor = tl.load(factors + pair[:, None] * PADDED + member[None, :], mask=alive[:, None])
     query = (t * HEADS + head)[:, None].to(tl.int64) * GROUP + member[None, :]
     to = out + query[:, :, None] * DIM + channel[None, None, :]
     real = alive[:, None] & (member < GROUP)[None, :]

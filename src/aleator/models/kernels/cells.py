@@ -11,8 +11,8 @@ import triton.language as tl
 
 from aleator.cache.storage.layer import LayerStorage
 from aleator.cache.storage.tensors import IQ4_NL_VALUES, TensorLayer, quantised
-from aleator.models.kernels.floats import EXACT
-from aleator.models.kernels.rotation import INTERPRETED, hadamard
+from aleator.models.kernels.floats import EXACT, sized
+from aleator.models.kernels.rotation import hadamard
 
 _LOW, _HIGH = (
     tl.constexpr(int.from_bytes(np.array(half, np.int8).tobytes(), "little", signed=True))
@@ -76,16 +76,16 @@ def taken(data, halves, at, channel, mask, stride, KIND: tl.constexpr, BYTES: tl
     else:
         begin = at + channel // 32 * BYTES
         i = channel % 32
-        d = tl.load(halves + begin // 2, mask=mask, other=0.0)
+        d = tl.load(halves + begin // 2, mask=mask)
         fifth, least = d, d
         if KIND == "q8_0":
-            q = tl.load(data + (begin + 2 + i), mask=mask, other=0)
+            q = tl.load(data + (begin + 2 + i), mask=mask)
         else:  # nibbles are last; before them come the fifth bits
-            q = tl.load(data + (begin + (BYTES - 16) + i % 16), mask=mask, other=0)
+            q = tl.load(data + (begin + (BYTES - 16) + i % 16), mask=mask)
         if KIND == "q5_0" or KIND == "q5_1":
-            fifth = tl.load(data + (begin + (BYTES - 20) + i // 8), mask=mask, other=0)
+            fifth = tl.load(data + (begin + (BYTES - 20) + i // 8), mask=mask)
         if KIND == "q4_1" or KIND == "q5_1":
-            least = tl.load(halves + begin // 2 + 1, mask=mask, other=0.0)
+            least = tl.load(halves + begin // 2 + 1, mask=mask)
         return q, d, fifth, least
 
 
@@ -121,7 +121,7 @@ def gathered(of: Side, cells: torch.Tensor) -> torch.Tensor:
     n = len(cells)
     out = torch.empty(n, of.heads, of.dim, device=cells.device)
     wide = triton.next_power_of_2(of.dim)
-    block = max(1, (1 << 14 if INTERPRETED else 1024) // wide)
+    block = max(1, sized(1 << 14, 1024) // wide)
     if n:
         _gather[(triton.cdiv(n * of.heads, block),)](
             out,
@@ -150,7 +150,7 @@ def _gather(
     row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     channel = tl.arange(0, WIDE)[None, :]
     here = (row < n)[:, None] & (channel < DIM)
-    cell = tl.load(cells + row // HEADS, mask=row < n, other=0).to(tl.int64)
+    cell = tl.load(cells + row // HEADS, mask=row < n).to(tl.int64)
     at = cell * cell_stride + (row % HEADS) * head_stride
     x = widened(data, halves, at[:, None], channel, here, stride, KIND, BYTES)
     tl.store(out + row.to(tl.int64)[:, None] * DIM + channel, x, mask=here)
@@ -177,7 +177,7 @@ def store(layer: LayerStorage[Any], cells: torch.Tensor, x: torch.Tensor) -> Non
         rows = rows * to.dim // 32
     else:
         wide = triton.next_power_of_2(to.dim)
-    block = max(1, (1 << 14 if INTERPRETED else 1024) // wide)
+    block = max(1, sized(1 << 14, 1024) // wide)
     _store[(triton.cdiv(rows, block),)](
         x,
         to.data,
@@ -221,8 +221,8 @@ def stored(
         here = (row < n)[:, None] & (channel < DIM)
         token = row // HEADS
         from_ = token.to(tl.int64) * x_stride + (row - token * HEADS) * DIM
-        v = tl.load(x + from_[:, None] + channel, mask=here, other=0.0)
-        cell = tl.load(cells + row // HEADS, mask=row < n, other=-1)
+        v = tl.load(x + from_[:, None] + channel, mask=here)
+        cell = tl.load(cells + row // HEADS, mask=row < n)
         here = here & (cell >= 0)[:, None]
         to = data + (cell * cell_stride + (row % HEADS) * head_stride)[:, None] + channel * stride
         if KIND == "f16":
@@ -236,8 +236,8 @@ def stored(
         each: tl.constexpr = DIM // 32
         token = row // (HEADS * each)
         from_ = token.to(tl.int64) * x_stride + (row - token * (HEADS * each)) * 32
-        v = tl.load(x + from_[:, None] + channel, mask=alive[:, None], other=0.0)
-        cell = tl.load(cells + token, mask=alive, other=-1)
+        v = tl.load(x + from_[:, None] + channel, mask=alive[:, None])
+        cell = tl.load(cells + token, mask=alive)
         alive = alive & (cell >= 0)
         begin = cell * cell_stride + (row - token * (HEADS * each)) * BYTES
         zeros = v * 0.0

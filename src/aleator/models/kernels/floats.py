@@ -16,6 +16,15 @@ import triton.language as tl
 EXACT: dict[str, Any] = {"enable_fp_fusion": False}
 """Options of every launch."""
 
+INTERPRETED = bool(triton.knobs.runtime.interpret)
+"""Whether kernels run under Triton's interpreter."""
+
+
+def sized(interpreted: int, compiled: int) -> int:
+    """A size of programs: under the interpreter few wide ones are fast."""
+    return interpreted if INTERPRETED else compiled
+
+
 _LOG2_E = tl.constexpr(float(np.float32(1.44269504)))
 _ROUNDER = tl.constexpr(1.5 * 2.0**23)
 _LN2_HIGH = tl.constexpr(-float.fromhex("0x1.63p-1"))

@@ -13,7 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
-from aleator.models.kernels.floats import EXACT
+from aleator.models.kernels.floats import EXACT, sized
 from aleator.models.kernels.norms import (
     REGISTERS,
     RowNorm,
@@ -24,7 +24,7 @@ from aleator.models.kernels.norms import (
     scaled,
 )
 from aleator.models.kernels.planes import FORMS, Planes
-from aleator.models.kernels.product import FEW, form_of, has_dp4a, slow, words
+from aleator.models.kernels.product import FEW, form_of, has_dp4a, words
 from aleator.models.kernels.product_sums import few_sums, finish, float_sums, rounded
 
 _TYPES = 2  # matrices per launch: more would not fit into registers
@@ -74,15 +74,13 @@ def product_of_few(
         return out
     x = x if x.stride(1) == 1 else x.contiguous()
     floats = all(m.block == 1 for m in matrices)
-    most = FEW if slow(x) or (floats and norm is None) else _TILE
+    most = FEW if floats and norm is None else sized(FEW, _TILE)
     rows = min(triton.next_power_of_2(n), most) if chosen is None else 1
     widest = max(m.n_out for m in matrices)
     width = 16 if floats or widest > _WIDE else 8
-    if slow(x):
-        width = min(triton.next_power_of_2(widest), 512)
-    width = max(width, sides)
+    width = sized(min(triton.next_power_of_2(widest), 512), width)
     n_in = matrices[0].n_in
-    length = 8 if floats else max(min(triton.next_power_of_2(n_in // 32), 512 // width), 8)
+    length = max(min(triton.next_power_of_2(n_in // 32), 512 // width), 8)
     tiles, tall = [triton.cdiv(c * sides, width) for c in columns], triton.cdiv(n, rows)
     at_all = sum(count * k for count, k in zip(tiles, slots, strict=True))
     repeat = triton.cdiv(at_all * tall, PROGRAMS)
@@ -135,7 +133,7 @@ def prepared(
         e = tl.arange(0, N * BLOCK)[None, :]
         column = begin * BLOCK + e
         there = column < runs * 32
-        value = tl.load(x + t[:, None] * x_stride + column, mask=there, other=0.0)
+        value = tl.load(x + t[:, None] * x_stride + column, mask=there)
         if NORM != "":
             value = scaled(value, weight, shift, mean, factor, column, there, NORM)
         if times is not None:

@@ -9,15 +9,9 @@ import triton
 import triton.language as tl
 
 from aleator.models.kernels.cells import Side, stored
-from aleator.models.kernels.floats import EXACT
+from aleator.models.kernels.floats import EXACT, sized
 from aleator.models.kernels.norms import RowNorm, groups_at_once, moments, scaled
-from aleator.models.kernels.rotation import (
-    INTERPRETED,
-    Turn,
-    hadamard_scale,
-    turn_heads,
-    turn_pairs,
-)
+from aleator.models.kernels.rotation import Turn, hadamard_scale, turn_heads, turn_pairs
 
 
 class Heads(NamedTuple):
@@ -45,7 +39,7 @@ def finish(
     if not groups:
         return
     widest = triton.next_power_of_2(max(each.x.shape[2] for each in groups))
-    block = max(1, (1 << 14) // widest) if INTERPRETED else 1
+    block = max(1, sized(1 << 14, 1) // widest)
     listed, forms, first = [], [], 0
     pairs = 0 if by is None else by.angles.shape[1]
     for x, norm, rotates, to in groups:
@@ -68,7 +62,7 @@ def finish(
         tuple(listed), None if by is None else by.angles, cells, groups[0].x.shape[0],
         0 if by is None else by.offset, FORMS=tuple(forms), PAIRS=pairs,
         WIDE=triton.next_power_of_2(max(pairs, 1)), INTERLEAVED=by is not None and by.interleaved,
-        LAST=norm_last, BLOCK=block, num_warps=4 if INTERPRETED else 1, **EXACT,
+        LAST=norm_last, BLOCK=block, num_warps=1, **EXACT,
     )  # fmt: skip
 
 
@@ -139,7 +133,7 @@ def _norm_heads(
     mean, factor = moments(rows, there, eps, DIM, BLOCK, AHEAD, NORM == "layer")
     cols = tl.arange(0, SIZE)[None, :]
     inside = there & (cols < DIM)
-    v = tl.load(rows + cols, mask=inside, other=0.0)
+    v = tl.load(rows + cols, mask=inside)
     v = scaled(v, weight, bias, mean, factor, at + cols, inside, NORM)
     tl.debug_barrier()
     tl.store(rows + cols, v, mask=inside)

@@ -12,11 +12,11 @@ import torch
 import triton
 import triton.language as tl
 
-from aleator.models.kernels.floats import EXACT
+from aleator.models.kernels.floats import EXACT, sized
 from aleator.models.kernels.fused import PROGRAMS, planes_of, prepared
 from aleator.models.kernels.norms import REGISTERS
 from aleator.models.kernels.planes import FORMS, Planes
-from aleator.models.kernels.product import form_of, has_dp4a, slow
+from aleator.models.kernels.product import form_of, has_dp4a
 from aleator.models.kernels.product_sums import few_sums, finish, float_sums
 
 
@@ -48,9 +48,9 @@ def mixed_products(
     if not out.numel():
         return out
     floats = all(m.block == 1 for m in matrices)
-    width = min(triton.next_power_of_2(n_out), 512) if slow(x) else 16 if floats else 8
+    width = sized(min(triton.next_power_of_2(n_out), 512), 16 if floats else 8)
     runs = max(m.n_in // 32 for m in matrices)
-    length = 8 if floats else max(min(triton.next_power_of_2(runs), 512 // width), 8)
+    length = max(min(triton.next_power_of_2(runs), 512 // width), 8)
     tiles = triton.cdiv(n_out, width)
     programs = triton.cdiv(tiles, triton.cdiv(tiles * n, PROGRAMS))
     # A program's own memory: rounded rows, and sums of blocks.

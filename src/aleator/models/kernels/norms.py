@@ -20,6 +20,7 @@ from aleator.models.kernels.floats import (
     relu_squared,
     sigmoid,
     silu,
+    sized,
     softened,
     tree,
 )
@@ -42,15 +43,15 @@ def dot16(a, b, there, N: tl.constexpr, ROWS: tl.constexpr, AT_ONCE: tl.constexp
         groups = ()
         for i in tl.static_range(AT_ONCE):
             cols = (start * AT_ONCE + i) * 16 + lanes
-            v = tl.load(a + cols, mask=there, other=0.0)
-            groups += ((v, tl.load(b + cols, mask=there, other=0.0)),)
+            v = tl.load(a + cols, mask=there)
+            groups += ((v, tl.load(b + cols, mask=there)),)
         for i in tl.static_range(AT_ONCE):
             total = tl.fma(groups[i][0], groups[i][1], total)
     if N % 16:
         cols = N // 16 * 16 + lanes
         inside = there & (cols < N)
-        v = tl.load(a + cols, mask=inside, other=0.0)
-        total = tl.fma(v, tl.load(b + cols, mask=inside, other=0.0), total)
+        more = tl.fma(tl.load(a + cols, mask=inside), tl.load(b + cols, mask=inside), total)
+        total = tl.where(inside, more, total)
     return tree(total, ROWS)
 
 
@@ -82,7 +83,7 @@ def _total(
         groups = ()
         for i in tl.static_range(AT_ONCE):
             cols = (start * AT_ONCE + i) * 16 + lanes
-            groups += (tl.load(x + cols, mask=there, other=0.0),)
+            groups += (tl.load(x + cols, mask=there),)
         for i in tl.static_range(AT_ONCE):
             v = groups[i]
             if SQUARES:
@@ -93,12 +94,11 @@ def _total(
     if N % 16:
         cols = N // 16 * 16 + lanes
         inside = there & (cols < N)
-        v = tl.load(x + cols, mask=inside, other=0.0)
+        v = tl.load(x + cols, mask=inside)
         if SQUARES:
-            v = tl.where(inside, v - mean, 0.0)
-            total = tl.fma(v, v, total)
-        else:
-            total = total + v
+            v = v - mean
+        more = tl.fma(v, v, total) if SQUARES else total + v
+        total = tl.where(inside, more, total)
     return tree(total, ROWS)
 
 
@@ -123,9 +123,9 @@ def scaled(v, weight, bias, mean, factor, cols, inside, NORM: tl.constexpr):
         v = v - mean
     v = v * factor
     if weight is not None:
-        v = v * tl.load(weight + cols, mask=inside, other=0.0)
+        v = v * tl.load(weight + cols, mask=inside)
     if NORM == "layer":
-        v = v + (tl.load(bias + cols, mask=inside, other=0.0) if bias is not None else 0.0)
+        v = v + (tl.load(bias + cols, mask=inside) if bias is not None else 0.0)
     return v
 
 
@@ -145,11 +145,11 @@ def _norm(
     # Whole rows are read at once; the sums, whose lanes read them in order, find them in the L1 cache.
     cols = tl.arange(0, SIZE)[None, :]
     inside = there & (cols < N)
-    v = tl.load(x + cols, mask=inside, other=0.0)
+    v = tl.load(x + cols, mask=inside)
     mean, by = moments(x, there, eps, N, ROWS, AT_ONCE, LAYER)
     v = scaled(v, weight, bias, mean, by, cols, inside, "layer" if LAYER else "rms")
     if ONTO is not None:
-        v = tl.load(ONTO + row * N + cols, mask=inside, other=0.0) + v * scale
+        v = tl.load(ONTO + row * N + cols, mask=inside) + v * scale
     # The output may be the input: no thread writes before all have read.
     tl.debug_barrier()
     tl.store(OUT + outer * out_outer + within * out_inner + cols, v, mask=inside)
@@ -194,7 +194,7 @@ def normalised(
         return out
     rows, made = _in_three(x), _in_three(out)
     n, n_rows = x.shape[-1], rows.shape[0] * rows.shape[1]
-    at_once = rows_at_once(x, n_rows, 1 if n > 512 else 2)
+    at_once = rows_at_once(n_rows, 1 if n > 512 else 2)
     head_stride = weight.stride(0) if weight is not None and weight.dim() == 2 else 0
     _norm[(triton.cdiv(n_rows, at_once),)](
         rows, weight, bias, onto, made, n_rows, rows.shape[1], rows.stride(0), rows.stride(1),
@@ -215,9 +215,9 @@ def _in_three(x: torch.Tensor) -> torch.Tensor:
     return x.view(-1, *x.shape[-2:]) if x.dim() > 3 else x[(None,) * (3 - x.dim())]
 
 
-def rows_at_once(x: torch.Tensor, n_rows: int, few: int) -> int:
-    """How many rows a program takes: ``few``, or many under the interpreter, which is slow to start one."""
-    return min(triton.next_power_of_2(n_rows), 64) if x.is_cpu else few
+def rows_at_once(n_rows: int, few: int) -> int:
+    """How many of ``n_rows`` rows a program takes: ``few`` on a device."""
+    return sized(min(triton.next_power_of_2(n_rows), 64), few)
 
 
 @triton.jit
@@ -236,7 +236,7 @@ def activated(x, up, table, inside, KIND: tl.constexpr):
         y = gelu_exact(x) * up
     elif KIND == "gelu_rounded":
         half = x.to(tl.float16).to(tl.int16, bitcast=True).to(tl.int32) & 0xFFFF
-        within = tl.load(table + half, mask=inside, other=0.0).to(tl.float32)
+        within = tl.load(table + half, mask=inside).to(tl.float32)
         y = up * tl.where(x <= -10.0, 0.0, tl.where(x >= 10.0, x, within))
     elif KIND == "relu_squared":
         y = relu_squared(x) * up
@@ -257,10 +257,10 @@ def _activate(
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < total
     row, col = at // N, at % N
-    x = tl.load(GATE + row * gate_stride + col, mask=inside, other=0.0)
+    x = tl.load(GATE + row * gate_stride + col, mask=inside)
     up = tl.full([BLOCK], 1.0, tl.float32)
     if UP is not None:
-        up = tl.load(UP + row * up_stride + col, mask=inside, other=0.0)
+        up = tl.load(UP + row * up_stride + col, mask=inside)
     if KIND == "soften":
         y = softened(x * scale, cap)
     else:
@@ -297,18 +297,13 @@ def activate(
         return out
     rows, made = gate.flatten(0, -2) if gate.dim() > 1 else gate[None], out.view(-1, n)
     others = up if up is None else up.flatten(0, -2) if up.dim() > 1 else up[None]
-    block = elements_at_once(gate)
+    block = sized(min(triton.next_power_of_2(rows.numel()), 1 << 16), 512)
     _activate[(triton.cdiv(rows.numel(), block),)](
         rows, others, gelu_table(gate.device) if kind == "gelu_rounded" else None, made,
         rows.numel(), rows.stride(0), 0 if others is None else others.stride(0), made.stride(0), cap, scale,
         N=n, KIND=kind, BLOCK=block, num_warps=4, **EXACT,
     )  # fmt: skip
     return out
-
-
-def elements_at_once(x: torch.Tensor) -> int:
-    """How many numbers an elementwise program takes."""
-    return min(triton.next_power_of_2(x.numel()), 1 << 16) if x.is_cpu else 512
 
 
 @functools.lru_cache(maxsize=16)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 import triton
 
-from aleator.models.kernels.floats import EXACT
+from aleator.models.kernels.floats import EXACT, sized
 from aleator.models.kernels.planes import FORMS, Form, Planes
 from aleator.models.kernels.product_kernels import (
     few_rows,
@@ -64,7 +64,7 @@ def round_rows(x: torch.Tensor, block: int, in_words: bool | None = None) -> Rou
     d = torch.empty((n, n_in // block), dtype=torch.float32, device=x.device)
     sums = torch.empty((n, 2, n_in // 32), dtype=torch.int32, device=x.device)
     if d.numel():
-        at_once = min(triton.next_power_of_2(d.numel()), (4096 if slow(x) else 1024) // block)
+        at_once = min(triton.next_power_of_2(d.numel()), sized(4096, 1024) // block)
         rounded_rows[(triton.cdiv(d.numel(), at_once),)](
             x, q, d, sums, d.numel(), d.shape[1],
             BLOCK=block, AT_ONCE=at_once, WORDS=words, **EXACT,
@@ -104,10 +104,9 @@ def product(
     if n == 0:
         return out
     strides = out.stride(0), 0 if residual is None else residual.stride(0)
-    slowly = slow(rows)
     if isinstance(x, torch.Tensor):
         at_once = 1 if expert is not None else min(triton.next_power_of_2(n), 16)
-        width = min(triton.next_power_of_2(w.n_out), 256 if slowly else 16)
+        width = min(triton.next_power_of_2(w.n_out), sized(256, 16))
         float_rows[(triton.cdiv(n, at_once), triton.cdiv(w.n_out, width))](
             w.low, w.bias, x.contiguous(), expert, residual, out,
             n, w.n_out, w.n_in, w.low.shape[-2], *strides, scale, T=at_once, R=width, **EXACT,
@@ -118,24 +117,18 @@ def product(
     runs = w.n_in // 32
     scales = w.d, w.m, w.scale, w.least, w.bias
     if not x.in_words:
-        at_once = width = 64
-        if slowly:
-            at_once, width = (
-                min(triton.next_power_of_2(n), 64),
-                min(triton.next_power_of_2(w.n_out), 1024),
-            )
+        at_once, width = sized(32, 64), sized(min(triton.next_power_of_2(w.n_out), 1024), 64)
         many_rows[(triton.cdiv(n, at_once), triton.cdiv(w.n_out, width))](
             w.low, w.high, *scales, x.q, x.d, x.sums, residual, out,
             n, w.n_out, runs, *strides, scale, WIDE=max(n, w.n_out) * w.n_in >= 1 << 31, T=at_once, R=width,
             num_warps=8, **form_of(w), **EXACT,
         )  # fmt: skip
         return out
-    at_once = 1 if expert is not None else min(triton.next_power_of_2(n), FEW if slowly else _TILE)
+    at_once = 1 if expert is not None else min(triton.next_power_of_2(n), sized(FEW, _TILE))
     # Tiles of 512 runs, four per thread.
     width = min(triton.next_power_of_2(w.n_out), 16 if w.n_out > _WIDE else 8)
     length = max(min(triton.next_power_of_2(runs), 512 // width), 8)
-    if slowly:
-        width = min(triton.next_power_of_2(w.n_out), 512)
+    width = min(triton.next_power_of_2(w.n_out), sized(512, width))
     sums = (2 if FORMS[w.type].least else 1, w.n_in // w.block, w.n_out)
     most = max(_ROOM // math.prod(sums) // at_once, 1) * at_once
     if n > most:
@@ -170,11 +163,6 @@ def read_rows(weights: Planes, ids: torch.Tensor) -> torch.Tensor:
             ids, out, weights.n_out, runs, G=at_once, **form_of(weights), **EXACT,
         )  # fmt: skip
     return out
-
-
-def slow(x: torch.Tensor) -> bool:
-    """Whether programs are interpreted; then few wide ones are faster."""
-    return x.device.type == "cpu"
 
 
 def form_of(weights: Planes) -> dict[str, Any]:

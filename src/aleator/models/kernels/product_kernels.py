@@ -29,7 +29,7 @@ def rounded_rows(
     there = at < n_blocks
     e = tl.arange(0, BLOCK)[None, :]
     element = at.to(tl.int64)[:, None] * BLOCK + e
-    value = tl.load(x + element, mask=there[:, None], other=0.0)
+    value = tl.load(x + element, mask=there[:, None])
     whole, scale, sixteens = rounded(value, AT_ONCE, BLOCK)
     tl.store(d + at, scale, mask=there)
     row = (at[:, None] // blocks).to(tl.int64)
@@ -176,7 +176,7 @@ def many_rows(
                 sum_at = xs + t_in * 2 * runs + b
                 ones = (tl.load(sum_at) + tl.load(sum_at + runs)).to(tl.float32)
                 y = tl.fma(mw, dx * ones[:, None], y)
-    finish(y, out, out_stride, residual, residual_stride, factor, bias, t, row, there)
+    finish(y, out, out_stride, residual, residual_stride, factor, bias, t_in, row_in, there)
 
 
 @triton.jit
@@ -197,7 +197,7 @@ def float_rows(
         if bias is not None:
             bias += e * n_out
     y = float_sums(w, x, row_in, t_in, n_in, n_in, chunks, None, None, 0.0, 1.0, None, "", T, R)
-    finish(y, out, out_stride, residual, residual_stride, factor, bias, t, row, there)
+    finish(y, out, out_stride, residual, residual_stride, factor, bias, t_in, row_in, there)
 
 
 @triton.jit

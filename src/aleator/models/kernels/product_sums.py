@@ -84,7 +84,7 @@ def finish(y, out, out_stride, residual, residual_stride, factor, bias, t, row, 
         y += tl.load(bias + row)[None, :]
     if residual is not None:
         at = t.to(tl.int64)[:, None] * residual_stride + row[None, :]
-        y = tl.load(residual + at, mask=there, other=0.0) + factor * y
+        y = tl.load(residual + at, mask=there) + factor * y
     tl.store(out + t.to(tl.int64)[:, None] * out_stride + row[None, :], y, mask=there)
 
 
@@ -134,16 +134,16 @@ def few_sums(
         second = first
         for j in tl.static_range(4):
             if LOW == 4:
-                words = tl.load(low + j * half + at, inside, 0)
+                words = tl.load(low + j * half + at, inside)
             if LOW == 2 and j % 2 == 0:
-                words = tl.load(low + (j // 2) * half + at, inside, 0)
+                words = tl.load(low + (j // 2) * half + at, inside)
             if HIGH == 2 and j % 2 == 0:
-                bits = tl.load(high + (j // 2) * half + at, inside, 0)
+                bits = tl.load(high + (j // 2) * half + at, inside)
             if HIGH == 1 and j == 0:
-                bits = tl.load(high + at, inside, 0)
+                bits = tl.load(high + at, inside)
             for h in tl.static_range(2):
                 if LOW == 8:
-                    w = tl.load(low + (4 * h + j) * half + at, inside, 0)
+                    w = tl.load(low + (4 * h + j) * half + at, inside)
                 elif LOW == 4:
                     w = (words >> (4 * h)) & 0x0F0F0F0F
                 else:
@@ -154,7 +154,7 @@ def few_sums(
                     w |= ((bits >> (4 * h + j)) & 0x01010101) << LOW
                 if TABLE != "":
                     w = looked_up(w, TABLE)
-                x = tl.load(xq + x_at + (4 * h + j) * runs, inside, 0)
+                x = tl.load(xq + x_at + (4 * h + j) * runs, inside)
                 sums = first if h == 0 else second
                 if NATIVE:
                     w, x = tl.broadcast(w, x)
@@ -171,13 +171,13 @@ def few_sums(
             first, second = tl.sum(first, axis=3), tl.sum(second, axis=3)
         if OFFSET != 0 or LEAST != 0:
             s_at = x_row * 2 + run
-            first_x = tl.load(xs + s_at, inside, 0)
-            second_x = tl.load(xs + s_at + runs, inside, 0)
+            first_x = tl.load(xs + s_at, inside)
+            second_x = tl.load(xs + s_at + runs, inside)
             first -= OFFSET * first_x
             second -= OFFSET * second_x
         if GROUP == 16:
-            first_by = tl.load(scale + at, inside, 0).to(tl.int32)
-            second_by = tl.load(scale + half + at, inside, 0).to(tl.int32)
+            first_by = tl.load(scale + at, inside).to(tl.int32)
+            second_by = tl.load(scale + half + at, inside).to(tl.int32)
             if LEAST == 4:
                 lower = ((first_by >> 4) & 15) * first_x + ((second_by >> 4) & 15) * second_x
                 first_by, second_by = first_by & 15, second_by & 15
@@ -185,9 +185,9 @@ def few_sums(
         else:
             total = first + second
             if GROUP == 32:
-                total *= tl.load(scale + at, inside, 0).to(tl.int32)
+                total *= tl.load(scale + at, inside).to(tl.int32)
             if LEAST == 8:
-                lower = (first_x + second_x) * tl.load(least + at, inside, 0).to(tl.int32)
+                lower = (first_x + second_x) * tl.load(least + at, inside).to(tl.int32)
         if RUNS > 1:
             total = tl.sum(tl.reshape(total, (T, R, U, RUNS)), axis=3)
         b = start // RUNS + tl.arange(0, U)
@@ -243,7 +243,7 @@ def float_sums(
             i = (c * 8 + g) * 16 + lane
             # After the last group, a product of -0 leaves every sum unchanged.
             behind = tl.where(c * 8 + g < groups, 0.0, -0.0)
-            value = tl.load(x + t[:, None] * x_stride + i, mask=i < n_in, other=0.0)
+            value = tl.load(x + t[:, None] * x_stride + i, mask=i < n_in)
             if NORM != "":
                 value = scaled(value, weight, shift, mean, factor, i, i < n_in, NORM)
             if times is not None:

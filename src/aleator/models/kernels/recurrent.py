@@ -10,7 +10,7 @@ import torch
 import triton
 import triton.language as tl
 
-from aleator.models.kernels.floats import EXACT, exponential, silu, softplus
+from aleator.models.kernels.floats import EXACT, exponential, silu, sized, softplus
 from aleator.models.kernels.runs import Runs
 
 
@@ -31,7 +31,7 @@ def convolve(
     slots = triton.next_power_of_2(width - 1)
     # Only the run's first tile needs values from before the run.
     tokens = max(4 if t <= 64 else 16, slots)
-    channels = _block(n, max(4, min(64, 2048 // (tokens * slots))), x)
+    channels = _block(n, max(4, min(64, 2048 // (tokens * slots))))
     _convolve[(triton.cdiv(n, channels), len(runs.sources))](
         x, weight, bias, kept, y, runs, x.stride(0), n,
         WIDTH=width, ACTIVATED=activated, TOKENS=tokens, CHANNELS=channels, SLOTS=slots, num_warps=4, **EXACT,
@@ -45,10 +45,10 @@ def _values(
 ):
     """Channels' values at indices ``at`` of ``order``: those of a run's tokens, or what was kept before."""
     new, old = wanted & (at >= first), wanted & (at < begun)
-    token = tl.load(order + at, mask=new, other=0)
+    token = tl.load(order + at, mask=new)
     value = tl.load(x + token * stride + channel, mask=new & inside, other=0.0)
     slot = at - first + BEFORE
-    kept = tl.load(history + channel * BEFORE + slot, mask=old & inside, other=0.0)
+    kept = tl.load(history + channel * BEFORE + slot, mask=old & inside)
     return tl.where(old, kept, value)
 
 
@@ -78,15 +78,15 @@ def _convolve(
                     x, history, runs.order, at + (k - BEFORE), live, channel, inside, first, begun,
                     stride, BEFORE,
                 )  # fmt: skip
-                w = tl.load(weight + channel * WIDTH + k, mask=inside, other=0.0)
+                w = tl.load(weight + channel * WIDTH + k, mask=inside)
                 total = tl.fma(value, w, total)
             added = 0.0  # which of -0 makes +0
             if bias is not None:
-                added = tl.load(bias + channel, mask=inside, other=0.0)
+                added = tl.load(bias + channel, mask=inside)
             total = total + added
             if ACTIVATED:
                 total = silu(total)
-            token = tl.load(runs.order + at, mask=live, other=0)
+            token = tl.load(runs.order + at, mask=live)
             tl.store(y + token * n + channel, total, mask=live & inside)
             row = tl.load(runs.stores + i, mask=i < last, other=-1)
             if tl.max(row, axis=0) >= 0:
@@ -136,7 +136,7 @@ def scan(
     (t, n), state = u.shape, kept.shape[2]
     heads = step.shape[1] if by_head else n
     y = torch.empty((t, n), dtype=torch.float32, device=u.device)
-    channels = _block(n, 32 if state <= 64 else 16, u)
+    channels = _block(n, 32 if state <= 64 else 16)
     _scan[(triton.cdiv(n, channels), len(runs.sources))](
         u, step, rate, b, c, d, gate, kept, y, runs, u.stride(0), step.stride(0), rate.stride(0),
         b.stride(0), c.stride(0), gate.stride(0), n, STATE=state, DIM=n // heads,
@@ -191,12 +191,12 @@ def _scan_inputs(
 ):  # fmt: skip
     """Inputs of a token's step; loaded while the step before is computed."""
     t = tl.load(runs.order + i)
-    value = tl.load(u + t * u_row + channel, mask=inside, other=0.0)
-    z = tl.load(gate + t * gate_row + channel, mask=inside, other=0.0)
-    dt = tl.load(step + t * step_row + head, mask=inside, other=0.0)
+    value = tl.load(u + t * u_row + channel, mask=inside)
+    z = tl.load(gate + t * gate_row + channel, mask=inside)
+    dt = tl.load(step + t * step_row + head, mask=inside)
     decay = dt
     if BY_HEAD:
-        decay = tl.load(rate + t * rate_row + head, mask=inside, other=0.0)
+        decay = tl.load(rate + t * rate_row + head, mask=inside)
     bs = _load(b + t * b_row + group * STATE, inside, lanes, STATE)
     cs = _load(c + t * c_row + group * STATE, inside, lanes, STATE)
     return t, tl.load(runs.stores + i), value, z, dt, decay, bs, cs
@@ -215,7 +215,7 @@ def _scan(
     head = channel // DIM
     group = head // SHARED
     lanes = _lanes()
-    own = tl.load(d + head, mask=inside, other=0.0)
+    own = tl.load(d + head, mask=inside)
     if not BY_HEAD:
         rates = _load(rate + channel * STATE, inside, lanes, STATE)
     chain = tl.program_id(1)
@@ -279,7 +279,7 @@ def delta_rule(
     """
     (t, heads, dim_v), (key_heads, dim) = v.shape, q.shape[1:]
     y = torch.empty((t, heads, dim_v), dtype=torch.float32, device=v.device)
-    rows = _block(heads * dim_v, 16, v)
+    rows = _block(heads * dim_v, 16)
     _delta_rule[(triton.cdiv(heads * dim_v, rows), len(runs.sources))](
         q, k, v, beta, decay, kept, y, runs, q.stride(0), k.stride(0), v.stride(0), beta.stride(0),
         decay.stride(0), heads * dim_v, DIM=dim, DIM_V=dim_v,
@@ -298,9 +298,9 @@ def _delta_inputs(
     t = tl.load(runs.order + i)
     queries = _load(q + t * q_row + key, inside, lanes, DIM)
     keys = _load(k + t * k_row + key, inside, lanes, DIM)
-    value = tl.load(v + t * v_row + own, mask=inside, other=0.0)
-    written = tl.load(beta + t * beta_row + head, mask=inside, other=0.0)
-    stays = tl.load(decay + t * decay_row + head, mask=inside, other=0.0)
+    value = tl.load(v + t * v_row + own, mask=inside)
+    written = tl.load(beta + t * beta_row + head, mask=inside)
+    stays = tl.load(decay + t * decay_row + head, mask=inside)
     return t, tl.load(runs.stores + i), value, written, stays, queries, keys
 
 
@@ -360,6 +360,6 @@ def _delta_rule(
         tl.debug_barrier()  # the next run may start from what this one has kept
 
 
-def _block(n: int, most: int, x: torch.Tensor) -> int:
-    """Channels of a program: at most ``n`` and ``most``; 1,024 under the interpreter, where wide is fast."""
-    return min(triton.next_power_of_2(n), 1024 if x.device.type == "cpu" else most)
+def _block(n: int, most: int) -> int:
+    """How many of ``n`` channels a program takes: at most ``most`` on a device."""
+    return min(triton.next_power_of_2(n), sized(1024, most))

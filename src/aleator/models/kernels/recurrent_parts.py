@@ -11,7 +11,8 @@ import torch
 import triton
 import triton.language as tl
 
-from aleator.models.kernels.floats import EXACT, exponential, sigmoid, silu, softplus, tree
+from aleator.models.kernels.floats import EXACT, exponential, sigmoid, silu, sized, softplus, tree
+from aleator.models.kernels.norms import rows_at_once
 
 
 def time_step(
@@ -23,7 +24,7 @@ def time_step(
     """
     step, decay = (torch.empty(x.shape, dtype=torch.float32, device=x.device) for _ in range(2))
     _time_step[_blocks(x)](
-        x, bias, a, step, decay, x.stride(0), x.shape[1], x.numel(), least, **_options(x)
+        x, bias, a, step, decay, x.stride(0), x.shape[1], x.numel(), least, **_options()
     )
     return step, decay
 
@@ -31,11 +32,11 @@ def time_step(
 @triton.jit
 def _time_step(x, bias, a, step, decay, stride, columns, n, least, BLOCK: tl.constexpr):
     i, inside, row, column = _elements(columns, n, BLOCK)
-    value = tl.load(x + row * stride + column, mask=inside, other=0.0)
-    value = softplus(value + tl.load(bias + column, mask=inside, other=0.0))
+    value = tl.load(x + row * stride + column, mask=inside)
+    value = softplus(value + tl.load(bias + column, mask=inside))
     value = tl.where(value < least, least, value)
     tl.store(step + i, value, mask=inside)
-    rate = tl.load(a + column, mask=inside, other=0.0)
+    rate = tl.load(a + column, mask=inside)
     tl.store(decay + i, exponential(value * rate), mask=inside)
 
 
@@ -47,7 +48,7 @@ def delta_rates(
     written, stays = (torch.empty(shape, dtype=torch.float32, device=beta.device) for _ in range(2))
     _delta_rates[_blocks(beta)](
         beta, decay, bias, a, written, stays, beta.stride(0), decay.stride(0), shape[1],
-        beta.numel(), **_options(beta),
+        beta.numel(), **_options(),
     )  # fmt: skip
     return written, stays
 
@@ -57,11 +58,11 @@ def _delta_rates(
     beta, decay, bias, a, written, stays, beta_row, decay_row, columns, n, BLOCK: tl.constexpr
 ):
     i, inside, row, column = _elements(columns, n, BLOCK)
-    value = tl.load(beta + row * beta_row + column, mask=inside, other=0.0)
+    value = tl.load(beta + row * beta_row + column, mask=inside)
     tl.store(written + i, sigmoid(value), mask=inside)
-    value = tl.load(decay + row * decay_row + column, mask=inside, other=0.0)
-    value = softplus(value + tl.load(bias + column, mask=inside, other=0.0))
-    rate = tl.load(a + column, mask=inside, other=0.0)
+    value = tl.load(decay + row * decay_row + column, mask=inside)
+    value = softplus(value + tl.load(bias + column, mask=inside))
+    rate = tl.load(a + column, mask=inside)
     tl.store(stays + i, exponential(value * rate), mask=inside)
 
 
@@ -73,12 +74,12 @@ def _elements(columns, n, BLOCK: tl.constexpr):
 
 
 def _blocks(x: torch.Tensor) -> tuple[int]:
-    return (triton.cdiv(x.numel(), _options(x)["BLOCK"]),)
+    return (triton.cdiv(x.numel(), _options()["BLOCK"]),)
 
 
-def _options(x: torch.Tensor) -> dict[str, Any]:
-    """Elements of a program (more under the interpreter), and options of the launch."""
-    return {"BLOCK": 4096 if x.device.type == "cpu" else 512, "num_warps": 4, **EXACT}
+def _options() -> dict[str, Any]:
+    """Elements of a program, and options of the launch."""
+    return {"BLOCK": sized(4096, 512), "num_warps": 4, **EXACT}
 
 
 def unit_length(x: torch.Tensor, size: int, eps: float, queries: int = 0) -> torch.Tensor:
@@ -114,7 +115,7 @@ def _normalised(
     y = torch.empty((t, n), dtype=torch.float32, device=x.device)
     weights = 0 if weight is None else 2 if len(weight) == n else 1
     block = max(16, triton.next_power_of_2(size))
-    rows = min(64, triton.next_power_of_2(t)) if x.device.type == "cpu" else 1
+    rows = rows_at_once(t, 1)
     _norm_parts[(triton.cdiv(t, rows), n // size)](
         x, weight, gate, y, x.stride(0), 0 if gate is None else gate.stride(0), t, n, size, eps, queries,
         WEIGHTS=weights, ROWS=rows, BLOCK=block, num_warps=min(8, max(1, block // 512)), **EXACT,
@@ -134,7 +135,7 @@ def _norm_parts(
     live, used = row < t, element < size
     inside = live[:, None] & used[None, :]
     start = x + (row * x_row + begin)[:, None]
-    value = tl.load(start + element[None, :], mask=inside, other=0.0)
+    value = tl.load(start + element[None, :], mask=inside)
     total = tl.zeros((ROWS, 16), tl.float32)
     STEP: tl.constexpr = BLOCK if BLOCK < 256 else 256
     for i in range(0, size, STEP):  # elements beyond the part add 0 to the squares
@@ -154,12 +155,10 @@ def _norm_parts(
     factor = tl.div_rn(above, tl.sqrt_rn(squares + eps))
     value = value * factor[:, None]
     if WEIGHTS == 1:  # the same for all parts
-        value = value * tl.load(weight + element, mask=used, other=0.0)[None, :]
+        value = value * tl.load(weight + element, mask=used)[None, :]
     if WEIGHTS == 2:
-        value = value * tl.load(weight + begin + element, mask=used, other=0.0)[None, :]
+        value = value * tl.load(weight + begin + element, mask=used)[None, :]
     if gate is not None:
-        z = tl.load(
-            gate + (row * gate_row + begin)[:, None] + element[None, :], mask=inside, other=0.0
-        )
+        z = tl.load(gate + (row * gate_row + begin)[:, None] + element[None, :], mask=inside)
         value = value * silu(z)
     tl.store(y + (row * n + begin)[:, None] + element[None, :], value, mask=inside)

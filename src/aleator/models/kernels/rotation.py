@@ -10,11 +10,8 @@ import torch
 import triton
 import triton.language as tl
 
-from aleator.models.kernels.floats import EXACT
+from aleator.models.kernels.floats import EXACT, sized
 from aleator.models.layers.rotation import Rotation
-
-INTERPRETED = bool(triton.knobs.runtime.interpret)
-"""Whether kernels run in Triton's interpreter, where few programs of wide blocks are fast."""
 
 
 class Turn(NamedTuple):
@@ -53,7 +50,7 @@ def rotate(
     if x.stride(2) != 1:
         raise ValueError("the channels of a head must lie side by side")
     wide = triton.next_power_of_2(pairs)
-    block = max(1, (1 << 14 if INTERPRETED else 512) // wide)
+    block = max(1, sized(1 << 14, 512) // wide)
     _rotate[(triton.cdiv(t * heads, block),)](
         x, by.angles, rows, t * heads, heads, x.stride(0), x.stride(1), by.offset, every,
         PAIRS=pairs, WIDE=wide, BLOCK=block, INTERLEAVED=by.interleaved, **EXACT,
@@ -66,16 +63,16 @@ def turn_pairs(x, angles, here, PAIRS: tl.constexpr, WIDE: tl.constexpr, INTERLE
     """Rotate heads in place; pointers to their first rotated channels and to their angles are [N, 1]."""
     pair = tl.arange(0, WIDE)
     angle = angles + 2 * pair[None, :]
-    cos = tl.load(angle, mask=here, other=0.0)
-    sin = tl.load(angle + 1, mask=here, other=0.0)
+    cos = tl.load(angle, mask=here)
+    sin = tl.load(angle + 1, mask=here)
     if INTERLEAVED:
         first = x + 2 * pair[None, :]
         second = first + 1
     else:
         first = x + pair[None, :]
         second = first + PAIRS
-    a = tl.load(first, mask=here, other=0.0)
-    b = tl.load(second, mask=here, other=0.0)
+    a = tl.load(first, mask=here)
+    b = tl.load(second, mask=here)
     tl.store(first, a * cos - b * sin, mask=here)
     tl.store(second, a * sin + b * cos, mask=here)
 
@@ -92,7 +89,7 @@ def _rotate(
     t = row // heads
     at = t.to(tl.int64) * t_stride + (row - t * heads) * h_stride + offset
     if rows is not None:
-        turned = tl.load(rows + t // every, mask=row < n, other=0).to(tl.int64)
+        turned = tl.load(rows + t // every, mask=row < n).to(tl.int64)
     else:
         turned = (t // every).to(tl.int64)
     turn_pairs(
@@ -110,7 +107,7 @@ def hadamard(x: torch.Tensor, block: int) -> torch.Tensor:
     if block < 2 or x.numel() == 0:
         return x
     rows = x.numel() // block
-    at_once = max(1, (1 << 15 if INTERPRETED else 1024) // block)
+    at_once = max(1, sized(1 << 15, 1024) // block)
     scale = hadamard_scale(block)
     _hadamard[(triton.cdiv(rows, at_once),)](
         x.view(-1), rows, scale, ROWS=at_once, BLOCK=block, LOG=block.bit_length() - 1, **EXACT
@@ -128,7 +125,7 @@ def _hadamard(x, rows, scale, ROWS: tl.constexpr, BLOCK: tl.constexpr, LOG: tl.c
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     here = (row < rows)[:, None]
     at = x + row.to(tl.int64)[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
-    y = turned_blocks(tl.load(at, mask=here, other=0.0), ROWS, BLOCK, LOG)
+    y = turned_blocks(tl.load(at, mask=here), ROWS, BLOCK, LOG)
     tl.store(at, y * scale, mask=here)
 
 
@@ -141,7 +138,7 @@ def turn_heads(
     tl.debug_barrier()
     for begin in range(0, DIM, BLOCK):
         at = x + begin + tl.arange(0, BLOCK)[None, :]
-        y = turned_blocks(tl.load(at, mask=there, other=0.0), ROWS, BLOCK, LOG)
+        y = turned_blocks(tl.load(at, mask=there), ROWS, BLOCK, LOG)
         tl.store(at, y * SCALE, mask=there)
     tl.debug_barrier()
 

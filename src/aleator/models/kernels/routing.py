@@ -11,7 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
-from aleator.models.kernels.floats import EXACT, exponential, sigmoid, tree
+from aleator.models.kernels.floats import EXACT, exponential, sigmoid, sized, tree
 from aleator.models.kernels.norms import REGISTERS, dot16, groups_at_once, rows_at_once
 
 if TYPE_CHECKING:
@@ -105,14 +105,14 @@ def _route(
     there = row < n_rows
     number = tl.arange(0, SIZE)[None, :]
     inside = tl.broadcast_to(number < N, (ROWS, SIZE))
-    scores = tl.load(LOGITS + row * stride + number, mask=there & inside, other=0.0)
+    scores = tl.load(LOGITS + row * stride + number, mask=there & inside)
     if SCORES == "softmax":
         scores = _softmax(scores, inside, ROWS, SIZE)
     elif SCORES == "sigmoid":
         scores = sigmoid(scores)
     keys = scores
     if BIAS is not None:
-        keys = scores + tl.load(BIAS + number, mask=inside, other=0.0)
+        keys = scores + tl.load(BIAS + number, mask=inside)
     ranks = _ranks(keys, number, inside)
     if N_GROUPS > 1:
         ranks = _in_best_groups(
@@ -139,12 +139,12 @@ def _route(
         weights = tl.div_rn(weights, tl.broadcast_to(total, (ROWS, USED_SIZE)))
     weights = weights * scale
     if SCALES is not None:
-        weights = weights * tl.load(SCALES + chosen, mask=there & used, other=0.0)
+        weights = weights * tl.load(SCALES + chosen, mask=there & used)
     at = row * N_USED + place
     tl.store(CHOSEN + at, chosen, mask=there & used)
     tl.store(WEIGHTS + at, weights, mask=there & used)
     if SHARED is not None:
-        of_shared = sigmoid(tl.load(SHARED + row * stride, mask=there, other=0.0))
+        of_shared = sigmoid(tl.load(SHARED + row * stride, mask=there))
         tl.store(SHARED_WEIGHT + row, of_shared, mask=there)
 
 
@@ -169,7 +169,7 @@ def route(
     if n_rows == 0:
         return chosen, weights, shared_weight
     size = max(triton.next_power_of_2(n), 16)
-    at_once = rows_at_once(logits, n_rows, 1)
+    at_once = rows_at_once(n_rows, 1)
     _route[(triton.cdiv(n_rows, at_once),)](
         logits, choice_bias, scales, shared, chosen, weights, shared_weight, n_rows, logits.stride(0),
         config.scale,
@@ -197,13 +197,13 @@ def _combine(
     for k in tl.range(0, N_USED, loop_unroll_factor=8):
         choice = row * N_USED + k
         if WEIGHTS is not None:
-            weight = tl.load(WEIGHTS + choice, mask=there, other=0.0)
-        y = tl.fma(weight, tl.load(GIVEN + choice * N + cols, mask=inside, other=0.0), y)
+            weight = tl.load(WEIGHTS + choice, mask=there)
+        y = tl.fma(weight, tl.load(GIVEN + choice * N + cols, mask=inside), y)
     if SHARED is not None:
         weight = tl.full([ROWS, 1], 1.0, tl.float32)
         if SHARED_WEIGHT is not None:
-            weight = tl.load(SHARED_WEIGHT + row, mask=there, other=0.0)
-        y = tl.fma(weight, tl.load(SHARED + row * N + cols, mask=inside, other=0.0), y)
+            weight = tl.load(SHARED_WEIGHT + row, mask=there)
+        y = tl.fma(weight, tl.load(SHARED + row * N + cols, mask=inside), y)
     tl.store(OUT + row * N + cols, y, mask=inside)
 
 
@@ -218,8 +218,8 @@ def combine(
     out = torch.empty(n_rows, n, dtype=given.dtype, device=given.device)
     if out.numel() == 0:
         return out
-    at_once = rows_at_once(out, n_rows, 1)
-    block = min(triton.next_power_of_2(n), 1024 if out.is_cpu else 512)
+    at_once = rows_at_once(n_rows, 1)
+    block = min(triton.next_power_of_2(n), sized(1024, 512))
     _combine[(triton.cdiv(n_rows, at_once), triton.cdiv(n, block))](
         given, weights, shared, shared_weight, out, n_rows,
         N=n, N_USED=n_used, ROWS=at_once, BLOCK=block, num_warps=4, **EXACT,
@@ -243,7 +243,7 @@ def sigmoid_of_dot(x: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
     n_rows, n = x.shape
     out = torch.empty(n_rows, dtype=x.dtype, device=x.device)
     if n_rows:
-        at_once = rows_at_once(x, n_rows, 2)
+        at_once = rows_at_once(n_rows, 2)
         _sigmoid_of_dot[(triton.cdiv(n_rows, at_once),)](
             x, vector, out, n_rows, x.stride(0), N=n, ROWS=at_once, AT_ONCE=groups_at_once(n),
             num_warps=1, maxnreg=REGISTERS, **EXACT,

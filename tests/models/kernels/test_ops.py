@@ -1,0 +1,161 @@
+"""Operations of layers in Triton: few rows and many have the bits of the launches one by one."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+if os.environ.get("TRITON_INTERPRET") != "1":
+    pytest.skip("runs in a process of its own", allow_module_level=True)
+
+import torch
+
+from aleator.models import triton_ops
+from aleator.models.experts import ExpertsConfig
+from aleator.models.kernels import norms, routing
+from aleator.models.kernels.norms import RowNorm
+from aleator.models.kernels.product import product
+from aleator.models.layers.norms import as_it_is
+from aleator.models.layers.ops import Onto
+from aleator.models.layers.parts import FeedForward
+from aleator.models.triton_ops import Stacked, TritonLinear, TritonOps
+from tests.models.kernels.test_fused import matrix, vector
+
+OPS = TritonOps()
+WIDE = 64
+FEW = 2  # up to which rows are few, here
+COUNTS = (FEW, FEW + 1)
+NORM = RowNorm("rms", vector(WIDE, 7), None, 1e-5)
+
+
+@pytest.fixture(autouse=True)
+def _few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(triton_ops, "FEW", FEW)
+
+
+def rows(n: int, wide: int, seed: int = 1) -> torch.Tensor:
+    return vector(n * wide, seed).view(n, wide)
+
+
+def linear(*kinds: str, n_out: int = 12, seed: int = 0) -> TritonLinear:
+    return TritonLinear(
+        [matrix(kind, n_out, WIDE, i == 0, seed + i) for i, kind in enumerate(kinds)]
+    )
+
+
+def each(made: TritonLinear, x: torch.Tensor) -> torch.Tensor:
+    return torch.cat([product(part, x) for part in made.parts], -1)
+
+
+def same(got: torch.Tensor, expected: torch.Tensor) -> None:
+    assert got.shape == expected.shape
+    assert got.contiguous().numpy().tobytes() == expected.contiguous().numpy().tobytes()
+
+
+@pytest.mark.parametrize("kinds", [("Q8_0", "F16"), ("Q4_0",)])
+def test_a_product_and_what_follows_it(kinds: tuple[str, ...]) -> None:
+    made, x = linear(*kinds), rows(FEW + 1, WIDE)
+    plain = each(made, NORM(x))
+    half = plain.shape[1] // 2
+    gated = norms.activate("gelu_rounded", plain[:, :half], plain[:, half:])
+    residual = rows(len(x), plain.shape[1], 4)
+    rms = RowNorm("rms", vector(half, 5), None, 1e-4)
+    layer = RowNorm("layer", vector(2 * half, 5), vector(2 * half, 6), 1e-4)
+    some = residual[:, :half].contiguous()
+    for n in COUNTS:
+        same(OPS.product(made, x[:n], NORM), plain[:n])
+        own = OPS.product(made, x[:n], NORM, "silu", False, Onto(residual[:n], 0.5))
+        same(own, residual[:n] + 0.5 * norms.activate("silu", plain[:n]))
+        same(
+            OPS.product(made, x[:n], NORM, onto=Onto(residual[:n], 0.5)),
+            residual[:n] + 0.5 * plain[:n],
+        )
+        own = OPS.product(made, x[:n], NORM, "gelu_rounded", True, Onto(some[:n], 0.5, rms))
+        same(own, some[:n] + rms(gated[:n]) * 0.5)
+        own = OPS.product(made, x[:n], NORM, onto=Onto(residual[:n], 0.5, layer))
+        same(own, residual[:n] + layer(plain[:n]) * 0.5)
+
+
+def test_products_of_one_input() -> None:
+    listed = [linear("Q8_0"), linear("Q8_0", seed=3), linear("F16", n_out=5)]
+    x = rows(FEW + 1, WIDE)
+    for norm in (NORM, as_it_is):
+        expected = [each(made, norm(x)) for made in listed]
+        for n in COUNTS:
+            for got, right in zip(OPS.products(listed, x[:n], norm), expected, strict=True):
+                same(got, right[:n])
+
+
+def test_matrices_chosen_for_tokens_and_heads() -> None:
+    def listed() -> list[TritonLinear]:
+        return [linear("F16", "BF16", seed=seed) for seed in (0, 2)]
+
+    x, numbers = rows(2 * (FEW + 1), WIDE).view(-1, 2, WIDE), torch.arange(2).repeat(FEW + 1, 1)
+    expected = torch.stack([each(made, x[:, i]) for i, made in enumerate(listed())], 1)
+    for n in COUNTS:
+        same(OPS.each_head(listed())(x[:n]), expected[:n])
+        same(OPS.chosen(listed())(x[:n], numbers[:n]), expected[:n])
+    kept = listed()
+    Stacked([one.parts for one in kept])
+    assert not any(one.parts for one in kept)
+
+
+@pytest.mark.parametrize(("shared", "weighs_input"), [(True, False), (False, True)])
+def test_mixtures(shared: bool, weighs_input: bool) -> None:
+    """Few rows take two launches, many those of their parts."""
+    n_ff, config = 32, ExpertsConfig(4, 2, 32, (True,), normalised=True, weighs_input=weighs_input)
+
+    def part(seed: int, kind: str = "F16") -> Any:
+        down = TritonLinear([matrix(kind, WIDE, n_ff, True, seed + 1)])
+        return FeedForward(linear("BF16", n_out=2 * n_ff, seed=seed), down, n_ff, "silu")
+
+    def parts() -> Any:
+        return SimpleNamespace(
+            config=config, router=linear("F32", n_out=4), choice_bias=vector(4, 3), scales=vector(4, 8),
+            shared_router=vector(WIDE, 6) if shared else None, shared=part(9, "Q8_0") if shared else None,
+            experts=[part(2 * i) for i in range(4)],
+        )  # fmt: skip
+
+    made, other = parts(), parts()
+    experts = other.experts
+    chosen = [
+        OPS.chosen([getattr(one, side) for one in made.experts]) for side in ("gate_up", "down")
+    ]
+    mixed, routed = OPS.mixture(made, *chosen), OPS.router(made)
+    x, norm = rows(FEW + 1, WIDE), RowNorm("rms", vector(WIDE, 2), None, 1e-6)
+    residual, normed = rows(len(x), WIDE, 5), norm(x)
+    number, weight, _ = routing.route(
+        each(other.router, normed), config, other.choice_bias, other.scales
+    )
+
+    def through(one: Any, x: torch.Tensor) -> torch.Tensor:
+        both = each(one.gate_up, x)
+        return each(one.down, norms.activate("silu", both[:, :n_ff], both[:, n_ff:]))
+
+    given = torch.zeros(len(x), 2, WIDE)
+    for e in range(4):
+        token, place = (number == e).nonzero(as_tuple=True)
+        by_weight = weight[token, place][:, None] if weighs_input else 1.0
+        given[token, place] = through(experts[e], normed[token] * by_weight)
+    beside = through(other.shared, normed) if shared else None
+    by = routing.sigmoid_of_dot(normed, other.shared_router) if shared else None
+    y = routing.combine(given, None if weighs_input else weight, beside, by)
+    for after, expected in ((as_it_is, residual + y * 0.5), (norm, residual + norm(y) * 0.5)):
+        for n in COUNTS:
+            own = routed(x[:n], norm)
+            assert own.chosen.tolist() == number[:n].tolist()
+            same(own.weights, weight[:n])
+            same(mixed(x[:n], norm, own, Onto(residual[:n], 0.5, after)), expected[:n])
+
+
+def test_gates() -> None:
+    x, gate = rows(5, 8), rows(5, 8, 2)
+    same(OPS.sigmoid(x), norms.activate("sigmoid", x))
+    same(OPS.sigmoid_gate(x, gate), norms.activate("sigmoid_gate", gate, x))
+    own = x.clone()
+    assert OPS.soften(own, 2.0) is own
+    torch.testing.assert_close(own, 2 * torch.tanh(x / 2), rtol=1e-5, atol=1e-6)
+    assert OPS.norm("rms", None, 1e-5) is as_it_is
