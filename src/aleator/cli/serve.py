@@ -100,20 +100,24 @@ def serve(
 
 def announce(service: Service, where: str) -> None:
     """Print where the server listens, and an example request."""
-    engine, chats = service.engine, service.model.vocab.chat_template is not None
+    engine, model = service.engine, service.model
+    chats = model.vocab.chat_template is not None
+    writes = model.weights.architecture.causal
     page = service.options.playground and not where.startswith("unix:")
     playground = f"playground: {where}/\n" if page else ""
     note(
         f"{service.name}: {engine.options.n_seq_max} requests at a time, {engine.n_ctx} cells\n"
-        f"listening on {where}\n{playground}{curl(where, chats)}"
+        f"listening on {where}\n{playground}{curl(where, chats, writes)}"
     )
 
 
-def curl(where: str, chats: bool) -> str:
+def curl(where: str, chats: bool, writes: bool = True) -> str:
     """A shell command that sends an example request."""
     socket, _, path = where.partition("unix:")
     url = f"--unix-socket {path} http://localhost" if not socket and path else where
     prompt = '{"prompt": "Once upon a time", "max_tokens": 40}'
     messages = '{"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 40}'
     endpoint, body = ("chat/completions", messages) if chats else ("completions", prompt)
+    if not writes:
+        endpoint, body = "embeddings", '{"input": "Once upon a time"}'
     return f"curl {url}/v1/{endpoint} -H 'content-type: application/json' -d '{body}'"
