@@ -12,6 +12,7 @@
 #   make machines  aarch64, riscv64 and s390x under QEMU: tokens and bits of x86-64 (needs cross compilers)
 #   make wheel     a wheel for this processor that needs no compiler, tried on every Python found here
 #   make release   wheels and source, built twice and checked, up to the upload
+#   make wasm      the native code for WebAssembly and the npm package, packed into build (needs emscripten, npm)
 #   make page      types of the playground's page (needs npm)
 #   make count     instructions of the host chains against the recorded ones (needs valgrind)
 #   make clients   the client packages that people use (openai, anthropic, lm-eval, ...) against aleator serve
@@ -24,7 +25,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 NATIVE := $(shell find native -type f) pyproject.toml
 
-.PHONY: site demo test attack check check-no-torch cover mutate sanitize sanitize-threads setup build format lint types stubs docs bench count equality machines wheel release page clients integrations clean help
+.PHONY: site demo test attack check check-no-torch cover mutate sanitize sanitize-threads setup build format lint types stubs docs bench count equality machines wheel release page clients integrations wasm clean help
 
 help:
 	@sed -n '/^#   /s/^#   //p' Makefile
@@ -159,6 +160,14 @@ release:
 
 count: setup
 	$(BIN)/python benchmarks/count_instructions.py
+
+# Needs, by apt: emscripten.
+wasm: setup
+	PATH="$(CURDIR)/$(BIN):$$PATH" emcmake cmake -S native -B build/wasm -G Ninja -D ALEATOR_WASM=ON
+	$(BIN)/cmake --build build/wasm --target aleator
+	$(BIN)/python tools/javascript.py
+	cp build/wasm/aleator.wasm js/src && cp LICENSE js
+	cd js && npm pack --silent --pack-destination ../build
 
 # The modules of the page have types in JSDoc comments; tests of the page run axe-core where it is.
 page: page-packages

@@ -155,3 +155,14 @@ def _unlike(old: Any, new: Any, where: str) -> Iterator[str]:
             yield f"{where}: {old} is {new}"
     elif old != new:
         yield f"{where}: {old} is {new}"
+
+
+def recorded(file: str, key: str, made: Any) -> Any:
+    """What is on record of something, which ``made`` should be equal to; ALEATOR_RECORD=1 records it."""
+    path = RECORDS / f"{file}.json"
+    known = json.loads(path.read_text()) if path.exists() else {}
+    if os.environ.get("ALEATOR_RECORD"):
+        known[key] = json.loads(json.dumps(made))
+        lines = (f"{json.dumps(name)}: {json.dumps(known[name])}" for name in sorted(known))
+        path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    return known.get(key)

@@ -6,6 +6,7 @@ import ast
 from collections import Counter
 from pathlib import Path
 
+import chosen_tests
 import mutate_python
 import pytest
 from chosen_tests import Coverage
@@ -32,7 +33,7 @@ def bound(x: int | None = 3, *, é: float = 0.5) -> bool:
     if not isinstance(x, A | B) or x is not None:
         raise ValueError(f"{x + 1} of {x:3}")
     return (a
-            < b) and -1 <= x << 2 in y  # 3 < 4
+            < b) and -1 <= x << 2 in zip(y, strict=True)  # 3 < 4
 '''
 
 
@@ -128,6 +129,28 @@ def test_tests_that_run_the_line_are_tried_the_quick_ones_before_the_others(
     assert list(coverage.of(change, Counter())) == [quick, other, slow]
 
 
+def test_tests_near_the_file_come_first_those_of_its_folder_before_others() -> None:
+    change = changes_of(ROOT, ROOT / "src" / "aleator" / "generate" / "scores.py")[0]
+    own, noticing, far = (
+        f"tests/generate/test_{n}.py::f" for n in ("scores", "perplexity", "stop")
+    )
+    scoring, verify = "tests/language_model/test_scoring.py::f", "tests/engine/test_verify.py::f"
+    tests = [far, verify, scoring, f"{own}[1]", f"{own}[2]", noticing]
+    coverage = Coverage(tests, [], {})
+    found = list(coverage.near(change, Counter({noticing: 1})))
+    assert found == [noticing, f"{own}[1]", f"{own}[2]", scoring, verify, far]
+    others = Coverage([f"{own}[{i}]" for i in range(300)], [], {})
+    assert len(others.near(change, Counter())) == 300
+    assert list(others.near(change, Counter(), anew=True)) == others.tests[:200]
+
+
+def test_every_folder_has_tests_and_those_that_are_built_on_it() -> None:
+    for folder, others in mutate_python.BUILT_ON.items():
+        for each in (folder, *others.split()):
+            assert (ROOT / "tests" / each).is_dir()
+            assert each == folder or folder not in mutate_python.BUILT_ON.get(each, "").split()
+
+
 def test_kernels_are_a_group_of_their_own() -> None:
     changes = {change.file: change for change in all_changes(ROOT, "models")}
     groups = {file: group_of(change, ["models"]) for file, change in changes.items()}
@@ -149,16 +172,15 @@ def test_the_file_is_sound_again_whatever_the_tests_say(
     (change,) = changes_of(tmp_path, file)
     seen, counts = [], Counter[str]()
 
-    def run(
-        _: LoadedTests, path: Path, tests: dict[str, float], anew: bool, end_after: float = 0.0
-    ) -> tuple[int, str]:
-        seen.append(path.read_text())
-        assert not anew
-        return status, "tests/a.py::a"
+    class Loaded:
+        def ask(self, change: str, **_: object) -> tuple[int, str]:
+            seen.append(Path(change).read_text())
+            return status, "tests/a.py::a"
 
-    monkeypatch.setattr(LoadedTests, "run", run)
     tests = LoadedTests.__new__(LoadedTests)
-    tests.copy = tmp_path
+    monkeypatch.setattr(tests, "loaded", Loaded(), raising=False)
+    monkeypatch.setattr(chosen_tests, "ROOT", tmp_path)
+    tests.copy, tests.others = tmp_path, Coverage([], [], {})
     tests.coverage = Coverage(["tests/a.py::a"], [1.0], {change.file: {"2": [0]}})
     assert tests.notices(change, counts, 60.0) is noticed
     assert counts == ({"tests/a.py::a": 1} if noticed else {})
@@ -192,6 +214,9 @@ def table():
     return 7
 
 TABLE = table()
+
+def elsewhere(n):
+    return n * 2
 """
 TESTS = """
 from aleator.samplers import m
@@ -203,6 +228,12 @@ def test_table(): assert m.TABLE == 7
 def test_nothing(): m.f(1)
 def test_wrong(): assert m.f(2) == 5
 """
+OTHER_TESTS = """
+from aleator.samplers import m
+
+def test_elsewhere(): assert m.elsewhere(3) == 6
+def test_none(): pass
+"""
 
 
 def test_changes_are_noticed_by_tests_that_are_loaded_once(
@@ -213,6 +244,7 @@ def test_changes_are_noticed_by_tests_that_are_loaded_once(
     for name, text in {
         "src/aleator/__init__.py": "", "src/aleator/samplers/__init__.py": "",
         "src/aleator/samplers/m.py": PACKAGE, "tests/samplers/test_m.py": TESTS,
+        "tests/engine/test_others.py": OTHER_TESTS,
     }.items():  # fmt: skip
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         (copy / name).write_text(text)
@@ -221,6 +253,7 @@ def test_changes_are_noticed_by_tests_that_are_loaded_once(
         (copy / "tools" / name).symlink_to(ROOT / "tools" / name)
     work.mkdir()
     monkeypatch.setattr(mutate_python, "WORK", work)
+    monkeypatch.setattr(chosen_tests, "ROOT", copy)
     changes = changes_of(copy, copy / "src" / "aleator" / "samplers" / "m.py")
     tests = LoadedTests(copy, "samplers", changes, 20.0)
     try:
@@ -231,4 +264,5 @@ def test_changes_are_noticed_by_tests_that_are_loaded_once(
     unnoticed = {key for key, noticed in found.items() if not noticed}
     assert unnoticed == set()
     assert counts["tests/samplers/test_m.py::test_none"] == 4
+    assert counts["tests/engine/test_others.py::test_elsewhere"] == 2
     assert "tests/samplers/test_m.py::test_wrong" not in counts

@@ -15,7 +15,7 @@ from aleator.cli.arguments import Parser
 from aleator.cli.sampling import add_sampling_options, sampling_arguments
 from aleator.core.errors import ParameterError
 from aleator.core.options import declarations
-from aleator.core.parameter import ENGINES, Off, Parameter, spoken
+from aleator.core.parameter import ENGINES, Off, Parameter, translated
 from aleator.generate.options import GenerateOptions
 from aleator.integrations.settings import sampling_params
 from aleator.samplers.as_json import params_from_json
@@ -249,8 +249,8 @@ def test_all_else_comes_back_as_it_is(p: Parameter) -> None:
         p.beyond,
     ]
     for value in strange:
-        assert spoken(p, value, ENGINES, never) is value
-    assert np.isnan(spoken(p, float("nan"), ENGINES, never))
+        assert translated(p, value, ENGINES, never) is value
+    assert np.isnan(translated(p, float("nan"), ENGINES, never))
 
 
 def test_the_command_line_says_one_line(capsys: pytest.CaptureFixture[str]) -> None:

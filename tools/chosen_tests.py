@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ LONG = 20.0
 """Seconds that a test may take of which it is not known."""
 MOST = 60.0
 """Seconds that the tests of a change take together, at most: what they do not notice counts as unnoticed."""
+WORD = re.compile("[A-Za-z_]{4,}")
+MOST_ANEW = 200
+"""Tests whose files are loaded for a change, where it is not known which run it."""
 
 
 @dataclass(frozen=True)
@@ -68,31 +72,68 @@ class Coverage:
             chosen[self.tests[i]] = self.seconds[i]
         return chosen
 
-    def near(self, change: Change, noticed: Counter[str]) -> dict[str, float]:
+    def near(self, change: Change, noticed: Counter[str], anew: bool = False) -> dict[str, float]:
         """All tests, where it is not known what they run: of each function its first parameters come first.
 
         Those in files that import the changed one, are named after it, or compare declarations with the record
-        come before those that import what imports it, and so on.
+        come before those that import what imports it, and so on; those of the folder before those of others;
+        and of these those that have most of the words of the changed line and its function.
+
+        Args:
+            change: what is changed.
+            noticed: how many changes each test has noticed so far.
+            anew: whether files are loaded for it; then these are ``MOST_ANEW``.
         """
-        far = distances(change.file, self.tests)
+        far, own = distances(change.file, self.tests), Path(change.file).parts[2]
+        wanted = about(change)
         rounds: Counter[str] = Counter()
-        keys = []
+        keys = {}
         for test in self.tests:
             file, _, function = test.partition("::")
             name, steps = f"{file}::{function.partition('[')[0]}", far.get(file, 9)
-            keys.append((rounds[name] + 2 * max(0, steps - 1), steps, -noticed[test]))
+            other = Path(file).parts[1] != own
+            near = rounds[name] + 2 * max(0, steps - 1) + other
+            alike = len(wanted & words(ROOT / file).get(function.partition("[")[0], set()))
+            keys[test] = (near, steps, other, -alike, -noticed[test])
             rounds[name] += 1
-        return {self.tests[i]: LONG for i in sorted(range(len(keys)), key=keys.__getitem__)}
+        order = sorted(keys, key=keys.__getitem__)
+        return dict.fromkeys(order[:MOST_ANEW] if anew else order, LONG)
+
+
+def about(change: Change) -> set[str]:
+    """The words of a changed line, and the name of its function."""
+    made = set(WORD.findall(change.code))
+    for name, (first, last) in functions(ROOT / change.file).items():
+        made |= {name} if first <= change.line <= last else set()
+    return made
+
+
+@functools.cache
+def functions(file: Path) -> dict[str, tuple[int, int]]:
+    """The functions of a file, with their first and last lines."""
+    nodes = ast.walk(ast.parse(file.read_text()))
+    return {n.name: (n.lineno, n.end_lineno or 0) for n in nodes if isinstance(n, ast.FunctionDef)}
+
+
+@functools.cache
+def words(file: Path) -> dict[str, set[str]]:
+    """The words of each function of a file."""
+    lines = file.read_text().splitlines()
+    return {
+        name: set(WORD.findall("\n".join(lines[first - 1 : last])))
+        for name, (first, last) in functions(file).items()
+    }
 
 
 @functools.cache
 def imports(file: Path) -> frozenset[Path]:
-    """The package's files that a file imports."""
+    """The files of the package and of tests that a file imports."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module:
             names |= {node.module, *(f"{node.module}.{each.name}" for each in node.names)}
-    paths = (ROOT / "src" / f"{name.replace('.', '/')}.py" for name in names)
+    stems = [ROOT / top / name.replace(".", "/") for name in names for top in ("src", "")]
+    paths = (Path(f"{stem}{tail}") for stem in stems for tail in (".py", "/__init__.py"))
     return frozenset(path for path in paths if path.is_file())
 
 
@@ -101,7 +142,8 @@ def distances(file: str, tests: Sequence[str]) -> dict[str, int]:
     made = {}
     for test in dict.fromkeys(each.partition("::")[0] for each in tests):
         seen, steps = imports(ROOT / test), 1
-        if Path(test).stem in ("test_declared", f"test_{Path(file).stem}"):
+        declared = f"tests/{Path(file).parts[2]}/test_declared.py"
+        if test == declared or Path(test).stem == f"test_{Path(file).stem}":
             seen |= {ROOT / file}
         while ROOT / file not in seen:
             more = seen.union(*map(imports, seen))

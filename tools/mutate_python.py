@@ -7,8 +7,9 @@ Changes are drawn at random, the same for the same seed, number, folders and cod
 turned round, ``and`` for ``or``, an operator for another, a number plus one, ``not`` left out.  The tests of
 the folder with the same name run, as far as they run the changed line: those first that have noticed most
 changes so far, then the quick ones, in a fork of a process that has loaded them (tools/mutated_tests.py).
-Where a line runs at import, those that run anything of its file or are named after it, loaded anew.  What no
-test noticed within ``--most`` seconds is printed.
+Where a line runs at import, those that run anything of its file or are named after it, loaded anew.  Then
+tests of the folders that are built on it (``BUILT_ON``), those first that reach the file over few imports.
+What no test noticed within ``--most`` seconds is printed.
 
 Results are kept in build/mutate_python, so that a run which was stopped goes on (``--fresh`` begins again).
 Folders are tried one after the other, kernels under Triton's interpreter last.  Which test runs which of the
@@ -35,7 +36,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from chosen_tests import MOST, Coverage
+from chosen_tests import LONG, MOST, Coverage
 from python_changes import Change, all_changes
 from ready_tests import Ready, copy_tree, tests_of
 
@@ -50,8 +51,17 @@ KERNELS = "models/kernels"
 
 They take long, so what they run is not noted: those of files named as the changed one come first.
 """
+BUILT_ON = {
+    "cache": "generate engine language_model cli server",
+    "generate": "engine language_model cli server playground integrations",
+    "grammar": "samplers generate chat cli server",
+    "models": "generate engine language_model cli",
+    "samplers": "device generate engine cli server playground integrations",
+    "text": "generate chat language_model server",
+}
+"""Folder -> others whose tests run its code too, those first that are nearest to it."""
 SLACK = 180.0
-"""Seconds by the clock that tests may take more than eight times what they took unchanged."""
+"""Seconds by the clock that a test may take more than eight times what it took unchanged."""
 
 
 def without_effect() -> dict[str, str]:
@@ -73,13 +83,16 @@ class LoadedTests:
     """The tests of a folder, for some changes to it.
 
     Attributes:
-        coverage: which tests run which changed lines; noted once per state of the code.
+        coverage: which tests of the folder run which changed lines; noted once per state of the code.
+        others: the tests of which that is not known.
     """
 
     def __init__(
         self, copy: Path, folder: str, changes: Sequence[Change], longest: float, near: bool = False
     ) -> None:
         self.copy, kernels = copy, folder == KERNELS
+        own = tests_of(copy, folder)
+        built = [f"tests/{each}" for each in BUILT_ON.get(Path(folder).parts[0], "").split()]
         lines: dict[str, set[int]] = {}
         for change in changes:
             lines.setdefault(str(copy / change.file), {0}).add(change.line)
@@ -89,20 +102,24 @@ class LoadedTests:
         self.anew = Ready(copy, "tools/mutated_tests.py", **variables)
         self.loaded = Ready(
             copy, "-m", "pytest", "-q", "-p", "mutated_tests", "-p", "no:cacheprovider", "--hypothesis-seed=0",
-            "--basetemp=temporary", tests_of(copy, folder), *([] if kernels else [f"--ignore=tests/{KERNELS}"]),
+            "--basetemp=temporary", own,
+            *([] if kernels else [f"--ignore=tests/{KERNELS}", *(b for b in built if (copy / b).is_dir())]),
             ALEATOR_LINES=str(copy / "lines.json"), ALEATOR_LONGEST=str(longest), **variables,
         )  # fmt: skip
         digest = hashlib.blake2b(listed.replace(str(copy), "").encode(), digest_size=8)
         for path in sorted([*(ROOT / "src").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]):
             digest.update(path.read_bytes())
         kept = WORK / f"lines-{folder.replace('/', '-')}-{digest.hexdigest()}.json"
-        if kernels or near:
-            self.loaded.ask(tests=str(copy / "noted.json"))
-            self.coverage = Coverage(json.loads((copy / "noted.json").read_text()), [], {})
+        self.loaded.ask(tests=str(copy / "tests.json"))
+        names = json.loads((copy / "tests.json").read_text())
+        noted = {} if kernels or near else {n: 0 for n in names if n.startswith(f"{own}/")}
+        self.coverage = Coverage([], [], {})
+        self.others = Coverage([name for name in names if name not in noted], [], {})
+        if not noted:
             return
         if not kept.exists():
             print(f"{folder}: noting which test runs which line", flush=True)
-            status, test = self.loaded.ask(note=str(copy / "noted.json"))
+            status, test = self.loaded.ask(note=str(copy / "noted.json"), tests=list(noted))
             if status:
                 raise SystemExit(f"without a change the tests end with {status}, in {test}")
             shutil.copy(copy / "noted.json", kept)
@@ -119,23 +136,13 @@ class LoadedTests:
         sound = path.read_text()
         path.write_text(change.applied(sound))
         try:
-            named = not self.coverage.seconds
-            tests = (
-                self.coverage.near(change, noticed)
-                if named
-                else self.coverage.of(change, noticed, most)
-            )
-            if not tests:
-                return False
             anew = self.coverage.at_import(change)
-            if named:
-                status, test = self.run(path, tests, anew, end_after=most)
-                noticed[test] += status not in (PASSED, NO_TESTS)
-                return status not in (PASSED, NO_TESTS)
+            tests = self.coverage.of(change, noticed, most)
             status, test = self.run(path, tests, anew)
-            if status == NOT_RUN:  # parametrised tests may have other names now; their files stay
-                files = dict.fromkeys((name.partition("::")[0] for name in tests), most)
-                status, test = self.run(path, files, anew)
+            left = most - sum(tests.values())
+            if status in (PASSED, NO_TESTS) and left > 0:
+                others = self.others.near(change, noticed, anew)
+                status, test = self.run(path, others, anew, end_after=left)
             if status not in (PASSED, NO_TESTS) and test:
                 noticed[test] += 1
             return status not in (PASSED, NO_TESTS)
@@ -146,10 +153,14 @@ class LoadedTests:
         self, path: Path, tests: dict[str, float], anew: bool, end_after: float = 0.0
     ) -> tuple[int, str]:
         """Run tests on a changed file, for ``end_after`` seconds of the processor if that is not 0."""
-        return (self.anew if anew else self.loaded).ask(
-            change=str(path), tests=list(tests.items()), end_after=end_after,
-            seconds=SLACK + 8 * (end_after or sum(tests.values())),
-        )  # fmt: skip
+        status, test = NOT_RUN if tests else NO_TESTS, ""
+        for each in (tests, dict.fromkeys((name.partition("::")[0] for name in tests), LONG)):
+            if status == NOT_RUN:  # parametrised tests may have other names now; their files stay
+                status, test = (self.anew if anew else self.loaded).ask(
+                    change=str(path), tests=list(each.items()), end_after=end_after,
+                    seconds=SLACK + 8 * (end_after or max(each.values())),
+                )  # fmt: skip
+        return status, test
 
     def end(self) -> None:
         """End the processes."""

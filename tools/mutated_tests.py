@@ -3,12 +3,12 @@
 A plugin of pytest, ``-p mutated_tests``.  When the tests are collected it answers requests: JSON, one a line,
 on the socket whose number is in ``ALEATOR_REQUESTS``.
 
-- ``{"note": PATH}``: run every test, and write to PATH which test runs which of the lines that
+- ``{"note": PATH, "tests": [NODE ID, ...]}``: run these, and write to PATH which runs which of the lines that
   ``ALEATOR_LINES`` lists.  Those are probed where modules of the package are loaded.
 - ``{"tests": PATH}``: write the names of all tests to PATH.
 - ``{"change": PATH, "tests": [[NODE ID, SECONDS], ...], "seconds": LIMIT, "end_after": LIMIT}``: PATH has
-  been changed on the disk.  Its functions get their new code, and the tests run until one fails, or has taken
-  that much of the processor.
+  been changed on the disk.  Its functions get their new code, and the tests run until one fails, or all have
+  taken that much of the processor.  None may take longer than SECONDS by the clock.
 - the same with ``{"anew": true}``: a pytest of its own loads and runs the tests, for what is run at import.
   ``python tools/mutated_tests.py`` answers these, with the big libraries imported already.
 
@@ -183,12 +183,6 @@ def limited(seconds: float) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (int(used + seconds) + 1, limit))
 
 
-def end_after(seconds: float) -> None:
-    """End this process as if all had passed, after so many processor seconds; 0: never."""
-    signal.signal(signal.SIGPROF, lambda *_: os._exit(0))
-    signal.setitimer(signal.ITIMER_PROF, seconds)
-
-
 def processor_seconds() -> float:
     """What this process and those that it has waited for have used."""
     return sum(os.times()[:4])
@@ -199,7 +193,7 @@ def forked(run: Callable[[Callable[[str], object]], int], seconds: float) -> dic
 
     Args:
         run: gives the exit status.
-        seconds: how long it may take.
+        seconds: how long a test may take.
 
     Returns:
         The answer; its status is below 0 where the process had to be ended.
@@ -216,7 +210,9 @@ def forked(run: Callable[[Callable[[str], object]], int], seconds: float) -> dic
             finally:
                 os._exit(status)
         process = os.pidfd_open(child)
-        ended = select.select([process], [], [], seconds)[0]
+        ended, before = list[int](), -1
+        while not ended and before != (size := os.fstat(began.fileno()).st_size):
+            ended, before = select.select([process], [], [], seconds)[0], size
         os.close(process)
         with suppress(ProcessLookupError):
             os.killpg(child, signal.SIGKILL)  # what its tests have left behind ends with it
@@ -239,11 +235,20 @@ def serve(answer: Callable[[dict[str, Any]], dict[str, object]]) -> None:
 class Reports:
     """Hooks of pytest in a fork."""
 
-    def __init__(self, began: Callable[[str], object], seconds: dict[str, float]) -> None:
-        self.began, self.seconds = began, seconds
+    def __init__(
+        self, began: Callable[[str], object], seconds: dict[str, float], end_after: float
+    ) -> None:
+        self.began, self.seconds, self.end_after = began, seconds, end_after
+        self.start = 0.0
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Say which test begins, and limit what it may take."""
+        """Say which test begins, and limit what it may take; end as if all had passed when time is over."""
+        if not self.start:  # loading does not count
+            signal.signal(signal.SIGPROF, lambda *_: os._exit(0))
+            signal.setitimer(signal.ITIMER_PROF, self.end_after)
+            self.start = processor_seconds()
+        if 0 < self.end_after < processor_seconds() - self.start:  # with other processes
+            os._exit(0)
         self.began(nodeid)
         limited(MORE_SECONDS + TIMES * self.seconds.get(nodeid, 0.0))
 
@@ -259,7 +264,6 @@ def anew(request: dict[str, Any]) -> dict[str, object]:
 
     def run(began: Callable[[str], object]) -> int:
         limited(LOAD_SECONDS)
-        end_after(request["end_after"])
         options = [
             "-q",
             "-x",
@@ -268,7 +272,9 @@ def anew(request: dict[str, Any]) -> dict[str, object]:
             "--hypothesis-seed=0",
             "--basetemp=temporary",
         ]
-        return pytest.main([*options, *seconds], plugins=[Reports(began, seconds)])
+        return pytest.main(
+            [*options, *seconds], plugins=[Reports(began, seconds, request["end_after"])]
+        )
 
     return forked(run, request["seconds"])
 
@@ -292,22 +298,21 @@ class Loaded:
 
         def run(began: Callable[[str], object]) -> int:
             put_in_place(request["change"])
-            end_after(request["end_after"])
-            self.config.pluginmanager.register(Reports(began, seconds))
+            self.config.pluginmanager.register(Reports(began, seconds, request["end_after"]))
             self.run([name for name in seconds if name in self.items])
             return 0
 
         return forked(run, request["seconds"])
 
     def noted(self, request: dict[str, Any]) -> dict[str, object]:
-        """Run every test, and write which lines it runs."""
+        """Run tests, and write which lines each runs."""
 
         def run(began: Callable[[str], object]) -> int:
             if os.environ.get("TRITON_INTERPRET") == "1":
                 probe_kernels()
             notes = Notes(began)
             self.config.pluginmanager.register(notes)
-            self.run(list(self.items))
+            self.run(request["tests"])
             Path(request["note"]).write_text(json.dumps(notes.values(self.config.rootpath)))
             return 0
 

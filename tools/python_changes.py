@@ -179,13 +179,14 @@ class _Finder(ast.NodeVisitor):
             self.visit(each)
 
     def visit_Call(self, node: ast.Call) -> None:
-        """Pass over types in ``isinstance``, ``cast`` and the like."""
+        """Pass over types in ``isinstance`` and the like, and over ``strict`` of ``zip``, an assertion."""
         name = node.func.id if isinstance(node.func, ast.Name) else ""
         for each in node.args[:1] if name in ("isinstance", "issubclass", "TypeVar") else node.args:
             self.visit(each)
         self.visit(node.func)
         for keyword in node.keywords:
-            self.visit(keyword)
+            if keyword.arg != "strict":
+                self.visit(keyword)
 
     def visit_If(self, node: ast.If) -> None:
         """Pass over imports for types."""

@@ -8,6 +8,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 namespace aleator {
@@ -20,7 +21,10 @@ struct CharacterSet {
   };
   bool negated = false;  // `.` is the negated set of nothing
   std::vector<Range> ranges;
-  auto operator<=>(const CharacterSet&) const = default;
+  // Not by <=>, which vectors of older C++ libraries lack.
+  bool operator<(const CharacterSet& o) const {
+    return std::tie(negated, ranges) < std::tie(o.negated, o.ranges);
+  }
 
   bool has(uint32_t code_point) const;
   // Whether a sequence of which n_remain bytes are missing may become an allowed character.  As in

@@ -9,6 +9,8 @@
 #include <arm_neon.h>
 #elif defined(__x86_64__)
 #include <emmintrin.h>
+#elif defined(__wasm_simd128__)
+#include <wasm_simd128.h>
 #endif
 
 namespace aleator::ALEATOR_ISA {
@@ -17,7 +19,7 @@ namespace aleator::ALEATOR_ISA {
 
 #if defined(ALEATOR_ISA_v4) || defined(ALEATOR_ISA_v3) || defined(__aarch64__)
 static inline float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
-#elif defined(__x86_64__)
+#elif defined(__x86_64__) || defined(__wasm_simd128__)
 // Without an instruction for it: the product of two float32 is exact in float64. Their sum with c
 // is rounded to odd there (towards zero, and the last bit set where anything was lost), so that
 // rounding it once more, to float32, gives what one rounding gives.
@@ -47,6 +49,16 @@ static inline float fused(float a, float b, float c) { return __builtin_fmaf(a, 
   const auto high = [](vf v) { return reinterpret<v2d>(_mm_cvtps_pd(_mm_movehl_ps(v, v))); };
   return _mm_movelh_ps(_mm_cvtpd_ps(fused_to_odd(low(a), low(b), low(c))),
                        _mm_cvtpd_ps(fused_to_odd(high(a), high(b), high(c))));
+}
+#elif defined(__wasm_simd128__)
+[[maybe_unused, gnu::noinline]] static vf fused(vf a, vf b, vf c) {
+  const auto low = [](vf v) { return __builtin_convertvector(__builtin_shufflevector(v, v, 0, 1), v2d); };
+  const auto high = [](vf v) { return __builtin_convertvector(__builtin_shufflevector(v, v, 2, 3), v2d); };
+  const auto narrow = [](v2d v) {
+    return reinterpret<vf>(wasm_f32x4_demote_f64x2_zero(reinterpret<v128_t>(v)));
+  };
+  return __builtin_shufflevector(narrow(fused_to_odd(low(a), low(b), low(c))),
+                                 narrow(fused_to_odd(high(a), high(b), high(c))), 0, 1, 4, 5);
 }
 #else
 static inline vf fused(vf a, vf b, vf c) {

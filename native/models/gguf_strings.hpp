@@ -85,7 +85,7 @@ class StringArray {
   std::string_view operator[](uint64_t i) const {
     // Not by the length that the data say: the file may have been written to since.
     return {reinterpret_cast<const char*>(data_.data() + starts_[i] + 8),
-            starts_[i + 1] - starts_[i] - 8};
+            size_t(starts_[i + 1] - starts_[i] - 8)};
   }
 
   nb::str text(int64_t i) const {

@@ -14,10 +14,13 @@ import numpy as np
 import pytest
 from make_models import SPECS, write_model
 
-from aleator.cache import KVCache, LayerShape, PrefixConfig
+from aleator.cache import devices
 from aleator.cache.devices import CPU, checked_device
+from aleator.cache.kv_cache import KVCache, LayerShape
+from aleator.cache.options import END, check_sequence, check_sequence_or_all, position_range
 from aleator.cache.pools.attention import first_of
 from aleator.cache.pools.recurrent import RecurrentPool
+from aleator.cache.prefix_index import PrefixConfig
 from aleator.core.errors import AleatorError, InvalidBatch, NotCopyable, ParameterError
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
@@ -242,3 +245,72 @@ def test_distances_and_divisors_up_to_their_bounds() -> None:
         with pytest.raises(ParameterError) as caught:
             (cache.seq_div if name == "divisor" else cache.seq_add)(0, 0, -1, value)
         assert caught.value.parameter == name
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ((-1, -1), (0, END)),
+        ((-5, 0), (0, 0)),
+        ((0, 1), (0, 1)),
+        ((3, END), (3, END)),
+        ((END - 1, END + 1), (END - 1, END)),
+        ((END, END - 1), (END, END - 1)),
+        ((2**40, 2**40), (END, END)),
+        ((1, -2), (1, END)),
+    ],
+)
+def test_ranges_of_positions(given: tuple[int, int], expected: tuple[int, int]) -> None:
+    assert position_range(*given) == expected
+
+
+@pytest.mark.parametrize("n_seq_max", [1, 3])
+def test_numbers_of_sequences(n_seq_max: int) -> None:
+    for seq in range(-2, n_seq_max + 2):
+        for check, fits in (
+            (check_sequence, 0 <= seq < n_seq_max),
+            (check_sequence_or_all, -1 <= seq < n_seq_max),
+        ):
+            if fits:
+                check("seq", seq, n_seq_max)
+            else:
+                with pytest.raises(ParameterError, match=rf"lie in \[0, {n_seq_max}\), not {seq}:"):
+                    check("seq", seq, n_seq_max)
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "found"),
+    [
+        ("cpu", 0, "cpu"),
+        ("cpu:3", 0, "cpu"),
+        ("cuda", 1, "cuda"),
+        ("cuda", 0, None),
+        ("cuda:0", 1, "cuda:0"),
+        ("cuda:1", 1, None),
+        ("cuda:1", 2, "cuda:1"),
+        ("cuda:2", 2, None),
+        ("cuda:12345", 99999, None),
+        ("mps", 1, None),
+        ("CPU", 1, None),
+    ],
+)
+def test_names_of_devices(
+    name: str, count: int, found: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "cuda_devices", lambda what: count)
+    if found is None:
+        with pytest.raises(ParameterError, match="device="):
+            checked_device("device", name)
+    else:
+        assert str(checked_device("device", name)) == found
+        assert [str(d) for d in devices.checked_devices("device", name, 2)] == [found] * 2
+        assert len(devices.checked_devices("device", [name], 1)) == 1
+
+
+def test_devices_in_words() -> None:
+    sizes = devices.sizes_by_device(
+        [(CPU, 2**20), (devices.Device("cuda", 0), 2**19), (CPU, 2**20)]
+    )
+    assert sizes == {"cpu": 2**21, "cuda:0": 2**19}
+    assert devices.described(sizes) == "cpu 2.00 MiB + cuda:0 0.50 MiB"
+    assert [devices.described({}), devices.described({"cuda:1": 7})] == ["cpu", "cuda:1"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from aleator.cache import KVCache, LayerShape
+from aleator.cache.batches import bits_of, checked_positions, owner_bits
 from aleator.cache.kv_cache import HybridCache
 from aleator.cache.prefix_index import PrefixConfig
 from aleator.core.errors import (
@@ -288,3 +290,140 @@ def test_a_token_attends_as_the_first_of_its_sequences() -> None:  # [L] study T
     assert cache.cells.owners_of(int(part.cell_ids[0])) == [0, 1]
     plan = cache.plan(texts([(1, 3, [1, 0])]))
     assert plan.seqs.tolist() == [1]
+
+
+def test_positions_without_sequences_are_refused() -> None:
+    with pytest.raises(ValueError, match="zip"):
+        checked_positions([0, 1], [(0,)], Held(-1), 1)
+
+
+class Held:
+    """Sequences by their last positions; those with the same one hold the same cells."""
+
+    n_streams = 1
+
+    def __init__(self, *last: int) -> None:
+        self.last = last
+
+    def seq_pos_max(self, seq: int) -> int:
+        return self.last[seq]
+
+    def same_cells(self, a: int, b: int) -> bool:
+        return self.last[a] == self.last[b]
+
+
+@pytest.mark.parametrize("least_step", [None, 0, 1])
+@pytest.mark.parametrize("last", [-1, 0, 1, 5])
+def test_every_first_and_second_position(last: int, least_step: int | None) -> None:
+    places = [None, *range(-2, 9), 2**31 - 2, 2**31 - 1]
+    for given in product(places, places):
+        positions = []
+        before = last
+        for i, place in enumerate(given):
+            pos = before + 1 if place is None else place
+            if place is None or (not i and before < 0):
+                fits = True
+            elif i:
+                fits = pos >= before and (least_step is not None or pos <= before + 1)
+            else:
+                fits = pos == before + 1 if least_step is None else pos >= before + least_step
+            if not fits or not 0 <= pos < 2**31 - 1:
+                break
+            positions.append(pos)
+            before = pos
+        call = (list(given), [(0,), (0,)], Held(last), 1, least_step)
+        if len(positions) == 2:
+            assert checked_positions(*call) == positions
+        else:
+            with pytest.raises(InvalidBatch) as caught:
+                checked_positions(*call)
+            assert caught.value.index == len(positions)
+
+
+@pytest.mark.parametrize(
+    ("sequences", "index"),
+    [
+        ([(0, 1), (2,), (1, 0)], None),  # the same two again
+        ([(0, 1), (1,), (0,), (2,), (0,)], None),
+        ([(0, 1, 2), (1, 2), (0,)], None),
+        ([(0,), (1, 2)], None),
+        ([(0,), (0, 1)], 1),
+        ([(1, 2), (0, 1)], 1),
+        ([(0, 1, 3)], 0),  # the last does not hold what the others do
+        ([(3, 0)], 0),
+        ([()], 0),
+        ([(0,), (4,)], 1),
+        ([(-1,)], 0),
+        ([(0,), (1, 1)], 1),
+        ([(0,), (1,), ("2",)], 2),
+    ],
+)
+def test_groups_of_sequences(sequences: list[Any], index: int | None) -> None:
+    call = ([None] * len(sequences), sequences, Held(4, 4, 4, 7), 4)
+    if index is None:
+        counts = dict.fromkeys(range(3), 4)
+        expected = []
+        for group in sequences:
+            expected.append(max(counts[s] for s in group) + 1)
+            counts |= dict.fromkeys(group, expected[-1])
+        assert checked_positions(*call) == expected
+        return
+    with pytest.raises(InvalidBatch) as caught:
+        checked_positions(*call)
+    assert caught.value.index == index
+
+
+@pytest.mark.parametrize(("n_seq_max", "words"), [(1, 1), (64, 1), (65, 2), (200, 4)])
+def test_bits_of_sequences(n_seq_max: int, words: int) -> None:
+    batch = Batch()
+    last = n_seq_max - 1
+    groups = sorted({(0,), (last,), tuple({0, last // 2, last})})
+    for group in groups:
+        batch.add(1, None, group)
+    bits = bits_of(owner_bits(batch, words, n_seq_max))
+    assert bits.shape == (len(groups), 64 * words)
+    assert [tuple(np.flatnonzero(row).tolist()) for row in bits] == list(
+        map(tuple, map(sorted, groups))
+    )
+
+
+def test_a_plan_of_every_rule() -> None:
+    """One token after the other, or sequences by themselves; what fits at once is one part."""
+    batch = Batch()
+    for seq, wanted in ((0, True), (1, False), (0, False), (1, True), (2, True)):
+        batch.add(1, None, [seq], wanted)
+    expected = {
+        "simple": ([[0, 1, 2, 3, 4]], None),
+        "equal": ([[0, 1, 4], [2, 3]], [0, 2, 1]),
+        "sequence": ([[0, 2], [1, 3], [4]], None),
+    }
+    for rule, (parts, order) in expected.items():
+        for n_ubatch, n_batch in ((5, None), (9, 5)):
+            cache = KVCache([LayerShape(1, 2, 2)], 16, n_seq_max=3)
+            plan = cache.plan(batch, n_ubatch=n_ubatch, n_batch=n_batch, rule=rule)
+            made = [np.arange(5)[part.tokens].tolist() for part in plan.parts]
+            assert made == parts
+            assert (None if plan.rows is None else plan.rows.tolist()) == order
+    for n_ubatch, n_batch in ((4, None), (9, 4)):
+        cache = KVCache([LayerShape(1, 2, 2)], 16, n_seq_max=3)
+        plan = cache.plan(batch, n_ubatch=n_ubatch, n_batch=n_batch)
+        assert [np.arange(5)[part.tokens].tolist() for part in plan.parts] == [[0, 1, 2, 3], [4]]
+
+
+def test_tokens_that_see_each_other_are_one_part() -> None:
+    cache = KVCache([LayerShape(1, 2, 2)], 16, n_seq_max=2)
+    batch = texts([(1, i, [0, 1]) for i in range(4)])
+    plan = cache.plan(batch, n_ubatch=4, causal=False)
+    assert plan.seqs.tolist() == [1] * 4
+    assert cache.plan(batch, n_ubatch=4).seqs.tolist() == [0] * 4
+    with cache.step(plan) as step:
+        (part,) = step
+    assert part.seen.counts.tolist() == [4] * 4
+    with pytest.raises(
+        InvalidBatch, match=r"4 tokens that see each other.* n_ubatch is 3"
+    ) as caught:
+        cache.plan(Batch.one([1] * 4), n_ubatch=3, causal=False)
+    assert caught.value.index == -1
+    with pytest.raises(InvalidBatch, match="the batch is empty") as caught:
+        cache.plan(Batch())
+    assert caught.value.index == -1

@@ -282,7 +282,7 @@ def test_a_transaction_whose_end_fails_does_not_stay_open(
     store = DiskStore(tmp_path, 10**6)
     failing[:] = held
     put(store, 1)
-    assert failing == []
+    assert (failing, files(tmp_path)) == ([], [])
     assert cells(store.get(put(store, 2))) == bytes([2]) * 1000
     assert cells(DiskStore(tmp_path, 10**6).get(put(store, 3))) == bytes([3]) * 1000
 

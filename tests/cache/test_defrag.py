@@ -88,3 +88,34 @@ def test_defrag_in_parts() -> None:  # [O] S1
         cache.check()
     assert cache.map() == "00221122"
     assert cache.keys.layers[0][:8, 0, 0].tolist() == [0, 1, 9, 11, 4, 5, 8, 7]
+
+
+@pytest.mark.parametrize(
+    ("pad", "used", "threshold", "moves"),
+    [
+        (128, 64, 0.5, False),
+        (128, 64, 0.49, True),
+        (128, 63, 0.5, True),
+        (127, 60, 0.1, False),  # 127 cells are too few
+        (127, 60, -0.1, True),
+        (64, 30, 0.0, False),
+        (256, 0, 0.9, False),
+    ],
+)
+def test_the_share_of_unused_cells(pad: int, used: int, threshold: float, moves: bool) -> None:
+    cache = small(512, pad=pad)
+    fill(cache, "." + "0" * used)
+    assert cache.n == pad
+    assert bool(cache.defrag(threshold=threshold).moves) == moves
+    assert cache.map().startswith("0") == moves
+
+
+def test_a_clear_asks_for_no_defragmentation() -> None:
+    cache = small(16)
+    fill(cache, ".0.0")
+    cache.do_defrag = True
+    cache.clear()
+    fill(cache, ".0.0")
+    assert (cache.do_defrag, cache.update(), cache.map()) == (False, False, ".0.0")
+    cache.do_defrag = True
+    assert (cache.update(), cache.do_defrag, cache.map()) == (True, False, "00")

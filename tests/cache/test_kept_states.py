@@ -13,7 +13,7 @@ import pytest
 from make_models import SPECS, write_model
 
 from aleator import load
-from aleator.cache.pools.kept_states import ENDS, MOST, SPARE, KeptStates
+from aleator.cache.pools.kept_states import ENDS, MOST, SPARE, KeptStates, kept_rows
 from aleator.cache.prefix_index import PrefixConfig
 from aleator.cache.recurrent import RecurrentCache, RecurrentShape
 from aleator.core.errors import CacheError
@@ -249,3 +249,73 @@ def test_a_cache_with_states_and_prefixes_is_freed_at_once(request: pytest.Fixtu
     request.addfinalizer(gc.enable)
     del cache
     assert [each() for each in held] == [None] * 4
+
+
+@pytest.mark.parametrize(
+    ("length", "spacing"),
+    [(4, 4), (131, 4), (132, 8), (263, 8), (264, 16), (527, 16)],
+)
+def test_the_spacing_doubles_at_33_states(length: int, spacing: int) -> None:
+    cache = bare(1000)
+    kept: Any = cache.kept
+    place(cache, length)
+    at = [position + 1 for _, position in kept.of(0)]
+    assert at == list(range(spacing, length + 1, spacing))
+    assert kept._spacing_at(length) == spacing
+
+
+@pytest.mark.parametrize(
+    ("texts", "n_seq_max", "n_bytes", "rows"),
+    [
+        (2, 1, 8 * 50, 50),
+        (2, 1, 8 * 107, 107),
+        (2, 1, 8 * 109, 108),
+        (1, 3, 8 * 200, 144),
+        (2, 1, 7, 0),
+    ],
+)
+def test_as_many_states_as_fit_and_can_be_used(
+    texts: int, n_seq_max: int, n_bytes: int, rows: int
+) -> None:
+    prefix = PrefixConfig(texts=texts, bytes=n_bytes)
+    assert kept_rows(prefix, n_seq_max, [RecurrentShape(1, 1, 1)]) == rows
+    assert kept_rows(None, n_seq_max, [RecurrentShape(1, 1, 1)]) == 0
+    assert kept_rows(prefix, n_seq_max, []) == min(n_bytes, (texts + n_seq_max) * 36)
+
+
+@pytest.mark.parametrize("room", [0, 1, 2, 3, 5])
+def test_a_step_keeps_every_second_state_while_there_is_no_room(room: int) -> None:
+    cache = bare(room)
+    assert cache.kept is not None
+    place(cache, 25)
+    at = list(range(4, 25, 4))
+    while len(at) > room:
+        at = at[1::2]
+    limit = cache.kept.limit
+    while len(at) > limit:
+        at = at[1::2]
+    assert [position + 1 for _, position in cache.kept.of(0)] == at
+
+
+def test_holds_serves_and_gives_up() -> None:
+    cache = bare(100)
+    kept: Any = cache.kept
+    place(cache, 10)
+    assert [n for n in range(12) if kept.holds(0, n)] == [*range(4, 12)]
+    assert [n for n in range(12) if kept.holds(1, n)] == []
+    assert cache.keep(0, list(range(10)))
+    text = kept.index.numbers()[0]
+    assert [kept.serves(text, n) for n in range(12)] == [0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 10, 10]
+    cache.seq_rm(0)
+    for length, found in ((9, 8), (8, 8), (7, 4), (3, 0)):
+        kept.give_up(text, length)
+        assert kept.serves(text, 12) == found
+    place(cache, 3)
+    assert [n for n in range(6) if kept.holds(0, n)] == [3]
+
+
+def test_only_the_newest_state_and_boundaries_count_as_held() -> None:
+    prefix = PrefixConfig(block=2, spacing=8, bytes=50 * ROW)
+    cache = RecurrentCache([RecurrentShape(1, 1, 1)], rollback=2, prefix=prefix)
+    place(cache, 5)
+    assert [n for n in range(7) if cache.kept and cache.kept.holds(0, n)] == [5]

@@ -8,9 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aleator.cache import KVCache, LayerShape
+from aleator.cache import KVCache, LayerShape, RecurrentShape
+from aleator.cache.kv_cache import Layers, build_cache
+from aleator.cache.options import CacheOptions
+from aleator.cache.pools import cell_pool
+from aleator.cache.pools.attention import AttentionPool
 from aleator.cache.prefix_index import PrefixConfig
+from aleator.cache.recurrent import RecurrentCache
 from aleator.core.errors import CacheError, CacheFull, CannotShift, ParameterError
+from tests.cache.caches import fill, small
 
 SMALL = [LayerShape(2, 8, 4), LayerShape(1, 16, 16)]
 
@@ -197,3 +203,174 @@ def test_one_cell_is_found_and_divisors_begin_at_one() -> None:
     cache.seq_div(0, 0, -1, 1)
     with pytest.raises(ParameterError, match="divisor"):
         cache.seq_div(0, 0, -1, 0)
+
+
+@pytest.mark.parametrize("less", [0, 1])
+def test_memory_that_is_just_enough(less: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    needed = sum(KVCache.bytes_for(SMALL, 64))
+    monkeypatch.setattr(cell_pool, "memory_limit", lambda: needed - less)
+    if not less:
+        assert KVCache(SMALL, 64).total_size == needed
+        return
+    with pytest.raises(ParameterError, match=r"n_ctx 64 needs .*, and there are 0 MiB; use a"):
+        KVCache(SMALL, 64)
+
+
+@pytest.mark.parametrize(
+    ("options", "picture", "n", "why"),
+    [
+        ({}, "000000", 3, "has 2 free cells and the batch needs 3"),
+        (
+            {"compat": "llama-2024"},
+            "00.0000.",
+            2,
+            "has 2 free cells, but not 2 in a row: defrag() it",
+        ),
+        ({"compat": "llama-2024"}, "00.0000.", 3, "has 2 free cells and the batch needs 3"),
+        ({"policy": "streams"}, "00", 3, "has 6 free cells, but not 3 in the share that each"),
+    ],
+)
+def test_why_there_are_no_cells(options: dict[str, Any], picture: str, n: int, why: str) -> None:
+    cache = small(8, **options)
+    fill(cache, picture)
+    with pytest.raises(CacheFull) as caught, cache.step() as step:
+        step.find(np.arange(9, 9 + n, dtype=np.int32), np.ones((n, 1), np.uint64))
+    assert why in str(caught.value)
+    assert (caught.value.needed, caught.value.free) == (n, 8 - len(picture.replace(".", "")))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"policy": "streams", "prefix": PrefixConfig(texts=1)},
+        {"n_pos_per_embd": 4, "rotate": None, "prefix": PrefixConfig(texts=1)},
+        {"n_pos_per_embd": 2, "rotate": None},
+        {"n_pos_per_embd": 5, "rotate": None},
+        {"k_storage": "raw", "rotate": None},
+    ],
+)
+def test_options_that_do_not_go_together(options: dict[str, Any]) -> None:
+    with pytest.raises(ParameterError, match="|".join(options)):
+        small(8, **options)
+
+
+def rotates(layer: int, keys: Any, deltas: Any) -> Any:
+    return keys
+
+
+def layers(**parts: Any) -> Layers:
+    """All-seeing layers, unless other parts are given."""
+    made: dict[str, Any] = {
+        "architecture": "x", "count": 5, "shapes": [LayerShape(1, 32, 32)], "devices": ["cpu"],
+        "window": None, "chunked": False, "window_shapes": [], "window_devices": [], "states": [],
+        "state_devices": [], "shift": rotates, "shift_window": rotates,
+    }  # fmt: skip
+    return Layers(**made | parts)
+
+
+def built(
+    model: Layers, n_ctx: int = 4096, prefix: PrefixConfig | None = None, **options: Any
+) -> Any:
+    return build_cache(model, CacheOptions(**options), n_ctx, 32, prefix)
+
+
+WINDOWS: dict[str, Any] = {
+    "window": 100, "window_shapes": [LayerShape(1, 2, 2)], "window_devices": ["cpu"],
+}  # fmt: skip
+STATES: dict[str, Any] = {"states": [RecurrentShape(1, 2, 3)], "state_devices": ["cpu"]}
+
+
+@pytest.mark.parametrize(
+    ("options", "layout", "pad"),
+    [
+        ({}, "token", 256),
+        ({"flash_attn": False}, "channel", 256),
+        ({"flash_attn": False, "type_v": "q8_0"}, "token", 256),
+        ({"flash_attn": False, "compat": "llama-2024"}, "channel", 32),
+        ({"compat": "llama-2024"}, "token", 256),
+        ({"v_layout": "channel"}, "channel", 256),
+        ({"v_layout": "token", "flash_attn": False}, "token", 256),
+    ],
+)
+def test_what_a_decoder_stores_values_by(options: dict[str, Any], layout: str, pad: int) -> None:
+    cache = built(layers(), **options)
+    assert (cache.v_layout, cache.pad, cache.size) == (layout, pad, 4096)
+    assert (cache.window, cache.recurrent, cache.n_pos_per_embd) == (None, None, 1)
+
+
+def test_a_decoder_with_pictures_stores_four_positions_but_for_prefixes() -> None:
+    model = layers(position_axes=4, shift=None)
+    assert built(model).n_pos_per_embd == 4
+    assert built(model, prefix=PrefixConfig()).n_pos_per_embd == 1
+    assert built(layers(position_axes=1, shift=None)).n_pos_per_embd == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "cells", "ring"),
+    [
+        ({}, 256, True),
+        ({"n_seq_max": 4}, 512, True),
+        ({"n_seq_max": 4, "swa_sinks": 20}, 512, True),
+        ({"n_seq_max": 4, "swa_sinks": 21}, 768, True),
+        ({"n_seq_max": 4, "policy": "streams"}, 1024, True),
+        ({"n_seq_max": 32, "policy": "streams"}, 4096, True),
+        ({"swa_full": True}, 4096, False),
+        ({"n_seq_max": 4, "prefix": PrefixConfig(bytes=8 * 100 + 7)}, 612, False),
+        ({"prefix": PrefixConfig(bytes=2**20)}, 4096, False),
+    ],
+)
+def test_window_cells_of_a_decoder(options: dict[str, Any], cells: int, ring: bool) -> None:
+    cache = built(layers(**WINDOWS), **options)
+    assert (cache.window.cells.size, cache.window.ring, cache.size) == (cells, ring, 4096)
+    assert cache.window.sinks == options.get("swa_sinks", 0)
+    assert (cache.window.window, cache.window.chunked) == (100, False)
+
+
+def test_states_of_a_decoder() -> None:
+    alone = built(layers(shapes=[], **STATES), n_seq_max=3, n_rollback=2)
+    assert (alone.size, alone.recurrent.rollback, alone.recurrent.n_layers) == (3, 2, 5)
+    both = built(layers(**STATES), n_seq_max=3, n_rollback=1, prefix=PrefixConfig(bytes=20 * 10))
+    assert (both.size, both.recurrent.rollback, both.recurrent.kept_rows) == (4096, 1, 10)
+    for options, message in (
+        ({"swa_sinks": 1}, "swa_sinks=1: this model has no windows"),
+        ({"k_storage": "raw"}, "k_storage='raw' rotates keys"),
+    ):
+        with pytest.raises(ParameterError, match=message):
+            built(layers(shift=None), **options)
+    assert built(layers(), k_storage="raw").k_storage == "raw"
+
+
+def test_what_is_free_when_a_step_ends_is_zeroed() -> None:
+    cache = small(8)
+    assert isinstance(cache.pool, AttentionPool)
+    fill(cache, "0000")
+    with cache.step() as step:
+        cache.clear()
+        owners = np.full((2, 1), 2, np.uint64)
+        made = step.place(np.arange(2, dtype=np.int32), np.ones(2, np.int32), owners)
+        for layer in cache.keys.layers + cache.values.layers:
+            assert layer[3].all()
+            layer[made.cell_ids] = 7
+    for layer in cache.keys.layers + cache.values.layers:
+        assert (layer[made.cell_ids] == 7).all()
+        assert not layer[2:].any()
+    cache.clear(data=False)
+    assert cache.keys.layers[0][0].all()
+
+
+def test_as_many_cells_are_found_as_are_free() -> None:
+    cache = small(8)
+    fill(cache, "00")
+    for n in (6, 7, 2**40):
+        found = cache.find_slot(n)
+        assert (None if found is None else found.tolist()) == ([*range(2, 8)] if n == 6 else None)
+
+
+def test_how_many_sequences_are_used() -> None:
+    cache = RecurrentCache([RecurrentShape(1, 1, 1)], n_seq_max=3)
+    for seq in (2, 0):
+        at = np.zeros(1, np.int32)
+        with cache.step() as step:
+            step.place(at, at + seq, np.full((1, 1), 1 << seq, np.uint64))
+    assert cache.states[2] == ((0, 0),)
+    assert (cache.used, cache.size, repr(cache)) == (2, 3, "RecurrentCache(2/3 sequences used)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -251,3 +252,115 @@ def test_a_whole_session_replaces_what_is_cached_and_one_sequence_does_not(seq: 
     assert cache.session_read(written, seq) == tokens
     assert cache.match(tokens).length == (0 if seq == -1 else 7)
     assert cache.seq_pos_max(max(seq, 0)) == 7
+
+
+KEPT = list(range(10))
+CASES: list[tuple[list[int], int, int, tuple[str, ...]]] = [
+    ([], 0, 0, ("the only token is always computed",)),
+    ([0], 0, 0, ("the only token is always computed",)),
+    ([0, 1], 1, 0, ()),
+    ([1, 1], 0, 0, ("no cached prefix begins with its first token",)),
+    ([0, 9], 1, 0, ("token 1 is 9 and in the cached prefix 1",)),
+    ([0, 1, 2, 3], 3, 0, ()),
+    ([0, 1, 2, 3, 4], 4, 1, ()),
+    ([0, 1, 2, 3, 9], 4, 1, ("token 4 is 9 and in the cached prefix 4",)),
+    ([0, 1, 2, 9, 4], 3, 0, ("token 3 is 9 and in the cached prefix 3",)),
+    (KEPT, 9, 2, ()),
+    ([*KEPT, 5], 10, 2, ()),
+    ([*KEPT, 5, 5], 10, 2, ("the cached prefix ends after 10 tokens",)),
+]
+
+
+@pytest.mark.parametrize(("tokens", "length", "blocks", "why"), CASES)
+def test_what_is_found_and_why_not_more(
+    tokens: list[int], length: int, blocks: int, why: tuple[str, ...]
+) -> None:
+    pool = Pool()
+    pool.run(KEPT)
+    pool.run([3] * 9)
+    found = pool.index.match(tokens)
+    assert (found.length, found.blocks, found.why_not, found.namespace) == (length, blocks, why, "")
+    assert (found.text is None) == (length == 0)
+    assert replace(found, text=None) == found
+    assert "text" not in repr(found)
+    assert pool.index.match(tokens, "x").length == 0
+
+
+@pytest.mark.parametrize("n", [3, 4, 5, 7, 8, 9])
+def test_blocks_go_from_the_end_and_the_first_last(n: int) -> None:
+    pool = Pool()
+    pool.run(list(range(n)))
+    lengths = []
+    while pool.index.evict_block():
+        pool.cells.check()
+        lengths.append(pool.cells.used)
+    assert lengths == list(range((n - 1) // 4 * 4, -1, -4))
+    assert len(pool.index) == 0
+    pool.index.shorten(USERS, 0)
+    assert not pool.index.evict_block()
+
+
+@pytest.mark.parametrize(("pinned", "left"), [(1, 4), (4, 4), (5, 8), (8, 8), (9, 10)])
+def test_blocks_with_pinned_tokens_stay(pinned: int, left: int) -> None:
+    pool = Pool()
+    pool.run(KEPT)
+    match = pool.index.match([*range(pinned), 99])
+    assert match.length == pinned
+    pool.index.pin(match)
+    pool.index.pin(pool.index.match([0, 1]))
+    assert pool.index.pinned(USERS) == pinned
+    assert pool.index.give_up("") == 0
+    while pool.index.evict_block():
+        pass
+    assert pool.cells.used == left
+    pool.index.shorten(USERS, left)
+    assert pool.index.holds(match)
+    pool.index.shorten(USERS, pinned - 1)
+    assert not pool.index.holds(match)
+    pool.index.clear()
+    assert (len(pool.index), pool.cells.used) == (0, 0)
+
+
+def test_the_block_of_a_position_has_the_time_of_its_last_use() -> None:
+    pool = Pool()
+    pool.run(KEPT)
+    pool.index.match([0, 1, 2, 3, 4, 99])
+    assert pool.index.pinned(USERS) == 0
+    ages = [pool.index.used_at(USERS, position) for position in range(14)]
+    assert ages[:8] == [ages[0]] * 8
+    assert ages[8:] == [ages[8]] * 6
+    assert ages[8] < ages[0]
+
+
+def test_texts_are_kept_in_the_lowest_free_number_and_for_their_namespace() -> None:
+    pool = Pool(texts=3)
+    for first in (1, 2, 3):
+        pool.run([first] * 5, "a" if first == 2 else "")
+    assert pool.index.numbers() == [USERS, USERS + 1, USERS + 2]
+    assert [pool.index.give_up(name) for name in ("b", "a", "a")] == [0, 1, 0]
+    assert pool.index.numbers() == [USERS, USERS + 2]
+    pool.run([4] * 5)
+    assert sorted(pool.index.numbers()) == [USERS, USERS + 1, USERS + 2]
+    assert not pool.index.keep(0, [])
+    assert pool.index.match([1] * 5).length == 4
+
+
+def test_a_pinned_beginning_is_kept_beside_its_continuation() -> None:
+    pool = Pool()
+    pool.run(KEPT)
+    match = pool.index.match([*KEPT, 1])
+    pool.index.pin(match)
+    pool.run([*KEPT, *range(7)])
+    assert len(pool.index) == 2
+    assert pool.cells.used == 17
+    pool.index.unpin(match)
+    pool.run([*KEPT, *range(12)])
+    assert len(pool.index) == 1
+
+
+def test_every_whole_block_has_a_digest() -> None:
+    tokens = np.arange(13, dtype=np.int32)
+    for n in range(14):
+        made = list(prefix_index._digests(tokens[:n], 4, ""))
+        assert len(set(made)) == len(made) == n // 4
+        assert made == list(prefix_index._digests(tokens, 4, ""))[: n // 4]

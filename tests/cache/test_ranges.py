@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
-from aleator.cache import Cache, KVCache, LayerShape, PrefixConfig, RecurrentShape
+from aleator.cache.cache import Cache
+from aleator.cache.kv_cache import KVCache, LayerShape
 from aleator.cache.pools.recurrent import RecurrentPool
+from aleator.cache.pools.recurrent_rows import RecurrentShape
 from aleator.cache.pools.window import WindowPool
+from aleator.cache.prefix_index import PrefixConfig
 from aleator.core.errors import ParameterError
 from tests.cache.caches import F32, small
 

@@ -248,9 +248,10 @@ def test_checkpoints(decoder: Decoder) -> None:
         assert same(feed(ctx, seq, [TEXT[10]]), fresh(decoder, TEXT[:11]))
     with pytest.raises(ParameterError, match="empty"):
         ctx.cache.checkpoint(3)
-    other = RecurrentCache([RecurrentShape(3, 2, 1)] * 2)
-    with pytest.raises(ParameterError, match="another shape"):
-        other.restore(0, kept)
+    shape = RecurrentShape(3, 2, 1)
+    for n in (1, 2, 3):
+        with pytest.raises(ParameterError, match="another shape"):
+            RecurrentCache([shape] * n).restore(0, kept)
 
 
 def test_handles(decoder: Decoder) -> None:
@@ -281,6 +282,10 @@ def test_handles(decoder: Decoder) -> None:
     with pytest.raises(CannotRewind, match="middle"):
         text.drop(3, 6)
     text.drop(12, 99)
+    assert text.next == 12
+    text.drop(3, 3)
+    feed(ctx, text.id, TEXT[12:14])
+    text.drop(12, 14)
     assert text.next == 12
     with pytest.raises(CannotShift):
         text.slide()
@@ -403,6 +408,7 @@ def test_a_damaged_position_is_named_as_what_it_is(make_decoder: Any) -> None:
         ctx.state_read(bytes(blob), 0)
     assert "window" not in str(caught.value)
     assert "offset" not in str(caught.value)
+    assert caught.value.offset == -1
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aleator.cache import Cache, KVCache, LayerShape, Sequence
+from aleator.cache.cache import Cache
+from aleator.cache.kv_cache import KVCache, LayerShape
+from aleator.cache.sequence import Sequence
 from aleator.core.errors import CacheError, CacheFull, CannotRewind, CannotShift, ParameterError
 from aleator.generate import Batch, Context
 from aleator.models.decoder import Decoder
@@ -59,8 +61,9 @@ def test_ids_are_given_and_given_back(ctx: Context) -> None:
         len(a)
     a.close()  # a second time does nothing
     handles = [cache.sequence() for _ in range(4)]
-    with pytest.raises(CacheFull, match="all 4 sequences"):
+    with pytest.raises(CacheFull, match="all 4 sequences") as full:
         cache.sequence()
+    assert (full.value.needed, full.value.free) == (0, 0)
     del handles[2]
     assert cache.sequence().id == 2  # dropped and empty
     with pytest.raises(ParameterError, match=r"\[0, 4\)"):

@@ -86,6 +86,9 @@ def test_remove_and_shift(
     keys.step()
     assert not keys.cache.cells.has_shift
     assert (len(shift.behind(keys.cache.cells, keys.cache.first.rows)) == 0) == in_place
+    held = np.flatnonzero(keys.cache.cells.positions >= 0)
+    same = keys.cache.key_positions[held] == keys.cache.cells.positions[held]
+    assert bool(same.all()) == in_place
     limit = {"f32": 1e-5, "f16": 2e-3, "bf16": 2e-2}.get(kind, 1.5 * before)
     assert keys.error() < limit
 
@@ -195,3 +198,15 @@ def test_copied_rows_take_their_position_along() -> None:
     for layer in range(LAYERS):
         stored = keys.cache.keys.parts[layer].read(np.arange(64))
         assert np.array_equal(stored[40:43], stored[:3])
+
+
+@pytest.mark.parametrize(("most", "rewritten"), [(1, True), (2, False)])
+def test_keys_are_rewritten_if_their_distances_are_too_many(
+    most: int, rewritten: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shift, "MAX_DISTANCES", most)
+    keys = Keys("f32", 64, 64, "neox")
+    keys.cache.seq_add(0, 3, -1, 2)
+    keys.cache.seq_add(0, 9, -1, 2)
+    keys.step()
+    assert (keys.cache.key_positions[N - 1] == N + 3) == rewritten

@@ -110,3 +110,32 @@ def test_only_streams_need_sequences_with_ids_in_a_row() -> None:
         plan = small(policy=policy).plan(batch, rule="equal", n_ubatch=4)
         parts = [np.arange(4)[part.tokens].tolist() for part in plan.parts]
         assert sorted(map(sorted, parts)) == expected
+
+
+@pytest.mark.parametrize(
+    ("p0", "p1", "copied"),
+    [(2, 6, True), (0, -1, True), (3, 6, False), (2, 5, False), (1, 7, True), (6, -1, False)],
+)
+def test_a_range_that_is_all_of_a_sequence(p0: int, p1: int, copied: bool) -> None:
+    cache = small(32, policy="streams")
+    fill(cache, "000000")
+    cache.seq_rm(0, 0, 2)
+    if copied:
+        cache.seq_cp(0, 3, p0, p1)
+    else:
+        with pytest.raises(ParameterError, match="copied whole"):
+            cache.seq_cp(0, 3, p0, p1)
+    assert (cache.seq_pos_min(3), cache.seq_pos_max(3)) == ((2, 5) if copied else (-1, -1))
+    cache.seq_cp(1, 3, 2, 3)  # nothing, and any range is all of it
+    assert cache.seq_pos_max(3) == -1
+
+
+def test_two_sequences_are_streams_too() -> None:
+    cache, batch = small(16, n_seq_max=2, policy="streams"), Batch()
+    batch.add(1, seqs=[0, 1])
+    with pytest.raises(InvalidBatch, match="policy='streams'"):
+        cache.plan(batch)
+    fill(cache, "000000001111")
+    cache.seq_rm(0, 0, 4)
+    with pytest.raises(CacheFull, match=r"8 free cells, but not 5 in the share"):
+        cache.plan(Batch.one([1] * 5, seq=1))

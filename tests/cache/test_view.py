@@ -14,7 +14,8 @@ from tests.drawn import differences
 
 pytest.importorskip("torch")
 
-from aleator.cache import Cells, KVCache, LayerShape
+from aleator._native import Cells
+from aleator.cache.kv_cache import KVCache, LayerShape
 
 
 def cells() -> Cells:
@@ -81,3 +82,22 @@ def test_picture(drawn: list[Any], tmp_path: Path) -> None:
         cache.plot(tmp_path / "no.png", [*frames, other])
     with pytest.raises(ParameterError, match="cannot write"):
         cache.plot(tmp_path / "no" / "no.png")
+
+
+@pytest.mark.parametrize(
+    ("size", "width", "lines"),
+    [(80, 20, 4), (81, 20, 4), (160, 20, 4), (161, 20, 4), (80, 5, 4), (30, 21, 2), (4, 4, 1)],
+)
+def test_cells_fill_four_lines_at_most(size: int, width: int, lines: int) -> None:
+    made = Cells(size, 12)
+    for seq in (9, 10):
+        put(made, [0], seq)
+    text = take_frame(made).text(width).splitlines()
+    scale = -(-size // (4 * max(width, 20)))
+    pictures = [line for line in text[1:] if set(line) <= set("9+:.")]
+    assert "".join(pictures) == ("9+" if scale == 1 else ":") + "." * (
+        -(-size // scale) - (2 if scale == 1 else 1)
+    )
+    assert max(map(len, pictures)) <= max(width, 20)
+    assert len(pictures) <= lines
+    assert (f"({scale} cells to a character)" in text) == (scale > 1)

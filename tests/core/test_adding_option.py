@@ -66,7 +66,7 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     page = (ROOT / "docs" / "options.md").read_text().partition("## Adding an option")[2]
     blocks = re.findall(r"    ```text\n(.*?)    ```", page, flags=re.DOTALL)  # within a list
     declared, used, named = (re.sub("^    ", "", block, flags=re.MULTILINE) for block in blocks)
-    insert(root, "generate/options.py", "    jump_forward: bool = own(", declared)
+    insert(root, "generate/options.py", "    jump_forward: bool = host_option(", declared)
     insert(root, "generate/generation.py", RETURNS, used)
     insert(root, "cli/generate.py", '    "banned_strings", ', named)
     return root

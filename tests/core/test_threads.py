@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from aleator.core.errors import ParameterError
-from aleator.core.threads import Beside, default_threads, pool
+from aleator.core.threads import BackgroundCall, default_threads, pool
 
 SCRIPT = "from aleator.core.threads import pool; print(pool().threads)"
 
@@ -47,7 +47,7 @@ def test_pools_are_shared_and_their_size_has_limits() -> None:
 
 def test_a_call_beside_a_block_gives_what_it_makes_at_the_blocks_end() -> None:
     caller = threading.current_thread()
-    with Beside(threading.current_thread) as beside:
+    with BackgroundCall(threading.current_thread) as beside:
         pass
     assert beside.made is not caller
     assert not beside.made.is_alive()
@@ -58,14 +58,14 @@ def test_where_no_thread_can_be_started_a_call_comes_first(monkeypatch: pytest.M
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refused)
-    with Beside(threading.current_thread) as beside:
+    with BackgroundCall(threading.current_thread) as beside:
         assert beside.made is threading.current_thread()
-    with pytest.raises(ZeroDivisionError), Beside(lambda: 1 // 0):
+    with pytest.raises(ZeroDivisionError), BackgroundCall(lambda: 1 // 0):
         pass
 
 
 def test_an_error_of_the_call_comes_before_one_of_the_block() -> None:
-    with pytest.raises(ZeroDivisionError), Beside(lambda: 1 // 0):
+    with pytest.raises(ZeroDivisionError), BackgroundCall(lambda: 1 // 0):
         raise KeyError("block")
-    with pytest.raises(KeyError), Beside(lambda: 1):
+    with pytest.raises(KeyError), BackgroundCall(lambda: 1):
         raise KeyError("block")

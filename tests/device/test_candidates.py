@@ -19,7 +19,7 @@ def test_a_temperature_divides_once() -> None:
     assert len(shows) > 1000
     chosen = torch.from_numpy(temperature[shows])
     data = DeviceCandidates(torch.tensor([[0.0, -1.0]]).repeat(len(shows), 1))
-    data.heat(chosen)
+    data.apply_temperature(chosen)
     assert np.array_equal(-data.scaled()[:, 1].numpy(), exact[shows])
 
 

@@ -153,3 +153,19 @@ def test_the_first_place_of_a_string_is_found() -> None:
         ]
         found = list(Strings(strings).matches(text, at, since, over=False))
         assert found == sorted(places)[:1]
+
+
+@pytest.mark.parametrize("given_out", [False, True])
+def test_which_rows_of_held_tokens_are_kept(given_out: bool) -> None:
+    """The last four before the newest, and that after the prompt, from which most is drawn again."""
+    pieces = [b"a", b"b"]
+    held = Bans([Strings(["a" * 20])], pieces.__getitem__, 2, lambda _: 0.0, begun=[1])
+    row: Any = ("row", None)
+    if given_out:
+        assert held.take(1, row, False, row) == 0
+        assert len(held.ready(False)) == 1
+    for n in range(1, 9):
+        assert held.take(0, row, False, row) == 0
+        dropped = range(0 if given_out else 1, n - 4)
+        kept = [each.row is not None for each in held.held]
+        assert kept == [i not in dropped for i in range(n)]

@@ -43,30 +43,31 @@ NODE = {
 }
 
 
-@pytest.mark.parametrize(
-    ("schema", "before", "longest"),
-    [
-        (PETS, "", 36),
-        (PETS, '{"name": "O }]', 28),
-        (PETS, '{"name": "a", "age": 1', 20),
-        (PETS, '{"name": "a", "age": 1, "pets": ["', 8),
-        ({}, '{"a": [[[{"b": "x', 7),
-        ({}, '{"a": [[[{"b": "x\\', 8),
-        (NODE, '{"left": {"left": {"r', 199),
-        ({"type": "integer", "minimum": 1000, "multipleOf": 10}, "", 5),
-        ({"type": "integer", "multipleOf": 7, "minimum": 1000}, "1", 5),
-        ({"type": "number", "exclusiveMinimum": 0, "maximum": 1}, "0", 4),
-        ({"type": "array", "items": {"type": "integer"}, "minItems": 20}, "[1", 60),
-        ({"type": "string", "minLength": 30}, '"a', 31),
-        ({"type": "string", "pattern": "^(a|b)*cd+$"}, '"a', 4),
-        ({"type": "string", "pattern": "[0-9]{3}"}, '"a', 5),
-        ({"enum": ["one", 'quo"te', {"a": [1, 2]}]}, "", 12),
-        *(
-            ({"type": "string", "format": name}, '"', 40)
-            for name in ("date", "time", "date-time", "uuid", "ipv4", "ipv6", "email", "hostname", "uri")
-        ),
-    ],
-)  # fmt: skip
+SCHEMAS: list[tuple[Any, str, int]] = [
+    (PETS, "", 36),
+    (PETS, '{"name": "O }]', 28),
+    (PETS, '{"name": "a", "age": 1', 20),
+    (PETS, '{"name": "a", "age": 1, "pets": ["', 8),
+    ({}, '{"a": [[[{"b": "x', 7),
+    ({}, '{"a": [[[{"b": "x\\', 8),
+    (NODE, '{"left": {"left": {"r', 199),
+    ({"type": "integer", "minimum": 1000, "multipleOf": 10}, "", 5),
+    ({"type": "integer", "multipleOf": 7, "minimum": 1000}, "1", 5),
+    ({"type": "number", "exclusiveMinimum": 0, "maximum": 1}, "0", 4),
+    ({"type": "array", "items": {"type": "integer"}, "minItems": 20}, "[1", 60),
+    ({"type": "string", "minLength": 30}, '"a', 31),
+    ({"type": "string", "pattern": "^(a|b)*cd+$"}, '"a', 4),
+    ({"type": "string", "pattern": "[0-9]{3}"}, '"a', 5),
+    ({"enum": ["one", 'quo"te', {"a": [1, 2]}]}, "", 12),
+    *(
+        ({"type": "string", "format": name}, '"', 40)
+        for name in ("date", "time", "date-time", "uuid", "ipv4", "ipv6", "email", "hostname", "uri")
+    ),
+]  # fmt: skip
+"""Schemas, what stands there of a text already, and the tokens of its ending at most."""
+
+
+@pytest.mark.parametrize(("schema", "before", "longest"), SCHEMAS)
 def test_short_endings_are_found(
     schema: Any, before: str, longest: int, model: aleator.LanguageModel
 ) -> None:
@@ -219,11 +220,15 @@ ENDINGS: list[tuple[Any, Any, str]] = [
 
 def test_endings_and_the_trials_they_took_are_as_recorded(model: aleator.LanguageModel) -> None:
     made, told = spelling(model.tokenizer), []
-    for form, source, before in ENDINGS:
+    endings = [*ENDINGS, *((S.JSONSchema, *each[:2]) for each in SCHEMAS if each[2] < 60)]
+    for form, source, before in endings:
         constraint = form(source, model.tokenizer).constraint.clone()
         for token in made.tokens(before.encode()):
             constraint.accept(token)
-        for limit in (200, 12):
+        limit = 200
+        for _ in range(2):  # then one token less than the first ending has
             search = EndingSearch(made)
-            told.append([finish(search.search(constraint, limit)), search._trials])
+            ending = finish(search.search(constraint, limit, 1500))
+            told.append([ending, search._trials, search.gave_up])
+            limit = len(ending or (1,)) - 1
     assert differences("endings", told) == []

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from make_models import Spec
 from triton.runtime.jit import KernelInterface
 from wide_models import MODELS, write_wide
@@ -17,6 +18,7 @@ from aleator.models import open_weights
 from aleator.models.exact import exact_bytes
 from aleator.models.hub.bundled import bundled_model
 from aleator.models.placement import EXACT, Place
+from tests.drawn import recorded
 
 
 def plan_of(path: Path, name: str, n_ctx: int = 8, **changes: Any) -> DevicePlan:
@@ -92,6 +94,21 @@ def test_kinds_of_layers(tmp_path: Path) -> None:
     assert states["state"].cached > 0
     both = plan_of(tmp_path / "b.gguf", "falcon-h1").steps[0].parts
     assert both["attention and state"].layers == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "n_ctx"),
+    [("llama", 1), ("llama", 9), ("gemma3", 64), ("jamba", 8), ("qwen3moe", 8), ("deepseek2", 8),
+     ("falcon-h1", 5), ("qwen3next", 6)],
+)  # fmt: skip
+def test_what_is_counted_is_as_recorded(name: str, n_ctx: int, tmp_path: Path) -> None:
+    """ALEATOR_RECORD=1 records a change that is meant.  Other versions of PyTorch may launch more, or fewer."""
+    version = torch.__version__.partition("+")[0]
+    if recorded("device_plan", "torch", version) != version:
+        pytest.skip("the record is of another version of PyTorch")
+    weights = open_weights(write_wide(tmp_path / "m.gguf", MODELS[name], "Q4_K"))
+    told = asdict(device_plan(weights, n_ctx, "q8_0", "f16", (1, 3)))
+    assert told == recorded("device_plan", f"{name} {n_ctx}", told)
 
 
 def test_time_is_bytes_and_launches() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,10 +13,13 @@ from aleator.cache.devices import Device
 from aleator.device.chain import DeviceChain
 from aleator.engine import engine_loop, run
 from aleator.generate import engine_token_sampler
+from aleator.generate.completion import Stats
 from aleator.generate.engine_token_sampler import EngineTokenSampler
 from aleator.generate.request_state import RequestState
 from aleator.generate.token_sampler import HostTokenSampler
+from aleator.samplers import SamplingParams
 from aleator.samplers.chain import SamplerChain
+from tests.engine.test_run import state
 
 ON_DEVICE: list[dict[str, Any]] = [
     {"seed": 1, "temperature": 1.2},
@@ -131,3 +135,76 @@ def test_without_a_device_chain_an_engine_draws_on_the_host(
     with caplog.at_level("INFO"):
         assert isinstance(run.engine_token_sampler(context, 30), HostTokenSampler)
     assert str(error) in caplog.text
+
+
+def placed(n_ctx: int = 12, **options: Any) -> RequestState:
+    request = state(**options)
+    request.take_place(0, n_ctx, Stats())
+    return request
+
+
+def sampler(n_ctx: int = 12, why_not: Any = lambda state: "") -> EngineTokenSampler:
+    return EngineTokenSampler(HostTokenSampler(0), Device("cpu"), 2, 30, n_ctx, why_not)
+
+
+def test_rows_are_taken_while_there_are_some_and_given_back() -> None:
+    asked: list[RequestState] = []
+
+    def why_not(state: RequestState) -> str:
+        asked.append(state)
+        return ""
+
+    made, requests = sampler(why_not=why_not), [placed() for _ in range(4)]
+    assert [made.draws_for(each) for each in requests[:3]] == [True, True, False]
+    assert [made.draws_for(each) for each in requests[:3]] == [True, True, False]
+    assert asked == requests[:3]
+    assert [made.row_of(each) for each in requests[:2]] == [0, 1]
+    assert made.draw([(requests[0], [1])]) is not None
+    assert made.draw([(requests[0], [1]), (requests[2], [1])]) is None
+    made.leave(requests[0])
+    made.leave(requests[2])
+    assert made.draws_for(requests[3])
+    assert made.row_of(requests[3]) == 0
+    assert not made.draws_for(requests[2])  # what the host has begun it goes on with
+    made.release()
+    assert engine_token_sampler.MOST_TOKENS == 8192
+    assert [sampler(n).chain.max_tokens for n in (8190, 8191, 8192)] == [8191, 8192, 8192]
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({}, ""),
+        ({"n_ctx": 13}, "it may hold more than 13 tokens"),
+        ({"max_tokens": 7, "n_ctx": 99}, ""),
+        ({"max_tokens": 8, "n_ctx": 99}, ""),
+        ({"max_tokens": 9, "n_ctx": 99}, "it may hold more than 13 tokens"),
+        ({"logprobs": 0}, "log-probabilities are the host's"),
+        ({"sampling_device": "host"}, "sampling_device='host'"),
+        ({"mirostat": 2}, "what its samplers remember would be gone"),
+        ({"tfs_z": 0.5}, "its samplers are not all kernels"),
+        ({"completer": object()}, "are the host's in an engine"),
+        ({"speculation": object()}, "are the host's in an engine"),
+        ({"search": object()}, "are the host's in an engine"),
+    ],
+)
+def test_why_a_request_draws_on_the_host(
+    options: dict[str, Any], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, given = sampler(), dict(options)
+    own = {
+        name: given.pop(name) for name in ("completer", "speculation", "search") if name in given
+    }
+    params = {name: given.pop(name) for name in ("mirostat", "tfs_z") if name in given}
+    request = placed(**given)
+    for name, value in own.items():
+        setattr(request, name, value)
+    if params:
+        request.chain = SamplingParams(seed=1, **params).chain()
+    told = made._refused(request)
+    assert why in told if why else told == ""
+    assert (request in made._rows) is (not why)
+    assert sampler(why_not=lambda state: "so")._refused(placed()) == "so"
+    plan = SimpleNamespace(host=(), kernels="PyTorch's operations")
+    monkeypatch.setattr(made.chain, "plan", lambda chain: plan)
+    assert "not all kernels" in made._refused(placed())

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
+from contextlib import suppress
 from typing import Any
 
 import pytest
 import re2  # noqa: F401  # without it this file is skipped
 
 from aleator import ParameterError
+from aleator.generate import expressions
 from aleator.generate.expressions import (
     LONGEST,
     Searcher,
@@ -17,6 +20,7 @@ from aleator.generate.expressions import (
     read,
     searchers,
 )
+from tests.drawn import recorded
 
 ATOMS = (
     *"abkS. é^$", r"\w", r"\W", "[ab]", "[^a]", r"\b", r"\B", "(?i)a", "(?m)", "(?s)", "(?-i)", r"\n", r"\.",
@@ -74,6 +78,56 @@ def test_random_expressions_against_all_places() -> None:
     assert opened > 500
 
 
+FORMS = (
+    *(f"x{each}" for each in ATOMS if not each.startswith("(")), *(f"(?i:{each})x" for each in "akKsS.é"),
+    "a*?b{0,3}", "a{2,}", "a{0}b", "a{1}", "(a|b?){2}", r"(?i)\w\W\pL\x41\d\101[a][é][^a]", "(?s).(?-s:.)",
+    "(?m)^a$", "(?m:a)^b$", r"\Aa\zb", r"\bab\B", "a|b|", "((a)(?:b|c{2,3}))d?", r"[\w-][]a][^]a][\W]",
+    r"\Q*\E*?", "(?iU)ka+(?-i)k", "ſKK", "(?i)ſKK",
+)  # fmt: skip
+"""Each kind of atom, group and repeat."""
+
+
+def account(source: str, texts: list[bytes]) -> list[Any]:
+    """All that is read of an expression, and where its matches are and may still begin."""
+    part = expressions._Reader(source).alternatives()
+    told = [
+        part.whole,
+        part.begun,
+        part.shortest,
+        str(part.longest),
+        part.looks_back,
+        part.looks_on,
+    ]
+    if part.longest > LONGEST or part.shortest == 0:
+        return told
+    search = Searcher([part], 0.5)
+    places = [
+        [[*search.matches(text, at, since, over)] for over in (False, True)]
+        for text in texts
+        for at in range(0, len(text) + 1, 2)
+        for since in (at, at + 1)
+    ]
+    opened = [search.open(text, at) for text in texts for at in (0, 1, len(text), len(text) + 1)]
+    before = [search.before(last).decode("latin-1") for last in (b"", b"a", b"_", b"\n", b".")]
+    digest = hashlib.blake2b(repr(places).encode(), digest_size=4).hexdigest()
+    return [*told, search.longest, search.looks, search.within(texts, b"a"), before, opened, digest]
+
+
+def test_what_is_read_of_expressions_is_as_recorded() -> None:
+    """Not only that nothing is missed: that no more text is held back than must be."""
+    draw = random.Random(3)
+    texts = ["".join(draw.choices("aabckKsſ. \né", k=k)).encode() for k in (0, 1, 2, 3, 5, 7, 9)]
+    texts += [b"ab\xc3", b"\xa9ab"]
+    sources = [*FORMS]
+    while len(sources) < 100:
+        source = expression(draw, 3)
+        with suppress(ParameterError):
+            read(source)
+            sources.append(source)
+    told = {source: account(source, texts) for source in sources}
+    assert told == recorded("expressions", "read", told)
+
+
 def test_lengths() -> None:
     for source, shortest, longest in (
         (r"\bdelve\b", 5, 5),
@@ -128,6 +182,23 @@ def test_what_is_refused(given: object, said: str) -> None:
     with pytest.raises(ParameterError, match=said) as refused:
         banned_expressions(given)
     assert refused.value.parameter == "banned_regex"
+
+
+def test_just_what_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert read("x{512}")[0].longest == LONGEST == 512
+    assert read("x" * 500 + "|" + "y" * 499)[0].longest == 500
+    assert len(banned_expressions([f"a{i}" for i in range(512)])) == 512
+    assert len(banned_expressions(["a", *(("a", p / 8) for p in range(1, 5))])) == 5
+    sources = ["ab{2,9}", "[^c]{4}", "ab{2,9}"]
+    size = sum(read(source)[1] for source in sources)
+    expressions.searchers.cache_clear()
+    monkeypatch.setattr(expressions, "MOST_SIZE", size)
+    assert len(searchers(tuple((source, 1.0) for source in sources))) == 1
+    expressions.searchers.cache_clear()
+    monkeypatch.setattr(expressions, "MOST_SIZE", size - 1)
+    with pytest.raises(ParameterError, match=f"are larger than {size - 1} of RE2's"):
+        searchers(tuple((source, 1.0) for source in sources))
+    expressions.searchers.cache_clear()
 
 
 def test_forms() -> None:

@@ -57,6 +57,14 @@ def test_tokens_that_agree(model: LanguageModel) -> None:
         assert len(known.agreeing(text)) == len(right)
 
 
+def test_texts_that_a_longer_token_begins_with(model: LanguageModel) -> None:
+    known = token_prefixes(model.tokenizer)
+    texts = [piece[:n] for piece in known._pieces[::7] for n in range(1, len(piece) + 1)]
+    for text in (*texts, *known._pieces[-3:], b"", b"\xff", b"\xff\xff", b"zzzz"):
+        longer = any(p.startswith(text) and len(p) > len(text) for p in known._pieces)
+        assert known.begins_longer(text) is longer, text
+
+
 @pytest.mark.parametrize("prompt", PROMPTS)
 @pytest.mark.parametrize(
     "options",

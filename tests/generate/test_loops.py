@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 from dataclasses import replace
@@ -16,6 +17,7 @@ from aleator.engine.verify import verify
 from aleator.generate.loops import USUAL, LoopDetector, loop_limits
 from aleator.samplers import Temperature
 from tests.chat import templates
+from tests.drawn import recorded
 
 LIMITS = (USUAL["repeats"], USUAL["min_tokens"])
 GREEDY: dict[str, Any] = {"temperature": 0, "max_tokens": 400, "ignore_eos": True}
@@ -127,6 +129,17 @@ def test_followed_periods_stay_few() -> None:
     detector = LoopDetector(4, 1)
     assert not any(detector.push(token) for token in tokens)
     assert len(detector._since) < 64
+
+
+def test_the_periods_that_are_followed_are_as_recorded() -> None:
+    """No sooner and no longer than they may matter; ALEATOR_RECORD=1 records a change that is meant."""
+    dice, told = random.Random(9), []
+    for _ in range(40):
+        detector = LoopDetector(dice.choice([2, 3, 5]), dice.choice([1, 7, 40]))
+        tokens = [*shaken(dice), *[1, 2, 3, 4, 5] * 9, *range(9, 30), *[*range(30, 50)] * 3]
+        seen = [(detector.push(token), sorted(detector._since.items())) for token in tokens]
+        told.append(hashlib.blake2b(repr(seen).encode(), digest_size=4).hexdigest())
+    assert told == recorded("loops", "periods", told)
 
 
 # Texts that repeat much, and are no loops.
@@ -397,6 +410,14 @@ def test_a_stretch_that_cannot_be_is_refused(model: LanguageModel) -> None:
 
 
 def test_limits_are_checked() -> None:
+    for edge in ((2, 1, 0.0, 1), (1000, 4096, 100.0, 4096)):
+        assert loop_limits(edge) == loop_limits(json.dumps(edge)) == edge
+        assert [type(each) for each in loop_limits(edge)] == [int, int, float, int]
+    for i, beyond in enumerate((1001, 4097, 100.5, 4097)):
+        asked: list[Any] = [4, 64, 1.5, 64]
+        asked[i] = beyond
+        with pytest.raises(ParameterError, match=f"{beyond} is out of range"):
+            loop_limits(asked)
     assert loop_limits({}) == loop_limits("4,64") == loop_limits([4, 64]) == LIMITS
     assert loop_limits({"repeats": 9}) == loop_limits('{"repeats": 9}') == (9, 64)
     assert loop_limits({"temperature": 2}) == loop_limits("4,64,2,64") == (4, 64, 2.0, 64)

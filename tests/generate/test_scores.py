@@ -12,16 +12,27 @@ import numpy as np
 import pytest
 
 from aleator.core.errors import ParameterError
-from aleator.generate import vectors
+from aleator.generate import Batch, Context, scores, vectors
+from aleator.generate.logprobs import log_softmax, top_logprobs
 from aleator.generate.scores import (
     LARGEST,
     ROWS_BYTES,
     ChainScore,
     Importance,
+    Wanted,
+    chain_scores_of,
     chunks_of,
     groups,
+    perplexities,
+    prompt_logprobs_of,
     rows_at_once,
+    rows_of,
+    scores_of,
 )
+from aleator.samplers import SamplerChain
+from aleator.samplers import index as S
+from aleator.samplers.kept_tokens import KeptRow
+from tests.conftest import MakeDecoder
 
 
 def test_groups_are_as_long_as_sequences_and_cells_allow() -> None:
@@ -109,3 +120,122 @@ def test_vectors_are_pooled(pooling: str, normalize: bool, monkeypatch: pytest.M
         length = np.linalg.norm(expected) if normalize else 1.0
         np.testing.assert_allclose(found[i], expected / (length or 1.0), rtol=1e-6)
     assert found.dtype == np.float32
+
+
+class Plain:
+    """A context whose decodes are counted, and what it gives of a text that is computed alone."""
+
+    def __init__(self, decoder: Any) -> None:
+        self.sizes: list[tuple[int, int]] = []
+        self.context = Context(decoder, n_ctx=200, n_seq_max=6, n_ubatch=12, n_threads=1)
+        self.other = Context(decoder, n_ctx=64, n_threads=1)
+        self.n_vocab, decode = self.context.n_vocab, self.context.decode
+
+        def counted(batch: Batch, draw: Any = None) -> Any:
+            self.sizes.append((len(batch), len(batch.wanted())))
+            return decode(batch, draw)
+
+        self.context.decode = counted  # type: ignore[method-assign]
+
+    def rows(self, tokens: Any) -> Any:
+        self.other.cache.clear()
+        return np.array(self.other.decode(Batch.one(tokens, 0, logits=True)))
+
+
+def test_rows_of_several_texts_are_those_of_each(make_decoder: MakeDecoder) -> None:
+    """Equal beginnings are computed once, and all in parts; nothing is left afterwards."""
+    plain, dice = Plain(make_decoder("llama")), random.Random(4)
+    for _ in range(6):
+        known = [dice.randrange(60) for _ in range(12)]
+        texts = []
+        for _ in range(dice.randint(1, 6)):
+            first = dice.randrange(9)
+            beginning = known[:first] if dice.random() < 0.7 else known[:first][::-1]
+            texts.append(
+                Wanted((*beginning, *dice.choices(range(60), k=dice.randint(1, 5))), first)
+            )
+        plain.sizes.clear()
+        found = list(rows_of(plain.context, texts))
+        assert [each[:2] for each in found] == [
+            (i, at) for i, text in enumerate(texts) for at in range(text.first, len(text.tokens))
+        ]
+        for i, at, row in found:
+            assert np.array_equal(row, plain.rows(texts[i].tokens)[at])
+        before = sum(map(len, {text.tokens[: text.first] for text in texts}))
+        parts = [(min(12, before - i), 0) for i in range(0, before, 12)]
+        parts += [(min(12, len(found) - i),) * 2 for i in range(0, len(found), 12)]
+        assert plain.sizes == parts
+        assert plain.context.cache.used == 0
+    rows: Any = rows_of(plain.context, [Wanted((1, 2, 3)), Wanted((4, 5))])
+    next(rows)
+    rows.close()
+    assert plain.context.cache.used == 0
+
+
+def test_scores_are_those_of_the_rows_before_the_tokens(make_decoder: MakeDecoder) -> None:
+    plain = Plain(make_decoder("llama"))
+    best = [3]
+    for _ in range(5):
+        best.append(int(plain.rows(best)[-1].argmax()))
+    texts = [
+        ((3, 1, 4, 1, 5), 1),
+        (tuple(best), 1),
+        (tuple(best), 4),
+        ((9, 2), 2),
+        ((*best[:4], 7, best[5]), 2),
+    ]
+    made = scores_of(plain.context, texts)
+    samplers = [S.TopK(top_k=3), S.Temperature(temperature=0.7), S.Dist()]
+    chains = [SamplerChain(samplers, seed=i) for i in range(len(texts))]
+    for chain, (tokens, prompt) in zip(chains, texts, strict=True):
+        chain.accept_many(tokens[:prompt])
+    twins = [chain.clone() for chain in chains]
+    kept = chain_scores_of(plain.context, texts, chains)
+    for (tokens, prompt), score, own, chain in zip(texts, made, kept, twins, strict=True):
+        rows = plain.rows(tokens)[prompt - 1 : -1]
+        wanted = [log_softmax(row)[token] for row, token in zip(rows, tokens[prompt:], strict=True)]
+        assert score.tokens == own.tokens == tokens[prompt:]
+        assert score.logprobs == own.logprobs == tuple(wanted)
+        assert score.logprob == math.fsum(wanted)
+        assert score.greedy == all(map(int.__eq__, tokens[prompt:], rows.argmax(1).tolist()))
+        for row, token, told in zip(rows, tokens[prompt:], own.kept, strict=True):
+            assert told == KeptRow.of(chain, row).with_token(token)
+            chain.accept(token, generated=True)
+    assert [score.greedy for score in made] == [False, True, True, True, False]
+    whole = [tokens for tokens, _ in texts]
+    for tokens, all_told in zip(
+        whole, prompt_logprobs_of(plain.context, whole, 2, bytes), strict=True
+    ):
+        pairs = zip(plain.rows(tokens), tokens[1:], strict=False)
+        assert all_told == [None, *(top_logprobs(row, token, 2, bytes) for row, token in pairs)]
+
+
+@pytest.mark.parametrize("n_ctx", [4, 5, 16])
+def test_perplexities_are_those_of_the_second_halves(
+    n_ctx: int, make_decoder: MakeDecoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, tokens = Plain(make_decoder("llama")), random.Random(1).choices(range(60), k=50)
+    monkeypatch.setattr(scores, "ROWS_BYTES", 4 * plain.n_vocab * 3)
+    losses: list[float] = []
+    bos = None if n_ctx == 5 else 1
+    for i, made in enumerate(perplexities(plain.context, tokens, n_ctx, 3, bos)):
+        part = tokens[i * n_ctx : (i + 1) * n_ctx]
+        part[0] = part[0] if bos is None else bos
+        rows = plain.rows(part)
+        losses += [-log_softmax(rows[at])[part[at + 1]] for at in range(n_ctx // 2, n_ctx - 1)]
+        assert (made.n_scored, made.n_ctx, made.chunk, made.n_chunks) == (
+            len(losses),
+            n_ctx,
+            i + 1,
+            3,
+        )
+        assert made.n_read == n_ctx * (i + 1)
+        assert made.value == pytest.approx(math.exp(np.mean(losses)), rel=1e-5)
+        spread = np.std(losses, ddof=0) / (len(losses) - 1) ** 0.5 if len(losses) > 1 else math.nan
+        assert made.error == pytest.approx(made.value * spread, rel=1e-3, nan_ok=True)
+        last = n_ctx - n_ctx // 2 - 1
+        assert plain.sizes == [
+            (n_ctx // 2, 1),
+            *((min(3, last - j),) * 2 for j in range(0, last, 3)),
+        ]
+        plain.sizes.clear()

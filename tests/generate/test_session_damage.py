@@ -5,17 +5,18 @@ from __future__ import annotations
 import functools
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from make_models import SPECS, write_model
 
-from aleator import AleatorError, Session
+from aleator import AleatorError, FileFormatError, Session
 from aleator.cache import PrefixConfig
 from aleator.cache.formats.state_file import read_state_file, write_state_file
 from aleator.generate import Batch, Context
-from aleator.generate.session import load_session, save_session
+from aleator.generate.session import _session, load_session, save_session
 from aleator.models import build_decoder, open_weights
 from aleator.models.decoder import Decoder
 from aleator.models.fingerprint import ModelIdentity
@@ -123,3 +124,68 @@ def test_a_save_that_is_broken_off_leaves_rotations_and_sequences(
     monkeypatch.undo()
     assert save_session(tmp_path / "s", ctx, Session(tuple(left), 10, 1), MODEL) == len(left)
     np.testing.assert_array_equal(ctx.cache.key_positions, before)
+
+
+SOUND: dict[str, Any] = {"kind": "session", "format": 2, "held": 3, "n_prompt": 2, "extra": {}}
+
+
+def read(tokens: list[int] | bytes, **header: Any) -> Session:
+    """What is read of a file with three tokens or others, of a vocabulary of ten."""
+    data = tokens if isinstance(tokens, bytes) else np.array(tokens, "<i4").tobytes()
+    state: Any = SimpleNamespace(
+        name="s", header=SOUND | header, sections={"tokens": data, "rows": b"", "chain": b"c"}
+    )
+    return _session(state, 10)
+
+
+def test_just_what_a_file_may_say() -> None:
+    made = read([0, 9, 0], seed=None, forgotten=[])
+    assert made == Session((0, 9, 0), 2, chain=b"c")
+    adapted = read([1, 2, 3], format=3, adapters={"a": 0.5}).adapters
+    assert [each[:2] for each in adapted] == [("a", 0.5)]
+    headers: list[dict[str, Any]] = [
+        {"held": 0}, {"n_prompt": 0}, {"n_prompt": 3}, {"seed": 0}, {"seed": 2**64 - 1},
+        {"forgotten": [[0, 1]], "held": 2}, {"forgotten": [[0, 2], [0, 1]], "held": 0},
+        {"forgotten": [[2, 1]], "held": 2}, {"forgotten": [[1, 2]], "held": 1},
+    ]  # fmt: skip
+    for header in headers:
+        told = read([1, 2, 3], **header)
+        assert (told.n_prompt, told.seed) == (header.get("n_prompt", 2), header.get("seed"))
+        assert told.forgotten == tuple(map(tuple, header.get("forgotten", [])))
+    assert read([], held=0, n_prompt=0).tokens == ()
+
+
+@pytest.mark.parametrize(
+    ("tokens", "header", "field", "said"),
+    [
+        ([0, 10], {}, "tokens", "outside the vocabulary of 10"),
+        ([-1, 9], {}, "tokens", "outside the vocabulary of 10"),
+        (b"12345", {}, "tokens", "end within a number"),
+        ([1, 2, 3], {"held": 4}, "held", "held is 4, with 3 tokens"),
+        ([1, 2, 3], {"held": -1}, "held", "held is -1, with 3 tokens"),
+        ([1, 2, 3], {"n_prompt": 4}, "n_prompt", "n_prompt is 4, with 3 tokens"),
+        ([1, 2, 3], {"n_prompt": True}, "n_prompt", "n_prompt is True"),
+        ([1, 2, 3], {"seed": 2**64}, "seed", "seed is"),
+        ([1, 2, 3], {"seed": -1}, "seed", "seed is -1"),
+        ([1, 2, 3], {"seed": True}, "seed", "seed is True"),
+        ([1, 2, 3], {"forgotten": [[0, 1]]}, "held", "held is 3, with 2 tokens"),
+        ([1, 2, 3], {"forgotten": [[0, 4]]}, "forgotten", "with 3 tokens"),
+        ([1, 2, 3], {"forgotten": [[3, 1]]}, "forgotten", "with 3 tokens"),
+        ([1, 2, 3], {"forgotten": [[0, 2], [0, 2]]}, "forgotten", "with 3 tokens"),
+        ([1, 2, 3], {"forgotten": [[0, 0]]}, "forgotten", "with 3 tokens"),
+        ([1, 2, 3], {"forgotten": [[-1, 1]]}, "forgotten", "with 3 tokens"),
+        ([1, 2, 3], {"forgotten": [[0]]}, "forgotten", "with 3 tokens"),
+        ([1, 2, 3], {"forgotten": [[0, 1.0]]}, "forgotten", "with 3 tokens"),
+        ([1, 2, 3], {"extra": None}, "extra", "is not an object"),
+        ([1, 2, 3], {"format": 1}, "format", "is of format 1, and this version reads 2"),
+        ([1, 2, 3], {"format": 4}, "format", "is of format 4, and this version reads 2"),
+        ([1, 2, 3], {"kind": "state"}, "kind", "is not a session"),
+        ([1, 2, 3], {"adapters": {"a": "b"}}, "adapters", "adapters"),
+    ],
+)
+def test_just_what_a_file_may_not_say(
+    tokens: Any, header: dict[str, Any], field: str, said: str
+) -> None:
+    with pytest.raises(FileFormatError, match=said) as refused:
+        read(tokens, **header)
+    assert refused.value.field == field

@@ -247,8 +247,10 @@ def test_what_guidance_cannot_do(model: LanguageModel) -> None:
         model.generate("a", negative_prompt="b")
     with pytest.raises(ParameterError, match="context_shift do not go together"):
         model.generate("a", guidance_scale=2.0, context_shift=True)
-    with pytest.raises(ParameterError, match="negative_prompt"):
-        model.generate("a", guidance_scale=2.0, negative_prompt=3)  # type: ignore[arg-type]
+    wrong: tuple[Any, ...] = (3, b"ab", [1.5], ["a"], [True])
+    for given in wrong:
+        with pytest.raises(ParameterError, match="give a text or a list of token ids"):
+            model.generate("a", guidance_scale=2.0, negative_prompt=given)
     with pytest.raises(ParameterError, match="negative_prompt is empty") as refused:
         model.generate("a", guidance_scale=2.0, negative_prompt=[])
     assert refused.value.parameter == "negative_prompt"

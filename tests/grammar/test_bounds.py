@@ -25,6 +25,7 @@ def holding(inner: Any, *required: str) -> dict[str, Any]:
     ("schema", "ref", "place"),
     [
         (SELF, "#", "#"),
+        ({"type": "object", "$defs": {"a": {"$ref": "#/$defs/a"}}}, "#/$defs/a", "#/$defs/a"),
         ({"allOf": [{"type": "object"}, SELF]}, "#", "#/allOf/1"),
         ({"anyOf": [SELF, {"oneOf": [SELF]}]}, "#", "#/anyOf/0"),
         (holding(SELF, "a"), "#", "#/properties/a"),
@@ -97,6 +98,7 @@ MULTIPLES = bounds.ELEMENTS // bounds.MULTIPLE
         ({"allOf": [{"multipleOf": 1009}, {"multipleOf": 1013}]}, 1009 * 1013),
         ({"$ref": "#/$defs/x", "multipleOf": 1009, "$defs": {"x": {"multipleOf": 1013}}}, 1009 * 1013),
         (holding({"multipleOf": 200000}) | {"items": {"multipleOf": 100000}}, 300000),
+        (holding({"multipleOf": 2}) | {"items": {"multipleOf": MULTIPLES - 1}}, MULTIPLES + 1),
     ],
 )  # fmt: skip
 def test_multiples_are_bounded(schema: Any, total: int) -> None:
@@ -107,6 +109,19 @@ def test_multiples_are_bounded(schema: Any, total: int) -> None:
 @pytest.mark.parametrize("number", [MULTIPLES, 0.01, 1e-7, 5, 2.5])
 def test_multiples_within_the_bound(number: float) -> None:
     check_schema({"type": "number", "multipleOf": number})
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        holding({"multipleOf": MULTIPLES}),
+        {"allOf": [True, {"type": "number"}, {"multipleOf": MULTIPLES // 2 - 1}]},
+        {"multipleOf": 0, "items": {"multipleOf": MULTIPLES}},
+        {"multipleOf": "2", "allOf": 3},
+    ],
+)
+def test_only_multiples_count(schema: Any) -> None:
+    check_schema(schema)
 
 
 def test_digits_of_multiples_are_bounded() -> None:

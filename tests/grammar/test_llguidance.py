@@ -14,7 +14,7 @@ import aleator
 from aleator import samplers as S
 from aleator.core.errors import ConstraintError, GrammarError
 from aleator.grammar import llguidance
-from aleator.grammar.llguidance import regex_grammar
+from aleator.grammar.llguidance import lark_grammar, regex_grammar, schema_text
 from aleator.grammar.schema_checks import check_schema
 from aleator.grammar.spelling import spelling
 from aleator.text import Tokenizer, Vocabulary
@@ -30,6 +30,7 @@ from tests.text.vocabularies import byte_level
         (False, "which no text obeys"),
         ("[1]", "an object or a boolean, not list"),
         ({"a": {1, 2}}, "cannot be written as JSON"),
+        ({"minimum": float("nan")}, "cannot be written as JSON"),
         ({"uniqueItems": True}, "uniqueItems (at #), which is not supported"),
         (
             {"properties": {"x": {"not": {}, "uniqueItems": True}}},
@@ -61,6 +62,8 @@ def test_schemas_that_are_refused(schema: Any, wanted: str) -> None:
     [
         (S.Regex, "a(b", 1, 2, "unclosed group"),
         (S.Regex, "^a(b", 1, 3, "unclosed group"),
+        (S.Regex, "ab(", 1, 3, "unclosed group"),
+        (S.Regex, "a\\\\\\", 1, 4, "escapes nothing"),
         (S.Regex, "(?=a)b", 1, 1, "look-around"),
         (S.Regex, "\\d+\\", 1, 4, "escapes nothing"),
         (S.Regex, "\\", 1, 1, "escapes nothing"),
@@ -85,7 +88,8 @@ def test_an_escaped_backslash_or_dollar_may_end_an_expression() -> None:
 
 def test_a_dollar_at_the_end_is_the_end_and_nothing_else_is_dropped() -> None:
     assert regex_grammar("^ab$") == regex_grammar("ab") != regex_grammar("a")
-    assert len({regex_grammar(text) for text in (r"ab\$", r"ab\\$", "ab")}) == 3
+    assert len({regex_grammar(text) for text in (r"ab\$", r"ab\\$", r"ab\\\$", "ab")}) == 4
+    assert regex_grammar(r"ab\\$") == regex_grammar(r"ab\\")
 
 
 def test_a_mistake_without_a_place_names_none() -> None:
@@ -100,6 +104,54 @@ def test_a_complaint_without_a_caret_has_no_place(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(GrammarError, match=r"is wrong: too much$") as error:
         regex_grammar("^abc")
     assert (error.value.line, error.value.column) == (0, 0)
+
+
+def test_a_mistake_whose_place_is_not_told_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(GrammarError, match=r"not JSON: NaN is not JSON$") as error:
+        S.JSONSchema('{"a": NaN}')
+    assert (error.value.line, error.value.column) == (0, 0)
+    monkeypatch.setattr(llguidance, "_complaint", lambda module, grammar: "it is odd")
+    with pytest.raises(GrammarError, match=r"^the Lark grammar is wrong: it is odd$") as error:
+        lark_grammar("start: x")
+    assert (error.value.line, error.value.column) == (0, 0)
+
+
+def test_a_schema_as_text_keeps_its_letters() -> None:
+    assert schema_text({"const": "é"}) == '{"const": "é"}'
+    assert [schema_text(True), schema_text("{}")] == ["{}", "{}"]
+
+
+class Forgetful:
+    """A matcher that cannot take tokens back: it says so, or breaks."""
+
+    def __init__(self, matcher: Any, says_so: bool) -> None:
+        self._matcher, self._says_so = matcher, says_so
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._matcher, name)
+
+    def rollback(self, n: int) -> bool:
+        return not self._says_so
+
+    def is_error(self) -> bool:
+        return not self._says_so
+
+
+@pytest.mark.parametrize("says_so", [True, False])
+def test_what_a_matcher_cannot_take_back_is_read_again(small: Vocabulary, says_so: bool) -> None:
+    parts: Any = llguidance.load(), llguidance._tokenizer(small), regex_grammar("a[bc]d|\x00"), "it"
+    made = llguidance.LLGuidanceConstraint(*parts)
+    assert made.allows(0)
+    for token in b"ab":
+        made.accept(token)
+    made._matcher = Forgetful(made._matcher, says_so)
+    made.rollback(1)
+    assert [t for t in range(260) if made.allows(t)] == [ord("b"), ord("c")]
+    assert isinstance(made._matcher, Forgetful) is False
+    made.reset()
+    made.accept(0)
+    made.rollback(0)
+    assert [t for t in range(-1, 261) if made.allows(t)] == [258, 259]
 
 
 def test_true_is_any_json() -> None:
@@ -157,6 +209,7 @@ def test_masks_and_ends(small: Vocabulary) -> None:
 def test_a_vocabulary_without_an_end() -> None:
     vocabulary = Vocabulary.from_metadata(byte_level())
     assert not vocabulary.eog
+    assert not llguidance._tokenizer(vocabulary).end_mask.any()
     chain = S.SamplerChain([S.Greedy()], grammar=S.Regex("ab", vocabulary))
     row = np.zeros(258, np.float32)
     chain.sample(row)
@@ -178,11 +231,10 @@ def test_one_tokenizer_for_each_vocabulary_and_none_is_kept() -> None:
     first, second = (llguidance._tokenizer(vocabulary) for _ in range(2))
     assert first is second
     assert spelling(vocabulary) is spelling(vocabulary)
-    del first, second
-    gone = weakref.ref(vocabulary)
-    del vocabulary
+    gone = weakref.ref(vocabulary), weakref.ref(first)
+    del first, second, vocabulary
     gc.collect()
-    assert gone() is None
+    assert [each() for each in gone] == [None, None]
 
 
 def test_spelling(model: aleator.LanguageModel, small: Vocabulary) -> None:

@@ -23,6 +23,7 @@ class Counting:
         self.tokens: list[int] = []
 
     def fill_next_token_bitmask(self, bitmask: Any, index: int = 0) -> bool:
+        assert (bitmask.shape, index) == ((1, -(-self.n // 32)), 0)
         bits = np.zeros(bitmask.shape[1] * 32, np.bool_)
         if len(self.tokens) == 4:
             bits[0] = True
@@ -139,3 +140,26 @@ def test_nothing_is_allowed_after_the_end() -> None:
         made.accept(token)
     assert made.complete()
     assert not made.mask().any()
+
+
+class Forced(Counting):
+    """Knows what comes next, and how to copy itself."""
+
+    def find_jump_forward_string(self) -> str:
+        return "é" * len(self.tokens)
+
+    def fork(self) -> Forced:
+        made = Forced(self.n)
+        made.tokens = [*self.tokens, 1]
+        return made
+
+
+def test_what_is_forced_and_what_a_copy_is() -> None:
+    made = MatcherConstraint(Forced(40), 40)
+    made.accept(1)
+    assert made.jump_forward() == "é".encode()
+    copied = made.clone()
+    assert (copied.jump_forward(), copied.n_vocab) == ("éé".encode(), 40)
+    for token in (1, 1, 1, 0):
+        made.accept(token)
+    assert made.jump_forward() == b""

@@ -13,6 +13,7 @@ from aleator.core.errors import CacheFull, CannotShift, ParameterError
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 from aleator.models.decoder import Decoder
+from tests.models.check_converted import check_converted
 from tests.models.check_golden import check_script, relative, tokens_of
 
 GOLDEN = Path(__file__).parents[1] / "data" / "golden_dense"
@@ -117,3 +118,4 @@ def check_transformers(model: Any, folder: Path, n: int = 40, n_ctx: int = 64) -
         context = Context(decoder, n_ctx=n_ctx, n_ubatch=16, **F32)
         rows = np.asarray(context.decode(Batch.one(ids[0].tolist(), logits=True)))
         assert relative(rows, expected) < 1e-5, form
+    check_converted(folder, ids[0].tolist())

@@ -9,6 +9,7 @@ import torch
 
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
+from tests.models.check_converted import check_converted
 
 
 def write(model: Any, folder: Path) -> Any:
@@ -33,3 +34,4 @@ def check(model: Any, folder: Path, tolerance: float = 1e-5) -> None:
         context = Context(decoder, n_ctx=64, n_ubatch=16, type_k="f32", type_v="f32")
         rows = torch.from_numpy(context.decode(Batch.one(ids[0].tolist(), logits=True)))
         assert (rows - expected).abs().max() < tolerance * (expected.max() - expected.min())
+    check_converted(folder, ids[0].tolist(), tolerance)

@@ -66,3 +66,21 @@ def test_attention(t: int, n: int, kind: str, fused: bool) -> None:
     assert out.shape == (t, HEADS * DIM_V)
     assert out.dtype == torch.float32
     torch.testing.assert_close(out.double(), expected(q, cells, 0.3), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("t", [1, 3])
+def test_scores_that_are_changed(t: int) -> None:
+    """Softened, with something added, with sinks, and with values that are the first channels of the keys."""
+    made, n = torch.Generator().manual_seed(t), 7
+    cells: Any = Cells(n, some_cells(t, n), False)
+    q = torch.randn(t, HEADS, DIM, generator=made)
+    added, sinks = (torch.randn(*s, generator=made) for s in ((HEADS, t, n), (HEADS,)))
+    out = attend(q, 0, cells, 0.3, True, 2.0, added, sinks, 5).view(t, HEADS, 5)
+    for i in range(t):
+        sees = cells.mask(0)[i] == 0
+        for head in range(HEADS):
+            k = cells.k.half()[sees, head // (HEADS // KV_HEADS)].double()
+            scores = 2.0 * torch.tanh(k @ q[i, head].double() * 0.3 / 2.0)
+            scores = torch.cat((scores + added[head, i, sees], sinks[head : head + 1]))
+            right = scores.softmax(0)[:-1] @ k[:, :5]
+            torch.testing.assert_close(out[i, head].double(), right, rtol=1e-5, atol=1e-5)

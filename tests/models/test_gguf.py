@@ -15,6 +15,7 @@ import pytest
 from aleator.core.errors import AleatorError, FileFormatError, ModelNotFound, UnsupportedModel
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.weights import open_weights
+from tests.drawn import differences
 from tests.models.builders import (
     array,
     entry,
@@ -258,6 +259,28 @@ HOSTILE: dict[str, tuple[bytes, str, str]] = {  # name: bytes, field, part of th
         "t",
         "twice",
     ),
+    "array of unaligned tensors": (
+        raw_gguf(
+            [
+                entry("a", ARRAY, array(U32, 3, bytes(12))),
+                entry("b", ARRAY, array(STRING, 1, string("x"))),
+            ],
+            tensors=[tensor("t", [4]), tensor("uv", [4, 2], offset=40)],
+            data=bytes(128),
+        ),
+        "uv",
+        "multiple of 32",
+    ),
+    "blocks of a later tensor": (
+        raw_gguf(tensors=[tensor("t", [4]), tensor("u", [48, 2, 2], 8, 32)], data=bytes(512)),
+        "u",
+        "blocks of 32",
+    ),
+    "dimensions of a later tensor": (
+        raw_gguf(tensors=[tensor("t", [4]), tensor("u", [4, 0], offset=32)], data=bytes(64)),
+        "u",
+        "zero",
+    ),
     "overlap": (
         raw_gguf(tensors=[tensor("t", [9]), tensor("u", [1], offset=32)], data=bytes(64)),
         "u",
@@ -280,6 +303,16 @@ def test_hostile_files(file: Path, data: bytes, field: str, message: str) -> Non
     assert str(file) in str(caught.value)
     if caught.value.offset is not None:
         assert 0 <= caught.value.offset <= len(data)
+
+
+def test_messages_are_on_record(file: Path) -> None:
+    """Every field and offset that a message names."""
+    said = {}
+    for name, (data, _, _) in HOSTILE.items():
+        with pytest.raises(FileFormatError) as caught:
+            opened(file, data)
+        said[name] = str(caught.value).replace(str(file), "FILE")
+    assert differences("hostile_gguf", [said]) == []
 
 
 def test_big_endian(file: Path) -> None:

@@ -25,7 +25,12 @@ def test_rewinds_checkpoints_and_cached_prefixes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"linear_num_value_heads": 2, "attention_bias": True}, {"tie_word_embeddings": True}],
+    [
+        {},
+        {"linear_num_value_heads": 2, "attention_bias": True},
+        {"tie_word_embeddings": True},
+        {"linear_value_head_dim": 8},  # as GGUF wants it
+    ],
 )
 def test_logits_are_those_of_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
     torch.manual_seed(1)

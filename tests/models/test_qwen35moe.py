@@ -23,7 +23,14 @@ def test_rewinds_checkpoints_and_cached_prefixes(tmp_path: Path) -> None:
     check_cache(tmp_path, "qwen35moe")
 
 
-@pytest.mark.parametrize("changes", [{}, {"num_hidden_layers": 5, "linear_num_value_heads": 6}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"num_hidden_layers": 5, "linear_num_value_heads": 6},
+        {"linear_num_value_heads": 6, "linear_value_head_dim": 8},  # as GGUF wants it
+    ],
+)
 def test_logits_are_those_of_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
     torch.manual_seed(1)
     config = transformers.Qwen3_5MoeTextConfig(**(SIZES | MIXTURE | changes))

@@ -29,6 +29,7 @@ def test_rewinds_checkpoints_and_cached_prefixes(tmp_path: Path) -> None:
         {},
         {"layer_types": ["full_attention", *["linear_attention"] * 3], "norm_topk_prob": False},
         {"mlp_only_layers": [1], "tie_word_embeddings": True},
+        {"linear_value_head_dim": 8},  # as GGUF wants it
     ],
 )
 def test_logits_are_those_of_transformers(changes: dict[str, Any], tmp_path: Path) -> None:

@@ -14,8 +14,10 @@ import torch
 from aleator.core.errors import AleatorError, FileFormatError, UnsupportedModel
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder
+from aleator.models.files.safetensors import read_file
 from aleator.models.layers.linear import tensor as in_torch
 from aleator.models.weights import Weights, open_weights
+from tests.drawn import differences
 from tests.models.builders import (
     hugging_face_tensors,
     model_json,
@@ -204,6 +206,72 @@ def test_truncated_or_mutated_files(tmp_path: Path) -> None:
         except AleatorError:
             refused += 1
     assert refused > 100
+
+
+PLAIN = {"dtype": "F16", "shape": [2, 3], "data_offsets": [0, 12]}
+
+
+def raw_safetensors(header: object, n: int = 12, length: int | None = None) -> bytes:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    size = len(text) if length is None else length
+    return size.to_bytes(8, "little") + text + bytes(n)
+
+
+def small(**changes: Any) -> bytes:
+    return raw_safetensors({"t": PLAIN | changes})
+
+
+DAMAGED: dict[str, bytes] = {
+    "7 bytes": bytes(7),
+    "longer than the file": raw_safetensors({"t": PLAIN}, 0, 1 << 40),
+    "one byte longer than the file": raw_safetensors(b"{}", 0, 3),
+    "no JSON": raw_safetensors(b"{"),
+    "no object": raw_safetensors([1]),
+    "a name twice": raw_safetensors(b'{"a": 1, "a": 2}'),
+    "no entry": raw_safetensors({"t": 5}),
+    "no type": small(dtype=7),
+    "another type": small(dtype="I64"),
+    "no shape": small(shape=5),
+    "a shape of text": small(shape=["2"]),
+    "a shape of booleans": small(shape=[True, 6]),
+    "a negative shape": small(shape=[-2, -3]),
+    "a large shape": small(shape=[1 << 62]),
+    "nine dimensions": small(shape=[1] * 8 + [6]),
+    "no dimensions": small(shape=[], data_offsets=[0, 2]),
+    "zero": small(shape=[0, 3], data_offsets=[0, 0]),
+    "three places": small(data_offsets=[0, 12, 12]),
+    "a place beyond the file": small(data_offsets=[2, 14]),
+    "a place that is too short": small(data_offsets=[0, 10]),
+    "a place turned round": small(data_offsets=[12, 0]),
+    "a gap": raw_safetensors({"t": PLAIN, "u": PLAIN | {"data_offsets": [14, 26]}}, 26),
+    "a gap at the begin": raw_safetensors({"t": PLAIN | {"data_offsets": [2, 14]}}, 14),
+    "bytes twice": raw_safetensors({"t": PLAIN, "u": PLAIN}, 24),
+    "bytes at the end": raw_safetensors({"t": PLAIN}, 13),
+}
+
+
+def test_messages_of_damaged_files_are_on_record(tmp_path: Path) -> None:
+    file, said = tmp_path / "f.safetensors", {}
+    for name, data in DAMAGED.items():
+        file.write_bytes(data)
+        with pytest.raises(AleatorError) as caught:
+            read_file(file)
+        said[name] = [type(caught.value).__name__, str(caught.value).replace(str(file), "FILE")]
+    assert differences("damaged_safetensors", [said]) == []
+
+
+def test_tensors_are_in_the_order_of_their_data(tmp_path: Path) -> None:
+    file = tmp_path / "f.safetensors"
+    wide: dict[str, Any] = {"dtype": "F32", "shape": [1] * 7 + [2], "data_offsets": [12, 20]}
+    header = {"u": wide, "__metadata__": {"a": "b"}, "t": PLAIN}
+    file.write_bytes(raw_safetensors(header, 0) + bytes(range(20)))
+    found = read_file(file)
+    assert [(name, each.type, each.shape) for name, each in found.items()] == [
+        ("t", "F16", (2, 3)), ("u", "F32", (1,) * 7 + (2,)),
+    ]  # fmt: skip
+    assert [bytes(each.data) for each in found.values()] == [bytes(range(12)), bytes(range(12, 20))]
+    file.write_bytes(raw_safetensors(b"{}", 0))
+    assert read_file(file) == {}
 
 
 def as_hugging_face(arch: str, name: str, values: Any) -> tuple[str, torch.Tensor]:

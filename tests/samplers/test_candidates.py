@@ -94,7 +94,7 @@ def test_p_on_a_device_has_the_host_s_bits(family: str, read: bool) -> None:
     device = DeviceCandidates(torch.from_numpy(z))
     assert device.ids.dtype == torch.int32
     assert not device.p.any()
-    device.heat(torch.full((rows,), 0.7, dtype=torch.float64))
+    device.apply_temperature(torch.full((rows,), 0.7, dtype=torch.float64))
     device.note_mass(torch.tensor([True, True, False]))
     if read:
         assert device.logits.shape == (rows, 80)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from aleator import samplers as S
 from aleator.core.errors import ParameterError
 from aleator.samplers.index import ORDERED
 from aleator.samplers.order import completed
+from tests.drawn import recorded
 
 # What asks for samplers that no switch asks for, or not at a half.
 GIVEN: dict[str, dict[str, Any]] = {
@@ -90,6 +92,19 @@ def test_places_in_orders_of_nothing_and_of_one() -> None:
     )
     assert completed(("temperature",), ("dry", "penalties")) == ("penalties", "dry", "temperature")
     assert completed(("softmax", "top_p"), ("top_k",)) == ("softmax", "top_k", "top_p")
+
+
+def test_places_in_orders_at_random_are_as_recorded() -> None:
+    """Each sampler in each order that lacks it; ALEATOR_RECORD=1 records a change that is meant."""
+    dice, told = random.Random(1), {}
+    for _ in range(60):
+        order = dice.sample(list(ORDERED), dice.randrange(8))
+        lacking = [name for name in ORDERED if name not in order]
+        places = [completed(order, [name]).index(name) for name in lacking]
+        several = completed(order, dice.sample(lacking, 4))
+        assert [name for name in several if name in order] == order
+        told[";".join(order)] = [" ".join(map(str, places)), ";".join(several)]
+    assert told == recorded("orders", "places", told)
 
 
 def test_a_models_metadata_is_honoured_or_refused() -> None:

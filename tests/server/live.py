@@ -21,7 +21,7 @@ from aleator.engine.engine import Engine
 from aleator.language_model import LanguageModel
 from aleator.server.app import create_guarded
 from aleator.server.grammar_limits import Trials
-from aleator.server.grammars import AT_ONCE, Grammars
+from aleator.server.grammars import MAX_CONCURRENT, Grammars
 from aleator.server.options import ServerOptions
 from aleator.server.run import Server, bound
 from aleator.server.service import Service
@@ -118,7 +118,9 @@ def in_thread(model: LanguageModel, *, engine: dict[str, Any], **options: Any) -
     with listening, Engine(model, **engine) as made:
         service = Service(model, made, chosen)
         path = str(model.weights.path)
-        service.grammars.trials = [Trials(path, chosen.grammar_timeout) for _ in range(AT_ONCE)]
+        service.grammars.trials = [
+            Trials(path, chosen.grammar_timeout) for _ in range(MAX_CONCURRENT)
+        ]
         listens = threading.Event()
         server = Server(create_guarded(service), chosen, listens.set, service.cut)
         thread = threading.Thread(target=lambda: server.run(sockets=[listening]), daemon=True)
@@ -138,6 +140,7 @@ class Process:
 
     Args:
         words: More of the command line.
+        prelude: Python that runs before it.
 
     Attributes:
         live: Where it listens.
@@ -145,8 +148,8 @@ class Process:
         err: What it has written to standard error.
     """
 
-    def __init__(self, *words: str) -> None:
-        program = "import sys; from aleator.cli import main; sys.exit(main())"
+    def __init__(self, *words: str, prelude: str = "") -> None:
+        program = f"{prelude}\nimport sys; from aleator.cli import main; sys.exit(main())"
         command = [sys.executable, "-c", program, "serve", "--port", "0", "-t", "1"]
         self.process = subprocess.Popen(
             [*command, "--no-cache-disk", *words],

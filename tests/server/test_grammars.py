@@ -25,7 +25,7 @@ from aleator.server.grammar_limits import (
     Trials,
     allocated_bytes,
 )
-from aleator.server.grammars import AT_ONCE, Grammars, sampler_of
+from aleator.server.grammars import MAX_CONCURRENT, Grammars, sampler_of
 from tests.server.conftest import TEMPLATE
 from tests.server.live import in_thread, request_of, rest, until
 
@@ -264,7 +264,7 @@ def test_new_grammars_of_one_key_do_not_hold_up_those_of_another(
         return 0
 
     monkeypatch.setattr(Trials, "run", run)
-    made_by.trials = [Trials("no model", 1) for _ in range(AT_ONCE)]
+    made_by.trials = [Trials("no model", 1) for _ in range(MAX_CONCURRENT)]
 
     async def one(key: str, pattern: str) -> None:
         set_caller(Caller(key))
@@ -296,7 +296,7 @@ def test_a_grammar_that_several_ask_for_is_tried_and_compiled_once(
         return 0
 
     monkeypatch.setattr(Trials, "run", run)
-    made_by.trials = [Trials("no model", 1) for _ in range(AT_ONCE)]
+    made_by.trials = [Trials("no model", 1) for _ in range(MAX_CONCURRENT)]
     found: list[Any] = []
 
     async def one(key: str) -> None:

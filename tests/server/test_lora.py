@@ -52,6 +52,9 @@ def test_a_name_of_a_model_chooses_an_adapter(client: Client) -> None:
     assert [*listed] == [base, "old", "new"]
     assert listed["old"]["parent"] == base
     assert listed[base]["parent"] is None
+    tags = client.get("/api/tags").json()["models"]
+    parents = [(each["name"], each["details"]["parent_model"]) for each in tags]
+    assert parents == [(base, ""), ("old", base), ("new", base)]
     plain, old = text(client), text(client, model="old")
     assert plain == text(client, model=base) != old
     assert old == text(client, adapters={"old": 1}) == text(client, adapters="old")

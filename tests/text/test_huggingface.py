@@ -282,3 +282,59 @@ def test_named_ids_are_within_the_vocabulary(tmp_path: Path) -> None:
             continue
         with pytest.raises(FileFormatError, match=r"eos_token_id has .*; ids are 0 to 260"):
             Vocabulary.from_directory(directory)
+
+
+@pytest.mark.parametrize(
+    ("decoder", "strips"),
+    [
+        ({"type": "Strip", "content": " ", "start": 1, "stop": 0}, True),
+        ({"type": "Strip", "content": " ", "start": 0, "stop": 1}, False),
+        ({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"}, True),
+        ({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "never"}, False),
+        ({"type": "Metaspace", "replacement": "▁"}, True),
+        ({"type": "Fuse"}, False),
+    ],
+)
+def test_whether_a_first_space_is_added(
+    decoder: dict[str, Any], strips: bool, tmp_path: Path
+) -> None:
+    steps = [{"type": "ByteFallback"}, decoder]
+    directory = write(tmp_path, sentencepiece_backend())
+    change(directory / "tokenizer.json", "decoder", value={"type": "Sequence", "decoders": steps})
+    assert Vocabulary.from_directory(directory).add_space_prefix is strips
+
+
+@pytest.mark.parametrize(
+    ("ids", "error"),
+    [
+        ([0], None),
+        ([260], None),
+        ([261], "adds the token 261"),
+        ([-1], "adds the token -1"),
+        ([True], "adds the token True"),
+        ([259, 259], "adds the tokens"),
+    ],
+)
+def test_tokens_that_the_post_processor_adds(
+    ids: list[int], error: str | None, tmp_path: Path
+) -> None:
+    step = {
+        "type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": "x"}}, {"Sequence": {"id": "A"}}],
+        "special_tokens": {"x": {"id": "x", "ids": ids}},
+    }
+    directory = write(tmp_path, byte_level_backend(), generation_config={"bos_token_id": ids})
+    (directory / "generation_config.json").unlink()
+    change(directory / "tokenizer.json", "post_processor", value=step)
+    if error is None:
+        vocab = Vocabulary.from_directory(directory)
+        assert (vocab.bos, vocab.add_bos, vocab.add_eos) == (ids[0], True, False)
+    else:
+        with pytest.raises((FileFormatError, UnsupportedModel), match=error):
+            Vocabulary.from_directory(directory)
+
+
+def test_the_first_of_several_named_ids_begins_a_text(tmp_path: Path) -> None:
+    config = {"bos_token_id": [259, 5], "eos_token_id": [258, 7]}
+    vocab = Vocabulary.from_directory(write(tmp_path, byte_level_backend(), config=config))
+    assert (vocab.bos, vocab.eos, vocab.eog) == (259, 258, {258, 7})

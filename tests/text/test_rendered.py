@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable
 
 import pytest
 
 from aleator.text import ChatTemplate, Tokenizer, Vocabulary
-from aleator.text.rendered import Rendered
+from aleator.text.rendered import _PRIVATE_USE, Rendered
 from tests.text.vocabularies import USER_DEFINED, byte_level, sentencepiece
 
 SOURCE = (
@@ -96,3 +97,8 @@ def test_texts_beside_the_messages_are_looked_at(tokenizer: Callable[[str], Toke
     ids = template.encode([], tok, tools=tools, more="<|im_end|>")
     assert ids.count(END) == 1
     assert tok.decode(ids) == '[{"<|im_end|>": ["<|im_end|>"]}]<|im_end|><|im_end|>'
+
+
+def test_marks_are_all_characters_for_private_use() -> None:
+    private = {code for block in _PRIVATE_USE for code in block}
+    assert private == {code for code in range(0x110000) if unicodedata.category(chr(code)) == "Co"}

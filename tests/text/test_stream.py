@@ -87,3 +87,20 @@ def test_a_refused_id_changes_nothing() -> None:
     with pytest.raises(TokenizerError):
         stream.push(1000)
     assert stream.push(0xA9) == "é"
+
+
+@pytest.mark.parametrize("tok", [BPE, SPM], ids=["bpe", "spm"])
+@pytest.mark.parametrize("at_start", [True, False])
+def test_bytes_of_the_text_before_are_left_out(tok: Tokenizer, at_start: bool) -> None:
+    ids = [263, 262, 263] if tok is SPM else [257, 97, 256]
+    data = b"".join(map(tok.vocab.token_bytes, ids))
+    for skip in range(len(data) + 3):
+        stream = tok.stream(at_start=at_start, skip=skip)
+        text = "".join(map(stream.push, ids)) + stream.flush()
+        cut = data.removeprefix(b" ") if at_start and not skip else data[skip:]
+        assert text == cut.decode()
+
+
+def test_control_tokens_that_are_shown() -> None:
+    stream = BPE.stream(shown=(258,))
+    assert [stream.push(i) for i in (258, 259, 97)] == ["<|im_end|>", "", "a"]

@@ -156,6 +156,8 @@ def test_unknown_pre_tokenizers_are_refused() -> None:
         (["zz b"], "merge 0, 'zz b', needs the token 'zz'"),
         (["ab"], "merge 0, 'ab', is not two tokens"),
         ([""], "merge 0, '', is not two tokens"),
+        (["a b", "x\ud800 y"], "merge 1, .*, needs the token"),
+        (["zz b", "x\ud800 y"], "merge 0, 'zz b', needs the token 'zz'"),
     ],
 )
 def test_bad_merges_name_the_field(merges: list[str], message: str) -> None:

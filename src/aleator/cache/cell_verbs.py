@@ -161,7 +161,9 @@ class CellVerbs(ABC):
         n = integer_in("n", n, 1, UNBOUNDED)
         stream = seq if first.policy == "streams" else 0
         wanted = first.contiguous if contiguous is None else contiguous
-        cells = first.cells.find(min(n, first.cells.size + 1), wanted, stream)
+        if n > first.free:
+            return None
+        cells = first.cells.find(n, wanted, stream)
         return cells if len(cells) else None
 
     @atomic

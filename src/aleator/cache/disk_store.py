@@ -141,7 +141,7 @@ class DiskStore:
 
     def _open(self) -> None:
         path = self.directory / "index.sqlite"
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         self._base, self._reader = (
             sqlite3.connect(path, timeout=5, isolation_level=None, check_same_thread=False)
             for _ in range(2)
@@ -232,7 +232,7 @@ class DiskStore:
     def _block(self, key: bytes) -> tuple[StateFile, int] | None:
         """An entry's file and its size; where there is none, or it is damaged, the entry is dropped."""
         try:
-            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+            flags = os.O_RDONLY | os.O_NOFOLLOW
             with open(os.open(self._path(key), flags), "rb") as file:
                 data = np.empty(os.fstat(file.fileno()).st_size, np.uint8).data
                 data = data[: file.readinto(data)]
@@ -292,7 +292,7 @@ class DiskStore:
         if size > self.quota or free - size < spared:
             return self._no_room()
         partial = self._blocks / f".{os.urandom(16).hex()}.partial"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         stored = renamed = False
         try:
             with open(os.open(partial, flags, 0o600), "wb") as file:
@@ -321,9 +321,7 @@ class DiskStore:
             stored = True
         finally:
             with suppress(OSError):
-                partial.unlink(missing_ok=True)
-                if renamed and not stored:
-                    self._path(entry.key).unlink(missing_ok=True)
+                (self._path(entry.key) if renamed and not stored else partial).unlink()
         self.counts.add("written")
         self.counts.add("bytes_written", size)
         return True

@@ -201,7 +201,7 @@ def build_cache(
             f"k_storage='raw' rotates keys as they are read, which {model.architecture!r} does not "
             "allow; use 'rotated'"
         )
-    by_token = options.flash_attn or storage_type("type_v", options.type_v).block > 1
+    by_token = options.flash_attn or storage_type("type_v", options.type_v).element is None
     common: dict[str, Any] = {
         "n_seq_max": options.n_seq_max,
         "type_k": options.type_k,
@@ -218,7 +218,7 @@ def build_cache(
         kept = kept_rows(prefix, options.n_seq_max, states)
         pool = RecurrentPool(states, kept_rows=kept, **of_states)
         return HybridCache(shapes, n_ctx, recurrent=pool, prefix=prefix, **first)
-    if model.position_axes > 1 and prefix is None:
+    if model.position_axes == 4 and prefix is None:
         first["n_pos_per_embd"] = model.position_axes
     if model.window is None:
         return KVCache(shapes, n_ctx, prefix=prefix, **first)

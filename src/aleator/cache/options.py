@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 from aleator.core.errors import NotCopyable, ParameterError
 from aleator.core.integers import exact, integer, integer_in
-from aleator.core.options import Options, declarations, option, own
+from aleator.core.options import Options, declarations, host_option, option
 from aleator.core.records import dataclass
 
 STORAGE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
@@ -22,45 +22,45 @@ class CacheOptions(Options):
         0, low=0, high=2**31 - 1,
     )  # fmt: skip
     n_seq_max: int = option("sequence ids lie in [0, n_seq_max)", 1, low=1, high=4096)
-    n_ubatch: int = own(
+    n_ubatch: int = host_option(
         "tokens computed at once; at most n_batch",
         512, low=1, high=2**31 - 1, flags=("-ub", "--ubatch-size"),
     )  # fmt: skip
-    flash_attn: bool = own(
+    flash_attn: bool = host_option(
         "fused attention for several tokens, which never holds the scores; values are laid out for it",
         True, flags=("-fa", "--flash-attn"), valued=True,
     )  # fmt: skip
-    type_k: str = own(
+    type_k: str = host_option(
         "type that keys are stored in",
         "f16", choices=STORAGE_TYPES, flags=("-ctk", "--cache-type-k"),
     )  # fmt: skip
-    type_v: str = own(
+    type_v: str = host_option(
         "type that values are stored in",
         "f16", choices=STORAGE_TYPES, flags=("-ctv", "--cache-type-v"),
     )  # fmt: skip
-    offload_kqv: bool = own(
+    offload_kqv: bool = host_option(
         "keep the cache on the device that computes, and do attention there; otherwise on the CPU",
         True, off_flags=("-nkvo", "--no-kv-offload"),
         off_help="keep the cache in the host's memory",
     )  # fmt: skip
-    v_layout: str | None = own(
+    v_layout: str | None = host_option(
         "how values are laid out",
         None, choices=("token", "channel"),
         shown="llama.cpp's choice: token with flash_attn and for types of blocks, else channel",
     )  # fmt: skip
-    k_storage: str = own(
+    k_storage: str = host_option(
         "raw: keys are rotated when they are read: shifts are exact for any type, each token costs more time",
         "rotated", choices=("rotated", "raw"),
     )  # fmt: skip
-    policy: str = own(
+    policy: str = host_option(
         "unified: all sequences share one pool of cells; streams: each has an equal share",
         "unified", choices=("unified", "streams"),
     )  # fmt: skip
-    compat: str | None = own(
+    compat: str | None = host_option(
         "llama-2024: tokens of a micro-batch lie in a row, as in llama.cpp's cache of that year",
         None, choices=("llama-2024",),
     )  # fmt: skip
-    swa_full: bool = own(
+    swa_full: bool = host_option(
         "window layers keep every position, for any rewind and shift; otherwise they have llama.cpp's number "
         "of cells, and use them again as it does",
         False, flags=("--swa-full",),
@@ -70,7 +70,7 @@ class CacheOptions(Options):
         "with windows",
         0, low=0, high=2**31 - 1,
     )  # fmt: skip
-    n_rollback: int = own(
+    n_rollback: int = host_option(
         "tokens by which a sequence of a recurrent model can be rewound (others: any number)",
         0, low=0, high=4096,
     )  # fmt: skip

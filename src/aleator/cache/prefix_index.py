@@ -371,8 +371,6 @@ def checked_text(tokens: Sequence[int] | Int32s, namespace: object) -> Int32s:
 
 def _digests(tokens: Int32s, block: int, namespace: str) -> Iterator[bytes]:
     """For each full block, a digest of everything up to its end."""
-    if len(tokens) < block:
-        return
     digest = new_digest(16, namespace.encode()).digest()
     for end in range(block, len(tokens) + 1, block):
         piece = tokens[end - block : end].tobytes()
@@ -384,5 +382,4 @@ def _common(a: Int32s, b: Int32s) -> int:
     """Length of the common prefix."""
     n = min(len(a), len(b))
     different = a[:n] != b[:n]
-    first = int(different.argmax()) if n else 0
-    return first if n and different[first] else n
+    return int(different.argmax()) if different.any() else n

@@ -101,7 +101,7 @@ class RecurrentSequence(Handle):
     def drop(self, start: int, stop: int) -> None:
         """Remove positions [start, stop): the newest ones, as :meth:`truncate` would."""
         self._check_range(start, stop)
-        if start < stop < self.next and start < self.next:
+        if start < stop < self.next:
             raise CannotRewind(
                 f"positions [{start}, {stop}) cannot be taken out of the middle of a state: truncate({start}) "
                 "and decode the rest again",

@@ -12,7 +12,7 @@ import numpy as np
 from aleator._native import Cells
 from aleator.cache.formats.state_file import Buffer
 from aleator.cache.journal import Journal, atomic
-from aleator.cache.options import Uncopyable, checked_delta, checked_divisor
+from aleator.cache.options import END, Uncopyable, checked_delta, checked_divisor
 from aleator.cache.pools.pool import Pool
 from aleator.cache.prefix_index import Match
 from aleator.cache.sequence_verbs import Checkpoint, Restored, SequenceVerbs
@@ -168,7 +168,7 @@ class Sequence(Uncopyable):
         if upto is not None:
             upto = integer_in("upto", upto, 0, UNBOUNDED)
         other = self.cache.sequence()
-        self.cache.seq_cp(self.id, other.id, 0, -1 if upto is None else upto)
+        self.cache.seq_cp(self.id, other.id, 0, END if upto is None else upto)
         return other
 
     # Going back
@@ -189,7 +189,7 @@ class Sequence(Uncopyable):
             CannotRewind: a layer with a window or a state has forgotten what came before ``n``.
         """
         n = integer_in("n", n, 0, UNBOUNDED)
-        self.cache.seq_rm(self.id, n, -1)
+        self.cache.seq_rm(self.id, n, END)
 
     def checkpoint(self) -> Checkpoint:
         """Mark this point, for :meth:`restore`.
@@ -284,10 +284,10 @@ class Sequence(Uncopyable):
         self._check_range(start, stop)
         delta = checked_delta(delta)
         self.cache.first.require_shift()
-        first = self._cells.seq_runs(self.id, start, stop)[:1]
-        if first and first[0][0] + delta < 0:
+        runs = self._cells.seq_runs(self.id, start, stop)
+        if runs and runs[0][0] + delta < 0:
             raise ParameterError(
-                f"delta {delta} moves position {first[0][0]} below 0: drop() it first"
+                f"delta {delta} moves position {runs[0][0]} below 0: drop() it first"
             )
         self.cache.unshare(self.id, start, stop)
         self.cache.seq_add(self.id, start, stop, delta)
@@ -327,8 +327,8 @@ class Sequence(Uncopyable):
             discard = integer_in("discard", discard, 0, UNBOUNDED)
         self.cache.first.require_shift()
         end = self.next
-        left = max(0, end - keep)
-        removed = min(left // 2 if discard is None else discard, max(0, left - 1))
+        left = end - keep
+        removed = max(0, min(left // 2 if discard is None else discard, left - 1))
         if removed == 0:
             return Slid(0, end)
         self.cache.seq_rm(self.id, keep, keep + removed)

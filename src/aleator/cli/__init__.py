@@ -32,6 +32,7 @@ COMMANDS = {
     "model-info": "what is in a model file",
     "plan": "what a model would take and launch on a GPU, found without one",
     "bench": "measure prefill and decode speed",
+    "convert": "write a Hugging Face directory as a GGUF file, also for llama.cpp",
     "quantize": "store a model in fewer bits, with llama-quantize's bytes",
     "imatrix": "which columns of a model's matrices matter for a text, for quantize",
     "perplexity": "measure how well a model predicts a text",

@@ -10,7 +10,7 @@ from typing import Any
 from aleator.cli.arguments import Group
 from aleator.core.errors import ParameterError
 from aleator.core.options import Option, described
-from aleator.core.parameter import Parameter, spoken
+from aleator.core.parameter import Parameter, translated
 
 
 def add_declared(
@@ -75,7 +75,7 @@ def given(
             value = [unescape(word) for word in value] if several else unescape(value)
         try:
             # Flags have llama.cpp's names, and accept its values.
-            values[each.name] = each.check(spoken(each, each.read(value), ("llama.cpp",)))
+            values[each.name] = each.check(translated(each, each.read(value), ("llama.cpp",)))
         except ParameterError as error:
             if not isinstance(each, Option):
                 raise

@@ -120,18 +120,7 @@ def load_model(arguments: argparse.Namespace, *, keep_prompts: bool = False) -> 
     """
     from aleator.language_model import load
 
-    options: dict[str, Any] = {}
-    # On other systems the directory's owner and mode are unknown, or there is no place for the cache.
-    if keep_prompts and os.name == "posix" and Path(os.path.expanduser("~")).is_absolute():
-        from aleator.generate.prompt_tiers import default_directory  # loads SQLite
-
-        blocks = Path(arguments.cache_dir or default_directory()) / "blocks"
-        kept = 0
-        with suppress(OSError):
-            kept = sum(each.stat().st_size for each in os.scandir(blocks))
-        options["cache_disk"] = max(CHAT_CACHE_DISK, kept)  # it never shrinks a cache
-    options |= given(arguments, (*MODEL_OPTIONS, *LOADED))
-
+    options = loading_options(arguments, keep_prompts=keep_prompts)
     path = model_named(arguments)
     with ProgressBar("loading", "layers") as bar:
         model = load(path, progress=bar, **options)
@@ -144,6 +133,21 @@ def load_model(arguments: argparse.Namespace, *, keep_prompts: bool = False) -> 
             f"prompt cache: {disk.directory}, up to {disk.quota / 2**20:,.0f} MiB (--no-cache-disk: none)"
         )
     return model
+
+
+def loading_options(arguments: argparse.Namespace, *, keep_prompts: bool = False) -> dict[str, Any]:
+    """The given options of loading a model; with ``keep_prompts`` as for :func:`load_model`."""
+    options: dict[str, Any] = {}
+    # On other systems the directory's owner and mode are unknown, or there is no place for the cache.
+    if keep_prompts and os.name == "posix" and Path(os.path.expanduser("~")).is_absolute():
+        from aleator.generate.prompt_tiers import default_directory  # loads SQLite
+
+        blocks = Path(arguments.cache_dir or default_directory()) / "blocks"
+        kept = 0
+        with suppress(OSError):
+            kept = sum(each.stat().st_size for each in os.scandir(blocks))
+        options["cache_disk"] = max(CHAT_CACHE_DISK, kept)  # it never shrinks a cache
+    return options | given(arguments, (*MODEL_OPTIONS, *LOADED))
 
 
 def add_cache_types(group: Group, what: str) -> None:

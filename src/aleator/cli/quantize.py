@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
+from pathlib import Path
 
 from aleator.cli.arguments import Parser
 from aleator.cli.declared import add_declared, given
@@ -13,6 +14,7 @@ from aleator.core.errors import ParameterError
 from aleator.core.options import declarations
 from aleator.generate.options import ContextOptions
 from aleator.models.file_types import FILE_TYPES
+from aleator.models.files.gguf import GGUFFile
 from aleator.models.files.imatrix import read_imatrix
 from aleator.models.quantise import Quantisation
 
@@ -20,10 +22,11 @@ THREADS = [declarations(ContextOptions)["n_threads"]]
 
 EXAMPLES = """\
 Reads SOURCE, a GGUF file in F32, F16 or BF16, and writes OUT with the bytes that
-llama-quantize would write.  A type such as Q4_K_M is a mixture: tensors of which errors
-do more harm get more bits, by llama.cpp's rules.  --dry-run shows them.  Metadata,
-tokenizer and chat template stay.  A file that is quantised already can be read, too;
-what it lost stays lost.  OUT is there when it is whole, or not at all.
+llama-quantize would write.  SOURCE may also be a directory as for aleator convert; OUT is
+then as if it had been converted first.  A type such as Q4_K_M is a mixture: tensors of
+which errors do more harm get more bits, by llama.cpp's rules.  --dry-run shows them.
+Metadata, tokenizer and chat template stay.  A file that is quantised already can be read,
+too; what it lost stays lost.  OUT is there when it is whole, or not at all.
 
 types, with the bits of a weight in a model of 8 billion:
 {types}
@@ -34,13 +37,17 @@ it lessens the loss.  aleator perplexity measures it.
 examples:
   aleator quantize model-F16.gguf model-Q4_K_M.gguf --type Q4_K_M
   aleator quantize model-F16.gguf out.gguf --type Q4_K_M --dry-run
+  aleator quantize Qwen3-0.6B qwen3-Q4_K_M.gguf --type Q4_K_M
   aleator imatrix -m model-F16.gguf -f texts.txt -o imatrix.gguf
   aleator quantize model-F16.gguf small.gguf --type Q3_K_M --imatrix imatrix.gguf
 """.format(types="\n".join(f"  {name:<10} {each.about}" for name, each in FILE_TYPES.items()))
 
 
 def add_arguments(parser: Parser) -> None:
-    parser.positional("source", "the GGUF file to read; of a split model the first")
+    parser.positional(
+        "source",
+        "the GGUF file to read, of a split model the first; or a directory with safetensors",
+    )
     parser.positional("out", "the file to write")
     group = parser.group("quantising")
     group.option(
@@ -64,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
             )
     threads = given(arguments, THREADS).get("n_threads")
     imatrix = None if arguments.imatrix is None else read_imatrix(arguments.imatrix)
-    plan = Quantisation(arguments.source, arguments.type, imatrix)
+    plan = Quantisation(source_of(arguments.source), arguments.type, imatrix)
     for kind, count in plan.widened.items():
         note(
             f"aleator: warning: {count} tensors are stored in {kind} already: what that lost stays lost; "
@@ -80,6 +87,18 @@ def run(arguments: argparse.Namespace) -> int:
             plan.write(arguments.out, threads, bar)
     write(report(plan, arguments))
     return 0
+
+
+def source_of(path: str) -> str | GGUFFile:
+    """The path of a GGUF file, or an open directory to convert, with warnings about what is left out."""
+    if not Path(path).is_dir():
+        return path
+    from aleator.text.converted import open_converted  # GGUF files need none of it
+
+    made = open_converted(path)
+    for each in made.left_out:
+        note(f"aleator: warning: the GGUF file leaves out {each}")
+    return made
 
 
 def report(plan: Quantisation, arguments: argparse.Namespace) -> str:
@@ -103,8 +122,6 @@ def report(plan: Quantisation, arguments: argparse.Namespace) -> str:
             becomes = f"{each.before} -> {each.new.type}" if each.changes else each.before
             lines.append(f"{each.new.name:<{width}}  {becomes}")
     counted = ", ".join(f"{count} {kind}" for kind, count in types.items())
-    lines.append(
-        f"{plan.kind}: {before / 1e6:,.1f} MB -> {after / 1e6:,.1f} MB, {bits:.2f} bits a weight; "
-        f"tensors: {counted}"
-    )
+    sizes = f"{before / 1e6:,.1f} MB -> {after / 1e6:,.1f} MB, {bits:.2f} bits a weight"
+    lines.append(f"{plan.kind or 'types as they are'}: {sizes}; tensors: {counted}")
     return "\n".join(lines) + "\n"

@@ -3,22 +3,38 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from aleator.cli.arguments import Parser
 from aleator.cli.declared import add_declared, given
-from aleator.cli.options import add_model_options, generation_options, load_model, pick
-from aleator.cli.sampling import add_sampling_options, sampling_arguments
+from aleator.cli.options import (
+    MODEL_OPTIONS,
+    add_model_options,
+    generation_options,
+    load_model,
+    loading_options,
+    pick,
+)
+from aleator.cli.sampling import CHAIN, add_sampling_options, sampling_arguments
+from aleator.cli.served_models import found_models
 from aleator.cli.terminal import note
+from aleator.core.errors import ParameterError
 from aleator.core.options import declarations
+from aleator.core.parameter import Parameter
 from aleator.core.version import __version__
 from aleator.engine.engine import Engine
 from aleator.engine.options import EngineOptions
+from aleator.generate.options import LOADED
+from aleator.models.hub.located import located
+from aleator.samplers import PARAMETERS, PRESETS
 from aleator.server.options import ServerOptions
 
 if TYPE_CHECKING:
+    from aleator.server.pool import Pool
     from aleator.server.service import Service
 
 EXAMPLES = """\
@@ -31,17 +47,29 @@ requests under way come to their end.
 examples:
   aleator serve
   aleator serve -m model.gguf --port 8000 --parallel 16
+  aleator serve --models DIRECTORY --models-memory 16G
   curl http://127.0.0.1:8080/v1/completions -H 'content-type: application/json' \\
     -d '{"prompt": "ROMEO:", "max_tokens": 40, "seed": 1}'
 """
 
 SERVER = tuple(declarations(ServerOptions).values())
+OF_ONE_MODEL = tuple(each for each in SERVER if each.name in ("alias", "chat_template", "n_cells"))
+"""Options of the server that are a model's own where there are several."""
+PRESET = Parameter("preset", str, None, "named sampling parameters", choices=tuple(PRESETS))
+SHOWN = 10
+"""Models that are named when the server begins."""
 ENGINE = tuple(each for each in declarations(EngineOptions).values() if each.flags)
 TEXT = (
     "max_tokens", "stop_loops", "reasoning_budget", "reasoning_budget_message", "reasoning_budget_grace",
     "banned_strings", "banned_regex", "context_shift", "complete_grammar", "jump_forward",
 )  # fmt: skip
 SPECULATION = ("spec_type", "spec_draft_n_max")
+REQUESTS = (*pick((*TEXT, *SPECULATION)), *CHAIN, *PARAMETERS.values(), PRESET)
+"""What holds where a request does not say otherwise."""
+OF_A_MODEL = {
+    each.name: each for each in (*OF_ONE_MODEL, *MODEL_OPTIONS, *LOADED, *ENGINE, *REQUESTS)
+}
+"""Options of a model of several, by name."""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -65,8 +93,50 @@ def run(arguments: argparse.Namespace) -> int:
         **generation_options(arguments, (*TEXT, *SPECULATION)),
         **sampling_arguments(arguments),
     }
-    serve(arguments, options, engine_options, defaults, announce)
+    if options.models is not None:
+        serve_models(arguments, options, engine_options, defaults)
+    else:
+        serve(arguments, options, engine_options, defaults, announce)
     return 0
+
+
+def serve_models(
+    arguments: argparse.Namespace,
+    options: ServerOptions,
+    engine_options: dict[str, Any],
+    defaults: dict[str, Any],
+) -> None:
+    """Serve the models of ``--models`` until stopped; ``-m`` names the one for requests that name none."""
+    for name in ("alias", "hf_repo", "hf_file"):
+        if getattr(arguments, name) is not None:
+            flag = f"--{name.replace('_', '-')}"
+            raise ParameterError(name, f"{flag} is for one model: name it in the file of --models")
+    running, metrics = server_module("run"), server_module("telemetry").Metrics(__version__, "")
+    loading = loading_options(arguments, keep_prompts=True)
+    find = partial(located, token=arguments.hf_token, offline=arguments.offline)
+    entries: list[Any] = []
+    for found in found_models(str(options.models), OF_A_MODEL):
+        group = partial(those, found.options)
+        try:
+            listed = server_module("listed").ListedModel(
+                name=found.name,
+                path=found.path,
+                aliases=found.aliases,
+                keep_loaded=found.keep_loaded,
+                model=loading | group((*MODEL_OPTIONS, *LOADED)),
+                engine=engine_options | group(ENGINE),
+                defaults=defaults | group(REQUESTS),
+                options=options.replace(**group(OF_ONE_MODEL)),
+            )
+            entries.append(listed.entry(metrics.ended, find, arguments.mlock))
+        except ParameterError as error:
+            told = f"--models {options.models}: {found.name!r:.80}: {error}"
+            raise ParameterError("models", told) from None
+    pool = server_module("pool").Pool(entries, options, arguments.model)
+    listening = running.bound(options)
+    with listening:
+        where = running.address(options, listening)
+        running.serve_models(pool, metrics, listening, lambda: announce_models(pool, where))
 
 
 def serve(
@@ -80,14 +150,8 @@ def serve(
 
     ``announced`` is called with the service and its address once requests are accepted.
     """
-    try:
-        running = import_module("aleator.server.run")
-        service_of = import_module("aleator.server.service").Service
-        metrics_of = import_module("aleator.server.telemetry").Metrics
-    except ModuleNotFoundError as error:
-        raise ImportError(
-            f'aleator serve needs {error.name}: pip install "aleator[server]"', name=error.name
-        ) from error
+    running, service_of = server_module("run"), server_module("service").Service
+    metrics_of = server_module("telemetry").Metrics
     listening = running.bound(options)  # before the slow load: the port may be in use
     with listening:
         model = load_model(arguments, keep_prompts=True)
@@ -96,6 +160,28 @@ def serve(
             service: Service = service_of(model, engine, options, defaults)
             where = running.address(options, listening)
             running.serve(service, listening, lambda: announced(service, where), metrics)
+
+
+def those(given: Mapping[str, Any], parameters: Iterable[Parameter]) -> dict[str, Any]:
+    """The values that are given for some parameters."""
+    return {each.name: given[each.name] for each in parameters if each.name in given}
+
+
+def server_module(name: str) -> Any:
+    """A module of the server, whose packages are optional."""
+    try:
+        return import_module(f"aleator.server.{name}")
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f'aleator serve needs {error.name}: pip install "aleator[server]"', name=error.name
+        ) from error
+
+
+def announce_models(pool: Pool, where: str) -> None:
+    """Print where the server of several models listens, and an example request."""
+    names = ", ".join(each.name for each in pool.entries[:SHOWN])
+    more = f" and {len(pool.entries) - SHOWN} more" if len(pool.entries) > SHOWN else ""
+    note(f"models: {names}{more}\nlistening on {where}\n{curl(where, True, pool.default.name)}")
 
 
 def announce(service: Service, where: str) -> None:
@@ -107,12 +193,12 @@ def announce(service: Service, where: str) -> None:
     playground = f"playground: {where}/\n" if page else ""
     note(
         f"{service.name}: {engine.options.n_seq_max} requests at a time, {engine.n_ctx} cells\n"
-        f"listening on {where}\n{playground}{curl(where, chats, writes)}"
+        f"listening on {where}\n{playground}{curl(where, chats, writes=writes)}"
     )
 
 
-def curl(where: str, chats: bool, writes: bool = True) -> str:
-    """A shell command that sends an example request."""
+def curl(where: str, chats: bool, model: str = "", writes: bool = True) -> str:
+    """A shell command that sends an example request, to a model if one is named; ``writes``: it makes texts."""
     socket, _, path = where.partition("unix:")
     url = f"--unix-socket {path} http://localhost" if not socket and path else where
     prompt = '{"prompt": "Once upon a time", "max_tokens": 40}'
@@ -120,4 +206,6 @@ def curl(where: str, chats: bool, writes: bool = True) -> str:
     endpoint, body = ("chat/completions", messages) if chats else ("completions", prompt)
     if not writes:
         endpoint, body = "embeddings", '{"input": "Once upon a time"}'
+    if model:
+        body = f'{{"model": {json.dumps(model)}, {body[1:]}'
     return f"curl {url}/v1/{endpoint} -H 'content-type: application/json' -d '{body}'"

@@ -14,7 +14,7 @@ from typing import Any
 
 from aleator.core.errors import DialectWarning
 
-PATIENCE = 0.2
+PROGRESS_DELAY = 0.2
 """Seconds that a task may take before its progress is shown."""
 
 
@@ -111,7 +111,7 @@ class ProgressBar:
             return
         self._began = self._began or monotonic()
         if self._bar is None:
-            if monotonic() - self._began < PATIENCE:
+            if monotonic() - self._began < PROGRESS_DELAY:
                 return
             self._bar = _rich_bar(self._unit)
             if self._bar is None:

@@ -96,7 +96,7 @@ def option(help: str, default: Any, **declared: Any) -> Any:
     )
 
 
-own = partial(option, portable=False)
+host_option = partial(option, portable=False)
 """Declare an option of this process or machine, which no request over a network may set."""
 
 

@@ -36,7 +36,7 @@ ENGINES = ("llama.cpp", "transformers", "vLLM", "SGLang", "mlx-lm")
 class Off:
     """Numbers that mean "off" in other engines, but are out of range or mean something else here.
 
-    :func:`spoken` accepts them.
+    :func:`translated` accepts them.
     """
 
     where: Literal["below", "above"] | float  # "below" or "above" the range, or the only number
@@ -242,7 +242,7 @@ def warn(message: str) -> None:
     warnings.warn(message, DialectWarning, stacklevel=3)
 
 
-def spoken(
+def translated(
     parameter: Parameter,
     value: Any,
     engines: Iterable[str],

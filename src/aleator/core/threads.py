@@ -58,7 +58,7 @@ def _core(processor: int) -> str:
         return str(processor)
 
 
-class Beside(Generic[T]):
+class BackgroundCall(Generic[T]):
     """A call in its own thread while a ``with`` block runs, for work without Python's lock.
 
     The block ends when both have ended; an error of the call is then raised instead of one of the block.
@@ -80,7 +80,7 @@ class Beside(Generic[T]):
         except BaseException as error:
             self._error = error
 
-    def __enter__(self) -> Beside[T]:
+    def __enter__(self) -> BackgroundCall[T]:
         try:
             self._thread.start()
         except RuntimeError:  # the system has no more threads

@@ -158,7 +158,7 @@ class DeviceCandidates:
         """The pending temperature, float64 [B], by which the logits must still be divided."""
         return self._temperature
 
-    def heat(self, factor: Tensor) -> None:
+    def apply_temperature(self, factor: Tensor) -> None:
         """Multiply the temperature by float64 [B]; at 1e-5 or less only the first candidate stays."""
         product = self._temperature * factor
         cold = product <= contract.COLDEST

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from aleator.device.backends.host import or_nothing
+from aleator.device.backends.host import token_or_none_left
 from aleator.samplers import index as S
 from aleator.samplers.base import Sampler
 from aleator.samplers.chain import SamplerChain
@@ -216,4 +216,4 @@ CHAINS: dict[str, list[Sampler]] = {
 
 def expected(chains: Sequence[SamplerChain], z: NDArray[np.float32]) -> list[int]:
     """The tokens that the rows' chains draw and accept on the host; -1 if there is no candidate."""
-    return [or_nothing(chain, row) for chain, row in zip(chains, z, strict=True)]
+    return [token_or_none_left(chain, row) for chain, row in zip(chains, z, strict=True)]

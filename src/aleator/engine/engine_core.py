@@ -20,9 +20,9 @@ from aleator.generate.model_runner import ModelRunner
 from aleator.generate.prompt_chunks import Chunk
 from aleator.generate.request_state import Proposal, RequestState
 
-TAKING_IN = 0.04
+LOADING_SHARE = 0.04
 """Of the time, what goes into prompts that a tier of the prompt cache had, while others write."""
-AT_ONCE = 0.05
+IDLE_SLICE = 0.05
 """Seconds that go into them in one go where nobody writes; new and cancelled requests wait no longer."""
 
 
@@ -103,7 +103,7 @@ class EngineCore:
             loading = [request for request in loading if self._is_late(request)]
         if not loading:
             return
-        end, spent = now + (0.0 if busy else AT_ONCE), 0.0
+        end, spent = now + (0.0 if busy else IDLE_SLICE), 0.0
         for request in loading:
             state = self._states[request]
             spent += self.runner.prefix_reuse.take_in(state, end - perf_counter())
@@ -114,7 +114,7 @@ class EngineCore:
                 self.runner.prefix_reuse.keep(state.seq, state.tokens, request.namespace)
             if spent and perf_counter() >= end:  # who waits for a disk holds nobody up
                 break
-        self._next_block = perf_counter() + spent / TAKING_IN
+        self._next_block = perf_counter() + spent / LOADING_SHARE
 
     def _is_late(self, request: ScheduledRequest) -> bool:
         """Whether something has come for a request that has waited as long as computing would have taken."""

@@ -47,7 +47,7 @@ TRIES = 8
 POLL = 0.05
 """Seconds after which deadlines are looked at again where all that run wait for a tier of the prompt cache."""
 
-PATIENCE = 30.0
+CLOSE_TIMEOUT = 30.0
 """When the interpreter ends, it waits this many seconds for a step to end."""
 
 _loops: WeakSet[EngineLoop] = WeakSet()
@@ -410,7 +410,7 @@ class EngineLoop:
 def _close_all() -> None:
     """Native code must not run while the interpreter shuts down; a caller's function that hangs may."""
     for loop in list(_loops):
-        loop.close(PATIENCE)
+        loop.close(CLOSE_TIMEOUT)
 
 
 def _after_fork() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aleator.core.errors import ParameterError
-from aleator.core.options import Options, own
+from aleator.core.options import Options, host_option
 from aleator.core.records import dataclass
 from aleator.generate.options import MOST
 
@@ -12,24 +12,24 @@ from aleator.generate.options import MOST
 class EngineOptions(Options):
     """Options of :class:`aleator.Engine`."""
 
-    n_seq_max: int = own(
+    n_seq_max: int = host_option(
         "requests that are made at the same time; others wait",
         8, low=1, high=1024, flags=("-np", "--parallel"),
     )  # fmt: skip
-    n_ctx: int | None = own(
+    n_ctx: int | None = host_option(
         "cells of the cache, for all requests and cached prefixes together: the memory that the engine has",
         None, low=1, high=MOST, shown="n_seq_max times the model's n_ctx",
     )  # fmt: skip
-    token_budget: int = own(
+    token_budget: int = host_option(
         "tokens that a step computes at most: one of each running request, the rest of prompts",
         512, low=1, high=MOST, flags=("--token-budget",),
     )  # fmt: skip
-    max_pause: float = own(
+    max_pause: float = host_option(
         "seconds that a step with a piece of a prompt may take while others are writing, or three times "
         "as long as one without where that is longer; prompts and those who write get half of the time each",
         0.25, low=0, high=1e6, flags=("--max-pause",),
     )  # fmt: skip
-    max_queue: int = own(
+    max_queue: int = host_option(
         "requests that may wait; one more is refused with QueueFull",
         1024, low=0, high=MOST, flags=("--max-queue",),
     )  # fmt: skip
@@ -52,11 +52,11 @@ class EngineOptions(Options):
 class SubmitOptions(Options):
     """Options of :meth:`aleator.Engine.submit` beside those of ``generate``."""
 
-    priority: int = own(
+    priority: int = host_option(
         "a request goes before those that came up to 64 requests earlier, for each step of priority",
         0, low=-1000, high=1000,
     )  # fmt: skip
-    deadline: float | None = own(
+    deadline: float | None = host_option(
         "seconds from now on after which the request ends, with what it has and stop reason 'deadline'",
         None, low=0, shown="no limit",
     )  # fmt: skip

@@ -162,16 +162,13 @@ class LoopDetector:
         last = len(tokens) - 1
         for period in [p for p in since if tokens[last - p] != token]:
             del since[period]
-        if token in tokens[max(0, last - SHORT + 1) : last]:
-            for period in range(1, min(SHORT, last + 1)):
-                if period not in since and tokens[last - period] == token:
-                    since[period] = last
+        for period in range(1, min(SHORT, last + 1)):
+            if tokens[last - period] == token:
+                since.setdefault(period, last)
         block = SHORT // 2
         while len(tokens) % block == 0 and len(tokens) >= 3 * block:
             self._find(block)
             block *= 2
-        if not since:
-            return 0
         return min((p for p in since if len(tokens) - since[p] >= self._needed(p)), default=0)
 
     def _needed(self, period: int) -> int:

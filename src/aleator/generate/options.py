@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from aleator.cache.options import CacheOptions
 from aleator.core.errors import ParameterError
 from aleator.core.integers import exact
-from aleator.core.options import Option, Options, declarations, option, own, resolved
+from aleator.core.options import Option, Options, declarations, host_option, option, resolved
 from aleator.core.parameter import check_unicode
 from aleator.core.records import dataclass
 from aleator.generate.expressions import MOST as MOST_EXPRESSIONS
@@ -50,21 +50,21 @@ def check_threads(name: str, value: int) -> int:
 class ContextOptions(CacheOptions):
     """Options of :class:`aleator.generate.Context`: its cache's, and how batches are run."""
 
-    n_batch: int = own(
+    n_batch: int = host_option(
         "tokens of one prefill call: batches are cut into pieces of at most so many",
         2048, low=1, high=MOST, flags=("-b", "--batch-size"),
     )  # fmt: skip
-    n_threads: int | None = own(
+    n_threads: int | None = host_option(
         "threads for decoding one token; the setting is the process's, and stays",
         None, low=1, high=MOST, flags=("-t", "--threads"),
         checker=partial(check_threads, "n_threads"), shown="OMP_NUM_THREADS, else all cores",
     )  # fmt: skip
-    n_threads_batch: int | None = own(
+    n_threads_batch: int | None = host_option(
         "threads for more than one token",
         None, low=1, high=MOST, flags=("-tb", "--threads-batch"),
         checker=partial(check_threads, "n_threads_batch"), shown="like n_threads",
     )  # fmt: skip
-    device: torch.device | str | None = own(
+    device: torch.device | str | None = host_option(
         "where logits are returned, such as cpu or cuda:1", None, shown="the decoder's"
     )
     causal_attn: bool = option(
@@ -75,13 +75,13 @@ class ContextOptions(CacheOptions):
     embeddings: bool = option(
         "decode gives hidden states after the last norm, [rows, n_embd], in place of logits", False
     )
-    split: str | None = own(
+    split: str | None = host_option(
         "how batches are cut (aleator.cache.batches)",
         None, choices=("simple", "equal", "sequence"),
         shown="llama.cpp's choice: equal with policy='streams' and for models with attention and states, else "
         "simple",
     )  # fmt: skip
-    lock_timeout: float | None = own(
+    lock_timeout: float | None = host_option(
         "seconds to wait for another thread that uses the context, before it is an error",
         None, low=0, shown="no limit",
     )  # fmt: skip
@@ -118,32 +118,32 @@ CHAT_CACHE_DISK = 4 * 2**30
 class ModelOptions(Options):
     """Options of :func:`aleator.load` beside those of a context."""
 
-    device: str | None = own(
+    device: str | None = host_option(
         "what computes: cpu, cuda, cuda:1 ...; auto: cuda where it can, else cpu, and the log says why",
         None, flags=("--device",), metavar="NAME", shown="cuda where there is one, else cpu",
     )  # fmt: skip
-    dtype: torch.dtype | str | None = own(
+    dtype: torch.dtype | str | None = host_option(
         "exact: weights as they are stored, activations in float32, and the CPU's bits on a GPU too "
         "(docs/device.md); or a type to compute in, on a GPU by PyTorch: float32, float16 or bfloat16",
         None, flags=("--dtype",), metavar="NAME", shown="float32 on the CPU, exact on CUDA",
     )  # fmt: skip
-    n_ctx: int | None = own(
+    n_ctx: int | None = host_option(
         "positions of one sequence: prompt and text together; 0: as many as the model was trained with",
         None, low=0, high=MOST, flags=("-c", "--ctx-size"), shown="that, but at most 4096",
     )  # fmt: skip
-    prompt_cache: bool = own(
+    prompt_cache: bool = host_option(
         "keep what was computed while there is room: a text is computed only from where it diverges from "
         "earlier ones",
         True, former=("keep_texts",), off_flags=("--no-prompt-cache",),
         off_help="compute every prompt anew",
     )  # fmt: skip
-    cache_ram: int = own(
+    cache_ram: int = host_option(
         "bytes of memory for the prompt cache beside the cells (docs/prompt-cache.md); on the command line a "
         "number without a unit is MiB",
         0, low=0, high=MOST_BYTES, flags=("-cram", "--cache-ram"), metavar="SIZE",
         reader=partial(read_size, "cache_ram"), shown="none",
     )  # fmt: skip
-    cache_disk: int = own(
+    cache_disk: int = host_option(
         "bytes of disk for the prompt cache, which outlive the process; on the command line a number without a "
         "unit is MiB",
         0, low=0, high=MOST_BYTES, flags=("--cache-disk",), metavar="SIZE",
@@ -151,34 +151,34 @@ class ModelOptions(Options):
         off_help="keep no prompts on disk",
         shown=f"none; {CHAT_CACHE_DISK // 2**30}G for aleator chat and aleator serve",
     )  # fmt: skip
-    cache_dir: str | None = own(
+    cache_dir: str | None = host_option(
         "directory of cache_disk, which processes may share",
         None, flags=("--cache-dir",), metavar="DIRECTORY", shown="aleator/prompts in the user's cache folder",
     )  # fmt: skip
-    n_gpu_layers: int | None = own(
+    n_gpu_layers: int | None = host_option(
         "last layers that are on a CUDA device with their part of the cache, the others on the CPU; 1 or more: "
         "the output matrix too; all: the embedding too",
         None, low=0, high=MOST, flags=("-ngl", "--n-gpu-layers", "--gpu-layers"),
         shown="what device says",
     )  # fmt: skip
-    device_map: str | Sequence[tuple[str, int, int]] | None = own(
+    device_map: str | Sequence[tuple[str, int, int]] | None = host_option(
         "layers of each device, with their part of the cache: cpu=0:20,cuda:0=20:32 for layers 0 to 19 and 20 "
         "to 31; in Python [('cpu', 0, 20), ('cuda:0', 20, 32)] too",
         None, flags=("--device-map",), metavar="NAME=A:B,...", checker=DeviceMap.of,
         shown="what device and n_gpu_layers say",
     )  # fmt: skip
-    tensor_split: str | None = own(
+    tensor_split: str | None = host_option(
         "refused: device_map names layers",
         None, flags=("-ts", "--tensor-split"), metavar="N,N", checker=not_divided,
     )  # fmt: skip
-    adapters: tuple[AdapterFile, ...] = own(
+    adapters: tuple[AdapterFile, ...] = host_option(
         "LoRA adapters by their names, {name: file}, which texts choose; with (file, scale) in place of file, "
         "and on the command line, one holds for all texts that choose none (docs/adapters.md)",
         (), flags=("--lora", "--lora-scaled"), checker=adapter_files, reader=read_words,
         annotation="Mapping[str, str | PathLike[str] | tuple[str | PathLike[str], float]]",
         metavar="[NAME=]FILE[:SCALE]",
     )  # fmt: skip
-    model_draft: str | None = own(
+    model_draft: str | None = host_option(
         "a smaller model with the same vocabulary, which guesses for spec_type='draft'",
         None, flags=("-md", "--model-draft"), metavar="PATH",
     )  # fmt: skip
@@ -293,7 +293,7 @@ class GenerateOptions(Options):
         "before sampling",
         None, low=0, high=MOST, flags=("--logprobs",),
     )  # fmt: skip
-    kept: bool = own(
+    kept: bool = host_option(
         "report which tokens the samplers had left, and the drawn one's natural-log probability among them; "
         "needs logprobs and portable numerics",
         False,
@@ -371,28 +371,28 @@ class GenerateOptions(Options):
         off_help="let -n or the context cut a text off; otherwise it is brought to its end before that",
         shown="on with portable numerics",
     )  # fmt: skip
-    jump_forward: bool = own(
+    jump_forward: bool = host_option(
         "decode together what a grammar forces: the same text, faster",
         True, off_flags=("--no-jump-forward",),
         off_help="decode tokens one by one even where the grammar forces them: the same text, slower",
     )  # fmt: skip
-    sampling_device: str = own(
+    sampling_device: str = host_option(
         "where the same tokens are drawn: host: on the CPU; device: where the logits are (docs/device.md); "
         "auto: there if the model is not on the CPU and nothing stands against it",
         "auto", choices=("auto", "host", "device"), former=("sample_on",),
         flags=("--sampling-device",),
     )  # fmt: skip
-    multi_step: int = own(
+    multi_step: int = host_option(
         "tokens that the device makes before the host looks at any: text comes in runs; needs "
         "sampling_device='device', and a model without windows or states",
         1, low=1, high=4096, former=("steps_ahead",), flags=("--multi-step",),
     )  # fmt: skip
-    spec_type: str = own(
+    spec_type: str = host_option(
         "guess what follows and decode it together: the same tokens, faster where guesses are right; ngram: as "
         "the text went on before; draft: by a smaller model (model_draft)",
         "none", choices=("none", "ngram", "draft"), flags=("--spec-type",),
     )  # fmt: skip
-    spec_draft_n_max: int = own(
+    spec_draft_n_max: int = host_option(
         "tokens guessed at once at most; fewer where fewer pay",
         16, low=1, high=64, flags=("--spec-draft-n-max",),
     )  # fmt: skip
@@ -402,7 +402,9 @@ class GenerateOptions(Options):
         None, type=object, checker=chosen_adapters, annotation="Mapping[str, float] | str | None",
         schema={"type": ["object", "array", "string", "null"]}, shown="what the model was loaded with",
     )  # fmt: skip
-    namespace: str = own("of the prompt cache: prompts share what was computed only within one", "")
+    namespace: str = host_option(
+        "of the prompt cache: prompts share what was computed only within one", ""
+    )
 
     @property
     def bans(self) -> tuple[str, ...]:

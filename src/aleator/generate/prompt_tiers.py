@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 QUEUED = 256 * 2**20
 """Most bytes that wait to be written; further entries are dropped."""
-PATIENCE = 10.0
+CLOSE_TIMEOUT = 10.0
 """Seconds that the end of the interpreter waits for the threads, since a disk may hang."""
 
 READERS = 2
@@ -266,7 +266,7 @@ class PromptTiers:
 
     def forget(self, root: bytes) -> None:
         """Remove all entries below a digest, directly or not; waiting entries are written first."""
-        self.flush(PATIENCE)
+        self.flush(CLOSE_TIMEOUT)
         after = [root]
         while after:
             found = list(self.find(after))
@@ -284,7 +284,7 @@ class PromptTiers:
         with self._changed:
             return self._changed.wait_for(lambda: not (self._queue or self._writing), timeout)
 
-    def close(self, timeout: float | None = PATIENCE) -> None:
+    def close(self, timeout: float | None = CLOSE_TIMEOUT) -> None:
         """Write what is waiting, and accept nothing more; wait at most ``timeout`` seconds for the threads."""
         if self.disk is None or not self.disk.usable:
             return

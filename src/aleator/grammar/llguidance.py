@@ -6,6 +6,7 @@ trie, is built once per vocabulary.
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 import weakref
@@ -315,7 +316,8 @@ class _Tokenizer:
             # Without names llguidance would confuse them.
             self.tokens[i] = b"<%d>" % i
         self.is_tokenizer_wrapper = True
-        self.native = module.LLTokenizer(self, eos_token=ends)
+        # Of a copy: the garbage collector does not see what native code holds, and frees no cycle with it.
+        self.native = module.LLTokenizer(copy.copy(self), eos_token=ends)
 
     def __call__(self, text: str | bytes) -> list[int]:
         return self._spelling.tokens(text.encode() if isinstance(text, str) else text)

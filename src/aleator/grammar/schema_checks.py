@@ -70,7 +70,7 @@ class References:
     def check_ends(self) -> None:
         """Refuse a schema with a part that has no finite text, because it must contain itself."""
         left = list(self.targets)
-        n = -1
+        n: int | None = None
         while n != len(left):  # remove parts that end because others do; forwards and backwards
             n = len(left)
             for ref in left:
@@ -132,7 +132,7 @@ class References:
         return None
 
     def _array(self, node: dict[str, Any], path: str) -> tuple[str, str] | None:
-        least = node.get("minItems", 0)
+        least = node.get("minItems")
         if not isinstance(least, int) or least < 1:
             return None
         first = node.get("prefixItems")
@@ -169,7 +169,7 @@ def _units(node: Any, references: References, passed: tuple[str, ...]) -> int:
     if not isinstance(node, dict):
         return 1
     own = node.get("multipleOf")
-    units = _whole(own) if isinstance(own, int | float) and own else 1
+    units = _whole(own) if isinstance(own, int | float) else 1
     ref, parts = node.get("$ref"), node.get("allOf")
     if isinstance(ref, str) and ref in references.targets and ref not in passed:
         units = lcm(units, _units(references.targets[ref], references, (*passed, ref)))
@@ -205,7 +205,7 @@ def _check_bounds(node: dict[str, Any], path: str) -> None:
 
 def _check_properties(node: dict[str, Any], path: str) -> None:
     """Refuse ``minProperties`` with free names, because llguidance may count one name twice."""
-    least, required = node.get("minProperties", 0), node.get("required", [])
+    least, required = node.get("minProperties"), node.get("required", [])
     if (
         isinstance(least, int)
         and isinstance(required, list)

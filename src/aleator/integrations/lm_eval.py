@@ -37,7 +37,7 @@ from aleator.core.errors import ParameterError, TemplateError
 from aleator.engine.options import EngineOptions
 from aleator.samplers.params import in_range
 
-AT_ONCE = 256
+REQUESTS_AT_ONCE = 256
 """Number of texts that are scored before the harness's cache gets the results."""
 TOGETHER = 8
 """Default number of texts that are generated together."""
@@ -203,8 +203,8 @@ class AleatorLM(TemplateLM):  # type: ignore[misc]  # the harness has no types h
         order = sorted(range(len(requests)), key=lambda i: (requests[i][1], requests[i][2]))
         made: list[tuple[float, bool]] = [(0.0, False)] * len(requests)
         with _progress(len(requests), "loglikelihood", disable_tqdm) as shown:
-            for start in range(0, len(order), AT_ONCE):
-                part = order[start : start + AT_ONCE]
+            for start in range(0, len(order), REQUESTS_AT_ONCE):
+                part = order[start : start + REQUESTS_AT_ONCE]
                 cut = [self._fitting(requests[i][1], requests[i][2]) for i in part]
                 scores = self.model.score([c for c, _ in cut], [e for _, e in cut])
                 scores = scores if isinstance(scores, list) else [scores]

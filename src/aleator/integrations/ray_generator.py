@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 
-PATIENCE = 10.0
+TIMEOUT = 10.0
 """Seconds to wait for a connection."""
 
 
@@ -64,7 +64,7 @@ def require_listener(address: str) -> None:
     """Raise OSError if nothing listens at "host:port" or "ray://host:port"; leave other addresses to Ray."""
     found = re.fullmatch(r"(?:ray://)?\[?([^\[\]/]+?)\]?:(\d{1,5})", address)
     if found is not None:
-        with socket.create_connection((found[1], int(found[2])), timeout=PATIENCE):
+        with socket.create_connection((found[1], int(found[2])), timeout=TIMEOUT):
             pass
 
 

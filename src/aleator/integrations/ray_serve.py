@@ -133,13 +133,13 @@ class Front:
     """Takes requests from Ray's proxies."""
 
     def __init__(self, replicas: Any, max_body_bytes: int) -> None:
-        self._app = PassingOn(replicas, max_body_bytes)
+        self._app = ReplicaProxy(replicas, max_body_bytes)
 
-    def __serve_build_asgi_app__(self) -> PassingOn:
+    def __serve_build_asgi_app__(self) -> ReplicaProxy:
         return self._app
 
 
-class PassingOn:
+class ReplicaProxy:
     """An ASGI application that passes requests on to the replica of their conversation.
 
     It stops reading a request longer than ``max_body_bytes``, and refuses it.

@@ -154,10 +154,16 @@ class AleatorSampler(Sampler):  # type: ignore[misc]
 
 
 def _drawn(
-    row: torch.Tensor, heat: float, top_k: int, top_p: float, min_p: float, seed: int, at: int
+    row: torch.Tensor,
+    temperature: float,
+    top_k: int,
+    top_p: float,
+    min_p: float,
+    seed: int,
+    at: int,
 ) -> int:
     """Draw one token at position ``at``."""
-    samplers = [Temperature(heat), TopK(top_k), TopP(top_p), MinP(min_p), Dist()]
+    samplers = [Temperature(temperature), TopK(top_k), TopP(top_p), MinP(min_p), Dist()]
     chain = SamplerChain(samplers, seed=seed)
     chain.position = at
     return chain.sample(row)

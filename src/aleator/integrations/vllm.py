@@ -40,7 +40,7 @@ ABOVE_ALL = 1e30
 Masking the other tokens would write B times V numbers.  In transformers, SGLang and mlx-lm they are masked,
 because callers may ask for the scores.
 """
-RESTING = 64
+MAX_RESTING = 64
 """Number of requests that left the batch whose adaptive chains are kept, as the requests may return."""
 
 
@@ -273,7 +273,7 @@ class AleatorLogitsProcessor(V1LogitsProcessor, V2LogitsProcessor):  # type: ign
     def _rest(self, request: Request) -> None:
         if request.row < 0 and not request.failed and request.adapts:
             self._resting.append(request)
-            del self._resting[:-RESTING]
+            del self._resting[:-MAX_RESTING]
 
     def _put_on_device(self, request: Request) -> None:
         if self._on_device is None:

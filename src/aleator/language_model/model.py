@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from aleator.cache.devices import CPU
 from aleator.core.errors import ParameterError
 from aleator.core.options import declarations, renamed, takes
-from aleator.core.threads import Beside
+from aleator.core.threads import BackgroundCall
 from aleator.engine.options import EngineOptions
 from aleator.engine.prompts import (
     BEAM_OPTIONS,
@@ -98,7 +98,7 @@ def load(
             weights, placement(CPU, chosen.dtype), chosen.n_ctx, ContextOptions.of(given)
         )
     adapters = load_adapters(chosen.adapters, weights) if chosen.adapters else Adapters()
-    with Beside(lambda: Tokenizer(load_vocabulary(weights))) as text:
+    with BackgroundCall(lambda: Tokenizer(load_vocabulary(weights))) as text:
         decoder = build_decoder(weights, progress=progress, places=places, form=form)
     decoder.take(adapters)
     tokenizer = text.made

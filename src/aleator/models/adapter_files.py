@@ -18,6 +18,7 @@ import numpy.typing as npt
 from aleator.core.errors import FileFormatError, ParameterError, UnsupportedModel
 from aleator.core.records import dataclass
 from aleator.models.adapters import Adapter, AdapterFile, Adapters, LowRank
+from aleator.models.conversions import other_pairs
 from aleator.models.files.fields import Fields, read_json
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.files.safetensors import read_file
@@ -389,7 +390,4 @@ def _in_order(rows: Words, name: str, weights: Weights, of_peft: bool) -> Words:
     if same or of_peft == (weights.kind == "safetensors") or kind not in ("attn_q", "attn_k"):
         return rows
     heads = (config.n_heads if kind == "attn_q" else config.n_kv_heads)[int(layer)]
-    made = np.empty_like(rows)
-    pairs = rows.reshape(heads, *((2, -1) if of_peft else (-1, 2)), rows.shape[1]).swapaxes(1, 2)
-    made.reshape(pairs.shape)[:] = pairs
-    return made
+    return other_pairs(rows, heads, neighbours=of_peft)

@@ -13,6 +13,7 @@ from aleator.core.records import dataclass
 from aleator.models.config import ModelConfig
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
+from aleator.models.files.gguf_writer import Value
 from aleator.models.files.tensor_types import StoredTensor
 
 
@@ -98,6 +99,10 @@ class HuggingFace:
     convert_fields: Callable[[str, StoredTensor, Fields, ModelConfig], StoredTensor] | None = None
     # Which channels are rotated together, in the row order of these files
     rope_style: Literal["norm", "neox", "none"] = "neox"
+    # The dimensions as GGUF files say them, if they say some in another way
+    config_in_gguf: Callable[[ModelConfig], ModelConfig] | None = None
+    # Further fields of a GGUF file, without the architecture's prefix, from these dimensions and config.json
+    gguf_fields: Callable[[ModelConfig, Fields], Mapping[str, Value | None]] | None = None
 
     def names(self, n_layers: int, n_experts: int = 0) -> dict[str, str]:
         """Hugging Face's tensor name -> GGUF's, for every tensor that such a model can have."""

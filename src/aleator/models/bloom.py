@@ -41,8 +41,10 @@ def as_gguf(name: str, tensor: StoredTensor, n_heads: int) -> StoredTensor:
     """Convert a tensor to GGUF's form; Hugging Face's files keep each head's query, key and value together."""
     if ".attn_qkv." not in name or tensor.shape[0] % (3 * n_heads):
         return tensor
-    values = tensor.floats().reshape(n_heads, 3, -1, *tensor.shape[1:])
-    return StoredTensor.of(np.swapaxes(values, 0, 1).reshape(tensor.shape))
+    heads = n_heads, 3, -1, *tensor.shape[1:]
+    return tensor.moved(
+        lambda values: np.swapaxes(values.reshape(heads), 0, 1).reshape(tensor.shape)
+    )
 
 
 def ours(name: str) -> str:

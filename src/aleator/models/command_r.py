@@ -36,6 +36,7 @@ COMMAND_R = Architecture(
         read_json,
         layer=TRANSFORMER | HEAD_NORMS,
         rope_style="norm",
+        gguf_fields=lambda config, _: {"logit_scale": config.logit_scale},
     ),
     norm="layer",
     parallel=True,

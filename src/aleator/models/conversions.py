@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from aleator.models.config import unsupported
+from aleator.models.config import ModelConfig, unsupported
 from aleator.models.files.fields import Fields
+from aleator.models.files.gguf_writer import Value
 from aleator.models.files.tensor_types import StoredTensor
+
+T = TypeVar("T", bound=np.generic)
 
 _OTHER_PARTS = ("vision_tower.", "vision_model.", "multi_modal_projector.", "visual.")
 
@@ -27,6 +31,15 @@ def router_as_vector(name: str, tensor: StoredTensor) -> StoredTensor:
     if name.endswith("ffn_gate_inp_shexp.weight") and len(tensor.shape) == 2:
         return replace(tensor, shape=(tensor.n_elements,))
     return tensor
+
+
+def other_pairs(rows: NDArray[T], heads: int, *, neighbours: bool = True) -> NDArray[T]:
+    """Reorder the rows of a projection to heads, so that other rows are rotated together.
+
+    ``neighbours``: rows that are half a head apart become neighbours; otherwise the reverse.
+    """
+    pairs = rows.reshape(heads, *((2, -1) if neighbours else (-1, 2)), *rows.shape[1:])
+    return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(rows.shape)
 
 
 def in_text_model(name: str) -> str:
@@ -52,3 +65,14 @@ def text_part(fields: Fields, default: str, allowed: Sequence[str]) -> Fields:
         if fields.get(key) is not None:
             text[key] = fields.get(key)
     return Fields(fields.path, text)
+
+
+def axes(config: ModelConfig, fields: Fields) -> dict[str, Value | None]:
+    """GGUF's field that divides the rotated channels among the axes of M-RoPE; by default in three."""
+    fields = Fields(fields.path, fields.get("text_config", kind=dict) or fields.values)
+    rope = fields.get("rope_parameters", kind=dict) or fields.get("rope_scaling", kind=dict) or {}
+    pairs = config.rope.dim // 2
+    sections = rope.get("mrope_section") or [(pairs + 2 - axis) // 3 for axis in range(3)]
+    if not isinstance(sections, list) or not all(type(n) is int and n >= 0 for n in sections):
+        raise fields.error("mrope_section", f"mrope_section is {sections!r:.60}; it must be sizes")
+    return {"rope.dimension_sections": [*sections, 0, 0, 0, 0][:4]}

@@ -15,6 +15,8 @@ from aleator.models.config import ModelConfig, QueryGrowth, unsupported
 from aleator.models.experts import MAX_EXPERTS, ExpertsConfig, Scores, in_gguf
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
+from aleator.models.files.gguf_writer import Value
+from aleator.models.gguf_form import routing
 from aleator.models.json_config import refuse_features
 
 SCORES: dict[int, Scores] = {1: "softmax", 2: "sigmoid", 3: "chosen softmax"}
@@ -107,6 +109,23 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     return replace(config, experts=mixtures)
 
 
+def gguf_fields(config: ModelConfig, _: Fields) -> dict[str, Value | None]:
+    """The fields that :func:`read_gguf` reads besides the usual."""
+    experts, latent, rope = config.experts, config.latent, config.rope
+    made = routing(config)
+    if experts is not None:
+        made["leading_dense_block_count"] = sum(not sparse for sparse in experts.layers)
+        made["expert_shared_count"] = experts.n_ff_shared // experts.n_ff
+    if latent is not None and rope.scaling == "yarn":
+        growth = 0.1 * math.log(rope.factor)
+        whole = (config.attention_scale or 0.0) * math.sqrt(latent.head_dim)
+        share = (math.sqrt(whole) - 1.0) / growth if growth else 0.0
+        if share > 1e-6:
+            made["rope.scaling.yarn_log_multiplier"] = 0.1 * share
+            made["rope.scaling.attn_factor"] = rope.attn_factor * (1.0 + growth)
+    return made
+
+
 def ours(name: str) -> str:
     """A tensor's name; "" for the layer after DeepSeek-V3's 61 that predicts further tokens."""
     return "" if name.startswith("model.layers.61.") else name
@@ -129,5 +148,6 @@ DEEPSEEK2 = Architecture(
         bare={"mlp.gate.e_score_correction_bias": "exp_probs_b.bias"},
         expert=EXPERTS,
         ours=ours,
+        gguf_fields=gguf_fields,
     ),
 )

@@ -24,7 +24,7 @@ from aleator.models.architecture import (
     under,
 )
 from aleator.models.config import ModelConfig, unsupported
-from aleator.models.conversions import in_text_model, router_as_vector, text_part
+from aleator.models.conversions import axes, in_text_model, router_as_vector, text_part
 from aleator.models.experts import in_gguf, in_json, sparse_layers
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
@@ -191,6 +191,13 @@ def ours_35(name: str) -> str:
     return in_text_model(without_further(name))
 
 
+def _tiled(config: ModelConfig) -> ModelConfig:
+    """The dimensions as GGUF says them: heads of values in another order."""
+    return (
+        config if config.delta is None else replace(config, delta=replace(config.delta, tiled=True))
+    )
+
+
 def qwen35(name: str, model_types: tuple[str, ...], *, experts: bool) -> Architecture:
     """The architecture of Qwen3.5, with mixtures of experts or without."""
     return Architecture(
@@ -204,6 +211,8 @@ def qwen35(name: str, model_types: tuple[str, ...], *, experts: bool) -> Archite
             expert=EXPERTS if experts else {},
             ours=ours_35,
             convert=as_gguf,
+            config_in_gguf=_tiled,
+            gguf_fields=axes,
         ),
         ffn_norm="post_attention_norm",
         head_norm=True,

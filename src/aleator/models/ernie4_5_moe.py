@@ -14,6 +14,7 @@ from aleator.models.experts import MAX_EXPERTS, ExpertsConfig, in_gguf
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.files.tensor_types import StoredTensor
+from aleator.models.gguf_form import sparse_layers
 from aleator.models.json_config import full_attention
 
 
@@ -74,5 +75,6 @@ ERNIE4_5_MOE = Architecture(
         bare={"mlp.moe_statics.e_score_correction_bias": "exp_probs_b.bias"},
         expert=EXPERTS,
         convert=as_gguf,
+        gguf_fields=lambda config, _: sparse_layers(config),
     ),
 )

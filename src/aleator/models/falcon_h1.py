@@ -85,6 +85,12 @@ def with_factors(
     return StoredTensor.of(tensor.floats() * rows)
 
 
+def config_in_gguf(config: ModelConfig) -> ModelConfig:
+    """The dimensions as GGUF says them: the embedding and the output matrix include their factors."""
+    tied = config.tied and config.embedding_scale == config.logit_scale
+    return replace(config, embedding_scale=1.0, logit_scale=1.0, tied=tied)
+
+
 FALCON_H1 = Architecture(
     "falcon-h1",
     rope_style="neox",
@@ -100,6 +106,7 @@ FALCON_H1 = Architecture(
         bare=under("mamba", BARE),
         convert=as_gguf,
         convert_fields=with_factors,
+        config_in_gguf=config_in_gguf,
     ),
     recurrent="heads",
 )

@@ -92,6 +92,11 @@ def may_change(info: TensorInfo) -> bool:
     )
 
 
+def in_order(gguf: GGUFFile) -> list[TensorInfo]:
+    """All tensors in llama.cpp's order."""
+    return sorted(gguf.tensors.values(), key=lambda info: (layer_of(info.name), info.name.encode()))
+
+
 def category(name: str) -> str:
     """What a tensor is for; "": something that no rule names."""
     if name == "output.weight":
@@ -135,9 +140,7 @@ class Rules:
 
     def types(self) -> Iterator[tuple[TensorInfo, str | None]]:
         """Every tensor with its type, in llama.cpp's order; None: it stays as it is."""
-        ordered = sorted(self._gguf.tensors, key=lambda name: (layer_of(name), name.encode()))
-        for name in ordered:
-            info = self._gguf.tensors[name]
+        for info in in_order(self._gguf):
             yield info, self._type(info) if may_change(info) else None
 
     def _type(self, info: TensorInfo) -> str:

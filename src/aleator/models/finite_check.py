@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-AT_ONCE = 2**26
+CHUNK_BYTES = 2**26
 """Bytes of matrices that are checked during loading, which takes milliseconds; the rest follows later."""
 _PIECE = 2**23
 """Bytes after which the background thread checks whether it should stop."""
@@ -51,7 +51,7 @@ class FiniteCheck:
             return
         self._known.add(name)
         self._bytes += self._weights.stored(name).data.size
-        if self._bytes <= AT_ONCE:
+        if self._bytes <= CHUNK_BYTES:
             self._weights.check_finite(name)
         elif seldom:
             self._seldom.append(name)

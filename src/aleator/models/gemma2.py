@@ -80,6 +80,10 @@ GEMMA2 = Architecture(
         read_json,
         layer=TRANSFORMER | NORMS_AROUND,
         convert=whole_norms,
+        gguf_fields=lambda config, _: {
+            "attn_logit_softcapping": config.attention_softcap,
+            "final_logit_softcapping": config.logit_softcap,
+        },
     ),
     post_norm=True,
     activation="gelu",

@@ -36,6 +36,7 @@ from aleator.models.conversions import in_text_model, text_part
 from aleator.models.experts import MAX_EXPERTS, ExpertsConfig, in_gguf
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
+from aleator.models.files.gguf_writer import Value
 
 # Defaults of transformers' Gemma4TextConfig.
 DEFAULTS: dict[str, Any] = {
@@ -285,6 +286,27 @@ def _rope(
     return replace(rope, scaling="proportional", factor=factor, n_rotated=n_rotated)
 
 
+def config_in_gguf(config: ModelConfig) -> ModelConfig:
+    """The dimensions as GGUF says them: a tensor of divisors says which pairs rotate and how far."""
+    pairs = config.rope.dim // 2
+    rope = replace(config.rope, scaling="proportional", factor=1.0, n_rotated=pairs)
+    per_layer = config.per_layer and replace(config.per_layer, n_vocab=config.n_vocab)
+    return replace(config, rope=rope, per_layer=per_layer)
+
+
+def gguf_fields(config: ModelConfig, _: Fields) -> dict[str, Value | None]:
+    window = config.window
+    dim = window.head_dim if window else None
+    return {
+        "attention.shared_kv_layers": sum(config.keys_of(i) != i for i in range(config.n_layers)),
+        "attention.key_length_swa": dim,
+        "attention.value_length_swa": dim,
+        "rope.dimension_count_swa": window.rope.dim if window else None,
+        "embedding_length_per_layer_input": config.per_layer.width if config.per_layer else 0,
+        "final_logit_softcapping": config.logit_softcap,
+    }
+
+
 _OTHER_PARTS = ("vision_", "audio_", "embed_vision", "embed_audio", "multi_modal_projector")
 
 
@@ -324,6 +346,8 @@ GEMMA4 = Architecture(
         }
         | STACKED,
         ours=ours,
+        config_in_gguf=config_in_gguf,
+        gguf_fields=gguf_fields,
     ),
     head_norm=True,
     post_norm=True,

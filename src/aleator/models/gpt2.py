@@ -39,7 +39,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
 def as_gguf(name: str, tensor: StoredTensor) -> StoredTensor:
     """Convert a tensor to GGUF's form; in Hugging Face's files matrices within layers are [in, out]."""
     within = name.startswith("blk.") and name.endswith(".weight") and len(tensor.shape) == 2
-    return StoredTensor.of(tensor.floats().T) if within else tensor
+    return tensor.moved(lambda values: values.T) if within else tensor
 
 
 def ours(name: str) -> str:

@@ -8,8 +8,10 @@ Real files store experts as MXFP4.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from aleator.models import gguf_config
 from aleator.models.architecture import WITHOUT_MLP, Architecture, HuggingFace
@@ -74,12 +76,15 @@ def as_gguf(name: str, tensor: StoredTensor) -> StoredTensor:
     """Convert a tensor to GGUF's form: experts' matrices [experts, n_out, n_in], gate's rows before up's."""
     if "_exps" not in name:
         return tensor
-    values = tensor.floats()
-    if name.endswith(".weight"):
-        values = values.swapaxes(1, 2)
-    if "gate_up" in name:
-        values = np.concatenate([values[:, ::2], values[:, 1::2]], 1)
-    return StoredTensor.of(np.ascontiguousarray(values))
+
+    def moved(values: NDArray[Any]) -> NDArray[Any]:
+        if name.endswith(".weight"):
+            values = values.swapaxes(1, 2)
+        if "gate_up" in name:
+            values = np.concatenate([values[:, ::2], values[:, 1::2]], 1)
+        return values
+
+    return tensor.moved(moved)
 
 
 GPT_OSS = Architecture(

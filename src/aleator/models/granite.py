@@ -28,5 +28,5 @@ GRANITE = Architecture(
     "granite",
     rope_style="norm",
     read_gguf=read_gguf,
-    hugging_face=HuggingFace(("granite",), read_json),
+    hugging_face=HuggingFace(("granite",), read_json, gguf_fields=granite_factors.gguf_fields),
 )

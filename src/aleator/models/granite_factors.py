@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from aleator.models.config import ModelConfig
 from aleator.models.files.fields import Fields
+from aleator.models.files.gguf_writer import Value
 
 MIXTURE = {
     "block_sparse_moe.router.layer": "ffn_gate_inp",
@@ -27,6 +28,24 @@ def in_gguf(config: ModelConfig, fields: Fields) -> ModelConfig:
         residual_scale=fields.number(f"{name}.residual_scale", 0.0, 1e6, 0.0) or 1.0,
         logit_scale=1.0 / fields.number(f"{name}.logit_scale", 1e-6, 1e6),
     )
+
+
+def gguf_fields(config: ModelConfig, _: Fields) -> dict[str, Value | None]:
+    """The fields that :func:`in_gguf` reads, and whether layers rotate."""
+    return {
+        "attention.scale": config.attention_scale,
+        "embedding_scale": config.embedding_scale,
+        "residual_scale": config.residual_scale,
+        "logit_scale": 1.0 / config.logit_scale,
+        "rope.scaling.finetuned": config.rotated(0),
+    }
+
+
+def config_in_gguf(config: ModelConfig) -> ModelConfig:
+    """The dimensions as GGUF says them: the softmax of chosen logits is normalised scores."""
+    if config.experts is None:
+        return config
+    return replace(config, experts=replace(config.experts, scores="softmax", normalised=True))
 
 
 def in_json(config: ModelConfig, fields: Fields) -> ModelConfig:

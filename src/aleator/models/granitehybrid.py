@@ -70,6 +70,8 @@ GRANITEHYBRID = Architecture(
         layer=WITHOUT_MLP | granite_factors.MIXTURE | under("mamba", MIXER),
         bare=under("mamba", BARE),
         convert=as_gguf,
+        config_in_gguf=granite_factors.config_in_gguf,
+        gguf_fields=granite_factors.gguf_fields,
     ),
     recurrent="heads",
 )

@@ -41,5 +41,7 @@ GRANITEMOE = Architecture(
         ("granitemoe", "granitemoeshared"),
         read_json,
         layer=WITHOUT_MLP | granite_factors.MIXTURE,
+        config_in_gguf=granite_factors.config_in_gguf,
+        gguf_fields=granite_factors.gguf_fields,
     ),
 )

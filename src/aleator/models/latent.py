@@ -81,6 +81,22 @@ def in_json(fields: Fields, architecture: Architecture, tied: bool = False) -> M
     return replace(made, attention_scale=_yarn_scale(fields, made))
 
 
+def uncompressed(config: ModelConfig) -> ModelConfig:
+    """The same model with every head's keys and values in the cache."""
+    if config.latent is None:
+        return config
+    latent = replace(config.latent, compressed=False)
+    return _with(
+        replace(
+            config,
+            n_kv_heads=config.n_heads,
+            head_dim=latent.head_dim,
+            head_dim_v=latent.head_dim_v,
+        ),
+        latent,
+    )
+
+
 def _yarn_scale(fields: Fields, config: ModelConfig) -> float | None:
     """The factor of the scores; YaRN's ``mscale_all_dim`` increases it, as in transformers."""
     rope = fields.get("rope_parameters", kind=dict) or fields.get("rope_scaling", kind=dict) or {}

@@ -10,6 +10,7 @@ from aleator.models.config import ModelConfig, unsupported
 from aleator.models.experts import MAX_EXPERTS, in_gguf, in_json
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
+from aleator.models.gguf_form import routing, sparse_layers
 from aleator.models.state_space import as_gguf
 
 SIGMOID = 2
@@ -55,5 +56,6 @@ LFM2MOE = short_convolutions.architecture(
         bare={"feed_forward.expert_bias": "exp_probs_b.bias"},
         expert=under("feed_forward.experts.{}", MIXTRAL_EXPERT),
         convert=as_gguf,
+        gguf_fields=lambda config, _: routing(config) | sparse_layers(config),
     ),
 )

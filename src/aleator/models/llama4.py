@@ -29,6 +29,7 @@ from aleator.models.experts import in_gguf, in_json
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.files.tensor_types import StoredTensor
+from aleator.models.gguf_form import sparse_layers
 
 EVERY = 4
 CHUNK = 8192
@@ -139,10 +140,7 @@ def as_gguf(name: str, tensor: StoredTensor) -> StoredTensor:
     """Convert a tensor to GGUF's form: experts' matrices [experts, n_out, n_in], a copy in the same type."""
     if "_exps" not in name:
         return tensor
-    n, n_in, n_out = tensor.shape
-    numbers = tensor.data.reshape(n, n_in, n_out, -1).swapaxes(1, 2)
-    data = np.ascontiguousarray(numbers).reshape(-1)
-    return StoredTensor(tensor.type, (n, n_out, n_in), data)
+    return tensor.moved(lambda values: values.swapaxes(1, 2))
 
 
 LLAMA4 = Architecture(
@@ -159,5 +157,6 @@ LLAMA4 = Architecture(
         bare=under("feed_forward", STACKED),
         ours=in_text_model,
         convert=as_gguf,
+        gguf_fields=lambda config, _: sparse_layers(config),
     ),
 )

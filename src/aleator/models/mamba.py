@@ -57,6 +57,9 @@ MAMBA = Architecture(
         layer={"norm": "attn_norm"} | under("mixer", SELECTIVE),
         bare={"mixer.A_log": "ssm_a", "mixer.D": "ssm_d"},
         convert=as_gguf,
+        gguf_fields=lambda config, _: {
+            "ssm.dt_b_c_rms": config.ssm is not None and config.ssm.norm_eps is not None
+        },
     ),
     recurrent="state space",
 )

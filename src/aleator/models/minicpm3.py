@@ -48,5 +48,10 @@ def _scaled(config: ModelConfig, embedding: float, depth: float, base: float) ->
 MINICPM3 = Architecture(
     "minicpm3",
     read_gguf=read_gguf,
-    hugging_face=HuggingFace(("minicpm3",), read_json, layer=TRANSFORMER | latent.LAYER),
+    hugging_face=HuggingFace(
+        ("minicpm3",),
+        read_json,
+        layer=TRANSFORMER | latent.LAYER,
+        config_in_gguf=latent.uncompressed,
+    ),
 )

@@ -51,5 +51,12 @@ MISTRAL3 = Architecture(
     "mistral3",
     rope_style="norm",
     read_gguf=read_gguf,
-    hugging_face=HuggingFace(("mistral3", "ministral3"), read_json, ours=in_text_model),
+    hugging_face=HuggingFace(
+        ("mistral3", "ministral3"),
+        read_json,
+        ours=in_text_model,
+        gguf_fields=lambda config, _: {
+            "attention.temperature_scale": config.query_growth.rate if config.query_growth else None
+        },
+    ),
 )

@@ -77,6 +77,10 @@ MPT = Architecture(
             "ffn.up_proj": "ffn_up",
             "ffn.down_proj": "ffn_down",
         },
+        gguf_fields=lambda config, _: {
+            "attention.max_alibi_bias": config.alibi,
+            "attention.clamp_kqv": config.qkv_clamp or None,
+        },
     ),
     norm="layer",
     gated=False,

@@ -105,6 +105,8 @@ NEMOTRON_H = Architecture(
         bare=under("mixer", BARE),
         ours=lambda name: name.replace("backbone.", "model.", 1),
         convert=as_gguf,
+        # llama.cpp wants both.
+        gguf_fields=lambda config, _: {"attention.layer_norm_epsilon": config.rms_eps},
         rope_style="none",
     ),
     gated=False,

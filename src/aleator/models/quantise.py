@@ -1,4 +1,7 @@
-"""Quantises GGUF files into the same bytes as ``llama-quantize``, with or without importance matrices."""
+"""Quantises models into the same bytes as ``llama-quantize``, with or without importance matrices.
+
+A model is a GGUF file, or a directory that is converted meanwhile (:mod:`aleator.models.convert`).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +19,8 @@ import aleator._native as _native
 from aleator.core.errors import FileFormatError
 from aleator.core.records import dataclass
 from aleator.core.threads import pool
-from aleator.models.file_types import FILE_TYPES, Rules, category, file_type
-from aleator.models.files.gguf import open_parts
+from aleator.models.file_types import FILE_TYPES, Rules, category, file_type, in_order
+from aleator.models.files.gguf import GGUFFile, open_parts
 from aleator.models.files.gguf_writer import NewTensor, field, target, write_gguf
 from aleator.models.files.imatrix import Floats, ImportanceMatrix
 from aleator.models.files.tensor_types import TENSOR_TYPES, StoredTensor
@@ -46,25 +50,33 @@ class Change:
         """Whether the type changes."""
         return self.new.type != self.before
 
+    @property
+    def nbytes_before(self) -> int:
+        """Bytes of the tensor in its old type."""
+        return replace(self.new, type=self.before).nbytes
+
 
 class Quantisation:
-    """What quantising a file will do; :meth:`write` does it.
+    """What quantising a model will do; :meth:`write` does it.
 
     Attributes:
-        kind: the file type, as in :data:`~aleator.models.file_types.FILE_TYPES`.
+        kind: the file type, as in :data:`~aleator.models.file_types.FILE_TYPES`; None: types stay.
         changes: the tensors in the order of the new file.
         widened: how many tensors come from types that have already lost precision, by type.
         unweighed: matrices that the importance matrix lacks.
     """
 
     def __init__(
-        self, source: str | os.PathLike[str], kind: str, imatrix: ImportanceMatrix | None = None
+        self,
+        source: str | os.PathLike[str] | GGUFFile,
+        kind: str | None,
+        imatrix: ImportanceMatrix | None = None,
     ) -> None:
         """Plan the quantisation.
 
         Args:
-            source: a GGUF file; the first of a split model.
-            kind: the name of a file type, such as "Q4_K_M".
+            source: a GGUF file, by its path (the first of a split model) or open.
+            kind: the name of a file type, such as "Q4_K_M"; None: every tensor keeps its type.
             imatrix: the importance matrix, which weighs errors.
 
         Raises:
@@ -73,13 +85,14 @@ class Quantisation:
                 another model.
             UnsupportedModel: an architecture or a tensor type that is not supported.
         """
-        self.kind, self._imatrix = file_type(kind), imatrix
-        self._gguf = open_parts(Path(source))
-        rules = Rules(self._gguf, self.kind, imatrix is not None)
+        self.kind, self._imatrix = None if kind is None else file_type(kind), imatrix
+        self._gguf = source if isinstance(source, GGUFFile) else open_parts(Path(source))
+        rules = None if self.kind is None else Rules(self._gguf, self.kind, imatrix is not None)
+        chosen = ((each, None) for each in in_order(self._gguf)) if rules is None else rules.types()
         self.changes = []
-        for info, chosen in rules.types():
-            before = self._gguf.stored(info.name).type
-            self.changes.append(Change(NewTensor(info.name, chosen or before, info.shape), before))
+        for info, new in chosen:
+            before = self._gguf.type_of(info.name)
+            self.changes.append(Change(NewTensor(info.name, new or before, info.shape), before))
         if not self.changes:
             raise FileFormatError(self._gguf.path, "has no tensors: it is a vocabulary alone")
         changed = [each for each in self.changes if each.changes]
@@ -96,13 +109,13 @@ class Quantisation:
     @property
     def size(self) -> tuple[int, int]:
         """Bytes of all tensors before and after."""
-        before = sum(self._gguf.stored(each.new.name).data.size for each in self.changes)
+        before = sum(each.nbytes_before for each in self.changes)
         return before, sum(each.new.nbytes for each in self.changes)
 
     @property
     def n_elements(self) -> int:
         """Numbers in all tensors."""
-        return sum(self._gguf.stored(each.new.name).n_elements for each in self.changes)
+        return sum(int(np.prod(each.new.shape, dtype=np.int64)) for each in self.changes)
 
     def write(
         self,
@@ -126,7 +139,7 @@ class Quantisation:
         """
         out, team = Path(out), pool(n_threads)
         given = [] if self._imatrix is None else [self._imatrix.path]
-        target(out, [*given, *(part.path for part in self._gguf.parts)])
+        target(out, [*given, *self._gguf.files()])
         total, done = self.size[0], 0
         before = {each.new.name: each.before for each in self.changes}
 
@@ -148,10 +161,12 @@ class Quantisation:
 
     def _fields(self) -> list[bytes]:
         """The metadata; only fields about the types and the file change."""
-        new: dict[str, int | str] = {
-            "general.quantization_version": _VERSION,
-            "general.file_type": FILE_TYPES[self.kind].number,
-        }
+        metadata = self._gguf.metadata
+        new: dict[str, int | str] = {"general.quantization_version": _VERSION}
+        if self.kind is not None:
+            new["general.file_type"] = FILE_TYPES[self.kind].number
+        elif "general.file_type" in metadata:
+            new["general.file_type"] = metadata["general.file_type"]
         if self._imatrix is not None:
             new["quantize.imatrix.file"] = _shortened(str(self._imatrix.path))
             if self._imatrix.datasets:
@@ -159,7 +174,6 @@ class Quantisation:
             new["quantize.imatrix.entries_count"] = len(self._imatrix.means)
             if self._imatrix.chunks:
                 new["quantize.imatrix.chunks_count"] = self._imatrix.chunks
-        metadata = self._gguf.metadata
         kept = [key for key in metadata if key not in new and key not in _OWN_FIELDS]
         return [*map(metadata.stored, kept), *(field(key, value) for key, value in new.items())]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from aleator.models import gguf_config
 from aleator.models.architecture import Architecture, HuggingFace
 from aleator.models.config import ModelConfig
-from aleator.models.conversions import in_text_model, text_part
+from aleator.models.conversions import axes, in_text_model, text_part
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.json_config import full_attention
@@ -52,6 +52,7 @@ QWEN2VL = Architecture(
         ("qwen2_vl", "qwen2_5_vl", "qwen2_vl_text", "qwen2_5_vl_text"),
         read_json,
         ours=in_text_model,
+        gguf_fields=axes,
     ),
     qkv_bias=True,
     shifts=False,

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from aleator.core.errors import FileFormatError, ModelNotFound, UnsupportedModel
+from aleator.core.errors import FileFormatError, UnsupportedModel
 from aleator.models import delta_net, sampling
 from aleator.models.architecture import Architecture
 from aleator.models.config import LatentConfig, ModelConfig
+from aleator.models.directory import Directory
 from aleator.models.files.fields import Fields, read_json
 from aleator.models.files.gguf import GGUFFile, open_parts
 from aleator.models.files.mapping import lock
-from aleator.models.files.safetensors import read_directory
 from aleator.models.files.tensor_types import StoredTensor
 from aleator.models.fingerprint import ModelIdentity, fingerprint, remembered
 from aleator.models.finite_check import FiniteCheck
 from aleator.models.hub.located import located
 from aleator.models.index import read_gguf
-from aleator.models.index import read_json as read_config
-from aleator.models.json_config import pooling_of_directory
 
 # Tensors without parameters of the model: divisors of the rotary frequencies.
 _NOT_PARAMETERS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
@@ -205,7 +202,10 @@ def open_weights(path: str | os.PathLike[str]) -> Weights:
     """
     path = located(path)
     if path.is_dir():
-        return _open_directory(path)
+        # Tensors stay on disk, except those that need conversion.
+        directory = Directory(path)
+        tensors = {name: directory.made(name, tensor) for name, tensor in directory.tensors()}
+        return Weights(path, directory.architecture, directory.config, tensors)
     if path.suffix == ".safetensors" and path.is_file():
         raise UnsupportedModel(
             f"{path}: a safetensors file has no configuration; give the directory that holds it "
@@ -215,48 +215,6 @@ def open_weights(path: str | os.PathLike[str]) -> Weights:
     architecture, config = read_gguf(gguf)
     tensors = {name: gguf.stored(name) for name in gguf.tensors}
     return Weights(path, architecture, config, tensors, gguf)
-
-
-def _open_directory(path: Path) -> Weights:
-    try:
-        fields = read_json(path / "config.json")
-    except ModelNotFound:
-        raise FileFormatError(
-            path, "the directory has no config.json; give a GGUF file, or a Hugging Face model"
-        ) from None
-    architecture, config = read_config(fields)
-    config = replace(config, pooling=pooling_of_directory(path))
-    tensors = _tensors_of_directory(path, architecture, config, fields)
-    return Weights(path, architecture, config, tensors)
-
-
-def _tensors_of_directory(
-    directory: Path, architecture: Architecture, config: ModelConfig, fields: Fields
-) -> dict[str, StoredTensor]:
-    """The directory's tensors by GGUF name; they stay on disk, except those that need conversion."""
-    files = architecture.hugging_face
-    if files is None:
-        raise UnsupportedModel(f"{directory}: {architecture.name!r} is read from GGUF files only")
-    names = files.names(config.n_layers, config.experts.n_experts if config.experts else 0)
-    tensors: dict[str, StoredTensor] = {}
-    for file, name, tensor in read_directory(directory):
-        if name.endswith("rotary_emb.inv_freq"):
-            continue  # saved by old versions of transformers; computed from the configuration
-        theirs = files.ours(name)
-        if not theirs or (config.tied and theirs == "lm_head.weight"):
-            continue
-        if theirs not in names:
-            raise UnsupportedModel(
-                f"{file}: the tensor {theirs!r} is not part of the architecture "
-                f"{architecture.name!r} with {config.n_layers} layers"
-            )
-        made = files.convert(names[theirs], tensor)
-        if files.convert_heads is not None:
-            made = files.convert_heads(names[theirs], made, config.n_heads[0])
-        if files.convert_fields is not None:
-            made = files.convert_fields(names[theirs], made, fields, config)
-        tensors[names[theirs]] = made
-    return tensors
 
 
 def separated(

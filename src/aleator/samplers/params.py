@@ -10,7 +10,15 @@ from typing import Any
 
 from aleator.core.errors import ParameterError
 from aleator.core.options import described, filled
-from aleator.core.parameter import ENGINES, Parameter, nearest, read_number, spoken, unique, warn
+from aleator.core.parameter import (
+    ENGINES,
+    Parameter,
+    nearest,
+    read_number,
+    translated,
+    unique,
+    warn,
+)
 from aleator.samplers.adaptive_p import AdaptiveP
 from aleator.samplers.base import Sampler
 from aleator.samplers.candidates import NUMERICS
@@ -351,10 +359,10 @@ def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
 def in_range(
     values: Mapping[str, Any], engines: Iterable[str], tell: Callable[[str], None] = warn
 ) -> dict[str, Any]:
-    """Read what users of other engines give, under our names or other spellings: see :func:`spoken`."""
+    """Read what users of other engines give, under our names or other spellings: see :func:`translated`."""
     known = {word: ALL.get(_ALIASES.get(word, word)) for word in values}
     return {
-        word: value if (p := known[word]) is None else spoken(p, value, engines, tell, word)
+        word: value if (p := known[word]) is None else translated(p, value, engines, tell, word)
         for word, value in values.items()
     }
 
@@ -409,7 +417,7 @@ def _from_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
             values["samplers"] = parse_letters(value)
         elif key in by_key:
             p = by_key[key]  # the file may be for another engine
-            values[p.name] = spoken(p, value, ENGINES, word=f"{key} of the model's file,")
+            values[p.name] = translated(p, value, ENGINES, word=f"{key} of the model's file,")
         else:
             raise ParameterError(
                 key,

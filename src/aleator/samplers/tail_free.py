@@ -38,8 +38,6 @@ class TailFree(Sampler):
     min_keep: int = declare(MIN_KEEP)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        if self.neutral or len(row) <= 2:
-            return
         w = ints(row.weights()[row.order()])
         slopes = [a - b for a, b in itertools.pairwise(w)]
         curvature = [abs(a - b) for a, b in itertools.pairwise(slopes)]

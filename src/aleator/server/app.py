@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -12,22 +12,20 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Match
+from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Scope
 
 from aleator.core.errors import AleatorError
 from aleator.core.version import __version__
 from aleator.server.auth import Gate, Hosts, KeyRing, Keys, Replays, loopback_names
-from aleator.server.bodies import Bodies
+from aleator.server.bodies import BODIES_AT_ONCE, Bodies
 from aleator.server.dialects import DIALECTS, OPENAI, Dialect
 from aleator.server.dialects.llama_slots import Slots
 from aleator.server.errors import ApiError, api_error
+from aleator.server.options import ServerOptions
 from aleator.server.playground import routes as playground
 from aleator.server.service import Service
 from aleator.server.telemetry import Metrics, Requests
-
-BODIES_AT_ONCE = 32
-"""Most bodies of the largest size that may be arriving at the same time, which bounds their memory."""
 
 EXPOSED = ("x-request-id", "x-aleator-replay", "x-aleator-seed", "retry-after")
 """Response headers that pages of other origins may read, if they may send requests at all."""
@@ -44,9 +42,9 @@ class Guarded:
 PLAYGROUND = Dialect(playground.render_error, playground.ROUTES)
 
 
-def dialects_of(service: Service, dialects: Sequence[Dialect]) -> Sequence[Dialect]:
-    """The dialects of a service, and the playground if it is enabled."""
-    return [*dialects, PLAYGROUND] if service.options.playground else dialects
+def dialects_of(options: ServerOptions, dialects: Sequence[Dialect]) -> Sequence[Dialect]:
+    """The dialects of a server, and the playground if it is enabled."""
+    return [*dialects, PLAYGROUND] if options.playground else dialects
 
 
 def create_app(
@@ -56,21 +54,8 @@ def create_app(
 
     Handlers find the service as ``request.app.state.service``; ``/metrics`` shows ``metrics``.
     """
-    dialects = dialects_of(service, dialects)
-    speaks: dict[Any, Dialect] = {
-        route.endpoint: dialect for dialect in dialects for route in dialect.ROUTES
-    }
-
-    async def failed(request: Request, error: Exception) -> Response:
-        """Answer with an error in the form of the route's dialect."""
-        dialect = speaks.get(request.scope.get("endpoint"), OPENAI)
-        told = _of_http(request, error) if isinstance(error, HTTPException) else api_error(error)
-        return error_response(told, dialect)
-
-    app = Starlette(
-        routes=[route for dialect in dialects for route in dialect.ROUTES],
-        exception_handlers={AleatorError: failed, HTTPException: failed, Exception: failed},
-    )
+    dialects = dialects_of(service.options, dialects)
+    app = routed(dialects)
     app.state.service, app.state.slots = service, Slots(service)
     app.state.metrics = metrics or Metrics(__version__, service.fingerprint)
     tiers = service.model.prompt_tiers
@@ -78,20 +63,50 @@ def create_app(
     return app
 
 
+def routed(
+    dialects: Sequence[Dialect], instead: Callable[[Route], Route] = lambda route: route
+) -> Starlette:
+    """An application with the routes of dialects, which answers errors in the form of the route's dialect.
+
+    ``instead``: the route to have in place of each.
+    """
+    given = [(route, instead(route), dialect) for dialect in dialects for route in dialect.ROUTES]
+    speaks: dict[Any, Dialect] = {}
+    for route, own, dialect in given:
+        speaks |= {route.endpoint: dialect, own.endpoint: dialect}
+
+    async def failed(request: Request, error: Exception) -> Response:
+        dialect = speaks.get(request.scope.get("endpoint"), OPENAI)
+        told = _of_http(request, error) if isinstance(error, HTTPException) else api_error(error)
+        return error_response(told, dialect)
+
+    return Starlette(
+        routes=[own for _, own, _ in given],
+        exception_handlers={AleatorError: failed, HTTPException: failed, Exception: failed},
+    )
+
+
 def create_guarded(
     service: Service, metrics: Metrics | None = None, dialects: Sequence[Dialect] = DIALECTS
 ) -> Guarded:
     """The application with all guards for requests from a network."""
     shown = metrics or Metrics(__version__, service.fingerprint)
-    app = create_app(service, dialects, shown)
-    routes = [(route, each) for each in dialects_of(service, dialects) for route in each.ROUTES]
+    app = Replays(create_app(service, dialects, shown), service.model)
+    return guarded(app, service.options, shown, dialects)
+
+
+def guarded(
+    app: ASGIApp, options: ServerOptions, metrics: Metrics, dialects: Sequence[Dialect] = DIALECTS
+) -> Guarded:
+    """An application that answers these dialects, with all guards for requests from a network."""
+    dialects = dialects_of(options, dialects)
+    routes = [(route, each) for each in dialects for route in each.ROUTES]
     paths = {route.endpoint: route.path for route, _ in reversed(routes)}
 
     def answer(scope: Scope, error: ApiError) -> Response:
         matching = (dialect for route, dialect in routes if route.matches(scope)[0] != Match.NONE)
         return error_response(error, next(matching, OPENAI))
 
-    options = service.options
     inner: ASGIApp = Bodies(
         app,
         answer,
@@ -99,8 +114,7 @@ def create_guarded(
         timeout=options.client_timeout,
         most_held=BODIES_AT_ONCE * options.max_body_bytes,
     )
-    ring = KeyRing.of(options.api_key, options.api_key_file)
-    inner = Keys(Replays(inner, service.model), answer, ring)
+    inner = Keys(inner, answer, KeyRing.of(options.api_key, options.api_key_file))
     if options.cors_origin:
         inner = CORSMiddleware(
             inner,
@@ -111,7 +125,7 @@ def create_guarded(
         )
     names = None if options.uds is not None else loopback_names(options.host, options.allowed_host)
     gate = Gate(Hosts(inner, answer, names, options.cors_origin), answer)
-    return Guarded(Requests(gate, paths, shown.answered, options.log_requests), gate)
+    return Guarded(Requests(gate, paths, metrics.answered, options.log_requests), gate)
 
 
 def error_response(error: ApiError, dialect: Dialect) -> Response:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, ParamSpec, TypeVar
 
@@ -19,6 +19,8 @@ from aleator.server.errors import ApiError
 P = ParamSpec("P")
 R = TypeVar("R")
 
+BODIES_AT_ONCE = 32
+"""Most bodies of the largest size that may arrive at the same time, or wait for models to be loaded."""
 QUICK = 1 << 16
 """Bytes of JSON that are parsed in the event loop; longer ones are parsed in another thread."""
 FORM = "application/x-www-form-urlencoded"
@@ -65,7 +67,7 @@ class Bodies:
             return
         if body is None:  # the client has gone
             return
-        await self._app(scope, _once(body, receive), send)
+        await self._app(scope, once(body, receive), send)
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes | None:
         announced = header(scope, b"content-length") or b"0"
@@ -90,11 +92,7 @@ class Bodies:
                         await self._discard(receive)
                         raise self._too_large()
                     if self._held > self._most_held:
-                        raise ApiError(
-                            503,
-                            "the bodies of other requests take all room: ask again",
-                            headers={"retry-after": str(RETRY_BODIES), "connection": "close"},
-                        )
+                        raise no_room({"connection": "close"})
                     pieces.append(piece)
                     if not message.get("more_body", False):
                         break
@@ -125,6 +123,15 @@ class Bodies:
                     pass
 
 
+def no_room(headers: Mapping[str, str]) -> ApiError:
+    """The error for a request whose body has no room beside those of others."""
+    return ApiError(
+        503,
+        "the bodies of other requests take all room: ask again",
+        headers={"retry-after": str(RETRY_BODIES), **headers},
+    )
+
+
 def has_body(scope: Scope) -> bool:
     """Whether a request has a body."""
     if header(scope, b"transfer-encoding") is not None:
@@ -132,7 +139,7 @@ def has_body(scope: Scope) -> bool:
     return (header(scope, b"content-length") or b"0") != b"0"
 
 
-def _once(body: bytes, receive: Receive) -> Receive:
+def once(body: bytes, receive: Receive) -> Receive:
     """Return a channel that receives the body, then what follows it."""
     left = [body]
 

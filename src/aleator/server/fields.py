@@ -21,7 +21,7 @@ from aleator.chat.message import shown as shown
 from aleator.core.errors import ParameterError
 from aleator.core.integers import exact
 from aleator.core.options import Option
-from aleator.core.parameter import Parameter, nearest, spoken
+from aleator.core.parameter import Parameter, nearest, translated
 from aleator.engine.prompts import GENERATION, SAMPLING
 from aleator.samplers.params import CONSTRAINTS
 from aleator.server.accepted import ACCEPTED, Accepted
@@ -201,7 +201,7 @@ class Fields:
             return text(name, value)
         if name in self._strict:
             return value
-        return spoken(self.options[name], value, self._engines, log.warning, word)
+        return translated(self.options[name], value, self._engines, log.warning, word)
 
     def _why_not(self, word: str, value: Any) -> str:
         known = self.accepted.get(word)

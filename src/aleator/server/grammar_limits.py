@@ -171,8 +171,8 @@ class KeptGrammars:
         while self._made and (len(self._made) > KEPT or now - self._without > KEPT_BYTES):
             self._made.popitem(last=False)
             now = self._allocated()
-        if first - now > RETURNED_BYTES and _LIBC is not None:
-            _LIBC.malloc_trim(0)
+        if first - now > RETURNED_BYTES:
+            return_memory()
         self._without = min(self._without, now) if self._made else now
 
 
@@ -199,6 +199,12 @@ def _glibc() -> ctypes.CDLL | None:
 
 
 _LIBC = _glibc()
+
+
+def return_memory() -> None:
+    """Give what native code has freed back to the system, where the C library can."""
+    if _LIBC is not None:
+        _LIBC.malloc_trim(0)
 
 
 def allocated_bytes() -> int:

@@ -24,7 +24,7 @@ from aleator.text.tokenizer import Tokenizer
 
 R = TypeVar("R")
 
-AT_ONCE = 2
+MAX_CONCURRENT = 2
 """Most new grammars that are compiled at the same time, each for another key, each in its own process."""
 
 
@@ -109,7 +109,7 @@ class Grammars:
         self._compiling: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
         self._busy: set[Trials] = set()
         self._freed = threading.Condition()
-        self._semaphore = FairSemaphore(AT_ONCE)
+        self._semaphore = FairSemaphore(MAX_CONCURRENT)
         self._preparing: threading.Thread | None = None
 
     def begin(self) -> None:

@@ -22,9 +22,9 @@ from aleator.core.errors import ParameterError
 from aleator.server.app import Guarded, create_guarded
 from aleator.server.auth import KeyRing, is_loopback
 from aleator.server.connections import ConnectionLimits, Connections
-from aleator.server.grammar_limits import Trials
-from aleator.server.grammars import AT_ONCE
 from aleator.server.options import ServerOptions
+from aleator.server.pool import Pool
+from aleator.server.router import create_router
 from aleator.server.service import Service
 from aleator.server.telemetry import Metrics, configure, event
 
@@ -256,7 +256,36 @@ def serve(
     metrics: Metrics | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM; running requests may finish."""
-    options = service.options
+    try:
+        service.begin()
+        app = create_guarded(service, metrics)
+        _serve(app, service.options, listening, listens, service.cut)
+    finally:
+        service.grammars.close()
+
+
+def serve_models(
+    pool: Pool, metrics: Metrics, listening: socket.socket, listens: Callable[[], None]
+) -> None:
+    """Serve several models; otherwise as :func:`serve`."""
+
+    def begin() -> None:
+        pool.begin()
+        listens()
+
+    try:
+        _serve(create_router(pool, metrics), pool.options, listening, begin, pool.cut)
+    finally:
+        pool.close()
+
+
+def _serve(
+    guarded: Guarded,
+    options: ServerOptions,
+    listening: socket.socket,
+    listens: Callable[[], None],
+    cut: Callable[[], None],
+) -> None:
     configure(options.log_format)
     if (
         options.uds is None
@@ -264,13 +293,8 @@ def serve(
         and not len(KeyRing.of(options.api_key, options.api_key_file))
     ):
         event("open to the network without a key", logging.WARNING, host=options.host)
-    path = str(service.model.weights.path)
-    service.grammars.trials = [Trials(path, options.grammar_timeout) for _ in range(AT_ONCE)]
     try:
-        service.grammars.begin()
-        guarded = create_guarded(service, metrics)
-        Server(guarded, options, listens, service.cut).run(sockets=[listening])
+        Server(guarded, options, listens, cut).run(sockets=[listening])
     finally:
-        service.grammars.close()
         listening.close()
         unlink(options)

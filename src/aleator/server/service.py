@@ -40,7 +40,8 @@ from aleator.server.bodies import body_of, in_thread
 from aleator.server.chat import ChatAnswer, ChatChoice, ChatRequest
 from aleator.server.errors import ApiError, readable
 from aleator.server.fields import Body, Fields, constrained, known_ids
-from aleator.server.grammars import Grammars
+from aleator.server.grammar_limits import Trials
+from aleator.server.grammars import MAX_CONCURRENT, Grammars
 from aleator.server.options import ServerOptions
 
 R = TypeVar("R")
@@ -101,6 +102,12 @@ class Service:
         self._scoring: anyio.CapacityLimiter | None = None
         self._under_way: WeakSet[Generation] = WeakSet()
         self.grammars = Grammars(model.tokenizer)
+
+    def begin(self) -> None:
+        """Have grammars tried in processes of their own from now on; they end with ``grammars.close()``."""
+        path = str(self.model.weights.path)
+        self.grammars.trials = [Trials(path, self.options.grammar_timeout) for _ in range(MAX_CONCURRENT)]
+        self.grammars.begin()
 
     @cached_property
     def chat_format(self) -> ChatFormat:

@@ -323,7 +323,8 @@ class Metrics:
         )
         about.labels(version, fingerprint).set(1)
         self._longest = 0
-        self._stats: Callable[[], EngineStats] = EngineStats
+        self._stats: Callable[[], EngineStats] | None = None
+        self._models: Callable[[], Mapping[str, EngineStats]] = dict
         self._tiers: Tell | None = None
 
     def watch(self, stats: Callable[[], EngineStats], tiers: Tell | None) -> None:
@@ -331,12 +332,23 @@ class Metrics:
         self._stats, self._tiers = stats, tiers
         self.registry.register(self)
 
+    def watch_models(self, stats: Callable[[], Mapping[str, EngineStats]]) -> None:
+        """Add the counts of several engines, by the names of their models; as :meth:`watch` otherwise."""
+        self._models = stats
+        self.registry.register(self)
+
     def collect(self) -> Iterator[MetricFamily]:
         """The current :data:`ENGINE_METRICS`, and :data:`TIERS` with the tier as label: ram or disk."""
-        stats, tiers = self._stats(), {} if self._tiers is None else self._tiers()
+        tiers = {} if self._tiers is None else self._tiers()
+        labels = () if self._stats is not None else ("model",)
+        own = {(name,): stats for name, stats in self._models().items()}
+        counted = own if self._stats is None else {(): self._stats()}
         for metric in ENGINE_METRICS:
             family = CounterMetricFamily if metric.counts else GaugeMetricFamily
-            yield family(f"aleator_{metric.name}", metric.help, value=metric.value(stats))
+            told = family(f"aleator_{metric.name}", metric.help, labels=labels)
+            for label, stats in counted.items():
+                told.add_metric(label, metric.value(stats))
+            yield told
         for name, help in TIERS.items() if tiers else ():
             made = CounterMetricFamily(f"aleator_prompt_cache_{name}", help, labels=("tier",))
             for tier, counts in tiers.items():
@@ -363,8 +375,9 @@ class Metrics:
                 self._gap.observe((text.seconds - text.first) / (text.tokens - 1))
 
     def page(self) -> bytes:
-        """All metrics in Prometheus' text format, llama-server's names last."""
-        return generate_latest(self.registry) + llama_metrics(self._stats(), self._longest)
+        """All metrics in Prometheus' text format; those of one model under llama-server's names, too."""
+        made = generate_latest(self.registry)
+        return made if self._stats is None else made + llama_metrics(self._stats(), self._longest)
 
 
 def _rate(of: float, per: float) -> float:

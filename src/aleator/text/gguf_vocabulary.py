@@ -91,7 +91,7 @@ class TextNumbers(Mapping[str, int]):
 
 
 # GGUF's names of special ids, as in tokenizer.ggml.<name>_token_id.
-_GGUF_SPECIALS = {
+GGUF_SPECIALS = {
     "unknown": "unk",
     "seperator": "sep",
     "padding": "pad",
@@ -201,7 +201,7 @@ def special_ids(fields: Fields, model: str, n_tokens: int) -> dict[str, int]:
     """The ids of special tokens, by their names in :class:`~aleator.text.special_tokens.SpecialTokens`."""
     defaults = _DEFAULTS.get(model, {})
     named = dict(defaults) if max(defaults.values(), default=0) < n_tokens else {}
-    for gguf_name, name in _GGUF_SPECIALS.items():
+    for gguf_name, name in GGUF_SPECIALS.items():
         key = f"tokenizer.ggml.{gguf_name}_token_id"
         if key in fields:
             named[name] = fields.integer(key, 0, n_tokens - 1)

@@ -348,12 +348,7 @@ class _ByteLevel:
     @cached_property
     def words(self) -> pre_tokenizers.PreTokenizer:
         """The pre-tokenizer; made at the first text, since importing `tokenizers` takes time."""
-        import tokenizers
-        from tokenizers import pre_tokenizers
-
-        return pre_tokenizers.Sequence(
-            [pre_tokenizers.Split(tokenizers.Regex(cut), "isolated") for cut in self.cuts]
-        )
+        return splits(self.cuts)
 
     @cached_property
     def ascii_cuts(self) -> list[re.Pattern[str]]:
@@ -366,6 +361,16 @@ class _ByteLevel:
         with _refusals():
             words = self.words.pre_tokenize_str(text)
         return self.native.encode([word for word, _ in words])
+
+
+def splits(cuts: Sequence[str]) -> pre_tokenizers.PreTokenizer:
+    """The pre-tokenizer of expressions, each of which cuts the parts that the previous one made."""
+    import tokenizers
+    from tokenizers import pre_tokenizers
+
+    return pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(tokenizers.Regex(cut), "isolated") for cut in cuts]
+    )
 
 
 class _Characters:

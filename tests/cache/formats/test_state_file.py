@@ -22,15 +22,18 @@ def packed(**changes: Any) -> bytes:
     return b"".join(pack_state({**HEADER, **changes}, SECTIONS))
 
 
+def header_of(data: bytes) -> Any:
+    """The header with the table of sections."""
+    return json.loads(data[16 : 16 + int.from_bytes(data[12:16], "little")])
+
+
 def resealed(change: Any) -> bytes:
     """A file whose header was changed by someone who knows how to make its checksum."""
     data = packed()
-    size = int.from_bytes(data[12:16], "little")
-    header = json.loads(data[16 : 16 + size])
-    text = json.dumps(change(header)).encode()
+    text = json.dumps(change(header_of(data)), ensure_ascii=False, separators=(",", ":")).encode()
     head = data[:12] + len(text).to_bytes(4, "little") + text
     head += state_file._checksum(head)
-    start = -(-(16 + size + 8) // 64) * 64
+    start = -(-(16 + int.from_bytes(data[12:16], "little") + 8) // 64) * 64
     return head + bytes(max(0, start - len(head))) + data[start:]
 
 
@@ -88,23 +91,116 @@ def test_every_flipped_byte_and_every_cut_is_noticed() -> None:
         read_state_file(padded[:-1] + b"\1")
 
 
+FIRST: dict[str, Any] = header_of(packed())["sections"][0]
+"""Where the first section is, and what it is called."""
+PLACE, OVERLAP = FIRST["offset"], "the sections overlap or are out of order"
+WRONG = "the header is not what it should be"
+
+
 @pytest.mark.parametrize(
-    "change",
+    ("change", "message", "field", "offset"),
     [
-        lambda h: [h],
-        lambda h: {**h, "sections": None},
-        lambda h: {**h, "sections": [{}]},
-        lambda h: {**h, "sections": [{**h["sections"][0], "size": 2**70}]},
-        lambda h: {**h, "sections": [{**h["sections"][0], "size": -1}]},
-        lambda h: {**h, "sections": [{**h["sections"][0], "offset": 0}]},
-        lambda h: {**h, "sections": [{**h["sections"][0], "offset": -64}]},
-        lambda h: {**h, "sections": [h["sections"][0]] * 2},
-        lambda h: {**h, "sections": [{**h["sections"][0], "offset": "x"}]},
+        (lambda h: [h], WRONG, "header", 16),
+        (lambda h: {**h, "sections": None}, WRONG, "header", 16),
+        (lambda h: {**h, "sections": [{}]}, WRONG, "header", 16),
+        (lambda h: {**h, "sections": [{**FIRST, "size": 2**40}]}, "cut short", "tokens", PLACE),
+        (lambda h: {**h, "sections": [{**FIRST, "size": -1}]}, OVERLAP, "tokens", PLACE),
+        (lambda h: {**h, "sections": [{**FIRST, "offset": 0}]}, OVERLAP, "tokens", 0),
+        (lambda h: {**h, "sections": [{**FIRST, "offset": -64}]}, OVERLAP, "tokens", -64),
+        (
+            lambda h: {**h, "sections": [{**FIRST, "offset": PLACE + 3}]},
+            OVERLAP,
+            "tokens",
+            PLACE + 3,
+        ),
+        (lambda h: {**h, "sections": [FIRST] * 2}, OVERLAP, "tokens", PLACE),
+        (lambda h: {**h, "sections": [{**FIRST, "offset": "x"}]}, WRONG, "header", 16),
+        (
+            lambda h: {**h, "sections": [{**FIRST, "size": 2}]},
+            "section is damaged",
+            "tokens",
+            PLACE,
+        ),
+        (
+            lambda h: {**h, "sections": h["sections"][:1]},
+            "something follows",
+            "sections",
+            PLACE + 64,
+        ),
+        (
+            lambda h: {**h, "sections": h["sections"][1:]},
+            "the padding before the section is not zero",
+            "rows",
+            None,
+        ),
     ],
 )
-def test_a_hostile_header_is_refused(change: Any) -> None:
-    with pytest.raises(FileFormatError):
+def test_a_hostile_header_is_refused(
+    change: Any, message: str, field: str, offset: int | None
+) -> None:
+    with pytest.raises(FileFormatError, match=message) as caught:
         read_state_file(resealed(change))
+    assert caught.value.field == field
+    assert offset is None or caught.value.offset == offset
+
+
+@pytest.mark.parametrize("size", [0, 1, 63, 64, 65, 128])
+@pytest.mark.parametrize("n", [0, 1, 2, 7])
+def test_files_of_every_length_of_the_header(size: int, n: int) -> None:
+    """Sections begin at multiples of 64, at most 20 bytes for each behind the header; and they are read."""
+    sections = {str(i): bytes([1 + i]) * size for i in range(n)}
+    for length in range(70):
+        header = {"name": "x" * length}
+        data = b"".join(pack_state(header, sections))
+        state = read_state_file(data)
+        assert (state.header, len(data) % 64) == (header, 0)
+        assert {name: bytes(each) for name, each in state.sections.items()} == sections
+        end = 16 + int.from_bytes(data[12:16], "little") + 8
+        begun = [each["offset"] for each in header_of(data)["sections"]]
+        assert begun == [(begun or [0])[0] + i * -(-size // 64) * 64 for i in range(n)]
+        digits = sum(len(str(offset)) - 1 for offset in begun)
+        expected = -(-(end - digits + 20 * n) // 64) * 64
+        assert (begun or [expected])[0] == expected
+        assert len(data) == expected + n * -(-size // 64) * 64
+
+
+def test_cuts_are_named_with_their_places() -> None:
+    data = packed()
+    end = 16 + int.from_bytes(data[12:16], "little") + 8
+    for length, message, field, offset in (
+        (0, "not a state file of Aleator", "magic", 0),
+        (7, "not a state file of Aleator", "magic", 0),
+        (8, "the file is cut short", "version", 8),
+        (15, "the file is cut short", "version", 8),
+        (16, "does not fit into the file", "header", 12),
+        (end - 1, "does not fit into the file", "header", 12),
+        (end, "cut short: ", "tokens", PLACE),
+        (PLACE + 2, "cut short: 1 bytes are missing", "tokens", PLACE),
+        (len(data) - 3, "cut short", "rows", PLACE + 64),
+    ):
+        with pytest.raises(FileFormatError, match=message) as caught:
+            read_state_file(data[:length])
+        assert (caught.value.field, caught.value.offset) == (field, offset)
+    padded = b"".join(pack_state({}, {"rows": b"\1"}))
+    for wrong, message, offset in (
+        (padded[:-5], "cut short: 5 bytes are missing", len(padded) - 63),
+        (padded + b"\0", "something follows", len(padded)),
+        (padded[:-63] + b"\1" + padded[-62:], "padding after", len(padded) - 63),
+    ):
+        with pytest.raises(FileFormatError, match=message) as caught:
+            read_state_file(wrong)
+        assert (caught.value.field, caught.value.offset) == ("sections", offset)
+
+
+def test_the_largest_header(monkeypatch: pytest.MonkeyPatch) -> None:
+    size = int.from_bytes(packed()[12:16], "little")
+    for most in (size, size - 1):
+        monkeypatch.setattr(state_file, "MAX_HEADER", most)
+        if most == size:
+            assert read_state_file(packed()).header == HEADER
+        else:
+            with pytest.raises(FileFormatError, match=f"a header of {size} bytes does not fit"):
+                read_state_file(packed())
 
 
 def test_names_what_is_wrong(tmp_path: Path) -> None:
@@ -115,10 +211,11 @@ def test_names_what_is_wrong(tmp_path: Path) -> None:
     path.write_bytes(b"GGUF" * 10)
     with pytest.raises(FileFormatError, match=r"a\.state: not a state file.*magic.*offset 0"):
         read_state_file(path)
-    later = bytearray(packed())
-    later[8] = 3
-    with pytest.raises(FileFormatError, match="version 3 is not supported"):
-        read_state_file(later)
+    for version in (1, 3, 2 + 256):
+        later = bytearray(packed())
+        later[8:10] = version.to_bytes(2, "little")
+        with pytest.raises(FileFormatError, match=f"version {version} is not supported, only 2"):
+            read_state_file(later)
     long = bytearray(packed())
     long[12:16] = b"\xff" * 4
     with pytest.raises(FileFormatError, match="does not fit"):

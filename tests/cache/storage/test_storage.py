@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import permutations, product
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,9 @@ import pytest
 
 from aleator.cache import KVCache, LayerShape
 from aleator.cache.devices import CPU
-from aleator.cache.storage.storage import Storage
+from aleator.cache.rows.rows import Rows, unbroken
+from aleator.cache.storage.layer import TYPES, encoded_rows, zeros
+from aleator.cache.storage.storage import Storage, side_bytes
 from aleator.core.errors import ParameterError
 
 BLOCKS = ("q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
@@ -107,5 +109,96 @@ def test_layouts_that_cannot_be() -> None:
         KVCache(shapes, 8, v_layout="rows")
     with pytest.raises(ParameterError, match="must be one of rotated, raw"):
         KVCache(shapes, 8, k_storage="plain")
+    with pytest.raises(ValueError, match="zip"):
+        Storage("type_k", "f32", [(1, 64)] * 2, 8, [CPU])
     with pytest.raises(ParameterError, match="2 devices for 1 layers"):
         KVCache(shapes, 8, device=["cpu", "cpu"])
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_what_is_not_finite_is_found_in_any_place(kind: str) -> None:
+    type_ = TYPES[kind]
+    rows = encoded_rows(type_, 0, np.ones((3, 64), np.float32))
+    assert type_.is_finite(rows)
+    wide = {"f32": 4}.get(kind, 2)
+    bits = {"f32": 0x7F800000, "bf16": 0x7F80}.get(kind, 0x7C00)
+    for block in range(0, rows.size, type_.block_bytes):
+        for scale in type_.scales:
+            for number, sound in ((bits, False), (bits | 1, False), (bits >> 1, True)):
+                damaged = rows.copy()
+                at = block + scale
+                damaged.reshape(-1)[at : at + wide] = list(number.to_bytes(wide, "little"))
+                assert type_.is_finite(damaged) == sound
+
+
+def test_sizes_of_types() -> None:
+    known = {name: (t.ggml, t.block, t.block_bytes, t.scales) for name, t in TYPES.items()}
+    assert known == {
+        "f32": (0, 1, 4, (0,)),
+        "f16": (1, 1, 2, (0,)),
+        "bf16": (30, 1, 2, (0,)),
+        "q8_0": (8, 32, 34, (0,)),
+        "q5_1": (7, 32, 24, (0, 2)),
+        "q5_0": (6, 32, 22, (0,)),
+        "q4_1": (3, 32, 20, (0, 2)),
+        "q4_0": (2, 32, 18, (0,)),
+        "iq4_nl": (20, 32, 18, (0,)),
+    }
+    assert TYPES["q4_1"].bytes(96) == 60
+    assert side_bytes("type_k", "q4_1", [(2, 32), (1, 64)], 5) == 5 * (40 + 40)
+
+
+@pytest.mark.parametrize("n", [1, 63, 64, 65, 1000])
+def test_memory_begins_at_a_line_of_the_processors_cache(n: int) -> None:
+    for _ in range(20):
+        made = zeros(n)
+        assert (len(made), made.ctypes.data % 64, made.sum()) == (n, 0, 0)
+
+
+def test_indices_without_gaps_are_a_slice() -> None:
+    for n in range(5):
+        for index in permutations(range(3, 9), n):
+            ascending = n > 0 and list(index) == list(range(index[0], index[0] + n))
+            expected = slice(index[0], index[0] + n) if ascending else None
+            assert unbroken(np.array(index, np.int64)) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "layout"), [("f32", "token"), ("f16", "channel"), ("q8_0", "token")]
+)
+@pytest.mark.parametrize("shapes", [[], SHAPES, [(1, 32), (1, 0)]])
+def test_rows_of_all_layers_are_taken_put_and_zeroed(
+    kind: str, layout: str, shapes: list[tuple[int, int]]
+) -> None:
+    layers = [LayerShape(heads, dim or 32, dim) for heads, dim in shapes]
+    types = {"type_k": "f16" if layout == "channel" else kind, "type_v": kind}
+    made: Any = {**types, "v_layout": layout, "k_storage": "rotated", "hadamard": True}
+    rows = Rows(layers, 10, [CPU] * len(layers), rotate=None, **made)
+    rng, cells = np.random.default_rng(1), np.array([7, 2, 4])
+    block = np.frombuffer(rng.bytes(len(cells) * rows.row_bytes), np.uint8)
+    rows.put(cells, block)
+    assert bytes(rows.taken(cells)) == bytes(block)
+    rows.put(np.array([9, 0]), block, first=1)
+    assert bytes(rows.taken(np.array([7, 9, 0]))) == bytes(block)
+    rows.key_positions[:] = range(10)
+    rows.copy(np.array([7, 9]), np.array([9, 1]))
+    assert bytes(rows.taken(np.array([9, 1, 0]))) == bytes(rows.taken(np.array([7, 2, 4])))
+    assert rows.key_positions[[9, 1]].tolist() == [7, 9]
+    left = bytes(rows.taken(np.array([1])))
+    rows.zero(np.array([i for i in range(10) if i != 1]))
+    assert bytes(rows.taken(np.array([1]))) == left
+    assert not rows.taken(np.array([0, 9])).any()
+    rows.zero(np.arange(10))
+    assert not rows.taken(np.arange(10)).any()
+
+
+@pytest.mark.parametrize("hadamard", [True, False])
+def test_keys_are_rotated_in_larger_blocks_than_values(hadamard: bool) -> None:
+    made: Any = {"type_k": "q8_0", "type_v": "q4_0", "v_layout": "token", "k_storage": "rotated"}
+    layers = [LayerShape(2, 128, 128)]
+    rows = Rows(layers, 4, [CPU], rotate=None, hadamard=hadamard, **made)
+    assert (rows.keys.rotation, rows.values.rotation) == ((128, 64) if hadamard else (0, 0))
+    plain = Rows(layers, 4, [CPU], rotate=None, hadamard=True, **made | {"type_k": "f16"})
+    assert plain.keys.rotation == 0
+    cache = KVCache(layers, 4, type_k="q8_0", type_v="q4_0")
+    assert (cache.keys.rotation, cache.values.rotation) == (128, 64)

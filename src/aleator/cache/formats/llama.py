@@ -111,8 +111,7 @@ def _memory(pool: AttentionPool, seq: int, windows_only: bool) -> bytes:
         if len(cells):
             own_bits = bits[cells]
             if seq >= 0:
-                own_bits = np.zeros_like(own_bits)
-                own_bits[:, seq] = 1
+                own_bits[:] = np.arange(own_bits.shape[1]) == seq
             parts += [cells_as_bytes(pool, cells, own_bits), *rows_as_bytes(pool, cells)]
     return b"".join(parts)
 
@@ -206,7 +205,7 @@ def _read_memories(pool: Pool, source: Source, seq: int, partial: bool = False) 
         else:
             sections = _sections(first_of(leaf), source, seq)
             restores.append(functools.partial(restore_sections, first_of(leaf), sections, seq))
-            filled = filled or any(len(s.positions) for s in sections)
+            filled = filled or bool(sections)
     if source.left:
         raise Corrupt(source.offset, f"{source.left} bytes follow the end of the state")
     # llama.cpp's attention caches ignore the state of an empty sequence; its recurrent ones empty the sequence.
@@ -238,6 +237,7 @@ def _head(pool: Pool, source: Source, seq: int) -> None:
 
 
 def _sections(pool: AttentionPool, source: Source, seq: int) -> list[Section]:
+    """The cells of the streams that have any."""
     source.expect("n_stream", source.u32("n_stream"), pool.cells.n_streams)
     sections = []
     for _ in range(pool.cells.n_streams):
@@ -245,14 +245,11 @@ def _sections(pool: AttentionPool, source: Source, seq: int) -> list[Section]:
         n = source.u32("cell_count")
         if n * (12 if pool.n_pos_per_embd == 1 else 24) > source.left:
             raise Corrupt(at, f"{n} cells do not fit into the {source.left} bytes left")
-        if n == 0:
-            none = np.empty((0, 1), np.uint64)
-            sections.append(Section(np.empty(0, np.int32), none, None, [], []))
-            continue
-        section = section_of(pool, source, n, seq)
-        if seq >= 0 and any(len(s.positions) for s in sections):
-            raise Corrupt(at, "a sequence's state has cells in several streams")
-        sections.append(section)
+        if n:
+            section = section_of(pool, source, n, seq)
+            if seq >= 0 and sections:
+                raise Corrupt(at, "a sequence's state has cells in several streams")
+            sections.append(section)
     return sections
 
 
@@ -266,7 +263,7 @@ def _read_cells(
     pool: AttentionPool, source: Source, n: int, seq: int
 ) -> tuple[Int32s, UInt64s, Int32s | None]:
     start = source.offset
-    owners = np.zeros((n, (pool.cells.n_seq_max + 63) // 64), np.uint64)
+    owners = np.zeros((n, pool.cells.words), np.uint64)
     width = 0 if pool.n_pos_per_embd == 1 else 3
     extras = np.empty((n, width), np.int32)
     simple = np.frombuffer(source.take(n * (12 + 4 * width), "cells"), "<i4").reshape(n, -1)
@@ -335,7 +332,7 @@ def _read_data(pool: AttentionPool, source: Source, n: int) -> tuple[list[Bytes]
 
     layers = range(len(pool.rows.shapes))
     keys = [rows(pool.rows.keys, "k", i) for i in layers]
-    none = np.empty((0 if by_channel else n, 0), np.uint8)
+    none = np.empty(0, np.uint8)
     shapes = pool.rows.values.shapes
     values = [rows(pool.rows.values, "v", i) if shapes[i][1] else none for i in layers]
     return keys, values
@@ -343,17 +340,12 @@ def _read_data(pool: AttentionPool, source: Source, n: int) -> tuple[list[Bytes]
 
 def restore_sections(pool: AttentionPool, sections: list[Section], seq: int) -> int:
     """Within a frame, put checked sections into the cache."""
-    total = 0
     if seq >= 0:
         pool.cells.seq_rm(seq)
     else:
         pool.cells.clear()
     for section in sections:
-        n = len(section.positions)
-        total += n
-        if n == 0:
-            continue
-        pool.make_room(n)
+        pool.make_room(len(section.positions))
         cells = pool.find(section.positions, section.owners, section.extras)
         pool.keep_rows(cells)
         raw = pool.rows.k_storage == "raw"
@@ -369,7 +361,7 @@ def restore_sections(pool: AttentionPool, sections: list[Section], seq: int) -> 
     if seq < 0:
         for stream in range(pool.cells.n_streams):
             pool.cells.seq_add(stream, 1, 0, 1)  # an empty range: it only sets the head to 0
-    return total
+    return sum(len(section.positions) for section in sections)
 
 
 def _put_raw(pool: AttentionPool, layer: int, cells: Int64s, section: Section) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from aleator.cache.formats import llama
 from aleator.cache.formats.state_file import Buffer
+from aleator.cache.options import END
 from aleator.cache.pools.attention import AttentionPool
 from aleator.cache.pools.hybrid import HybridPool
 from aleator.cache.pools.pool import Pool
@@ -39,7 +40,7 @@ def write_cells(pool: AttentionPool, seq: int, p0: int, p1: int) -> Buffer | Non
     None means that the sequence does not hold each position once, or that keys are not as the model stored
     them: a shift is pending, or a state that was read has rotated and rounded raw keys.
     """
-    cells = pool.cells.seq_cell_list(seq, p0, p1) if p0 < p1 else np.empty(0, np.int64)
+    cells = pool.cells.seq_cell_list(seq, p0, p1)
     positions = pool.cells.positions[cells]
     order = np.argsort(positions)
     cells, positions = cells[order], positions[order]
@@ -104,5 +105,5 @@ def read_state(pool: Pool, seq: int, length: int, state: Buffer) -> None:
 def take_back(pool: Pool, seq: int, length: int) -> None:
     """Within a frame, remove the cells after ``length`` tokens that no :func:`read_state` followed."""
     if isinstance(pool, HybridPool):
-        pool.first.cells.seq_rm(seq, length, -1)
+        pool.first.cells.seq_rm(seq, length, END)
         pool.complete(seq)

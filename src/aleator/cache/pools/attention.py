@@ -32,7 +32,7 @@ class AttentionPool(CellPool):
         self.cells.seq_cp(seq, text, 0, length)
 
     def give_up(self, text: int, length: int) -> None:
-        self.cells.seq_rm(text, length, -1)
+        self.cells.seq_rm(text, length, END)
 
     def holds(self, seq: int, length: int) -> bool:
         if self.cells.seq_pos_min(seq) != 0 or self.cells.seq_pos_max(seq) < length - 1:
@@ -111,8 +111,6 @@ class AttentionPool(CellPool):
         """Copy the cells in a range that other sequences share; cached prefixes give up theirs instead."""
         self._leave_texts(seq, p0)
         shared = self.cells.shared(seq, p0, p1)
-        if len(shared) == 0:
-            return
         own = self.cells.find(len(shared))
         if len(own) < len(shared):
             raise CacheFull(

@@ -26,7 +26,7 @@ from aleator.cache.rows.batch import MicroBatch
 from aleator.cache.rows.rows import LayerShape, RotateKeys, Rows, bytes_for, settle, unbroken
 from aleator.core.arrays import Int32s, Int64s, UInt64s
 from aleator.core.errors import CacheError, CacheFull, InvalidBatch, ParameterError
-from aleator.core.integers import integer_in
+from aleator.core.integers import UNBOUNDED, integer_in
 from aleator.core.memory import memory_limit
 from aleator.core.records import dataclass
 
@@ -108,7 +108,7 @@ class CellPool(Pool):
                 n_seq_max + n_kept,
                 policy == "streams",
                 compat is not None,
-                n_pos_per_embd > 1,
+                n_pos_per_embd == 4,
             )
         except (RuntimeError, MemoryError) as error:
             raise ParameterError("n_ctx", f"{too_much}; use a smaller n_ctx") from error
@@ -251,7 +251,7 @@ class CellPool(Pool):
 
         parts, order = self.journal.attempt(trial)  # the trial is undone
         flat = np.concatenate(order)
-        rows = None if bool((flat[1:] > flat[:-1]).all()) else np.argsort(flat)
+        rows = None if np.array_equal(flat, wanted) else np.argsort(flat)
         return Plan(
             positions, seqs, owners, tuple(parts), version, rows, cuts.causal, sections, extras
         )
@@ -268,15 +268,10 @@ class CellPool(Pool):
 
     def apply(self, plan: Plan, part: Part) -> MicroBatch:
         """Place a micro-batch of a plan."""
-        positions, owners, seqs = plan.positions, plan.owners, plan.seqs
-        sections, extras = plan.sections, plan.extras
-        at = part.tokens
-        if len(part.cell_ids) < len(plan) or not isinstance(
-            at, slice
-        ):  # a part, or in another order
-            positions, owners, seqs = positions[at], owners[at], seqs[at]
-            if sections is not None and extras is not None:
-                sections, extras = sections[at], extras[at]
+        at, sections, extras = part.tokens, plan.sections, plan.extras
+        positions, owners, seqs = plan.positions[at], plan.owners[at], plan.seqs[at]
+        if sections is not None and extras is not None:
+            sections, extras = sections[at], extras[at]
         self.cells.put(part.cell_ids, positions, owners, extras)
         self.keep_rows(part.cell_ids)
         return MicroBatch(
@@ -363,7 +358,7 @@ class CellPool(Pool):
         cells, n = self.cells, self.n
         done = Defragmented((), cells.top)
         if threshold is None or (1 - cells.used / n if n >= 128 else 0) > threshold:
-            moves = cells.defrag_plan(-1 if max_moves is None else max_moves)
+            moves = cells.defrag_plan(UNBOUNDED if max_moves is None else max_moves)
             done = Defragmented(tuple(moves), cells.top)
         if done.moves:
             src, dst = done.cells()

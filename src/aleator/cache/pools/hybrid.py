@@ -198,7 +198,7 @@ class HybridPool(Pool):
                 length = self.recurrent.serves(text, length)
             if self.window is not None:
                 length = self.window.serves_beside(self.first, text, length)
-            if length == before or self.recurrent is None:
+            if length == before:
                 break
         return length
 
@@ -276,7 +276,7 @@ class HybridPool(Pool):
             pool.unshare(seq, p0, p1)
 
     def clear(self, data: bool) -> None:
-        self.complete(-1)
+        self.journal.set(self, "incomplete", frozenset())
         for pool in self.leaves:
             pool.clear(data)
 
@@ -333,7 +333,7 @@ class HybridPool(Pool):
                 f"sequence {seq} does not hold position {length - 1}, at which the checkpoint was taken, "
                 "any more"
             )
-        self.first.cells.seq_rm(seq, length, -1)
+        self.first.cells.seq_rm(seq, length, END)
 
     def rewind_to_followers(self, seq: int) -> None:
         """Cut a sequence where the followers end, whose states were read."""

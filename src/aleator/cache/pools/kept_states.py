@@ -98,8 +98,8 @@ class KeptStates:
         new = []
         for length in at:
             index = length - 1 - start
-            row = stores.setdefault(index, -1)
-            if row < 0:
+            row = stores.get(index)
+            if row is None:
                 row = stores[index] = next(fresh)
             new.append((row, length - 1))
         run.stores[:] = sorted(stores.items())
@@ -116,7 +116,7 @@ class KeptStates:
     def holds(self, seq: int, length: int) -> bool:
         """Whether a state after the sequence's first ``length`` tokens is held."""
         newest = self._pool.states.history(seq)[-1:]
-        return any(position < length for _, position in self.of(seq)[:1]) or any(
+        return any(position < length for _, position in self.of(seq)) or any(
             position == length - 1 for _, position in newest
         )
 

@@ -150,8 +150,7 @@ class StateRows:
 
     def check_checkpoint(self, mark: RecurrentCheckpoint) -> None:
         """Raise ParameterError unless a checkpoint has the shapes of these layers."""
-        pairs = zip(self.tensors, mark.conv + mark.ssm, strict=True)
-        if any(ours.shape[1:] != theirs.shape for ours, theirs in pairs):
+        if [t.shape[1:] for t in self.tensors] != [t.shape for t in (*mark.conv, *mark.ssm)]:
             raise ParameterError("checkpoint: it is of a model of another shape")
 
     def put(self, row: int, values: Sequence[Any]) -> None:

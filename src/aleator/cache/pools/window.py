@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from aleator.cache.batches import bits_of
+from aleator.cache.options import END
 from aleator.cache.pools.attention import AttentionPool
 from aleator.cache.prefix_index import PrefixIndex
 from aleator.cache.rows.batch import WindowBatch
@@ -118,7 +119,7 @@ class WindowPool(AttentionPool):
         """Whether a token at ``position`` of a sequence would see all that it must see here."""
         low = self.seen_from(position)
         ranges = [(low, position), (0, min(self.sinks, low))]
-        return position == 0 or all(
+        return all(
             np.array_equal(_positions(whole, seq, *r), _positions(self, seq, *r)) for r in ranges
         )
 
@@ -218,11 +219,8 @@ class WindowPool(AttentionPool):
 
     def restore(self, seq: int, mark: WindowCheckpoint) -> None:
         """Replace a sequence's cells by those of a checkpoint."""
-        n = len(mark.positions)
-        self.cells.seq_rm(seq, 0, -1)
-        if n == 0:
-            return
-        owners = np.zeros((n, self.cells.words), np.uint64)
+        self.cells.seq_rm(seq)
+        owners = np.zeros((len(mark.positions), self.cells.words), np.uint64)
         owners[:, seq // 64] = np.uint64(1 << seq % 64)
         cell_ids = self.find(mark.positions, owners)
         self.keep_rows(cell_ids)
@@ -252,7 +250,7 @@ class WindowPool(AttentionPool):
         for seq in range(self.n_seq_max, self.cells.n_seq_max):
             if cells.used <= target:
                 return
-            self.cells.seq_rm(seq, 0, -1)
+            self.cells.seq_rm(seq)
         if cells.used > target:
             free = cells.size - cells.used
             raise CacheFull(
@@ -268,8 +266,6 @@ class WindowPool(AttentionPool):
         for start, length in runs:
             self.cells.seq_rm(seq, start, start + min(length, n))
             n -= min(length, n)
-            if n == 0:
-                break
 
     def _forget_left(self, target: int, following: dict[int, int], every: int = 0) -> None:
         """Free what has left the windows until ``target`` cells are in use, most from the longest sequence.
@@ -278,17 +274,15 @@ class WindowPool(AttentionPool):
         """
         cells = self.cells
         while (excess := cells.used - target) > 0:
-            runs: list[tuple[int, int]] = []
-            most, longest = -1, 0
-            for seq in range(self.n_seq_max if every else cells.n_seq_max):
-                if cells.seq_cells(seq) > longest:
-                    left = self._left(seq, following, every)
-                    n = sum(length for _, length in left)
-                    if n > longest:
-                        most, longest, runs = seq, n, left
-            if most < 0:
+            left = {
+                seq: runs
+                for seq in range(self.n_seq_max if every else cells.n_seq_max)
+                if cells.seq_cells(seq) and (runs := self._left(seq, following, every))
+            }
+            if not left:
                 return
-            self._forget(most, runs, excess)
+            most = max(left, key=lambda seq: sum(n for _, n in left[seq]))
+            self._forget(most, left[most], excess)
 
     def _shorten_texts(self, texts: PrefixIndex, target: int) -> None:
         """Free cells of prefixes from their ends, the longest unused first, until ``target`` are in use.
@@ -300,45 +294,31 @@ class WindowPool(AttentionPool):
         while cells.used > target and left:
             last = {seq: cells.seq_pos_max(seq) for seq in left}
             seq = min(left, key=lambda s: (texts.used_at(s, last[s]), s))
-            cells.seq_rm(seq, max(last[seq] // block * block, texts.pinned(seq)), -1)
+            cells.seq_rm(seq, max(last[seq] // block * block, texts.pinned(seq)), END)
             if cells.seq_pos_max(seq) in (-1, last[seq]):
                 left.remove(seq)
 
     def _left(self, seq: int, following: dict[int, int], every: int = 0) -> list[tuple[int, int]]:
         """(position, length) of the sequence's cells that have left its window; ``every`` as above."""
-        position = following.get(seq)
-        if position is None:
-            position = self.cells.seq_pos_max(seq) + 1
-        low = self.seen_from(position)
-        if low <= self.sinks:
-            return []
+        low = self.seen_from(following.get(seq, self.cells.seq_pos_max(seq) + 1))
         if every == 0:
             return [(start, n) for start, _, n in self.cells.seq_runs(seq, self.sinks, low)]
         left = every - self.window + 1  # of every ``every`` positions, those that no window needs
         return [
             (start, n)
             for at in range(0, low, every)
-            if max(at, self.sinks) < min(at + left, low)
             for start, _, n in self.cells.seq_runs(seq, max(at, self.sinks), min(at + left, low))
         ]
 
 
-def _positions(pool: AttentionPool, seq: int, p0: int, p1: int = -1) -> Int64s:
+def _positions(pool: AttentionPool, seq: int, p0: int, p1: int = END) -> Int64s:
     """A sequence's positions in a range, ascending."""
-    runs = pool.cells.seq_runs(seq, p0, p1) if p1 < 0 or p0 < p1 else []
-    parts = [np.arange(start, start + n) for start, _, n in runs]
+    parts = [np.arange(start, start + n) for start, _, n in pool.cells.seq_runs(seq, p0, p1)]
     return np.sort(np.concatenate(parts)) if parts else np.empty(0, np.int64)
 
 
 def _following(positions: Int32s, owners: UInt64s) -> dict[int, int]:
     """Each sequence's first position in the micro-batch."""
-    first = owners[0]
-    if len(first) == 1 and (len(owners) == 1 or bool((owners == first).all())):
-        word = int(first[0])
-        return dict.fromkeys(
-            (s for s in range(word.bit_length()) if word >> s & 1), int(positions[0])
-        )
-    following: dict[int, int] = {}
-    for token, seq in zip(*np.nonzero(bits_of(owners)), strict=True):
-        following.setdefault(int(seq), int(positions[token]))
-    return following
+    bits = bits_of(owners)
+    seqs = np.flatnonzero(bits.any(0))
+    return dict(zip(seqs.tolist(), positions[bits[:, seqs].argmax(0)].tolist(), strict=True))

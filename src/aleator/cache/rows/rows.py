@@ -35,7 +35,7 @@ torch layers always pass tensors.  Positions are NumPy arrays or torch tensors."
 def unbroken(index: Int64s) -> slice | None:
     """Return indices that ascend without gaps as a slice, which is read without a copy; else None."""
     n = len(index)
-    if n == 0 or index[-1] - index[0] != n - 1 or (n > 2 and bool((np.diff(index) != 1).any())):
+    if n == 0 or index[-1] - index[0] != n - 1 or (np.diff(index) != 1).any():
         return None
     return slice(int(index[0]), int(index[0]) + n)
 
@@ -151,7 +151,9 @@ class Rows:
         if self._stored is not None:
             self._stored.put(cells, taken, first)
             return
-        n, at = len(taken) // max(1, self.row_bytes), 0
+        if len(taken) == 0:
+            return
+        n, at = len(taken) // self.row_bytes, 0
         for side in (self.keys, self.values):
             for part in side.parts:
                 rows = taken[at : at + n * part.row_bytes]

@@ -49,7 +49,7 @@ class StorageType:
 
     def is_finite(self, data: Bytes) -> bool:
         """Whether stored bytes, C-contiguous and of any shape, hold neither NaN nor infinity."""
-        width = 4 if self.exponent > 0xFFFF else 2
+        width = 4 if self.name == "f32" else 2
         flat = data.reshape(-1)
         return all(
             find_nonfinite(flat, at, self.block_bytes, width, self.exponent) < 0
@@ -132,7 +132,7 @@ class LayerStorage(ABC, Generic[A]):
 
     def taken_shape(self, n: int) -> list[int]:
         """The shape of what :meth:`take` returns for ``n`` cells."""
-        if self.type.block > 1:
+        if self.type.element is None:
             return [n, self.row_bytes]
         return [self.heads, self.dim, n] if self.by_channel else [n, self.heads, self.dim]
 
@@ -199,7 +199,7 @@ ALIGNMENT = 64
 def zeros(n_bytes: int) -> Bytes:
     """Allocate zeroed bytes, or raise MemoryError; the system takes memory when they are first used."""
     try:
-        data = np.zeros(n_bytes + ALIGNMENT - 1, np.uint8)
+        data = np.zeros(n_bytes + ALIGNMENT, np.uint8)
     except ValueError as error:  # too many bytes for NumPy
         raise MemoryError(str(error)) from None
     start = -data.ctypes.data % ALIGNMENT

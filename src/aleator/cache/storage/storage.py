@@ -42,7 +42,7 @@ class Storage:
         if layout not in ("token", "channel"):
             raise ParameterError(f"v_layout must be token or channel, not {layout!r}")
         self.by_channel, self.rotation = layout == "channel", 0
-        if self.type.block > 1:
+        if self.type.element is None:
             if self.by_channel:
                 raise ParameterError(
                     f"v_layout='channel' cannot hold {parameter}={type_name}, whose blocks lie along a "

@@ -83,10 +83,10 @@ class TensorLayer(LayerStorage[torch.Tensor]):
     def store(self, cells: Index, rows: torch.Tensor) -> None:
         """Store rows [T, heads, dim], rounded to the type, in the cells."""
         to = self.data
-        if self.type.block > 1 and self._host is not None:
+        if self.type.element is None and self._host is not None:
             self._host.write(_numbers(cells), rows.float().cpu().numpy())
             return
-        if self.type.block > 1:
+        if self.type.element is None:
             x = rows.reshape(len(rows), -1).float()
             to[cells] = quantised(self.type, hadamard(x, self.rotation))
             return
@@ -101,9 +101,9 @@ class TensorLayer(LayerStorage[torch.Tensor]):
     def load(self, cells: Index) -> torch.Tensor:
         """Rows [n, heads, dim], in the stored type and as a view if possible; block types as float32."""
         stored = self.data
-        if self.type.block > 1 and self._host is not None:
+        if self.type.element is None and self._host is not None:
             return torch.from_numpy(self._host.read(_numbers(cells)))
-        if self.type.block > 1:
+        if self.type.element is None:
             x = hadamard(dequantised(self.type, stored[cells]), self.rotation)
             return x.view(-1, self.heads, self.dim)
         if not isinstance(cells, slice):
@@ -132,7 +132,7 @@ class TensorLayer(LayerStorage[torch.Tensor]):
         return self.data.index_copy_, self.axis, self._index(cells), self.take(cells)
 
     def encoded(self, rows: torch.Tensor) -> Bytes:
-        if self.type.block > 1:
+        if self.type.element is None:
             x = rows.reshape(len(rows), -1).float().cpu().contiguous().numpy()
             return encoded_rows(self.type, self.rotation, x)
         stored = rows.to(self.data.dtype)
@@ -269,7 +269,7 @@ _Quantised = tuple[tuple[torch.Tensor, ...], torch.Tensor]
 
 
 def _inverse(d: torch.Tensor) -> torch.Tensor:
-    return torch.where(d == 0, 0, 1 / d)
+    return torch.where(d == 0, d, 1 / d)
 
 
 def _extreme(v: torch.Tensor) -> torch.Tensor:
@@ -314,7 +314,7 @@ def _from_least(v: torch.Tensor, count: int) -> _Quantised:
     # Of zeros the first one counts; its sign is stored.
     zero = v.gather(-1, (v == 0).to(torch.uint8).argmax(-1, keepdim=True))
     least = torch.where(least == 0, zero, least)
-    d = torch.where(most == least, 0, (most - least) / (count - 1))
+    d = (most - least) / (count - 1)
     q = ((v - least) * _inverse(d) + 0.5).nan_to_num(0).clamp(0, count - 1)
     return (d, least), _packed(q.to(torch.uint8), count)
 
@@ -323,7 +323,7 @@ def _iq4_nl(v: torch.Tensor) -> _Quantised:
     """Scale and integers of iq4_nl: the extreme becomes the lowest level, the scale minimises the error."""
     values = torch.tensor(IQ4_NL_VALUES, device=v.device)
     something = v.abs().amax(-1, keepdim=True) >= _NOTHING
-    scaled = v * torch.where(something, 1 / (_extreme(v) / values[0]), 0)
+    scaled = v * (1 / (_extreme(v) / values[0]))
     q = torch.zeros_like(scaled, dtype=torch.uint8)
     for below, above in pairwise(values):
         q += scaled - below >= above - scaled

@@ -105,10 +105,10 @@ def _drawn(chains: Sequence[SamplerChain], rows: Tensor) -> list[int]:
     try:
         return sample_batch(chains, rows)
     except LogitsError:  # nothing has changed, so draw row by row
-        return [or_nothing(chain, row) for chain, row in zip(chains, rows, strict=True)]
+        return [token_or_none_left(chain, row) for chain, row in zip(chains, rows, strict=True)]
 
 
-def or_nothing(chain: SamplerChain, row: Any) -> int:
+def token_or_none_left(chain: SamplerChain, row: Any) -> int:
     """Draw and accept a row's token; -1 if it has no candidate."""
     try:
         return chain.sample(row)

@@ -189,11 +189,12 @@ class GGUFFile:
         parts: the files of the model in order, this one first; see :func:`open_parts`.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], beginning: bytes = b"") -> None:
         """Open a file.
 
         Args:
             path: the file.
+            beginning: the bytes before the tensors' data of a file that is not written yet, to read instead.
 
         Raises:
             ModelNotFound: it is not there.
@@ -202,7 +203,7 @@ class GGUFFile:
         """
         require_little_endian(path)
         self.path = Path(path)
-        self.data = map_file(path)
+        self.data = np.frombuffer(beginning, np.uint8) if beginning else map_file(path)
         cursor = _Cursor(self.path, self.data)
         self.version = _read_version(cursor)
         n_tensors = _read_count(cursor, "tensor_count", _MIN_TENSOR)
@@ -221,7 +222,8 @@ class GGUFFile:
             raise self.fields.error(
                 "general.alignment", f"the alignment {self.alignment} is not a power of two"
             )
-        self.tensors = _read_tensors(cursor, n_tensors, self.alignment)
+        size = None if beginning else len(self.data)
+        self.tensors = _read_tensors(cursor, n_tensors, self.alignment, size)
         self.parts: list[GGUFFile] = [self]
         self._elsewhere: dict[str, GGUFFile] = {}
 
@@ -248,13 +250,21 @@ class GGUFFile:
             raise FileFormatError(self.path, f"the tensor {name!r} is missing", field=name)
         if name in self._elsewhere:
             return self._elsewhere[name].stored(name)
+        info, kind = self.tensors[name], self.type_of(name)
+        return StoredTensor(
+            kind, info.shape, self.data[info.offset : info.offset + _tensor_bytes(info)]
+        )
+
+    def type_of(self, name: str) -> str:
+        """The type of the tensor ``name``; UnsupportedModel if it is not supported."""
         info = self.tensors[name]
         if info.type_id not in BY_ID:
-            raise unsupported_type(self.path, name, info.type_id)
-        size = _tensor_bytes(info)
-        return StoredTensor(
-            BY_ID[info.type_id].name, info.shape, self.data[info.offset : info.offset + size]
-        )
+            raise unsupported_type(self._elsewhere.get(name, self).path, name, info.type_id)
+        return BY_ID[info.type_id].name
+
+    def files(self) -> list[Path]:
+        """All files that are read."""
+        return [part.path for part in self.parts]
 
 
 def _read_version(cursor: _Cursor) -> int:
@@ -308,7 +318,10 @@ def _walk_value(cursor: _Cursor, key: str) -> _Entry:
     return _Entry(kind, count, start, is_array, cursor.offset)
 
 
-def _read_tensors(cursor: _Cursor, count: int, alignment: int) -> dict[str, TensorInfo]:
+def _read_tensors(
+    cursor: _Cursor, count: int, alignment: int, size: int | None
+) -> dict[str, TensorInfo]:
+    """The list of tensors of a file of ``size`` bytes; None: unknown."""
     tensors: dict[str, TensorInfo] = {}
     listed: list[
         tuple[int, int, str]
@@ -320,13 +333,13 @@ def _read_tensors(cursor: _Cursor, count: int, alignment: int) -> dict[str, Tens
         tensors[name] = info = _read_tensor(cursor, name, alignment)
         listed.append((info.offset, _tensor_bytes(info), name))
     start = -(-cursor.offset // alignment) * alignment
-    size, end, before = len(cursor.data), start, ""
+    end, before = start, ""
     for offset, n_bytes, name in sorted(listed, key=lambda each: each[0]):
         offset += start
         if offset < end:
             raise cursor.error(name, f"its data overlaps that of {before!r}", offset)
         end, before = offset + n_bytes, name
-        if end > size:
+        if size is not None and end > size:
             raise cursor.error(
                 name, f"the file is cut short: the tensor ends at {end}, the file at {size}", size
             )

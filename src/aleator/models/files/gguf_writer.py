@@ -18,7 +18,12 @@ from aleator.core.errors import ParameterError
 from aleator.core.records import dataclass
 from aleator.models.files.tensor_types import TENSOR_TYPES
 
-_U32, _STRING, _ARRAY = 4, 8, 9
+Value = bool | int | float | str | Sequence[bool] | Sequence[int] | Sequence[float] | Sequence[str]
+"""A value of the metadata."""
+
+_STRING, _ARRAY = 8, 9
+# Python's types -> number of the type, and its struct code
+_SCALARS = {bool: (7, "?"), int: (4, "I"), float: (6, "f")}
 
 
 @dataclass(frozen=True)
@@ -36,14 +41,19 @@ class NewTensor:
         return int(np.prod(self.shape, dtype=np.int64)) // kind.block * kind.size
 
 
-def field(key: str, value: int | str | Sequence[str]) -> bytes:
-    """An entry of the metadata: an unsigned number of 32 bits, a string, or a list of strings."""
-    if isinstance(value, int):
-        return _text(key) + struct.pack("<II", _U32, value)
+def field(key: str, value: Value) -> bytes:
+    """An entry of the metadata; numbers have 32 bits, integers a sign only if one is negative."""
     if isinstance(value, str):
         return _text(key) + struct.pack("<I", _STRING) + _text(value)
-    head = struct.pack("<IIQ", _ARRAY, _STRING, len(value))
-    return _text(key) + head + b"".join(map(_text, value))
+    if isinstance(value, bool | int | float):
+        number, code = (5, "i") if value < 0 and type(value) is int else _SCALARS[type(value)]
+        return _text(key) + struct.pack(f"<I{code}", number, value)
+    kind = type(value[0]) if value else str
+    number, code = (_STRING, "") if kind is str else _SCALARS[kind]
+    head = _text(key) + struct.pack("<IIQ", _ARRAY, number, len(value))
+    if kind is str:
+        return head + b"".join(map(_text, value))  # type: ignore[arg-type]
+    return head + struct.pack(f"<{len(value)}{code}", *value)
 
 
 def _text(value: str) -> bytes:
@@ -73,6 +83,20 @@ def write_gguf(
     Raises:
         ParameterError: it would not fit, or ``path`` is something else than a file.
     """
+    start, size = beginning(fields, tensors, alignment)
+    with whole_file(path, size) as file:
+        file.write(start)
+        for each in tensors:
+            for piece in pieces(each):
+                file.write(piece.data)
+            file.write(bytes(-each.nbytes % alignment))
+    return size
+
+
+def beginning(
+    fields: Sequence[bytes], tensors: Sequence[NewTensor], alignment: int = 32
+) -> tuple[bytes, int]:
+    """A file's bytes before the tensors' data, and the bytes of the whole file."""
     head = [b"GGUF", struct.pack("<IQQ", 3, len(tensors), len(fields)), *fields]
     offset = 0
     for each in tensors:
@@ -82,14 +106,7 @@ def write_gguf(
         offset += each.nbytes + -each.nbytes % alignment
     start = b"".join(head)
     start += bytes(-len(start) % alignment)
-    size = len(start) + offset
-    with whole_file(path, size) as file:
-        file.write(start)
-        for each in tensors:
-            for piece in pieces(each):
-                file.write(piece.data)
-            file.write(bytes(-each.nbytes % alignment))
-    return size
+    return start, len(start) + offset
 
 
 def target(path: Path, read: Iterable[Path] = ()) -> Path:

@@ -6,7 +6,8 @@ Sizes and layouts are those of ggml's ``block_*`` structures (ggml-common.h).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,6 +90,17 @@ class StoredTensor:
         data = np.ascontiguousarray(values, np.float32).reshape(-1).view(np.uint8)
         data.flags.writeable = False
         return cls("F32", values.shape, data)
+
+    def moved(self, move: Callable[[NDArray[Any]], NDArray[Any]]) -> StoredTensor:
+        """The tensor with its numbers elsewhere, a copy in the same type, which must be F32, F16 or BF16.
+
+        ``move`` takes and returns an array of numbers of the type's size, whose values mean nothing.
+        """
+        kind = np.uint32 if self.type == "F32" else np.uint16
+        made = np.ascontiguousarray(move(self.data.view(kind).reshape(self.shape)))
+        data = made.reshape(-1).view(np.uint8)
+        data.flags.writeable = False
+        return StoredTensor(self.type, made.shape, data)
 
     @property
     def n_elements(self) -> int:

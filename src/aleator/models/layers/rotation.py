@@ -93,6 +93,11 @@ def _pair_that_rotates(rope: RopeConfig, times: float) -> float:
     return rope.dim * logarithm(wavelength) / (2 * logarithm(rope.theta))
 
 
+def llama3_divisors(rope: RopeConfig) -> Doubles:
+    """The divisors of the frequencies of each pair in Llama 3.1's scaling: [dim / 2]."""
+    return _llama3_divisors(rope, _powers(rope.theta, rope.dim))
+
+
 def _llama3_divisors(rope: RopeConfig, plain: Doubles) -> Doubles:
     """Llama 3.1's scaling: low frequencies are divided by the factor, high ones kept."""
     turns = rope.original_context * plain / (2 * math.pi)

@@ -60,10 +60,11 @@ LLAMA_SERVER = Dialect(
         *llama_tokens.ROUTES,
     ],
 )
+OLLAMA = Dialect(ollama.render_error, ollama.ROUTES)
 DIALECTS: tuple[Dialect, ...] = (
     OPENAI,
     Dialect(anthropic.render_error, anthropic.ROUTES),
-    Dialect(ollama.render_error, ollama.ROUTES),
+    OLLAMA,
     LLAMA_SERVER,
     Dialect(llama_results.render_error, operation.NO_LLAMA_SERVER),
     Dialect(anthropic.render_error, operation.NO_ANTHROPIC),

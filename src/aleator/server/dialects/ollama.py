@@ -133,10 +133,21 @@ def details(service: Service) -> dict[str, Any]:
     }
 
 
-def listed(service: Service) -> dict[str, Any]:
-    """An entry of the list of models."""
+NO_DETAILS = {
+    "parent_model": "",
+    "format": "",
+    "family": "",
+    "families": [],
+    "parameter_size": "",
+    "quantization_level": "",
+}
+"""What is known of a model that is not loaded."""
+
+
+def listed(service: Service) -> list[dict[str, Any]]:
+    """The entries of a model and its adapters in the list of models."""
     weights = service.model.weights
-    return {
+    entry: dict[str, Any] = {
         "name": service.name,
         "model": service.name,
         "modified_at": moment(weights.path.stat().st_mtime),
@@ -144,11 +155,16 @@ def listed(service: Service) -> dict[str, Any]:
         "digest": service.model.fingerprint,
         "details": details(service),
     }
+    made = [entry]
+    for each in service.adapters.names:
+        about = {**entry["details"], "parent_model": service.name}
+        made.append({**entry, "name": each, "model": each, "details": about})
+    return made
 
 
 def running(service: Service) -> dict[str, Any]:
     """An entry of the list of models in memory; it stays there."""
-    entry = listed(service)
+    entry = listed(service)[0]
     del entry["modified_at"]
     forever = datetime.max.replace(microsecond=0, tzinfo=UTC)
     return {
@@ -359,7 +375,7 @@ async def embed(request: Request) -> Response:
 
 async def tags(request: Request) -> Response:
     """The list of models."""
-    return JSONResponse({"models": [await in_thread(listed, request.app.state.service)]})
+    return JSONResponse({"models": await in_thread(listed, request.app.state.service)})
 
 
 async def running_models(request: Request) -> Response:

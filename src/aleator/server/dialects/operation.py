@@ -107,7 +107,12 @@ NO_LLAMA_SERVER = _not_built(
     {
         "audio is not supported": ("/audio/transcriptions", "/v1/audio/transcriptions"),
         # GET /models is another endpoint's.
-        "one server serves one model": ("/models", "/models/load", "/models/unload", "/models/sse"),
+        "one server serves one model without --models": (
+            "/models",
+            "/models/load",
+            "/models/unload",
+        ),
+        "ask GET /models for the states of models": ("/models/sse",),
         "the server runs no tools, and speaks no MCP": ("/tools", "/mcp"),
         "the server fetches nothing from other servers": ("/cors-proxy",),
         "streams cannot be resumed": ("/v1/stream", "/v1/streams/lookup"),
@@ -142,3 +147,5 @@ NO_OLLAMA = _not_built(
         ),
     }
 )  # fmt: skip
+NOT_BUILT = (*NO_LLAMA_SERVER, *NO_OPENAI, *NO_ANTHROPIC, *NO_OLLAMA)
+"""All endpoints that are not here."""

@@ -36,7 +36,7 @@ MOST_DRAWS = 10_000
 MOST_STEP = 2**31 - 1
 MOST_SAVED = 64
 MOST_HISTOGRAMS = 16
-PATIENCE = 5.0
+TIMEOUT = 5.0
 """Seconds that a request for the engine's cells waits for a free sequence."""
 NDJSON = "application/x-ndjson"
 
@@ -323,7 +323,7 @@ async def cells(request: Request) -> Response:
     engine = of(request).service.engine
     try:
         visit = engine.visit(lambda context, _: engine_cells(context.cache))
-        told = await asyncio.wait_for(asyncio.wrap_future(visit), PATIENCE)
+        told = await asyncio.wait_for(asyncio.wrap_future(visit), TIMEOUT)
     except TimeoutError:
         raise ApiError(
             503, "the engine has no sequence free to look at its cells: ask again"

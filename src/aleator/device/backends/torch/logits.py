@@ -63,7 +63,7 @@ class DeviceTemperature(DeviceSampler):
         level = torch.where(exponent == 0, 1.0, level)
         level = torch.where(count > 1, level, 0.0)
         dynamic = low + (high - low) * level
-        data.heat(torch.where(self.get("dynamic", step), dynamic, low))
+        data.apply_temperature(torch.where(self.get("dynamic", step), dynamic, low))
 
 
 class DeviceSmoothing(DeviceSampler):

@@ -121,7 +121,7 @@ def path_of(
         return by_torch("samplers on the host follow")
     if not any(s is not None and s.selects for s in samplers):
         return by_torch("none of the samplers chooses a token")
-    heat, needs, written, window, writes = 1.0, 0.0, 0, 0, False
+    temperature, needs, written, window, writes = 1.0, 0.0, 0, 0, False
     found: Path | None = None
     late = set()
     for i, (kind, sampler) in enumerate(zip(kinds, samplers, strict=True)):
@@ -136,7 +136,7 @@ def path_of(
             if kind in WRITERS:
                 late.add(i)
         elif kind in WRITERS:
-            if heat != 1:  # every logit would have to be divided
+            if temperature != 1:  # every logit would have to be divided
                 return by_torch(f"{sampler.name} comes after a temperature")
             writes = True
             if isinstance(sampler, LogitBias):
@@ -147,8 +147,8 @@ def path_of(
             elif isinstance(sampler, DRY):
                 window = max(window, sampler.dry_penalty_last_n)
         elif isinstance(sampler, Temperature) and sampler.dynatemp_range <= 0:
-            heat *= sampler.temperature
-            if heat <= COLDEST:
+            temperature *= sampler.temperature
+            if temperature <= COLDEST:
                 found = Path(rows.AT_LIST.value, i, 1)
         elif kind is draws.DeviceGreedy:
             found = Path(rows.AT_LIST.value, i, 1)
@@ -156,9 +156,9 @@ def path_of(
             found = Path(rows.AT_LIST.value, i, sampler.most)
         elif kind in _IN_ORDER and kind is not logits.DeviceTemperature:
             if kind in (logits.DeviceSoftmax, truncation.DeviceTopP, draws.DeviceDist):
-                if needs not in (0.0, heat):
+                if needs not in (0.0, temperature):
                     return by_torch("the mass of the whole row is needed at two temperatures")
-                needs = heat
+                needs = temperature
             if kind is not logits.DeviceSoftmax:
                 size = WINDOW if kind in (truncation.DeviceTopP, truncation.DeviceMinP) else 1
                 found = Path(rows.AT_WINDOW.value, i, size)

@@ -134,7 +134,7 @@ def tournament(place, row, keys, w, history, length, position, max_tokens):
 
 
 @triton.jit
-def heat(keys, alive, temperature, full, factor):
+def apply_temperature(keys, alive, temperature, full, factor):
     """Multiplies the temperature; at 1e-5 or less only the first candidate stays."""
     product = temperature * factor
     cold = product <= COLDEST

@@ -129,7 +129,9 @@ def choose(
                         tl.load(place.exponent + row),
                     )  # fmt: skip
                 outside = outside & (temperature * factor > COLDEST)  # cold: the first is enough
-                alive, temperature, full = samplers.heat(keys, alive, temperature, full, factor)
+                alive, temperature, full = samplers.apply_temperature(
+                    keys, alive, temperature, full, factor
+                )
             elif KINDS[i] == samplers.TOP_K:
                 k = tl.load(place.k + row)
                 alive = tl.where(active, lists.keep_first(alive, k), alive)

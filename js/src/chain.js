@@ -1,0 +1,102 @@
+// Chains of samplers: logits in, a token out.
+import { AleatorError } from './native.js'
+import { native } from './runtime.js'
+import { resolve, samplersOf, settle } from './parameters.js'
+
+/** Samplers in order over one sequence; equal logits and seeds give equal tokens on every machine. */
+export class Chain {
+  /**
+   * parameters: SamplingParameters, neutral where not given; or those of a preset.
+   * options: preset; tokenizer, for texts among the parameters; completion, the index among several texts.
+   */
+  constructor(parameters = {}, { preset, tokenizer, completion = 0, values } = {}) {
+    this.values = values ?? (preset === undefined ? settle(parameters) : resolve(parameters, preset))
+    this.samplers = samplersOf(this.values, tokenizer)
+    this.seed = this.values.seed ?? freshSeed()
+    const counts = new Map()
+    const kernels = this.samplers.map((sampler) => {
+      const ordinal = counts.get(sampler.constructor) ?? 0
+      counts.set(sampler.constructor, ordinal + 1)
+      const [name, given] = sampler.native({ seed: this.seed, ordinal })
+      return make(name, given)
+    })
+    if (this.values.grammar !== null) {
+      if (!tokenizer) throw new AleatorError('ParameterError', 'grammar needs a tokenizer: give it as the option tokenizer')
+      kernels.unshift(new native.ConstraintSampler(tokenizer.grammar(this.values.grammar), [...tokenizer.vocabulary.eog]))
+      this.constraint = kernels[0]
+    }
+    this.kernels = new native.Chain(kernels, completion)
+  }
+  /** The token chosen from a row of logits, a Float32Array; the chain has accepted it. */
+  sample(logits) {
+    return this.kernels.sample(logits)
+  }
+  /** Take note of a token; generated: it is part of the text, not of the prompt. */
+  accept(token, { generated = false } = {}) {
+    this.kernels.accept(token, generated)
+  }
+  acceptAll(tokens, { generated = false } = {}) {
+    this.kernels.accept_many(Int32Array.from(tokens), generated)
+  }
+  rollback(n) {
+    this.kernels.rollback(n)
+  }
+  reset() {
+    this.kernels.reset()
+  }
+  /** An equal chain in the same state. */
+  clone() {
+    const copy = Object.create(Chain.prototype)
+    return Object.assign(copy, this, { kernels: this.kernels.clone(), constraint: undefined })
+  }
+  get history() {
+    return this.kernels.history
+  }
+  /** How many tokens were generated, which keys the draws. */
+  get position() {
+    return this.kernels.position
+  }
+  /** Whether a grammar's text is complete, so that nothing but its end may follow. */
+  get finished() {
+    const kernel = this.constraint && this.kernels.samplers[0]
+    return kernel ? kernel.constrained.finished : false
+  }
+  free() {
+    this.kernels.free()
+  }
+}
+
+/** What each sampler of a chain makes of a row of logits; the chain stays as it is. */
+export function explain(chain, logits, top = 10) {
+  const copy = chain.kernels.clone()
+  const candidates = new native.Candidates(Float32Array.from(logits))
+  const first = chain.constraint ? 1 : 0
+  const state = (sampler, neutral) => {
+    const { ids, logits: values, weights } = candidates
+    const mass = weights.reduce((a, b) => a + BigInt(b), 0n)
+    const p = Array.from(weights, (w) => Number((BigInt(w) * 1_000_000_000n) / (mass || 1n)) / 1e9)
+    const order = Array.from(ids.keys()).sort((a, b) => values[b] - values[a] || ids[a] - ids[b]).slice(0, top)
+    return { sampler, neutral, left: ids.length, candidates: order.map((i) => ({ token: ids[i], logit: values[i], p: p[i] })) }
+  }
+  const stages = [state('logits', false)]
+  try {
+    for (let i = 0; i < first; i++) copy.apply_one(candidates, i), stages.push(state('grammar', false))
+    chain.samplers.forEach((sampler, i) => {
+      copy.apply_one(candidates, first + i)
+      stages.push(state(sampler.constructor.sampler, sampler.neutral))
+    })
+    return { stages, token: candidates.selected ?? null, seed: chain.seed, position: chain.position }
+  } finally {
+    candidates.free()
+    copy.free()
+  }
+}
+
+function make(name, given) {
+  const maker = native[name]
+  return maker.prototype ? new maker(...given) : maker(...given) // a class, or a function
+}
+
+function freshSeed() {
+  return globalThis.crypto.getRandomValues(new BigUint64Array(1))[0]
+}

@@ -1,0 +1,95 @@
+import type { SamplingParameters } from './parameters.js'
+export type { SamplingParameters }
+
+/** Named sets of sampling parameters. */
+export const PRESETS: Record<string, SamplingParameters>
+export const VERSION: string
+
+/** `name` is the class of the error in Python's package, such as "ParameterError" or "FileFormatError". */
+export class AleatorError extends Error {}
+
+export interface Tokens {
+  encode(text: string, options?: { addSpecial?: boolean; parseSpecial?: boolean }): number[]
+  decode(ids: Iterable<number>, options?: { skipSpecial?: boolean; atStart?: boolean }): string
+}
+
+/** Samplers in order over one sequence: equal logits and seeds give equal tokens on every machine. */
+export class Chain {
+  constructor(parameters?: SamplingParameters, options?: { preset?: string; tokenizer?: Tokens; completion?: number })
+  readonly seed: bigint
+  readonly history: number[]
+  /** How many tokens were generated, which keys the draws. */
+  readonly position: number
+  /** Whether a grammar's text is complete. */
+  readonly finished: boolean
+  /** Choose a token, and accept it. */
+  sample(logits: Float32Array): number
+  accept(token: number, options?: { generated?: boolean }): void
+  acceptAll(tokens: Iterable<number>, options?: { generated?: boolean }): void
+  rollback(n: number): void
+  reset(): void
+  clone(): Chain
+  free(): void
+}
+
+export interface Stage {
+  sampler: string
+  /** Whether its parameters make it do nothing. */
+  neutral: boolean
+  /** How many tokens are left after it. */
+  left: number
+  /** The most likely of these. */
+  candidates: { token: number; logit: number; p: number }[]
+}
+/** What each sampler makes of a row of logits; the chain stays as it is. */
+export function explain(chain: Chain, logits: Float32Array, top?: number): { stages: Stage[]; token: number | null; seed: bigint; position: number }
+
+/** Keys and values of sequences. Positions are [p0, p1); negative: from the beginning, to the end. */
+export class Cache {
+  readonly nCtx: number
+  length(seq?: number): number
+  seqRm(seq: number, p0?: number, p1?: number): void
+  seqCp(from: number, to: number, p0?: number, p1?: number): void
+  seqKeep(seq: number): void
+  clear(): void
+  /** Append tokens; the logits after the last, or after each. */
+  decode(tokens: number[], options?: { seq?: number; all?: boolean }): Float32Array
+  free(): void
+}
+
+export type StopReason = 'eog' | 'grammar' | 'stop' | 'stop_token' | 'length' | 'context' | 'interrupted'
+
+/** A text while it is made: `for await (const piece of generation)`. */
+export interface Generation extends AsyncIterable<string> {
+  /** All of it. */
+  text(): Promise<string>
+  readonly seed: bigint
+  readonly tokens: number[]
+  readonly stopReason: StopReason | null
+}
+
+export interface GenerateOptions extends SamplingParameters {
+  preset?: string
+  maxTokens?: number
+  /** Strings that end the text. */
+  stop?: string | string[]
+  signal?: AbortSignal
+  /** Whether texts of control tokens in the prompt are these tokens; never for text from strangers. */
+  parseSpecial?: boolean
+  completion?: number
+}
+
+export interface Model {
+  readonly nCtx: number
+  readonly tokenizer: Tokens
+  generate(prompt: string | number[], options?: GenerateOptions): Generation
+  chain(parameters?: SamplingParameters, options?: { preset?: string; completion?: number }): Chain
+  cache(options?: { nCtx?: number; nSeqs?: number; type?: 'F16' | 'BF16' | 'F32' }): Cache
+  free(): void
+}
+
+/** Load a GGUF file: a URL, a path in Node, a File, or the bytes. */
+export function load(
+  source: string | URL | Blob | ArrayBuffer | ArrayBufferView,
+  options?: { nCtx?: number; onProgress?: (bytes: number, all: number) => void },
+): Promise<Model>

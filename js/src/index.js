@@ -1,0 +1,10 @@
+// Aleator: samplers, tokenizers and a decoder; the same seed gives the same text as in Python's package.
+export { Chain, explain } from './chain.js'
+export { Cache } from './decoder.js'
+export { PRESETS, VERSION } from './facts.js'
+export { GGUF } from './gguf.js'
+export { Generation, load, Model } from './model.js'
+export { AleatorError } from './native.js'
+export { native } from './runtime.js'
+export { Tokenizer } from './tokenizer.js'
+export { Vocabulary } from './vocabulary.js'

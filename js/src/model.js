@@ -1,0 +1,237 @@
+// A model: its tokenizer, its decoder, and texts.
+import { Chain } from './chain.js'
+import { readConfig } from './config.js'
+import { Cache, Decoder } from './decoder.js'
+import { GGUF } from './gguf.js'
+import { NO_VOCABULARY } from './facts.js'
+import { AleatorError } from './native.js'
+import { resolve } from './parameters.js'
+import { native } from './runtime.js'
+import { Tokenizer } from './tokenizer.js'
+import { Vocabulary } from './vocabulary.js'
+
+/**
+ * Load a GGUF file.
+ * source: a URL or (in Node) a path; a File or another Blob; or the bytes.
+ * options: nCtx, the positions of a text; onProgress, called with (bytes, all bytes).
+ */
+export async function load(source, { nCtx, onProgress } = {}) {
+  const data = await nativeBytes(source, onProgress)
+  try {
+    return new Model(new GGUF(data), nCtx)
+  } catch (error) {
+    data.free()
+    throw error
+  }
+}
+
+export class Model {
+  constructor(gguf, nCtx) {
+    this.gguf = gguf
+    const { architecture, config } = readConfig(gguf)
+    this.config = config
+    // Without a vocabulary a model has token ids only.
+    const none = NO_VOCABULARY.includes(gguf.fields.get('tokenizer.ggml.model', 'string', NO_VOCABULARY[0]))
+    this.vocabulary = none ? null : new Vocabulary(gguf)
+    this.tokenizer = none ? null : new Tokenizer(this.vocabulary)
+    this.decoder = new Decoder(gguf, architecture, config)
+    this.nCtx = nCtx ?? Math.min(config.contextLength, 4096)
+    if (!Number.isInteger(this.nCtx) || this.nCtx < 1) throw new AleatorError('ParameterError', `nCtx=${nCtx} must be a whole number of at least 1`)
+    const prefix = 'general.sampling.'
+    const keys = gguf.fields.keys().filter((key) => key.startsWith(prefix))
+    this.recommended = Object.fromEntries(keys.map((key) => [key.slice(prefix.length), gguf.fields.value(key)]))
+  }
+  /** A cache for texts of this model. */
+  cache(options) {
+    return new Cache(this.decoder, { nCtx: this.nCtx, ...options })
+  }
+  /** The chain of these sampling parameters, over the preset of the file's recommendations. */
+  chain(parameters = {}, { preset, completion } = {}) {
+    const values = resolve(parameters, preset, this.recommended)
+    return new Chain({}, { values, tokenizer: this.tokenizer, completion })
+  }
+  /**
+   * The text that continues a prompt, in pieces.
+   * options: sampling parameters, seed among them; preset; maxTokens; stop, strings that end it; signal, an
+   * AbortSignal; parseSpecial, for prompts with control tokens.
+   */
+  generate(prompt, { preset, maxTokens = Infinity, stop = [], signal, parseSpecial, completion, ...parameters } = {}) {
+    if (!(maxTokens === Infinity || (Number.isInteger(maxTokens) && maxTokens >= 0)))
+      throw new AleatorError('ParameterError', `maxTokens=${maxTokens} must be a whole number of at least 0`)
+    const stops = typeof stop === 'string' ? [stop] : [...stop]
+    if (stops.some((each) => typeof each !== 'string' || !each)) throw new AleatorError('ParameterError', 'stop: a stop string has at least one character')
+    if (!this.tokenizer && (typeof prompt === 'string' || stops.length))
+      throw new AleatorError('TokenizerError', 'the model has no vocabulary (tokenizer.ggml.model): give token ids, take the ids that come, and leave stop out')
+    const tokens = typeof prompt === 'string' ? this.tokenizer.encode(prompt, { parseSpecial }) : Array.from(prompt)
+    if (!tokens.length) throw new AleatorError('ParameterError', 'the prompt is empty, and the model has no token for the beginning of a text')
+    if (tokens.length > this.nCtx)
+      throw new AleatorError('ContextFull', `the prompt has ${tokens.length} tokens and the context ${this.nCtx} positions: shorten it, or load the model with a larger nCtx`)
+    const chain = this.chain(parameters, { preset, completion })
+    return new Generation(this, tokens, chain, { maxTokens, stops, signal })
+  }
+  /** Free its memory; what was made of it is of no use after that. */
+  free() {
+    this.gguf.data.free()
+  }
+}
+
+/** A text while it is made: for await (const piece of generation), or await generation.text(). */
+export class Generation {
+  constructor(model, prompt, chain, options) {
+    Object.assign(this, { model, prompt, chain, options, tokens: [], stopReason: null, seed: chain.seed })
+  }
+  async text() {
+    let all = ''
+    for await (const piece of this) all += piece
+    return all
+  }
+  async *[Symbol.asyncIterator]() {
+    const { model, chain } = this
+    const { maxTokens, stops, signal } = this.options
+    const cache = model.cache()
+    const stream = model.tokenizer?.stream({ atStart: false }) ?? { push: () => '', flush: () => '' }
+    const matcher = new StopMatcher(stops)
+    try {
+      chain.acceptAll(this.prompt)
+      let next = this.prompt
+      if (maxTokens === 0) this.stopReason = 'length'
+      while (!this.stopReason) {
+        if (signal?.aborted) {
+          this.stopReason = 'interrupted'
+          break
+        }
+        const token = chain.sample(cache.decode(next))
+        next = [token]
+        this.tokens.push(token)
+        const piece = this.take(token, stream, matcher, cache)
+        if (piece) yield piece
+        // Whoever waits for the page's events gets them between two tokens.
+        await pause()
+      }
+      const rest = this.stopReason === 'eog' || this.stopReason === 'grammar' || this.stopReason === 'stop_token' ? matcher.push(stream.flush()) : ''
+      const last = rest + (matcher.matched === null ? matcher.flush() : '')
+      if (last) yield last
+    } finally {
+      cache.free()
+    }
+  }
+  /** The text that a token completes; notes why the text ends, if it does. */
+  take(token, stream, matcher, cache) {
+    const { values } = this.chain
+    if (this.model.vocabulary?.eog.has(token) && !values.ignore_eos) this.stopReason = 'eog'
+    else if (values.stop_token_ids.includes(token)) this.stopReason = 'stop_token'
+    if (this.stopReason) return ''
+    const piece = matcher.push(stream.push(token))
+    if (matcher.matched !== null) this.stopReason = 'stop'
+    else if (this.tokens.length >= this.options.maxTokens) this.stopReason = 'length'
+    else if (this.chain.finished) this.stopReason = 'grammar'
+    else if (cache.length() >= this.model.nCtx) this.stopReason = 'context'
+    return piece
+  }
+}
+
+/** Passes text through until one of several strings is in it; what may become one is held back. */
+class StopMatcher {
+  constructor(stops) {
+    this.stops = stops
+    this.longest = Math.max(0, ...stops.map((each) => each.length))
+    this.matched = null
+    this.held = ''
+  }
+  push(piece) {
+    if (this.matched !== null) return ''
+    const text = this.held + piece
+    let end = Infinity
+    for (const stop of this.stops) {
+      const at = text.indexOf(stop)
+      if (at < 0) continue
+      const own = at + stop.length
+      if (own < end || (own === end && stop.length > this.matched.length)) {
+        end = own
+        this.matched = stop
+      }
+    }
+    this.held = ''
+    if (this.matched !== null) return text.slice(0, end - this.matched.length)
+    let open = Math.min(text.length, this.longest - 1)
+    while (open > 0 && !this.stops.some((stop) => stop.startsWith(text.slice(-open)))) open--
+    open = Math.max(0, open)
+    this.held = text.slice(text.length - open)
+    return text.slice(0, text.length - open)
+  }
+  flush() {
+    const held = this.held
+    this.held = ''
+    return held
+  }
+}
+
+// Not setTimeout, which waits for 1 to 4 ms.
+const pause = globalThis.setImmediate
+  ? () => new Promise((done) => setImmediate(done))
+  : () =>
+      new Promise((done) => {
+        const { port1, port2 } = new MessageChannel()
+        port1.onmessage = () => {
+          port1.close()
+          done()
+        }
+        port2.postMessage(null)
+      })
+
+/** All bytes of a file in the native code's memory. */
+async function nativeBytes(source, onProgress = () => {}) {
+  if (source instanceof ArrayBuffer) source = new Uint8Array(source)
+  if (ArrayBuffer.isView(source)) {
+    const data = new native.NativeArray(Uint8Array, source.byteLength)
+    data.array.set(new Uint8Array(source.buffer, source.byteOffset, source.byteLength))
+    return data
+  }
+  const { size, stream, close } = await opened(source)
+  const data = new native.NativeArray(Uint8Array, size)
+  let at = 0
+  try {
+    for await (const part of stream) {
+      if (at + part.length > size) throw new AleatorError('FileFormatError', `${source} is longer than the ${size} bytes that were announced`)
+      data.array.set(part, at)
+      at += part.length
+      onProgress(at, size)
+    }
+    if (at < size) throw new AleatorError('FileFormatError', `${source} ended after ${at} of ${size} bytes: load it again`)
+    return data
+  } catch (error) {
+    data.free()
+    throw error
+  } finally {
+    await close?.()
+  }
+}
+
+async function opened(source) {
+  if (typeof Blob !== 'undefined' && source instanceof Blob) return { size: source.size, stream: parts(source.stream()) }
+  const text = String(source)
+  const isUrl = source instanceof URL || /^(https?|blob|data|file):/.test(text)
+  const url = isUrl ? new URL(text) : globalThis.document || globalThis.location ? new URL(text, globalThis.location.href) : null
+  if (!url || url.protocol === 'file:') {
+    const { open } = await import('node:fs/promises')
+    const file = await open(url ?? text)
+    const { size } = await file.stat()
+    return { size, stream: file.createReadStream({ autoClose: false, highWaterMark: 1 << 20 }), close: () => file.close() }
+  }
+  const response = await fetch(url)
+  if (!response.ok) throw new AleatorError('ModelNotFound', `${url}: ${response.status} ${response.statusText}`)
+  const size = Number(response.headers.get('content-length'))
+  if (size && !response.headers.get('content-encoding')) return { size, stream: parts(response.body) }
+  const whole = new Uint8Array(await response.arrayBuffer())
+  return { size: whole.length, stream: [whole] }
+}
+
+/** The parts of a stream; Safari's streams are no async iterables. */
+async function* parts(stream) {
+  const reader = stream.getReader()
+  try {
+    for (let part; !(part = await reader.read()).done; ) yield part.value
+  } finally {
+    reader.releaseLock()
+  }
+}

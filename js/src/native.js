@@ -1,0 +1,255 @@
+// The native code, compiled to WebAssembly: its functions and classes are those of
+// src/aleator/_native.pyi.  native/wasm/nanobind is the other side of what stands here.
+
+const TYPES = [
+  Int8Array, Uint8Array, Int16Array, Uint16Array, Int32Array, Uint32Array, Float32Array,
+  Float64Array, BigInt64Array, BigUint64Array, globalThis.Float16Array ?? class {}, class {},
+]
+const [FUNCTION, METHOD, GETTER, SETTER, CONSTRUCTOR] = [0, 1, 2, 3, 4]
+const INSTANCE = Symbol('instance')
+
+/** An error of the native code, or of this package; `name` says which. */
+export class AleatorError extends Error {
+  constructor(name, message, more = {}) {
+    super(message)
+    this.name = name
+    Object.assign(this, more)
+  }
+}
+
+/** Compile and start the module of these bytes. */
+export async function start(bytes) {
+  const values = [null] // by number; 0 is undefined and null
+  const free = []
+  const encoder = new TextEncoder()
+  const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
+  let wasm, error
+  const bytesAt = (at, n) => new Uint8Array(wasm.memory.buffer, at >>> 0, n)
+  const textAt = (at, n) => decoder.decode(bytesAt(at, n))
+  const view = () => new DataView(wasm.memory.buffer)
+
+  function put(value) {
+    if (value === undefined || value === null) return 0
+    const number = free.pop() ?? values.length
+    values[number] = value
+    return number
+  }
+  function allocate(n) {
+    const at = wasm.malloc(n) >>> 0
+    if (!at) throw new AleatorError('MemoryError', `${n} bytes do not fit into WebAssembly's memory of at most 4 GiB`)
+    return at
+  }
+
+  /** Numbers in the native code's memory, which grows: `array` is a fresh view. */
+  class NativeArray {
+    constructor(type, shape) {
+      this.shape = typeof shape === 'number' ? [shape] : shape
+      this.type = type
+      this.length = this.shape.reduce((a, b) => a * b, 1)
+      this.place = allocate(Math.max(16, this.length * type.BYTES_PER_ELEMENT))
+      places.register(this, this.place, this)
+    }
+    get array() {
+      return new this.type(wasm.memory.buffer, this.place, this.length)
+    }
+    /** A part of it, which may be of another type. */
+    part(begin, length, type = this.type) {
+      const made = Object.create(NativeArray.prototype)
+      return Object.assign(made, { shape: [length], type, length, whole: this, place: this.place + begin })
+    }
+    free() {
+      if (places.unregister(this)) wasm.free(this.place)
+    }
+  }
+  const places = new FinalizationRegistry((place) => wasm.free(place))
+  const instances = new FinalizationRegistry((pointer) => wasm.end(pointer))
+
+  const kindOf = (value) =>
+    value === null || value === undefined ? 0
+    : typeof value === 'boolean' ? 1
+    : typeof value === 'number' ? 2
+    : typeof value === 'bigint' ? 3
+    : typeof value === 'string' ? 4
+    : Array.isArray(value) ? 5
+    : value instanceof NativeArray || ArrayBuffer.isView(value) ? 6
+    : value[INSTANCE] !== undefined ? 7
+    : typeof value === 'function' ? 8
+    : 9
+
+  const js = {
+    copy: (n) => put(values[n]),
+    free(n) {
+      if (n === 0) return
+      values[n] = null
+      free.push(n)
+    },
+    kind: (n) => kindOf(values[n]),
+    number: (n) => Number(values[n]),
+    integer(n, low, negative) {
+      let value = values[n]
+      if (typeof value === 'number' && Number.isInteger(value)) value = BigInt(value)
+      if (typeof value !== 'bigint' || value < -(1n << 63n) || value >= 1n << 64n) return 0
+      view().setBigInt64(low >>> 0, BigInt.asIntN(64, value), true)
+      view().setInt32(negative >>> 0, Number(value < 0n), true)
+      return 1
+    },
+    text(n, length) {
+      const text = encoder.encode(values[n])
+      const at = allocate(text.length + 1)
+      bytesAt(at, text.length).set(text)
+      view().setInt32(length >>> 0, text.length, true)
+      return at
+    },
+    get: (n, name, length) => put(values[n][textAt(name, length)]),
+    has: (n, name, length) => Number(n !== 0 && textAt(name, length) in Object(values[n])),
+    item(n, index) {
+      const list = values[n] instanceof NativeArray ? values[n].array : values[n]
+      return put(list[index])
+    },
+    length: (n) => (kindOf(values[n]) === 5 || kindOf(values[n]) === 6 ? values[n].length : -1),
+    call(f, self, count, given) {
+      const numbers = new Int32Array(wasm.memory.buffer, given >>> 0, count)
+      try {
+        return put(values[f].apply(values[self], Array.from(numbers, (n) => values[n])))
+      } catch (thrown) {
+        error = thrown
+        return -1
+      }
+    },
+    of_number: put,
+    of_integer(value, signed) {
+      const exact = signed ? value : BigInt.asUintN(64, value)
+      const number = Number(exact)
+      return put(Number.isSafeInteger(number) ? number : exact)
+    },
+    of_boolean: (value) => put(value !== 0),
+    of_text: (at, n) => put(textAt(at, n)),
+    of_array(type, at, count, ndim, shape) {
+      const made = new TYPES[type](wasm.memory.buffer.slice(at >>> 0, (at >>> 0) + count * TYPES[type].BYTES_PER_ELEMENT))
+      if (ndim > 1) made.shape = Array.from(new Int32Array(wasm.memory.buffer, shape >>> 0, ndim))
+      return put(made)
+    },
+    of_instance(type, pointer) {
+      const made = Object.create(classes[type].prototype)
+      made[INSTANCE] = pointer
+      instances.register(made, pointer, made)
+      return put(made)
+    },
+    list: () => put([]),
+    push: (n, item) => void values[n].push(values[item]),
+    array(n, described) {
+      const value = values[n]
+      const native = value instanceof NativeArray
+      if (!native && !ArrayBuffer.isView(value)) return 0
+      const type = TYPES.indexOf(native ? value.type : value.constructor)
+      const shape = value.shape ?? [value.length]
+      if (type < 0 || shape.length > 4) return 0
+      const to = new Int32Array(wasm.memory.buffer, described >>> 0, 8)
+      to.set([type, native ? value.place : 0, value.length, shape.length, ...shape])
+      return 1
+    },
+    read(n, to) {
+      const { buffer, byteOffset, byteLength } = values[n]
+      bytesAt(to, byteLength).set(new Uint8Array(buffer, byteOffset, byteLength))
+    },
+    instance: (n) => (n === 0 ? 0 : values[n][INSTANCE] ?? 0),
+    define_class(id, name, length, base) {
+      const parent = base < 0 ? Native : classes[base]
+      const text = textAt(name, length)
+      classes[id] = { [text]: class extends parent {} }[text]
+      module[text] = classes[id]
+    },
+    define(id, type, name, length, role) {
+      const text = textAt(name, length)
+      const method = function (...given) {
+        return invoke(id, [this, ...given])
+      }
+      if (role === FUNCTION) module[text] = (...given) => invoke(id, given)
+      else if (role === CONSTRUCTOR) makers.set(classes[type], id)
+      else {
+        const known = Object.getOwnPropertyDescriptor(classes[type].prototype, text)
+        const described =
+          role === METHOD ? { value: method, writable: true, configurable: true }
+          : role === GETTER ? { get: method, configurable: true }
+          : { ...known, set: method }
+        if (role === METHOD && text === '__len__')
+          Object.defineProperty(classes[type].prototype, 'length', { get: method })
+        Object.defineProperty(classes[type].prototype, text, described)
+      }
+    },
+    fail(type, typeLength, message, length, first, second) {
+      const name = textAt(type, typeLength)
+      const more =
+        name === 'ConstraintError' ? { token: first }
+        : name === 'GrammarError' ? { line: first, column: second }
+        : {}
+      error = new AleatorError(name, new TextDecoder().decode(bytesAt(message, length)), more)
+    },
+  }
+
+  const classes = []
+  const makers = new Map()
+  class Native {
+    constructor(...given) {
+      if (!makers.has(new.target)) throw new TypeError(`${new.target.name} is not made by itself`)
+      return invoke(makers.get(new.target), given)
+    }
+    /** Frees its memory now, and not when JavaScript notices that nobody has it. */
+    free() {
+      if (instances.unregister(this)) wasm.end(this[INSTANCE])
+      this[INSTANCE] = undefined
+    }
+  }
+
+  function invoke(id, given) {
+    const numbers = given.map(put)
+    const stack = allocate(4 * given.length + 4)
+    new Int32Array(wasm.memory.buffer, stack, given.length).set(numbers)
+    error = undefined
+    let result
+    try {
+      result = wasm.call(id, stack, given.length)
+    } finally {
+      numbers.forEach(js.free)
+      wasm.free(stack)
+    }
+    if (result < 0) throw error
+    const value = values[result]
+    js.free(result)
+    return value ?? undefined
+  }
+
+  const module = { NativeArray }
+  const { instance } = await WebAssembly.instantiate(bytes, { js, ...system(() => wasm.memory.buffer) })
+  wasm = instance.exports
+  wasm._initialize?.()
+  wasm.start()
+  return module
+}
+
+// What the C library asks of a system: the time, and where it writes an assertion's text.
+function system(buffer) {
+  const none = () => 52 // ENOSYS
+  const wasi = {
+    clock_time_get(clock, precision, at) {
+      const nanoseconds = BigInt(Math.round(performance.now() * 1e6))
+      new DataView(buffer()).setBigInt64(at >>> 0, nanoseconds, true)
+      return 0
+    },
+    environ_sizes_get(count, size) {
+      new DataView(buffer()).setInt32(count >>> 0, 0, true)
+      new DataView(buffer()).setInt32(size >>> 0, 0, true)
+      return 0
+    },
+    environ_get: () => 0,
+    proc_exit(code) {
+      throw new AleatorError('RuntimeError', `the native code ended with ${code}`)
+    },
+  }
+  const env = {
+    emscripten_notify_memory_growth() {},
+    _tzset_js() {},
+  }
+  const anything = (known) => new Proxy(known, { get: (all, name) => all[name] ?? none, has: () => true })
+  return { wasi_snapshot_preview1: anything(wasi), env: anything(env) }
+}

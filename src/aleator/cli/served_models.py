@@ -1,0 +1,138 @@
+"""``aleator serve --models``: the models of a directory or a TOML file, and the options of each."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from aleator.core.errors import ParameterError
+from aleator.core.options import resolved
+from aleator.core.parameter import Parameter
+from aleator.core.records import dataclass
+from aleator.models.hub.names import HUB
+
+MOST_BYTES = 2**20
+"""Bytes of a file of models."""
+FILES = ("path", "model_draft")
+"""Keys whose value is a path, relative to the file of models."""
+FOUND = {"path": None, "keep_loaded": False}
+"""Keys beside the options, with their defaults."""
+_PART = re.compile(r"(.+)-(\d{5})-of-\d{5}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """A model of a directory or a file, with the options that are given there, which are checked."""
+
+    name: str
+    path: str
+    aliases: tuple[str, ...] = ()
+    keep_loaded: bool = False
+    options: Mapping[str, Any]
+
+
+def found_models(where: str, known: Mapping[str, Parameter]) -> list[Found]:
+    """The models of ``--models``; ``known`` are the options that a file may give.
+
+    Raises:
+        ParameterError: There is no such directory or file, it has no model, or the file is wrong; names the
+            model and the key.
+    """
+    path = Path(where)
+    if path.is_dir():
+        found, remedy = list(_of_directory(path)), "a GGUF file, or a directory with config.json"
+    elif path.is_file():
+        found, remedy = (
+            list(_of_file(path, known)),
+            'a table such as [small] with path = "small.gguf"',
+        )
+    else:
+        raise ParameterError("models", f"--models {where}: there is no such directory or file")
+    if not found:
+        raise ParameterError("models", f"--models {where}: there is no model: put {remedy} there")
+    return found
+
+
+def _of_directory(folder: Path) -> Iterator[Found]:
+    """The models in a directory: GGUF files, and directories that hold one model each, in order."""
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith("."):
+            continue
+        if path.is_dir() and (path / "config.json").is_file():
+            yield Found(name=path.name, path=str(path), options={})
+        elif path.is_dir():
+            inside = [file for file in sorted(path.iterdir()) if _is_model(file)]
+            if len(inside) == 1:
+                yield Found(name=path.name, path=str(inside[0]), options={})
+        elif _is_model(path):
+            part = _PART.fullmatch(path.stem)
+            name = path.stem if part is None else part[1]
+            yield Found(name=name, path=str(path), aliases=(path.name,), options={})
+
+
+def _is_model(path: Path) -> bool:
+    """Whether a file is a GGUF model, or the first part of one."""
+    part = _PART.fullmatch(path.stem)
+    first = part is None or int(part[2]) == 1
+    return (
+        path.suffix == ".gguf" and path.is_file() and first and not path.name.startswith("mmproj")
+    )
+
+
+def _of_file(path: Path, known: Mapping[str, Parameter]) -> Iterator[Found]:
+    """The models in a file of TOML, a table each."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise ParameterError("models", f"{path} has more than {MOST_BYTES} bytes")
+        tables = tomllib.loads(data.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ParameterError("models", f"{path} is not TOML: {error}") from None
+    for name, table in tables.items():
+        try:
+            yield _of_table(path.parent, name, table, known)
+        except ParameterError as error:
+            raise ParameterError("models", f"{path}: [{name:.80}]: {error}") from None
+
+
+def _of_table(folder: Path, name: str, table: Any, known: Mapping[str, Parameter]) -> Found:
+    if not isinstance(table, dict):
+        raise ParameterError(name, f"{table!r:.80} is not a table: write [{name:.80}] and its path")
+    given = dict(table)
+    path, keep = (given.pop(key, default) for key, default in FOUND.items())
+    if not isinstance(path, str) or not path:
+        raise ParameterError("path", f"path={path!r:.80}: give a file, a directory or hf:ORG/NAME")
+    if not isinstance(keep, bool):
+        raise ParameterError("keep_loaded", f"keep_loaded={keep!r:.80}: give true or false")
+    options = {
+        key: _checked(folder, known[key], value)
+        for key, value in resolved(given, known, FOUND).items()
+    }
+    aliases = options.pop("alias", ())
+    own = _located(folder, path)
+    return Found(name=name, path=own, aliases=aliases, keep_loaded=keep, options=options)
+
+
+def _checked(folder: Path, parameter: Parameter, value: Any) -> Any:
+    """A value of a table; texts of sizes and adapters are read as on the command line."""
+    words = isinstance(value, list) and all(isinstance(each, str) for each in value)
+    if parameter.name.startswith("cache_") and parameter.type is int and isinstance(value, str):
+        value = parameter.read(value)
+    if parameter.name == "adapters" and words:
+        value = parameter.read(value)
+    made = parameter.check(value)
+    if parameter.name in FILES and made is not None:
+        return _located(folder, made)
+    if parameter.name == "adapters":
+        return tuple((name, _located(folder, file), scale) for name, file, scale in made)
+    return made
+
+
+def _located(folder: Path, name: str) -> str:
+    """A path relative to the file of models; names of the hub and of packages stay as they are."""
+    path = folder / name
+    return str(path) if not name.startswith(HUB) and (path.exists() or "/" in name) else name

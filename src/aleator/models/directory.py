@@ -1,0 +1,80 @@
+"""A Hugging Face directory (config.json and safetensors): its tensors by GGUF's names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from aleator.core.errors import FileFormatError, ModelNotFound, UnsupportedModel
+from aleator.models.files.fields import read_json
+from aleator.models.files.safetensors import read_directory
+from aleator.models.files.tensor_types import StoredTensor
+from aleator.models.index import read_json as read_config
+from aleator.models.json_config import pooling_of_directory
+
+
+class Directory:
+    """An open directory.
+
+    Attributes:
+        path: the directory.
+        fields: the fields of config.json.
+        architecture: as its module declares it.
+        config: the model's dimensions.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Read config.json.
+
+        Raises:
+            FileFormatError: it is missing or damaged; names the field.
+            UnsupportedModel: an architecture or a feature is not supported.
+        """
+        self.path = path
+        try:
+            self.fields = read_json(path / "config.json")
+        except ModelNotFound:
+            raise FileFormatError(
+                path, "the directory has no config.json; give a GGUF file, or a Hugging Face model"
+            ) from None
+        self.architecture, config = read_config(self.fields)
+        self.config = replace(config, pooling=pooling_of_directory(path))
+        files = self.architecture.hugging_face
+        if files is None:
+            raise UnsupportedModel(
+                f"{path}: {self.architecture.name!r} is read from GGUF files only"
+            )
+        self._files = files
+
+    def tensors(self) -> Iterator[tuple[str, StoredTensor]]:
+        """GGUF's names, and the tensors as the files store them, unread.
+
+        Raises:
+            FileFormatError: a file is missing or damaged.
+            UnsupportedModel: a tensor is of another type, or not part of the architecture.
+        """
+        files, config = self._files, self.config
+        names = files.names(config.n_layers, config.experts.n_experts if config.experts else 0)
+        for file, name, tensor in read_directory(self.path):
+            if name.endswith("rotary_emb.inv_freq"):
+                continue  # saved by old versions of transformers; computed from the configuration
+            theirs = files.ours(name)
+            if not theirs or (config.tied and theirs == "lm_head.weight"):
+                continue
+            if theirs not in names:
+                raise UnsupportedModel(
+                    f"{file}: the tensor {theirs!r} is not part of the architecture "
+                    f"{self.architecture.name!r} with {config.n_layers} layers"
+                )
+            yield names[theirs], tensor
+
+    def made(self, name: str, tensor: StoredTensor) -> StoredTensor:
+        """A tensor of :meth:`tensors` as GGUF files hold it."""
+        files, config = self._files, self.config
+        made = files.convert(name, tensor)
+        if files.convert_heads is not None:
+            made = files.convert_heads(name, made, config.n_heads[0])
+        if files.convert_fields is not None:
+            made = files.convert_fields(name, made, self.fields, config)
+        return made

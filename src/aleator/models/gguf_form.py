@@ -1,0 +1,278 @@
+"""What a GGUF file says about a model of a Hugging Face directory: dimensions, and fields of the metadata.
+
+The fields are those that :mod:`aleator.models.gguf_config` and the architectures' modules read, and llama.cpp.
+An architecture's module adds its own (``HuggingFace.gguf_fields``), and says which of its dimensions GGUF holds
+in another way (``HuggingFace.config_in_gguf``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from aleator.models.architecture import Architecture
+from aleator.models.config import ModelConfig, RopeConfig, SSMConfig, present
+from aleator.models.delta_net import DeltaNetConfig
+from aleator.models.experts import ExpertsConfig
+from aleator.models.files.fields import Fields
+from aleator.models.files.gguf_writer import Value
+
+DIVISORS = (
+    "llama", "granite", "granitemoe", "granitehybrid", "mistral3", "llama4", "exaone4", "falcon-h1", "gemma4",
+)  # fmt: skip
+"""The architectures whose rotary frequencies llama.cpp divides by the numbers of a tensor (rope_freqs)."""
+_SCORES = {"softmax": 1, "sigmoid": 2, "chosen softmax": 3, "chosen sigmoid": 2}
+"""Functions from a router's logits to weights -> ``expert_gating_func``."""
+
+
+def config_in_gguf(architecture: Architecture, config: ModelConfig) -> ModelConfig:
+    """A directory's dimensions as a GGUF file of the same model says them."""
+    files = architecture.hugging_face
+    if files is not None and files.config_in_gguf is not None:
+        config = files.config_in_gguf(config)
+    rope = _rope(architecture, config.rope)
+    window = config.window
+    if window is not None:
+        window = replace(window, rope=_rope(architecture, window.rope))
+    experts = config.experts
+    if experts is not None and experts.n_groups == 1:
+        experts = replace(experts, n_group_best=2)
+    return replace(config, rope=rope, window=window, experts=experts)
+
+
+def _rope(architecture: Architecture, rope: RopeConfig) -> RopeConfig:
+    """A rotary embedding as GGUF files hold it, where tensors have the divisors of frequencies."""
+    if rope.style != "none":
+        rope = replace(rope, style=architecture.rope_style)
+    if rope.scaling == "llama3" and architecture.name in DIVISORS:
+        return replace(rope, scaling="none", factor=1.0)
+    if rope.scaling == "longrope":
+        return replace(rope, factor=1.0, short_factors=(), long_factors=())
+    return rope
+
+
+def metadata(architecture: Architecture, config: ModelConfig, fields: Fields) -> dict[str, Value]:
+    """The fields of the metadata for a model.
+
+    Args:
+        architecture: the model's.
+        config: the dimensions as GGUF says them (:func:`config_in_gguf`).
+        fields: config.json.
+    """
+    name, files = architecture.name, architecture.hugging_face
+    made: dict[str, Value | None] = {
+        "block_count": config.n_layers,
+        "context_length": config.context_length,
+        "embedding_length": config.n_embd,
+        "vocab_size": config.n_vocab,
+        "feed_forward_length": _each(config.n_ff),
+        "attention.head_count": _each(config.n_heads),
+        f"attention.layer_norm{'_rms' if architecture.norm == 'rms' else ''}_epsilon": config.rms_eps,
+    }
+    if config.n_heads:
+        made |= {
+            "attention.head_count_kv": _each(config.n_kv_heads),
+            "attention.key_length": config.head_dim,
+            "attention.value_length": config.head_dim_v,
+        }
+    made |= _rotary(config)
+    if config.window is not None:
+        made |= {
+            "attention.sliding_window": config.window.size,
+            "attention.sliding_window_pattern": config.window.layers,
+        }
+        if config.rope.style != "none":
+            made["rope.freq_base_swa"] = config.window.rope.theta
+    if config.latent is not None:
+        made |= {
+            "attention.q_lora_rank": config.latent.q_rank or None,
+            "attention.kv_lora_rank": config.latent.rank,
+        }
+        if config.latent.compressed:
+            made["attention.key_length_mla"] = config.latent.head_dim
+            made["attention.value_length_mla"] = config.latent.head_dim_v
+    if config.experts is not None:
+        made |= _mixtures(config.experts)
+    if config.ssm is not None:
+        made |= _states(architecture, config.ssm)
+    if config.delta is not None:
+        made |= _delta_nets(config, config.delta)
+    made["final_logit_softcapping"] = config.logit_softcap or None
+    if files is not None and files.gguf_fields is not None:
+        made |= files.gguf_fields(config, fields)
+    return {f"{name}.{key}": value for key, value in made.items() if value is not None}
+
+
+def _each(values: Sequence[int]) -> Value:
+    """A number for all layers, or a list with one for each; 0 if there are none."""
+    if len(set(values)) > 1:
+        return tuple(values)
+    return values[0] if values else 0
+
+
+def _rotary(config: ModelConfig) -> dict[str, Value | None]:
+    rope = config.rope
+    if rope.style == "none":
+        return {}
+    made: dict[str, Value | None] = {
+        "rope.dimension_count": rope.dim,
+        "rope.freq_base": rope.theta,
+    }
+    if rope.scaling in ("none", "proportional"):
+        return made
+    made["rope.scaling.type"] = rope.scaling
+    if rope.scaling in ("linear", "yarn"):
+        made["rope.scaling.factor"] = rope.factor
+    if rope.scaling in ("yarn", "longrope"):
+        made["rope.scaling.original_context_length"] = rope.original_context
+        made["rope.scaling.attn_factor"] = rope.attn_factor
+    if rope.scaling == "yarn":
+        made["rope.scaling.yarn_beta_fast"] = rope.beta_fast
+        made["rope.scaling.yarn_beta_slow"] = rope.beta_slow
+    return made
+
+
+def _mixtures(experts: ExpertsConfig) -> dict[str, Value | None]:
+    return {
+        "expert_count": experts.n_experts,
+        "expert_used_count": experts.n_used,
+        "expert_feed_forward_length": experts.n_ff,
+        "expert_shared_feed_forward_length": experts.n_ff_shared or None,
+        "expert_group_count": experts.n_groups if experts.n_groups > 1 else None,
+        "expert_group_used_count": experts.n_groups_used if experts.n_groups > 1 else None,
+    }
+
+
+def routing(config: ModelConfig) -> dict[str, Value | None]:
+    """How experts are chosen and weighed, for the architectures whose files say that."""
+    experts = present(config.experts)
+    return {
+        "expert_gating_func": _SCORES[experts.scores],
+        "expert_weights_norm": experts.normalised,
+        "expert_weights_scale": experts.scale,
+    }
+
+
+def sparse_layers(config: ModelConfig) -> dict[str, Value | None]:
+    """Which layers have experts, for the architectures whose files say that: from one on, every nth."""
+    layers = () if config.experts is None else config.experts.layers
+    first = next((layer for layer, sparse in enumerate(layers) if sparse), 0)
+    found = [layer for layer, sparse in enumerate(layers) if sparse]
+    step = found[1] - found[0] if len(found) > 1 else max(1, first + 1)
+    return {
+        "leading_dense_block_count": 0 if first == step - 1 else first,
+        "interleave_moe_layer_step": step,
+    }
+
+
+def _states(architecture: Architecture, ssm: SSMConfig) -> dict[str, Value | None]:
+    if architecture.recurrent == "short convolution":
+        return {"shortconv.l_cache": ssm.d_conv}
+    return {
+        "ssm.conv_kernel": ssm.d_conv,
+        "ssm.inner_size": ssm.d_inner,
+        "ssm.state_size": ssm.d_state,
+        "ssm.time_step_rank": ssm.heads or ssm.dt_rank,
+        "ssm.group_count": ssm.groups if ssm.heads else None,
+    }
+
+
+def _delta_nets(config: ModelConfig, delta: DeltaNetConfig) -> dict[str, Value | None]:
+    states = tuple(config.keeps_state(layer) for layer in range(config.n_layers))
+    steps = [
+        n
+        for n in range(1, config.n_layers + 1)
+        if states == tuple((layer + 1) % n != 0 for layer in range(config.n_layers))
+    ]
+    return {
+        "attention.head_count_kv": max(config.n_kv_heads),
+        "full_attention_interval": steps[0] if steps else None,
+        "attention.recurrent_layers": None if steps else states,
+        "ssm.conv_kernel": delta.d_conv,
+        "ssm.inner_size": delta.values,
+        "ssm.state_size": delta.head_dim,
+        "ssm.time_step_rank": delta.n_heads,
+        "ssm.group_count": delta.n_key_heads,
+    }
+
+
+_APPROXIMATE = {
+    "window": "windows of {before.size} positions: in longer texts all layers see all positions",
+    "experts.n_group_best": "that groups of experts are ranked by their best: it adds up the best two",
+    "rope.truncate": "where YaRN's ramp begins and ends within pairs of channels: it takes whole pairs",
+    "ssm.norm_eps": "the epsilon of the norms of states, {before:g}: it takes that of the other norms",
+    "ssm.least_step": "the least time step, {before:g}: it has none",
+    "delta.unit_eps": "the epsilon of unit queries and keys, {before:g}: it takes that of the norms",
+}  # fmt: skip
+"""What GGUF cannot say, and llama.cpp's conversion leaves out as well -> what a warning says about it."""
+
+
+def differences(said: ModelConfig, found: ModelConfig) -> tuple[list[str], list[str]]:
+    """Compare a model with what its new file says.
+
+    Args:
+        said: the dimensions, as GGUF should say them.
+        found: the dimensions that the reader of GGUF files finds.
+
+    Returns:
+        What the file leaves out, and what it says wrongly.
+    """
+    left_out, wrong = [], []
+    for path, before, after in _compared("", _plain(said), _plain(found)):
+        if path == "window.rope.truncate":
+            path = "rope.truncate"
+        if path in _APPROXIMATE and (path != "window" or after is None):
+            told = _APPROXIMATE[path].format(before=before)
+            left_out += [told] if told not in left_out else []
+        else:
+            wrong.append(f"{path}: {_shown(before)} would become {_shown(after)}")
+    return left_out, wrong
+
+
+def _plain(config: ModelConfig) -> ModelConfig:
+    """The dimensions without what has no effect."""
+
+    def rope(each: RopeConfig) -> RopeConfig:
+        if each.scaling in ("none", "proportional"):
+            each = replace(each, original_context=0)
+        if each.scaling != "yarn":
+            each = replace(each, beta_fast=32.0, beta_slow=1.0, truncate=True)
+        return replace(each, low_freq_factor=1.0, high_freq_factor=4.0)
+
+    window = config.window
+    if window is not None:
+        window = replace(window, rope=rope(window.rope))
+    layers = range(config.n_layers)
+    return replace(
+        config,
+        name="",
+        attention_scale=config.attention_scale or 1.0 / math.sqrt(config.head_dim or 1),
+        rope=rope(config.rope),
+        window=window,
+        unrotated=tuple(not config.rotated(i) for i in layers),
+        keys_as_values=tuple(
+            config.stores_keys(i) and config.takes_keys_as_values(i) for i in layers
+        ),
+        stateful=tuple(config.keeps_state(i) for i in layers),
+    )
+
+
+def _compared(path: str, before: Any, after: Any) -> Iterator[tuple[str, Any, Any]]:
+    """The fields that differ, by path; numbers may differ by the rounding to float32."""
+    if dataclasses.is_dataclass(before) and type(before) is type(after):
+        for each in dataclasses.fields(before):
+            name = f"{path}.{each.name}" if path else each.name
+            yield from _compared(name, getattr(before, each.name), getattr(after, each.name))
+    elif isinstance(before, float) and isinstance(after, float | int):
+        if not math.isclose(before, after, rel_tol=1e-6):
+            yield path, before, after
+    elif before != after:
+        yield path, before, after
+
+
+def _shown(value: object) -> str:
+    text = "nothing" if value is None else str(value)
+    return text if len(text) <= 80 else text[:77] + "..."

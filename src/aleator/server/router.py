@@ -1,0 +1,229 @@
+"""The application of several models: passes each request on to the application of the model that it names.
+
+A body has the name as ``model``, any request as ``?model=``.  Endpoints that are about all models answer here:
+lists, states, loading and unloading, health and the metrics of the server.  A request holds its model from the
+first to the last byte of the answer.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from aleator.server.app import Guarded, dialects_of, guarded, routed
+from aleator.server.bodies import body_of, in_thread, once
+from aleator.server.dialects import (
+    DIALECTS,
+    LLAMA_SERVER,
+    OLLAMA,
+    OPENAI,
+    Dialect,
+    ollama,
+    operation,
+)
+from aleator.server.errors import ApiError
+from aleator.server.fields import Field, Fields, text, wrong
+from aleator.server.playground.routes import page
+from aleator.server.pool import ClientLeft, Entry, Pool
+from aleator.server.streaming import disconnected
+from aleator.server.telemetry import CONTENT_TYPE, Metrics
+
+ONE = Fields(Field("model", text, required=True), options={}, accepted={})
+"""The body of an action with a model."""
+
+
+def pool_of(request: Request) -> Pool:
+    """The models of the server."""
+    pool: Pool = request.app.state.pool
+    return pool
+
+
+async def health(request: Request) -> Response:
+    """Whether requests are answered; needs no key, and says nothing else."""
+    return JSONResponse({"status": "ok"}, headers={"cache-control": "no-store"})
+
+
+async def metrics(request: Request) -> Response:
+    """Figures of the server with the counts of all loaded models, or with ``?model=`` of one; loads none."""
+    shown: Metrics = request.app.state.metrics
+    name = request.query_params.get("model")
+    if name is not None:
+        entry = pool_of(request).find(name)
+        if entry.loaded is None:
+            told = f"model {entry.name!r:.80} is not loaded, and has no figures"
+            raise ApiError(503, told, code="model_not_loaded")
+        shown = entry.loaded.metrics
+    return Response(shown.page(), media_type=CONTENT_TYPE)
+
+
+async def models(request: Request) -> Response:
+    """The list of models and adapters, with the state of each."""
+    pool = pool_of(request)
+    data = [
+        described(pool, entry, name)
+        for entry in pool.entries
+        for name in (entry.name, *entry.adapters)
+    ]
+    return JSONResponse({"object": "list", "data": data})
+
+
+async def model(request: Request) -> Response:
+    """One model, under any of its names."""
+    pool, name = pool_of(request), request.path_params["name"]
+    entry = pool.find(name)
+    return JSONResponse(described(pool, entry, name if name in entry.adapters else entry.name))
+
+
+def described(pool: Pool, entry: Entry, name: str) -> dict[str, Any]:
+    """A model or adapter as OpenAI's list has it, with its status; all that is known of a loaded one."""
+    is_adapter = name != entry.name
+    made: dict[str, Any] = {
+        "id": name,
+        "object": "model",
+        "created": pool.started,
+        "owned_by": "aleator",
+        "root": name,
+        "parent": entry.name if is_adapter else None,
+    }
+    if entry.loaded is not None:
+        made = operation.described(entry.loaded.service, name)
+    aliases = [] if is_adapter else [entry.name, *entry.aliases]
+    return made | {"aliases": aliases, "path": entry.path, "status": entry.status}
+
+
+async def load(request: Request) -> Response:
+    """Begin to load a model, even one that could not be loaded just now; the answer does not wait for it."""
+    pool = pool_of(request)
+    entry = pool.find(ONE.read(await body_of(request)).own["model"])
+    if entry.ready or entry.task is not None:
+        what = "loaded" if entry.ready else "being loaded"
+        raise ApiError(400, f"model {entry.name!r:.80} is {what} already")
+    pool.hold(entry)
+    return JSONResponse({"success": True})
+
+
+async def unload(request: Request) -> Response:
+    """Unload a model that no request uses."""
+    pool = pool_of(request)
+    await pool.unload(pool.find(ONE.read(await body_of(request)).own["model"]))
+    return JSONResponse({"success": True})
+
+
+async def tags(request: Request) -> Response:
+    """Ollama's list of models; it knows more of those that are loaded."""
+    pool = pool_of(request)
+    made = [each for entry in pool.entries for each in await in_thread(tagged, entry)]
+    return JSONResponse({"models": made})
+
+
+def tagged(entry: Entry) -> list[dict[str, Any]]:
+    """The entries of a model and its adapters."""
+    loaded, path = entry.loaded, Path(entry.path)
+    if loaded is not None:
+        return ollama.listed(loaded.service)
+    about = path.stat() if path.exists() else None
+    return [
+        {
+            "name": name,
+            "model": name,
+            "modified_at": ollama.moment(None if about is None else about.st_mtime),
+            "size": 0 if about is None else about.st_size,
+            "digest": "",
+            "details": ollama.NO_DETAILS
+            | {"parent_model": "" if name == entry.name else entry.name},
+        }
+        for name in (entry.name, *entry.adapters)
+    ]
+
+
+async def running_models(request: Request) -> Response:
+    """Ollama's list of models in memory."""
+    loaded = [each.loaded.service for each in pool_of(request).entries if each.loaded is not None]
+    return JSONResponse({"models": [await in_thread(ollama.running, each) for each in loaded]})
+
+
+OWN: tuple[Dialect, ...] = (
+    Dialect(
+        OPENAI.render_error,
+        [
+            Route("/health", health),
+            Route("/v1/health", health),
+            Route("/metrics", metrics),
+            Route("/v1/models", models),
+            Route("/models", models),
+            Route("/v1/models/{name:path}", model),
+        ],
+    ),
+    Dialect(
+        LLAMA_SERVER.render_error,
+        [
+            Route("/models/load", load, methods=["POST"]),
+            Route("/models/unload", unload, methods=["POST"]),
+        ],
+    ),
+    Dialect(
+        OLLAMA.render_error,
+        [Route("/api/tags", tags), Route("/api/ps", running_models)],
+    ),
+)
+"""What is answered here in place of a model's application."""
+WITHOUT_MODEL = {page, ollama.version, *(route.endpoint for route in operation.NOT_BUILT)}
+"""Endpoints of the dialects that are the same for all models."""
+
+
+class Forward:
+    """Passes the requests of a route on to the model's own application, once it is loaded."""
+
+    def __init__(self, pool: Pool, route: Route) -> None:
+        self._pool, self._endpoint = pool, route.endpoint
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        scope["endpoint"] = self._endpoint  # for the form of errors, and the route's name
+        body = await Request(scope, receive).body()
+        entry = self._pool.find(await self._named(scope, receive, body))
+        received, size = once(body, receive), len(body)
+        del body  # it may be large
+        inner = dict(scope)  # its own: a connection that stays open would keep the model in memory
+        try:
+            async with self._pool.use(entry, lambda: disconnected(receive), size) as loaded:
+                await loaded.app(inner, received, send)
+        except ClientLeft:
+            return
+        finally:
+            scope["endpoint"] = inner["endpoint"]
+
+    async def _named(self, scope: Scope, receive: Receive, body: bytes) -> str | None:
+        """The name of the model that a request asks."""
+        name: str | None = Request(scope).query_params.get("model")
+        if body:
+            given = await body_of(Request(scope, once(body, receive)))
+            own = given.get("model") if isinstance(given, dict) else None
+            if own is not None:
+                if name not in (None, text("model", own)):
+                    raise wrong("model", own, f"the address says model={name!r:.80}: leave one out")
+                name = own
+        if name is not None and scope["path"].startswith("/api/"):
+            name = name.removesuffix(ollama.LATEST)
+        return name
+
+
+def create_router(pool: Pool, metrics: Metrics) -> Guarded:
+    """The application of several models, with all guards for requests from a network."""
+    own = {route.endpoint for dialect in OWN for route in dialect.ROUTES} | WITHOUT_MODEL
+    dialects = [*OWN, *DIALECTS]
+
+    def instead(route: Route) -> Route:
+        if route.endpoint in own:
+            return route
+        return Route(route.path, Forward(pool, route), methods=route.methods)
+
+    app = routed(dialects_of(pool.options, dialects), instead)
+    app.state.pool, app.state.metrics = pool, metrics
+    metrics.watch_models(pool.stats)
+    return guarded(app, pool.options, metrics, dialects)

@@ -1,0 +1,136 @@
+"""What tiers are given of prompts, what is looked up in them and what comes from there: as recorded.
+
+Texts are the same whatever a tier has (test_prompt_tiers.py).  ALEATOR_RECORD=1 records a change that is meant.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aleator.cache.block_store import Entry
+from aleator.cache.disk_store import DiskStore
+from aleator.generate import prompt_tiers
+from aleator.generate.prompt_tiers import PromptTiers
+from tests.drawn import recorded
+from tests.generate.test_prompt_tiers import ids, load, made
+from tests.generate.test_prompt_tiers import paths as paths
+from tests.generate.test_prompt_tiers import reading_is_worth_it as reading_is_worth_it
+
+PROMPTS = {
+    **{f"{n}": ids(n) for n in (400, 401, 399, 256, 257, 128, 129, 127, 160, 161)},
+    "one more": [*ids(400), 9],
+    "another end": [*ids(400)[:390], 3],
+    "another middle": [*ids(400)[:300], 3, *ids(400)[301:]],
+    **{f"short {n}": ids(n, 6) for n in (31, 32, 33, 34, 65)},
+    "short, twice": ids(65, 6),
+    "long": ids(900),
+    "longer": ids(950),
+}
+
+
+def plain(value: Any) -> Any:
+    """An argument without what differs between two runs: keys, and the model's name."""
+    if isinstance(value, Entry):
+        return value.length, value.size
+    if isinstance(value, bytes):
+        return "key"
+    if isinstance(value, frozenset | set):
+        return sorted(value)
+    if isinstance(value, tuple | list):
+        each = [plain(one) for one in value]
+        return len(each) if each and set(map(str, each)) == {"key"} else each
+    return bool(value) if isinstance(value, str | dict) else value
+
+
+def watched(tiers: PromptTiers, noted: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def noting(name: str, done: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*given: Any) -> Any:
+            noted.append([name, *map(plain, given)])
+            return done(*given)
+
+        return called
+
+    for name in ("look_up", "known", "put", "ask", "used", "is_worth", "waits", "held"):
+        monkeypatch.setattr(tiers, name, noting(name, getattr(tiers, name)))
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma3", "jamba", "mamba"])
+def test_what_tiers_are_asked_and_given(
+    kind: str, paths: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = load(paths[kind], cache_ram=2**30)
+    tiers = model.prompt_tiers
+    assert tiers is not None
+    noted: list[Any] = []
+    watched(tiers, noted, monkeypatch)
+    told: dict[str, Any] = {}
+    for name, prompt in PROMPTS.items():
+        for again in ("", ", again"):
+            *_, reused = made(model, prompt)
+            told[name + again] = [reused, *noted]
+            noted.clear()
+            if not again or name == "short 65":
+                model.own_context().cache.give_up("")
+    counts = {store: dict(sorted(each.items())) for store, each in tiers.tell().items()}
+    told["counts"] = [counts, dict(tiers.counts)]
+    told = {name: repr(each) for name, each in told.items()}
+    assert told == recorded("tiers", kind, told)
+
+
+def entry(n: int, parent: bytes = b"p", size: int = 100) -> Entry:
+    return Entry(b"k%d" % n, parent, 128 * n, size)
+
+
+@pytest.mark.parametrize(
+    ("reading", "computing", "worth"),
+    [(None, None, True), (None, 1.0, True), (1.0, None, True), (1.0, 2.0, True), (1.0, 1.0, True),
+     (1.0, 0.99, False)],
+)  # fmt: skip
+def test_reading_is_worth_it_unless_it_is_known_to_take_longer(
+    reading: float | None, computing: float | None, worth: bool
+) -> None:
+    """Of entries of 200 bytes in place of ten tokens; what is in memory takes no time."""
+    tiers = PromptTiers(1000, 0)
+    if reading is not None:
+        tiers.reading.observe(200, reading)
+    if computing is not None:
+        tiers.computing.observe(10, computing)
+    assert tiers.is_worth([entry(1), entry(2)], 10) is worth
+    assert tiers.tell() == {"ram": {} if worth else {"computed_instead": 1}}
+    tiers.put([], [(entry(1), {})], "m")
+    assert tiers.is_worth([entry(1), entry(2)], 10)
+
+
+def test_what_finds_room_in_the_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prompt_tiers, "QUEUED", 250)
+    goes_on, put = threading.Event(), DiskStore.put
+    monkeypatch.setattr(DiskStore, "put", lambda *given: goes_on.wait(60) and put(*given))
+    tiers = PromptTiers(0, 2**20, tmp_path)
+    assert (tiers.room, tiers.waits(b"k1"), tiers.flush(0)) == (250, False, True)
+    tiers.put([b"k1"], [(entry(n), {"cells": b"x" * 100}) for n in (1, 2, 3)], "m")
+    assert (tiers.room, tiers.counts["dropped"]) == (50, 1)
+    assert [tiers.waits(b"k%d" % n) for n in (1, 2, 3)] == [True, True, False]
+    tiers.put([], [(entry(4, size=50), {"cells": b"x" * 50})], "m")
+    assert (tiers.room, tiers.counts["dropped"]) == (0, 1)
+    tiers.put([], [(entry(5, size=1), {"cells": b"x"})], "m")
+    assert tiers.counts["dropped"] == 2
+    assert not tiers.flush(0)
+    goes_on.set()
+    assert tiers.flush(60)
+    assert (tiers.room, tiers.waits(b"k1")) == (250, False)
+    assert {key for p in (b"p",) for key in tiers.find([p])} == {b"k1", b"k2", b"k4"}
+    assert tiers.known([b"p"]).keys() == {b"k1", b"k2", b"k4"}
+    tiers.drop(entry(2))
+    assert tiers.known([b"p"]).keys() == {b"k1", b"k4"}
+    tiers.forget(b"p")
+    assert not tiers.find([b"p"])
+    assert not tiers.known([b"p"])
+    tiers.close(60)
+    assert PromptTiers(1000, 0).room == math.inf
+    assert not PromptTiers(1000, 0).waits(b"k")

@@ -1,0 +1,68 @@
+// Does in Node what a test asks for: node run.mjs CASES.json, which says `what`, and gives results as JSON.
+import { readFile } from 'node:fs/promises'
+
+const asked = JSON.parse(await readFile(process.argv[2], 'utf8'))
+const aleator = await import(asked.package)
+const { Chain, explain, GGUF, load, native, Tokenizer, Vocabulary } = aleator
+
+const floats = (text) => new Float32Array(Uint8Array.from(Buffer.from(text, 'base64')).buffer)
+const hex = (array) => Buffer.from(array.buffer, array.byteOffset, array.byteLength).toString('hex')
+const told = (error) => ({ error: error.name, message: error.message })
+const tried = async (f) => {
+  try {
+    return await f()
+  } catch (error) {
+    return told(error)
+  }
+}
+
+const doing = {
+  chains: ({ parameters, seed, prompt, rows }) => {
+    const chain = new Chain({ ...parameters, seed: BigInt(seed) })
+    chain.acceptAll(prompt)
+    return rows.map((row) => chain.sample(floats(row)))
+  },
+  resolved: ({ parameters, preset }) => {
+    const { samplers } = new Chain(parameters, { preset })
+    return samplers.map((each) => [each.constructor.sampler, each.neutral])
+  },
+  tokens: async ({ path, texts }) => {
+    const data = new native.NativeArray(Uint8Array, (await readFile(path)).length)
+    data.array.set(await readFile(path))
+    const tokenizer = new Tokenizer(new Vocabulary(new GGUF(data)))
+    return texts.map((text) => {
+      const ids = [true, false].map((parseSpecial) => tokenizer.encode(text, { parseSpecial }))
+      return [...ids, tokenizer.decode(ids[0]), [...tokenizer.vocabulary.eog].sort((a, b) => a - b)]
+    })
+  },
+  logits: async ({ path, tokens, type }) => {
+    const model = await load(path, { nCtx: tokens.length })
+    const rows = [true, false].map((together) => {
+      const cache = model.cache({ type })
+      if (together) return hex(cache.decode(tokens, { all: true }))
+      return tokens.map((token) => hex(cache.decode([token]))).join('')
+    })
+    model.free()
+    return rows
+  },
+  text: async ({ path, prompt, options }) => {
+    const model = await load(path)
+    const generation = model.generate(prompt, options)
+    const pieces = []
+    for await (const piece of generation) pieces.push(piece)
+    return { text: pieces.join(''), tokens: generation.tokens, reason: generation.stopReason }
+  },
+  explained: ({ parameters, row }) => {
+    const chain = new Chain(parameters)
+    const before = explain(chain, floats(row))
+    return { ...before, seed: String(before.seed), drawn: chain.sample(floats(row)) }
+  },
+  hostile: async ({ bytes }) => {
+    await load(Uint8Array.from(Buffer.from(bytes, 'base64')))
+  },
+  keys: () => Object.keys(native).sort(),
+}
+
+const results = []
+for (const each of asked.cases) results.push((await tried(() => doing[asked.what](each))) ?? null)
+console.log(JSON.stringify(results))

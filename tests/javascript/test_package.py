@@ -1,0 +1,247 @@
+"""The npm package in Node against this one: draws, tokens, logits and texts to the bit."""
+
+from __future__ import annotations
+
+import base64
+import json
+import lzma
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import aleator
+from aleator.generate import Batch, Context
+from aleator.models import build_decoder, open_weights
+from aleator.models.hub.bundled import bundled_model
+from aleator.samplers import SamplingParams
+from aleator.samplers.params import PARAMETERS
+from aleator.text import Tokenizer, Vocabulary
+from tests.models import builders
+
+ROOT = Path(__file__).parent.parent.parent
+PACKAGE = ROOT / "js" / "src"
+VOCABULARIES = ROOT / "tests" / "data" / "vocab"
+sys.path.append(str(ROOT / "tools"))
+
+Run = Callable[[str, list[dict[str, Any]]], list[Any]]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Has Node do the cases."""
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("node is not installed")
+    if not (PACKAGE / "aleator.wasm").is_file():
+        pytest.skip("js/src/aleator.wasm is missing: make wasm")
+
+    def run(what: str, cases: list[dict[str, Any]]) -> list[Any]:
+        asked = tmp_path / f"{what}.json"
+        package = (PACKAGE / "index.js").as_uri()
+        asked.write_text(json.dumps({"what": what, "cases": cases, "package": package}))
+        driver = Path(__file__).parent / "run.mjs"
+        done = subprocess.run([node, driver, asked], capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return json.loads(done.stdout)
+
+    return run
+
+
+def _packed(row: Any) -> str:
+    return base64.b64encode(row.tobytes()).decode()
+
+
+def _rows(rng: np.random.Generator, n: int, vocab: int) -> Any:
+    rows = rng.standard_normal((n, vocab), np.float32) * rng.uniform(0.3, 8)
+    if rng.random() < 0.3:
+        rows = np.round(rows)  # ties
+    rows[rng.random(rows.shape) < rng.choice([0, 0.2])] = -np.inf
+    rows[:, 0] = 0
+    return rows
+
+
+CHOICES: dict[str, tuple[Any, ...]] = {
+    "temperature": (0.0, 0.3, 0.8, 1.7), "dynatemp_range": (0.5,), "dynatemp_exponent": (0.5, 2.0),
+    "top_k": (1, 5, 40), "top_k_limit": (7,), "top_p": (0.3, 0.95), "min_p": (0.05, 0.2), "min_keep": (3,),
+    "typical_p": (0.5,), "tfs_z": (0.7,), "top_a": (0.2,), "top_n_sigma": (1.0,), "min_k_tau": (3.0,),
+    "epsilon_cutoff": (0.001,), "eta_cutoff": (0.001,), "p_less": ("on", "normalized"), "top_h": (0.4,),
+    "xtc_probability": (0.5,), "xtc_threshold": (0.1,), "smoothing_factor": (0.3,), "smoothing_curve": (2.0,),
+    "repetition_penalty": (1.3,), "frequency_penalty": (0.4,), "presence_penalty": (-0.3,),
+    "penalty_last_n": (-1, 5), "penalty_scope": ("generated", "mixed"), "repetition_per": ("occurrence",),
+    "dry_multiplier": (0.8,), "dry_allowed_length": (1,), "no_repeat_ngram_size": (2,), "mirostat": (1, 2),
+    "mirostat_eta": (0.3,), "adaptive_target": (0.3,), "draw": ("gumbel", "gumbel-pcg", "mt19937"),
+    "allowed_token_ids": ([1, 2, 3, 40, 41],), "logit_bias": ([[3, 2.5], [5, -1.0]],),
+    "bad_words": ([[1, 2], [4]],),
+}  # fmt: skip
+
+
+def _parameters(r: random.Random) -> dict[str, Any]:
+    names = r.sample(sorted(CHOICES), r.randrange(1, 9))
+    given = {name: r.choice(CHOICES[name]) for name in names}
+    if "dry_multiplier" in given:
+        given["dry_sequence_breakers"] = [[7], [8, 9]]
+    if r.random() < 0.2:
+        order = ["penalties", "temperature", "softmax", "top_k", "min_p", "top_p"]
+        given = {"samplers": order, "mass": "full", "top_k": 9, "min_p": 0.1, "temperature": 0.7}
+    return given
+
+
+def test_random_chains_draw_the_same_tokens(run: Run) -> None:
+    r, rng = random.Random(38), np.random.default_rng(38)
+    cases, expected = [], []
+    while len(cases) < 300:
+        given, seed = _parameters(r), r.randrange(2**64)
+        try:
+            params = SamplingParams(seed=seed, **given)
+            chain = params.chain()
+        except aleator.ParameterError:
+            continue  # a contradiction, such as mirostat and adaptive_p
+        vocab, prompt = r.choice([50, 300, 5000]), [r.randrange(50) for _ in range(r.randrange(20))]
+        rows = _rows(rng, 6, vocab)
+        chain.accept_many(prompt)
+        expected.append([chain.sample(row) for row in rows])
+        cases.append(
+            {"parameters": given, "seed": str(seed), "prompt": prompt, "rows": list(map(_packed, rows))}
+        )
+    assert run("chains", cases) == expected
+
+
+def test_the_order_of_samplers_is_the_same(run: Run) -> None:
+    r = random.Random(39)
+    cases, expected = [], []
+    presets = [None, *aleator.samplers.PRESETS]
+    while len(cases) < 200:
+        given, preset = _parameters(r), r.choice(presets)
+        try:
+            params = SamplingParams.resolve(given, preset) if preset else SamplingParams(**given)
+            listed = params.list()
+        except aleator.ParameterError:
+            continue
+        case = {"parameters": given}
+        cases.append({**case, "preset": preset} if preset else case)
+        expected.append([[each.name, each.neutral] for each in listed])
+    assert run("resolved", cases) == expected
+
+
+def test_values_out_of_range_are_refused(run: Run) -> None:
+    cases = []
+    for name, p in PARAMETERS.items():
+        if p.type in (int, float) and p.low is not None and not np.isinf(p.low):
+            cases.append({"parameters": {name: p.low - max(2, abs(p.low))}})
+        cases.append({"parameters": {name: {"no": "such value"}}})
+    cases.append({"parameters": {"no_such_parameter": 1}})
+    cases.append({"parameters": {"numerics": "llama.cpp"}})
+    for case, result in zip(cases, run("resolved", cases), strict=True):
+        if case["parameters"] == {"logit_bias": {"no": "such value"}} or isinstance(result, dict):
+            assert result["error"] == "ParameterError", case
+            assert next(iter(case["parameters"])) in result["message"]
+        else:
+            pytest.fail(f"{case} is taken: {result}")
+
+
+def _texts() -> list[str]:
+    strings = (VOCABULARIES / "strings.inp").read_text("utf-8").split("\n__ggml_vocab_test__\n")
+    more = ["<|eot_id|> a</s>", "naïve\u0085x\ufeffy", "1234567 ９９", "😀 ok\r\n\n  x", "don't WE'LL", "", " "]
+    return [*strings, *more]
+
+
+def test_texts_have_the_same_tokens(run: Run, tmp_path: Path) -> None:
+    cases, expected = [], []
+    for packed in sorted(VOCABULARIES.glob("*.gguf.xz")):
+        path = tmp_path / packed.stem
+        path.write_bytes(lzma.decompress(packed.read_bytes()))
+        tokenizer = Tokenizer(Vocabulary.from_gguf(path))
+        cases.append({"path": str(path), "texts": _texts()})
+        expected.append(
+            [
+                [
+                    ids := tokenizer.encode(text, parse_special=True),
+                    tokenizer.encode(text),
+                    tokenizer.decode(ids),
+                    sorted(tokenizer.vocab.eog),
+                ]
+                for text in _texts()
+            ]
+        )
+    assert len(cases) == 4
+    assert run("tokens", cases) == expected
+
+
+def _logits(path: Path, tokens: list[int], kind: str) -> str:
+    context = Context(
+        build_decoder(open_weights(path)), n_ctx=len(tokens), type_k=kind, type_v=kind, n_threads=1, device="cpu"
+    )
+    rows = [np.asarray(context.decode(Batch.one([t], i))) for i, t in enumerate(tokens)]
+    return np.concatenate(rows).tobytes().hex()
+
+
+def test_models_give_the_same_logits(run: Run, tmp_path: Path) -> None:
+    from equality_decoder import TYPES
+    from javascript import architectures
+    from wide_models import MODELS, write_wide
+
+    able = {name for name, facts in architectures().items() if facts}
+    specs = {name: spec for name, spec in MODELS.items() if getattr(spec, "arch", name) in able and name != "mixtral"}
+    works = [*((name, "Q8_0") for name in specs), *(("llama", kind) for kind in TYPES)]
+    r = random.Random(3)
+    cases, expected = [], []
+    for i, (name, kind) in enumerate(works):
+        path = write_wide(tmp_path / f"{name}-{kind}.gguf", specs[name], kind)
+        tokens, cache = [r.randrange(96) for _ in range(9)], ("f16", "f32", "bf16")[i % 3]
+        cases.append({"path": str(path), "tokens": tokens, "type": cache.upper()})
+        expected.append([_logits(path, tokens, cache)] * 2)
+    found = run("logits", cases)
+    wrong = [works[i] for i in range(len(works)) if found[i] != expected[i]]
+    assert not wrong, [(work, found[works.index(work)]) for work in wrong if "error" in found[works.index(work)]] or wrong
+
+
+def test_the_bundled_model_writes_the_same_texts(run: Run) -> None:
+    path, model = bundled_model(), aleator.load()
+    cases, expected = [], []
+    options: list[dict[str, Any]] = [
+        {"seed": 4}, {"seed": 5, "temperature": 1.2, "top_p": 0.9}, {"seed": 6, "dry_multiplier": 0.8},
+        {"seed": 7, "stop": ["\n\n"]}, {"seed": 8, "preset": "greedy"}, {"seed": 9, "grammar": 'root ::= "yes" | "no" [a-z]+'},
+    ]  # fmt: skip
+    for given in options:
+        cases.append({"path": str(path), "prompt": "ROMEO:", "options": {**given, "maxTokens": 60}})
+        made = model.generate("ROMEO:", max_tokens=60, **given)
+        expected.append({"text": made.text, "tokens": list(made.tokens), "reason": made.stop_reason})
+    assert run("text", cases) == expected
+
+
+def test_a_step_is_explained_and_draws_what_it_says(run: Run) -> None:
+    row = np.random.default_rng(1).standard_normal(200, np.float32)
+    [told] = run("explained", [{"parameters": {"seed": 3, "top_k": 9, "temperature": 0.5}, "row": _packed(row)}])
+    left = {stage["sampler"]: stage["left"] for stage in told["stages"]}
+    assert left["logits"] == 200
+    assert left["top_k"] == 9
+    assert told["token"] == told["drawn"]
+    assert sum(each["p"] for each in told["stages"][0]["candidates"]) < 1
+
+
+def test_hostile_files_are_refused(run: Run) -> None:
+    sound = builders.raw_gguf([builders.entry("general.architecture", 8, builders.string("llama"))])
+    damaged = [
+        b"", b"GGUF", b"vers", sound[:20], sound[:-5], builders.raw_gguf(version=9), builders.raw_gguf(n_entries=2**60),
+        builders.raw_gguf(n_tensors=2**40), builders.raw_gguf([builders.entry("a", 8, b"\xff" * 8)]),
+        builders.raw_gguf([builders.entry("a", 9, builders.array(9, 1, b""))]), builders.raw_gguf(tensors=[builders.tensor("a", [2**62, 2**62])]),
+        builders.raw_gguf(tensors=[builders.tensor("a", [32], 0, 7)]), builders.raw_gguf(tensors=[builders.tensor("a", [320])]), sound,
+    ]  # fmt: skip
+    results = run("hostile", [{"bytes": base64.b64encode(each).decode()} for each in damaged])
+    assert {result["error"] for result in results} <= {"FileFormatError", "UnsupportedModel"}
+    assert all(result["message"] for result in results)
+
+
+def test_an_architecture_that_is_not_computed_is_refused_by_name(run: Run, tmp_path: Path) -> None:
+    path = builders.write_gguf(tmp_path / "mamba.gguf", {}, architecture="mamba")
+    [result] = run("text", [{"path": str(path), "prompt": "a", "options": {}}])
+    assert result["error"] == "UnsupportedModel"
+    assert "'mamba'" in result["message"]
+    assert "llama" in result["message"]

@@ -1,0 +1,470 @@
+"""The order in which models are loaded, used and unloaded, with models that only note what happens to them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from aleator.core.errors import EngineClosed, ParameterError, QueueFull
+from aleator.engine.stats import EngineStats
+from aleator.server import pool as pools
+from aleator.server.errors import ApiError
+from aleator.server.options import ServerOptions
+from aleator.server.pool import ClientLeft, Entry, Loaded, Pool, Progress
+
+
+class Model:
+    """Notes its loading and closing in a list of all models; ``held`` keeps its loading from ending."""
+
+    def __init__(self, name: str, notes: list[str], size: int = 10, **fields: Any) -> None:
+        self.notes, self.size = notes, size
+        self.held, self.fails = threading.Event(), ""
+        self.held.set()
+        self.loadings = 0
+        self.entry = Entry(name, f"{name}.gguf", lambda: self.size, self.load, **fields)
+
+    def load(self, progress: Progress) -> Loaded:
+        self.notes.append(f"load {self.entry.name}")
+        self.loadings += 1
+        for step in range(1000):
+            progress(min(step, 99), 100)
+            if self.held.wait(0.01):
+                break
+        if self.fails:
+            raise MemoryError(self.fails)
+        engine = SimpleNamespace(closed=False, stats=EngineStats())
+
+        def close() -> None:
+            self.notes.append(f"close {self.entry.name}")
+            engine.closed = True
+
+        service: Any = SimpleNamespace(engine=engine, cut=lambda: self.notes.append("cut"))
+        unused: Any = None
+        return Loaded(service, unused, unused, close)
+
+
+class Models:
+    """A pool of such models, ``names`` by a letter each."""
+
+    def __init__(self, names: str = "abc", **options: Any) -> None:
+        self.notes: list[str] = []
+        kept = options.pop("kept", "")
+        queue = options.pop("max_queue", 8)
+        self.of = {
+            name: Model(name, self.notes, max_queue=queue, keep_loaded=name in kept)
+            for name in names
+        }
+        self.pool = Pool([each.entry for each in self.of.values()], ServerOptions(**options))
+
+    async def ask(self, name: str) -> None:
+        """A request that ends at once."""
+        async with self.pool.use(self.of[name].entry) as loaded:
+            assert not loaded.service.engine.closed
+
+    def busy(self, name: str, until: asyncio.Event) -> asyncio.Task[None]:
+        """A request that lasts."""
+
+        async def work() -> None:
+            async with self.pool.use(self.of[name].entry) as loaded:
+                self.notes.append(f"use {name}")
+                await until.wait()
+                assert not loaded.service.engine.closed
+
+        return asyncio.create_task(work())
+
+    @property
+    def loaded(self) -> str:
+        return "".join(name for name, each in self.of.items() if each.entry.loaded is not None)
+
+    def states(self) -> list[str]:
+        return [each.entry.status["value"] for each in self.of.values()]
+
+
+def run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(60):
+            await work()
+
+    asyncio.run(limited())
+
+
+async def settled(holds: Callable[[], bool]) -> None:
+    while not holds():
+        await asyncio.sleep(0.001)
+
+
+def test_the_least_recently_used_idle_model_goes_first() -> None:
+    async def work() -> None:
+        models = Models("abcd", models_max=2)
+        for name in "abacbd":
+            await models.ask(name)
+        assert models.notes == [
+            "load a", "load b", "close b", "load c", "close a", "load b", "close c", "load d",
+        ]  # fmt: skip
+        assert models.states() == ["unloaded", "loaded", "unloaded", "loaded"]
+
+    run(work)
+
+
+def test_memory_is_a_budget_of_bytes() -> None:
+    async def work() -> None:
+        models = Models("abc", models_memory=30)
+        models.of["c"].size = 20
+        for name in "abc":
+            await models.ask(name)
+        assert models.loaded == "bc"
+        models.of["a"].size = 30
+        await models.ask("a")
+        assert models.loaded == "a"
+
+    run(work)
+
+
+def test_a_model_that_never_fits_disturbs_no_other() -> None:
+    async def work() -> None:
+        models = Models("ab", models_memory=30 << 20)
+        models.of["a"].size, models.of["b"].size = 30 << 20, 31 << 20
+        await models.ask("a")
+        with pytest.raises(
+            ApiError, match=r"'b' could not.*needs 31 MiB.*memory is 30 MiB"
+        ) as caught:
+            await models.ask("b")
+        assert (caught.value.status, caught.value.code) == (503, "model_not_loaded")
+        assert models.loaded == "a"
+        assert models.of["b"].entry.status["failed"] is True
+
+    run(work)
+
+
+def test_what_is_kept_loaded_stays_and_counts() -> None:
+    async def work() -> None:
+        models = Models("abc", models_max=2, kept="b")
+        models.pool.begin()
+        await settled(lambda: models.loaded == "b")
+        await models.ask("a")
+        await models.ask("c")
+        assert models.notes == ["load b", "load a", "close a", "load c"]
+        full = Models("ab", models_max=1, kept="a")
+        await full.ask("a")
+        with pytest.raises(ApiError, match="--models-max is 1, where 1 that are kept loaded take"):
+            await full.ask("b")
+        assert full.loaded == "a"
+
+    run(work)
+
+
+def test_a_busy_model_is_not_unloaded_and_its_later_requests_wait_for_it_to_be_loaded_again() -> (
+    None
+):
+    async def work() -> None:
+        models, first, later = Models("ab", models_max=1), asyncio.Event(), asyncio.Event()
+        one = models.busy("a", first)
+        await settled(lambda: "use a" in models.notes)
+        two = models.busy("b", later)
+        await settled(lambda: models.of["a"].entry.leaving)
+        three = asyncio.create_task(models.ask("a"))
+        await asyncio.sleep(0.05)
+        assert models.notes == ["load a", "use a"]
+        first.set()
+        await settled(lambda: "use b" in models.notes)
+        await asyncio.sleep(0.05)
+        assert not three.done()
+        later.set()
+        await asyncio.gather(one, two, three)
+        assert models.notes == [
+            "load a", "use a", "close a", "load b", "use b", "close b", "load a",
+        ]  # fmt: skip
+
+    run(work)
+
+
+def test_an_idle_model_goes_before_a_busy_one() -> None:
+    async def work() -> None:
+        models, end = Models("abc", models_max=2), asyncio.Event()
+        await models.ask("b")
+        old = models.busy("a", end)  # used before b ends, and busy
+        await settled(lambda: "use a" in models.notes)
+        await models.ask("b")
+        await models.ask("c")
+        assert models.loaded == "ac"
+        end.set()
+        await old
+
+    run(work)
+
+
+def test_a_client_that_leaves_while_its_model_waits_for_room_takes_its_place_back() -> None:
+    async def work() -> None:
+        models, end, left = Models("ab", models_max=1), asyncio.Event(), asyncio.Event()
+        one = models.busy("a", end)
+        await settled(lambda: "use a" in models.notes)
+
+        async def leaving() -> None:
+            await left.wait()
+
+        async def other() -> None:
+            async with models.pool.use(models.of["b"].entry, leaving):
+                raise AssertionError
+
+        two = asyncio.create_task(other())
+        await settled(lambda: models.of["a"].entry.leaving)
+        assert models.states() == ["loaded", "loading"]
+        left.set()
+        with pytest.raises(ClientLeft):
+            await two
+        await models.ask("a")  # while the first one goes on
+        assert models.notes == ["load a", "use a"]
+        assert models.states() == ["loaded", "unloaded"]
+        end.set()
+        await one
+
+    run(work)
+
+
+def test_requests_share_a_loading_whose_progress_is_told() -> None:
+    async def work() -> None:
+        models = Models("ab")
+        models.of["a"].held.clear()
+        both = [asyncio.create_task(models.ask("a")) for _ in range(2)]
+        await settled(lambda: models.of["a"].entry.status.get("progress", 0) > 0)
+        assert models.states() == ["loading", "unloaded"]
+        other = asyncio.create_task(models.ask("b"))  # in its turn
+        await asyncio.sleep(0.05)
+        assert models.notes == ["load a"]
+        models.of["a"].held.set()
+        await asyncio.gather(*both, other)
+        assert models.notes == ["load a", "load b"]
+
+    run(work)
+
+
+def test_a_failure_is_told_at_once_for_a_while_and_hurts_no_other() -> None:
+    async def work() -> None:
+        models = Models("ab")
+        await models.ask("b")
+        bad = models.of["a"]
+        bad.fails = "no room"
+        told = await asyncio.gather(*(models.ask("a") for _ in range(3)), return_exceptions=True)
+        assert [str(each) for each in told] == ["model 'a' could not be loaded: no room"] * 3
+        with pytest.raises(ApiError, match="no room"):
+            await models.ask("a")
+        assert bad.loadings == 1
+        assert bad.entry.status == {"value": "unloaded", "failed": True, "reason": "no room"}
+        await models.ask("b")
+        bad.fails = ""
+        bad.entry.failed -= pools.RETRY_SECONDS
+        await models.ask("a")
+        assert models.states() == ["loaded", "loaded"]
+
+    run(work)
+
+
+def test_a_request_to_load_tries_again_at_once() -> None:
+    async def work() -> None:
+        models = Models("a")
+        models.of["a"].fails = "no room"
+        with pytest.raises(ApiError):
+            await models.ask("a")
+        models.of["a"].fails = ""
+        models.pool.hold(models.of["a"].entry)
+        await settled(lambda: models.loaded == "a")
+
+    run(work)
+
+
+def test_an_engine_that_has_closed_is_made_anew() -> None:
+    async def work() -> None:
+        models = Models("ab")
+        await models.ask("a")
+        await models.ask("b")
+        loaded: Any = models.of["a"].entry.loaded
+        loaded.service.engine.closed = True
+        await models.ask("a")
+        assert models.notes == ["load a", "load b", "close a", "load a"]
+
+    run(work)
+
+
+def test_the_queue_of_a_loading_is_bounded() -> None:
+    async def work() -> None:
+        models = Models("ab", max_queue=2)
+        models.of["a"].held.clear()
+        both = [asyncio.create_task(models.ask("a")) for _ in range(2)]
+        await settled(lambda: models.of["a"].entry.waiting == 2)
+        with pytest.raises(QueueFull, match="2 requests wait already"):
+            await models.ask("a")
+        models.of["a"].held.set()
+        await asyncio.gather(*both)
+
+    run(work)
+
+
+def test_the_bodies_of_waiting_requests_are_bounded() -> None:
+    async def work() -> None:
+        models = Models("a", max_body_bytes=1024)
+        entry = models.of["a"].entry
+        models.of["a"].held.clear()
+
+        async def ask() -> None:
+            async with models.pool.use(entry, size=1024):
+                pass
+
+        entry.max_queue = 100
+        asked = [asyncio.create_task(ask()) for _ in range(32)]
+        await settled(lambda: entry.waiting == 32)
+        with pytest.raises(ApiError, match="take all room") as caught:
+            await ask()
+        assert caught.value.status == 503
+        models.of["a"].held.set()
+        await asyncio.gather(*asked)
+        await ask()
+
+    run(work)
+
+
+def test_a_request_waits_no_longer_than_its_time() -> None:
+    async def work() -> None:
+        models = Models("a", request_timeout=0.05)
+        models.of["a"].held.clear()
+        with pytest.raises(ApiError, match=r"not loaded within 0\.05 s") as caught:
+            await models.ask("a")
+        assert caught.value.status == 503
+        models.of["a"].held.set()
+        await settled(lambda: models.loaded == "a")  # its loading goes on for others
+        await models.ask("a")
+
+    run(work)
+
+
+def test_the_end_interrupts_loading_and_all_who_wait() -> None:
+    async def work() -> None:
+        models, end = Models("abc", models_max=2), asyncio.Event()
+        one = models.busy("a", end)
+        await settled(lambda: "use a" in models.notes)
+        models.of["b"].held.clear()
+        others = [asyncio.create_task(models.ask(name)) for name in "bc"]
+        await settled(lambda: "load b" in models.notes)
+        models.pool.cut()
+        told = await asyncio.gather(*others, return_exceptions=True)
+        assert [type(each) for each in told] == [EngineClosed] * 2
+        with pytest.raises(EngineClosed):
+            await models.ask("c")
+        end.set()
+        await one
+        await settled(lambda: all(each.entry.task is None for each in models.of.values()))
+        assert models.loaded == "a"
+        models.pool.close()
+        assert models.notes == ["load a", "use a", "load b", "cut", "close a"]
+
+    run(work)
+
+
+def test_unloading_by_request_waits_for_nobody() -> None:
+    async def work() -> None:
+        models, end = Models("ab"), asyncio.Event()
+        with pytest.raises(ApiError, match="not loaded") as caught:
+            await models.pool.unload(models.of["a"].entry)
+        assert caught.value.status == 400
+        one = models.busy("a", end)
+        await settled(lambda: "use a" in models.notes)
+        with pytest.raises(ApiError, match="1 requests under way") as caught:
+            await models.pool.unload(models.of["a"].entry)
+        assert caught.value.status == 409
+        end.set()
+        await one
+        await models.pool.unload(models.of["a"].entry)
+        assert models.states() == ["unloaded", "unloaded"]
+
+    run(work)
+
+
+def test_two_models_of_one_name_are_refused() -> None:
+    notes: list[str] = []
+    one = Model("a", notes, aliases=("x",)).entry
+    for other in (
+        Model("x", notes).entry,
+        Model("b", notes, aliases=("a",)).entry,
+        Model("b", notes, adapters=("x",)).entry,
+    ):
+        with pytest.raises(ParameterError, match=r"names two models, 'a' \(a.gguf\) and '[bx]'"):
+            Pool([one, other], ServerOptions())
+    with pytest.raises(ParameterError, match="there is no model"):
+        Pool([], ServerOptions())
+    with pytest.raises(ParameterError, match="model='c': --models has 'a' and 'x'"):
+        Pool([one], ServerOptions(), "c")
+
+
+def test_names_find_models_and_errors_name_them() -> None:
+    notes: list[str] = []
+    many = [Model(f"m{i}", notes, aliases=(f"n{i}",), adapters=(f"o{i}",)).entry for i in range(9)]
+    pool = Pool(many, ServerOptions(), "n3")
+    assert pool.find(None) is many[3]
+    assert pool.find("m1") is pool.find("n1") is pool.find("o1") is many[1]
+    with pytest.raises(ApiError, match=r"model='\.\./x': .*'m0', 'n0', .* and 7 more$") as caught:
+        pool.find("../x")
+    assert (caught.value.status, caught.value.code) == (404, "model_not_found")
+    assert Pool(many, ServerOptions(any_model=True)).find("gpt-4") is many[0]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_any_order_of_requests_ends_within_the_budget(seed: int) -> None:
+    """Requests of random lengths, some of whose clients leave, for models that sometimes fail."""
+
+    async def work() -> None:
+        drawn = random.Random(seed)
+        models = Models("abcde", models_max=2, max_queue=100, kept="e" if seed % 2 else "")
+        in_use: dict[str, int] = dict.fromkeys("abcde", 0)
+        served = 0
+
+        async def request(name: str) -> None:
+            nonlocal served
+            await asyncio.sleep(drawn.random() * 0.2)
+            leaves = drawn.random() < 0.3
+
+            async def gone() -> None:
+                await asyncio.sleep(drawn.random() * 0.05 if leaves else 1000)
+
+            try:
+                async with models.pool.use(models.of[name].entry, gone) as loaded:
+                    in_use[name] += 1
+                    assert len(models.loaded) <= 2
+                    await asyncio.sleep(drawn.random() * 0.01)
+                    assert not loaded.service.engine.closed
+                    in_use[name] -= 1
+                    served += 1
+            except ClientLeft:
+                assert leaves
+            except ApiError:
+                assert models.of[name].fails
+
+        async def unrest() -> None:
+            while True:
+                await asyncio.sleep(0.01)
+                each = models.of[drawn.choice("ab")]
+                each.fails = "" if each.fails else "no room"
+                each.entry.why_not = ""
+
+        other = asyncio.create_task(unrest())
+        await asyncio.gather(*(request(drawn.choice("abcde")) for _ in range(200)))
+        other.cancel()
+        assert served > 50
+        assert not any(in_use.values())
+        assert all(
+            (each.entry.serving, each.entry.waiting, each.entry.leaving) == (0, 0, False)
+            for each in models.of.values()
+        )
+        await settled(lambda: all(each.entry.task is None for each in models.of.values()))
+        models.pool.close()
+        counts = {
+            name: (models.notes.count(f"load {name}"), models.notes.count(f"close {name}"))
+            for name in "cde"
+        }
+        assert all(loads == closes for loads, closes in counts.values())
+
+    run(work)

@@ -1,0 +1,190 @@
+"""The tokenizer of a Hugging Face directory as fields of a GGUF file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers
+
+from aleator.core.errors import FileFormatError, UnsupportedModel
+from aleator.models.files.gguf import GGUFFile
+from aleator.models.files.gguf_writer import beginning
+from aleator.text import TokenAttribute, Tokenizer, Vocabulary
+from aleator.text.gguf_fields import vocabulary_fields
+from aleator.text.pretokenizers import PRE_TOKENIZERS, WHOLE_WORDS
+from aleator.text.tokenizer import splits
+from tests.text.conftest import DATA
+from tests.text.test_huggingface import (
+    TEXTS,
+    byte_level_backend,
+    change,
+    sentencepiece_backend,
+    write,
+)
+
+GGML = "tokenizer.ggml."
+
+
+def made(directory: Path, n_vocab: int, architecture: str = "llama") -> tuple[GGUFFile, list[str]]:
+    """The fields as a file has them, and what they leave out."""
+    fields, left_out = vocabulary_fields(directory, architecture, n_vocab)
+    return GGUFFile(directory, beginning(fields, [])[0]), left_out
+
+
+def as_backend(vocab: Vocabulary) -> tokenizers.Tokenizer:
+    """The tokenizer.json that transformers would have for a vocabulary of llama.cpp."""
+    normal = (TokenAttribute.NORMAL, TokenAttribute.BYTE)
+    ids = {
+        text: i
+        for i, text in enumerate(vocab.tokens)
+        if vocab.attribute(i) != TokenAttribute.UNUSED
+    }
+    if vocab.kind == "bpe":
+        merges: Any = [tuple(merge.split(" ")) for merge in vocab.merges]
+        whole = vocab.pre in WHOLE_WORDS
+        backend = tokenizers.Tokenizer(models.BPE(ids, merges, ignore_merges=whole))
+        cut = splits(PRE_TOKENIZERS[vocab.pre])
+        level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        backend.pre_tokenizer = pre_tokenizers.Sequence([cut, level])
+        backend.decoder = decoders.ByteLevel()
+    else:
+        assert vocab.scores is not None
+        listed = []
+        for text, i in ids.items():
+            pairs = [(text[:n], text[n:]) for n in range(1, len(text))]
+            found = [(a, b) for a, b in pairs if a in ids and b in ids]
+            listed += [(-float(vocab.scores[i]), ids[a], ids[b], a, b) for a, b in found]
+        merges = [(a, b) for *_, a, b in sorted(listed)]
+        model = models.BPE(ids, merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True)
+        backend = tokenizers.Tokenizer(model)
+        steps = [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+        backend.normalizer = normalizers.Sequence(steps)
+        parts = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+        backend.decoder = decoders.Sequence([*parts, decoders.Strip(" ", 1, 0)])
+    for i, text in enumerate(vocab.tokens):
+        kind = vocab.attribute(i)
+        if kind not in normal and kind != TokenAttribute.UNUSED:
+            special = kind != TokenAttribute.USER_DEFINED
+            backend.add_tokens([tokenizers.AddedToken(text, special=special, normalized=False)])
+    return backend
+
+
+@pytest.mark.parametrize("name", ["gpt-2", "llama-bpe", "qwen2", "llama-spm"])
+def test_vocabularies_of_llama_cpp(
+    name: str, tokenizer: Callable[[str], Tokenizer], tmp_path: Path
+) -> None:
+    """There and back: the fields are those of the file that tokenizer.json was made from."""
+    theirs = tokenizer(name)
+    vocab = theirs.vocab
+    specials = {each: getattr(vocab.special, each) for each in ("bos", "eos", "unk", "pad")}
+    named = {f"{each}_token": vocab.tokens[i] for each, i in specials.items() if i is not None}
+    config = named | {"add_bos_token": vocab.add_bos, "chat_template": "{{ messages }}"}
+    write(tmp_path, as_backend(vocab), tokenizer_config=config)
+    file, left_out = made(tmp_path, len(vocab))
+    ours = Vocabulary.from_gguf(file)
+    assert not left_out
+    assert (ours.kind, ours.pre) == (vocab.kind, vocab.pre)
+    assert (ours.special, ours.eog) == (vocab.special, vocab.eog)
+    assert (ours.add_bos, ours.add_space_prefix) == (vocab.add_bos, vocab.add_space_prefix)
+    assert ours.chat_template == "{{ messages }}"
+    assert list(ours.tokens) == list(vocab.tokens)
+    assert list(ours.merges) == list(vocab.merges)
+    assert (ours.attributes == vocab.attributes).all()
+    text = (DATA / "strings.inp").read_text()
+    assert Tokenizer(ours).encode(text) == theirs.encode(text)
+
+
+def test_byte_level(tmp_path: Path) -> None:
+    config = {"eos_token": "<|im_end|>"}
+    generation = {"eos_token_id": [258, 260]}
+    write(tmp_path, byte_level_backend(), tokenizer_config=config, generation_config=generation)
+    file, left_out = made(tmp_path, 263)
+    vocab = Vocabulary.from_gguf(file)
+    assert file.get(GGML + "model", "") == "gpt2"
+    assert (vocab.pre, len(vocab), vocab.eos) == ("gpt-2", 263, 258)
+    assert vocab.eog == {258, 260}
+    assert [vocab.text(i) for i in (260, 261, 262)] == ["<u>", "[PAD261]", "[PAD262]"]
+    assert vocab.attribute(262) == TokenAttribute.UNUSED
+    assert not left_out
+    directory = Tokenizer(Vocabulary.from_directory(tmp_path))
+    for text in TEXTS:
+        assert Tokenizer(vocab).encode(text) == directory.encode(text)
+
+
+def test_sentencepiece(tmp_path: Path) -> None:
+    config = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    write(tmp_path, sentencepiece_backend(), tokenizer_config=config)
+    file, left_out = made(tmp_path, 264)
+    vocab = Vocabulary.from_gguf(file)
+    assert file.get(GGML + "model", "") == "llama"
+    assert (vocab.bos, vocab.eos, vocab.unk, vocab.add_bos) == (1, 2, 0, True)
+    assert vocab.add_space_prefix
+    assert not left_out
+    directory = Tokenizer(Vocabulary.from_directory(tmp_path))
+    for text in TEXTS:
+        assert Tokenizer(vocab).encode(text) == directory.encode(text)
+
+
+def test_gemma4_has_merges_of_characters(tmp_path: Path) -> None:
+    backend = sentencepiece_backend()
+    backend.normalizer = normalizers.Replace(" ", "▁")
+    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    backend.decoder = decoders.Sequence(steps)
+    write(tmp_path, backend, tokenizer_config={"bos_token": "<s>", "eos_token": "</s>"})
+    file, _ = made(tmp_path, 264, "gemma4")
+    assert file.get(GGML + "model", "") == "gemma4"
+    assert file.metadata[GGML + "merges"] == ["a b", "▁ ab"]
+    vocab = Vocabulary.from_gguf(file)
+    directory = Tokenizer(Vocabulary.from_directory(tmp_path))
+    for text in TEXTS:
+        assert Tokenizer(vocab).encode(text) == directory.encode(text)
+
+
+def test_tokens_without_embeddings_are_told(tmp_path: Path) -> None:
+    write(tmp_path, byte_level_backend())
+    file, left_out = made(tmp_path, 260)
+    assert len(Vocabulary.from_gguf(file)) == 260
+    assert left_out == ["the last 1 tokens, such as '<u>': the model has no embeddings of them"]
+
+
+def test_ends_that_do_not_fit_are_told(tmp_path: Path) -> None:
+    generation = {"eos_token_id": [258, 97, 98, 99]}
+    write(tmp_path, byte_level_backend(), generation_config=generation)
+    file, left_out = made(tmp_path, 261)
+    assert Vocabulary.from_gguf(file).eog == {258, 97}  # 97 as <|eom_id|>
+    assert left_out == ["that the token 'b' ends a text", "that the token 'c' ends a text"]
+
+
+def digits_in_pairs(backend: tokenizers.Tokenizer) -> None:
+    cut = pre_tokenizers.Split(tokenizers.Regex(r"\p{N}{2}"), "isolated")
+    level = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.pre_tokenizer = pre_tokenizers.Sequence([cut, level])
+
+
+def lower_case(backend: tokenizers.Tokenizer) -> None:
+    backend.normalizer = normalizers.Lowercase()
+
+
+@pytest.mark.parametrize("unknown", [digits_in_pairs, lower_case])
+def test_other_tokenizers_are_refused(
+    unknown: Callable[[tokenizers.Tokenizer], None], tmp_path: Path
+) -> None:
+    backend = byte_level_backend()
+    unknown(backend)
+    write(tmp_path, backend)
+    with pytest.raises(UnsupportedModel, match="cut or merge texts in another way"):
+        made(tmp_path, 261)
+
+
+@pytest.mark.parametrize("merge", ["a", ["a"], ["a", "b c"], 3, ["a", 3]])
+def test_damaged_merges(merge: Any, tmp_path: Path) -> None:
+    write(tmp_path, byte_level_backend())
+    change(tmp_path / "tokenizer.json", "model", "merges", value=[merge])
+    assert json.loads((tmp_path / "tokenizer.json").read_text())
+    with pytest.raises(FileFormatError, match="is not two tokens without spaces"):
+        made(tmp_path, 261)
