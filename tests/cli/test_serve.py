@@ -94,4 +94,5 @@ def test_a_huge_context_is_refused_with_what_it_would_take(
 
 def test_the_line_for_a_shell() -> None:
     assert "--unix-socket /tmp/s http://localhost/v1/completions" in curl("unix:/tmp/s", False)
+    assert "x/v1/embeddings" in curl("http://x", True, writes=False)
     assert "http://127.0.0.1:80/v1/chat/completions" in curl("http://127.0.0.1:80", True)

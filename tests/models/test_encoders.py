@@ -12,6 +12,7 @@ from encoder_models import ENCODERS, write_encoder
 from golden_encoders import DOCUMENTS, QUERY, TEXTS
 
 import aleator
+from aleator.cli import main
 from aleator.core.errors import ContextFull, FileFormatError, ParameterError, UnsupportedModel
 from aleator.models import build_decoder, open_weights
 from aleator.models.encoder import Encoder
@@ -111,16 +112,16 @@ def test_vectors_and_tokens_are_those_of_llama_server(name: str, tmp_path: Path)
     model = aleator.load(write_encoder(tmp_path / "model.gguf", ENCODERS[name]))
     for i, text in enumerate(TEXTS):
         assert list(model.request_maker.tokens(text, whole=True)) == golden[f"tokens-{i}"].tolist()
-    # The GELU of jina-bert-v2 and modern-bert, and q8_0, round what is close to a half to the other side.
+    # llama.cpp's sums are in another order, and its Q8_0 rounds activations in another way.
     for pooling in ("mean", "cls", "last"):
         got = model.embed(TEXTS, pooling, normalize=False)
         wanted = golden[f"vectors-{pooling}"]
-        assert relative(got, wanted) < (2e-2 if name == "bert-q8" else 2e-3), pooling
+        assert relative(got, wanted) < (2e-2 if name == "bert-q8" else 2e-4), pooling
     if ENCODERS[name].head:
         ranked = model.rerank(QUERY, DOCUMENTS)
         scores = golden["scores"]
         assert [each.index for each in ranked] == np.argsort(-scores).tolist()
-        assert max(abs(each.score - scores[each.index]) for each in ranked) < 5e-3
+        assert max(abs(each.score - scores[each.index]) for each in ranked) < 5e-4
 
 
 @pytest.mark.parametrize("name", list(ENCODERS))
@@ -336,3 +337,21 @@ def test_sentence_transformers_directories_say_how_they_pool(tmp_path: Path) -> 
     assert chosen(dense, pooling_mode_mean_tokens=True) == "other"
     with pytest.raises(FileFormatError, match="list of modules"):
         chosen([3])
+
+
+def test_model_info_says_how_vectors_and_scores_are_made(tmp_path: Path, capsys: Any) -> None:
+    write_encoder(tmp_path / "m.gguf", ENCODERS["bert-score"])
+    assert main(["model-info", "-m", str(tmp_path / "m.gguf")]) == 0
+    shown = capsys.readouterr().out
+    assert "pooling                  rank" in shown
+    assert "scores                   of documents" in shown
+    assert "output matrix" not in shown
+
+
+def test_heads_of_several_classes_do_not_rank(tmp_path: Path) -> None:
+    few = {**SIZES, "max_position_embeddings": 64}
+    model = transformers.BertForSequenceClassification(transformers.BertConfig(**few, num_labels=3))
+    loaded = aleator.load(saved(model, tmp_path))
+    with pytest.raises(UnsupportedModel, match="3 outputs"):
+        loaded.rerank("a", ["b"])
+    assert np.asarray(loaded.embed("a")).shape == (32,)

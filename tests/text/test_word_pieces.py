@@ -262,3 +262,15 @@ def test_what_a_vocabulary_lacks_is_named(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text(json.dumps(file))
     with pytest.raises(UnsupportedModel, match="WordLevel"):
         Vocabulary.from_directory(tmp_path)
+
+
+def test_directories_of_qwen3_reranker_have_its_template(tmp_path: Path) -> None:
+    named = tmp_path / "Qwen3-Reranker-0.6B"
+    named.mkdir()
+    template = in_directory(unigram(), named).vocab.rerank_template
+    assert template is not None
+    assert "{query}" in template
+    assert "{document}" in template
+    assert in_directory(unigram(), tmp_path).vocab.rerank_template is None
+    (tmp_path / "README.md").write_text("# Qwen3-Reranker-0.6B\n")
+    assert in_directory(unigram(), tmp_path).vocab.rerank_template == template

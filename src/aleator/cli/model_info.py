@@ -89,8 +89,22 @@ def about_weights(weights: Any) -> dict[str, Any]:
         "width": config.n_embd,
         **(about_attention(config) if config.ssm is None else about_states(config.ssm)),
         **({} if config.delta is None else {"delta nets": about_delta_nets(config.delta)}),
-        "output matrix": "the token embedding" if config.tied else "its own",
+        **about_output(weights),
     }
+
+
+def about_output(weights: Any) -> dict[str, Any]:
+    """What hidden states become: logits, or vectors and scores."""
+    from aleator.models.score_head import has_head
+
+    config, made = weights.config, dict[str, Any]()
+    if weights.architecture.causal:
+        made["output matrix"] = "the token embedding" if config.tied else "its own"
+    if config.pooling:
+        made["pooling"] = config.pooling
+    if has_head(weights):
+        made["scores"] = "of documents (aleator.LanguageModel.rerank)"
+    return made
 
 
 def about_attention(config: Any) -> dict[str, Any]:

@@ -189,10 +189,12 @@ def announce_models(pool: Pool, where: str) -> None:
 
 def announce(service: Service, where: str) -> None:
     """Print where the server listens, and an example request."""
-    engine, chats = service.engine, service.model.vocab.chat_template is not None
+    engine, model = service.engine, service.model
+    chats = model.vocab.chat_template is not None
+    example = curl(where, chats, writes=model.weights.architecture.causal)
     note(
         f"{service.name}: {engine.options.n_seq_max} requests at a time, {engine.n_ctx} cells\n"
-        f"listening on {where}\n{playground(service.options, where)}{curl(where, chats)}"
+        f"listening on {where}\n{playground(service.options, where)}{example}"
     )
 
 
@@ -202,13 +204,15 @@ def playground(options: ServerOptions, where: str, query: str = "") -> str:
     return f"playground: {where}/{query}\n" if page else ""
 
 
-def curl(where: str, chats: bool, model: str = "") -> str:
-    """A shell command that sends an example request, to a model if one is named."""
+def curl(where: str, chats: bool, model: str = "", writes: bool = True) -> str:
+    """A shell command that sends an example request, to a model if one is named; ``writes``: it makes texts."""
     socket, _, path = where.partition("unix:")
     url = f"--unix-socket {path} http://localhost" if not socket and path else where
     prompt = '{"prompt": "Once upon a time", "max_tokens": 40}'
     messages = '{"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 40}'
     endpoint, body = ("chat/completions", messages) if chats else ("completions", prompt)
+    if not writes:
+        endpoint, body = "embeddings", '{"input": "Once upon a time"}'
     if model:
         body = f'{{"model": {json.dumps(model)}, {body[1:]}'
     return f"curl {url}/v1/{endpoint} -H 'content-type: application/json' -d '{body}'"

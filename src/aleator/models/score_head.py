@@ -30,24 +30,29 @@ class ScoreHead:
     def __init__(self, weights: Weights) -> None:
         config, architecture = weights.config, weights.architecture
         self.pooling, self._eps = pooling_of(weights), config.rms_eps
-        self._dense = self._output = None  # type: StoredWeight | None
-        self._norm: Floats | None = None
-        n = 0
-        if f"{DENSE}.weight" in weights:
-            n = weights.stored(f"{DENSE}.weight").shape[0]
-            self._dense = stored_weight(weights, DENSE, n, config.n_embd)
-        if f"{OUTPUT}.weight" in weights:
-            n, width = weights.stored(f"{OUTPUT}.weight").shape[0], n or config.n_embd
-            self._output = stored_weight(weights, OUTPUT, n, width)
-        if f"{NORM}.weight" in weights:
-            self._norm = StoredLayer(weights, -1).norm(NORM)
-        gelu = "gelu_exact" if weights.kind == "safetensors" else "gelu_rounded"
-        self._activation = gelu if architecture.score_activation == "gelu" else "tanh"
+        rows = {
+            name: weights.stored(f"{name}.weight").shape[0]
+            for name in (DENSE, OUTPUT)
+            if f"{name}.weight" in weights
+        }
+        n = rows.get(OUTPUT, rows.get(DENSE, 0))
         self.probability = architecture.causal and n == 2
         if n != 1 and not self.probability:
             raise UnsupportedModel(
                 f"{weights.path}: a head with {n} outputs (cls.output.weight), which are classes: rank with 1"
             )
+        self._dense = self._output = None  # type: StoredWeight | None
+        width = config.n_embd
+        if DENSE in rows:
+            self._dense = stored_weight(weights, DENSE, rows[DENSE], width)
+            width = rows[DENSE]
+        if OUTPUT in rows:
+            self._output = stored_weight(weights, OUTPUT, n, width)
+        self._norm: Floats | None = None
+        if f"{NORM}.weight" in weights:
+            self._norm = StoredLayer(weights, -1).norm(NORM, width)
+        gelu = "gelu_exact" if weights.kind == "safetensors" else "gelu_rounded"
+        self._activation = gelu if architecture.score_activation == "gelu" else "tanh"
         weights.check.start()
 
     def score(self, state: Floats) -> float:

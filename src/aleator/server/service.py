@@ -389,8 +389,8 @@ class Service:
         if len(tokens) > n_ctx and not truncate:
             raise ApiError(
                 400,
-                f"{name} has {len(tokens)} tokens and the context {n_ctx} positions: shorten it, or start the "
-                "server with a larger --ctx-size",
+                f"{name} has {len(tokens)} tokens and the context {n_ctx} positions: shorten it, give "
+                "truncate, or start the server with a larger --ctx-size",
                 name,
                 "context_length_exceeded",
             )

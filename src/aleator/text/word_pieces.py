@@ -25,6 +25,7 @@ class WordPieces:
     """WordPiece (Devlin et al. 2018, arXiv:1810.04805): a word is cut into the longest tokens, from its start.
 
     A word that cannot be cut is unknown.  A word of any length is cut, as in llama.cpp.
+    Unlike there, where accents are stripped, Hangul syllables keep all their letters.
     """
 
     def __init__(self, vocab: Vocabulary) -> None:
