@@ -51,7 +51,9 @@ def as_json(value: object) -> str:
     if isinstance(value, float) and math.isinf(value):
         return "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{json.dumps(str(k))}: {as_json(v)}" for k, v in value.items()) + "}"
+        return (
+            "{" + ", ".join(f"{json.dumps(str(k))}: {as_json(v)}" for k, v in value.items()) + "}"
+        )
     if isinstance(value, list | tuple | set | frozenset):
         members = sorted(value) if isinstance(value, set | frozenset) else value
         return "[" + ", ".join(map(as_json, members)) + "]"
@@ -64,7 +66,8 @@ class Translator:
     def __init__(self, method: Any) -> None:
         self.globals = method.__globals__
         tree = ast.parse(textwrap.dedent(inspect.getsource(method))).body[0]
-        assert isinstance(tree, ast.FunctionDef)
+        if not isinstance(tree, ast.FunctionDef):
+            raise NotImplementedError(ast.dump(tree))
         self.arguments = [a.arg for a in tree.args.args[1:]]
         self.body = " ".join(map(self.statement, tree.body))
 
@@ -78,7 +81,9 @@ class Translator:
                 return f"if ({self.truth(test)}) {{ {' '.join(map(self.statement, body))} }}"
             case ast.Assign([ast.Tuple(names)], ast.Tuple(values)):
                 pairs = zip(names, values, strict=True)
-                return " ".join(f"const {self.expression(n)} = {self.expression(v)};" for n, v in pairs)
+                return " ".join(
+                    f"const {self.expression(n)} = {self.expression(v)};" for n, v in pairs
+                )
             case ast.Assign([ast.Name(name)], value):
                 return f"const {name} = {self.expression(value)};"
         raise NotImplementedError(ast.dump(s))
@@ -110,7 +115,9 @@ class Translator:
                 return f"({self.expression(left)} {OPERATORS[type(operator)]} {self.expression(right)})"
             case ast.IfExp(test, yes, no):
                 return f"({self.truth(test)} ? {self.expression(yes)} : {self.expression(no)})"
-            case ast.Subscript(value, ast.Slice(None, ast.UnaryOp(ast.USub(), ast.Constant(n)), None)):
+            case ast.Subscript(
+                value, ast.Slice(None, ast.UnaryOp(ast.USub(), ast.Constant(n)), None)
+            ):
                 return f"{self.expression(value)}.slice(0, -{n})"
             case ast.Subscript(ast.Name(name), ast.Constant(str(key))):
                 return f"{name}.{key}"
@@ -144,8 +151,8 @@ def sampler_classes() -> Iterator[str]:
 
 
 def _class_of(cls: type[base.Sampler]) -> Iterator[str]:
-    parent = next(each for each in cls.__mro__[1:] if issubclass(each, base.Sampler))
-    yield f"export class {cls.__name__} extends {parent.__name__} {{"
+    parent = next(each for each in cls.__mro__[1:] if issubclass(each, base.Sampler)).__name__
+    yield f"export class {cls.__name__} extends {parent} {{"
     for name in METHODS:
         found = vars(cls).get(name)
         if found is not None:
@@ -185,7 +192,11 @@ def parameters() -> dict[str, dict[str, Any]]:
             "aliases": p.aliases, "optional": p.optional, "metadata": p.metadata, "range": p.interval,
         }  # fmt: skip
         # Not what is absent; 0 is a bound.
-        made[p.name] = {k: v for k, v in told.items() if k == "neutral" or not (v is None or v in ((), "") or v is False)}
+        made[p.name] = {
+            k: v
+            for k, v in told.items()
+            if k == "neutral" or not (v is None or v in ((), "") or v is False)
+        }
     return made
 
 
@@ -215,7 +226,11 @@ def _read(name: str, read: Any, architecture: Architecture) -> tuple[Any, set[st
     values = _Recorded({f"{name}.{key}": value for key, value in sizes.items()})
     fields = Fields("facts", values)
     file = SimpleNamespace(
-        fields=fields, tensors={}, get=fields.get, require=fields.require, array_length=lambda key: None
+        fields=fields,
+        tensors={},
+        get=fields.get,
+        require=fields.require,
+        array_length=lambda key: None,
     )
     return read(file, architecture), values.asked
 
@@ -227,7 +242,11 @@ def architectures() -> dict[str, Any]:
         plain, asked = _read(name, gguf_config.transformer, architecture)
         made[name] = None
         try:
-            own = plain if architecture.read_gguf is None else _read(name, architecture.read_gguf, architecture)[0]
+            own = (
+                plain
+                if architecture.read_gguf is None
+                else _read(name, architecture.read_gguf, architecture)[0]
+            )
         except aleator.AleatorError:
             continue
         if own == plain and architecture.recurrent is None:
@@ -237,7 +256,11 @@ def architectures() -> dict[str, Any]:
                 if f.name not in ("name", "read_gguf", "hugging_face")
             }
             # Other fields of the architecture mean what only its own reader knows.
-            made[name] = told | {"keys": sorted(key.removeprefix(f"{name}.") for key in asked if key.startswith(f"{name}."))}
+            made[name] = told | {
+                "keys": sorted(
+                    key.removeprefix(f"{name}.") for key in asked if key.startswith(f"{name}.")
+                )
+            }
     return made
 
 

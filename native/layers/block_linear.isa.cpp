@@ -9,6 +9,8 @@
 #include "layers/block_dots.hpp"
 #elif defined(__ARM_FEATURE_DOTPROD)
 #include "layers/block_sdot.hpp"
+#elif defined(__wasm_simd128__)
+#include "layers/block_simd128.hpp"
 #endif
 
 namespace aleator::ALEATOR_ISA {
@@ -64,7 +66,7 @@ void block_rows(const Weights& w, int64_t begin, int64_t end, const Rounded& x, 
 
 #else
 
-#if !defined(__ARM_FEATURE_DOTPROD)
+#if !defined(__ARM_FEATURE_DOTPROD) && !defined(__wasm_simd128__)
 // The contract in plain words: one row and one token at a time.
 template <class B>
 static float dot(const uint8_t* p, const int8_t* q, const float* d, const int16_t* sums,

@@ -51,14 +51,35 @@ static inline float fused(float a, float b, float c) { return __builtin_fmaf(a, 
                        _mm_cvtpd_ps(fused_to_odd(high(a), high(b), high(c))));
 }
 #elif defined(__wasm_simd128__)
-[[maybe_unused, gnu::noinline]] static vf fused(vf a, vf b, vf c) {
-  const auto low = [](vf v) { return __builtin_convertvector(__builtin_shufflevector(v, v, 0, 1), v2d); };
-  const auto high = [](vf v) { return __builtin_convertvector(__builtin_shufflevector(v, v, 2, 3), v2d); };
-  const auto narrow = [](v2d v) {
+static inline v2d low_half(vf v) {
+  return __builtin_convertvector(__builtin_shufflevector(v, v, 0, 1), v2d);
+}
+static inline v2d high_half(vf v) {
+  return __builtin_convertvector(__builtin_shufflevector(v, v, 2, 3), v2d);
+}
+static inline vf narrow(v2d low, v2d high) {
+  const auto half = [](v2d v) {
     return reinterpret<vf>(wasm_f32x4_demote_f64x2_zero(reinterpret<v128_t>(v)));
   };
-  return __builtin_shufflevector(narrow(fused_to_odd(low(a), low(b), low(c))),
-                                 narrow(fused_to_odd(high(a), high(b), high(c))), 0, 1, 4, 5);
+  return __builtin_shufflevector(half(low), half(high), 0, 1, 4, 5);
+}
+[[maybe_unused, gnu::noinline]] static vf fused_by_odd(vf a, vf b, vf c) {
+  return narrow(fused_to_odd(low_half(a), low_half(b), low_half(c)),
+                fused_to_odd(high_half(a), high_half(b), high_half(c)));
+}
+// A sum that float64 has rounded once gives another float32 than the exact one only where it lies
+// half-way between two of these: then, and where results are so small that they have fewer bits,
+// it is rounded to odd.
+static inline vf fused(vf a, vf b, vf c) {
+  const v2d low = low_half(a) * low_half(b) + low_half(c);
+  const v2d high = high_half(a) * high_half(b) + high_half(c);
+  const auto half_way = [](v2d v) { return (reinterpret<v2l>(v) & 0x1fffffff) == 0x10000000; };
+  const vf result = narrow(low, high);
+  const vi small = (reinterpret<vi>(result) & INT32_MAX) < 0x01000000;
+  const v2l seldom = half_way(low) | half_way(high) | reinterpret<v2l>(small);
+  if (__builtin_expect(wasm_v128_any_true(reinterpret<v128_t>(seldom)), false))
+    return fused_by_odd(a, b, c);
+  return result;
 }
 #else
 static inline vf fused(vf a, vf b, vf c) {

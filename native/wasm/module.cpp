@@ -41,7 +41,8 @@ static void explain(const std::exception_ptr& error) {
   } catch (const nb::cast_error& e) {
     fail("TypeError", e.what());
   } catch (const std::bad_alloc&) {
-    fail("MemoryError", "WebAssembly's memory of at most 4 GiB is full: use a smaller model or context");
+    fail("MemoryError",
+         "WebAssembly's memory of at most 4 GiB is full: use a smaller model or context");
   } catch (const std::exception& e) {
     fail("ValueError", e.what());
   }
@@ -53,9 +54,8 @@ extern "C" {
   std::vector<aleator::Binding*> bindings;
   for (auto* b = aleator::Binding::first; b; b = b->next) bindings.push_back(b);
   // Base classes stand in files of their own, which come first.
-  std::sort(bindings.begin(), bindings.end(), [](const auto* a, const auto* b) {
-    return a->name < b->name;
-  });
+  std::sort(bindings.begin(), bindings.end(),
+            [](const auto* a, const auto* b) { return a->name < b->name; });
   nb::module_ module;
   for (auto* b : bindings) b->bind(module);
 }

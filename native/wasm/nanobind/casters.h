@@ -63,7 +63,7 @@ T taken(Caster& caster) {
     return *caster.value;
 }
 
-#define NB_TYPE_CASTER(type, name) \
+#define NB_TYPE_CASTER(type, name)   \
   static constexpr auto Name = name; \
   type value;
 
@@ -230,7 +230,8 @@ object instance_of(std::shared_ptr<T> p) {
   int type = class_number<Bare>::value;
   if constexpr (std::is_polymorphic_v<Bare>) {
     const auto& all = classes();
-    const auto own = std::find_if(all.begin(), all.end(), [&](const Class& c) { return *c.type == typeid(*p); });
+    const auto own =
+        std::find_if(all.begin(), all.end(), [&](const Class& c) { return *c.type == typeid(*p); });
     if (own != all.end()) {
       type = int(own - all.begin());
       object = dynamic_cast<void*>(const_cast<Bare*>(p.get()));

@@ -73,8 +73,12 @@ namespace detail {
 
 template <class Extra>
 void note(Function&, const Extra&) {}
-inline void note(Function& f, const arg& a) { f.arguments.push_back({a.name, false, a.may_be_none, {}}); }
-inline void note(Function& f, const arg_v& a) { f.arguments.push_back({a.name, true, true, a.value}); }
+inline void note(Function& f, const arg& a) {
+  f.arguments.push_back({a.name, false, a.may_be_none, {}});
+}
+inline void note(Function& f, const arg_v& a) {
+  f.arguments.push_back({a.name, true, true, a.value});
+}
 template <size_t kept, size_t by>
 void note(Function& f, const keep_alive<kept, by>&) {
   f.keeps = true;
@@ -186,9 +190,7 @@ auto plain(F f) {
 }
 template <class F>
 auto maker_of(F f) {
-  return [f](Function& function) {
-    return signature<std::decay_t<F>>::make(function, f);
-  };
+  return [f](Function& function) { return signature<std::decay_t<F>>::make(function, f); };
 }
 
 }  // namespace detail

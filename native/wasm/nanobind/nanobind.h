@@ -1,5 +1,5 @@
-// As much of nanobind as the bindings of this folder's parent use, with JavaScript's values in place
-// of Python's: for WebAssembly, where #include <nanobind/...> leads here.  What names and
+// As much of nanobind as the bindings of this folder's parent use, with JavaScript's values in
+// place of Python's: for WebAssembly, where #include <nanobind/...> leads here.  What names and
 // signatures mean is nanobind's documentation's; js/src/native.js is the other side.
 #pragma once
 

@@ -57,7 +57,7 @@ namespace detail {
 
 // The types of arrays by the numbers that native.js gives them.
 inline constexpr dlpack::dtype array_types[] = {
-    dtype<int8_t>(),  dtype<uint8_t>(), dtype<int16_t>(), dtype<uint16_t>(),
+    dtype<int8_t>(),  dtype<uint8_t>(),  dtype<int16_t>(), dtype<uint16_t>(),
     dtype<int32_t>(), dtype<uint32_t>(), dtype<float>(),   dtype<double>(),
     dtype<int64_t>(), dtype<uint64_t>(), {2, 16, 1},       {4, 16, 1}};
 template <class T>

@@ -1,5 +1,5 @@
-// JavaScript's values: each has a number in a table that js/src/native.js keeps, 0 for undefined and
-// null.
+// JavaScript's values: each has a number in a table that js/src/native.js keeps, 0 for undefined
+// and null.
 #pragma once
 
 #include <string.h>
@@ -25,25 +25,38 @@ ALEATOR_JS(of_number) int js_of_number(double number);
 ALEATOR_JS(of_integer) int js_of_integer(int64_t number, int is_signed);
 ALEATOR_JS(of_boolean) int js_of_boolean(int value);
 ALEATOR_JS(of_text) int js_of_text(const char* text, int length);
-ALEATOR_JS(of_array) int js_of_array(int type, const void* data, int count, int ndim, const int* shape);
+ALEATOR_JS(of_array)
+int js_of_array(int type, const void* data, int count, int ndim, const int* shape);
 ALEATOR_JS(of_instance) int js_of_instance(int type, void* instance);
 ALEATOR_JS(list) int js_list();
 ALEATOR_JS(push) void js_push(int list, int value);
-// Whether it is an array of numbers: its type, its place (0: in JavaScript's memory), how many there
-// are, dimensions, and up to 4 sizes.
+// Whether it is an array of numbers: its type, its place (0: in JavaScript's memory), how many
+// there are, dimensions, and up to 4 sizes.
 ALEATOR_JS(array) int js_array(int value, int* described);
 ALEATOR_JS(read) void js_read(int array, void* to);
 ALEATOR_JS(instance) void* js_instance(int value);  // null: it is none
 ALEATOR_JS(define_class) void js_define_class(int id, const char* name, int length, int base);
 ALEATOR_JS(define) void js_define(int id, int type, const char* name, int length, int role);
 // The next call that ends gives this error to its caller.
-ALEATOR_JS(fail) void js_fail(const char* type, int type_length, const char* message, int length,
-                              double first, double second);
+ALEATOR_JS(fail)
+void js_fail(const char* type, int type_length, const char* message, int length, double first,
+             double second);
 }
 
 namespace nanobind {
 
-enum class Kind : int { none, boolean, number, bigint, text, list, array, instance, function, other };
+enum class Kind : int {
+  none,
+  boolean,
+  number,
+  bigint,
+  text,
+  list,
+  array,
+  instance,
+  function,
+  other
+};
 
 struct cast_error : std::runtime_error {
   cast_error() : std::runtime_error("a value is of another type") {}

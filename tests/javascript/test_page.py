@@ -1,0 +1,97 @@
+"""The npm package as it is packed: in Node, and in Chromium by the page of its README."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tarfile
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+import aleator
+from aleator.models.hub.bundled import bundled_model
+from tests.javascript.test_package import PACKAGE, ROOT
+
+POLICY = (
+    "default-src 'none'; script-src 'self' 'unsafe-inline' 'wasm-unsafe-eval'; connect-src 'self'"
+)
+"""What the page may do: nothing that makes code of text, but WebAssembly."""
+MOST_BYTES = 2 * 2**20
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A folder with the README's page, the installed package and a model."""
+    if shutil.which("npm") is None:
+        pytest.skip("npm is not installed")
+    if not (PACKAGE / "aleator.wasm").is_file():
+        pytest.skip("js/src/aleator.wasm is missing: make wasm")
+    command = ["npm", "pack", "--silent", "--pack-destination", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT / "js", check=True, capture_output=True, timeout=120)
+    [packed] = tmp_path.glob("*.tgz")
+    assert packed.stat().st_size < MOST_BYTES
+    with tarfile.open(packed) as file:
+        file.extractall(tmp_path / "node_modules", filter="data")
+    (tmp_path / "node_modules" / "package").rename(tmp_path / "node_modules" / "aleator")
+    page = re.findall("```html\n(.*?)```", (ROOT / "js" / "README.md").read_text(), re.DOTALL)
+    (tmp_path / "index.html").write_text(page[0])
+    shutil.copy(bundled_model(), tmp_path / "model.gguf")
+    return tmp_path
+
+
+class _Handler(SimpleHTTPRequestHandler):
+    def end_headers(self) -> None:
+        self.send_header("Content-Security-Policy", POLICY)
+        super().end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def address(site: Path) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, directory=str(site)))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_the_packed_package_writes_a_text_in_node(site: Path) -> None:
+    (site / "main.mjs").write_text(
+        "import { load } from 'aleator'\n"
+        "const model = await load('model.gguf')\n"
+        "const made = model.generate('ROMEO:', { seed: 4, maxTokens: 30 })\n"
+        "for await (const piece of made) process.stdout.write(piece)\n"
+    )
+    done = subprocess.run(
+        ["node", "main.mjs"], cwd=site, capture_output=True, text=True, timeout=300
+    )
+    assert done.stdout == aleator.load().generate("ROMEO:", seed=4, max_tokens=30).text, done.stderr
+
+
+def test_the_page_of_the_readme_writes_the_same_text_in_chromium(address: str) -> None:
+    from tests.playground.browser import Browser, missing  # selenium is optional
+
+    if missing():
+        pytest.skip(f"{missing()} is not installed")
+    with Browser() as browser:
+        browser.driver.get(address)
+        button = browser.until(
+            lambda: [b for b in browser.all("#go") if b.is_enabled()], "the model"
+        )[0]
+        button.click()
+        wanted = aleator.load().generate("ROMEO:", seed=4, max_tokens=200).text
+        browser.until(
+            lambda: len(browser.script("return text.textContent")) >= len(wanted), "the text"
+        )
+        assert browser.script("return text.textContent") == wanted
+        assert browser.script("return window.reported") == []
