@@ -106,7 +106,9 @@ class Service:
     def begin(self) -> None:
         """Have grammars tried in processes of their own from now on; they end with ``grammars.close()``."""
         path = str(self.model.weights.path)
-        self.grammars.trials = [Trials(path, self.options.grammar_timeout) for _ in range(MAX_CONCURRENT)]
+        self.grammars.trials = [
+            Trials(path, self.options.grammar_timeout) for _ in range(MAX_CONCURRENT)
+        ]
         self.grammars.begin()
 
     @cached_property
