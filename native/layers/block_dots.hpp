@@ -145,7 +145,7 @@ static inline __m256i narrow(__m256i v) { return v; }
 struct FewTile {
   const Weights& w;
   int64_t row, rows;
-  int64_t ahead;  // how many bytes after a block memory is asked for
+  Asked asked;
   const Rounded& x;
   int64_t t0;
   float* y;
@@ -156,13 +156,13 @@ struct FewTile {
   void point(const uint8_t* (&p)[n]) const {
     for (int r = 0; r < n; r++) p[r] = w.data + (row + (r < rows ? r : rows - 1)) * w.row_bytes;
   }
-  // Block b of a row; memory is asked for a later one.
+  // Block b of row r; memory is asked for one of a later row.
   template <class B>
-  const uint8_t* block(const uint8_t* row_at, int64_t b) const {
+  const uint8_t* block(const uint8_t* row_at, int r, int64_t b) const {
     constexpr int64_t bytes = block_shape(B::type).bytes;
-    const uint8_t* at = row_at + b * bytes;
-    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + ahead + i, 0, 2);
-    return at;
+    const uint8_t* ahead = asked.first + r * asked.apart + b * bytes;
+    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(ahead + i, 0, 2);
+    return row_at + b * bytes;
   }
   // T tokens' sums with the rows, and the bias.
   template <int T, class V>
@@ -192,7 +192,8 @@ template <class B, class F>
 static inline __attribute__((always_inline)) void each_of_four(const FewTile& tile,
                                                                const uint8_t* const (&p)[4],
                                                                int64_t b, F&& f) {
-  const auto row = [&](auto r) __attribute__((always_inline)) { f(r, tile.block<B>(p[r()], b)); };
+  const auto row = [&](auto r)
+                       __attribute__((always_inline)) { f(r, tile.block<B>(p[r()], r(), b)); };
   row(std::integral_constant<int, 0>()), row(std::integral_constant<int, 1>());
   row(std::integral_constant<int, 2>()), row(std::integral_constant<int, 3>());
 }

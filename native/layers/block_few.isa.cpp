@@ -40,11 +40,12 @@ static inline TwoRows two_rows(const uint8_t* a, const uint8_t* b) {
 
 // Integer products of block b of eight rows with that of T tokens.
 template <class B, int T>
-static inline void eight_dots(const uint8_t* const (&p)[8], int64_t b, int64_t ahead,
+static inline void eight_dots(const uint8_t* const (&p)[8], int64_t b, Asked asked,
                               const Rounded& x, int64_t t0, __m256i* dots) {
   const int64_t at = b * block_shape(B::type).bytes;
+  if (2 * block_shape(B::type).bytes > 64 || b % 2 == 0)  // once for a line
 #pragma GCC unroll 8
-  for (int r = 0; r < 8; r++) __builtin_prefetch(p[r] + at + ahead, 0, 2);
+    for (int r = 0; r < 8; r++) __builtin_prefetch(asked.first + at + r * asked.apart, 0, 2);
   const int8_t* q = x.q + t0 * x.in + b * 32;
   if constexpr (Nibbles<B>) {
     __m256i pairs[T][4];
@@ -88,7 +89,7 @@ static void few_small(const FewTile& tile) {
   const int64_t n = x.in / 32;
   for (int64_t b = 0; b < n; b++) {
     __m256i dots[T];
-    eight_dots<B, T>(p, b, tile.ahead, x, t0, dots);
+    eight_dots<B, T>(p, b, tile.asked, x, t0, dots);
     Factors factors;
     if constexpr (B::has_m)
       factors = eight_factors(p, b * bytes);
@@ -173,7 +174,7 @@ static void few_large(const FewTile& tile) {
 #pragma GCC unroll 4
     for (int r = 0; r < 4; r++) {
       Parts part;
-      B::unpack(tile.block<B>(p[r], b), part);
+      B::unpack(tile.block<B>(p[r], r, b), part);
 #pragma GCC unroll 4
       for (int t = 0; t < T; t++) {
         const int64_t of = (tile.t0 + t) * (tile.x.in / 256) + b;
@@ -224,7 +225,7 @@ static void few_coded(const FewTile& tile, int64_t tokens) {
   for (int64_t b = 0; b < tile.x.in / 256; b++) {
     Parts parts[4];
 #pragma GCC unroll 4
-    for (int r = 0; r < 4; r++) B::unpack(tile.block<B>(p[r], b), parts[r]);
+    for (int r = 0; r < 4; r++) B::unpack(tile.block<B>(p[r], r, b), parts[r]);
     with_count<most_tokens>(tokens, [&](auto count) {
       add_parts<count()>(parts, four_scales<B>(p, b * bytes), zero_of<B>, tile.x, tile.t0, b,
                          total);
@@ -241,16 +242,14 @@ template <class B>
 static void few(const Weights& w, int64_t begin, int64_t end, const Rounded& x, float* y,
                 int64_t y_stride) {
   constexpr int64_t tile = large<B> ? 4 : 8;
-  // How far ahead memory is asked for: whole tiles, and so many bytes that they arrive in time.  A
-  // tile ahead is too little where rows are short.
-  const int64_t bytes = tile * w.row_bytes, ahead = (bytes + 8191) / bytes * bytes;
   // As many tokens at a time as registers hold, and no pass with one where another has four.
   const int64_t passes = (x.tokens + most_tokens - 1) / most_tokens;
   for (int64_t row = begin; row < end; row += tile) {
     const int64_t rows = end - row < tile ? end - row : tile;
+    const Asked asked = asked_rows(w, row, tile);
     for (int64_t i = 0, t = 0; i < passes; i++) {
       const int64_t next = x.tokens * (i + 1) / passes;
-      const FewTile of{w, row, rows, ahead, x, t, y, y_stride};
+      const FewTile of{w, row, rows, asked, x, t, y, y_stride};
       with_count<most_tokens>(next - t, [&](auto count) {
         if constexpr (Coded<B>) return few_coded<B>(of, count());
 #if defined(ALEATOR_ISA_v4)

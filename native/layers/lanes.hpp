@@ -171,6 +171,7 @@ static inline uint16_t f16_of_f32(float x) {
 // One stored type each.  `group(p, i, v)` gives elements i to i + step of a row at p; `one(p, i)` a
 // single one, where the type is not in blocks.  A step is a cache line's worth, so that each step
 // can ask for one line ahead.
+constexpr int64_t most_asked = 40 << 10;  // bytes of a group: see asked_rows
 constexpr int at_least(int n) { return n < lanes ? lanes : n; }
 struct ReadF32 {
   static constexpr Stored type = Stored::f32;
@@ -201,6 +202,25 @@ struct ReadHalf {
 };
 using ReadF16 = ReadHalf<Stored::f16>;
 using ReadBF16 = ReadHalf<Stored::bf16>;
+
+// Rows of W that memory is asked for while a tile of rows from `row` on is read: `apart` bytes
+// apart. With AVX2 a processor was seen to read several pages at once faster than one, so they are
+// as far from each other as a group of tiles allows, which comes next (docs/performance.md).
+struct Asked {
+  const uint8_t* first;
+  int64_t apart;
+};
+[[maybe_unused]] static Asked asked_rows(const Weights& w, int64_t row, int64_t tile) {
+  if constexpr (lanes == 16) {  // neighbours, at least 8 KiB ahead
+    const int64_t bytes = tile * w.row_bytes;
+    const int64_t rows = in_blocks(w.type) ? (8191 / bytes + 1) * tile : 16;
+    return {w.data + (row + rows) * w.row_bytes, w.row_bytes};
+  }
+  int64_t tiles = 16;
+  while (tiles > 1 && tiles * tile * w.row_bytes > most_asked) tiles /= 2;
+  const int64_t group = tiles * tile, at = row % group;
+  return {w.data + (row - at + group + at / tile) * w.row_bytes, tiles * w.row_bytes};
+}
 
 // Whether a type is in blocks: see blocks.hpp.
 template <class Read>

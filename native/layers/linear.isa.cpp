@@ -22,10 +22,12 @@ constexpr int parts_at_once(int pairs) {
 }
 // Elements of x's rows that one row of W after another meets: they stay in the second-level cache.
 constexpr int64_t near_elements = 1 << 17;
-// Elements of a tile's rows that stay in the first-level cache from pass to pass.
-constexpr int64_t most_chunk = 512;
 constexpr int64_t most_near_tokens = parts16 == 1 ? 256 : 16 * tile_tokens;
-constexpr int64_t rows_ahead = 16;
+// Where registers hold a part of the lanes, rows of W are read twice for every tile. For so many
+// tokens they are widened first, a chunk at a time, which stays in the first-level cache.
+constexpr int64_t most_chunk = 768;
+template <class Read>
+constexpr int64_t least_widened = Read::type == Stored::bf16 ? 10 : 16;
 
 // Elements [0, end) of a row as float32.
 template <class Read>
@@ -77,13 +79,14 @@ static inline void finish(const v16 (*total)[R], const float* bias, float* y, in
   }
 }
 
-// Adds elements [begin, end) of R rows of W times T rows of x to `total`. The first tile of these
+// Adds n elements of R rows of W times T rows of x to `from`, or to zeros. The first tile of these
 // rows asks for the rows of a later one: by itself the processor looks no further than the page.
-template <class Read, int R, int T>
+template <class Read, int R, int T, bool first>
 static inline __attribute__((always_inline)) void add_tile(const uint8_t* w, int64_t row_bytes,
-                                                           int64_t begin, int64_t end,
-                                                           const float* x, int64_t x_stride,
-                                                           bool first, v16 (*total)[R]) {
+                                                           int64_t n, const float* x,
+                                                           int64_t x_stride, Asked asked,
+                                                           const v16 (*from)[R],
+                                                           v16 (&total)[T][R]) {
   constexpr int at_once = parts_at_once(R * T);
 #pragma GCC unroll 4
   for (int part = 0; part < parts16; part += at_once) {
@@ -94,7 +97,7 @@ static inline __attribute__((always_inline)) void add_tile(const uint8_t* w, int
 #pragma GCC unroll 8
         for (int r = 0; r < R; r++)
 #pragma GCC unroll 4
-          for (int k = 0; k < at_once; k++) f(sums[t][r][k], total[t][r].part[part + k]);
+          for (int k = 0; k < at_once; k++) f(sums[t][r][k], t, r, part + k);
     };
     const auto step = [&](auto&& ws, auto&& xs) __attribute__((always_inline)) {
 #pragma GCC unroll 4
@@ -110,88 +113,110 @@ static inline __attribute__((always_inline)) void add_tile(const uint8_t* w, int
         }
       }
     };
-    each_sum([](vf& sum, const vf& from) { sum = from; });
-    int64_t i = begin;
-    for (; i + 16 <= end; i += 16) {
+    if (from)
+      each_sum([&](vf& sum, int t, int r, int k) { sum = from[t][r].part[k]; });
+    else
+      each_sum([](vf& sum, int, int, int) { sum = vf{}; });
+    int64_t i = 0;
+    for (; i + 16 <= n; i += 16) {
       if (first && part == 0 && Read::bytes(i) % 64 == 0)
 #pragma GCC unroll 8
         for (int r = 0; r < R; r++)
-          __builtin_prefetch(w + (r + rows_ahead) * row_bytes + Read::bytes(i), 0, 2);
+          __builtin_prefetch(asked.first + r * asked.apart + Read::bytes(i), 0, 2);
       step([&](const uint8_t* p) { return load16_as<Read>(p, i); },
            [&](const float* p) { return load16(p + i); });
     }
-    if (i < end)
-      step([&](const uint8_t* p) { return load16_as<Read>(p, i, end - i); },
-           [&](const float* p) { return load16(p + i, end - i); });
-    each_sum([](const vf& sum, vf& to) { to = sum; });
+    if (i < n)
+      step([&](const uint8_t* p) { return load16_as<Read>(p, i, n - i); },
+           [&](const float* p) { return load16(p + i, n - i); });
+    each_sum([&](const vf& sum, int t, int r, int k) { total[t][r].part[k] = sum; });
   }
 }
-template <int R, int T>
-static inline void clear(v16 (*total)[R]) {
+// Elements of a tile's rows, perhaps not all: from the first on, or to the last.
+struct Chunk {
+  const uint8_t* rows;
+  int64_t row_bytes, n;
+  bool begins, ends;
+  Asked asked;
+};
+// A chunk of a tile, whose sums wait in `rest` for the next one. Inlined it would
+// lack registers.
+template <class Read, int R, int T, bool first>
+[[gnu::noinline]] static void tile(const Chunk& of, const float* x, int64_t x_stride,
+                                   v16 (*rest)[R], const float* bias, float* y, int64_t y_stride) {
+  v16 total[T][R];
+  add_tile<Read, R, T, first>(of.rows, of.row_bytes, of.n, x, x_stride, of.asked,
+                              of.begins ? nullptr : rest, total);
+  if (of.ends) return finish<R, T>(total, bias, y, y_stride);
 #pragma GCC unroll 8
   for (int t = 0; t < T; t++)
 #pragma GCC unroll 8
-    for (int r = 0; r < R; r++) total[t][r] = splat16(0);
-}
-// The whole of a tile.
-template <class Read, int R, int T, bool first>
-static void tile(const Weights& w, int64_t row, const float* x, int64_t x_stride, float* y,
-                 int64_t y_stride) {
-  v16 total[T][R];
-  clear<R, T>(total);
-  add_tile<Read, R, T>(w.data + row * w.row_bytes, w.row_bytes, 0, w.in, x, x_stride, first, total);
-  finish<R, T>(total, w.bias ? w.bias + row : nullptr, y, y_stride);
-}
-// A chunk of it, with the sums kept in memory meanwhile.
-template <class Read, int R, int T, bool first>
-static void tile_chunk(const Weights& w, int64_t row, int64_t begin, int64_t end, const float* x,
-                       int64_t x_stride, v16 (*total)[R], float* y, int64_t y_stride) {
-  if (begin == 0) clear<R, T>(total);
-  add_tile<Read, R, T>(w.data + row * w.row_bytes, w.row_bytes, begin, end, x, x_stride, first,
-                       total);
-  if (end == w.in) finish<R, T>(total, w.bias ? w.bias + row : nullptr, y, y_stride);
+    for (int r = 0; r < R; r++) rest[t][r] = total[t][r];
 }
 
-// tile_rows rows from `row` on times tokens [first, first + tokens), in tiles as equal as they can
-// be.
+// f(count, first token, whether it is the first tile): tokens in tiles as equal as they can be.
+template <class F>
+static inline void each_tile(int64_t tokens, F&& f) {
+  const int64_t tiles = (tokens + tile_tokens - 1) / tile_tokens;
+  for (int64_t i = 0; i < tiles; i++) {
+    const int64_t t = tokens * i / tiles, n = tokens * (i + 1) / tiles - t;
+    with_count<tile_tokens>(n, [&](auto count) {
+      if constexpr (2 * count() > tile_tokens)  // of several tiles only the first may be smaller
+        if (i > 0) return f(count, t, std::false_type());
+      f(count, t, std::true_type());
+    });
+  }
+}
+
+// tile_rows rows from `row` on times tokens [first, first + tokens).
 template <class Read>
 static void rows_of(const Weights& w, int64_t row, const Input& in, int64_t first, int64_t tokens,
                     float* y, int64_t y_stride) {
-  const int64_t tiles = (tokens + tile_tokens - 1) / tile_tokens;
-  const auto each_tile = [&](auto&& f) {
-    for (int64_t i = 0; i < tiles; i++) {
-      const int64_t t = tokens * i / tiles, n = tokens * (i + 1) / tiles - t;
-      const float* x = in.x + (first + t) * in.stride;
-      float* to = y + (first + t) * y_stride + row;
-      with_count<tile_tokens>(n, [&](auto count) {
-        if constexpr (2 * count() > tile_tokens)  // of several tiles only the first may be smaller
-          if (i > 0) return f(count, std::false_type(), t, x, to);
-        f(count, std::true_type(), t, x, to);
-      });
-    }
-  };
-  const auto whole = [&](auto count, auto head, int64_t, const float* x, float* to) {
-    // A pass for each half of the lanes would cost more than it saves where there are few tokens.
-    constexpr int rows = parts16 > 1 && count() == 2 ? 2 : tile_rows;
-    for (int r = 0; r < tile_rows; r += rows)
-      tile<Read, rows, count(), head()>(w, row + r, x, in.stride, to + r, y_stride);
-  };
-  if constexpr (parts16 == 1) {
-    each_tile(whole);
-  } else {
-    v16 total[most_near_tokens][tile_rows];
-    const int64_t chunks = (w.in + most_chunk - 1) / most_chunk;
-    const int64_t chunk = ((w.in + chunks - 1) / chunks + 15) / 16 * 16;
-    for (int64_t begin = 0; begin < w.in; begin += chunk)
-      each_tile([&](auto count, auto head, int64_t t, const float* x, float* to) {
-        if constexpr (count() <= 2) {
-          if (begin == 0) whole(count, head, t, x, to);
-        } else {
-          const int64_t end = w.in - begin < chunk ? w.in : begin + chunk;
-          tile_chunk<Read, tile_rows, count(), head()>(w, row, begin, end, x, in.stride, total + t,
-                                                       to, y_stride);
+  alignas(64) float wide[tile_rows][most_chunk];
+  v16 total[most_near_tokens * tile_rows];
+  const bool widened = parts16 > 1 && tokens >= least_widened<Read>;
+  const int64_t most = parts16 == 1 || tokens <= 2 ? w.in
+                       : widened                   ? most_chunk
+                                                   : most_chunk * 4 / Read::bytes(1);
+  const int64_t chunks = (w.in + most - 1) / most;
+  const int64_t chunk = chunks == 1 ? w.in : ((w.in + chunks - 1) / chunks + 15) / 16 * 16;
+  for (int64_t begin = 0; begin < w.in; begin += chunk) {
+    const int64_t n = w.in - begin < chunk ? w.in - begin : chunk;
+    const auto products = [&]<class From>(From, const auto* rows, int64_t row_bytes, auto asks) {
+      each_tile(tokens, [&](auto count, int64_t t, auto head) {
+        // A pass for each half of the lanes would cost more than it saves where a tile is small.
+        constexpr int at_once = parts16 > 1 && count() == 2 ? 2 : tile_rows;
+        for (int r = 0; r < tile_rows; r += at_once) {
+          Chunk of{reinterpret_cast<const uint8_t*>(rows) + r * row_bytes,
+                   row_bytes,
+                   n,
+                   begin == 0,
+                   begin + n == w.in,
+                   {}};
+          if constexpr (head() && asks()) {
+            of.asked = asked_rows(w, row + r, at_once);
+            of.asked.first += Read::bytes(begin);
+          }
+          tile<From, at_once, count(), head() && asks()>(
+              of, in.x + (first + t) * in.stride + begin, in.stride,
+              reinterpret_cast<v16(*)[at_once]>(total +
+                                                (chunks == 1 ? 0 : t * tile_rows + r * count())),
+              w.bias ? w.bias + row + r : nullptr, y + (first + t) * y_stride + row + r, y_stride);
         }
       });
+    };
+    const uint8_t* rows = w.data + row * w.row_bytes + Read::bytes(begin);
+    if (!widened) {
+      products(Read(), rows, w.row_bytes, std::true_type());
+    } else if constexpr (parts16 > 1) {
+      for (int r = 0; r < tile_rows; r++) {
+        const uint8_t* p = rows + r * w.row_bytes;
+        for (int64_t i = 0; i < Read::bytes(n); i += 64)
+          __builtin_prefetch(p + 16 * w.row_bytes + i, 0, 2);
+        widen<Read>(p, n, wide[r]);
+      }
+      products(ReadF32(), wide, sizeof wide[0], std::false_type());
+    }
   }
 }
 
@@ -207,9 +232,13 @@ static void product(const Weights& w, int64_t begin, int64_t end, const Input& i
     int64_t row = begin;
     for (; row + tile_rows <= end; row += tile_rows)
       rows_of<Read>(w, row, in, first, tokens, y, y_stride);
-    for (; row < end; row++)  // up to three are left
+    for (; row < end; row++) {  // up to three are left
+      const Chunk of{w.data + row * w.row_bytes, w.row_bytes, w.in, true, true, {}};
+      v16 total[1][1];
       for (int64_t t = first; t < first + tokens; t++)
-        tile<Read, 1, 1, false>(w, row, in.x + t * in.stride, 0, y + t * y_stride + row, 0);
+        tile<Read, 1, 1, false>(of, in.x + t * in.stride, 0, total, w.bias ? w.bias + row : nullptr,
+                                y + t * y_stride + row, 0);
+    }
   }
 }
 
