@@ -116,7 +116,7 @@ class Translator:
             case ast.IfExp(test, yes, no):
                 return f"({self.truth(test)} ? {self.expression(yes)} : {self.expression(no)})"
             case ast.Subscript(
-                value, ast.Slice(None, ast.UnaryOp(ast.USub(), ast.Constant(n)), None)
+                value, ast.Slice(None, ast.UnaryOp(ast.USub(), ast.Constant(int(n))), None)
             ):
                 return f"{self.expression(value)}.slice(0, -{n})"
             case ast.Subscript(ast.Name(name), ast.Constant(str(key))):

@@ -45,6 +45,19 @@ const doing = {
     model.free()
     return rows
   },
+  verbs: async ({ path, tokens }) => {
+    const cache = (await load(path)).cache({ nCtx: 64, nSeqs: 2 })
+    const last = tokens.at(-1)
+    cache.decode(tokens.slice(0, -1))
+    cache.seqCp(0, 1)
+    const rows = [0, 1].map((seq) => hex(cache.decode([last], { seq })))
+    cache.seqRm(1, tokens.length - 2)
+    rows.push(hex(cache.decode(tokens.slice(-2), { seq: 1 })))
+    cache.seqKeep(1)
+    const kept = [0, 1].map((seq) => cache.length(seq))
+    const full = await tried(() => cache.decode(new Array(64).fill(last), { seq: 1 }))
+    return { rows, kept, full: full.error, after: cache.length(1) }
+  },
   text: async ({ path, prompt, options }) => {
     const model = await load(path)
     const generation = model.generate(prompt, options)

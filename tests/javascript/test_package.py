@@ -255,6 +255,15 @@ def test_the_bundled_model_writes_the_same_texts(run: Run) -> None:
     assert run("text", cases) == expected
 
 
+def test_sequences_are_copied_cut_and_kept(run: Run) -> None:
+    tokens = aleator.load().tokenizer.encode("ROMEO: What light")
+    [told] = run("verbs", [{"path": str(bundled_model()), "tokens": tokens}])
+    row = _logits(bundled_model(), tokens, "f16")[-len(told["rows"][0]) :]
+    assert told["rows"] == [row] * 3
+    assert told["kept"] == [0, len(tokens)]
+    assert (told["full"], told["after"]) == ("ContextFull", len(tokens))
+
+
 def test_a_step_is_explained_and_draws_what_it_says(run: Run) -> None:
     row = np.random.default_rng(1).standard_normal(200, np.float32)
     [told] = run(
