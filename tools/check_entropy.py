@@ -101,7 +101,7 @@ def by_reference(row: Logits, temperature: float) -> float:
 def by_torch(rows: Logits, temperatures: NDArray[np.float64]) -> list[float]:
     """Entropy of each row by the PyTorch form."""
     device = DeviceCandidates(torch.from_numpy(rows))
-    device.heat(torch.from_numpy(temperatures))
+    device.apply_temperature(torch.from_numpy(temperatures))
     found: list[float] = device.entropy().bits.tolist()
     return found
 

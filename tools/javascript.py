@@ -120,7 +120,7 @@ class Translator:
             ):
                 return f"{self.expression(value)}.slice(0, -{n})"
             case ast.Subscript(ast.Name(name), ast.Constant(str(key))):
-                return f"{name}.{key}"
+                return f"{name}.{key!s}"
             case ast.Call(ast.Name("bool"), [value]):
                 return self.truth(value)
             case ast.Call(ast.Name("single"), [value]):
@@ -286,7 +286,7 @@ def facts() -> dict[str, Any]:
         "VOCABULARIES": vocabulary._MODELS,
         "NO_VOCABULARY": vocabulary._NO_VOCABULARY,
         "BYTE_CHARACTERS": [vocabulary.BYTE_CHARACTERS[i] for i in range(256)],
-        "SPECIAL_KEYS": gguf_vocabulary._GGUF_SPECIALS,
+        "SPECIAL_KEYS": gguf_vocabulary.GGUF_SPECIALS,
         "ATTRIBUTES": {a.name: a.value for a in special_tokens.TokenAttribute},
         "KNOWN_TEXTS": special_tokens._KNOWN_TEXTS,
         "END_TEXTS": special_tokens._END_TEXTS,

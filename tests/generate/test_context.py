@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -551,7 +551,8 @@ def test_what_is_wrong_with_a_batch_as_a_whole_has_no_index(llama: Decoder) -> N
     both.add(1)
     both.add_embedding(np.zeros(llama.config.n_embd))
     wrong: tuple[Any, ...] = (
-        lambda: Batch.one(5), lambda: context.decode(both), lambda: context.decode([1, 2]),
+        lambda: Batch.one(cast(Any, 5)), lambda: context.decode(both),
+        lambda: context.decode(cast(Any, [1, 2])),
     )  # fmt: skip
     for call in wrong:
         with pytest.raises(InvalidBatch) as error:

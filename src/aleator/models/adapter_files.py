@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -382,7 +383,7 @@ def _check_matrix(
         )
 
 
-def _in_order(rows: Words, name: str, weights: Weights, of_peft: bool) -> Words:
+def _in_order(rows: npt.NDArray[Any], name: str, weights: Weights, of_peft: bool) -> Words:
     """Reorder rows of queries and keys as in the model's own file, which rotates other pairs."""
     files, config = weights.architecture.hugging_face, weights.config
     _, layer, kind, _ = name.split(".")

@@ -17,9 +17,9 @@ from aleator.models.files.gguf_writer import Value, field
 from aleator.text.gguf_vocabulary import GGUF_SPECIALS
 from aleator.text.huggingface import MAX_TOKENS
 from aleator.text.pretokenizers import PRE_TOKENIZERS, WHOLE_WORDS
-from aleator.text.special_tokens import TokenAttribute
+from aleator.text.special_tokens import SPACE, TokenAttribute
 from aleator.text.tokenizer import Tokenizer, splits
-from aleator.text.vocabulary import SPACE, Vocabulary
+from aleator.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     import tokenizers
