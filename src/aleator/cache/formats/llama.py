@@ -239,7 +239,7 @@ def _head(pool: Pool, source: Source, seq: int) -> None:
 def _sections(pool: AttentionPool, source: Source, seq: int) -> list[Section]:
     """The cells of the streams that have any."""
     source.expect("n_stream", source.u32("n_stream"), pool.cells.n_streams)
-    sections = []
+    sections: list[Section] = []
     for _ in range(pool.cells.n_streams):
         at = source.offset
         n = source.u32("cell_count")
