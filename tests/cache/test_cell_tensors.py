@@ -158,3 +158,15 @@ def test_a_token_that_sees_nothing() -> None:
     )
     made: CellTensors = part.tensors()
     assert (made.blind, made.n) == (True, 0)
+
+
+def test_the_same_numbers_of_cells_in_other_lists_are_no_triangle() -> None:
+    pool = pools()["cells"]
+    place(pool, [(0, 1)])
+    tokens = [(0, 0), (1, 1)]
+    made = place(pool, tokens)  # one sees a cell, and the other one two, as in a text of two tokens
+    assert (made._seen.counts.tolist(), made.causal) == ([1, 2], False)
+    assert visible(made, 2) == expected(pool, made, tokens, True)
+    pool = pools()["cells"]
+    made = place(pool, [(i, 0) for i in range(3)], causal=False)
+    assert (made.causal, made.mask(0), made.n) == (False, None, 3)

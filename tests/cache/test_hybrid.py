@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from aleator._native import fail_allocation
 from aleator.cache.kv_cache import HybridCache, LayerShape
+from aleator.cache.pools.hybrid import HybridPool
 from aleator.cache.pools.kept_states import kept_rows
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.pools.recurrent_rows import RecurrentShape
@@ -351,6 +352,21 @@ def test_a_checkpoint_of_other_pools_is_refused(
     with pytest.raises(ParameterError, match="of a cache with other pools"):
         pools.cache.restore(0, replace(mark, **parts))
     assert pools.seen() == before
+
+
+def test_a_checkpoint_brings_back_every_pool() -> None:
+    for machine in ALL:
+        pools = machine()
+        assert isinstance(pools.cache.pool, HybridPool)
+        pools.decode({0: 5, 1: 3}, None)
+        mark, text = pools.cache.checkpoint(0), list(pools.texts[0])
+        assert mark.nbytes == sum(part.nbytes for part in (mark.window, mark.recurrent) if part)
+        for _ in range(4):
+            pools.decode({0: 7}, None)
+        pools.cache.restore(0, mark)
+        pools.texts[0] = text
+        pools.agrees() if pools.keeps else pools.cache.check()
+        assert [pool.seq_pos_max(0) for pool in pools.cache.pools] == [4] * len(pools.cache.pools)
 
 
 @pytest.mark.parametrize("how", ["clear", "seq_rm", "seq_keep", "state_read"])

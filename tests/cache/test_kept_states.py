@@ -283,7 +283,7 @@ def test_as_many_states_as_fit_and_can_be_used(
     assert kept_rows(prefix, n_seq_max, []) == min(n_bytes, (texts + n_seq_max) * 36)
 
 
-@pytest.mark.parametrize("room", [0, 1, 2, 3, 5])
+@pytest.mark.parametrize("room", [5, 3, 2, 1, 0])
 def test_a_step_keeps_every_second_state_while_there_is_no_room(room: int) -> None:
     cache = bare(room)
     assert cache.kept is not None

@@ -9,7 +9,14 @@ import pytest
 
 from aleator.core.errors import FileFormatError, ModelNotFound, TokenizerError, UnsupportedModel
 from aleator.models.files.gguf import GGUFFile
-from aleator.text import SpecialTokens, TokenAttribute, Tokenizer, Vocabulary, gguf_vocabulary
+from aleator.text import (
+    SpecialTokens,
+    TokenAttribute,
+    Tokenizer,
+    Vocabulary,
+    gguf_vocabulary,
+    vocabulary,
+)
 from tests.models.builders import model_metadata, write_gguf
 from tests.text import vocabularies
 from tests.text.vocabularies import byte_level, sentencepiece
@@ -54,6 +61,19 @@ def test_sizes_and_attributes(tokenizer: Callable[[str], Tokenizer]) -> None:
 def test_byte_level_tokens_are_the_256_bytes() -> None:
     vocab = Vocabulary.from_metadata(byte_level())
     assert [vocab.token_bytes(i) for i in range(256)] == [bytes([i]) for i in range(256)]
+
+
+def test_every_byte_has_a_character_that_can_be_seen() -> None:
+    seen = [b for b in range(256) if 0x21 <= b <= 0x7E or 0xA1 <= b <= 0xAC or b >= 0xAE]
+    others = [b for b in range(256) if b not in seen]
+    expected = {b: chr(b) for b in seen} | {b: chr(256 + i) for i, b in enumerate(others)}
+    assert vocabulary._byte_alphabet() == expected == vocabulary.BYTE_CHARACTERS
+
+
+def test_scores_are_numbers_of_any_type() -> None:
+    mixed = Vocabulary.from_metadata(sentencepiece(scores=[1, *[0.5] * 263]))
+    assert mixed.scores is not None
+    assert mixed.scores[:2].tolist() == [1.0, 0.5]
 
 
 def test_unused_tokens_have_no_bytes() -> None:

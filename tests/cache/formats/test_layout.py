@@ -184,14 +184,12 @@ CORRUPT: list[tuple[Cells, str, tuple[Any, ...], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("cells", "name", "other", "place", "message"), CORRUPT)
-def test_damage_is_named_with_its_place(
-    cells: Cells, name: str, other: tuple[Any, ...], place: str, message: str
-) -> None:
-    made = memory(head(None), cells)
-    error = refused(cache(), made.bytes(**{name: struct.pack("<" + other[0], *other[1:])}))
-    assert (type(error), error.offset) == (Corrupt, made.at(place))
-    assert message in str(error)
+def test_damage_is_named_with_its_place() -> None:
+    for cells, name, other, place, message in CORRUPT:
+        made = memory(head(None), cells)
+        error = refused(cache(), made.bytes(**{name: struct.pack("<" + other[0], *other[1:])}))
+        assert (type(error), error.offset) == (Corrupt, made.at(place)), message
+        assert message in str(error)
 
 
 @pytest.mark.parametrize("cells", [PLAIN, SHARED])
@@ -228,14 +226,12 @@ OTHERS: list[tuple[Cells, str, tuple[Any, ...], str, Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("cells", "name", "other", "field", "have", "want"), OTHERS)
-def test_states_of_another_kind_say_how_they_differ(
-    cells: Cells, name: str, other: tuple[Any, ...], field: str, have: Any, want: Any
-) -> None:
-    made = memory(head(None), cells)
-    error = refused(cache(), made.bytes(**{name: struct.pack("<" + other[0], *other[1:])}))
-    assert (type(error), error.field, error.have) == (Incompatible, field, have)
-    assert want is None or error.want == want
+def test_states_of_another_kind_say_how_they_differ() -> None:
+    for cells, name, other, field, have, want in OTHERS:
+        made = memory(head(None), cells)
+        error = refused(cache(), made.bytes(**{name: struct.pack("<" + other[0], *other[1:])}))
+        assert (type(error), error.field, error.have) == (Incompatible, field, have)
+        assert want is None or error.want == want
 
 
 def test_values_by_channel_of_another_shape() -> None:
@@ -334,16 +330,14 @@ STATE_ERRORS: list[tuple[str, tuple[Any, ...], Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "other", "expected"), STATE_ERRORS)
-def test_recurrent_states_that_are_refused(
-    name: str, other: tuple[Any, ...], expected: Any
-) -> None:
+def test_recurrent_states_that_are_refused() -> None:
     made = states(head(None), BOTH)
-    error = refused(recurrent(), made.bytes(**{name: struct.pack("<" + other[0], *other[1:])}))
-    if isinstance(expected, str):
-        assert (type(error), error.offset) == (Corrupt, made.at(expected))
-    else:
-        assert (error.field, error.have, error.want) == expected
+    for name, other, expected in STATE_ERRORS:
+        error = refused(recurrent(), made.bytes(**{name: struct.pack("<" + other[0], *other[1:])}))
+        if isinstance(expected, str):
+            assert (type(error), error.offset) == (Corrupt, made.at(expected)), name
+        else:
+            assert (error.field, error.have, error.want) == expected
 
 
 def test_recurrent_states_of_one_sequence_that_are_refused() -> None:

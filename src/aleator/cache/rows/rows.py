@@ -143,7 +143,7 @@ class Rows:
         if self._stored is not None:
             return self._stored.take(cells)
         sides = (self.keys, self.values)
-        parts = [p.bytes_of(cells).reshape(-1) for s in sides for p in s.parts]
+        parts = [p.bytes_of(cells).ravel() for s in sides for p in s.parts]
         return np.concatenate(parts or [np.empty(0, np.uint8)])  # all layers may have windows
 
     def put(self, cells: Int64s, taken: Bytes, first: int = 0) -> None:

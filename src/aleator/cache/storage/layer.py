@@ -50,7 +50,7 @@ class StorageType:
     def is_finite(self, data: Bytes) -> bool:
         """Whether stored bytes, C-contiguous and of any shape, hold neither NaN nor infinity."""
         width = 4 if self.name == "f32" else 2
-        flat = data.reshape(-1)
+        flat = data.ravel()
         return all(
             find_nonfinite(flat, at, self.block_bytes, width, self.exponent) < 0
             for at in self.scales
@@ -228,7 +228,7 @@ class HostLayer(LayerStorage[Array]):
 
     @property
     def rows(self) -> Bytes | None:
-        return None if self.by_channel else self.bytes.reshape(self.n_cells, -1)
+        return None if self.by_channel else self.bytes.reshape(self.n_cells, self.row_bytes)
 
     def write(self, cells: Int64s, rows: Array) -> None:
         if not self.dim:  # the model's values are part of its keys
@@ -238,7 +238,7 @@ class HostLayer(LayerStorage[Array]):
             elements = self.encoded(rows).view(self.data.dtype)
             self.put_bytes(cells, np.ascontiguousarray(elements.T).view(np.uint8))
         else:
-            x = np.ascontiguousarray(rows, np.float32).reshape(len(rows), -1)
+            x = np.ascontiguousarray(rows, np.float32).reshape(len(rows), self.heads * self.dim)
             _native.store_rows(pool(), self.type.native, self.rotation, x, own, cells)
 
     def read(self, cells: Int64s) -> Array:
@@ -266,16 +266,16 @@ class HostLayer(LayerStorage[Array]):
         return self.data.__setitem__, self._at(cells), self.take(cells)
 
     def encoded(self, rows: Array) -> Bytes:
-        x = np.ascontiguousarray(rows, np.float32).reshape(len(rows), -1)
+        x = np.ascontiguousarray(rows, np.float32).reshape(len(rows), self.heads * self.dim)
         return encoded_rows(self.type, self.rotation, x)
 
     def bytes_of(self, cells: Int64s) -> Bytes:
         rows = self.heads * self.dim if self.by_channel else len(cells)
-        flat: Bytes = self.take(cells).reshape(-1).view(np.uint8)
+        flat: Bytes = self.take(cells).ravel().view(np.uint8)
         return flat.reshape(rows, len(flat) // max(rows, 1))
 
     def put_bytes(self, cells: Int64s, data: Bytes) -> None:
-        flat = np.ascontiguousarray(data).reshape(-1).view(self.data.dtype)
+        flat = np.ascontiguousarray(data).ravel().view(self.data.dtype)
         self.put(cells, flat.reshape(self.taken_shape(len(cells))))
 
     def zero(self, cells: Int64s | None = None) -> None:
