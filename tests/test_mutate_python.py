@@ -141,7 +141,7 @@ def test_tests_near_the_file_come_first_those_of_its_folder_before_others() -> N
     assert found == [noticing, f"{own}[1]", f"{own}[2]", scoring, verify, far]
     others = Coverage([f"{own}[{i}]" for i in range(300)], [], {})
     assert len(others.near(change, Counter())) == 300
-    assert list(others.near(change, Counter(), anew=True)) == others.tests[:200]
+    assert list(others.near(change, Counter(), anew=True)) == others.tests[:60]
 
 
 def test_every_folder_has_tests_and_those_that_are_built_on_it() -> None:

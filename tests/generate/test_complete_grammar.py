@@ -154,6 +154,8 @@ def test_the_text_is_complete_whatever_max_tokens_is(
     cut = model.generate("ROMEO:", json_schema=PETS, max_tokens=max_tokens, seed=5, temperature=3.0,
                          complete_grammar=False)  # fmt: skip
     assert cut.complete is (cut.stop_reason == "grammar")
+    (state,) = made._reader.run.states  # type: ignore[attr-defined]
+    assert state.completer.closing is (made.tokens[: len(cut.tokens)] != cut.tokens)
     shared = 0
     while (
         shared < min(len(cut.tokens), len(made.tokens))

@@ -335,3 +335,12 @@ def test_rates_of_what_was_counted() -> None:
     told = Stats(10, 0, 4.0, 9, 3.0, 5, 2.0)
     assert [getattr(told, name) for name in rates] == [2.5, 3.0, 400_000.0]
     assert told.as_json() == {**vars(told), **{name: getattr(told, name) for name in rates}}
+
+
+@pytest.mark.parametrize("tiered", [False, True])
+@pytest.mark.parametrize("keep_pieces", [False, True])
+def test_pieces_of_prompts_are_kept_where_there_are_tiers(tiered: bool, keep_pieces: bool) -> None:
+    prefixes: Any = SimpleNamespace(look_up=None) if tiered else SimpleNamespace()
+    context: Any = SimpleNamespace()
+    runner = ModelRunner(context, HostTokenSampler(), 30, prefixes, keep_pieces=keep_pieces)
+    assert runner._keep_pieces is (tiered or keep_pieces)
