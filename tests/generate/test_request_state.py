@@ -344,3 +344,18 @@ def test_pieces_of_prompts_are_kept_where_there_are_tiers(tiered: bool, keep_pie
     context: Any = SimpleNamespace()
     runner = ModelRunner(context, HostTokenSampler(), 30, prefixes, keep_pieces=keep_pieces)
     assert runner._keep_pieces is (tiered or keep_pieces)
+
+
+def test_a_completion_of_nothing_goes_on_until_its_prompt_is_told() -> None:
+    for prompt, max_tokens, ended in (("r", 0, True), ("ro", 0, False), ("r", 1, False)):
+        completion = state(prompt, max_tokens=max_tokens).completion
+        completion.want_prompt(1)
+        assert completion.done is ended
+        assert completion.prompt_logprobs == [None]
+    completion = state("ro", max_tokens=0).completion
+    completion.want_prompt(2)
+    for _ in range(2):  # the logits after the last token are ignored
+        completion.feed_prompt(np.zeros(30, np.float32))
+    assert completion.prompt_logprobs is not None
+    assert [each and len(each.top) for each in completion.prompt_logprobs] == [None, 2]
+    assert completion.stop_reason == "length"
