@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from aleator.core.errors import ContextFull, ParameterError, StateError
-from aleator.generate import request_state
+from aleator.generate import model_runner, request_state
 from aleator.generate.completion import Stats
 from aleator.generate.model_runner import ModelRunner
+from aleator.generate.prompt_chunks import Chunk
 from aleator.generate.request_state import Proposer, RequestErrors, RequestState, go_on
 from aleator.generate.speculative import Draft
 from aleator.generate.steering import Guidance
@@ -359,3 +360,32 @@ def test_a_completion_of_nothing_goes_on_until_its_prompt_is_told() -> None:
     assert completion.prompt_logprobs is not None
     assert [each and len(each.top) for each in completion.prompt_logprobs] == [None, 2]
     assert completion.stop_reason == "length"
+
+
+def test_a_step_is_timed_as_prompts_or_as_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A piece of a prompt alone tells how fast prompts are; rows alone what a row costs."""
+    times, told = count(0, 2.0), list[Any]()
+    monkeypatch.setattr(model_runner, "perf_counter", lambda: next(times))
+    context: Any = SimpleNamespace(
+        decode=lambda batch: np.zeros((len(batch.wanted()), 32), np.float32),
+        cache=SimpleNamespace(seq_rm=lambda *given: None),
+    )
+    prefixes: Any = SimpleNamespace(keep=lambda *given: told.append("keep"))
+    runner = ModelRunner(context, HostTokenSampler(), 30, prefixes)
+    monkeypatch.setattr(runner.prefix_reuse, "computed", lambda *given: told.append(given))
+    costs: Any = SimpleNamespace(observe=lambda *given: told.append(given))
+    runner.proposer.costs = costs
+    fresh, going, guided = at(held=0), at(n_ctx=40), at(n_ctx=40)
+    guided.guidance = Guidance([1, 2], 1.5)
+    guided.guidance.seq, guided.guidance.computed = 1, 2
+    runner.step([], [Chunk(fresh, 3)])
+    assert told == [(3, 2.0)]
+    assert (fresh.tokens, fresh.stats.prompt_tokens) == (list(fresh.request.remaining[:3]), 3)
+    told.clear()
+    runner.step([(going, [1, 2, 3]), (guided, [1])])
+    assert told[0][:2] == (3, 2)  # three sequences, two rows that were guessed
+    assert told[0][2] > 0
+    assert len(going.tokens) >= 6
+    told.clear()
+    runner.step([(going, [1])], [Chunk(fresh, 2)])
+    assert told == ["keep"]  # of both together neither is told
