@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from tests.drawn import drawn as drawn
 from tests.optional import missing
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 # A busy machine is no failure.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
+# For tools/mutate_python.py: that a test fails is enough, and how little it needs to does not matter.
+settings.register_profile(
+    "no_shrinking", settings.get_profile("patient"), phases=[Phase.explicit, Phase.generate]
+)
 
 
 @pytest.hookimpl(tryfirst=True)

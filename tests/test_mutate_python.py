@@ -141,7 +141,7 @@ def test_tests_near_the_file_come_first_those_of_its_folder_before_others() -> N
     assert found == [noticing, f"{own}[1]", f"{own}[2]", scoring, verify, far]
     others = Coverage([f"{own}[{i}]" for i in range(300)], [], {})
     assert len(others.near(change, Counter())) == 300
-    assert list(others.near(change, Counter(), anew=True)) == others.tests[:200]
+    assert list(others.near(change, Counter(), anew=True)) == others.tests[:60]
 
 
 def test_every_folder_has_tests_and_those_that_are_built_on_it() -> None:
@@ -228,6 +228,10 @@ def test_table(): assert m.TABLE == 7
 def test_nothing(): m.f(1)
 def test_wrong(): assert m.f(2) == 5
 """
+CONFTEST = """
+from hypothesis import settings
+settings.register_profile("no_shrinking")
+"""
 OTHER_TESTS = """
 from aleator.samplers import m
 
@@ -244,7 +248,7 @@ def test_changes_are_noticed_by_tests_that_are_loaded_once(
     for name, text in {
         "src/aleator/__init__.py": "", "src/aleator/samplers/__init__.py": "",
         "src/aleator/samplers/m.py": PACKAGE, "tests/samplers/test_m.py": TESTS,
-        "tests/engine/test_others.py": OTHER_TESTS,
+        "tests/engine/test_others.py": OTHER_TESTS, "tests/conftest.py": CONFTEST,
     }.items():  # fmt: skip
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         (copy / name).write_text(text)

@@ -18,7 +18,7 @@ LONG = 20.0
 MOST = 60.0
 """Seconds that the tests of a change take together, at most: what they do not notice counts as unnoticed."""
 WORD = re.compile("[A-Za-z_]{4,}")
-MOST_ANEW = 200
+MOST_ANEW = 60
 """Tests whose files are loaded for a change, where it is not known which run it."""
 
 
@@ -73,7 +73,7 @@ class Coverage:
         return chosen
 
     def near(self, change: Change, noticed: Counter[str], anew: bool = False) -> dict[str, float]:
-        """All tests, where it is not known what they run: of each function its first parameters come first.
+        """All tests, where it is not known what they run: of each function four parameters after the other.
 
         Those in files that import the changed one, are named after it, or compare declarations with the record
         come before those that import what imports it, and so on; those of the folder before those of others;
@@ -92,7 +92,7 @@ class Coverage:
             file, _, function = test.partition("::")
             name, steps = f"{file}::{function.partition('[')[0]}", far.get(file, 9)
             other = Path(file).parts[1] != own
-            near = rounds[name] + 2 * max(0, steps - 1) + other
+            near = rounds[name] // 4 + 2 * max(0, steps - 1) + other
             alike = len(wanted & words(ROOT / file).get(function.partition("[")[0], set()))
             keys[test] = (near - alike, steps, other, -noticed[test])
             rounds[name] += 1

@@ -102,6 +102,7 @@ class LoadedTests:
         self.anew = Ready(copy, "tools/mutated_tests.py", **variables)
         self.loaded = Ready(
             copy, "-m", "pytest", "-q", "-p", "mutated_tests", "-p", "no:cacheprovider", "--hypothesis-seed=0",
+            "--hypothesis-profile=no_shrinking",
             "--basetemp=temporary", own,
             *([] if kernels else [f"--ignore=tests/{KERNELS}", *(b for b in built if (copy / b).is_dir())]),
             ALEATOR_LINES=str(copy / "lines.json"), ALEATOR_LONGEST=str(longest), **variables,

@@ -270,6 +270,7 @@ def anew(request: dict[str, Any]) -> dict[str, object]:
             "-p",
             "no:cacheprovider",
             "--hypothesis-seed=0",
+            "--hypothesis-profile=no_shrinking",
             "--basetemp=temporary",
         ]
         return pytest.main(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
@@ -11,7 +12,14 @@ from json_schemas import check
 
 import aleator
 from aleator import samplers as S
-from aleator.generate.complete_grammar import TRIALS, EndingSearch, Work, finish
+from aleator.generate.complete_grammar import (
+    THOROUGH,
+    TRIALS,
+    EndingSearch,
+    GrammarCompleter,
+    Work,
+    finish,
+)
 from aleator.grammar.spelling import spelling
 from tests.drawn import differences
 
@@ -154,6 +162,8 @@ def test_the_text_is_complete_whatever_max_tokens_is(
     cut = model.generate("ROMEO:", json_schema=PETS, max_tokens=max_tokens, seed=5, temperature=3.0,
                          complete_grammar=False)  # fmt: skip
     assert cut.complete is (cut.stop_reason == "grammar")
+    (state,) = made._reader.run.states  # type: ignore[attr-defined]
+    assert state.completer.closing is (made.tokens[: len(cut.tokens)] != cut.tokens)
     shared = 0
     while (
         shared < min(len(cut.tokens), len(made.tokens))
@@ -232,3 +242,78 @@ def test_endings_and_the_trials_they_took_are_as_recorded(model: aleator.Languag
             told.append([ending, search._trials, search.gave_up])
             limit = len(ending or (1,)) - 1
     assert differences("endings", told) == []
+
+
+class Scripted:
+    """A search that finds what it is told, and notes what it was asked for; the chain of its completer."""
+
+    ends, history = (99,), [1, 2]
+
+    def __init__(self, found: list[list[int] | None], gave_up: bool) -> None:
+        self.found, self.gave_up, self.asked, self.done = found, gave_up, list[Any](), list[Any]()
+        self.constraints = [SimpleNamespace(constraint=None)]
+
+    def search(self, constraint: Any, limit: int, trials: int = TRIALS) -> Work[list[int] | None]:
+        self.asked.append((limit, trials == THOROUGH))
+        yield
+        return self.found.pop(0)
+
+    def accept(self, token: int, generated: bool) -> None:
+        assert generated
+        self.done.append(token)
+
+    def rollback(self, n: int) -> None:
+        self.done.append(-n)
+
+
+@pytest.mark.parametrize(
+    ("token", "plan", "off", "wait", "found", "gave_up", "told", "asked", "done", "closing"),
+    [
+        # an ending fits: nothing is searched again while it must fit
+        (5, None, False, 0, [[7, 8]], False, 5, [(19, False)], [], False),
+        (5, [4, 3], False, 0, [[7, 8]], False, 5, [(19, False)], [], False),
+        (5, [4], False, 2, [], False, 5, [], [], False),
+        (5, [4], False, 1, [[7]], False, 5, [(19, False)], [], False),
+        (5, [5, 6], False, 1, [], False, 5, [], [], False),
+        (99, [4], False, 0, [], False, 99, [], [], False),
+        (5, None, True, 0, [], False, 5, [], [], False),
+        # only without a plan is it searched thoroughly
+        (5, None, False, 0, [None, [7]], True, 5, [(19, False), (19, True)], [], False),
+        (5, [4, 3], False, 0, [None], True, 4, [(19, False)], [-1, 4], True),
+        (5, None, False, 0, [None, [6, 7]], False, 6, [(19, False), (20, True)], [-1, 6], True),
+        (5, None, False, 0, [None, None], False, 5, [(19, False), (20, True)], [-1, 5], False),
+        (5, [], False, 0, [None], False, None, [(19, False)], [-1], True),
+    ],
+)
+def test_when_an_ending_is_looked_for(
+    token: int, plan: Any, off: bool, wait: int, found: Any, gave_up: bool, told: Any, asked: Any,
+    done: Any, closing: bool,
+) -> None:  # fmt: skip
+    script: Any = Scripted(list(found), gave_up)
+    completer = GrammarCompleter(script, script)
+    completer._off, completer._wait = off, wait
+    completer._plan = None if plan is None else [*plan]
+    assert finish(completer.check(token, 20)) == told
+    assert (script.asked, script.done, completer.closing) == (asked, done, closing)
+    assert completer._off is (off or (told == token and done != []))
+    if closing and plan is not None and len(plan) > 1:
+        row: Any = None
+        assert [finish(completer.sample(row, 9)) for _ in range(2)] == [3, None]
+
+
+@pytest.mark.parametrize(
+    ("left", "length", "wait"), [(65, 1, 1), (64, 1, 0), (129, 1, 2), (300, 100, 2), (299, 100, 1)]
+)
+def test_for_how_long_an_ending_fits(left: int, length: int, wait: int) -> None:
+    script: Any = Scripted([[7] * length], False)
+    completer = GrammarCompleter(script, script)
+    finish(completer.check(5, left))
+    assert (completer._wait, completer._growth) == (wait, max(64, length))
+
+
+def test_work_that_is_given_up_takes_its_token_back() -> None:
+    script: Any = Scripted([None], False)
+    work = GrammarCompleter(script, script).check(5, 20)
+    next(work)
+    work.close()
+    assert script.done == [-1]

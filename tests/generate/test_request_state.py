@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from aleator.core.errors import ContextFull, ParameterError, StateError
-from aleator.generate import request_state
+from aleator.generate import model_runner, request_state
 from aleator.generate.completion import Stats
 from aleator.generate.model_runner import ModelRunner
+from aleator.generate.prompt_chunks import Chunk
 from aleator.generate.request_state import Proposer, RequestErrors, RequestState, go_on
 from aleator.generate.speculative import Draft
 from aleator.generate.steering import Guidance
@@ -335,3 +336,56 @@ def test_rates_of_what_was_counted() -> None:
     told = Stats(10, 0, 4.0, 9, 3.0, 5, 2.0)
     assert [getattr(told, name) for name in rates] == [2.5, 3.0, 400_000.0]
     assert told.as_json() == {**vars(told), **{name: getattr(told, name) for name in rates}}
+
+
+@pytest.mark.parametrize("tiered", [False, True])
+@pytest.mark.parametrize("keep_pieces", [False, True])
+def test_pieces_of_prompts_are_kept_where_there_are_tiers(tiered: bool, keep_pieces: bool) -> None:
+    prefixes: Any = SimpleNamespace(look_up=None) if tiered else SimpleNamespace()
+    context: Any = SimpleNamespace()
+    runner = ModelRunner(context, HostTokenSampler(), 30, prefixes, keep_pieces=keep_pieces)
+    assert runner._keep_pieces is (tiered or keep_pieces)
+
+
+def test_a_completion_of_nothing_goes_on_until_its_prompt_is_told() -> None:
+    for prompt, max_tokens, ended in (("r", 0, True), ("ro", 0, False), ("r", 1, False)):
+        completion = state(prompt, max_tokens=max_tokens).completion
+        completion.want_prompt(1)
+        assert completion.done is ended
+        assert completion.prompt_logprobs == [None]
+    completion = state("ro", max_tokens=0).completion
+    completion.want_prompt(2)
+    for _ in range(2):  # the logits after the last token are ignored
+        completion.feed_prompt(np.zeros(30, np.float32))
+    assert completion.prompt_logprobs is not None
+    assert [each and len(each.top) for each in completion.prompt_logprobs] == [None, 2]
+    assert completion.stop_reason == "length"
+
+
+def test_a_step_is_timed_as_prompts_or_as_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A piece of a prompt alone tells how fast prompts are; rows alone what a row costs."""
+    times, told = count(0, 2.0), list[Any]()
+    monkeypatch.setattr(model_runner, "perf_counter", lambda: next(times))
+    context: Any = SimpleNamespace(
+        decode=lambda batch: np.zeros((len(batch.wanted()), 32), np.float32),
+        cache=SimpleNamespace(seq_rm=lambda *given: None),
+    )
+    prefixes: Any = SimpleNamespace(keep=lambda *given: told.append("keep"))
+    runner = ModelRunner(context, HostTokenSampler(), 30, prefixes)
+    monkeypatch.setattr(runner.prefix_reuse, "computed", lambda *given: told.append(given))
+    costs: Any = SimpleNamespace(observe=lambda *given: told.append(given))
+    runner.proposer.costs = costs
+    fresh, going, guided = at(held=0), at(n_ctx=40), at(n_ctx=40)
+    guided.guidance = Guidance([1, 2], 1.5)
+    guided.guidance.seq, guided.guidance.computed = 1, 2
+    runner.step([], [Chunk(fresh, 3)])
+    assert told == [(3, 2.0)]
+    assert (fresh.tokens, fresh.stats.prompt_tokens) == (list(fresh.request.remaining[:3]), 3)
+    told.clear()
+    runner.step([(going, [1, 2, 3]), (guided, [1])])
+    assert told[0][:2] == (3, 2)  # three sequences, two rows that were guessed
+    assert told[0][2] > 0
+    assert len(going.tokens) >= 6
+    told.clear()
+    runner.step([(going, [1])], [Chunk(fresh, 2)])
+    assert told == ["keep"]  # of both together neither is told

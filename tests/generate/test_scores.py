@@ -37,6 +37,7 @@ from tests.conftest import MakeDecoder
 
 def test_groups_are_as_long_as_sequences_and_cells_allow() -> None:
     dice = random.Random(3)
+    assert list(groups([], 1, 1)) == []
     for _ in range(300):
         texts = [[0] * dice.randrange(1, 6) for _ in range(dice.randrange(9))]
         most, cells = dice.randrange(1, 5), dice.randrange(1, 12)

@@ -193,6 +193,12 @@ def test_a_short_text_says_nothing(tokens: list[int]) -> None:
     assert (found.n_scored, found.score, found.p_value, found.weighted_log10_p) == (0, 0, 1, 0)
 
 
+def test_shares_have_40_bits() -> None:
+    for weights in ([3 << 45, 5 << 44, 1 << 44], [1 << 40, 1], [(1 << 41) - 1, 1 << 50]):
+        shares = tournament(weights, range(len(weights)), [1, 2], [])
+        assert shares == [w >> sum(weights).bit_length() - 40 for w in weights]
+
+
 def test_the_mean_of_a_single_coin() -> None:
     for token in range(8):
         told = detect_synthid([5, token], key_of([7]), ngram=1)

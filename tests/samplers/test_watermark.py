@@ -168,6 +168,14 @@ def test_the_tail_at_its_ends() -> None:
     assert math.exp(log_erlang_tail(10**6, 1e6)) == pytest.approx(0.5, abs=1e-3)
 
 
+def test_the_luck_of_a_token_is_its_uniform_number() -> None:
+    key = WatermarkKey(b"a key for tests, no other")
+    dist = S.Dist(draw="watermark", watermark_key_file=key)
+    for token in range(20):
+        u = uniform64(key.seed, token, watermark.hash_of([1, 2, 3, 4], key), DRAWN)
+        assert dist.luck(token, [1, 2, 3, 4]) == u / 2**64 < 1
+
+
 def test_the_largest_number_counts_64_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     """1 - u is at least 2^-64, however large u is."""
     for u, bits in ((2**64 - 1, 64), (2**64 - 2**12, 52), (2**63, 1)):

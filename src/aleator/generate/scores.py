@@ -48,7 +48,7 @@ def groups(texts: Sequence[Sequence[int]], n_seq_max: int, n_cells: int) -> Iter
             yield range(start, i)
             start, cells = i, 0
         cells += len(text)
-    if len(texts) > start:
+    if texts:
         yield range(start, len(texts))
 
 

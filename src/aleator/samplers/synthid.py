@@ -178,7 +178,7 @@ class _Layer:
 
     def tilted(self, tilt: float) -> NDArray[np.float64]:
         """The distribution that is proportional to exp(tilt * X)."""
-        weights = self.chance * np.exp(tilt * (self.above - self.above[-1]))
+        weights = self.chance * np.exp(tilt * (self.above - self.above.max()))
         made: NDArray[np.float64] = weights / weights.sum()
         return made
 
