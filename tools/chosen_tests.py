@@ -101,7 +101,8 @@ def distances(file: str, tests: Sequence[str]) -> dict[str, int]:
     made = {}
     for test in dict.fromkeys(each.partition("::")[0] for each in tests):
         seen, steps = imports(ROOT / test), 1
-        if Path(test).stem in ("test_declared", f"test_{Path(file).stem}"):
+        named = Path(test).stem.removeprefix("test_")
+        if named == "declared" or f"{Path(file).stem}_".startswith(f"{named}_"):
             seen |= {ROOT / file}
         while ROOT / file not in seen:
             more = seen.union(*map(imports, seen))
