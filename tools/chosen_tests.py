@@ -143,7 +143,8 @@ def distances(file: str, tests: Sequence[str]) -> dict[str, int]:
     for test in dict.fromkeys(each.partition("::")[0] for each in tests):
         seen, steps = imports(ROOT / test), 1
         declared = f"tests/{Path(file).parts[2]}/test_declared.py"
-        if test == declared or Path(test).stem == f"test_{Path(file).stem}":
+        named = Path(test).stem.removeprefix("test_")
+        if test == declared or f"{Path(file).stem}_".startswith(f"{named}_"):
             seen |= {ROOT / file}
         while ROOT / file not in seen:
             more = seen.union(*map(imports, seen))

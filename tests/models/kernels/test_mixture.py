@@ -17,8 +17,7 @@ from aleator.models.kernels.fused import product_of_few
 from aleator.models.kernels.mixture import mixed_products
 from aleator.models.kernels.norms import RowNorm
 from aleator.models.kernels.planes import Planes, stack
-from aleator.models.kernels.product import product
-from tests.models.kernels.test_fused import matrix, vector
+from tests.models.kernels.test_fused import alone, matrix, vector
 from tests.models.kernels.test_product import activations, same
 
 EXPERTS, USED, WIDE, N_FF, SHARED = 4, 2, 256, 256, 256
@@ -45,11 +44,11 @@ def compare_gates(n: int, kind: str, of_shared: str, weighs: bool) -> None:
     matrices, normed = [experts(kind, 2 * wide, WIDE)], norm(x)
     taken = normed[:, None].expand(-1, USED, -1)
     taken = taken if times is None else taken * times[:, :, None]
-    y = product(matrices[0], taken.reshape(-1, WIDE), expert=chosen.flatten())
+    y = alone(matrices[0], taken.reshape(-1, WIDE), expert=chosen.flatten())
     expected = [norms.activate("silu", y[:, :wide], y[:, wide:]).view(n, -1)]
     if of_shared:
         matrices.append(matrix(of_shared, 2 * wide + 6, WIDE, False))
-        y = product(matrices[1], normed)
+        y = alone(matrices[1], normed)
         expected.append(norms.activate("silu", y[:, : wide + 3], y[:, wide + 3 :]))
     own = product_of_few(matrices, x, norm, "silu", True, chosen=chosen, times=times)
     assert same(own, torch.cat(expected, -1).numpy())
@@ -61,12 +60,12 @@ def compare_sums(n: int, kind: str, of_shared: str, weighs: bool, n_out: int = 1
     matrices = [experts(kind, n_out, N_FF)]
     inner = [torch.from_numpy(activations(n * USED, N_FF)).view(n, -1)]
     weights = None if weighs else vector(n * USED, 3).view(n, USED)
-    given = product(matrices[0], inner[0].view(-1, N_FF), expert=chosen.flatten())
+    given = alone(matrices[0], inner[0].view(-1, N_FF), expert=chosen.flatten())
     shared = shared_weight = None
     if of_shared:
         matrices.append(matrix(of_shared, n_out, SHARED, False))
         inner.append(torch.from_numpy(activations(n, SHARED, 2)))
-        shared, shared_weight = product(matrices[1], inner[1]), None if weighs else vector(n, 4)
+        shared, shared_weight = alone(matrices[1], inner[1]), None if weighs else vector(n, 4)
     y = routing.combine(given.view(n, USED, -1), weights, shared, shared_weight)
     x = torch.cat(inner, -1)
     residual = torch.from_numpy(activations(n, n_out, 5))

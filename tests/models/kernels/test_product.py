@@ -72,6 +72,17 @@ def test_products_are_the_reference(kind: str) -> None:
     assert same(torch.from_numpy(native), expected)
 
 
+def test_every_value_of_a_table() -> None:
+    x = activations(2, 64)
+    for kind in ("MXFP4", "IQ4_NL"):
+        size = FORMATS[kind][1]
+        data = random_rows(kind, 8, 64)
+        data.reshape(8, 2, size)[:, :, -16:] = np.arange(16) * 16 + np.arange(15, -1, -1)
+        expected = reference_product(kind, data, x)
+        own = planes(torch.from_numpy(data), kind, 8, 64)
+        assert same(kernels.product(own, torch.from_numpy(x)), expected)
+
+
 @pytest.mark.parametrize("kind", FORMATS)
 def test_rows_are_those_of_native_code(kind: str) -> None:
     n_out, n_in = 5, 3 * FORMATS[kind][0]
