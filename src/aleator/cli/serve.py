@@ -95,8 +95,12 @@ def run(arguments: argparse.Namespace) -> int:
     }
     if options.models is not None:
         serve_models(arguments, options, engine_options, defaults)
-    else:
-        serve(arguments, options, engine_options, defaults, announce)
+        return 0
+    for name in ("models_memory", "models_max"):
+        if getattr(options, name) is not None:
+            flag = f"--{name.replace('_', '-')}"
+            raise ParameterError(name, f"{flag} is for several models: give --models, too")
+    serve(arguments, options, engine_options, defaults, announce)
     return 0
 
 
