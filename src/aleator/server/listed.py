@@ -17,7 +17,7 @@ from aleator.language_model import load
 from aleator.language_model.base import positions
 from aleator.models.hub.located import located
 from aleator.models.sizes import cache_of_layers
-from aleator.models.weights import open_weights
+from aleator.models.weights import Weights, open_weights
 from aleator.server.app import create_app
 from aleator.server.auth import Replays
 from aleator.server.options import ServerOptions
@@ -86,16 +86,20 @@ class ListedModel:
         weights = open_weights(find(self.path))
         chosen, given = of_loading(self.model)
         context, n_seq_max = ContextOptions.of(given), EngineOptions.of(self.engine).n_seq_max
+
+        def taken(of: Weights, cells: int) -> int:
+            sizes = cache_of_layers(of.config, cells, context.type_k, context.type_v, n_seq_max)
+            return of.size_bytes + sum(k + v + n_seq_max * states for k, v, states in sizes)
+
         cells = self.options.n_cells or n_seq_max * positions(weights, chosen.n_ctx)
-        layers = cache_of_layers(weights.config, cells, context.type_k, context.type_v)
-        needed = weights.size_bytes + chosen.cache_ram
-        needed += sum(k + v + n_seq_max * states for k, v, states in layers)
+        needed = taken(weights, cells) + chosen.cache_ram
         for _, file, _ in chosen.adapters:
             path = Path(file)
             files = path.iterdir() if path.is_dir() else [path]
             needed += sum(each.stat().st_size for each in files)
-        if chosen.model_draft is not None:
-            needed += open_weights(chosen.model_draft).size_bytes
+        if chosen.model_draft is not None:  # which has its own number of positions
+            draft = open_weights(find(chosen.model_draft))
+            needed += taken(draft, min(cells, n_seq_max * positions(draft, None)))
         return needed
 
     def _load(
@@ -119,6 +123,7 @@ class ListedModel:
             own = self.options.replace(alias=(self.name, *self.aliases))
             service = Service(model, engine, own, self.defaults)
             app = Replays(create_app(service, metrics=metrics), model)
+            service.begin()
         except BaseException:
             engine.close()
             raise
@@ -127,5 +132,4 @@ class ListedModel:
             service.grammars.close()
             engine.close()
 
-        service.begin()
         return Loaded(service, metrics, app, close)
