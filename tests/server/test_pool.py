@@ -437,7 +437,7 @@ def test_unloading_by_request_waits_for_nobody() -> None:
         await settled(lambda: "load b" in models.notes)
         with pytest.raises(ApiError, match="1 requests under way") as caught:
             await asyncio.wait_for(models.pool.unload(models.of["a"].entry), 30)
-        assert caught.value.status == 409
+        assert (caught.value.status, models.loaded) == (409, "a")
         models.of["b"].held.set()
         await two
         await models.pool.unload(models.of["b"].entry)
