@@ -10,10 +10,11 @@ import shutil
 import signal
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,9 @@ from aleator.models.hub.bundled import bundled_model
 from aleator.models.quantise import Quantisation
 from aleator.models.sizes import cache_of_layers
 from aleator.models.weights import open_weights
-from aleator.server.listed import ListedModel
+from aleator.server.listed import entry_of
 from aleator.server.options import ServerOptions
-from aleator.server.pool import Pool
+from aleator.server.pool import Entry, Pool
 from aleator.server.router import create_router
 from aleator.server.run import Server, bound
 from aleator.server.telemetry import Metrics
@@ -64,11 +65,12 @@ def alone(folder: Path) -> dict[str, str]:
     return made
 
 
-def listed(path: Path, name: str = "", **given: Any) -> ListedModel:
+def listed(path: Path, name: str = "", **given: Any) -> Callable[..., Entry]:
     own = {each.name: given.pop(each.name) for each in OF_ONE_MODEL if each.name in given}
-    return ListedModel(
-        name=name or path.stem,
-        path=str(path),
+    return partial(
+        entry_of,
+        name or path.stem,
+        str(path),
         model={"n_threads": 1, "n_ctx": 256, **given.pop("model", {})},
         engine={"n_seq_max": 2},
         defaults={},
@@ -100,10 +102,10 @@ class LiveModels(Live):
 
 
 @contextmanager
-def serving(models: list[ListedModel], **options: Any) -> Iterator[LiveModels]:
+def serving(models: Sequence[Callable[..., Entry]], **options: Any) -> Iterator[LiveModels]:
     chosen = ServerOptions(**{"port": 0, "log_requests": False, **options})
     metrics, listening = Metrics(__version__, ""), bound(chosen)
-    pool = Pool([each.entry(metrics.ended) for each in models], chosen)
+    pool = Pool([each(ended=metrics.ended) for each in models], chosen)
     listens = threading.Event()
 
     def begin() -> None:
@@ -430,7 +432,7 @@ def test_models_share_directories_but_not_what_is_there(
     (tmp_path / "slots").mkdir()
     own = ServerOptions(slot_save_path=str(tmp_path / "slots"))
     models = [
-        replace(listed(folder / f"{name}.gguf", model=kept), options=own) for name in NAMES[:2]
+        partial(listed(folder / f"{name}.gguf", model=kept), options=own) for name in NAMES[:2]
     ]
     with serving(models, models_max=1) as live:
         wanted = [*NAMES[:2], *NAMES[:2]]
@@ -454,8 +456,8 @@ def test_the_memory_of_a_model_counts_its_draft_and_the_windows_of_all_sequences
     folder: Path,
 ) -> None:
     plain = folder / "plain.gguf"
-    alone = listed(plain).entry(lambda text: None).measure()
-    drafted = listed(plain, model={"model_draft": str(plain)}).entry(lambda text: None).measure()
+    alone = listed(plain)(ended=print).measure()
+    drafted = listed(plain, model={"model_draft": str(plain)})(ended=print).measure()
     assert drafted == 2 * alone
     config = open_weights(plain).config
     windows = WindowConfig(64, (True,) * config.n_layers, config.rope)
