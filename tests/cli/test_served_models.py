@@ -8,6 +8,7 @@ import pytest
 from aleator.cli.serve import OF_A_MODEL
 from aleator.cli.served_models import MOST_BYTES, found_models
 from aleator.core.errors import ParameterError
+from aleator.samplers.watermark import WatermarkKey
 from tests.cli.conftest import Command
 
 FILE = """
@@ -94,12 +95,28 @@ def test_a_file_lists_models_and_their_options(tmp_path: Path) -> None:
         ("[a]\npath = 'x'\nstop_loops = 1979-05-27", "[a]: stop_loops"),
         ("[a]\npath = 'x'\n[a.n_ctx]\nb = 1", "[a]: n_ctx={'b': 1} is of type dict"),
         ("#" * (MOST_BYTES + 1), "more than 1048576 bytes"),
+        ("a = 1" + "0" * 5000, "is not TOML"),
+        (
+            f"[a]\npath = 'x'\nmodel_draft = {'d' * 9999!r}\nn_ctx = -1",
+            "[a]: n_ctx=-1 is out of range",
+        ),
     ],
 )
 def test_a_wrong_file_is_refused_with_the_model_and_the_key(
     tmp_path: Path, text: str | bytes, told: str
 ) -> None:
     assert told in refused(tmp_path / "file.toml", text)
+
+
+def test_files_in_options_are_relative_to_the_file(tmp_path: Path) -> None:
+    (tmp_path / "key").write_bytes(bytes(range(32)))
+    (tmp_path / "file.toml").write_text(
+        "[a]\npath = 'x'\ncache_dir = 'prompts'\nwatermark_key_file = 'key'\nmodel_draft = 'package'"
+    )
+    options = found_models(str(tmp_path / "file.toml"), OF_A_MODEL)[0].options
+    assert options["cache_dir"] == str(tmp_path / "prompts")
+    assert options["watermark_key_file"] == WatermarkKey.from_file(str(tmp_path / "key"))
+    assert options["model_draft"] == "package"
 
 
 def test_a_directory_lists_what_are_models(tmp_path: Path) -> None:
@@ -130,6 +147,7 @@ def test_nothing_to_serve_is_refused(tmp_path: Path, aleator: Command) -> None:
         assert result.code == 2
         return result.err
 
+    assert "--models-max is for several models: give --models" in told("--models-max", "2")
     assert "there is no such directory or file" in told("--models", str(tmp_path / "none"))
     assert "there is no model: put a GGUF file" in told("--models", str(tmp_path))
     (tmp_path / "a.gguf").touch()

@@ -10,9 +10,11 @@ import shutil
 import signal
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +23,14 @@ import pytest
 import aleator
 from aleator.cli.serve import OF_ONE_MODEL
 from aleator.core.version import __version__
+from aleator.models.config import WindowConfig
 from aleator.models.hub.bundled import bundled_model
 from aleator.models.quantise import Quantisation
-from aleator.server.listed import ListedModel
+from aleator.models.sizes import cache_of_layers
+from aleator.models.weights import open_weights
+from aleator.server.listed import entry_of
 from aleator.server.options import ServerOptions
-from aleator.server.pool import Pool
+from aleator.server.pool import Entry, Pool
 from aleator.server.router import create_router
 from aleator.server.run import Server, bound
 from aleator.server.telemetry import Metrics
@@ -60,11 +65,12 @@ def alone(folder: Path) -> dict[str, str]:
     return made
 
 
-def listed(path: Path, name: str = "", **given: Any) -> ListedModel:
+def listed(path: Path, name: str = "", **given: Any) -> Callable[..., Entry]:
     own = {each.name: given.pop(each.name) for each in OF_ONE_MODEL if each.name in given}
-    return ListedModel(
-        name=name or path.stem,
-        path=str(path),
+    return partial(
+        entry_of,
+        name or path.stem,
+        str(path),
         model={"n_threads": 1, "n_ctx": 256, **given.pop("model", {})},
         engine={"n_seq_max": 2},
         defaults={},
@@ -96,10 +102,10 @@ class LiveModels(Live):
 
 
 @contextmanager
-def serving(models: list[ListedModel], **options: Any) -> Iterator[LiveModels]:
+def serving(models: Sequence[Callable[..., Entry]], **options: Any) -> Iterator[LiveModels]:
     chosen = ServerOptions(**{"port": 0, "log_requests": False, **options})
     metrics, listening = Metrics(__version__, ""), bound(chosen)
-    pool = Pool([each.entry(metrics.ended) for each in models], chosen)
+    pool = Pool([each(ended=metrics.ended) for each in models], chosen)
     listens = threading.Event()
 
     def begin() -> None:
@@ -236,6 +242,8 @@ def test_unknown_models_are_404_in_the_form_of_each_dialect(three: LiveModels) -
     assert three.got("/nowhere?model=plain", 404)["error"]["message"].startswith("there is no")
     assert three.ask("GET", "/v1/completions")[0] == 405
     assert three.post("/v1/images/x", {"model": "plain"})[0] == 501
+    status, _, data = three.post("/models", {"model": "plain"})
+    assert (status, b"when the server is started: -m or --models" in data) == (501, True)
 
 
 def test_a_file_that_is_no_model_fails_for_its_own_requests(
@@ -415,6 +423,49 @@ def test_adapters_are_found_by_their_names(folder: Path, tmp_path: Path) -> None
             "plain",
             "loaded",
         )
+
+
+def test_models_share_directories_but_not_what_is_there(
+    folder: Path, alone: dict[str, str], tmp_path: Path
+) -> None:
+    kept = {"cache_disk": 2**26, "cache_dir": str(tmp_path / "prompts")}
+    (tmp_path / "slots").mkdir()
+    own = ServerOptions(slot_save_path=str(tmp_path / "slots"))
+    models = [
+        partial(listed(folder / f"{name}.gguf", model=kept), options=own) for name in NAMES[:2]
+    ]
+    with serving(models, models_max=1) as live:
+        wanted = [*NAMES[:2], *NAMES[:2]]
+        assert [live.text(name) for name in wanted] == [alone[name] for name in wanted]
+        slot = {"prompt": BODY["prompt"], "n_predict": 4, "id_slot": 0, "model": "plain"}
+        assert live.post("/completion", slot)[0] == 200
+
+        def act(action: str, model: str) -> tuple[int, bytes]:
+            body = {"filename": "talk", "model": model}
+            status, _, data = live.post(f"/slots/0?action={action}", body)
+            return status, data
+
+        assert act("save", "plain")[0] == 200
+        status, data = act("restore", "small")
+        assert (status, b"the slot cannot be restored: " in data) == (400, True)
+        assert act("restore", "plain")[0] == 200
+        assert act("erase", "nobody")[0] == 404
+
+
+def test_the_memory_of_a_model_counts_its_draft_and_the_windows_of_all_sequences(
+    folder: Path,
+) -> None:
+    plain = folder / "plain.gguf"
+    alone = listed(plain)(ended=print).measure()
+    drafted = listed(plain, model={"model_draft": str(plain)})(ended=print).measure()
+    assert drafted == 2 * alone
+    config = open_weights(plain).config
+    windows = WindowConfig(64, (True,) * config.n_layers, config.rope)
+    one, eight = (
+        cache_of_layers(replace(config, window=windows), 4096, "f16", "f16", n)[0][0]
+        for n in (1, 8)
+    )
+    assert 768 * eight == 1024 * one  # cells, of 64 for each sequence and a micro-batch
 
 
 SLOW = """

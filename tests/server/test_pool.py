@@ -365,6 +365,65 @@ def test_the_end_interrupts_loading_and_all_who_wait() -> None:
     run(work)
 
 
+def test_a_loading_that_ends_after_the_end_is_undone() -> None:
+    async def work() -> None:
+        models = Models("a")
+        one = models.of["a"]
+        one.entry.load = lambda progress: one.load(lambda done, total: None)  # its last step
+        one.held.clear()
+        asked = asyncio.create_task(models.ask("a"))
+        await settled(lambda: models.notes == ["load a"])
+        models.pool.cut()
+        with pytest.raises(EngineClosed):
+            await asked
+        one.held.set()
+        await settled(lambda: models.notes == ["load a", "close a"])
+        assert models.loaded == ""
+
+    run(work)
+
+
+def test_what_is_kept_loaded_waits_for_its_turn_as_long_as_it_takes() -> None:
+    async def work() -> None:
+        models = Models("ab", request_timeout=0.05, kept="ab")
+        models.of["a"].held.clear()
+        models.pool.begin()
+        await asyncio.sleep(0.2)
+        models.of["a"].held.set()
+        await settled(lambda: models.loaded == "ab")
+        await settled(lambda: not any(each.entry.waiting for each in models.of.values()))
+
+    run(work)
+
+
+def test_a_request_can_be_cancelled_though_the_watch_over_its_client_has_not_ended() -> None:
+    async def work() -> None:
+        models, ends = Models("a"), asyncio.Event()
+        models.of["a"].held.clear()
+
+        async def gone() -> None:
+            try:
+                await asyncio.sleep(1000)
+            finally:
+                await ends.wait()
+
+        async def request() -> None:
+            async with models.pool.use(models.of["a"].entry, gone):
+                raise AssertionError
+
+        asked = asyncio.create_task(request())
+        await settled(lambda: models.notes == ["load a"])
+        asked.cancel()
+        await asyncio.wait([asked], timeout=30)
+        assert asked.cancelled()
+        assert models.of["a"].entry.waiting == 0
+        ends.set()
+        models.of["a"].held.set()
+        await settled(lambda: models.loaded == "a")
+
+    run(work)
+
+
 def test_unloading_by_request_waits_for_nobody() -> None:
     async def work() -> None:
         models, end = Models("ab"), asyncio.Event()
@@ -373,9 +432,15 @@ def test_unloading_by_request_waits_for_nobody() -> None:
         assert caught.value.status == 400
         one = models.busy("a", end)
         await settled(lambda: "use a" in models.notes)
+        models.of["b"].held.clear()
+        two = asyncio.create_task(models.ask("b"))
+        await settled(lambda: "load b" in models.notes)
         with pytest.raises(ApiError, match="1 requests under way") as caught:
-            await models.pool.unload(models.of["a"].entry)
-        assert caught.value.status == 409
+            await asyncio.wait_for(models.pool.unload(models.of["a"].entry), 30)
+        assert (caught.value.status, models.loaded) == (409, "a")
+        models.of["b"].held.set()
+        await two
+        await models.pool.unload(models.of["b"].entry)
         end.set()
         await one
         await models.pool.unload(models.of["a"].entry)
@@ -405,6 +470,8 @@ def test_names_find_models_and_errors_name_them() -> None:
     many = [Model(f"m{i}", notes, aliases=(f"n{i}",), adapters=(f"o{i}",)).entry for i in range(9)]
     pool = Pool(many, ServerOptions(), "n3")
     assert pool.find(None) is many[3]
+    with pytest.raises(ParameterError, match="model='o3': --models has 'm0'"):
+        Pool(many, ServerOptions(), "o3")  # an adapter
     assert pool.find("m1") is pool.find("n1") is pool.find("o1") is many[1]
     with pytest.raises(ApiError, match=r"model='\.\./x': .*'m0', 'n0', .* and 7 more$") as caught:
         pool.find("../x")

@@ -95,8 +95,12 @@ def run(arguments: argparse.Namespace) -> int:
     }
     if options.models is not None:
         serve_models(arguments, options, engine_options, defaults)
-    else:
-        serve(arguments, options, engine_options, defaults, announce)
+        return 0
+    for name in ("models_memory", "models_max"):
+        if getattr(options, name) is not None:
+            flag = f"--{name.replace('_', '-')}"
+            raise ParameterError(name, f"{flag} is for several models: give --models, too")
+    serve(arguments, options, engine_options, defaults, announce)
     return 0
 
 
@@ -118,17 +122,20 @@ def serve_models(
     for found in found_models(str(options.models), OF_A_MODEL):
         group = partial(those, found.options)
         try:
-            listed = server_module("listed").ListedModel(
-                name=found.name,
-                path=found.path,
-                aliases=found.aliases,
-                keep_loaded=found.keep_loaded,
+            entry = server_module("listed").entry_of(
+                found.name,
+                found.path,
                 model=loading | group((*MODEL_OPTIONS, *LOADED)),
                 engine=engine_options | group(ENGINE),
                 defaults=defaults | group(REQUESTS),
                 options=options.replace(**group(OF_ONE_MODEL)),
+                ended=metrics.ended,
+                aliases=found.aliases,
+                keep_loaded=found.keep_loaded,
+                find=find,
+                lock=arguments.mlock,
             )
-            entries.append(listed.entry(metrics.ended, find, arguments.mlock))
+            entries.append(entry)
         except ParameterError as error:
             told = f"--models {options.models}: {found.name!r:.80}: {error}"
             raise ParameterError("models", told) from None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ from aleator.models.hub.names import HUB
 
 MOST_BYTES = 2**20
 """Bytes of a file of models."""
-FILES = ("path", "model_draft")
-"""Keys whose value is a path, relative to the file of models."""
+SIZES = ("cache_ram", "cache_disk")
+"""Options whose value may be a text such as "2G"."""
 FOUND = {"path": None, "keep_loaded": False}
 """Keys beside the options, with their defaults."""
 _PART = re.compile(r"(.+)-(\d{5})-of-\d{5}")
@@ -87,11 +88,11 @@ def _of_file(path: Path, known: Mapping[str, Parameter]) -> Iterator[Found]:
     try:
         with path.open("rb") as file:
             data = file.read(MOST_BYTES + 1)
-        if len(data) > MOST_BYTES:
-            raise ParameterError("models", f"{path} has more than {MOST_BYTES} bytes")
-        tables = tomllib.loads(data.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        tables = tomllib.loads(data.decode()) if len(data) <= MOST_BYTES else None
+    except (ValueError, RecursionError) as error:  # also numbers of too many digits
         raise ParameterError("models", f"{path} is not TOML: {error}") from None
+    if tables is None:
+        raise ParameterError("models", f"{path} has more than {MOST_BYTES} bytes")
     for name, table in tables.items():
         try:
             yield _of_table(path.parent, name, table, known)
@@ -119,14 +120,13 @@ def _of_table(folder: Path, name: str, table: Any, known: Mapping[str, Parameter
 
 def _checked(folder: Path, parameter: Parameter, value: Any) -> Any:
     """A value of a table; texts of sizes and adapters are read as on the command line."""
+    word = isinstance(value, str)
     words = isinstance(value, list) and all(isinstance(each, str) for each in value)
-    if parameter.name.startswith("cache_") and parameter.type is int and isinstance(value, str):
-        value = parameter.read(value)
-    if parameter.name == "adapters" and words:
+    if word and parameter.name in FILES:
+        value = FILES[parameter.name](folder, value)
+    elif (word and parameter.name in SIZES) or (words and parameter.name == "adapters"):
         value = parameter.read(value)
     made = parameter.check(value)
-    if parameter.name in FILES and made is not None:
-        return _located(folder, made)
     if parameter.name == "adapters":
         return tuple((name, _located(folder, file), scale) for name, file, scale in made)
     return made
@@ -134,5 +134,13 @@ def _checked(folder: Path, parameter: Parameter, value: Any) -> Any:
 
 def _located(folder: Path, name: str) -> str:
     """A path relative to the file of models; names of the hub and of packages stay as they are."""
-    path = folder / name
-    return str(path) if not name.startswith(HUB) and (path.exists() or "/" in name) else name
+    path = str(folder / name)
+    return path if not name.startswith(HUB) and ("/" in name or os.path.exists(path)) else name
+
+
+FILES: dict[str, Callable[[Path, str], Any]] = {
+    "model_draft": _located,
+    "cache_dir": lambda folder, name: str(folder / name),
+    "watermark_key_file": lambda folder, name: folder / name,
+}
+"""Options whose value is a path, and what makes it relative to the file of models."""

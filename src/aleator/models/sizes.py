@@ -10,7 +10,7 @@ from aleator.models.layers.recurrent_parts import state_shape
 
 
 def cache_of_layers(
-    config: ModelConfig, n_ctx: int, type_k: str, type_v: str
+    config: ModelConfig, n_ctx: int, type_k: str, type_v: str, n_seq_max: int = 1
 ) -> list[tuple[int, int, int]]:
     """Bytes of each layer's keys, of its values, and of its states for one sequence.
 
@@ -19,9 +19,11 @@ def cache_of_layers(
         n_ctx: positions.
         type_k: type of keys.
         type_v: type of values.
+        n_seq_max: sequences that share these positions.
     """
-    window = config.window  # for one sequence, with micro-batches of 512
-    of_window = 0 if window is None else window_capacity(window.size, n_ctx, 1, min(512, n_ctx))
+    window, of_window = config.window, 0
+    if window is not None:  # with micro-batches of 512
+        of_window = window_capacity(window.size, n_ctx, n_seq_max, min(512, n_ctx))
     stateful = config.ssm is not None or config.delta is not None
     sizes: list[tuple[int, int, int]] = []
     for layer in range(config.n_layers):

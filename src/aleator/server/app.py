@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Match, Route
+from starlette.routing import Match
 from starlette.types import ASGIApp, Scope
 
 from aleator.core.errors import AleatorError
@@ -63,17 +63,11 @@ def create_app(
     return app
 
 
-def routed(
-    dialects: Sequence[Dialect], instead: Callable[[Route], Route] = lambda route: route
-) -> Starlette:
-    """An application with the routes of dialects, which answers errors in the form of the route's dialect.
-
-    ``instead``: the route to have in place of each.
-    """
-    given = [(route, instead(route), dialect) for dialect in dialects for route in dialect.ROUTES]
-    speaks: dict[Any, Dialect] = {}
-    for route, own, dialect in given:
-        speaks |= {route.endpoint: dialect, own.endpoint: dialect}
+def routed(dialects: Sequence[Dialect]) -> Starlette:
+    """An application with the routes of dialects, which answers errors in the form of the route's dialect."""
+    speaks: dict[Any, Dialect] = {
+        route.endpoint: dialect for dialect in dialects for route in dialect.ROUTES
+    }
 
     async def failed(request: Request, error: Exception) -> Response:
         dialect = speaks.get(request.scope.get("endpoint"), OPENAI)
@@ -81,7 +75,7 @@ def routed(
         return error_response(told, dialect)
 
     return Starlette(
-        routes=[own for _, own, _ in given],
+        routes=[route for dialect in dialects for route in dialect.ROUTES],
         exception_handlers={AleatorError: failed, HTTPException: failed, Exception: failed},
     )
 
@@ -92,14 +86,13 @@ def create_guarded(
     """The application with all guards for requests from a network."""
     shown = metrics or Metrics(__version__, service.fingerprint)
     app = Replays(create_app(service, dialects, shown), service.model)
-    return guarded(app, service.options, shown, dialects)
+    return guarded(app, service.options, shown, dialects_of(service.options, dialects))
 
 
 def guarded(
-    app: ASGIApp, options: ServerOptions, metrics: Metrics, dialects: Sequence[Dialect] = DIALECTS
+    app: ASGIApp, options: ServerOptions, metrics: Metrics, dialects: Sequence[Dialect]
 ) -> Guarded:
     """An application that answers these dialects, with all guards for requests from a network."""
-    dialects = dialects_of(options, dialects)
     routes = [(route, each) for each in dialects for route in each.ROUTES]
     paths = {route.endpoint: route.path for route, _ in reversed(routes)}
 

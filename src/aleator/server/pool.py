@@ -11,15 +11,15 @@ from __future__ import annotations
 import asyncio
 import gc
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from time import monotonic, time
 from typing import Any
 
 from starlette.types import ASGIApp
 
-from aleator.core.errors import AleatorError, EngineClosed, ParameterError, QueueFull
+from aleator.core.errors import EngineClosed, ParameterError, QueueFull
 from aleator.core.memory import memory_limit
 from aleator.engine.stats import EngineStats
 from aleator.server.bodies import BODIES_AT_ONCE, in_thread, no_room
@@ -137,28 +137,31 @@ class Pool:
             for name in (entry.name, *entry.aliases, *entry.adapters):
                 other = self.by_name.setdefault(name, entry)
                 if other is not entry:
-                    told = (
-                        f"{other.name!r:.80} ({other.path}) and {entry.name!r:.80} ({entry.path})"
-                    )
+                    both = [f"{each.name!r:.80} ({each.path})" for each in (other, entry)]
                     raise ParameterError(
-                        f"models: {name!r:.80} names two models, {told}: give one of them another name"
+                        f"models: {name!r:.80} names two models, {' and '.join(both)}: give one of them "
+                        "another name"
                     )
-        if default is not None and default not in self.by_name:
-            raise ParameterError(f"model={default!r:.80}: --models has {self._known()}")
+        # An adapter is no default: a request without a name could not tell the model to use it.
+        models = [name for each in entries for name in (each.name, *each.aliases)]
+        if default is not None and default not in models:
+            raise ParameterError(f"model={default!r:.80}: --models has {_listing(models)}")
         self.default = self.entries[0] if default is None else self.by_name[default]
         self._turn = asyncio.Lock()  # held while models are loaded or unloaded
-        self._event = asyncio.Event()
+        self._changed = asyncio.Event()  # set for a moment where a model has changed
         self._uses = itertools.count(1)
         self._waiting_bytes = 0  # of bodies
         self.started = int(time())
         self._cut = False
-        self._ended: asyncio.Future[None] | None = None  # done when it was cut
-        self._holding: set[asyncio.Task[None]] = set()
+
+    @property
+    def loaded(self) -> dict[Entry, Loaded]:
+        """The models in memory."""
+        return {each: each.loaded for each in self.entries if each.loaded is not None}
 
     def stats(self) -> dict[str, EngineStats]:
         """Counts of the loaded models by their names."""
-        found = ((each.name, each.loaded) for each in self.entries)
-        return {name: loaded.service.engine.stats for name, loaded in found if loaded is not None}
+        return {each.name: loaded.service.engine.stats for each, loaded in self.loaded.items()}
 
     def find(self, name: str | None) -> Entry:
         """The model of a request; ApiError where no model has the name."""
@@ -168,17 +171,11 @@ class Pool:
         if found is None:
             raise ApiError(
                 404,
-                f"model={name!r:.80}: this server has {self._known()}",
+                f"model={name!r:.80}: this server has {_listing([*self.by_name])}",
                 "model",
                 "model_not_found",
             )
         return found
-
-    def _known(self) -> str:
-        names = [repr(each) for each in self.by_name]
-        more = [f"{len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
-        *first, last = [*names[:MOST_NAMED], *more]
-        return f"{', '.join(first)} and {last}" if first else last
 
     @asynccontextmanager
     async def use(
@@ -216,10 +213,14 @@ class Pool:
             raise no_room({})
         entry.waiting += 1
         self._waiting_bytes += size
+        leaves = [] if gone is None else [asyncio.ensure_future(gone())]
         try:
             async with asyncio.timeout(self.options.request_timeout):
                 while not entry.ready:
-                    await self._next(entry, gone)
+                    events = [self._loading(entry), *leaves]
+                    await asyncio.wait(events, return_when=asyncio.FIRST_COMPLETED)
+                    if any(each.done() for each in leaves):
+                        raise ClientLeft
         except TimeoutError:
             raise ApiError(
                 503,
@@ -228,14 +229,14 @@ class Pool:
                 headers={"retry-after": "1"},
             ) from None
         finally:
+            for each in leaves:
+                each.cancel()
             entry.waiting -= 1
             self._waiting_bytes -= size
             self._tell()
 
-    async def _next(self, entry: Entry, gone: ClientGone | None) -> None:
-        """Wait for the end of a model's loading, which begins here unless it has."""
-        if self._ended is None:
-            self._ended = asyncio.get_running_loop().create_future()
+    def _loading(self, entry: Entry) -> asyncio.Task[None]:
+        """The task that loads a model, which begins here unless it has."""
         self._check_open()
         if entry.task is None:
             if entry.why_not and monotonic() - entry.failed < RETRY_SECONDS:
@@ -246,35 +247,19 @@ class Pool:
                 )
             entry.progress = 0.0
             entry.task = asyncio.create_task(self._load(entry))
-        events: set[asyncio.Future[None]] = {entry.task, self._ended}
-        if gone is None:
-            await asyncio.wait(events, return_when=asyncio.FIRST_COMPLETED)
-            return
-        leaves = asyncio.ensure_future(gone())
-        try:
-            await asyncio.wait({*events, leaves}, return_when=asyncio.FIRST_COMPLETED)
-            if leaves.done():
-                raise ClientLeft
-        finally:
-            leaves.cancel()
-            with suppress(asyncio.CancelledError):
-                await leaves
+        return entry.task
 
     async def _load(self, entry: Entry) -> None:
         """Load a model in its turn, if anybody still waits for it then."""
         try:
             async with self._turn:
-                self._check_open()
-                loaded = entry.loaded
-                if loaded is not None and loaded.service.engine.closed:
-                    del loaded
+                if entry.loaded is not None and entry.loaded.service.engine.closed:
                     await self._unload(entry)
                 if entry.loaded is None and entry.waiting:
                     await self._bring_up(entry)
         except Exception as error:
-            if not self._cut:
-                entry.why_not, entry.failed = str(error) or type(error).__name__, monotonic()
-                failure("model not loaded", error, model=entry.name, reason=entry.why_not)
+            entry.why_not, entry.failed = str(error) or type(error).__name__, monotonic()
+            failure("model not loaded", error, model=entry.name, reason=entry.why_not)
         finally:
             entry.task = entry.progress = None
             self._tell()
@@ -290,9 +275,14 @@ class Pool:
             entry.progress = done / max(total, 1)
 
         def work() -> None:  # stores it here: a task that is cancelled drops what a thread returns
-            entry.loaded = entry.load(progress)
+            loaded = entry.load(progress)
+            if self._cut:
+                loaded.close()
+            else:
+                entry.loaded = loaded
 
         await in_thread(work)
+        entry.used = next(self._uses)
         took, mebibytes = round(monotonic() - began, 3), entry.bytes >> 20
         event("model loaded", model=entry.name, seconds=took, mebibytes=mebibytes)
 
@@ -300,18 +290,15 @@ class Pool:
         """Unload others until a model fits; returns False if nobody waits for it any more."""
         self._check_possible(entry)
         try:
-            while not self._fits(entry, self._in_memory()):
-                self._check_open()
-                if not entry.waiting:
-                    return False
-                others = [each for each in self._in_memory() if not each.keep_loaded]
+            while entry.waiting and not self._fits(entry, self.loaded):
+                others = [each for each in self.loaded if not each.keep_loaded]
                 idle = [each for each in others if each.idle]
                 if idle:
                     await self._unload(min(idle, key=lambda each: each.used))
                     continue
                 if not any(each.leaving for each in others):
                     min(others, key=lambda each: each.used).leaving = True
-                await self._event.wait()
+                await self._changed.wait()
             return entry.waiting > 0
         finally:
             for each in self.entries:
@@ -320,7 +307,7 @@ class Pool:
 
     def _check_possible(self, entry: Entry) -> None:
         """Refuse a model that does not fit in even when all others that may be are unloaded."""
-        kept = [each for each in self._in_memory() if each.keep_loaded]
+        kept = [each for each in self.loaded if each.keep_loaded]
         if not self._fits(entry, kept):
             taken = sum(each.bytes for each in kept)
             told = f"--models-max is {self.options.models_max}"
@@ -332,10 +319,7 @@ class Pool:
                 f"{told}: give more, a smaller n_ctx, or fewer models with keep_loaded"
             )
 
-    def _in_memory(self) -> list[Entry]:
-        return [each for each in self.entries if each.loaded is not None]
-
-    def _fits(self, entry: Entry, others: Sequence[Entry]) -> bool:
+    def _fits(self, entry: Entry, others: Collection[Entry]) -> bool:
         most, taken = self.options.models_max, sum(each.bytes for each in others)
         return (most is None or len(others) < most) and (
             self._memory is None or taken + entry.bytes <= self._memory
@@ -357,28 +341,28 @@ class Pool:
 
     async def unload(self, entry: Entry) -> None:
         """Unload a model because a request says so; ApiError where others use it, or it is not loaded."""
+        self._check_unused(entry)
         async with self._turn:
-            if entry.loaded is None:
-                raise ApiError(400, f"model {entry.name!r:.80} is not loaded")
-            if entry.serving or entry.waiting:
-                n = entry.serving + entry.waiting
-                raise ApiError(
-                    409, f"model {entry.name!r:.80} has {n} requests under way: ask again"
-                )
+            self._check_unused(entry)  # others may have come meanwhile
             await self._unload(entry)
+
+    def _check_unused(self, entry: Entry) -> None:
+        if n := entry.serving + entry.waiting:
+            told = f"model {entry.name!r:.80} has {n} requests under way: ask again"
+            raise ApiError(409, told)
+        if entry.loaded is None:
+            raise ApiError(400, f"model {entry.name!r:.80} is not loaded")
 
     def hold(self, entry: Entry) -> None:
         """Load a model in the background, even one that could not be loaded just now."""
 
-        async def once() -> None:
-            with suppress(AleatorError):  # told by its status
-                async with self.use(entry):
-                    pass
+        def ended(task: asyncio.Task[None]) -> None:
+            entry.waiting -= 1
+            self._tell()
 
         entry.why_not = ""
-        task = asyncio.create_task(once())
-        self._holding.add(task)
-        task.add_done_callback(self._holding.discard)
+        self._loading(entry).add_done_callback(ended)
+        entry.waiting += 1
 
     def begin(self) -> None:
         """Load the models that are kept loaded."""
@@ -392,22 +376,28 @@ class Pool:
 
     def _tell(self) -> None:
         """Wake what waits for a change of any model."""
-        self._event.set()
-        self._event = asyncio.Event()
+        self._changed.set()
+        self._changed.clear()
 
     def cut(self) -> None:
         """End all texts, and loading, and the waiting for it; in the event loop."""
         self._cut = True
-        if self._ended is not None and not self._ended.done():
-            self._ended.set_result(None)
-        for each in self._in_memory():
-            assert each.loaded is not None  # noqa: S101
-            each.loaded.service.cut()
-        self._tell()
+        for each in self.entries:
+            if each.task is not None:
+                each.task.cancel()
+        for loaded in self.loaded.values():
+            loaded.service.cut()
 
     def close(self) -> None:
         """Close all models, after the event loop has ended."""
-        for each in self._in_memory():
-            assert each.loaded is not None  # noqa: S101
-            each.loaded.close()
-            each.loaded = None
+        for entry, loaded in self.loaded.items():
+            loaded.close()
+            entry.loaded = None
+
+
+def _listing(names: Sequence[str]) -> str:
+    shown = [repr(each) for each in names[:MOST_NAMED]]
+    if len(names) > MOST_NAMED:
+        shown.append(f"{len(names) - MOST_NAMED} more")
+    *first, last = shown
+    return f"{', '.join(first)} and {last}" if first else last

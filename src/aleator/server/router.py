@@ -7,6 +7,8 @@ first to the last byte of the answer.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +19,15 @@ from starlette.types import Receive, Scope, Send
 
 from aleator.server.app import Guarded, dialects_of, guarded, routed
 from aleator.server.bodies import body_of, in_thread, once
-from aleator.server.dialects import (
-    DIALECTS,
-    LLAMA_SERVER,
-    OLLAMA,
-    OPENAI,
-    Dialect,
-    ollama,
-    operation,
-)
+from aleator.server.dialects import DIALECTS, Dialect, ollama, operation
 from aleator.server.errors import ApiError
 from aleator.server.fields import Field, Fields, text, wrong
 from aleator.server.playground.routes import page
 from aleator.server.pool import ClientLeft, Entry, Pool
 from aleator.server.streaming import disconnected
 from aleator.server.telemetry import CONTENT_TYPE, Metrics
+
+Handler = Callable[[Request], Awaitable[Response]]
 
 ONE = Fields(Field("model", text, required=True), options={}, accepted={})
 """The body of an action with a model."""
@@ -100,7 +96,7 @@ async def load(request: Request) -> Response:
     """Begin to load a model, even one that could not be loaded just now; the answer does not wait for it."""
     pool = pool_of(request)
     entry = pool.find(ONE.read(await body_of(request)).own["model"])
-    if entry.ready or entry.task is not None:
+    if entry.ready or (entry.task is not None and entry.waiting):
         what = "loaded" if entry.ready else "being loaded"
         raise ApiError(400, f"model {entry.name!r:.80} is {what} already")
     pool.hold(entry)
@@ -123,10 +119,11 @@ async def tags(request: Request) -> Response:
 
 def tagged(entry: Entry) -> list[dict[str, Any]]:
     """The entries of a model and its adapters."""
-    loaded, path = entry.loaded, Path(entry.path)
+    loaded, about = entry.loaded, None
     if loaded is not None:
         return ollama.listed(loaded.service)
-    about = path.stat() if path.exists() else None
+    with suppress(OSError):
+        about = Path(entry.path).stat()
     return [
         {
             "name": name,
@@ -147,31 +144,17 @@ async def running_models(request: Request) -> Response:
     return JSONResponse({"models": [await in_thread(ollama.running, each) for each in loaded]})
 
 
-OWN: tuple[Dialect, ...] = (
-    Dialect(
-        OPENAI.render_error,
-        [
-            Route("/health", health),
-            Route("/v1/health", health),
-            Route("/metrics", metrics),
-            Route("/v1/models", models),
-            Route("/models", models),
-            Route("/v1/models/{name:path}", model),
-        ],
-    ),
-    Dialect(
-        LLAMA_SERVER.render_error,
-        [
-            Route("/models/load", load, methods=["POST"]),
-            Route("/models/unload", unload, methods=["POST"]),
-        ],
-    ),
-    Dialect(
-        OLLAMA.render_error,
-        [Route("/api/tags", tags), Route("/api/ps", running_models)],
-    ),
-)
+OWN: dict[Any, Handler] = {
+    operation.health: health,
+    operation.metrics: metrics,
+    operation.models: models,
+    operation.model: model,
+    ollama.tags: tags,
+    ollama.running_models: running_models,
+}
 """What is answered here in place of a model's application."""
+ACTIONS: dict[str, Handler] = {"/models/load": load, "/models/unload": unload}
+"""What a server of one model has not, by path."""
 WITHOUT_MODEL = {page, ollama.version, *(route.endpoint for route in operation.NOT_BUILT)}
 """Endpoints of the dialects that are the same for all models."""
 
@@ -179,12 +162,11 @@ WITHOUT_MODEL = {page, ollama.version, *(route.endpoint for route in operation.N
 class Forward:
     """Passes the requests of a route on to the model's own application, once it is loaded."""
 
-    def __init__(self, pool: Pool, route: Route) -> None:
-        self._pool, self._endpoint = pool, route.endpoint
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        scope["endpoint"] = self._endpoint  # for the form of errors, and the route's name
         request = Request(scope, receive)
         body = await request.body()
         entry = self._pool.find(await self._named(scope, receive, body))
@@ -193,13 +175,9 @@ class Forward:
         received, size = once(body, receive), len(body)
         del body, request  # they may be large
         inner = dict(scope)  # its own: a connection that stays open would keep the model in memory
-        try:
+        with suppress(ClientLeft):
             async with self._pool.use(entry, lambda: disconnected(receive), size) as loaded:
                 await loaded.app(inner, received, send)
-        except ClientLeft:
-            return
-        finally:
-            scope["endpoint"] = inner["endpoint"]
 
     async def _named(self, scope: Scope, receive: Receive, body: bytes) -> str | None:
         """The name of the model that a request asks."""
@@ -218,15 +196,20 @@ class Forward:
 
 def create_router(pool: Pool, metrics: Metrics) -> Guarded:
     """The application of several models, with all guards for requests from a network."""
-    own = {route.endpoint for dialect in OWN for route in dialect.ROUTES} | WITHOUT_MODEL
-    dialects = [*OWN, *DIALECTS]
 
-    def instead(route: Route) -> Route:
-        if route.endpoint in own:
+    def routed_here(route: Route) -> Route:
+        if route.path in ACTIONS:
+            return Route(route.path, ACTIONS[route.path], methods=["POST"])
+        if route.endpoint in WITHOUT_MODEL:
             return route
-        return Route(route.path, Forward(pool, route), methods=route.methods)
+        here = OWN.get(route.endpoint) or Forward(pool)
+        return Route(route.path, here, methods=route.methods)
 
-    app = routed(dialects_of(pool.options, dialects), instead)
+    dialects = [
+        Dialect(each.render_error, [routed_here(route) for route in each.ROUTES])
+        for each in dialects_of(pool.options, DIALECTS)
+    ]
+    app = routed(dialects)
     app.state.pool, app.state.metrics = pool, metrics
     metrics.watch_models(pool.stats)
     return guarded(app, pool.options, metrics, dialects)

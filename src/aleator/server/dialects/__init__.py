@@ -60,11 +60,10 @@ LLAMA_SERVER = Dialect(
         *llama_tokens.ROUTES,
     ],
 )
-OLLAMA = Dialect(ollama.render_error, ollama.ROUTES)
 DIALECTS: tuple[Dialect, ...] = (
     OPENAI,
     Dialect(anthropic.render_error, anthropic.ROUTES),
-    OLLAMA,
+    Dialect(ollama.render_error, ollama.ROUTES),
     LLAMA_SERVER,
     Dialect(llama_results.render_error, operation.NO_LLAMA_SERVER),
     Dialect(anthropic.render_error, operation.NO_ANTHROPIC),

@@ -331,9 +331,10 @@ def check_name(name: str) -> None:
 
 
 SALT = Field("cache_salt", text, "")
-FILE = Fields(Field("filename", text, required=True), SALT, options={}, accepted={})
+MODEL = Field("model", text)
+FILE = Fields(Field("filename", text, required=True), SALT, MODEL, options={}, accepted={})
 """The body of an action with a file."""
-NO_FILE = Fields(SALT, options={}, accepted={})
+NO_FILE = Fields(SALT, MODEL, options={}, accepted={})
 """The body of an action without one; it may be empty."""
 ACTIONS = ("save", "restore", "erase")
 
@@ -411,9 +412,12 @@ async def act(request: Request) -> Response:
     lenient = service.options.lenient
     if action == "erase":
         given = await body_of(request) if await request.body() else {}
-        namespace = own_namespace(NO_FILE.read(given, lenient).own["cache_salt"])
+        own = NO_FILE.read(given, lenient).own
+        service.check_model(own["model"])
+        namespace = own_namespace(own["cache_salt"])
         return JSONResponse({"id_slot": number, "n_erased": await made.erase(number, namespace)})
     own = FILE.read(await body_of(request), lenient).own
+    service.check_model(own["model"])
     name, namespace = own["filename"], own_namespace(own["cache_salt"])
     if action == "save":
         work, n_tokens, n_bytes, took = made.save, "n_saved", "n_written", "save_ms"

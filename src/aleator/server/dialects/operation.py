@@ -107,12 +107,9 @@ NO_LLAMA_SERVER = _not_built(
     {
         "audio is not supported": ("/audio/transcriptions", "/v1/audio/transcriptions"),
         # GET /models is another endpoint's.
-        "one server serves one model without --models": (
-            "/models",
-            "/models/load",
-            "/models/unload",
-        ),
+        "only aleator serve --models loads and unloads models": ("/models/load", "/models/unload"),
         "ask GET /models for the states of models": ("/models/sse",),
+        "models are named when the server is started: -m or --models": ("/models",),
         "the server runs no tools, and speaks no MCP": ("/tools", "/mcp"),
         "the server fetches nothing from other servers": ("/cors-proxy",),
         "streams cannot be resumed": ("/v1/stream", "/v1/streams/lookup"),
