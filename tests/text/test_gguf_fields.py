@@ -175,8 +175,8 @@ def test_rules_about_spaces_beside_tokens_are_told(rule: str, tmp_path: Path) ->
     backend.add_special_tokens([tokenizers.AddedToken("<|user|>", **{rule: True})])
     write(tmp_path, backend)
     _, left_out = made(tmp_path, 262)
-    assert [each.split(",")[0] for each in left_out] == ["that 1 added tokens"]
-    assert "'<|user|>'" in left_out[0]
+    assert len(left_out) == 1
+    assert "tokens such as '<|user|>' take the spaces" in left_out[0]
 
 
 def digits_in_pairs(backend: tokenizers.Tokenizer) -> None:

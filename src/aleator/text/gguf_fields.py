@@ -127,7 +127,7 @@ def _spaces(file: Fields) -> list[str]:
     if not found:
         return []
     return [
-        f"that {len(found)} added tokens, such as {found[0]!r:.60}, take the spaces beside them or must be "
+        f"that added tokens such as {found[0]!r:.60} take the spaces beside them or must be "
         "whole words (lstrip, rstrip, single_word)"
     ]
 
