@@ -79,6 +79,7 @@ def test_refused(aleator: Command, folder: Path, tmp_path: Path) -> None:
         ((str(folder), out, "--type", "Q4_K_M"), 2, "aleator quantize takes a directory too"),
         ((file, out), 2, "is a file: give the directory that holds it with config.json"),
         ((none, out), 3, "none"),
+        (("hf:none", out), 2, "hf:ORG/NAME"),
         ((str(folder), file), 2, "is the file that is read"),
         ((str(folder), str(tmp_path / "no" / "out.gguf")), 3, "No such file"),
     ):

@@ -15,7 +15,13 @@ import numpy as np
 import pytest
 import torch
 
-from aleator.core.errors import AleatorError, FileFormatError, ParameterError, UnsupportedModel
+from aleator.core.errors import (
+    AleatorError,
+    FileFormatError,
+    ModelNotFound,
+    ParameterError,
+    UnsupportedModel,
+)
 from aleator.models import open_weights
 from aleator.models.convert import ConvertedDirectory
 from aleator.models.files.gguf import GGUFFile
@@ -269,6 +275,34 @@ def test_where_it_may_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert out.read_bytes() == b"before"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m", "out.gguf"]
     assert before == sorted((path.name, path.stat().st_size) for path in folder.iterdir())
+
+
+def test_a_tensor_by_two_names_is_refused(tmp_path: Path) -> None:
+    """Names with and without the prefix of models with pictures are the same tensor."""
+    tensors = hugging_face_tensors()
+    tensors["language_model.model.norm.weight"] = torch.ones(N_EMBD)
+    folder = write_directory(tmp_path / "m", model_json(model_type="qwen2_vl"), tensors)
+    for opened in (open_weights, lambda path: ConvertedDirectory(path, NO_VOCABULARY)):
+        with pytest.raises(FileFormatError, match="is there twice, also as"):
+            opened(folder)
+
+
+def test_a_norm_with_a_number_too_many_is_refused(tmp_path: Path) -> None:
+    """It is divided among groups; the rest must not push the tensors after it aside."""
+    transformers: Any = pytest.importorskip("transformers")
+    sizes = {"num_heads": 8, "head_dim": 8, "state_size": 8, "n_groups": 2, "num_hidden_layers": 1}
+    config = transformers.Mamba2Config(vocab_size=96, hidden_size=32, **sizes)
+    model = transformers.Mamba2ForCausalLM(config)
+    norm = model.backbone.layers[0].mixer.norm
+    norm.weight = torch.nn.Parameter(torch.ones(65))
+    model.save_pretrained(tmp_path)
+    with pytest.raises(AleatorError, match=r"ssm_norm.weight' is of shape \[65\]"):
+        ConvertedDirectory(tmp_path, NO_VOCABULARY)
+
+
+def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFound, match="none: no such file"):
+        ConvertedDirectory(tmp_path / "none", NO_VOCABULARY)
 
 
 def test_types_that_are_no_floats_are_refused(tmp_path: Path) -> None:

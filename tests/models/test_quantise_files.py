@@ -178,7 +178,7 @@ def weighed_other(directory: Path, name: str, columns: int) -> ImportanceMatrix:
     ("value", "kind", "message"),
     [
         (np.nan, "Q8_0", "NaN or an infinity at or after element 0"),
-        (1e9, "Q4_0", "too large for Q4_0"),
+        (1e9, "Q4_0", "too large for Q4_0: give a type of a larger range, as BF16"),
         (1e9, "Q4_K_M", "too large for Q4_K"),
     ],
 )

@@ -162,6 +162,23 @@ def test_ends_that_do_not_fit_are_told(tmp_path: Path) -> None:
     assert left_out == ["that the token 'b' ends a text", "that the token 'c' ends a text"]
 
 
+def test_an_end_without_an_embedding(tmp_path: Path) -> None:
+    write(tmp_path, byte_level_backend(), generation_config={"eos_token_id": [258, 260]})
+    file, left_out = made(tmp_path, 260)
+    assert Vocabulary.from_gguf(file).eog == {258}
+    assert left_out == ["the last 1 tokens, such as '<u>': the model has no embeddings of them"]
+
+
+@pytest.mark.parametrize("rule", ["lstrip", "rstrip", "single_word"])
+def test_rules_about_spaces_beside_tokens_are_told(rule: str, tmp_path: Path) -> None:
+    backend = byte_level_backend()
+    backend.add_special_tokens([tokenizers.AddedToken("<|user|>", **{rule: True})])
+    write(tmp_path, backend)
+    _, left_out = made(tmp_path, 262)
+    assert len(left_out) == 1
+    assert "tokens such as '<|user|>' take the spaces" in left_out[0]
+
+
 def digits_in_pairs(backend: tokenizers.Tokenizer) -> None:
     cut = pre_tokenizers.Split(tokenizers.Regex(r"\p{N}{2}"), "isolated")
     level = pre_tokenizers.ByteLevel(add_prefix_space=False)

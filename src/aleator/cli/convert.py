@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from aleator.cli.arguments import Parser
 from aleator.cli.declared import add_declared, given
 from aleator.cli.quantize import THREADS, report, source_of
 from aleator.cli.terminal import ProgressBar, write
 from aleator.core.errors import ParameterError
+from aleator.models.hub.located import located
 from aleator.models.quantise import Quantisation
 
 TYPES = ("F32", "F16", "BF16", "Q8_0")
@@ -37,7 +37,7 @@ examples:
 
 
 def add_arguments(parser: Parser) -> None:
-    parser.positional("directory", "the directory to read")
+    parser.positional("directory", "the directory to read, or hf:ORG/NAME")
     parser.positional("out", "the file to write")
     group = parser.group("converting")
     group.option(
@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
             f"type={arguments.type!r:.80}: give one of {', '.join(TYPES)}; aleator quantize takes a directory "
             "too, and has more types",
         )
-    directory = Path(arguments.directory)
+    directory = located(arguments.directory)
     if directory.is_file():
         raise ParameterError(
             "directory",
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
             "there is aleator quantize",
         )
     threads = given(arguments, THREADS).get("n_threads")
-    plan = Quantisation(source_of(arguments.directory), kind)
+    plan = Quantisation(source_of(directory), kind)
     if not arguments.dry_run:
         with ProgressBar("converting", "bytes") as bar:
             plan.write(arguments.out, threads, bar)

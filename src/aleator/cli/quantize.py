@@ -16,6 +16,7 @@ from aleator.generate.options import ContextOptions
 from aleator.models.file_types import FILE_TYPES
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.files.imatrix import read_imatrix
+from aleator.models.hub.located import located
 from aleator.models.quantise import Quantisation
 
 THREADS = [declarations(ContextOptions)["n_threads"]]
@@ -46,7 +47,7 @@ examples:
 def add_arguments(parser: Parser) -> None:
     parser.positional(
         "source",
-        "the GGUF file to read, of a split model the first; or a directory with safetensors",
+        "the GGUF file to read, of a split model the first; a directory with safetensors; or hf:ORG/NAME",
     )
     parser.positional("out", "the file to write")
     group = parser.group("quantising")
@@ -71,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
             )
     threads = given(arguments, THREADS).get("n_threads")
     imatrix = None if arguments.imatrix is None else read_imatrix(arguments.imatrix)
-    plan = Quantisation(source_of(arguments.source), arguments.type, imatrix)
+    plan = Quantisation(source_of(located(arguments.source)), arguments.type, imatrix)
     for kind, count in plan.widened.items():
         note(
             f"aleator: warning: {count} tensors are stored in {kind} already: what that lost stays lost; "
@@ -89,9 +90,9 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def source_of(path: str) -> str | GGUFFile:
+def source_of(path: Path) -> Path | GGUFFile:
     """The path of a GGUF file, or an open directory to convert, with warnings about what is left out."""
-    if not Path(path).is_dir():
+    if not path.is_dir():
         return path
     from aleator.text.converted import open_converted  # GGUF files need none of it
 

@@ -17,12 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aleator.core.errors import (
-    AleatorError,
-    FileFormatError,
-    ParameterError,
-    UnsupportedModel,
-)
+from aleator.core.errors import AleatorError, FileFormatError, ParameterError, UnsupportedModel
 from aleator.models import sampling
 from aleator.models.config import ModelConfig, present
 from aleator.models.conversions import other_pairs
@@ -192,7 +187,9 @@ class ConvertedDirectory(GGUFFile):
             tensor = _tiled(config, stem, tensor)
         if said.ssm is not None and said.ssm.heads:
             n, groups = tensor.n_elements, said.ssm.groups
-            shapes = {"ssm_a": (n, 1), "ssm_d": (n, 1), "ssm_norm.weight": (groups, n // groups)}
+            shapes = {"ssm_a": (n, 1), "ssm_d": (n, 1)}
+            if n % groups == 0:  # otherwise refused for its shape
+                shapes["ssm_norm.weight"] = groups, n // groups
             tensor = replace(tensor, shape=shapes.get(stem, tensor.shape))
         for each, wanted, had in (
             ("token_embd.weight", said.embedding_scale, config.embedding_scale),
@@ -253,17 +250,14 @@ class ConvertedDirectory(GGUFFile):
         new = [
             NewTensor(name, self.type_of(name), self.tensors[name].shape) for name in self.tensors
         ]
-        zeros = np.zeros(
-            max(each.nbytes for each in new), np.uint8
-        )  # takes no memory until written
+        # Zeros take no memory until they are written.
+        zeros = np.zeros(max((each.nbytes for each in new), default=0), np.uint8)
         tensors = {
             each.name: StoredTensor(each.type, each.shape, zeros[: each.nbytes]) for each in new
         }
         weights = Weights(path, architecture, found, tensors | self._made, self)
         weights.check = _Unchecked(weights)
-        NativeDecoder(
-            weights
-        )  # which reads the shapes of all tensors, and their numbers only to compute
+        NativeDecoder(weights)  # reads the shapes of all tensors; their numbers only to compute
         return left_out
 
 
@@ -325,24 +319,13 @@ def _tiled(config: ModelConfig, stem: str, tensor: StoredTensor) -> StoredTensor
     first, then the second of each.
     """
     delta = present(config.delta)
-    first = 2 * delta.keys if stem.startswith(("attn_qkv.", "ssm_conv1d.")) else 0
-    size = (
-        1 if stem.startswith(("ssm_beta.", "ssm_alpha.", "ssm_a", "ssm_dt.")) else delta.head_dim_v
-    )
+    mixed, single = ("attn_qkv.", "ssm_conv1d."), ("ssm_beta.", "ssm_alpha.", "ssm_a", "ssm_dt.")
+    first = 2 * delta.keys if stem.startswith(mixed) else 0
+    size = 1 if stem.startswith(single) else delta.head_dim_v
     axis = 1 if stem == "ssm_out.weight" else 0
     shared = delta.n_heads // delta.n_key_heads
-    named = (
-        "attn_qkv.",
-        "attn_gate.",
-        "ssm_beta.",
-        "ssm_alpha.",
-        "ssm_a",
-        "ssm_dt.",
-        "ssm_conv1d.",
-        "ssm_out.",
-    )
-    wanted = first + delta.n_heads * size
-    if shared == 1 or not stem.startswith(named) or tensor.shape[axis] != wanted:
+    named = stem.startswith((*mixed, *single, "attn_gate.", "ssm_out."))
+    if shared == 1 or not named or tensor.shape[axis] != first + delta.n_heads * size:
         return tensor
     heads = np.arange(delta.n_heads * size).reshape(delta.n_key_heads, shared, size)
     order = np.concatenate([np.arange(first), first + heads.swapaxes(0, 1).reshape(-1)])

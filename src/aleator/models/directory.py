@@ -28,13 +28,16 @@ class Directory:
         """Read config.json.
 
         Raises:
-            FileFormatError: it is missing or damaged; names the field.
+            ModelNotFound: nothing is there.
+            FileFormatError: config.json is missing or damaged; names the field.
             UnsupportedModel: an architecture or a feature is not supported.
         """
         self.path = path
         try:
             self.fields = read_json(path / "config.json")
         except ModelNotFound:
+            if not path.exists():
+                raise ModelNotFound(path) from None
             raise FileFormatError(
                 path, "the directory has no config.json; give a GGUF file, or a Hugging Face model"
             ) from None
@@ -51,11 +54,12 @@ class Directory:
         """GGUF's names, and the tensors as the files store them, unread.
 
         Raises:
-            FileFormatError: a file is missing or damaged.
+            FileFormatError: a file is missing or damaged, or two tensors are the same one of the model.
             UnsupportedModel: a tensor is of another type, or not part of the architecture.
         """
         files, config = self._files, self.config
         names = files.names(config.n_layers, config.experts.n_experts if config.experts else 0)
+        found: dict[str, str] = {}
         for file, name, tensor in read_directory(self.path):
             if name.endswith("rotary_emb.inv_freq"):
                 continue  # saved by old versions of transformers; computed from the configuration
@@ -67,6 +71,11 @@ class Directory:
                     f"{file}: the tensor {theirs!r} is not part of the architecture "
                     f"{self.architecture.name!r} with {config.n_layers} layers"
                 )
+            if theirs in found:
+                raise FileFormatError(
+                    file, f"the tensor is there twice, also as {found[theirs]!r}", field=name
+                )
+            found[theirs] = name
             yield names[theirs], tensor
 
     def made(self, name: str, tensor: StoredTensor) -> StoredTensor:

@@ -225,12 +225,12 @@ class Quantisation:
                 weight = None if weights is None else weights[first // height]
                 made = np.empty((count, row_bytes), np.uint8)
                 _native.quantise_rows(team, new.type, part, weight, made)
-                if (
-                    StoredTensor(new.type, part.shape, made.reshape(-1)).first_nonfinite()[0]
-                    is not None
-                ):
+                written = StoredTensor(new.type, part.shape, made.reshape(-1))
+                if written.first_nonfinite()[0] is not None:
                     raise FileFormatError(
-                        self._gguf.path, f"its numbers are too large for {new.type}", field=new.name
+                        self._gguf.path,
+                        f"its numbers are too large for {new.type}: give a type of a larger range, as BF16",
+                        field=new.name,
                     )
                 yield count * share, made
                 first += count

@@ -58,13 +58,9 @@ def vocabulary_fields(
     file = read_json(directory / "tokenizer.json")
     if n_vocab > MAX_TOKENS:
         raise UnsupportedModel(f"{directory}: {n_vocab} tokens; at most {MAX_TOKENS} are converted")
-    model = file.require("model", dict)
-    if model.get("type", "BPE") != "BPE":
-        raise UnsupportedModel(
-            f"{file.path}: a tokenizer of type {model['type']!r:.60}; BPE is converted"
-        )
     values, left_out = _common(vocab, n_vocab)
-    merges = [_merge(file, each) for each in model.get("merges") or []]
+    left_out += _spaces(file)
+    merges = [_merge(file, each) for each in file.require("model", dict).get("merges") or []]
     if vocab.kind == "bpe":
         values |= {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.merges": merges}
         tried = [
@@ -119,6 +115,21 @@ def _common(vocab: Vocabulary, n_vocab: int) -> tuple[dict[str, Value], list[str
     if vocab.chat_template is not None:
         values["tokenizer.chat_template"] = vocab.chat_template
     return values, left_out
+
+
+def _spaces(file: Fields) -> list[str]:
+    """What is left out about the texts beside added tokens."""
+    found = [
+        token["content"]
+        for token in file.get("added_tokens", None, list) or []
+        if any(token.get(rule) for rule in ("lstrip", "rstrip", "single_word"))
+    ]
+    if not found:
+        return []
+    return [
+        f"that added tokens such as {found[0]!r:.60} take the spaces beside them or must be "
+        "whole words (lstrip, rstrip, single_word)"
+    ]
 
 
 def _merge(file: Fields, merge: Any) -> str:
@@ -178,7 +189,7 @@ def _same(one: Tokenizer, other: Tokenizer) -> bool:
 def _ends(vocab: Vocabulary, values: dict[str, Value], directory: Path) -> list[str]:
     """Name ends of a generation that are not found by their texts; return what is left out."""
     found = Vocabulary.from_metadata(values, directory)
-    missing = sorted(vocab.eog - found.eog)
+    missing = sorted(token for token in vocab.eog - found.eog if token < len(found))
     for name in ("eot", "eom"):
         if missing and getattr(found.special, name) is None:
             values[f"tokenizer.ggml.{name}_token_id"] = missing.pop(0)
