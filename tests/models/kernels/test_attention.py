@@ -229,7 +229,7 @@ def test_the_highest_score_may_be_anywhere() -> None:
     q = queries(case, 1)
     for place in (127, 128, 129, 256, 257, 299):
         layer = Layer(case)
-        layer.keys.write(layer.order[place : place + 1], q.sum(1)[:, None])
+        layer.keys.write(layer.order[place : place + 1].astype(np.int64), q.sum(1)[:, None])
         seen: tuple[Any, ...] = [(0, 300)], [0], [0], [300], []
         assert same(layer.kernels(q, *seen), layer.native(q, *seen))
 
