@@ -337,6 +337,9 @@ def test_sentence_transformers_directories_say_how_they_pool(tmp_path: Path) -> 
     assert chosen(dense, pooling_mode_mean_tokens=True) == "other"
     with pytest.raises(FileFormatError, match="list of modules"):
         chosen([3])
+    (folder / "modules.json").write_text("[" * 20_000)
+    with pytest.raises(FileFormatError, match="list of modules"):
+        open_weights(folder)
 
 
 def test_model_info_says_how_vectors_and_scores_are_made(tmp_path: Path, capsys: Any) -> None:
