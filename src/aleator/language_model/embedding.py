@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
@@ -10,7 +11,8 @@ from typing import TypeVar
 import numpy as np
 
 from aleator.core.arrays import Floats
-from aleator.core.errors import ContextFull, ParameterError, UnsupportedModel
+from aleator.core.errors import ContextFull, FileFormatError, ParameterError, UnsupportedModel
+from aleator.core.given_up import check_given_up
 from aleator.core.integers import exact
 from aleator.core.records import dataclass
 from aleator.engine.prompts import checked_prompts
@@ -157,13 +159,26 @@ class EmbeddingModel(LoadedModel):
                 f"rerank: {self.weights.path} has no head for scores (cls.output.weight), and no template for "
                 "answers: load a reranker"
             )
-        if written is None:
-            room = self.n_ctx if truncate else None
-            pairs = [self.tokenizer.encode_pair(query, each, room) for each in documents]
-        else:
-            pairs = [(self._written(written, query, each), None) for each in documents]
-        tokens = [tuple(ids) for ids, _ in pairs]
-        found = self._scores(tokens, [second for _, second in pairs])
+        first = self.tokenizer.encode(query, add_special=False) if written is None else []
+        room = self.n_ctx if truncate else None
+        tokens: list[tuple[int, ...]] = []
+        seconds: list[int | None] = []
+        for i, each in enumerate(documents):
+            check_given_up()
+            if written is None:
+                ids, second = self.tokenizer.encode_pair(first, each, room)
+            else:
+                ids, second = self._written(written, query, each), None
+            if not ids:
+                raise ParameterError(
+                    "documents", f"query and documents[{i}] have no tokens: give other texts"
+                )
+            self._check_lengths([ids])
+            tokens.append(tuple(ids))
+            seconds.append(second)
+        found = self._scores(tokens, seconds)
+        if not all(map(math.isfinite, found)):
+            raise self._not_finite("scores")
         probable = self._head is None or self._head.probability
         ranked = [
             Ranked(i, sigmoid(score) if normalize and not probable else score, len(tokens[i]))
@@ -229,34 +244,45 @@ class EmbeddingModel(LoadedModel):
         seconds: Sequence[int | None] | None = None,
     ) -> Iterator[Floats]:
         """The hidden states of each text, pooled, in order."""
+        made: Iterator[Floats]
         if isinstance(self.decoder, Encoder):
             self._check_lengths(texts)
-            return (vectors.pooled(each, pooling) for each in self.decoder.states(texts, seconds))
-        return iter(
-            self._together(
-                texts,
-                texts,
-                lambda context, some: list(vectors.pooled_of_decoder(context, some, pooling)),
-                embeddings=True,
+            made = (vectors.pooled(each, pooling) for each in self.decoder.states(texts, seconds))
+        else:
+            made = iter(
+                self._together(
+                    texts,
+                    texts,
+                    lambda context, some: list(vectors.pooled_of_decoder(context, some, pooling)),
+                    embeddings=True,
+                )
             )
-        )
+        for each in made:
+            if not np.isfinite(each).all():
+                raise self._not_finite("hidden states")
+            yield each
+
+    def _not_finite(self, what: str) -> FileFormatError:
+        told = f"{what} are not finite numbers: the weights are damaged, or too large for float32"
+        return FileFormatError(self.weights.path, told)
 
     def _cut(self, text: tuple[int, ...]) -> tuple[int, ...]:
         """A text of at most ``n_ctx`` tokens, with the last one if that ends texts."""
         if len(text) <= self.n_ctx:
             return text
-        return text[: self.n_ctx - 1] + text[-1:] if self.vocab.add_eos else text[: self.n_ctx]
+        end = text[-1:] if self.vocab.add_eos and text[-1] == self.vocab.eos else ()
+        return text[: self.n_ctx - len(end)] + end
 
     def _check_lengths(self, texts: Sequence[Sequence[int]]) -> None:
         longest = max(map(len, texts))
         if longest <= self.n_ctx:
             return
-        remedy = "or load the model with a larger n_ctx"
+        told = f"a text has {longest} tokens and the context {self.n_ctx} positions"
         if isinstance(self.decoder, Encoder) and self.n_ctx == self.decoder.most_positions:
-            remedy = "which is what the model was made for, or give truncate=True"
-        raise ContextFull(
-            f"a text has {longest} tokens and the context {self.n_ctx} positions: shorten it, {remedy}"
-        )
+            raise ContextFull(
+                f"{told}, which are all that the model has: shorten it, or give truncate=True"
+            )
+        raise ContextFull(f"{told}: shorten it, or load the model with a larger n_ctx")
 
     def _together(
         self,

@@ -157,12 +157,12 @@ class Tokenizer:
         return ids
 
     def encode_pair(
-        self, query: str, document: str, most: int | None = None
+        self, query: str | Sequence[int], document: str, most: int | None = None
     ) -> tuple[list[int], int | None]:
         """Encode a query and a document that are read together.
 
         Args:
-            query: the query.
+            query: the query, or its tokens.
             document: the document.
             most: tokens of both; the end of a document is cut off where it would be more.  None: any number.
 
@@ -173,7 +173,8 @@ class Tokenizer:
             TokenizerError: as for :meth:`encode`.
         """
         pair = self.vocab.pair
-        first, second = (self.encode(text, add_special=False) for text in (query, document))
+        first = self.encode(query, add_special=False) if isinstance(query, str) else query
+        second = self.encode(document, add_special=False)
         ids = [*pair.before, *first, *pair.between]
         if most is not None:
             del second[max(0, most - len(ids) - len(pair.after)) :]

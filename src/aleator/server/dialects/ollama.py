@@ -361,7 +361,7 @@ async def embed(request: Request) -> Response:
     service.check_no_adapter(body.own["model"].removesuffix(LATEST))
     check_dimensions(service, body.own["dimensions"])
     vectors, n_tokens = await service.embed(
-        "input", body.own["input"], one_vector(service, None), True
+        request, "input", body.own["input"], one_vector(service, None), True
     )
     made = {
         "model": body.own["model"],
