@@ -120,6 +120,11 @@ def test_vectors_of_an_encoder(bert: Client) -> None:
     assert "92 tokens" in error["message"]
     cut = bert.made("/v1/embeddings", input="king " * 90, truncate=True)
     assert cut["usage"]["prompt_tokens"] == 64
+    vector = cut["data"][0]["embedding"]
+    given: dict[str, Any] = {"input": "king " * 90, "truncate": True}
+    assert bert.made("/api/embed", model=bert.service.name, **given)["embeddings"] == [vector]
+    (found,) = bert.post("/embedding", **given).json()
+    assert found["embedding"][0] == pytest.approx(vector, abs=1e-6)
 
 
 def test_states_of_too_many_tokens_are_refused(

@@ -32,6 +32,7 @@ LLAMA_FIELDS = Fields(
     Field("input", prompts_of),
     Field("pooling", fields.one_of(*POOLING, "none")),
     Field("embd_normalize", fields.whole(-1, MOST_POWER), 2),
+    Field("truncate", fields.switch, False),
     options={},
     accepted={},
 )
@@ -128,7 +129,7 @@ async def embedding(request: Request) -> Response:
     _, prompts = own[given]
     read = partial(tokens_of, service.model.tokenizer, parse_special=True, to_continue=False)
     texts = [await in_thread(read, each) for each in prompts]
-    vectors, _ = await service.embed(request, given, texts, own["pooling"], False)
+    vectors, _ = await service.embed(request, given, texts, own["pooling"], False, own["truncate"])
     # As in llama-server, vectors of tokens are not divided by their norms.
     power = own["embd_normalize"] if isinstance(vectors, np.ndarray) else -1
     made: list[dict[str, Any]] = [
