@@ -68,6 +68,10 @@ def test_texts_are_answered_as_tei_does(scoring: Client) -> None:
     assert made == [
         {"index": each.index, "score": each.score, "text": DOCUMENTS[each.index]} for each in ranked
     ]
+    for given, own in ({"raw_scores": False}, True), ({"raw_scores": True}, False):
+        made = scoring.made("/rerank", query="king", texts=DOCUMENTS, **given)
+        ranked = scoring.service.model.rerank("king", DOCUMENTS, normalize=own)
+        assert [each["score"] for each in made] == [each.score for each in ranked]
 
 
 @pytest.mark.parametrize(

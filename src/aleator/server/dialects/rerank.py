@@ -50,6 +50,7 @@ FIELDS = Fields(
     Field("return_documents", fields.switch, False),
     Field("return_text", fields.switch, False),
     Field("normalize", fields.switch, False),
+    Field("raw_scores", fields.switch),  # TEI's
     Field("truncate", fields.switch, False),
     options={},
     accepted={"user": LABEL},
@@ -67,7 +68,7 @@ async def rerank(request: Request) -> Response:
         service.model.rerank,
         own["query"],
         texts,
-        normalize=own["normalize"],
+        normalize=own["normalize"] or own["raw_scores"] is False,
         truncate=own["truncate"],
     )
     try:
