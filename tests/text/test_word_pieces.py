@@ -97,7 +97,9 @@ def test_word_pieces_are_those_of_tokenizers(text: str, tmp_path: Path) -> None:
     assert in_directory(wordpiece(), tmp_path).encode(text) == wanted
 
 
-def test_random_texts(tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", [1, 5, 1 << 14])
+def test_random_texts(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aleator.text.word_pieces.PART", part)
     rng, backend = random.Random(5), wordpiece()
     tokenizer = Tokenizer(Vocabulary.from_metadata(bert_metadata()))
     for _ in range(300):

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 WORDS = 1 << 14
 """Words whose tokens are remembered."""
+PART = 1 << 14
+"""Characters after which a text is cut at a space: `tokenizers` lets no other thread run meanwhile."""
 REMEMBERED = 64
 """Most characters of such a word."""
 
@@ -71,10 +73,15 @@ class WordPieces:
     def encode(self, text: str) -> list[int]:
         """The tokens of a text."""
         normalizer, cutter = self._tools
-        with refusals():
-            words = cutter.pre_tokenize_str(normalizer.normalize_str(text))
-        cuts = (self.cut(word) if len(word) <= REMEMBERED else self._cut(word) for word, _ in words)
-        return [i for ids in cuts for i in ids]
+        ids, at = list[int](), 0
+        while at < len(text):
+            end = text.find(" ", at + PART)
+            part, at = (text[at:], len(text)) if end < 0 else (text[at:end], end)
+            with refusals():
+                words = cutter.pre_tokenize_str(normalizer.normalize_str(part))
+            for word, _ in words:
+                ids += self.cut(word) if len(word) <= REMEMBERED else self._cut(word)
+        return ids
 
     def _cut(self, word: str) -> tuple[int, ...]:
         word, made, at = SPACE + word, list[int](), 0
