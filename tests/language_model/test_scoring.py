@@ -163,7 +163,7 @@ def test_wrong_values(model: LanguageModel) -> None:
     for call, match in (
         (lambda: model.embed("a", "max"), "pooling='max': give 'mean' or 'cls' or 'last'"),
         (lambda: model.embed("a", normalize=1), "normalize=1"),  # type: ignore[arg-type]
-        (lambda: model.embed([]), "prompts is empty"),
+        (lambda: model.embed([]), "texts is empty"),
         (lambda: model.score(["a", "b"], ["c"]), "continuation has 1 texts for 2 prompts"),
         (lambda: model.score("a", []), "continuation is empty"),
         (lambda: model.score("a", 3), "prompt=3"),  # type: ignore[arg-type]

@@ -307,6 +307,26 @@ def test_wrong_options_of_vectors(bert: aleator.LanguageModel, given: Any, param
     assert caught.value.parameter == parameter
 
 
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        ([], "texts is empty"),
+        (5, "texts=5"),
+        ({"a": 1}, "texts={'a': 1}"),
+        ([["a"]], r"texts\[0\]=\['a'\]: give a text, or a list of token ids"),
+        (["a", None], r"texts\[1\]=None"),
+        ([5, 6], r"texts\[0\]=5"),
+        ([[5], [True]], r"texts\[1\]=\[True\]"),
+        ([b"ab"], r"texts\[0\]=b'ab'"),
+        ([[]], r"texts\[0\] is empty"),
+    ],
+)
+def test_wrong_texts_are_named(bert: aleator.LanguageModel, texts: Any, said: str) -> None:
+    for work in (bert.embed, bert.embed_tokens):
+        with pytest.raises(ParameterError, match=said):
+            work(texts)
+
+
 def test_rerank_needs_a_head(bert: aleator.LanguageModel) -> None:
     with pytest.raises(UnsupportedModel, match="no head for scores"):
         bert.rerank("a", ["b"])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -106,8 +106,23 @@ class EmbeddingModel(LoadedModel):
 
     def _whole(self, texts: object, truncate: bool) -> list[tuple[int, ...]]:
         """The tokens of texts that end."""
-        tokens = self._tokens_of([texts] if isinstance(texts, str) else texts, whole=True)
-        return [self._cut(text) for text in tokens] if truncate else tokens
+        items = [texts] if isinstance(texts, str) else texts
+        if isinstance(items, bytes | Mapping) or not isinstance(items, Iterable):
+            raise ParameterError("texts", f"texts={items!r:.80}: give a text, or a list of texts")
+        tokens: list[tuple[int, ...]] = []
+        for i, each in enumerate(items):
+            try:
+                ids: Any = each if isinstance(each, str) else [*map(exact, each)]
+            except TypeError:
+                ids = [None]
+            if isinstance(each, bytes) or (not isinstance(ids, str) and None in ids):
+                told = f"texts[{i}]={each!r:.80}: give a text, or a list of token ids"
+                raise ParameterError("texts", told)
+            found = self.request_maker.tokens(ids, of=f"texts[{i}]", whole=True)
+            tokens.append(self._cut(found) if truncate else found)
+        if not tokens:
+            raise ParameterError("texts", "texts is empty: give at least one text")
+        return tokens
 
     @property
     def pooling(self) -> str:
@@ -303,10 +318,8 @@ class EmbeddingModel(LoadedModel):
             made += compute(context, [given[i] for i in part])
         return made
 
-    def _tokens_of(self, prompts: object, whole: bool = False) -> list[tuple[int, ...]]:
-        return [
-            self.request_maker.tokens(each, whole=whole) for each in checked_prompts(prompts, 1)
-        ]
+    def _tokens_of(self, prompts: object) -> list[tuple[int, ...]]:
+        return [self.request_maker.tokens(each) for each in checked_prompts(prompts, 1)]
 
 
 def _check_switches(**given: object) -> None:
