@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from aleator import ContextFull, LanguageModel, ParameterError, _native, load
+from aleator.core.given_up import ended_by
 from aleator.core.threads import pool
 from aleator.generate import Batch, Context
 from aleator.generate.logprobs import log_softmax
@@ -162,7 +163,7 @@ def test_wrong_values(model: LanguageModel) -> None:
     for call, match in (
         (lambda: model.embed("a", "max"), "pooling='max': give 'mean' or 'cls' or 'last'"),
         (lambda: model.embed("a", normalize=1), "normalize=1"),  # type: ignore[arg-type]
-        (lambda: model.embed([]), "prompts is empty"),
+        (lambda: model.embed([]), "texts is empty"),
         (lambda: model.score(["a", "b"], ["c"]), "continuation has 1 texts for 2 prompts"),
         (lambda: model.score("a", []), "continuation is empty"),
         (lambda: model.score("a", 3), "prompt=3"),  # type: ignore[arg-type]
@@ -173,3 +174,12 @@ def test_wrong_values(model: LanguageModel) -> None:
     small = load(n_ctx=8, n_threads=1)
     with pytest.raises(ContextFull, match="and the context 8 positions"):
         small.embed("To be, or not to be, that is the question")
+
+
+def test_work_that_is_given_up_leaves_nothing_behind(model: LanguageModel) -> None:
+    text = "My lord, the king! " * 60  # more than one batch
+    left = [None]
+    with ended_by(lambda: left.pop()), pytest.raises(IndexError):
+        model.embed(text)
+    assert not left
+    assert np.asarray(model.embed("My lord")).shape == (model.decoder.config.n_embd,)

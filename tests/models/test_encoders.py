@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,11 @@ from golden_encoders import DOCUMENTS, QUERY, TEXTS
 import aleator
 from aleator.cli import main
 from aleator.core.errors import ContextFull, FileFormatError, ParameterError, UnsupportedModel
+from aleator.core.given_up import ended_by
 from aleator.models import build_decoder, open_weights
 from aleator.models.encoder import Encoder
+from aleator.models.native_decoder import inherited
+from aleator.text.special_tokens import Pair
 
 transformers: Any = pytest.importorskip("transformers")
 torch: Any = pytest.importorskip("torch")
@@ -225,6 +229,66 @@ def test_texts_that_are_too_long_are_refused_or_cut(bert: aleator.LanguageModel)
         bert.embed(long)
     cut = bert.embed(long, truncate=True)
     assert np.array_equal(cut, bert.embed([[2, *[bert.vocab.ids["▁king"]] * 62, 3]])[0])
+    assert np.array_equal(bert.embed([[5] * 64 + [6]], truncate=True), bert.embed([[5] * 64]))
+
+
+def test_numbers_that_are_not_finite_are_errors(
+    bert: aleator.LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nan = np.full((3, 32), np.nan, np.float32)
+    monkeypatch.setattr(bert.decoder, "states", lambda *given: iter([nan]))
+    for work in (bert.embed, bert.embed_tokens):
+        with pytest.raises(FileFormatError, match="hidden states are not finite"):
+            work("a")
+    scoring = aleator.load(write_encoder(tmp_path / "m.gguf", ENCODERS["bert-score"]))
+    scoring.rerank("a", ["b"])
+    monkeypatch.setattr(scoring._head, "score", lambda state: float("inf"))
+    with pytest.raises(FileFormatError, match="scores are not finite"):
+        scoring.rerank("a", ["b"])
+
+
+def test_a_query_is_cut_into_tokens_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = aleator.load(write_encoder(tmp_path / "m.gguf", ENCODERS["bert-score"]))
+    encode, asked = model.tokenizer.encode, list[str]()
+
+    def noted(text: str, **given: Any) -> list[int]:
+        asked.append(text)
+        return encode(text, **given)
+
+    monkeypatch.setattr(model.tokenizer, "encode", noted)
+    model.rerank("the queen", ["a", "b"])
+    assert asked == ["the queen", "a", "b"]
+    with pytest.raises(ContextFull, match="102 tokens"):
+        model.rerank("the " * 100, ["a"] * 9, truncate=True)
+    assert len(asked) == 5  # nothing is done for the other documents
+
+
+def test_a_pair_without_tokens_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = aleator.load(write_encoder(tmp_path / "m.gguf", ENCODERS["bert-score"]))
+    bare = dataclasses.replace(model.tokenizer.vocab, pair=Pair())
+    monkeypatch.setattr(model.tokenizer, "vocab", bare)
+    with pytest.raises(ParameterError, match=r"documents\[0\] have no tokens"):
+        model.rerank("\u200b", ["\u200b"])
+
+
+def test_work_is_given_up_between_its_parts(bert: aleator.LanguageModel, monkeypatch: Any) -> None:
+    monkeypatch.setattr("aleator.models.encoder.TOKENS", 4)
+    left = [None, None]
+    with ended_by(lambda: left.pop()), pytest.raises(IndexError):
+        bert.embed(["the king"] * 3)
+    assert not left
+    assert bert.embed(["the king"] * 3).shape == (3, 64)
+
+
+def test_a_forks_child_makes_its_own_step(
+    bert: aleator.LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = bert.embed("the king")
+    assert isinstance(bert.decoder, Encoder)
+    earlier = bert.decoder._made
+    monkeypatch.setattr("os.getpid", lambda: -1)
+    assert np.array_equal(bert.embed("the king"), wanted)
+    assert inherited.pop() is earlier
 
 
 @pytest.mark.parametrize(
@@ -241,6 +305,26 @@ def test_wrong_options_of_vectors(bert: aleator.LanguageModel, given: Any, param
     with pytest.raises(ParameterError) as caught:
         bert.embed("a", **given)
     assert caught.value.parameter == parameter
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        ([], "texts is empty"),
+        (5, "texts=5"),
+        ({"a": 1}, "texts={'a': 1}"),
+        ([["a"]], r"texts\[0\]=\['a'\]: give a text, or a list of token ids"),
+        (["a", None], r"texts\[1\]=None"),
+        ([5, 6], r"texts\[0\]=5"),
+        ([[5], [True]], r"texts\[1\]=\[True\]"),
+        ([b"ab"], r"texts\[0\]=b'ab'"),
+        ([[]], r"texts\[0\] is empty"),
+    ],
+)
+def test_wrong_texts_are_named(bert: aleator.LanguageModel, texts: Any, said: str) -> None:
+    for work in (bert.embed, bert.embed_tokens):
+        with pytest.raises(ParameterError, match=said):
+            work(texts)
 
 
 def test_rerank_needs_a_head(bert: aleator.LanguageModel) -> None:
@@ -337,6 +421,9 @@ def test_sentence_transformers_directories_say_how_they_pool(tmp_path: Path) -> 
     assert chosen(dense, pooling_mode_mean_tokens=True) == "other"
     with pytest.raises(FileFormatError, match="list of modules"):
         chosen([3])
+    (folder / "modules.json").write_text("[" * 20_000)
+    with pytest.raises(FileFormatError, match="list of modules"):
+        open_weights(folder)
 
 
 def test_model_info_says_how_vectors_and_scores_are_made(tmp_path: Path, capsys: Any) -> None:

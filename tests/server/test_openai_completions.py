@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from starlette.requests import Request
 
 import aleator
 from aleator.generate.logprobs import Logprobs
@@ -370,12 +371,14 @@ def test_those_who_wait_for_the_vectors_of_others_take_no_threads(
     service, goes_on = client.service, threading.Event()
     vector = np.ones((1, 2), np.float32)
     monkeypatch.setattr(
-        service.model, "embed", lambda *given: vector if goes_on.wait(30) else vector[:0]
+        service.model, "embed", lambda *given, **named: vector if goes_on.wait(30) else vector[:0]
     )
 
     async def ask() -> None:
+        asked = Request({"type": "http"}, asyncio.Event().wait)  # its client stays
         made = [
-            asyncio.ensure_future(service.embed("input", [[1]], "mean", True)) for _ in range(60)
+            asyncio.ensure_future(service.embed(asked, "input", [[1]], "mean", True))
+            for _ in range(60)
         ]
         try:
             async with asyncio.timeout(10):

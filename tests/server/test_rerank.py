@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,8 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 from encoder_models import ENCODERS, write_encoder
+from starlette.requests import Request
 
 import aleator
+from aleator.core.given_up import check_given_up
+from aleator.server.errors import ApiError
 from tests.server.conftest import Client
 
 DOCUMENTS = ["The king is good.", "a dog", "storm and sea"]
@@ -62,6 +68,10 @@ def test_texts_are_answered_as_tei_does(scoring: Client) -> None:
     assert made == [
         {"index": each.index, "score": each.score, "text": DOCUMENTS[each.index]} for each in ranked
     ]
+    for given, own in ({"raw_scores": False}, True), ({"raw_scores": True}, False):
+        made = scoring.made("/rerank", query="king", texts=DOCUMENTS, **given)
+        ranked = scoring.service.model.rerank("king", DOCUMENTS, normalize=own)
+        assert [each["score"] for each in made] == [each.score for each in ranked]
 
 
 @pytest.mark.parametrize(
@@ -114,6 +124,66 @@ def test_vectors_of_an_encoder(bert: Client) -> None:
     assert "92 tokens" in error["message"]
     cut = bert.made("/v1/embeddings", input="king " * 90, truncate=True)
     assert cut["usage"]["prompt_tokens"] == 64
+    vector = cut["data"][0]["embedding"]
+    given: dict[str, Any] = {"input": "king " * 90, "truncate": True}
+    assert bert.made("/api/embed", model=bert.service.name, **given)["embeddings"] == [vector]
+    (found,) = bert.post("/embedding", **given).json()
+    assert found["embedding"][0] == pytest.approx(vector, abs=1e-6)
+
+
+def test_states_of_too_many_tokens_are_refused(
+    bert: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n = len(bert.service.model.embed_tokens("a dog")[0])
+    monkeypatch.setattr("aleator.server.vectors.MOST_STATES", n * 4 * 64)
+    assert bert.post("/embedding", content="a dog", pooling="none").status_code == 200
+    error = bert.refused("/embedding", content=["a dog", "a"], pooling="none")
+    assert error["param"] == "pooling"
+    assert f"{n + 3} tokens take {(n + 3) * 256} bytes" in error["message"]
+
+
+def test_vectors_and_scores_have_the_time_of_a_request(scoring: Client) -> None:
+    hasty = Client(scoring.service.model, scoring.service.engine, request_timeout=1e-9)
+    for path, body in (
+        ("/v1/embeddings", {"input": "a"}),
+        ("/v1/rerank", {"query": "a", "documents": ["b"]}),
+    ):
+        error = hasty.refused(path, status=503, **body)
+        assert "not done within 1e-09 s" in error["message"]
+
+
+@pytest.mark.parametrize("by", ["client", "server"])
+def test_vectors_that_nobody_waits_for_are_given_up(
+    bert: Client, by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service, begun = bert.service, threading.Event()
+
+    def endless(*given: Any, **named: Any) -> None:
+        begun.set()
+        for _ in range(3000):
+            check_given_up()
+            time.sleep(0.01)
+
+    monkeypatch.setattr(service.model, "embed", endless)
+
+    async def ask() -> None:
+        left = asyncio.Event()
+
+        async def receive() -> dict[str, str]:
+            await left.wait()
+            return {"type": "http.disconnect"}
+
+        asked = Request({"type": "http"}, receive)
+        made = asyncio.ensure_future(service.embed(asked, "input", [[1]], "mean", True))
+        await asyncio.to_thread(begun.wait, 30)
+        if by == "client":
+            left.set()
+        else:
+            service.cut()
+        with pytest.raises(ApiError, match="given up"):
+            await made
+
+    asyncio.run(ask())
 
 
 def test_an_encoder_writes_no_text(bert: Client) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,10 @@ from tokenizers import (
     processors,
 )
 
-from aleator.core.errors import FileFormatError, UnsupportedModel
+from aleator.core.errors import FileFormatError, TokenizerError, UnsupportedModel
 from aleator.text import Tokenizer, Vocabulary
+from aleator.text.special_tokens import SpecialTokens
+from aleator.text.word_pieces import WordPieces
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = [
@@ -94,7 +97,9 @@ def test_word_pieces_are_those_of_tokenizers(text: str, tmp_path: Path) -> None:
     assert in_directory(wordpiece(), tmp_path).encode(text) == wanted
 
 
-def test_random_texts(tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", [1, 5, 1 << 14])
+def test_random_texts(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aleator.text.word_pieces.PART", part)
     rng, backend = random.Random(5), wordpiece()
     tokenizer = Tokenizer(Vocabulary.from_metadata(bert_metadata()))
     for _ in range(300):
@@ -233,12 +238,41 @@ def test_spaces_stay_where_the_file_says_so() -> None:
     metadata = t5_metadata(remove_extra_whitespaces=False)
     tokenizer = Tokenizer(Vocabulary.from_metadata(metadata))
     assert tokenizer.encode("a  a", add_special=False) == [9, 4, 9]
+    assert tokenizer.encode("   ", add_special=False) == [4, 4, 4]
 
 
 @pytest.mark.parametrize("charsmap", [[1, 2, 3], [255] * 16, ["a"], [1 << 70]])
 def test_damaged_tables_of_characters_are_refused(charsmap: list[Any]) -> None:
     with pytest.raises(FileFormatError):
         Tokenizer(Vocabulary.from_metadata(t5_metadata(precompiled_charsmap=charsmap))).encode("a")
+
+
+@pytest.mark.parametrize("size", [2, 1 << 20, 2**32 - 4])
+def test_tables_of_characters_do_not_say_more_than_they_have(size: int) -> None:
+    charsmap = [*size.to_bytes(4, "little"), *[0] * 64]
+    with pytest.raises(FileFormatError, match="68 bytes, and a table that ends"):
+        Vocabulary.from_metadata(t5_metadata(precompiled_charsmap=charsmap))
+
+
+def test_tables_that_lead_outside_themselves_are_errors_of_the_text() -> None:
+    charsmap = [*(1024).to_bytes(4, "little"), *[0, 255, 255, 127] * 256, 97, 0]
+    tokenizer = Tokenizer(Vocabulary.from_metadata(t5_metadata(precompiled_charsmap=charsmap)))
+    with pytest.raises(TokenizerError, match="cannot be encoded"):
+        tokenizer.encode("a the b")
+
+
+def test_unknown_text_without_an_unknown_token() -> None:
+    vocab = replace(Vocabulary.from_metadata(t5_metadata()), special=SpecialTokens())
+    tokenizer = Tokenizer(vocab)
+    assert tokenizer.encode("ab", add_special=False) == [9, 7]
+    with pytest.raises(TokenizerError, match="cannot be encoded"):
+        tokenizer.encode("z", add_special=False)
+
+
+def test_long_words_are_not_remembered() -> None:
+    words = WordPieces(Vocabulary.from_metadata(bert_metadata()))
+    assert len(words.encode("a" * 64 + " " + "b" * 65)) == 129
+    assert words.cut.cache_info().currsize == 1
 
 
 def test_what_a_vocabulary_lacks_is_named(tmp_path: Path) -> None:

@@ -69,9 +69,7 @@ class LoadedModel:
         self.vocab: Vocabulary = tokenizer.vocab
         self.options = options or ModelOptions()
         self.n_ctx = positions(weights, self.options.n_ctx)
-        if isinstance(
-            decoder, Encoder
-        ):  # which keeps nothing, so that long texts cost nothing while there are none
+        if isinstance(decoder, Encoder):  # it keeps nothing, so that room for long texts is free
             self.n_ctx = min(self.options.n_ctx or decoder.most_positions, decoder.most_positions)
         self._context_options = context_options
         self.draft = draft

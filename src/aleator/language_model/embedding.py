@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from aleator.core.arrays import Floats
-from aleator.core.errors import ContextFull, ParameterError, UnsupportedModel
+from aleator.core.errors import ContextFull, FileFormatError, ParameterError, UnsupportedModel
+from aleator.core.given_up import check_given_up
 from aleator.core.integers import exact
 from aleator.core.records import dataclass
 from aleator.engine.prompts import checked_prompts
@@ -104,8 +106,23 @@ class EmbeddingModel(LoadedModel):
 
     def _whole(self, texts: object, truncate: bool) -> list[tuple[int, ...]]:
         """The tokens of texts that end."""
-        tokens = self._tokens_of([texts] if isinstance(texts, str) else texts, whole=True)
-        return [self._cut(text) for text in tokens] if truncate else tokens
+        items = [texts] if isinstance(texts, str) else texts
+        if isinstance(items, bytes | Mapping) or not isinstance(items, Iterable):
+            raise ParameterError("texts", f"texts={items!r:.80}: give a text, or a list of texts")
+        tokens: list[tuple[int, ...]] = []
+        for i, each in enumerate(items):
+            try:
+                ids: Any = each if isinstance(each, str) else [*map(exact, each)]
+            except TypeError:
+                ids = [None]
+            if isinstance(each, bytes) or (not isinstance(ids, str) and None in ids):
+                told = f"texts[{i}]={each!r:.80}: give a text, or a list of token ids"
+                raise ParameterError("texts", told)
+            found = self.request_maker.tokens(ids, of=f"texts[{i}]", whole=True)
+            tokens.append(self._cut(found) if truncate else found)
+        if not tokens:
+            raise ParameterError("texts", "texts is empty: give at least one text")
+        return tokens
 
     @property
     def pooling(self) -> str:
@@ -157,13 +174,26 @@ class EmbeddingModel(LoadedModel):
                 f"rerank: {self.weights.path} has no head for scores (cls.output.weight), and no template for "
                 "answers: load a reranker"
             )
-        if written is None:
-            room = self.n_ctx if truncate else None
-            pairs = [self.tokenizer.encode_pair(query, each, room) for each in documents]
-        else:
-            pairs = [(self._written(written, query, each), None) for each in documents]
-        tokens = [tuple(ids) for ids, _ in pairs]
-        found = self._scores(tokens, [second for _, second in pairs])
+        first = self.tokenizer.encode(query, add_special=False) if written is None else []
+        room = self.n_ctx if truncate else None
+        tokens: list[tuple[int, ...]] = []
+        seconds: list[int | None] = []
+        for i, each in enumerate(documents):
+            check_given_up()
+            if written is None:
+                ids, second = self.tokenizer.encode_pair(first, each, room)
+            else:
+                ids, second = self._written(written, query, each), None
+            if not ids:
+                raise ParameterError(
+                    "documents", f"query and documents[{i}] have no tokens: give other texts"
+                )
+            self._check_lengths([ids])
+            tokens.append(tuple(ids))
+            seconds.append(second)
+        found = self._scores(tokens, seconds)
+        if not all(map(math.isfinite, found)):
+            raise self._not_finite("scores")
         probable = self._head is None or self._head.probability
         ranked = [
             Ranked(i, sigmoid(score) if normalize and not probable else score, len(tokens[i]))
@@ -229,34 +259,45 @@ class EmbeddingModel(LoadedModel):
         seconds: Sequence[int | None] | None = None,
     ) -> Iterator[Floats]:
         """The hidden states of each text, pooled, in order."""
+        made: Iterator[Floats]
         if isinstance(self.decoder, Encoder):
             self._check_lengths(texts)
-            return (vectors.pooled(each, pooling) for each in self.decoder.states(texts, seconds))
-        return iter(
-            self._together(
-                texts,
-                texts,
-                lambda context, some: list(vectors.pooled_of_decoder(context, some, pooling)),
-                embeddings=True,
+            made = (vectors.pooled(each, pooling) for each in self.decoder.states(texts, seconds))
+        else:
+            made = iter(
+                self._together(
+                    texts,
+                    texts,
+                    lambda context, some: list(vectors.pooled_of_decoder(context, some, pooling)),
+                    embeddings=True,
+                )
             )
-        )
+        for each in made:
+            if not np.isfinite(each).all():
+                raise self._not_finite("hidden states")
+            yield each
+
+    def _not_finite(self, what: str) -> FileFormatError:
+        told = f"{what} are not finite numbers: the weights are damaged, or too large for float32"
+        return FileFormatError(self.weights.path, told)
 
     def _cut(self, text: tuple[int, ...]) -> tuple[int, ...]:
         """A text of at most ``n_ctx`` tokens, with the last one if that ends texts."""
         if len(text) <= self.n_ctx:
             return text
-        return text[: self.n_ctx - 1] + text[-1:] if self.vocab.add_eos else text[: self.n_ctx]
+        end = text[-1:] if self.vocab.add_eos and text[-1] == self.vocab.eos else ()
+        return text[: self.n_ctx - len(end)] + end
 
     def _check_lengths(self, texts: Sequence[Sequence[int]]) -> None:
         longest = max(map(len, texts))
         if longest <= self.n_ctx:
             return
-        remedy = "or load the model with a larger n_ctx"
+        told = f"a text has {longest} tokens and the context {self.n_ctx} positions"
         if isinstance(self.decoder, Encoder) and self.n_ctx == self.decoder.most_positions:
-            remedy = "which is what the model was made for, or give truncate=True"
-        raise ContextFull(
-            f"a text has {longest} tokens and the context {self.n_ctx} positions: shorten it, {remedy}"
-        )
+            raise ContextFull(
+                f"{told}, which are all that the model has: shorten it, or give truncate=True"
+            )
+        raise ContextFull(f"{told}: shorten it, or load the model with a larger n_ctx")
 
     def _together(
         self,
@@ -277,10 +318,8 @@ class EmbeddingModel(LoadedModel):
             made += compute(context, [given[i] for i in part])
         return made
 
-    def _tokens_of(self, prompts: object, whole: bool = False) -> list[tuple[int, ...]]:
-        return [
-            self.request_maker.tokens(each, whole=whole) for each in checked_prompts(prompts, 1)
-        ]
+    def _tokens_of(self, prompts: object) -> list[tuple[int, ...]]:
+        return [self.request_maker.tokens(each) for each in checked_prompts(prompts, 1)]
 
 
 def _check_switches(**given: object) -> None:

@@ -16,10 +16,11 @@ from aleator.cache.kv_cache import Layers
 from aleator.cache.pools.pool import Pool
 from aleator.core.arrays import Floats
 from aleator.core.errors import ParameterError, UnsupportedModel
+from aleator.core.given_up import check_given_up
 from aleator.core.threads import pool as thread_pool
 from aleator.models.adapters import Adapters
 from aleator.models.decoder import Progress
-from aleator.models.native_decoder import NativeDecoder
+from aleator.models.native_decoder import NativeDecoder, inherited
 from aleator.models.step import Step
 from aleator.models.weights import Weights
 
@@ -97,6 +98,7 @@ class Encoder(NativeDecoder):
     def _together(
         self, texts: Sequence[Sequence[int]], marks: Sequence[int | None]
     ) -> Iterator[Floats]:
+        check_given_up()
         lengths = np.array([len(text) for text in texts])
         ends = np.concatenate(([0], np.cumsum(lengths)))
         n = int(ends[-1])
@@ -154,7 +156,10 @@ class Encoder(NativeDecoder):
     def _step(self, n: int) -> _native.DecoderStep:
         """The native step with room for the keys and values of ``n`` tokens, which all layers use in turn."""
         made = self._made
-        if made is None or made[0] < n or made[1] != os.getpid():
+        if made is not None and made[1] != os.getpid():
+            inherited.append(made)
+            made = None
+        if made is None or made[0] < n:
             cells = 1 << (max(n, 64) - 1).bit_length()
             step = self.step()
             sides: dict[tuple[int, int], _native.CacheMemory] = {}

@@ -332,7 +332,7 @@ def pooling_of_directory(directory: Path) -> str:
         paths = [m["path"] for m in modules if str(m["type"]).endswith("Pooling")]
         kinds = [str(m["type"]).rpartition(".")[2] for m in modules]
         first = directory / str(paths[0]) / "config.json" if paths else None
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         raise FileFormatError(path, "must be a list of modules with type and path") from None
     if not set(kinds) <= {"Transformer", "Pooling", "Normalize"}:
         return "other"

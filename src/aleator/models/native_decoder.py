@@ -148,7 +148,7 @@ class NativeDecoder(Decoder):
         )
 
 
-_inherited: list[object] = []
+inherited: list[object] = []
 # Native steps that a forked child inherits.  A thread of the parent may have been inside one: its lock may be
 # held and its buffers half made.  So it is neither used nor freed.
 
@@ -256,7 +256,7 @@ class NativeStep(Step):
         """Whether ``step`` was inherited by a fork's child; it is put aside and must be made again."""
         if self._process == os.getpid():
             return False
-        _inherited.append(step)
+        inherited.append(step)
         self._process = os.getpid()
         return True
 

@@ -13,13 +13,12 @@ from weakref import WeakSet
 
 import anyio
 import anyio.to_thread
-import numpy as np
-import numpy.typing as npt
 from starlette.requests import Request
 
 from aleator.chat.prompt import ChatFormat, PreparedChat, prepare_chat
 from aleator.core.contract import NUMERICS_VERSION
 from aleator.core.errors import GrammarError, ParameterError
+from aleator.core.given_up import check_given_up, ended_by
 from aleator.core.version import __version__
 from aleator.engine import prompts
 from aleator.engine.engine import Engine
@@ -39,14 +38,14 @@ from aleator.server.auth import current_caller, own_namespace
 from aleator.server.bodies import body_of, in_thread
 from aleator.server.chat import ChatAnswer, ChatChoice, ChatRequest
 from aleator.server.errors import ApiError, readable
-from aleator.server.fields import Body, Fields, constrained, known_ids
+from aleator.server.fields import Body, Fields, constrained
 from aleator.server.grammar_limits import Trials
 from aleator.server.grammars import MAX_CONCURRENT, Grammars
 from aleator.server.options import ServerOptions
+from aleator.server.streaming import unless_gone
+from aleator.server.vectors import Vectors, Work, vectors_of
 
 R = TypeVar("R")
-Vectors = npt.NDArray[np.float32] | list[npt.NDArray[np.float32]]
-"""Vectors of texts, [n, n_embd]; or without pooling those of the tokens of each."""
 OF_SEARCH = frozenset({*prompts.BEAM_OPTIONS, *prompts.SAMPLING, "preset"})
 """Options of a request that a search of beams has, too."""
 FIRM = ("bad_words", "allowed_token_ids")
@@ -100,7 +99,7 @@ class Service:
             _ = self.chat_format  # so that a wrong one is refused now
         self._making = threading.Lock()
         self._scoring: anyio.CapacityLimiter | None = None
-        self._under_way: WeakSet[Generation] = WeakSet()
+        self._under_way: WeakSet[Generation | Work] = WeakSet()
         self.grammars = Grammars(model.tokenizer)
 
     def begin(self) -> None:
@@ -209,22 +208,36 @@ class Service:
 
     async def embed(
         self,
+        request: Request,
         name: str,
         texts: Sequence[str | Sequence[int]],
         pooling: str | None,
         normalize: bool,
         truncate: bool = False,
     ) -> tuple[Vectors, int]:
-        """Vectors of texts, and how many tokens these have together; errors name the text by its place."""
-        return await self.scored(partial(self._embed, name, texts, pooling, normalize, truncate))
+        """What :func:`~aleator.server.vectors.vectors_of` gives."""
+        work = partial(vectors_of, self.model, name, texts, pooling, normalize, truncate)
+        return await self.scored(request, work)
 
-    async def scored(self, work: Callable[[], R]) -> R:
-        """What ``work`` gives, which computes with the model itself and is called in a thread."""
+    async def scored(self, request: Request, work: Callable[[], R]) -> R:
+        """What ``work`` gives, which computes with the model itself and is called in a thread.
+
+        It ends early if the client disconnects, after ``request_timeout``, and with :meth:`cut`.
+        """
         if self._scoring is None:
             # One request at a time.  The others wait without threads, or those that need one for a moment would
             # wait for all of them.
             self._scoring = anyio.CapacityLimiter(1)
-        return await anyio.to_thread.run_sync(work, limiter=self._scoring)
+        own = Work(self.options.request_timeout)
+        self._under_way.add(own)
+
+        def ended() -> R:
+            with ended_by(own.check):
+                check_given_up()
+                return work()
+
+        running = anyio.to_thread.run_sync(ended, limiter=self._scoring)
+        return await unless_gone(request, running, own.cancel)
 
     def _answer(self, request: ChatRequest, asked: PreparedChat, begin: bool) -> ChatAnswer:
         with readable():
@@ -355,48 +368,10 @@ class Service:
         self._under_way.update(made)
 
     def cut(self) -> None:
-        """End all texts that are still made, and the waiting for grammars; in the event loop."""
+        """End all texts and vectors that are still made, and the waiting for grammars; in the event loop."""
         self.grammars.cut()
         for each in list(self._under_way):
             each.cancel()
-
-    def _embed(
-        self,
-        name: str,
-        texts: Sequence[str | Sequence[int]],
-        pooling: str | None,
-        normalize: bool,
-        truncate: bool,
-    ) -> tuple[Vectors, int]:
-        several = len(texts) > 1
-        tokens = [
-            self._text_tokens(f"{name}[{i}]" if several else name, each, truncate)
-            for i, each in enumerate(texts)
-        ]
-        made: Vectors
-        if (pooling or self.model.pooling) == "none":
-            made = self.model.embed_tokens(tokens, truncate=truncate)
-        else:
-            made = self.model.embed(tokens, pooling, normalize, truncate=truncate)
-        return made, sum(min(len(text), self.model.n_ctx) for text in tokens)
-
-    def _text_tokens(self, name: str, text: str | Sequence[int], truncate: bool) -> tuple[int, ...]:
-        n_ctx = self.model.n_ctx
-        if not isinstance(text, str):
-            known_ids(name, text, len(self.model.vocab))
-        try:
-            tokens = self.model.request_maker.tokens(prompts.checked_prompt(text), whole=True)
-        except ParameterError:  # of ids that are known, there are none
-            raise ApiError(400, f"{name} is empty, and has no vector: leave it out", name) from None
-        if len(tokens) > n_ctx and not truncate:
-            raise ApiError(
-                400,
-                f"{name} has {len(tokens)} tokens and the context {n_ctx} positions: shorten it, give "
-                "truncate, or start the server with a larger --ctx-size",
-                name,
-                "context_length_exceeded",
-            )
-        return tokens
 
     def check_beams(self) -> None:
         """Refuse a search where the server's own options ban or mark what searches would not."""

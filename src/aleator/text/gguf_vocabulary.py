@@ -231,6 +231,10 @@ def normalisation_of(fields: Fields) -> dict[str, Any]:
         charsmap = np.array(values, np.int64).astype(np.uint8).tobytes()
     except (ValueError, TypeError, OverflowError):
         raise fields.error(key, f"{key} must be an array of bytes") from None
+    size = 4 + int.from_bytes(charsmap[:4], "little")  # of a table of 32-bit numbers; texts follow
+    if charsmap and (size % 4 or size > len(charsmap)):
+        why = f"{key} has {len(charsmap)} bytes, and a table that ends at byte {size}"
+        raise fields.error(key, why)
     part = "tokenizer.ggml.normalizer."
     return {
         "charsmap": charsmap,

@@ -11,7 +11,6 @@ import json
 import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, SupportsIndex
 
@@ -23,7 +22,7 @@ from aleator.text.gguf_vocabulary import native_texts
 from aleator.text.pretokenizers import WHOLE_WORDS, ascii_cuts, ascii_words, expressions
 from aleator.text.special_tokens import SPACE, TokenAttribute
 from aleator.text.vocabulary import BYTE_CHARACTERS, Vocabulary
-from aleator.text.word_pieces import Unigram, WordPieces
+from aleator.text.word_pieces import Unigram, WordPieces, refusals
 
 if TYPE_CHECKING:
     import tokenizers
@@ -158,12 +157,12 @@ class Tokenizer:
         return ids
 
     def encode_pair(
-        self, query: str, document: str, most: int | None = None
+        self, query: str | Sequence[int], document: str, most: int | None = None
     ) -> tuple[list[int], int | None]:
         """Encode a query and a document that are read together.
 
         Args:
-            query: the query.
+            query: the query, or its tokens.
             document: the document.
             most: tokens of both; the end of a document is cut off where it would be more.  None: any number.
 
@@ -174,7 +173,8 @@ class Tokenizer:
             TokenizerError: as for :meth:`encode`.
         """
         pair = self.vocab.pair
-        first, second = (self.encode(text, add_special=False) for text in (query, document))
+        first = self.encode(query, add_special=False) if isinstance(query, str) else query
+        second = self.encode(document, add_special=False)
         ids = [*pair.before, *first, *pair.between]
         if most is not None:
             del second[max(0, most - len(ids) - len(pair.after)) :]
@@ -282,10 +282,8 @@ class _FileEncoder:
         import tokenizers
 
         path = str(vocab.tokenizer_json)
-        try:
+        with refusals(lambda why: FileFormatError(path, f"cannot be read by tokenizers: {why}")):
             self.backend = tokenizers.Tokenizer.from_file(path)
-        except Exception as error:  # the package raises nothing more specific
-            raise FileFormatError(path, f"cannot be read by tokenizers: {error}") from None
         for token_id, token in self.backend.get_added_tokens_decoder().items():
             if vocab.ids.get(token.content) != token_id:
                 raise FileFormatError(
@@ -303,7 +301,7 @@ class _FileEncoder:
         with self.lock:
             backend = self.backends.get(unread) or self._without(unread)
             backend.encode_special_tokens = not parse_special
-            with _refusals():
+            with refusals():
                 if len(text) < _LONG:
                     return list(backend.encode(text, add_special_tokens=False).ids)
                 return list(backend.encode_batch_fast([text], add_special_tokens=False)[0].ids)
@@ -358,7 +356,7 @@ class _ByteLevel:
     def encode(self, text: str) -> list[int]:
         if len(text) < _LONG and text.isascii() and self.ascii_cuts:
             return self.native.encode(ascii_words(self.ascii_cuts, text))
-        with _refusals():
+        with refusals():
             words = self.words.pre_tokenize_str(text)
         return self.native.encode([word for word, _ in words])
 
@@ -426,15 +424,3 @@ def _sentencepiece(vocab: Vocabulary) -> _native.SentencePieceEncoder:
         raise TokenizerError("a SentencePiece vocabulary needs scores")
     bytes_ = list(_BYTE_TOKENS.values())
     return _native.SentencePieceEncoder(_tokens(vocab), vocab.scores, bytes_, vocab.unk, SPACE)
-
-
-@contextmanager
-def _refusals() -> Iterator[None]:
-    """Raise TokenizerError instead of what `tokenizers` raises."""
-    try:
-        yield
-    except BaseException as error:
-        # A panic of the Rust code is not an Exception; text of many millions of spaces causes one.
-        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
-            raise TokenizerError(f"the text cannot be encoded: {error}") from None
-        raise

@@ -5,12 +5,14 @@ The package `tokenizers` normalises texts, and finds the best scores.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from aleator.core.errors import FileFormatError
+from aleator.core.errors import AleatorError, FileFormatError, TokenizerError
 from aleator.text.special_tokens import SPACE, TokenAttribute
 from aleator.text.vocabulary import Vocabulary
 
@@ -19,6 +21,27 @@ if TYPE_CHECKING:
 
 WORDS = 1 << 14
 """Words whose tokens are remembered."""
+PART = 1 << 14
+"""Characters after which a text is cut at a space: `tokenizers` lets no other thread run meanwhile."""
+REMEMBERED = 64
+"""Most characters of such a word."""
+
+
+@contextmanager
+def refusals(told: Callable[[str], AleatorError] | None = None) -> Iterator[None]:
+    """Raise an error of ours instead of what `tokenizers` raises: TokenizerError, or what ``told`` makes."""
+    try:
+        yield
+    except BaseException as error:
+        # A panic of the Rust code is not an Exception; text of many millions of spaces causes one.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        made = (
+            TokenizerError(f"the text cannot be encoded: {error}")
+            if told is None
+            else told(str(error))
+        )
+        raise made from None
 
 
 class WordPieces:
@@ -49,9 +72,16 @@ class WordPieces:
 
     def encode(self, text: str) -> list[int]:
         """The tokens of a text."""
-        normalizer, words = self._tools
-        normalised = normalizer.normalize_str(text)
-        return [i for word, _ in words.pre_tokenize_str(normalised) for i in self.cut(word)]
+        normalizer, cutter = self._tools
+        ids, at = list[int](), 0
+        while at < len(text):
+            end = text.find(" ", at + PART)
+            part, at = (text[at:], len(text)) if end < 0 else (text[at:end], end)
+            with refusals():
+                words = cutter.pre_tokenize_str(normalizer.normalize_str(part))
+            for word, _ in words:
+                ids += self.cut(word) if len(word) <= REMEMBERED else self._cut(word)
+        return ids
 
     def _cut(self, word: str) -> tuple[int, ...]:
         word, made, at = SPACE + word, list[int](), 0
@@ -90,25 +120,23 @@ class Unigram:
             )
         ]
         charsmap = vocab.normalisation["charsmap"]
-        try:
+        with refusals(self._damaged):
             made = models.Unigram(pieces, vocab.unk, False)
             return made, normalizers.Precompiled(charsmap) if charsmap else None
-        except BaseException as error:
-            if isinstance(error, Exception) or type(error).__name__ == "PanicException":
-                raise FileFormatError(
-                    str(vocab.source),
-                    f"the tokenizer cannot be made: {error}",
-                    field="tokenizer.ggml.model",
-                ) from None
-            raise
+
+    def _damaged(self, why: str) -> FileFormatError:
+        told, source = f"the tokenizer cannot be made: {why}", str(self.vocab.source)
+        return FileFormatError(source, told, field="tokenizer.ggml.model")
 
     def encode(self, text: str) -> list[int]:
         """The tokens of a text."""
         model, normalizer = self._tools
-        if normalizer is not None:
-            text = normalizer.normalize_str(text)
-        if self.vocab.normalisation["one_space"]:
-            text = "".join(SPACE + word for word in text.split(" ") if word)
-        elif text.strip(" "):
-            text = (SPACE if self.vocab.add_space_prefix else "") + text.replace(" ", SPACE)
-        return [token.id for token in model.tokenize(text)] if text else []
+        with refusals():
+            if normalizer is not None:
+                text = normalizer.normalize_str(text)
+            if self.vocab.normalisation["one_space"]:
+                text = "".join(SPACE + word for word in text.split(" ") if word)
+            else:
+                begins = self.vocab.add_space_prefix and text.strip(" ")
+                text = (SPACE if begins else "") + text.replace(" ", SPACE)
+            return [token.id for token in model.tokenize(text)] if text else []

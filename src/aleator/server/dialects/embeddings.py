@@ -19,7 +19,8 @@ from aleator.server.accepted import LABEL, Accepted
 from aleator.server.bodies import in_thread
 from aleator.server.dialects.llama_fields import prompts_of, tokens_of
 from aleator.server.fields import MOST_PROMPTS, Field, Fields, wrong
-from aleator.server.service import Service, Vectors, read_body
+from aleator.server.service import Service, read_body
+from aleator.server.vectors import Vectors
 
 Texts = list[str | list[int]]
 
@@ -31,6 +32,7 @@ LLAMA_FIELDS = Fields(
     Field("input", prompts_of),
     Field("pooling", fields.one_of(*POOLING, "none")),
     Field("embd_normalize", fields.whole(-1, MOST_POWER), 2),
+    Field("truncate", fields.switch, False),
     options={},
     accepted={},
 )
@@ -80,7 +82,7 @@ async def embeddings(request: Request) -> Response:
     check_dimensions(service, own["dimensions"])
     pooling = one_vector(service, own["pooling"])
     vectors, n_tokens = await service.embed(
-        "input", own["input"], pooling, own["normalize"], own["truncate"]
+        request, "input", own["input"], pooling, own["normalize"], own["truncate"]
     )
     made = {
         "object": "list",
@@ -127,7 +129,7 @@ async def embedding(request: Request) -> Response:
     _, prompts = own[given]
     read = partial(tokens_of, service.model.tokenizer, parse_special=True, to_continue=False)
     texts = [await in_thread(read, each) for each in prompts]
-    vectors, _ = await service.embed(given, texts, own["pooling"], False)
+    vectors, _ = await service.embed(request, given, texts, own["pooling"], False, own["truncate"])
     # As in llama-server, vectors of tokens are not divided by their norms.
     power = own["embd_normalize"] if isinstance(vectors, np.ndarray) else -1
     made: list[dict[str, Any]] = [

@@ -26,7 +26,7 @@ from aleator.server.dialects import ollama_input
 from aleator.server.dialects.embeddings import check_dimensions, one_vector, texts_of
 from aleator.server.dialects.nested import fitting, in_words, input_of, with_records
 from aleator.server.errors import ApiError, api_error
-from aleator.server.fields import Body, Field, Fields, text, whole, wrong
+from aleator.server.fields import Body, Field, Fields, switch, text, whole, wrong
 from aleator.server.openai_fields import token_logprobs
 from aleator.server.service import Service
 from aleator.server.streaming import EventStream, dumps, unless_gone
@@ -238,10 +238,10 @@ EMBED = Fields(
     Field("model", text, required=True),
     Field("input", texts_of, required=True),
     Field("dimensions", whole(1, 2**31 - 1)),
+    Field("truncate", switch, False),
     options={},
     accepted={
         "keep_alive": ollama_input.REQUEST["keep_alive"],
-        "truncate": ollama_input.REQUEST["truncate"],
         "options": Accepted("vectors have no options", ({},)),
     },
 )
@@ -365,9 +365,8 @@ async def embed(request: Request) -> Response:
     service, body, _ = await _read(request, EMBED)
     service.check_no_adapter(untagged(body.own["model"], service.names))
     check_dimensions(service, body.own["dimensions"])
-    vectors, n_tokens = await service.embed(
-        "input", body.own["input"], one_vector(service, None), True
-    )
+    pooling, cut = one_vector(service, None), body.own["truncate"]
+    vectors, n_tokens = await service.embed(request, "input", body.own["input"], pooling, True, cut)
     made = {
         "model": body.own["model"],
         "embeddings": await in_thread(lambda: [row.tolist() for row in vectors]),

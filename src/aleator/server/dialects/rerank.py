@@ -26,7 +26,9 @@ def documents_of(name: str, value: Any) -> list[str]:
     for i, item in enumerate(items):
         text = item.get("text") if isinstance(item, dict) and len(item) == 1 else item
         if not isinstance(text, str) or not text.strip():
-            raise wrong(f"{name}[{i}]", item, "give a text that is not empty")
+            raise wrong(
+                f"{name}[{i}]", item, 'give a text that is not empty, or {"text": TEXT} alone'
+            )
         made.append(text)
     return made
 
@@ -48,6 +50,7 @@ FIELDS = Fields(
     Field("return_documents", fields.switch, False),
     Field("return_text", fields.switch, False),
     Field("normalize", fields.switch, False),
+    Field("raw_scores", fields.switch),  # TEI's
     Field("truncate", fields.switch, False),
     options={},
     accepted={"user": LABEL},
@@ -65,11 +68,11 @@ async def rerank(request: Request) -> Response:
         service.model.rerank,
         own["query"],
         texts,
-        normalize=own["normalize"],
+        normalize=own["normalize"] or own["raw_scores"] is False,
         truncate=own["truncate"],
     )
     try:
-        ranked = await service.scored(work)
+        ranked = await service.scored(request, work)
     except ContextFull as error:
         raise ApiError(400, str(error), given, "context_length_exceeded") from None
     tei, shown = given == "texts", own["return_documents"] or own["return_text"]
