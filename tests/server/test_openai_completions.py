@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 import re
 import threading
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -375,7 +375,7 @@ def test_those_who_wait_for_the_vectors_of_others_take_no_threads(
     )
 
     async def ask() -> None:
-        asked = Request({"type": "http"}, asyncio.Event().wait)  # its client stays
+        asked = Request({"type": "http"}, cast(Any, asyncio.Event().wait))  # its client stays
         made = [
             asyncio.ensure_future(service.embed(asked, "input", [[1]], "mean", True))
             for _ in range(60)
