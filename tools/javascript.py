@@ -39,7 +39,9 @@ from aleator.text import gguf_vocabulary, pretokenizers, special_tokens, vocabul
 
 OUT = Path(__file__).parent.parent / "js" / "src"
 METHODS = ("asked_for", "neutral", "coefficients", "seed_in", "_unseeded", "arguments", "native")
-BASE = (base.Sampler, base.SeededSampler)  # js/src/sampling.js has these
+BASE = (base.Sampler, base.SeededSampler)  # js/src/sampler.js has these
+ELSEWHERE = ("json_schema", "regex", "phases", "watermark_key_file")
+"""Parameters that JavaScript lacks."""
 OPERATORS = {
     ast.Eq: "===", ast.NotEq: "!==", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/",
@@ -182,7 +184,7 @@ def _kernel_name(cls: type[base.Sampler]) -> str:
 
 
 def parameters() -> dict[str, dict[str, Any]]:
-    """The sampling parameters, as js/src/sampling.js checks them."""
+    """The sampling parameters, as js/src/parameters.js checks them."""
     made: dict[str, dict[str, Any]] = {}
     allowed = next(cls for cls in SAMPLERS if cls.name == "token_mask").parameters()
     for p in [*ALL.values(), *allowed]:
@@ -270,6 +272,7 @@ def facts() -> dict[str, Any]:
     return {
         "VERSION": aleator.__version__,
         "PARAMETERS": parameters(),
+        "ELSEWHERE": ELSEWHERE,
         "PRESETS": PRESETS,
         "DEFAULT_PRESET": DEFAULT_PRESET,
         "LAST": _LAST,
@@ -310,7 +313,7 @@ def typescript(p: Parameter) -> str:
 TYPES = {
     "seed": "number | bigint | null",
     "samplers": "string | string[]",
-    "logit_bias": "Record<number, number> | [number | string, number][]",
+    "logit_bias": "Record<number, number> | Iterable<[number | string, number]>",
     "bad_words": "(string | number[])[]",
     "dry_sequence_breakers": "(string | number[])[]",
     "allowed_token_ids": "number[]",
@@ -328,7 +331,7 @@ def main() -> int:
     lines.append(f"export const FIRST = [{', '.join(cls.__name__ for cls in FIRST)}]")
     lines.append(f"export const SAMPLERS = [{', '.join(cls.__name__ for cls in SAMPLERS)}]")
     (OUT / "facts.js").write_text("\n".join(lines) + "\n")
-    types = "\n".join(map(typescript, ALL.values()))
+    types = "\n".join(typescript(p) for p in ALL.values() if p.name not in ELSEWHERE)
     declared = f"{head}\nexport interface SamplingParameters {{\n{types}\n}}\n"
     (OUT / "parameters.d.ts").write_text(declared)
     return 0

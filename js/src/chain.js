@@ -1,5 +1,5 @@
 // Chains of samplers: logits in, a token out.
-import { AleatorError } from './native.js'
+import { AleatorError, options, whole } from './native.js'
 import { native } from './runtime.js'
 import { resolve, samplersOf, settle } from './parameters.js'
 
@@ -7,9 +7,10 @@ import { resolve, samplersOf, settle } from './parameters.js'
 export class Chain {
   /**
    * parameters: SamplingParameters, neutral where not given; or those of a preset.
-   * options: preset; tokenizer, for texts among the parameters; completion, the index among several texts.
+   * given: preset; tokenizer, for texts among the parameters; completion, the index among several texts.
    */
-  constructor(parameters = {}, { preset, tokenizer, completion = 0, values } = {}) {
+  constructor(parameters = {}, given = {}) {
+    const { preset, tokenizer, completion, values } = options(given, { preset: undefined, tokenizer: undefined, completion: 0, values: undefined })
     this.values = values ?? (preset === undefined ? settle(parameters) : resolve(parameters, preset))
     this.samplers = samplersOf(this.values, tokenizer)
     this.seed = this.values.seed ?? freshSeed()
@@ -23,9 +24,8 @@ export class Chain {
     if (this.values.grammar !== null) {
       if (!tokenizer) throw new AleatorError('ParameterError', 'grammar needs a tokenizer: give it as the option tokenizer')
       kernels.unshift(new native.ConstraintSampler(tokenizer.grammar(this.values.grammar), [...tokenizer.vocabulary.eog]))
-      this.constraint = kernels[0]
     }
-    this.kernels = new native.Chain(kernels, completion)
+    this.kernels = new native.Chain(kernels, whole('completion', completion, 0, 2 ** 32 - 1))
   }
   /** The token chosen from a row of logits, a Float32Array; the chain has accepted it. */
   sample(logits) {
@@ -47,7 +47,7 @@ export class Chain {
   /** An equal chain in the same state. */
   clone() {
     const copy = Object.create(Chain.prototype)
-    return Object.assign(copy, this, { kernels: this.kernels.clone(), constraint: undefined })
+    return Object.assign(copy, this, { kernels: this.kernels.clone() })
   }
   get history() {
     return this.kernels.history
@@ -58,8 +58,7 @@ export class Chain {
   }
   /** Whether a grammar's text is complete, so that nothing but its end may follow. */
   get finished() {
-    const kernel = this.constraint && this.kernels.samplers[0]
-    return kernel ? kernel.constrained.finished : false
+    return this.values.grammar !== null && this.kernels.samplers[0].constrained.finished
   }
   free() {
     this.kernels.free()
@@ -70,7 +69,7 @@ export class Chain {
 export function explain(chain, logits, top = 10) {
   const copy = chain.kernels.clone()
   const candidates = new native.Candidates(Float32Array.from(logits))
-  const first = chain.constraint ? 1 : 0
+  const first = chain.values.grammar === null ? 0 : 1 // the grammar is before the samplers
   const state = (sampler, neutral) => {
     const { ids, logits: values, weights } = candidates
     const mass = weights.reduce((a, b) => a + BigInt(b), 0n)

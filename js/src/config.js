@@ -11,10 +11,10 @@ export function readConfig(gguf) {
   const kind = fields.get('general.type', 'string', 'model')
   if (kind !== 'model') throw new AleatorError('UnsupportedModel', `the file holds a '${kind}', not a model (general.type)`)
   const name = fields.get('general.architecture', 'string')
-  const architecture = ARCHITECTURES[name]
+  const architecture = Object.hasOwn(ARCHITECTURES, name) && ARCHITECTURES[name]
   const able = Object.keys(ARCHITECTURES).filter((each) => ARCHITECTURES[each])
   if (!architecture) {
-    const where = name in ARCHITECTURES ? "is computed by Python's package only" : 'is not supported'
+    const where = Object.hasOwn(ARCHITECTURES, name) ? "is computed by Python's package only" : 'is not supported'
     throw new AleatorError('UnsupportedModel', `the architecture '${name}' ${where}; here there are ${able.join(', ')}`)
   }
   for (const key of fields.keys())

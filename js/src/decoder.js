@@ -1,6 +1,6 @@
 // A decoder: the parts of its layers, as native code reads them (src/aleator/models/layers/parts.py,
 // native_decoder.py), and its steps over a cache.
-import { AleatorError } from './native.js'
+import { AleatorError, options, whole } from './native.js'
 import { native } from './runtime.js'
 import { frequencies } from './rotation.js'
 import { pool, Weights } from './weights.js'
@@ -9,6 +9,7 @@ const MOST_AT_ONCE = 512 // tokens of a step
 
 export class Decoder {
   constructor(gguf, architecture, config) {
+    this.data = gguf.data
     const weights = new Weights(gguf, architecture, config)
     const { nVocab, nEmbd, nLayers } = config
     this.config = config
@@ -39,6 +40,13 @@ export class Decoder {
       slopes: null,
       position_embedding: this.nPositions === null ? null : [weights.matrix('position_embd', this.nPositions, nEmbd)],
     }
+  }
+  /** Refuse tokens that the model does not have, and a model that was freed. */
+  check(tokens) {
+    const { nVocab } = this.config
+    if (this.data.freed) throw new AleatorError('StateError', 'the model was freed: load it again')
+    const wrong = tokens.findIndex((token) => !Number.isInteger(token) || token < 0 || token >= nVocab)
+    if (wrong >= 0) throw new AleatorError('ParameterError', `tokens[${wrong}]=${String(tokens[wrong])}: the model has tokens 0 to ${nVocab - 1}`)
   }
 }
 
@@ -94,12 +102,14 @@ function attention(weights, architecture, config, layer) {
 
 /** Keys and values of sequences, in cells; steps of a decoder compute over it. */
 export class Cache {
-  /** nCtx: cells; nSeqs: sequences; type: of keys and values, F16 or F32. */
-  constructor(decoder, { nCtx = 4096, nSeqs = 1, type = 'F16' } = {}) {
-    if (!['F16', 'F32', 'BF16'].includes(type)) throw new AleatorError('ParameterError', `type=${type}: give F16, BF16 or F32`)
+  /** nCtx: cells; nSeqs: sequences; type: of keys and values, F16, BF16 or F32. */
+  constructor(decoder, given = {}) {
+    const { nCtx, nSeqs, type } = options(given, { nCtx: 4096, nSeqs: 1, type: 'F16' })
+    if (!['F16', 'F32', 'BF16'].includes(type)) throw new AleatorError('ParameterError', `type=${String(type)}: give F16, BF16 or F32`)
     this.decoder = decoder
-    this.cells = new native.Cells(nCtx, nSeqs)
+    this.cells = new native.Cells(whole('nCtx', nCtx, 1, 2 ** 31 - 1), whole('nSeqs', nSeqs, 1, 4096))
     this.nCtx = nCtx
+    this.nSeqs = nSeqs
     this.arrays = []
     const memory = (heads, dim) => {
       const bytes = new native.NativeArray(Uint8Array, nCtx * heads * dim * (type === 'F32' ? 4 : 2))
@@ -109,7 +119,12 @@ export class Cache {
     }
     this.step = new native.DecoderStep(decoder.shape)
     const { nKvHeads, headDim, headDimV } = decoder.config
-    decoder.layers.forEach((layer, i) => this.step.add_attention(layer, memory(nKvHeads[i], headDim), memory(nKvHeads[i], headDimV)))
+    try {
+      decoder.layers.forEach((layer, i) => this.step.add_attention(layer, memory(nKvHeads[i], headDim), memory(nKvHeads[i], headDimV)))
+    } catch (error) {
+      this.free()
+      throw error
+    }
   }
   /** Positions that a sequence has, 0 to length. */
   length(seq = 0) {
@@ -131,12 +146,13 @@ export class Cache {
     this.cells.clear()
   }
   /** Append tokens to a sequence; the logits after the last one, or after each, one row after the other. */
-  decode(tokens, { seq = 0, all = false } = {}) {
+  decode(tokens, given = {}) {
+    const { seq, all } = options(given, { seq: 0, all: false })
     const rows = []
-    const { nVocab } = this.decoder.config
-    if (!tokens.length) throw new AleatorError('ParameterError', 'tokens is empty: give one token at least')
-    const wrong = tokens.find((token) => !Number.isInteger(token) || token < 0 || token >= nVocab)
-    if (wrong !== undefined) throw new AleatorError('ParameterError', `tokens has ${wrong}: the model has tokens 0 to ${nVocab - 1}`)
+    if (this.freed) throw new AleatorError('StateError', 'the cache was freed: make another by model.cache()')
+    whole('seq', seq, 0, this.nSeqs - 1)
+    if (!tokens?.length) throw new AleatorError('ParameterError', 'tokens is empty: give an array with one token at least')
+    this.decoder.check(tokens)
     const first = this.length(seq)
     const most = this.decoder.nPositions
     if (most !== null && first + tokens.length > most) throw new AleatorError('ContextFull', `the model has embeddings of positions 0 to ${most - 1} only: start a new text`)
@@ -177,6 +193,7 @@ export class Cache {
     }
   }
   free() {
+    this.freed = true
     this.step.free()
     this.cells.free()
     for (const array of this.arrays) array.free()

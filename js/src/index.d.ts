@@ -6,7 +6,15 @@ export const PRESETS: Record<string, SamplingParameters>
 export const VERSION: string
 
 /** `name` is the class of the error in Python's package, such as "ParameterError" or "FileFormatError". */
-export class AleatorError extends Error {}
+export class AleatorError extends Error {
+  /** Of a file: the field or tensor that is wrong, and where. */
+  readonly field?: string
+  readonly offset?: number
+  /** Of a grammar: where its text is wrong, or the token that it does not allow. */
+  readonly line?: number
+  readonly column?: number
+  readonly token?: number
+}
 
 export interface Tokens {
   encode(text: string, options?: { addSpecial?: boolean; parseSpecial?: boolean }): number[]
@@ -46,6 +54,7 @@ export function explain(chain: Chain, logits: Float32Array, top?: number): { sta
 
 /** Keys and values of sequences. Positions are [p0, p1); negative: from the beginning, to the end. */
 export class Cache {
+  private constructor()
   readonly nCtx: number
   length(seq?: number): number
   seqRm(seq: number, p0?: number, p1?: number): void
@@ -53,13 +62,13 @@ export class Cache {
   seqKeep(seq: number): void
   clear(): void
   /** Append tokens; the logits after the last, or after each. */
-  decode(tokens: number[], options?: { seq?: number; all?: boolean }): Float32Array
+  decode(tokens: number[] | Int32Array, options?: { seq?: number; all?: boolean }): Float32Array
   free(): void
 }
 
 export type StopReason = 'eog' | 'grammar' | 'stop' | 'stop_token' | 'length' | 'context' | 'interrupted'
 
-/** A text while it is made: `for await (const piece of generation)`. */
+/** A text while it is made, read once: `for await (const piece of generation)`. */
 export interface Generation extends AsyncIterable<string> {
   /** All of it. */
   text(): Promise<string>
@@ -81,8 +90,9 @@ export interface GenerateOptions extends SamplingParameters {
 
 export interface Model {
   readonly nCtx: number
-  readonly tokenizer: Tokens
-  generate(prompt: string | number[], options?: GenerateOptions): Generation
+  /** null: the model has no vocabulary. */
+  readonly tokenizer: Tokens | null
+  generate(prompt: string | number[] | Int32Array, options?: GenerateOptions): Generation
   chain(parameters?: SamplingParameters, options?: { preset?: string; completion?: number }): Chain
   cache(options?: { nCtx?: number; nSeqs?: number; type?: 'F16' | 'BF16' | 'F32' }): Cache
   free(): void

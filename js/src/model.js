@@ -4,7 +4,7 @@ import { readConfig } from './config.js'
 import { Cache, Decoder } from './decoder.js'
 import { GGUF } from './gguf.js'
 import { NO_VOCABULARY } from './facts.js'
-import { AleatorError } from './native.js'
+import { AleatorError, options, whole } from './native.js'
 import { resolve } from './parameters.js'
 import { native } from './runtime.js'
 import { Tokenizer } from './tokenizer.js'
@@ -13,9 +13,12 @@ import { Vocabulary } from './vocabulary.js'
 /**
  * Load a GGUF file.
  * source: a URL or (in Node) a path; a File or another Blob; or the bytes.
- * options: nCtx, the positions of a text; onProgress, called with (bytes, all bytes).
+ * given: nCtx, the positions of a text; onProgress, called with (bytes, all bytes).
  */
-export async function load(source, { nCtx, onProgress } = {}) {
+export async function load(source, given = {}) {
+  const { nCtx, onProgress } = options(given, { nCtx: undefined, onProgress: () => {} })
+  if (nCtx !== undefined) whole('nCtx', nCtx, 1, 2 ** 31 - 1)
+  if (typeof onProgress !== 'function') throw new AleatorError('ParameterError', 'onProgress: give a function')
   const data = await nativeBytes(source, onProgress)
   try {
     return new Model(new GGUF(data), nCtx)
@@ -36,17 +39,17 @@ export class Model {
     this.tokenizer = none ? null : new Tokenizer(this.vocabulary)
     this.decoder = new Decoder(gguf, architecture, config)
     this.nCtx = nCtx ?? Math.min(config.contextLength, 4096)
-    if (!Number.isInteger(this.nCtx) || this.nCtx < 1) throw new AleatorError('ParameterError', `nCtx=${nCtx} must be a whole number of at least 1`)
     const prefix = 'general.sampling.'
     const keys = gguf.fields.keys().filter((key) => key.startsWith(prefix))
     this.recommended = Object.fromEntries(keys.map((key) => [key.slice(prefix.length), gguf.fields.value(key)]))
   }
   /** A cache for texts of this model. */
-  cache(options) {
-    return new Cache(this.decoder, { nCtx: this.nCtx, ...options })
+  cache({ nCtx = this.nCtx, ...given } = {}) {
+    return new Cache(this.decoder, { nCtx, ...given })
   }
   /** The chain of these sampling parameters, over the preset of the file's recommendations. */
-  chain(parameters = {}, { preset, completion } = {}) {
+  chain(parameters = {}, given = {}) {
+    const { preset, completion } = options(given, { preset: undefined, completion: 0 })
     const values = resolve(parameters, preset, this.recommended)
     return new Chain({}, { values, tokenizer: this.tokenizer, completion })
   }
@@ -56,14 +59,16 @@ export class Model {
    * AbortSignal; parseSpecial, for prompts with control tokens.
    */
   generate(prompt, { preset, maxTokens = Infinity, stop = [], signal, parseSpecial, completion, ...parameters } = {}) {
-    if (!(maxTokens === Infinity || (Number.isInteger(maxTokens) && maxTokens >= 0)))
-      throw new AleatorError('ParameterError', `maxTokens=${maxTokens} must be a whole number of at least 0`)
-    const stops = typeof stop === 'string' ? [stop] : [...stop]
-    if (stops.some((each) => typeof each !== 'string' || !each)) throw new AleatorError('ParameterError', 'stop: a stop string has at least one character')
+    if (maxTokens !== Infinity) whole('maxTokens', maxTokens, 0)
+    const stops = Array.isArray(stop) ? [...stop] : [stop]
+    if (stops.some((each) => typeof each !== 'string' || !each)) throw new AleatorError('ParameterError', 'stop: give strings of at least one character')
+    if (signal !== undefined && typeof signal?.aborted !== 'boolean') throw new AleatorError('ParameterError', 'signal: give an AbortSignal')
+    if (typeof prompt !== 'string' && !Array.isArray(prompt) && !ArrayBuffer.isView(prompt)) throw new AleatorError('ParameterError', 'prompt: give a text, or an array of token ids')
     if (!this.tokenizer && (typeof prompt === 'string' || stops.length))
       throw new AleatorError('TokenizerError', 'the model has no vocabulary (tokenizer.ggml.model): give token ids, take the ids that come, and leave stop out')
     const tokens = typeof prompt === 'string' ? this.tokenizer.encode(prompt, { parseSpecial }) : Array.from(prompt)
     if (!tokens.length) throw new AleatorError('ParameterError', 'the prompt is empty, and the model has no token for the beginning of a text')
+    this.decoder.check(tokens)
     if (tokens.length > this.nCtx)
       throw new AleatorError('ContextFull', `the prompt has ${tokens.length} tokens and the context ${this.nCtx} positions: shorten it, or load the model with a larger nCtx`)
     const chain = this.chain(parameters, { preset, completion })
@@ -75,10 +80,10 @@ export class Model {
   }
 }
 
-/** A text while it is made: for await (const piece of generation), or await generation.text(). */
+/** A text while it is made, read once: for await (const piece of generation), or await generation.text(). */
 export class Generation {
   constructor(model, prompt, chain, options) {
-    Object.assign(this, { model, prompt, chain, options, tokens: [], stopReason: null, seed: chain.seed })
+    Object.assign(this, { model, prompt, chain, options, tokens: [], stopReason: null, seed: chain.seed, begun: false })
   }
   async text() {
     let all = ''
@@ -88,6 +93,8 @@ export class Generation {
   async *[Symbol.asyncIterator]() {
     const { model, chain } = this
     const { maxTokens, stops, signal } = this.options
+    if (this.begun) throw new AleatorError('StateError', 'a generation is read once: call generate again, with its seed for the same text')
+    this.begun = true
     const cache = model.cache()
     const stream = model.tokenizer?.stream({ atStart: false }) ?? { push: () => '', flush: () => '' }
     const matcher = new StopMatcher(stops)
@@ -109,6 +116,7 @@ export class Generation {
         await pause()
       }
       const rest = this.stopReason === 'eog' || this.stopReason === 'grammar' || this.stopReason === 'stop_token' ? matcher.push(stream.flush()) : ''
+      if (matcher.matched !== null) this.stopReason = 'stop'
       const last = rest + (matcher.matched === null ? matcher.flush() : '')
       if (last) yield last
     } finally {
@@ -180,7 +188,7 @@ const pause = globalThis.setImmediate
       })
 
 /** All bytes of a file in the native code's memory. */
-async function nativeBytes(source, onProgress = () => {}) {
+async function nativeBytes(source, onProgress) {
   if (source instanceof ArrayBuffer) source = new Uint8Array(source)
   if (ArrayBuffer.isView(source)) {
     const data = new native.NativeArray(Uint8Array, source.byteLength)
@@ -188,9 +196,10 @@ async function nativeBytes(source, onProgress = () => {}) {
     return data
   }
   const { size, stream, close } = await opened(source)
-  const data = new native.NativeArray(Uint8Array, size)
+  let data
   let at = 0
   try {
+    data = new native.NativeArray(Uint8Array, size)
     for await (const part of stream) {
       if (at + part.length > size) throw new AleatorError('FileFormatError', `${source} is longer than the ${size} bytes that were announced`)
       data.array.set(part, at)
@@ -200,38 +209,40 @@ async function nativeBytes(source, onProgress = () => {}) {
     if (at < size) throw new AleatorError('FileFormatError', `${source} ended after ${at} of ${size} bytes: load it again`)
     return data
   } catch (error) {
-    data.free()
+    data?.free()
     throw error
   } finally {
-    await close?.()
+    await close()
   }
 }
 
 async function opened(source) {
-  if (typeof Blob !== 'undefined' && source instanceof Blob) return { size: source.size, stream: parts(source.stream()) }
+  if (typeof Blob !== 'undefined' && source instanceof Blob) return { size: source.size, ...parts(source.stream()) }
+  if (typeof source !== 'string' && !(source instanceof URL)) throw new AleatorError('ParameterError', 'source: give a URL, a path, a File, or the bytes')
   const text = String(source)
   const isUrl = source instanceof URL || /^(https?|blob|data|file):/.test(text)
   const url = isUrl ? new URL(text) : globalThis.document || globalThis.location ? new URL(text, globalThis.location.href) : null
   if (!url || url.protocol === 'file:') {
     const { open } = await import('node:fs/promises')
-    const file = await open(url ?? text)
+    const file = await open(url ?? text).catch((error) => {
+      throw error.code === 'ENOENT' ? new AleatorError('ModelNotFound', `${text}: there is no such file`) : error
+    })
     const { size } = await file.stat()
     return { size, stream: file.createReadStream({ autoClose: false, highWaterMark: 1 << 20 }), close: () => file.close() }
   }
   const response = await fetch(url)
   if (!response.ok) throw new AleatorError('ModelNotFound', `${url}: ${response.status} ${response.statusText}`)
   const size = Number(response.headers.get('content-length'))
-  if (size && !response.headers.get('content-encoding')) return { size, stream: parts(response.body) }
-  const whole = new Uint8Array(await response.arrayBuffer())
-  return { size: whole.length, stream: [whole] }
+  if (size && !response.headers.get('content-encoding')) return { size, ...parts(response.body) }
+  const all = new Uint8Array(await response.arrayBuffer())
+  return { size: all.length, stream: [all], close() {} }
 }
 
-/** The parts of a stream; Safari's streams are no async iterables. */
-async function* parts(stream) {
-  const reader = stream.getReader()
-  try {
+/** The parts of a stream, and what ends it; Safari's streams are no async iterables. */
+function parts(body) {
+  const reader = body.getReader()
+  async function* stream() {
     for (let part; !(part = await reader.read()).done; ) yield part.value
-  } finally {
-    reader.releaseLock()
   }
+  return { stream: stream(), close: () => reader.cancel().catch(() => {}) } // one that failed fails again
 }

@@ -17,6 +17,23 @@ export class AleatorError extends Error {
   }
 }
 
+/** The options with their defaults; an unknown one is refused. */
+export function options(given, defaults) {
+  if (typeof given !== 'object' || given === null) throw new AleatorError('ParameterError', `options: give an object with ${Object.keys(defaults).join(', ')}`)
+  const own = Object.entries(given).filter(([, value]) => value !== undefined)
+  for (const [name, value] of own) {
+    if (!Object.hasOwn(defaults, name)) throw new AleatorError('ParameterError', `there is no option ${name} here: the options are ${Object.keys(defaults).join(', ')}`)
+    if (typeof defaults[name] === 'boolean' && typeof value !== 'boolean') throw new AleatorError('ParameterError', `${name}=${String(value)} is not a switch: give true or false`)
+  }
+  return { ...defaults, ...Object.fromEntries(own) }
+}
+
+/** The value, a whole number in this range. */
+export function whole(name, value, low, high = Number.MAX_SAFE_INTEGER) {
+  if (Number.isInteger(value) && value >= low && value <= high) return value
+  throw new AleatorError('ParameterError', `${name}=${String(value)}: give a whole number from ${low} to ${high}`)
+}
+
 /** Compile and start the module of these bytes. */
 export async function start(bytes) {
   const values = [null] // by number; 0 is undefined and null
@@ -35,7 +52,7 @@ export async function start(bytes) {
     return number
   }
   function allocate(n) {
-    const at = wasm.malloc(n) >>> 0
+    const at = n < 2 ** 32 ? wasm.malloc(n) >>> 0 : 0 // malloc takes n modulo 2^32
     if (!at) throw new AleatorError('MemoryError', `${n} bytes do not fit into WebAssembly's memory of at most 4 GiB`)
     return at
   }
@@ -50,6 +67,7 @@ export async function start(bytes) {
       places.register(this, this.place, this)
     }
     get array() {
+      if (this.freed) throw new AleatorError('StateError', 'this memory was freed: load the model, or make the array, again')
       return new this.type(wasm.memory.buffer, this.place, this.length)
     }
     /** A part of it, which may be of another type. */
@@ -57,8 +75,12 @@ export async function start(bytes) {
       const made = Object.create(NativeArray.prototype)
       return Object.assign(made, { shape: [length], type, length, whole: this, place: this.place + begin })
     }
+    get freed() {
+      return this.whole ? this.whole.freed : this.place === 0
+    }
     free() {
       if (places.unregister(this)) wasm.free(this.place)
+      if (!this.whole) this.place = 0
     }
   }
   const places = new FinalizationRegistry((place) => wasm.free(place))
@@ -143,7 +165,7 @@ export async function start(bytes) {
       if (!native && !ArrayBuffer.isView(value)) return 0
       const type = TYPES.indexOf(native ? value.type : value.constructor)
       const shape = value.shape ?? [value.length]
-      if (type < 0 || shape.length > 4) return 0
+      if (type < 0 || shape.length > 4 || shape.reduce((a, b) => a * b, 1) !== value.length || value.freed) return 0
       const to = new Int32Array(wasm.memory.buffer, described >>> 0, 8)
       to.set([type, native ? value.place : 0, value.length, shape.length, ...shape])
       return 1

@@ -8,12 +8,11 @@ const RANK = new Map([...ORDERED.keys()].map((name, rank) => [name, rank]))
 const SPELLINGS = new Map([...ORDERED.values()].flatMap((cls) => [cls.sampler, ...cls.aliases].map((s) => [s, cls.sampler])))
 const ALIASES = new Map(Object.entries(PARAMETERS).flatMap(([name, p]) => (p.aliases ?? []).map((s) => [s, name])))
 const NEUTRAL = Object.fromEntries(Object.entries(PARAMETERS).map(([name, p]) => [name, p.neutral]))
-/** What the package in Python has, and this one does not. */
-const ELSEWHERE = ['json_schema', 'regex', 'phases', 'watermark_key_file']
 
 const wrong = (message) => new AleatorError('ParameterError', message)
 const shown = (value) => {
-  const text = typeof value === 'bigint' ? String(value) : JSON.stringify(value) ?? String(value)
+  const json = () => JSON.stringify(value, (_, each) => (typeof each === 'bigint' ? String(each) : each))
+  const text = (['number', 'bigint'].includes(typeof value) ? undefined : json()) ?? String(value) // JSON has no NaN
   return text.length > 80 ? text.slice(0, 77) + '...' : text
 }
 
@@ -24,7 +23,7 @@ export function check(name, value) {
     throw wrong(`${name}=${shown(value)} ${why}`)
   }
   if ((value === null || value === undefined) && p.optional) return null
-  if (ELSEWHERE.includes(name) && shown(value) !== shown(p.neutral))
+  if (facts.ELSEWHERE.includes(name) && shown(value) !== shown(p.neutral))
     throw wrong(`${name} is not available in JavaScript: leave it out, or use Python's package`)
   if (p.choices && !p.choices.includes(value)) fail(`must be one of ${p.choices.join(', ')}`)
   if (name === 'numerics' && value !== 'portable') fail("is available in Python's package: leave it out")
@@ -71,7 +70,9 @@ function checkIds(name, value) {
 }
 
 function checkBiases(value) {
-  const pairs = Array.isArray(value) ? value : Object.entries(value ?? {}).map(([id, bias]) => [Number(id), bias])
+  const table = typeof value === 'object' && value !== null
+  const entries = () => Object.entries(value).map(([id, bias]) => [/^\d+$/.test(id) ? Number(id) : NaN, bias])
+  const pairs = !table ? [value] : typeof value[Symbol.iterator] === 'function' ? [...value] : entries()
   for (const pair of pairs) {
     const [token, bias] = Array.isArray(pair) ? pair : []
     if (typeof bias !== 'number' || Number.isNaN(bias) || (typeof token === 'string' ? token === '' : !Number.isInteger(token)))
@@ -121,8 +122,8 @@ function checked(given) {
   for (const [spelling, value] of Object.entries(given)) {
     if (value === undefined) continue
     const name = ALIASES.get(spelling) ?? spelling
-    if (!(name in NEUTRAL) || name === 'allowed') throw wrong(`there is no sampling parameter ${shown(spelling)}`)
-    if (name in all) throw wrong(`${name} is given twice, once as ${spelling}`)
+    if (!Object.hasOwn(NEUTRAL, name) || name === 'allowed') throw wrong(`there is no sampling parameter ${shown(spelling)}`)
+    if (Object.hasOwn(all, name)) throw wrong(`${name} is given twice, once as ${spelling}`)
     all[name] = check(name, value)
   }
   return all
@@ -151,7 +152,7 @@ export function settle(given, base = {}) {
 
 /** Explicit values over a preset, or over the model file's own over the default preset. */
 export function resolve(explicit, preset, metadata = {}) {
-  if (preset !== undefined && !(preset in PRESETS)) throw wrong(`preset: there is no preset ${shown(preset)}; the names are ${Object.keys(PRESETS).join(', ')}`)
+  if (preset !== undefined && !Object.hasOwn(PRESETS, preset)) throw wrong(`preset: there is no preset ${shown(preset)}; the names are ${Object.keys(PRESETS).join(', ')}`)
   let values = settle(PRESETS[preset ?? facts.DEFAULT_PRESET])
   if (preset === undefined) values = settle(fromMetadata(metadata), values)
   if (explicit.mirostat) values = settle(Object.fromEntries(facts.TRUNCATION.map((name) => [name, NEUTRAL[name]])), values)

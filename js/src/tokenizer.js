@@ -1,6 +1,6 @@
 // Text to token ids and back (src/aleator/text/tokenizer.py).
 import * as facts from './facts.js'
-import { AleatorError } from './native.js'
+import { AleatorError, options } from './native.js'
 import { native } from './runtime.js'
 
 const SPACE = '▁'
@@ -56,7 +56,7 @@ export class Tokenizer {
     const { tokens, merges, pre, kind, characters } = vocabulary
     const names = kind === 'bpe' ? facts.BYTE_CHARACTERS : BYTE_TOKENS
     if (vocabulary.merged) {
-      if (kind === 'bpe' && !facts.PRE_TOKENIZERS[pre])
+      if (kind === 'bpe' && !Object.hasOwn(facts.PRE_TOKENIZERS, pre))
         throw new AleatorError('UnsupportedModel', `the pre-tokenizer '${pre}' (tokenizer.ggml.pre) is not supported; supported are ${Object.keys(facts.PRE_TOKENIZERS).sort().join(', ')}`)
       this.cuts = kind === 'bpe' ? facts.PRE_TOKENIZERS[pre].map(expression) : null
       this.native = new native.BytePairEncoder(tokens, merges, names, facts.WHOLE_WORDS.includes(pre), characters)
@@ -68,8 +68,9 @@ export class Tokenizer {
     this.missing = new Set([...names.keys()].filter((byte) => vocabulary.id(names[byte]) < 0))
   }
   /** Token ids; parseSpecial: texts of control tokens are these tokens (never for text from strangers). */
-  encode(text, { addSpecial = true, parseSpecial = false } = {}) {
+  encode(text, given = {}) {
     const { vocabulary } = this
+    const { addSpecial, parseSpecial } = options(given, { addSpecial: true, parseSpecial: false })
     if (typeof text !== 'string' || !text.isWellFormed?.() && /\p{Surrogate}/u.test(text))
       throw new AleatorError('TokenizerError', 'the text has a lone surrogate, or is no text')
     const ids = []
@@ -105,8 +106,8 @@ export class Tokenizer {
     }
   }
   /** Text; bytes that are not UTF-8 become U+FFFD. */
-  decode(ids, options = {}) {
-    const stream = this.stream({ skipSpecial: false, ...options })
+  decode(ids, given = {}) {
+    const stream = this.stream(options(given, { skipSpecial: false, atStart: true }))
     return Array.from(ids, (token) => stream.push(token)).join('') + stream.flush()
   }
   /** Takes one id at a time; a character is returned when its last byte arrives. */
@@ -144,8 +145,9 @@ export class Tokenizer {
     const breaker = new TextEncoder().encode(text).subarray(0, MAX_BREAKER_BYTES)
     const found = []
     if (!breaker.length) return found
-    const texts = this.allBytes().map((bytes) => String.fromCharCode(...bytes))
-    const latin = String.fromCharCode(...breaker)
+    const asText = (bytes) => Array.from(bytes, (byte) => String.fromCharCode(byte)).join('')
+    const texts = (this.latin ??= this.allBytes().map(asText))
+    const latin = asText(breaker)
     const whole = new Set([...texts.keys()].filter((token) => texts[token].includes(latin)))
     for (const token of whole) found.push([token])
     for (let n = 1; n < latin.length; n++) {

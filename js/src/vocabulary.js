@@ -11,7 +11,7 @@ export class Vocabulary {
   constructor(gguf) {
     const { fields } = gguf
     const model = fields.get('tokenizer.ggml.model', 'string')
-    if (!facts.VOCABULARIES[model])
+    if (!Object.hasOwn(facts.VOCABULARIES, model))
       throw new AleatorError('UnsupportedModel', `tokenizer.ggml.model is '${model}'; supported are ${Object.keys(facts.VOCABULARIES).join(', ')}`)
     this.pre = model === 'gemma4' ? model : fields.get('tokenizer.ggml.pre', 'string', 'default')
     this.merged = model !== 'llama'
@@ -26,7 +26,6 @@ export class Vocabulary {
     this.readFlags(fields)
     if (this.merged) this.merges = strings(gguf, 'tokenizer.ggml.merges')
     else this.readScores(fields)
-    this.chatStop = fields.has('aleator.chat.stop') ? fields.get('aleator.chat.stop', 'list').filter(Boolean) : []
   }
   readTokens(gguf) {
     const stored = strings(gguf, 'tokenizer.ggml.tokens')

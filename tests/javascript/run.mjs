@@ -16,6 +16,8 @@ const tried = async (f) => {
   }
 }
 
+const AsyncFunction = (async () => {}).constructor
+
 const doing = {
   chains: ({ parameters, seed, prompt, rows }) => {
     const chain = new Chain({ ...parameters, seed: BigInt(seed) })
@@ -72,6 +74,12 @@ const doing = {
   },
   hostile: async ({ bytes }) => {
     await load(Uint8Array.from(Buffer.from(bytes, 'base64')))
+  },
+  // The value of an expression, which may await and has the package's names, `path` and `model`.
+  value: async ({ code, path }) => {
+    const model = path && (await load(path, { nCtx: 64 }))
+    const f = new AsyncFunction(...Object.keys(aleator), 'path', 'model', `return (${code})`)
+    return f(...Object.values(aleator), path, model)
   },
   keys: () => Object.keys(native).sort(),
 }

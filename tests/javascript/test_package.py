@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import base64
-import json
 import lzma
 import random
-import shutil
-import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,36 +19,11 @@ from aleator.models.hub.bundled import bundled_model
 from aleator.samplers import SamplingParams
 from aleator.samplers.params import PARAMETERS
 from aleator.text import Tokenizer, Vocabulary
+from tests.javascript.conftest import ROOT, Run
 from tests.models import builders
 
-ROOT = Path(__file__).parent.parent.parent
-PACKAGE = ROOT / "js" / "src"
 VOCABULARIES = ROOT / "tests" / "data" / "vocab"
 sys.path.append(str(ROOT / "tools"))
-
-Run = Callable[[str, list[dict[str, Any]]], list[Any]]
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
-    """Has Node do the cases."""
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("node is not installed")
-    if not (PACKAGE / "aleator.wasm").is_file():
-        pytest.skip("js/src/aleator.wasm is missing: make wasm")
-
-    def run(what: str, cases: list[dict[str, Any]]) -> list[Any]:
-        asked = tmp_path / f"{what}.json"
-        package = (PACKAGE / "index.js").as_uri()
-        asked.write_text(json.dumps({"what": what, "cases": cases, "package": package}))
-        driver = Path(__file__).parent / "run.mjs"
-        done = subprocess.run([node, driver, asked], capture_output=True, text=True, timeout=600)
-        assert done.returncode == 0, done.stderr[-3000:]
-        results: list[Any] = json.loads(done.stdout)
-        return results
-
-    return run
 
 
 def _packed(row: Any) -> str:
@@ -245,7 +216,19 @@ def test_the_bundled_model_writes_the_same_texts(run: Run) -> None:
         {"seed": 4}, {"seed": 5, "temperature": 1.2, "top_p": 0.9}, {"seed": 6, "dry_multiplier": 0.8},
         {"seed": 7, "stop": ["\n\n"]}, {"seed": 8, "preset": "greedy"}, 
         {"seed": 9, "grammar": 'root ::= "yes" | "no" [a-z]+'},
+        {"seed": 10, "grammar": 'root ::= "n\u00e9\U0001f600!"'},
+        {"seed": 11, "grammar": 'root ::= "n\u00e9\U0001f600!"', "stop": ["e", "\u00e9\U0001f600"]},
     ]  # fmt: skip
+    # The text ends within a character, whose bytes come as U+FFFD; a stop string may be in that.
+    first, second, *_ = model.tokenizer.encode("\U0001f600", add_special=False)
+    cut = {
+        "seed": 12,
+        "allowed_token_ids": [first, second],
+        "stop_token_ids": [second],
+        "min_tokens": 1,
+    }
+    cut["logit_bias"] = {second: 100.0}
+    options += [cut, cut | {"stop": ["\ufffd"]}]
     for given in options:
         cases.append({"path": str(path), "prompt": "ROMEO:", "options": {**given, "maxTokens": 60}})
         made = model.generate("ROMEO:", max_tokens=60, **given)

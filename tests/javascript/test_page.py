@@ -16,7 +16,7 @@ import pytest
 
 import aleator
 from aleator.models.hub.bundled import bundled_model
-from tests.javascript.test_package import PACKAGE, ROOT
+from tests.javascript.conftest import PACKAGE, ROOT
 
 POLICY = (
     "default-src 'none'; script-src 'self' 'unsafe-inline' 'wasm-unsafe-eval'; connect-src 'self'"

@@ -1,0 +1,135 @@
+"""What the npm package refuses, and what ends, fails or is used again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from aleator.models.hub.bundled import bundled_model
+from tests.javascript.conftest import Run
+from tests.models import builders
+
+
+def _values(run: Run, codes: list[str]) -> list[Any]:
+    """What expressions of JavaScript give, or their errors."""
+    return run("value", [{"code": code, "path": str(bundled_model())} for code in codes])
+
+
+REFUSED = {
+    "new Chain({ toString: 1 })": "toString",
+    "new Chain({}, { preset: 'constructor' })": "constructor",
+    "new Chain({}, { presett: 'greedy' })": "presett",
+    "new Chain({}, { completion: -1 })": "completion",
+    "new Chain({ temperature: NaN })": "temperature=NaN",
+    "new Chain({ logit_bias: 5 })": "logit_bias=5",
+    "new Chain({ logit_bias: { '': 2 } })": "logit_bias",
+    "new Chain({ logit_bias: [[1n, 2]] })": "logit_bias",
+    "load(5)": "source",
+    "load(path, { nctx: 5 })": "nctx",
+    "load('missing.gguf', { nCtx: '5' })": "nCtx",
+    "load('missing.gguf', { onProgress: 5 })": "onProgress",
+    "model.cache({ nSeq: 2 })": "nSeq",
+    "model.cache({ nCtx: 1.5 })": "nCtx",
+    "model.cache({ nSeqs: 0 })": "nSeqs",
+    "model.cache({ type: 'Q8_0' })": "type=Q8_0",
+    "model.cache().decode([1, undefined])": "tokens[1]=undefined",
+    "model.cache().decode([])": "tokens",
+    "model.cache().decode([1], { seq: 1 })": "seq=1",
+    "model.chain({}, { seed: 1 })": "seed",
+    "model.tokenizer.encode('a', { parse_special: true })": "parse_special",
+    "model.tokenizer.encode('a', { parseSpecial: 'false' })": "parseSpecial=false",
+    "model.generate()": "prompt",
+    "model.generate([1, 1e9])": "tokens[1]=1000000000",
+    "model.generate('a', { max_tokens: 5 })": "max_tokens",
+    "model.generate('a', { maxTokens: '5' })": "maxTokens=5",
+    "model.generate('a', { stop: 5 })": "stop",
+    "model.generate('a', { signal: 5 })": "signal",
+    "model.generate('a', { seed: -2 })": "seed=-2",
+    "model.generate('a', { seed: 2 ** 53 })": "seed=9007199254740992",
+    "model.generate('a', { seed: 2n ** 64n })": "seed=18446744073709551616",
+}
+
+
+def test_what_is_wrong_is_refused_by_name(run: Run) -> None:
+    for (code, name), found in zip(REFUSED.items(), _values(run, list(REFUSED)), strict=True):
+        assert found["error"] == "ParameterError", (code, found)
+        assert name in found["message"], (code, found)
+
+
+def test_what_does_not_fit_or_is_not_there_is_refused(run: Run) -> None:
+    refused = {
+        "load('missing.gguf')": "ModelNotFound",
+        "new native.NativeArray(Uint8Array, 2 ** 32 + 64)": "MemoryError",
+        "model.cache({ nCtx: 2 ** 25 })": "MemoryError",
+        "model.generate('a'.repeat(999))": "ContextFull",
+        "(model.free(), model.generate('a').text())": "StateError",
+        "(model.free(), model.gguf.data.part(0, 4).array)": "StateError",
+        "((cache) => (cache.free(), cache.free(), cache.decode([1])))(model.cache())": "StateError",
+        "(async (made) => [await made.text(), await made.text()])(model.generate('a'))": "StateError",
+    }
+    found = _values(run, list(refused))
+    assert [each["error"] for each in found] == list(refused.values()), found
+
+
+def test_names_that_every_object_has_are_no_architecture(run: Run, tmp_path: Path) -> None:
+    for name in ("constructor", "__proto__"):
+        path = builders.write_gguf(tmp_path / "odd.gguf", {}, architecture=name)
+        [result] = run("text", [{"path": str(path), "prompt": "a", "options": {}}])
+        assert result["error"] == "UnsupportedModel"
+        assert f"'{name}'" in result["message"]
+
+
+def test_biases_may_be_a_map(run: Run) -> None:
+    [values] = _values(run, ["new Chain({ logit_bias: new Map([[1, 2.5]]) }).values.logit_bias"])
+    assert values == [[1, 2.5]]
+
+
+def test_a_clone_has_its_grammar(run: Run) -> None:
+    code = """await (async () => {
+      const chain = model.chain({ seed: 3, grammar: 'root ::= "a"' })
+      const row = new Float32Array(model.config.nVocab)
+      const told = (each) => explain(each, row).stages.map((stage) => [stage.sampler, stage.left])
+      const stages = [told(chain), told(chain.clone())]
+      chain.sample(row)
+      return [...stages, chain.finished, chain.clone().finished]
+    })()"""
+    [[own, clones, finished, also]] = _values(run, [code])
+    assert own == clones
+    assert own[1] == ["grammar", 1]
+    assert (finished, also) == (True, True)
+
+
+def test_texts_at_once_interrupted_and_left(run: Run) -> None:
+    code = """await (async () => {
+      const make = (more) => model.generate('ROMEO:', { seed: 2n ** 64n - 1n, maxTokens: 9, ...more })
+      const [one, two] = await Promise.all([make().text(), make().text()])
+      const stopper = new AbortController()
+      const stopped = make({ signal: stopper.signal })
+      for await (const _ of stopped) stopper.abort()
+      const left = make()
+      for await (const _ of left) break
+      const again = await make().text()
+      return [one === two, again === one, stopped.stopReason, stopped.tokens.length, left.tokens.length]
+    })()"""
+    assert _values(run, [code]) == [[True, True, "interrupted", 1, 1]]
+
+
+def test_a_download_that_fails_is_cancelled(run: Run) -> None:
+    code = """await (async () => {
+      const told = []
+      for (const size of [3, 20, 2 ** 33]) {
+        let cancelled = false
+        const parts = [8, 8].map((n) => new Uint8Array(n))
+        const body = new ReadableStream({
+          pull: (to) => (parts.length ? to.enqueue(parts.pop()) : to.close()),
+          cancel: () => void (cancelled = true),
+        }, { highWaterMark: 0 })
+        globalThis.fetch = async () => new Response(body, { headers: { 'content-length': String(size) } })
+        await load('https://example.org/a.gguf').catch((error) => told.push(error.name, cancelled))
+      }
+      globalThis.fetch = async () => new Response('', { status: 404 })
+      await load('https://example.org/a.gguf').catch((error) => told.push(error.name))
+      return told
+    })()"""
+    told = ["FileFormatError", True, "FileFormatError", False, "MemoryError", True, "ModelNotFound"]
+    assert _values(run, [code]) == [told]
