@@ -10,6 +10,8 @@ import { native } from './runtime.js'
 import { Tokenizer } from './tokenizer.js'
 import { Vocabulary } from './vocabulary.js'
 
+const AT_ONCE = 64 // tokens of a prompt: a second or so
+
 /**
  * Load a GGUF file.
  * source: a URL or (in Node) a path; a File or another Blob; or the bytes.
@@ -107,12 +109,18 @@ export class Generation {
           this.stopReason = 'interrupted'
           break
         }
-        const token = chain.sample(cache.decode(next))
+        const logits = cache.decode(next.slice(0, AT_ONCE))
+        next = next.slice(AT_ONCE)
+        // Whoever waits for the page's events gets them between two steps.
+        if (next.length) {
+          await pause()
+          continue
+        }
+        const token = chain.sample(logits)
         next = [token]
         this.tokens.push(token)
         const piece = this.take(token, stream, matcher, cache)
         if (piece) yield piece
-        // Whoever waits for the page's events gets them between two tokens.
         await pause()
       }
       const rest = this.stopReason === 'eog' || this.stopReason === 'grammar' || this.stopReason === 'stop_token' ? matcher.push(stream.flush()) : ''

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -76,6 +77,30 @@ def test_the_packed_package_writes_a_text_in_node(site: Path) -> None:
         ["node", "main.mjs"], cwd=site, capture_output=True, text=True, timeout=300
     )
     assert done.stdout == aleator.load().generate("ROMEO:", seed=4, max_tokens=30).text, done.stderr
+
+
+def test_a_user_of_the_packed_types(site: Path) -> None:
+    compiler = ROOT / "build/page/node_modules/.bin/tsc"
+    if not compiler.exists():
+        pytest.skip("TypeScript is not installed: make page")
+    shutil.copy(Path(__file__).parent / "types.mts", site)
+    command = [
+        compiler,
+        "--strict",
+        "--noEmit",
+        "--target",
+        "esnext",
+        "--module",
+        "nodenext",
+        "types.mts",
+    ]
+    done = subprocess.run(command, cwd=site, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_version_is_that_of_python() -> None:
+    packed = json.loads((ROOT / "js" / "package.json").read_text())
+    assert packed["version"] == aleator.__version__
 
 
 def test_the_page_of_the_readme_writes_the_same_text_in_chromium(address: str) -> None:

@@ -114,6 +114,18 @@ def test_texts_at_once_interrupted_and_left(run: Run) -> None:
     assert _values(run, [code]) == [[True, True, "interrupted", 1, 1]]
 
 
+def test_a_prompt_is_interrupted_while_it_is_read(run: Run) -> None:
+    code = """await (async () => {
+      const stopper = new AbortController()
+      const made = model.generate(new Array(64 + 1).fill(1), { signal: stopper.signal })
+      setImmediate(() => stopper.abort())
+      return [await made.text(), made.stopReason, made.tokens]
+    })()"""
+    assert _values(run, [code.replace("model.gen", "(await load(path)).gen")]) == [
+        ["", "interrupted", []]
+    ]
+
+
 def test_a_download_that_fails_is_cancelled(run: Run) -> None:
     code = """await (async () => {
       const told = []

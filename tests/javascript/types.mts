@@ -1,0 +1,17 @@
+// How programs use the types: checked, not run.
+import { load, Chain, explain, AleatorError, PRESETS, VERSION, Cache, type GenerateOptions } from 'aleator'
+const options: GenerateOptions = { seed: 4n, temperature: 0.5, stop: ['a'], maxTokens: 5, logit_bias: new Map([[1, 2]]), preset: 'greedy' }
+const model = await load('a.gguf', { nCtx: 5, onProgress: (a, b) => console.log(a / b) })
+for await (const piece of model.generate('a', options)) console.log(piece.length)
+const ids: number[] = model.tokenizer!.encode('a', { parseSpecial: true })
+const cache: Cache = model.cache({ type: 'F16' })
+const chain = new Chain({ logit_bias: { 1: 2 }, samplers: ['top_k'] }, { tokenizer: model.tokenizer! })
+chain.sample(cache.decode(ids, { all: false }))
+try { explain(chain, new Float32Array(3)).stages[0]!.candidates } catch (error) { if (error instanceof AleatorError) console.log(error.field, error.offset) }
+// @ts-expect-error there is no such option
+model.generate('a', { max_tokens: 5 })
+// @ts-expect-error made by model.cache()
+new Cache()
+// @ts-expect-error Python's only
+new Chain({ regex: 'a' })
+export const v: string = VERSION + Object.keys(PRESETS)
