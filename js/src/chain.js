@@ -2,6 +2,7 @@
 import { AleatorError, options, whole } from './native.js'
 import { native } from './runtime.js'
 import { resolve, samplersOf, settle } from './parameters.js'
+import { Tokenizer } from './tokenizer.js'
 
 /** Samplers in order over one sequence; equal logits and seeds give equal tokens on every machine. */
 export class Chain {
@@ -11,6 +12,7 @@ export class Chain {
    */
   constructor(parameters = {}, given = {}) {
     const { preset, tokenizer, completion, values } = options(given, { preset: undefined, tokenizer: undefined, completion: 0, values: undefined })
+    if (tokenizer && !(tokenizer instanceof Tokenizer)) throw new AleatorError('ParameterError', 'tokenizer: give the one of a model, model.tokenizer')
     this.values = values ?? (preset === undefined ? settle(parameters) : resolve(parameters, preset))
     this.samplers = samplersOf(this.values, tokenizer)
     this.seed = this.values.seed ?? freshSeed()
@@ -36,7 +38,10 @@ export class Chain {
     this.kernels.accept(token, generated)
   }
   acceptAll(tokens, { generated = false } = {}) {
-    this.kernels.accept_many(Int32Array.from(tokens), generated)
+    const ids = Array.from(tokens)
+    const wrong = ids.findIndex((id) => id !== (id | 0))
+    if (wrong >= 0) throw new AleatorError('ParameterError', `tokens[${wrong}]=${String(ids[wrong])} is no token id`)
+    this.kernels.accept_many(Int32Array.from(ids), generated)
   }
   rollback(n) {
     this.kernels.rollback(n)
@@ -67,6 +72,7 @@ export class Chain {
 
 /** What each sampler of a chain makes of a row of logits; the chain stays as it is. */
 export function explain(chain, logits, top = 10) {
+  whole('top', top, 0)
   const copy = chain.kernels.clone()
   const candidates = new native.Candidates(Float32Array.from(logits))
   const first = chain.values.grammar === null ? 0 : 1 // the grammar is before the samplers

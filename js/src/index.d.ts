@@ -16,14 +16,17 @@ export class AleatorError extends Error {
   readonly token?: number
 }
 
-export interface Tokens {
+/** Texts and token ids; a model has one. */
+export class Tokenizer {
+  private constructor()
+  private readonly native
   encode(text: string, options?: { addSpecial?: boolean; parseSpecial?: boolean }): number[]
   decode(ids: Iterable<number>, options?: { skipSpecial?: boolean; atStart?: boolean }): string
 }
 
 /** Samplers in order over one sequence: equal logits and seeds give equal tokens on every machine. */
 export class Chain {
-  constructor(parameters?: SamplingParameters, options?: { preset?: string; tokenizer?: Tokens; completion?: number })
+  constructor(parameters?: SamplingParameters, options?: { preset?: string; tokenizer?: Tokenizer | null; completion?: number })
   readonly seed: bigint
   readonly history: number[]
   /** How many tokens were generated, which keys the draws. */
@@ -91,7 +94,7 @@ export interface GenerateOptions extends SamplingParameters {
 export interface Model {
   readonly nCtx: number
   /** null: the model has no vocabulary. */
-  readonly tokenizer: Tokens | null
+  readonly tokenizer: Tokenizer | null
   generate(prompt: string | number[] | Int32Array, options?: GenerateOptions): Generation
   chain(parameters?: SamplingParameters, options?: { preset?: string; completion?: number }): Chain
   cache(options?: { nCtx?: number; nSeqs?: number; type?: 'F16' | 'BF16' | 'F32' }): Cache

@@ -119,6 +119,7 @@ function completed(order, names) {
 
 function checked(given) {
   const all = {}
+  if (typeof given !== 'object' || given === null) throw wrong(`parameters=${shown(given)}: give an object`)
   for (const [spelling, value] of Object.entries(given)) {
     if (value === undefined) continue
     const name = ALIASES.get(spelling) ?? spelling

@@ -85,7 +85,7 @@ def test_a_user_of_the_packed_types(site: Path) -> None:
         pytest.skip("TypeScript is not installed: make page")
     shutil.copy(Path(__file__).parent / "types.mts", site)
     command = [
-        compiler,
+        str(compiler),
         "--strict",
         "--noEmit",
         "--target",

@@ -5,11 +5,13 @@ const model = await load('a.gguf', { nCtx: 5, onProgress: (a, b) => console.log(
 for await (const piece of model.generate('a', options)) console.log(piece.length)
 const ids: number[] = model.tokenizer!.encode('a', { parseSpecial: true })
 const cache: Cache = model.cache({ type: 'F16' })
-const chain = new Chain({ logit_bias: { 1: 2 }, samplers: ['top_k'] }, { tokenizer: model.tokenizer! })
+const chain = new Chain({ logit_bias: { 1: 2 }, samplers: ['top_k'] }, { tokenizer: model.tokenizer })
 chain.sample(cache.decode(ids, { all: false }))
 try { explain(chain, new Float32Array(3)).stages[0]!.candidates } catch (error) { if (error instanceof AleatorError) console.log(error.field, error.offset) }
 // @ts-expect-error there is no such option
 model.generate('a', { max_tokens: 5 })
+// @ts-expect-error a tokenizer is a model's
+new Chain({}, { tokenizer: { encode: () => [1], decode: () => '' } })
 // @ts-expect-error made by model.cache()
 new Cache()
 // @ts-expect-error Python's only
