@@ -36,6 +36,7 @@ export class Decoder {
       softcap: 0,
       clamp: 0,
       parallel: architecture.parallel,
+      norm_sums: architecture.sum_norm,
       embedding_norm: architecture.embedding_norm ? weights.norm('token_embd_norm') : null,
       slopes: null,
       position_embedding: this.nPositions === null ? null : [weights.matrix('position_embd', this.nPositions, nEmbd)],
