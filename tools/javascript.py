@@ -27,10 +27,10 @@ from aleator.models import gguf_config
 from aleator.models.architecture import Architecture
 from aleator.models.files import fields as limits
 from aleator.models.files.fields import Fields
-from aleator.models.files.gguf import _FOREIGN
+from aleator.models.files.gguf import _FOREIGN, _MIN_ENTRY, _MIN_TENSOR
 from aleator.models.files.tensor_types import _OTHER_TYPES, TENSOR_TYPES
 from aleator.models.index import ARCHITECTURES
-from aleator.samplers import base
+from aleator.samplers import base, dry
 from aleator.samplers.index import FIRST, ORDERED, SAMPLERS
 from aleator.samplers.order import _LAST
 from aleator.samplers.params import _TRUNCATION, ALL
@@ -281,6 +281,8 @@ def facts() -> dict[str, Any]:
         "TENSOR_TYPES": types,
         "OTHER_TYPES": _OTHER_TYPES,
         "FOREIGN": {key.decode("latin-1"): value for key, value in _FOREIGN.items()},
+        "MIN_ENTRY": _MIN_ENTRY,
+        "MIN_TENSOR": _MIN_TENSOR,
         "LIMITS": {k: v for k, v in vars(limits).items() if re.fullmatch("MAX_[A-Z]+", k)},
         "PRE_TOKENIZERS": pretokenizers.PRE_TOKENIZERS,
         "ADDS_BOS": pretokenizers.ADDS_BOS,
@@ -289,6 +291,9 @@ def facts() -> dict[str, Any]:
         "VOCABULARIES": vocabulary._MODELS,
         "NO_VOCABULARY": vocabulary._NO_VOCABULARY,
         "BYTE_CHARACTERS": [vocabulary.BYTE_CHARACTERS[i] for i in range(256)],
+        "SPACE": special_tokens.SPACE,
+        "MAX_BREAKER_BYTES": dry.MAX_BREAKER_BYTES,
+        "MAX_TAIL_TOKENS": dry.MAX_TAIL_TOKENS,
         "SPECIAL_KEYS": gguf_vocabulary.GGUF_SPECIALS,
         "ATTRIBUTES": {a.name: a.value for a in special_tokens.TokenAttribute},
         "KNOWN_TEXTS": special_tokens._KNOWN_TEXTS,

@@ -1,9 +1,9 @@
 // Reads GGUF files, versions 2 and 3, hostile until checked (src/aleator/models/files/gguf.py).
-import { FOREIGN, LIMITS, OTHER_TYPES, TENSOR_TYPES } from './facts.js'
+import { FOREIGN, LIMITS, MIN_ENTRY, MIN_TENSOR, OTHER_TYPES, TENSOR_TYPES } from './facts.js'
 import { AleatorError } from './native.js'
 import { native } from './runtime.js'
 
-const [STRING, ARRAY, BOOL] = [8, 9, 7]
+const [FLOAT32, BOOL, STRING, ARRAY, FLOAT64] = [6, 7, 8, 9, 12]
 const SCALARS = {
   0: [1, 'getUint8'], 1: [1, 'getInt8'], 2: [2, 'getUint16'], 3: [2, 'getInt16'], 4: [4, 'getUint32'],
   5: [4, 'getInt32'], 6: [4, 'getFloat32'], 7: [1, 'getUint8'], 10: [8, 'getBigUint64'],
@@ -36,7 +36,8 @@ export class Fields {
       if (otherwise === undefined) throw this.error(key, `the field '${key}' is missing`)
       return otherwise
     }
-    const right = type === 'list' ? Array.isArray(value) : type === 'integer' ? Number.isInteger(value) : typeof value === type
+    const isFloat = [FLOAT32, FLOAT64].includes(this.entries.get(key).kind)
+    const right = type === 'list' ? Array.isArray(value) : type === 'integer' ? Number.isInteger(value) && !isFloat : typeof value === type
     if (!right) throw this.error(key, `${key} must be of the type ${type}`)
     return value
   }
@@ -73,8 +74,8 @@ export class GGUF {
     this.data = data
     this.offset = 0
     const version = this.version()
-    const nTensors = this.count('tensor_count', 33)
-    const nEntries = this.count('metadata_kv_count', 14)
+    const nTensors = this.count('tensor_count', MIN_TENSOR)
+    const nEntries = this.count('metadata_kv_count', MIN_ENTRY)
     const entries = new Map()
     for (let i = 0; i < nEntries; i++) {
       const key = this.name(`metadata key ${i}`)

@@ -3,10 +3,8 @@ import * as facts from './facts.js'
 import { AleatorError, options } from './native.js'
 import { native } from './runtime.js'
 
-const SPACE = '▁'
 const BYTE_TOKENS = Array.from({ length: 256 }, (_, byte) => `<0x${byte.toString(16).toUpperCase().padStart(2, '0')}>`)
-const MAX_BREAKER_BYTES = 40 // as llama.cpp
-const MAX_TAIL_TOKENS = 20
+const { MAX_BREAKER_BYTES, MAX_TAIL_TOKENS, SPACE } = facts
 const { UNKNOWN, CONTROL, USER_DEFINED } = facts.ATTRIBUTES
 // White space as Unicode has it: JavaScript's \s lacks U+0085, and has U+FEFF.
 const WHITE = '\\t-\\r \\u0085\\u00a0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000'

@@ -5,7 +5,6 @@ import { native } from './runtime.js'
 
 const { NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, UNDEFINED, BYTE } = facts.ATTRIBUTES
 const BYTE_OF = new Map(facts.BYTE_CHARACTERS.map((character, byte) => [character, byte]))
-const SPACE = '▁'
 
 export class Vocabulary {
   constructor(gguf) {
@@ -129,7 +128,7 @@ export class Vocabulary {
     if (attribute === UNUSED || attribute === UNDEFINED) return new Uint8Array()
     if (this.kind === 'bpe') return Uint8Array.from([...text].flatMap((c) => (BYTE_OF.has(c) ? [BYTE_OF.get(c)] : [...encode(c)])))
     if (attribute === BYTE) return Uint8Array.of(parseInt(text.slice(3, 5), 16))
-    return encode(text.replaceAll(SPACE, ' '))
+    return encode(text.replaceAll(facts.SPACE, ' '))
   }
 }
 

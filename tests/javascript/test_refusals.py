@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +84,13 @@ def test_names_that_every_object_has_are_no_architecture(run: Run, tmp_path: Pat
         [result] = run("text", [{"path": str(path), "prompt": "a", "options": {}}])
         assert result["error"] == "UnsupportedModel"
         assert f"'{name}'" in result["message"]
+
+
+def test_a_float_is_no_integer_of_a_file(run: Run) -> None:
+    made = builders.raw_gguf([builders.entry("general.alignment", 12, struct.pack("<d", 32.0))])
+    [result] = run("hostile", [{"bytes": base64.b64encode(made).decode()}])
+    assert result["error"] == "FileFormatError"
+    assert "general.alignment must be of the type integer" in result["message"]
 
 
 def test_biases_may_be_a_map(run: Run) -> None:
