@@ -116,7 +116,8 @@ export class Generation {
           await pause()
           continue
         }
-        const token = chain.sample(logits)
+        // The matrix may have more rows than there are tokens.
+        const token = chain.sample(logits.subarray(0, model.vocabulary?.size))
         next = [token]
         this.tokens.push(token)
         const piece = this.take(token, stream, matcher, cache)

@@ -98,6 +98,17 @@ def test_biases_may_be_a_map(run: Run) -> None:
     assert values == [[1, 2.5]]
 
 
+def test_rows_of_logits_end_with_the_vocabulary(run: Run) -> None:
+    code = """await (async () => {
+      Object.defineProperty(model.vocabulary, 'size', { value: 100 })
+      const made = model.generate([1], { seed: 1, preset: 'neutral', maxTokens: 20 })
+      await made.text()
+      return made.tokens
+    })()"""
+    [tokens] = _values(run, [code])
+    assert max(tokens) < 100
+
+
 def test_a_clone_has_its_grammar(run: Run) -> None:
     code = """await (async () => {
       const chain = model.chain({ seed: 3, grammar: 'root ::= "a"' })
