@@ -47,7 +47,7 @@ export function check(name, value) {
     if (p.most !== undefined && value.length > p.most) throw wrong(`${name} has ${value.length} entries: give at most ${p.most}`)
     if (name.endsWith('token_ids')) return checkIds(name, value)
     for (const each of value) {
-      if (Array.isArray(each) ? each.length === 0 : typeof each !== 'string' || (each === '' && name === 'bad_words'))
+      if (Array.isArray(each) ? each.length === 0 : typeof each !== 'string' || (name === 'bad_words' && !each.trim()))
         throw wrong(`${name} has ${shown(each)}: give texts, or arrays of token ids`)
       if (Array.isArray(each)) checkIds(name, each)
     }

@@ -31,6 +31,7 @@ REFUSED = {
     "new Chain().acceptAll([1, 2 ** 32 + 7])": "tokens[1]=4294967303",
     "new Chain().acceptAll([1.5])": "tokens[0]=1.5",
     "explain(new Chain(), new Float32Array(9), 'x')": "top=x",
+    "model.chain({ bad_words: [' '] })": "bad_words",
     "load(5)": "source",
     "load(path, { nctx: 5 })": "nctx",
     "load('missing.gguf', { nCtx: '5' })": "nCtx",
