@@ -22,7 +22,7 @@ class Terminal(io.StringIO):
 def test_progress_is_shown_on_a_terminal_and_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = Terminal()
     monkeypatch.setattr(sys, "stderr", shown)
-    monkeypatch.setattr(terminal, "PATIENCE", 0.0)
+    monkeypatch.setattr(terminal, "PROGRESS_DELAY", 0.0)
     monkeypatch.setenv("TERM", "xterm")
     with ProgressBar("loading", "layers") as bar:
         bar(0, 4)
@@ -48,7 +48,7 @@ def test_quick_tasks_show_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_progress_elsewhere(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(terminal, "PATIENCE", 0.0)
+    monkeypatch.setattr(terminal, "PROGRESS_DELAY", 0.0)
     with ProgressBar("loading", "layers") as bar:
         bar(1, 4)
     assert capsys.readouterr().err == ""

@@ -20,7 +20,7 @@ def test_an_interrupted_shift_leaves_no_wrong_prefix(
     options: dict[str, Any] = {"max_tokens": 60, "ignore_eos": True, "context_shift": True}
     change = getattr(Cache, name)
 
-    def interrupted(cache: Cache, seq: int, p0: int, *others: int) -> None:
+    def interrupted(cache: Cache, seq: int, p0: int = -1, *others: int) -> None:
         change(cache, seq, p0, *others)
         if p0 > 0:
             raise KeyboardInterrupt

@@ -149,7 +149,7 @@ def test_blocks_come_slowly_while_others_write(
     paths: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     below = written(paths["llama"], tmp_path)
-    monkeypatch.setattr(engine_core, "TAKING_IN", 1e-9)
+    monkeypatch.setattr(engine_core, "LOADING_SHARE", 1e-9)
     monkeypatch.setattr(prefix_load, "LONGEST", 600.0)
     with load(paths["llama"], **{**below, "n_ctx": 8192}).engine(n_seq_max=2) as engine:
         writer = writing(engine)
@@ -195,7 +195,7 @@ def test_blocks_come_at_once_while_others_only_compute_prompts(
     paths: dict[str, Path], tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     below = {"n_ctx": 8192, **written(paths["llama"], tmp_path)}
-    monkeypatch.setattr(engine_core, "TAKING_IN", 1e-9)
+    monkeypatch.setattr(engine_core, "LOADING_SHARE", 1e-9)
     step = EngineCore.step
 
     def slowly(core: EngineCore) -> Any:
@@ -250,7 +250,7 @@ def test_who_waits_for_a_beginning_that_is_read_waits_no_longer(
     paths: dict[str, Path], tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     below = {"n_ctx": 8192, **written(paths["llama"], tmp_path)}
-    monkeypatch.setattr(engine_core, "TAKING_IN", 1e-9)
+    monkeypatch.setattr(engine_core, "LOADING_SHARE", 1e-9)
     prompt = [*PROMPT[:120], 7, 8]
     with load(paths["llama"], **below).engine(n_seq_max=4) as engine:
         writer = writing(engine)
@@ -271,7 +271,7 @@ def test_who_waits_for_a_beginning_that_is_read_waits_no_longer(
 def test_who_has_waited_as_long_as_computing_takes_waits_for_no_turn(
     paths: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_core, "TAKING_IN", 1e-9)
+    monkeypatch.setattr(engine_core, "LOADING_SHARE", 1e-9)
     monkeypatch.setattr(PrefixLoad, "_patience", lambda self, tokens: 0.0)
     model = load(paths["llama"], n_ctx=8192, cache_ram=2**30)
     with model.engine(n_seq_max=2) as engine:
@@ -344,7 +344,7 @@ def hang(store, key):
         time.sleep(3600)
 
 DiskStore.get = hang
-prompt_tiers.PATIENCE = 0.1
+prompt_tiers.CLOSE_TIMEOUT = 0.1
 prompt_tiers.PromptTiers.close.__defaults__ = (0.1,)
 tiers = prompt_tiers.PromptTiers(0, 2**30, sys.argv[1])
 tiers.ask(Entry(b"k" * 32, b"p" * 32, 128, 1000), "a model")

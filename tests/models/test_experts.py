@@ -111,7 +111,7 @@ def test_tokens_read_only_their_experts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: list[int]
 ) -> None:
     """What an expert holds that no token goes through is never looked at; a damaged one is named."""
-    monkeypatch.setattr(finite_check, "AT_ONCE", 0)
+    monkeypatch.setattr(finite_check, "CHUNK_BYTES", 0)
     spec = replace(SPECS["qwen3moe"], n_layers=1, n_experts=24, n_used=2)
     tensors = random_tensors(spec)
 

@@ -26,7 +26,7 @@ def damaged(path: Path, name: str, place: tuple[int, int]) -> Path:
 
 
 def decoder_without_thread(path: Path, monkeypatch: pytest.MonkeyPatch) -> Decoder:
-    monkeypatch.setattr(finite_check, "AT_ONCE", 0)
+    monkeypatch.setattr(finite_check, "CHUNK_BYTES", 0)
     monkeypatch.setattr(finite_check.FiniteCheck, "start", lambda check: None)
     return build_decoder(open_weights(path))
 
@@ -40,7 +40,7 @@ def test_first_matrices_are_looked_at_while_they_are_loaded(tmp_path: Path) -> N
 def test_the_background_finds_what_no_token_has_met(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(finite_check, "AT_ONCE", 0)
+    monkeypatch.setattr(finite_check, "CHUNK_BYTES", 0)
     monkeypatch.setattr(finite_check, "_PIECE", 256)
     path = damaged(tmp_path, "token_embd.weight", (7, 4))
     decoder = build_decoder(open_weights(path))
