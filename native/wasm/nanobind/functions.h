@@ -101,7 +101,10 @@ decltype(auto) given(Caster& caster) {
 
 template <class Result, class... A, class F>
 std::function<object(const int*, int)> caller(Function& function, F f) {
-  return [&function, f](const int* numbers, int) mutable -> object {
+  return [&function, f](const int* numbers, int count) mutable -> object {
+    if (count < int(sizeof...(A)))
+      throw type_error(function.name + " takes " +
+                       std::to_string(int(sizeof...(A)) - function.before) + " arguments");
     return [&]<size_t... i>(std::index_sequence<i...>) -> object {
       std::tuple<make_caster<A>...> casters;
       const auto load = [&](auto& caster, size_t at) {
@@ -140,7 +143,6 @@ struct signature : signature<decltype(&F::operator())> {};
 template <class R, class... A>
 struct signature<R (*)(A...)> {
   static auto make(Function& function, R (*f)(A...)) { return caller<R, A...>(function, f); }
-  static constexpr int count = sizeof...(A);
 };
 template <class C, class R, class... A>
 struct signature<R (C::*)(A...) const> {  // a lambda's, or a member's
@@ -148,7 +150,6 @@ struct signature<R (C::*)(A...) const> {  // a lambda's, or a member's
   static auto make(Function& function, F f) {
     return caller<R, A...>(function, std::move(f));
   }
-  static constexpr int count = sizeof...(A);
 };
 template <class C, class R, class... A>
 struct signature<R (C::*)(A...)> : signature<R (C::*)(A...) const> {};
