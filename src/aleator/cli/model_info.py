@@ -187,7 +187,7 @@ def cache_of_layers(config: Any, arguments: argparse.Namespace) -> list[tuple[in
     from aleator.models import sizes
 
     n_ctx = arguments.ctx_size or config.context_length
-    return sizes.cache_of_layers(config, n_ctx, arguments.cache_type_k, arguments.cache_type_v)
+    return sizes.cache_of_layers(config, n_ctx, arguments.cache_type_k, arguments.cache_type_v, 1)
 
 
 def about_devices(weights: Any, arguments: argparse.Namespace) -> dict[str, Any]:

@@ -133,7 +133,7 @@ def _check_room(
             "dtype='bfloat16'",
         )
     sizes = cache_of_layers(
-        weights.config, positions(weights, n_ctx), options.type_k, options.type_v
+        weights.config, positions(weights, n_ctx), options.type_k, options.type_v, 1
     )
     on_gpu = (sum(of) for of, place in zip(sizes, places, strict=True) if place.dtype == EXACT)
     check_memory(weights, places, sum(on_gpu))

@@ -10,7 +10,7 @@ from aleator.models.layers.recurrent_parts import state_shape
 
 
 def cache_of_layers(
-    config: ModelConfig, n_ctx: int, type_k: str, type_v: str, n_seq_max: int = 1
+    config: ModelConfig, n_ctx: int, type_k: str, type_v: str, n_seq_max: int
 ) -> list[tuple[int, int, int]]:
     """Bytes of each layer's keys, of its values, and of its states for one sequence.
 
