@@ -371,6 +371,8 @@ def checked_text(tokens: Sequence[int] | Int32s, namespace: object) -> Int32s:
 
 def _digests(tokens: Int32s, block: int, namespace: str) -> Iterator[bytes]:
     """For each full block, a digest of everything up to its end."""
+    if len(tokens) < block:  # a short text needs no OpenSSL
+        return
     digest = new_digest(16, namespace.encode()).digest()
     for end in range(block, len(tokens) + 1, block):
         piece = tokens[end - block : end].tobytes()

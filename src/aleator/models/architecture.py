@@ -11,9 +11,8 @@ from typing import Literal
 
 from aleator.core.records import dataclass
 from aleator.models.config import ModelConfig
-from aleator.models.files.fields import Fields
+from aleator.models.files.fields import Fields, Value
 from aleator.models.files.gguf import GGUFFile
-from aleator.models.files.gguf_writer import Value
 from aleator.models.files.tensor_types import StoredTensor
 
 

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aleator.models.config import ModelConfig, unsupported
-from aleator.models.files.fields import Fields
-from aleator.models.files.gguf_writer import Value
+from aleator.models.files.fields import Fields, Value
 from aleator.models.files.tensor_types import StoredTensor
 
 T = TypeVar("T", bound=np.generic)

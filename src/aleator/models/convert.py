@@ -23,9 +23,9 @@ from aleator.models.config import ModelConfig, present
 from aleator.models.conversions import other_pairs
 from aleator.models.directory import Directory
 from aleator.models.file_types import FILE_TYPES, layer_of, may_change
-from aleator.models.files.fields import read_json
+from aleator.models.files.fields import Value, read_json
 from aleator.models.files.gguf import GGUFFile, TensorInfo
-from aleator.models.files.gguf_writer import NewTensor, Value, beginning, field
+from aleator.models.files.gguf_writer import NewTensor, beginning, field
 from aleator.models.files.tensor_types import StoredTensor
 from aleator.models.finite_check import FiniteCheck
 from aleator.models.gguf_form import config_in_gguf, differences, metadata

@@ -13,9 +13,8 @@ from aleator.models import gguf_config, latent
 from aleator.models.architecture import EXPERTS, TRANSFORMER, Architecture, HuggingFace, shared_mlp
 from aleator.models.config import ModelConfig, QueryGrowth, unsupported
 from aleator.models.experts import MAX_EXPERTS, ExpertsConfig, Scores, in_gguf
-from aleator.models.files.fields import Fields
+from aleator.models.files.fields import Fields, Value
 from aleator.models.files.gguf import GGUFFile
-from aleator.models.files.gguf_writer import Value
 from aleator.models.gguf_form import routing
 from aleator.models.json_config import refuse_features
 

@@ -34,9 +34,8 @@ from aleator.models.config import (
 )
 from aleator.models.conversions import in_text_model, text_part
 from aleator.models.experts import MAX_EXPERTS, ExpertsConfig, in_gguf
-from aleator.models.files.fields import Fields
+from aleator.models.files.fields import Fields, Value
 from aleator.models.files.gguf import GGUFFile
-from aleator.models.files.gguf_writer import Value
 
 # Defaults of transformers' Gemma4TextConfig.
 DEFAULTS: dict[str, Any] = {

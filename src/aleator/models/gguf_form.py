@@ -17,8 +17,7 @@ from aleator.models.architecture import Architecture
 from aleator.models.config import ModelConfig, RopeConfig, SSMConfig, present
 from aleator.models.delta_net import DeltaNetConfig
 from aleator.models.experts import ExpertsConfig
-from aleator.models.files.fields import Fields
-from aleator.models.files.gguf_writer import Value
+from aleator.models.files.fields import Fields, Value
 
 DIVISORS = (
     "llama", "granite", "granitemoe", "granitehybrid", "mistral3", "llama4", "exaone4", "falcon-h1", "gemma4",

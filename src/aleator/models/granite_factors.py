@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aleator.models.config import ModelConfig
-from aleator.models.files.fields import Fields
-from aleator.models.files.gguf_writer import Value
+from aleator.models.files.fields import Fields, Value
 
 MIXTURE = {
     "block_sparse_moe.router.layer": "ffn_gate_inp",

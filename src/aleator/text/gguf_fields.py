@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aleator.core.errors import UnsupportedModel
-from aleator.models.files.fields import Fields, read_json
-from aleator.models.files.gguf_writer import Value, field
+from aleator.models.files.fields import Fields, Value, read_json
+from aleator.models.files.gguf_writer import field
 from aleator.text.gguf_vocabulary import GGUF_SPECIALS
 from aleator.text.huggingface import MAX_TOKENS
 from aleator.text.pretokenizers import PRE_TOKENIZERS, WHOLE_WORDS

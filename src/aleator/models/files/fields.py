@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
@@ -31,6 +31,8 @@ def read_json(path: Path) -> Fields:
     return Fields(path, values)
 
 
+Value = bool | int | float | str | Sequence[bool] | Sequence[int] | Sequence[float] | Sequence[str]
+"""A value of GGUF's metadata."""
 T = TypeVar("T")
 _NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "a string"}
 

@@ -16,10 +16,8 @@ from numpy.typing import NDArray
 
 from aleator.core.errors import ParameterError
 from aleator.core.records import dataclass
+from aleator.models.files.fields import Value
 from aleator.models.files.tensor_types import TENSOR_TYPES
-
-Value = bool | int | float | str | Sequence[bool] | Sequence[int] | Sequence[float] | Sequence[str]
-"""A value of the metadata."""
 
 _STRING, _ARRAY = 8, 9
 # Python's types -> number of the type, and its struct code

@@ -84,7 +84,7 @@ def score(
         if slopes is not None:
             slope = tl.load(slopes + query, mask=real)
             own = tl.load(tokens + 4 * all + t, mask=alive)
-            far = tl.load(positions + place, mask=seen) - own[:, None]
+            far = -tl.abs(tl.load(positions + place, mask=seen) - own[:, None])
             score += slope[:, :, None] * far.to(tl.float32)[:, None, :]
         to = (pair[:, None].to(tl.int64) * longest + i) * PADDED
         to = to[:, None, :] + member[None, :, None]
