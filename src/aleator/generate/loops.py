@@ -162,9 +162,10 @@ class LoopDetector:
         last = len(tokens) - 1
         for period in [p for p in since if tokens[last - p] != token]:
             del since[period]
-        for period in range(1, min(SHORT, last + 1)):
-            if tokens[last - period] == token:
-                since.setdefault(period, last)
+        if token in tokens[max(0, last - SHORT + 1) : last]:  # most tokens are new
+            for period in range(1, min(SHORT, last + 1)):
+                if tokens[last - period] == token:
+                    since.setdefault(period, last)
         block = SHORT // 2
         while len(tokens) % block == 0 and len(tokens) >= 3 * block:
             self._find(block)

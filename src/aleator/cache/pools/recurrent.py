@@ -372,6 +372,9 @@ class Placement:
 
 def _owner_sets(owners: UInt64s) -> list[tuple[int, ...]]:
     """The sequences of each token."""
+    if len(owners) == 1 and owners.shape[1] == 1:  # a step of one text, without NumPy's calls
+        word = int(owners[0, 0])
+        return [tuple(bit for bit in range(word.bit_length()) if word >> bit & 1)]
     known: dict[bytes, tuple[int, ...]] = {}
     sets = []
     for row in bits_of(owners):
