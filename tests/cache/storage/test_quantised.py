@@ -105,6 +105,15 @@ def test_what_is_not_finite_does_not_become_a_number(kind: str, bad: float) -> N
         assert np.allclose(y[0, :32], 1, atol=0.01)
 
 
+@pytest.mark.parametrize("kind", ["q4_1", "q5_1"])
+@pytest.mark.parametrize("same", [math.inf, -math.inf, 3.0])
+def test_a_block_of_one_value_has_no_step(kind: str, same: float) -> None:
+    x = np.full((1, 32), same, np.float32)
+    data = store(kind, x)
+    assert not data[0, :2].any()
+    assert np.array_equal(quantised(TYPES[kind], torch.from_numpy(x)).numpy(), data)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("steps", [-2, -1, 0, 1, 2])
 def test_the_least_magnitude_that_is_not_zero(kind: str, steps: int) -> None:
