@@ -110,7 +110,6 @@ def test_what_is_not_finite_does_not_become_a_number(kind: str, bad: float) -> N
 def test_a_block_of_one_value_has_no_step(kind: str, same: float) -> None:
     x = np.full((1, 32), same, np.float32)
     data = store(kind, x)
-    assert not data[0, :2].any()
     assert np.array_equal(quantised(TYPES[kind], torch.from_numpy(x)).numpy(), data)
 
 

@@ -314,7 +314,7 @@ def _from_least(v: torch.Tensor, count: int) -> _Quantised:
     # Of zeros the first one counts; its sign is stored.
     zero = v.gather(-1, (v == 0).to(torch.uint8).argmax(-1, keepdim=True))
     least = torch.where(least == 0, zero, least)
-    d = torch.where(most == least, 0, (most - least) / (count - 1))  # of infinities too
+    d = (most - least) / (count - 1)
     q = ((v - least) * _inverse(d) + 0.5).nan_to_num(0).clamp(0, count - 1)
     return (d, least), _packed(q.to(torch.uint8), count)
 
