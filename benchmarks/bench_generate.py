@@ -81,6 +81,10 @@ Order = tuple[str, list[int], int, int]
 """Name, its numbers, tokens that it computes, rounds."""
 
 
+PAUSE = 0.1
+"""Seconds before an order: threads of OpenMP, which llama.cpp uses, go on spinning for milliseconds after a step."""
+
+
 class Worker:
     """The parent's side of an engine's process."""
 
@@ -105,6 +109,7 @@ class Worker:
         return json.loads(line)
 
     def order(self, *words: Any) -> float:
+        time.sleep(PAUSE)
         self._orders.write(json.dumps(words) + "\n")
         self._orders.flush()
         return float(self._read())
