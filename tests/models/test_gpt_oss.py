@@ -133,7 +133,7 @@ def test_experts_of_a_directory_in_mxfp4(tmp_path: Path) -> None:
         expected = model(input_ids=torch.tensor([ids])).logits[0].numpy()
     rows = logits(weights, ids)
     assert relative(logits(open_weights(tmp_path / "floats"), ids), expected) < 1e-5
-    assert 0 < relative(rows, expected) < 3e-2  # activations are rounded to int8
+    assert 0 < relative(rows, expected) < 5e-2  # activations are rounded to int8
     check_converted(tmp_path / "m", ids)
     del named["model.layers.0.mlp.experts.down_proj_scales"]
     write_directory(tmp_path / "m", config, named)
