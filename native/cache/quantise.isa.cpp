@@ -144,7 +144,7 @@ static void quantise_iq4_nl(const float* x, uint8_t* p) {
       const vf scaled = b.v[k] * inverse;
       for (int level = 1; level < 16; level++)  // comparisons are -1 where they hold
         q[k] -= scaled - iq4_nl_values[level - 1] >= iq4_nl_values[level] - scaled;
-      const vf value = iq4_values(q[k]), weighted = b.v[k] * b.v[k] * value;
+      const vf value = looked_up16(iq4_nl_values, q[k]), weighted = b.v[k] * b.v[k] * value;
       store(products + k * lanes, weighted * b.v[k]);
       store(squares + k * lanes, weighted * value);
     }

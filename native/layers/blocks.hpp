@@ -186,23 +186,6 @@ static inline float scale_of(const uint8_t* p) {
   return reinterpret<float>(p[0] < 2 ? 0x00200000u << p[0] : uint32_t(p[0] - 1) << 23);
 }
 
-// What IQ4_NL's codes stand for.
-static inline vf iq4_values(vi q) {
-#if defined(ALEATOR_ISA_v4)
-  const vf table = load(iq4_nl_values);
-  return _mm512_maskz_permutexvar_ps(0xffff, reinterpret<__m512i>(q), table);
-#elif defined(ALEATOR_ISA_v3)
-  const __m256i index = reinterpret<__m256i>(q);
-  const vf low = _mm256_permutevar8x32_ps(load(iq4_nl_values), index);
-  const vf high = _mm256_permutevar8x32_ps(load(iq4_nl_values + 8), index);
-  const vi upper = q > 7;
-  return reinterpret<vf>((reinterpret<vi>(high) & upper) | (reinterpret<vi>(low) & ~upper));
-#else
-  vf v;
-  for (int i = 0; i < lanes; i++) v[i] = iq4_nl_values[q[i]];
-  return v;
-#endif
-}
 // Rows of such a type as float32, a block at a time; scale times integer is exact in float32.
 template <class B>
 struct ReadBlocks {
@@ -219,7 +202,7 @@ struct ReadBlocks {
     const float d = half_at(p), m = B::has_m ? half_at(p + 2) : 0.0f;
     for (int k = 0; k < parts; k++) {
       if constexpr (type == Stored::iq4_nl)
-        v[k] = iq4_values(q[k]) * d;
+        v[k] = looked_up16(iq4_nl_values, q[k]) * d;
       else
         v[k] = __builtin_convertvector(type == Stored::q8_0 ? q[k] : q[k] - B::zero, vf) * d;
       if constexpr (B::has_m) v[k] += m;

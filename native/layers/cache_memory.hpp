@@ -22,7 +22,7 @@ struct CacheMemory {
       : data(std::move(bytes)) {
     side = {data.data(), stored_type(type), heads, dim, cells, by_channel, rotation};
     constexpr int64_t limit = int64_t(1) << 20;
-    require(side.type != Stored::mxfp4, "a cache of ", type);
+    require(side.type != Stored::mxfp4 && !scaled(side.type), "a cache of ", type);
     require(cells >= 1 && cells < int64_t(1) << 31 && heads >= 1 && heads <= limit && dim >= 1 &&
                 dim <= limit,
             "sizes out of range");

@@ -106,8 +106,8 @@ class BoundDecoderStep {
     const Given given({}, kept_);
     const Weights &low = a.weights, &high = b.weights;
     require(adapter >= 0 && adapter < 1 << 16, "adapter ", adapter);
-    require(high.in == 16 && high.out % low.out == 0 && data.size() > 0 && !in_blocks(low.type) &&
-                !in_blocks(high.type),
+    require(high.in == 16 && high.out % low.out == 0 && data.size() > 0 && single(low.type) &&
+                single(high.type),
             "A [rank, in] and B's columns [rank, 16] in floats do not fit");
     require(!grows || (int64_t(grows->size()) + 15) / 16 * low.out == high.out,
             "a number for every row of W");

@@ -147,6 +147,23 @@ static inline vf vf_of_f16(const uint8_t* p) {
 #endif
 }
 
+// What codes from 0 to 15 stand for.
+static inline vf looked_up16(const float (&table)[16], vi q) {
+#if defined(ALEATOR_ISA_v4)
+  return _mm512_maskz_permutexvar_ps(0xffff, reinterpret<__m512i>(q), load(table));
+#elif defined(ALEATOR_ISA_v3)
+  const __m256i index = reinterpret<__m256i>(q);
+  const vf low = _mm256_permutevar8x32_ps(load(table), index);
+  const vf high = _mm256_permutevar8x32_ps(load(table + 8), index);
+  const vi upper = q > 7;
+  return reinterpret<vf>((reinterpret<vi>(high) & upper) | (reinterpret<vi>(low) & ~upper));
+#else
+  vf v;
+  for (int i = 0; i < lanes; i++) v[i] = table[q[i]];
+  return v;
+#endif
+}
+
 // Round to nearest, ties to even; a NaN stays one.
 static inline uint16_t bf16_of_f32(float x) {
   const uint32_t bits = reinterpret<uint32_t>(x);

@@ -18,8 +18,8 @@ struct Forms {
 inline Forms forms_of(std::initializer_list<const Weights*> list) {
   Forms forms;
   for (const Weights* w : list) {
-    const int64_t block = block_shape(w->type).elements;
-    (block == 1 ? forms.floats : block == 32 ? forms.small : forms.large) = true;
+    const bool small = block_shape(w->type).elements == 32;
+    (!in_blocks(w->type) ? forms.floats : small ? forms.small : forms.large) = true;
   }
   return forms;
 }

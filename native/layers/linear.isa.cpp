@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "layers/lanes16.hpp"
+#include "layers/scaled.hpp"
 
 namespace aleator::ALEATOR_ISA {
 
@@ -23,11 +24,16 @@ constexpr int parts_at_once(int pairs) {
 // Elements of x's rows that one row of W after another meets: they stay in the second-level cache.
 constexpr int64_t near_elements = 1 << 17;
 constexpr int64_t most_near_tokens = parts16 == 1 ? 256 : 16 * tile_tokens;
-// Where registers hold a part of the lanes, rows of W are read twice for every tile. For so many
-// tokens they are widened first, a chunk at a time, which stays in the first-level cache.
+// Where registers hold a part of the lanes, rows of W are read twice for every tile, and scaled
+// ones take longer to read. For so many tokens they are widened first, a chunk at a time, which
+// stays in the first-level cache.
 constexpr int64_t most_chunk = 768;
 template <class Read>
-constexpr int64_t least_widened = Read::type == Stored::bf16 ? 10 : 16;
+constexpr bool may_widen = parts16 > 1 || scaled(Read::type);
+template <class Read>
+constexpr int64_t least_widened = scaled(Read::type)           ? tile_tokens + 1
+                                  : Read::type == Stored::bf16 ? 10
+                                                               : 16;
 
 // Elements [0, end) of a row as float32.
 template <class Read>
@@ -119,7 +125,7 @@ static inline __attribute__((always_inline)) void add_tile(const uint8_t* w, int
       each_sum([](vf& sum, int, int, int) { sum = vf{}; });
     int64_t i = 0;
     for (; i + 16 <= n; i += 16) {
-      if (first && part == 0 && Read::bytes(i) % 64 == 0)
+      if (first && part == 0 && i % Read::step == 0)
 #pragma GCC unroll 8
         for (int r = 0; r < R; r++)
           __builtin_prefetch(asked.first + r * asked.apart + Read::bytes(i), 0, 2);
@@ -174,12 +180,12 @@ static void rows_of(const Weights& w, int64_t row, const Input& in, int64_t firs
                     float* y, int64_t y_stride) {
   alignas(64) float wide[tile_rows][most_chunk];
   v16 total[most_near_tokens * tile_rows];
-  const bool widened = parts16 > 1 && tokens >= least_widened<Read>;
-  const int64_t most = parts16 == 1 || tokens <= 2 ? w.in
-                       : widened                   ? most_chunk
-                                                   : most_chunk * 4 / Read::bytes(1);
+  const bool widened = may_widen<Read> && tokens >= least_widened<Read>;
+  const int64_t most = widened                       ? most_chunk
+                       : parts16 == 1 || tokens <= 2 ? w.in
+                                                     : most_chunk * 4 / Read::bytes(64) * 64;
   const int64_t chunks = (w.in + most - 1) / most;
-  const int64_t chunk = chunks == 1 ? w.in : ((w.in + chunks - 1) / chunks + 15) / 16 * 16;
+  const int64_t chunk = chunks == 1 ? w.in : ((w.in + chunks - 1) / chunks + 63) / 64 * 64;
   for (int64_t begin = 0; begin < w.in; begin += chunk) {
     const int64_t n = w.in - begin < chunk ? w.in - begin : chunk;
     const auto products = [&]<class From>(From, const auto* rows, int64_t row_bytes, auto asks) {
@@ -208,7 +214,7 @@ static void rows_of(const Weights& w, int64_t row, const Input& in, int64_t firs
     const uint8_t* rows = w.data + row * w.row_bytes + Read::bytes(begin);
     if (!widened) {
       products(Read(), rows, w.row_bytes, std::true_type());
-    } else if constexpr (parts16 > 1) {
+    } else if constexpr (may_widen<Read>) {
       for (int r = 0; r < tile_rows; r++) {
         const uint8_t* p = rows + r * w.row_bytes;
         for (int64_t i = 0; i < Read::bytes(n); i += 64)
@@ -242,18 +248,24 @@ static void product(const Weights& w, int64_t begin, int64_t end, const Input& i
   }
 }
 
+// Calls f(Read{}) for a type that is multiplied with floats.
+template <class F>
+static inline void with_factors(Stored type, F&& f) {
+  with_one_of<ReadF32, ReadF16, ReadBF16, ReadF8, ReadNF4>(type, f);
+}
+
 void linear_rows(const Weights& w, int64_t begin, int64_t end, const Input& x, float* y,
                  int64_t y_stride) {
   if (in_blocks(w.type))
     return block_rows(w, begin, end, block_shape(w.type).elements == 32 ? x.small : x.large, y,
                       y_stride);
-  with_floats(w.type, [&](auto read) { product<decltype(read)>(w, begin, end, x, y, y_stride); });
+  with_factors(w.type, [&](auto read) { product<decltype(read)>(w, begin, end, x, y, y_stride); });
 }
 
 void read_row(const Weights& w, int64_t row, float* y) {
   if (in_blocks(w.type)) return read_block_row(w, row, y);
-  with_floats(w.type,
-              [&](auto read) { widen<decltype(read)>(w.data + row * w.row_bytes, w.in, y); });
+  with_factors(w.type,
+               [&](auto read) { widen<decltype(read)>(w.data + row * w.row_bytes, w.in, y); });
 }
 
 }  // namespace aleator::ALEATOR_ISA

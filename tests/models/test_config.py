@@ -322,7 +322,7 @@ def test_json_fields_are_checked(changes: dict[str, Any], field: str) -> None:
         {"hidden_act": "gelu"},
         {"num_experts": 8},
         {"num_local_experts": 8},
-        {"quantization_config": {"quant_method": "gptq"}},
+        {"quantization_config": {"quant_method": "hqq"}},
         {"model_type": "qwen2", "layer_types": ["full_attention", "sliding_attention"]},
         {"rope_scaling": {"rope_type": "proportional", "factor": 2.0}},
         {"rope_scaling": {"rope_type": "linear", "factor": 2.0, "partial_rotary_factor": 0.5}},

@@ -120,7 +120,7 @@ def test_what_is_not_computed_is_refused(meta: dict[str, Any], what: str, tmp_pa
         ({"per_layer_config": {"1": {"hidden_size": 8}}}, r"per_layer_config\[1\]"),
         ({"per_layer_config": {"1": {"head_dim": 24}}}, "several sizes"),
         ({"hidden_activation": "silu"}, "hidden_activation"),
-        ({"quantization_config": {"quant_method": "gptq"}}, "GPTQ"),
+        ({"quantization_config": {"quant_method": "hqq"}}, "hqq"),
     ],
 )
 def test_what_is_not_computed_is_refused_in_json(changes: dict[str, Any], what: str) -> None:

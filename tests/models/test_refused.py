@@ -34,9 +34,14 @@ def test_gguf(architecture: str, fields: dict[str, Any], words: str, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("method", "name"), [("gptq", "GPTQ"), ("awq", "AWQ"), ("fp8", "FP8"), ("bitsandbytes", "bits")]
+    ("config", "words"),
+    [
+        ({"quant_method": "compressed-tensors"}, "'compressed-tensors'"),
+        ({"quant_method": "gptq", "bits": 8}, "'gptq' with bits=8"),
+        ({}, "an unknown method"),
+    ],
 )
-def test_quantised_safetensors(method: str, name: str) -> None:
-    values = model_json(quantization_config={"quant_method": method})
-    with pytest.raises(UnsupportedModel, match=f"{name}.*unquantised safetensors, or a GGUF"):
+def test_quantised_safetensors(config: dict[str, Any], words: str) -> None:
+    values = model_json(quantization_config=config)
+    with pytest.raises(UnsupportedModel, match=f"{words}.*unquantised safetensors, or a GGUF"):
         read_json(Fields("config.json", values))

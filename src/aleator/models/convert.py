@@ -17,7 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import aleator._native as _native
 from aleator.core.errors import AleatorError, FileFormatError, ParameterError, UnsupportedModel
+from aleator.core.threads import pool
 from aleator.models import sampling
 from aleator.models.config import ModelConfig, present
 from aleator.models.conversions import other_pairs
@@ -26,7 +28,7 @@ from aleator.models.file_types import FILE_TYPES, layer_of, may_change
 from aleator.models.files.fields import Value, read_json
 from aleator.models.files.gguf import GGUFFile, TensorInfo
 from aleator.models.files.gguf_writer import NewTensor, beginning, field
-from aleator.models.files.tensor_types import StoredTensor
+from aleator.models.files.tensor_types import TENSOR_TYPES, StoredTensor
 from aleator.models.finite_check import FiniteCheck
 from aleator.models.gguf_form import config_in_gguf, differences, metadata
 from aleator.models.index import read_gguf
@@ -34,7 +36,6 @@ from aleator.models.layers.rotation import llama3_divisors
 from aleator.models.native_decoder import NativeDecoder
 from aleator.models.weights import Weights, separated
 
-FLOATS = ("F32", "F16", "BF16")
 _EXPERT = re.compile(r"(blk\.\d+\.ffn_(?:gate|up|down))\.(\d+)\.weight")
 _ROTATED = ("attn_q.", "attn_k.", "attn_q_b.", "attn_kv_a_mqa.")
 """Projections to queries and keys that are rotated."""
@@ -66,21 +67,15 @@ class ConvertedDirectory(GGUFFile):
         """
         self.directory = directory = Directory(path)
         self._said = config_in_gguf(directory.architecture, directory.config)
-        self._raw: dict[str, StoredTensor] = {}
-        for name, tensor in directory.tensors():
-            if tensor.type not in FLOATS:
-                raise UnsupportedModel(
-                    f"{path}: the tensor {name!r} is stored in {tensor.type}; conversion reads "
-                    f"{', '.join(FLOATS)}"
-                )
-            self._raw[name] = tensor
+        self._raw = dict(directory.tensors())
         self._made = _computed(directory.config) | self._zeros()
         self.left_out: list[str] = []
         self._sources: dict[str, list[str]] = {name: [] for name in self._made}
         new = [NewTensor(name, each.type, each.shape) for name, each in self._made.items()]
         new += self._planned()
         type_of = max(
-            FLOATS, key=lambda kind: sum(each.nbytes for each in new if each.type == kind)
+            FILE_TYPES,
+            key=lambda kind: sum(n.nbytes for n in new if n.type == FILE_TYPES[kind].main),
         )
         fields: dict[str, Value] = {
             "general.architecture": directory.architecture.name,
@@ -154,6 +149,8 @@ class ConvertedDirectory(GGUFFile):
     def _parts(self, name: str) -> dict[str, StoredTensor]:
         """What one of the directory's tensors becomes, by name."""
         whole = self.directory.made(name, self._raw[name])
+        if whole.type not in TENSOR_TYPES:
+            whole = _in_bfloat16(whole)
         return {new: self._formed(new, part) for new, part in self._divided(name, whole).items()}
 
     def _divided(self, name: str, whole: StoredTensor) -> dict[str, StoredTensor]:
@@ -220,7 +217,7 @@ class ConvertedDirectory(GGUFFile):
             made[:, -dim:] = other_pairs(last.reshape(heads * dim, -1), heads).reshape(last.shape)
             return made.reshape(values.shape)
 
-        return tensor.moved(moved)
+        return tensor.moved_rows(moved)
 
     def _sampling(self) -> dict[str, Value]:
         """The sampling parameters that the directory recommends."""
@@ -306,10 +303,19 @@ def _halves(whole: StoredTensor) -> list[tuple[str, StoredTensor]]:
     if whole.shape[1] % 2:
         return [("gate_up", whole)]  # refused for its shape
     parts = {"gate": slice(half), "up": slice(half, None)}
+    move = whole.moved_rows if len(whole.shape) == 3 else whole.moved  # of a bias
     return [
-        (name, whole.moved(lambda values, rows=rows: values[:, rows]))  # type: ignore[misc]
+        (name, move(lambda values, rows=rows: values[:, rows]))  # type: ignore[misc]
         for name, rows in parts.items()
     ]
+
+
+def _in_bfloat16(tensor: StoredTensor) -> StoredTensor:
+    """A tensor of a type that GGUF does not have in BF16, to which other converters round too."""
+    rows = tensor.floats().reshape(-1, tensor.shape[-1])
+    data = np.empty((len(rows), 2 * rows.shape[1]), np.uint8)
+    _native.quantise_rows(pool(), "BF16", rows, None, data)
+    return StoredTensor("BF16", tensor.shape, data.reshape(-1))
 
 
 def _tiled(config: ModelConfig, stem: str, tensor: StoredTensor) -> StoredTensor:

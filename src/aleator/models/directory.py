@@ -12,6 +12,7 @@ from aleator.models.files.safetensors import read_directory
 from aleator.models.files.tensor_types import StoredTensor
 from aleator.models.index import read_json as read_config
 from aleator.models.json_config import pooling_of_directory
+from aleator.models.prequantised import Packed, given_by, joined
 
 
 class Directory:
@@ -50,7 +51,7 @@ class Directory:
             )
         self._files = files
 
-    def tensors(self) -> Iterator[tuple[str, StoredTensor]]:
+    def tensors(self) -> Iterator[tuple[str, StoredTensor | Packed]]:
         """GGUF's names, and the tensors as the files store them, unread.
 
         Raises:
@@ -60,7 +61,8 @@ class Directory:
         files, config = self._files, self.config
         names = files.names(config.n_layers, config.experts.n_experts if config.experts else 0)
         found: dict[str, str] = {}
-        for file, name, tensor in read_directory(self.path):
+        quantised = given_by(self.fields) is not None
+        for file, name, tensor in joined(self.fields, read_directory(self.path, quantised)):
             if name.endswith("rotary_emb.inv_freq"):
                 continue  # saved by old versions of transformers; computed from the configuration
             theirs = files.ours(name)
@@ -78,9 +80,10 @@ class Directory:
             found[theirs] = name
             yield names[theirs], tensor
 
-    def made(self, name: str, tensor: StoredTensor) -> StoredTensor:
+    def made(self, name: str, tensor: StoredTensor | Packed) -> StoredTensor:
         """A tensor of :meth:`tensors` as GGUF files hold it."""
         files, config = self._files, self.config
+        tensor = tensor.make() if isinstance(tensor, Packed) else tensor
         made = files.convert(name, tensor)
         if files.convert_heads is not None:
             made = files.convert_heads(name, made, config.n_heads[0])

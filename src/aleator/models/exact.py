@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from aleator.cache.devices import Device
 from aleator.core.errors import ParameterError
 from aleator.core.packages import required_torch
+from aleator.models.files.tensor_types import SCALED_TYPES
 from aleator.models.native_decoder import why_not_native
 from aleator.models.placement import EXACT, Place, placed
 
@@ -101,7 +102,7 @@ def check_memory(weights: Weights, places: Sequence[Place], cache_bytes: int) ->
 def exact_bytes(weights: Weights, places: Sequence[Place]) -> int:
     """Bytes of the weights at places of type "exact", without reading them.
 
-    Matrices keep about their stored size in another layout; everything else is float32.
+    Matrices keep about their stored size in another layout; everything else, and FP8 and NF4, is float32.
     """
     names = [name for name, place in placed(weights, places) if place.dtype == EXACT]
     return sum(_bytes_of(name, weights.stored(name)) for name in names)
@@ -112,6 +113,8 @@ def _bytes_of(name: str, stored: StoredTensor) -> int:
     if not outer or not name.endswith(".weight") or any(part in name for part in _BESIDES):
         return 4 * stored.n_elements
     rows = stored.n_elements // n_in
+    if stored.type in SCALED_TYPES:  # widened there
+        return rows * _row_bytes("F32", n_in, 4 * n_in)
     return rows * _row_bytes(stored.type, n_in, stored.data.size // rows)
 
 

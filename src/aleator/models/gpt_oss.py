@@ -77,14 +77,15 @@ def as_gguf(name: str, tensor: StoredTensor) -> StoredTensor:
     if "_exps" not in name:
         return tensor
 
-    def moved(values: NDArray[Any]) -> NDArray[Any]:
-        if name.endswith(".weight"):
-            values = values.swapaxes(1, 2)
-        if "gate_up" in name:
-            values = np.concatenate([values[:, ::2], values[:, 1::2]], 1)
-        return values
+    def apart(rows: NDArray[Any]) -> NDArray[Any]:
+        return np.concatenate([rows[:, ::2], rows[:, 1::2]], 1)
 
-    return tensor.moved(moved)
+    matrices = name.endswith(".weight")
+    if matrices and tensor.type != "MXFP4":  # whose blocks lie along the rows
+        tensor = tensor.moved(lambda values: values.swapaxes(1, 2))
+    if "gate_up" not in name:
+        return tensor
+    return tensor.moved_rows(apart) if matrices else tensor.moved(apart)
 
 
 GPT_OSS = Architecture(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from aleator.core.errors import FileFormatError
-from aleator.models import refused
+from aleator.models import prequantised
 from aleator.models.architecture import Architecture
 from aleator.models.config import (
     MAX_THETA,
@@ -189,9 +189,7 @@ def refuse_features(
     for key in ("num_experts", "num_local_experts"):
         if not experts and fields.get(key, 0):
             raise unsupported(fields.path, f"a mixture of experts ({key})")
-    quantised = fields.get("quantization_config", kind=dict)
-    if quantised is not None:
-        raise unsupported(fields.path, refused.quantisation(quantised))
+    prequantised.given_by(fields)
 
 
 def read_size(fields: Fields) -> tuple[int, int]:

@@ -22,6 +22,7 @@ from aleator.cache.devices import (
 from aleator.core.errors import ParameterError
 from aleator.core.integers import exact
 from aleator.core.records import dataclass
+from aleator.models.files.tensor_types import SCALED_TYPES
 
 if TYPE_CHECKING:
     from aleator.models.weights import Weights
@@ -238,15 +239,19 @@ def checked_dtype(dtype: object) -> str | None:
 def weight_bytes(weights: Weights, places: Sequence[Place]) -> dict[str, int]:
     """The bytes that weights take on each device by its name, without reading them.
 
-    On the CPU in float32 and at "exact" places, weights are used as stored, so these are the file's bytes.
+    On the CPU in float32 and at "exact" places, weights are used as stored, so these are the file's bytes; but
+    "exact" places have FP8 and NF4 in float32.
     Elsewhere numbers count in the type of the place.  Embeddings are at the first place, the last norm and the
     output matrix at the last; a matrix that serves as both is counted at both if these differ.
     """
     sizes: list[tuple[Device, int]] = []
     for name, place in placed(weights, places):
         stored = weights.stored(name)
-        in_type = stored.n_elements * DTYPES.get(place.dtype, 0)
-        sizes.append((place.device, stored.data.size if _as_stored(place) else in_type))
+        wide = place.dtype == EXACT and stored.type in SCALED_TYPES
+        in_type = stored.n_elements * (4 if wide else DTYPES.get(place.dtype, 0))
+        sizes.append(
+            (place.device, stored.data.size if _as_stored(place) and not wide else in_type)
+        )
     order = dict.fromkeys(str(place.device) for place in places)
     made = sizes_by_device(sizes)
     return {name: made[name] for name in order}

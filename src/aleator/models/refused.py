@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 _GEMMA3N = (
     "several streams of hidden states (AltUp), a low-rank path beside attention (LAuReL), embeddings of tokens "
@@ -54,11 +53,10 @@ def why(architecture: str) -> str:
     return _PICTURES if architecture in _SENSES else ""
 
 
-def quantisation(config: Mapping[str, Any]) -> str:
-    """What a ``quantization_config`` needs, and what to do."""
-    method = str(config.get("quant_method", "an unknown method"))
-    known = {"gptq": "GPTQ", "awq": "AWQ", "fp8": "FP8", "compressed-tensors": "compressed-tensors"}
+def quantisation(method: str, key: str = "", value: object = None) -> str:
+    """What a ``quant_method`` with this value of a field needs, and what to do."""
+    of = f" with {key}={value!r}" if key else ""
     return (
-        f"safetensors quantised by {known.get(method, method)} (quantization_config): take the model's "
-        "unquantised safetensors, or a GGUF file of a type that is supported; this"
+        f"safetensors quantised by {method!r}{of} (quantization_config; GPTQ and AWQ of 4 bits, FP8, MXFP4 and "
+        "nf4 are read): take the model's unquantised safetensors, or a GGUF file; this"
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from aleator.cache.storage.tensors import as_tensor
+from aleator.models.files.tensor_types import SCALED_TYPES, StoredTensor
 from aleator.models.kernels import norms, recurrent, recurrent_parts, routing
 from aleator.models.kernels.attention import attend
 from aleator.models.kernels.cells import side, store
@@ -353,6 +354,8 @@ class TritonWeights(LayerWeights):
     def _planes(self, matrix: Matrix) -> Planes:
         _, stored, bias = matrix
         n_out, n_in = stored.shape
+        if stored.type in SCALED_TYPES:
+            stored = StoredTensor.of(stored.floats())
         with (
             warnings.catch_warnings()
         ):  # the file's bytes are read-only, and nothing writes to them

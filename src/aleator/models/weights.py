@@ -261,8 +261,10 @@ def _divide_latent(
 ) -> None:
     plain, wide = latent.head_dim - rotated, latent.head_dim - rotated + latent.head_dim_v
     whole = tensors.get(at + "attn_kv_b.weight")
-    if whole is None or whole.shape != (heads * wide, latent.rank) or whole.type not in _FLOATS:
+    if whole is None or whole.shape != (heads * wide, latent.rank):
         return
+    if whole.type not in _FLOATS:  # keys are transposed, which blocks cannot be
+        whole = StoredTensor.of(whole.floats())
     del tensors[at + "attn_kv_b.weight"]
     parts = whole.data.reshape(heads, wide, latent.rank, -1)
     key, value = parts[:, :plain].transpose(0, 2, 1, 3), parts[:, plain:]

@@ -20,6 +20,7 @@ from wide_models import MODELS, write_wide
 from aleator.core.errors import ParameterError
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
+from tests.models.prequantised import fp8, gptq, nf4, write_quantised
 
 CASES = [
     ("llama", "Q4_K", "f16", "f16"),
@@ -65,6 +66,16 @@ def test_the_native_bits(name: str, kind: str, type_k: str, type_v: str, tmp_pat
         right, ours = (logits(path, f, type_k=type_k, type_v=type_v) for f in ("native", "triton"))
     for theirs, made in zip(right, ours, strict=True):
         assert np.isfinite(theirs).all()
+        assert made.tobytes() == theirs.tobytes()
+
+
+@pytest.mark.parametrize(("method", "make"), [("gptq", gptq), ("fp8", fp8), ("bitsandbytes", nf4)])
+def test_directories_that_others_quantised(tmp_path: Path, method: str, make: Any) -> None:
+    config = {"quant_method": method, "group_size": 64, "weight_block_size": [64, 64]}
+    write_quantised(tmp_path / "m", config, make)
+    for theirs, made in zip(
+        logits(tmp_path / "m", "native"), logits(tmp_path / "m", "triton"), strict=True
+    ):
         assert made.tobytes() == theirs.tobytes()
 
 

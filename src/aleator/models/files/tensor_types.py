@@ -65,6 +65,11 @@ TENSOR_TYPES: dict[str, TensorType] = {
     )
 }
 BY_ID = {t.id: t for t in TENSOR_TYPES.values()}
+SCALED_TYPES = {
+    name: TensorType(name, -1, 64, size, width=4, mask=0x7F800000)
+    for name, size in (("F8_E4M3", 68), ("NF4", 36))
+}
+"""Floats that share a float32, which comes first; GGUF files do not have these types."""
 _READ_AT_ONCE = 1 << 22
 """Numbers that are read at a time: bounds the memory needed besides the result."""
 
@@ -92,15 +97,29 @@ class StoredTensor:
         return cls("F32", values.shape, data)
 
     def moved(self, move: Callable[[NDArray[Any]], NDArray[Any]]) -> StoredTensor:
-        """The tensor with its numbers elsewhere, a copy in the same type, which must be F32, F16 or BF16.
+        """The tensor with its numbers elsewhere, a copy: in the same type, or in F32 if that has blocks.
 
         ``move`` takes and returns an array of numbers of the type's size, whose values mean nothing.
         """
+        if self.type not in ("F32", "F16", "BF16"):
+            return StoredTensor.of(self.floats()).moved(move)
         kind = np.uint32 if self.type == "F32" else np.uint16
         made = np.ascontiguousarray(move(self.data.view(kind).reshape(self.shape)))
         data = made.reshape(-1).view(np.uint8)
         data.flags.writeable = False
         return StoredTensor(self.type, made.shape, data)
+
+    def moved_rows(self, move: Callable[[NDArray[Any]], NDArray[Any]]) -> StoredTensor:
+        """The tensor with its rows elsewhere, a copy in the same type.
+
+        ``move`` takes and returns an array whose elements are the rows; a vector's are its numbers.
+        """
+        lead = self.shape[:-1] or self.shape
+        size = self.data.size // math.prod(lead)
+        made = np.ascontiguousarray(move(self.data.view(f"V{size}").reshape(lead)))
+        data = made.reshape(-1).view(np.uint8)
+        data.flags.writeable = False
+        return StoredTensor(self.type, (*made.shape, *self.shape[len(lead) :]), data)
 
     @property
     def n_elements(self) -> int:
@@ -113,7 +132,7 @@ class StoredTensor:
         Return the index of its first element, row-major, or None; and the byte where the search ended.  The
         stored bytes are read once, at about the speed of memory.
         """
-        kind = TENSOR_TYPES[self.type]
+        kind = TENSOR_TYPES.get(self.type) or SCALED_TYPES[self.type]
         end = self.data.size
         if most is not None:
             end = min(end, first + -(-most // kind.size) * kind.size)

@@ -1,0 +1,431 @@
+"""Directories that others quantised: GPTQ, AWQ, FP8, MXFP4 and NF4 of bitsandbytes.
+
+Several tensors stand for one matrix: codes, scales, zeros.  Here they become one in a stored type that has the
+same numbers (docs/numerics.md, part 2): GPTQ and AWQ become Q4_0 or Q5_0, MXFP4 stays MXFP4 in another order,
+FP8 and NF4 have types of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aleator.core.errors import FileFormatError, UnsupportedModel
+from aleator.core.records import dataclass
+from aleator.models import refused
+from aleator.models.config import unsupported
+from aleator.models.files.fields import MAX_WIDTH, Fields
+from aleator.models.files.tensor_types import StoredTensor
+
+Bytes = NDArray[np.uint8]
+Floats = NDArray[np.float32]
+
+_FLOATS = ("F32", "F16", "BF16")
+_AT_ONCE = 1 << 22
+"""Numbers that are taken apart at a time."""
+_AWQ_ORDER = np.array([0, 4, 1, 5, 2, 6, 3, 7])
+"""Where AWQ puts eight neighbouring columns in a word."""
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A matrix that several tensors stand for."""
+
+    shape: tuple[int, ...]  # as the architecture asks for it
+    make: Callable[[], StoredTensor]  # reads them
+
+
+class Parts:
+    """The tensors that stand for one matrix, by the ends of their names."""
+
+    def __init__(self, stem: str, found: Mapping[str, tuple[Path, StoredTensor]]) -> None:
+        self.stem, self._found = stem, found
+
+    def __contains__(self, end: object) -> bool:
+        return f"{self.stem}{end}" in self._found
+
+    def error(self, end: str, message: str) -> FileFormatError:
+        """The error to raise about a tensor."""
+        name = self.stem + end
+        return FileFormatError(self.file(end), f"the tensor {name!r} {message}", field=name)
+
+    def file(self, end: str) -> Path:
+        """The file of a tensor; of one that is missing, of the first that is not."""
+        named = self.stem + end
+        return self._found[named if named in self._found else next(iter(self._found))][0]
+
+    def tensor(
+        self, end: str, kinds: tuple[str, ...], shape: tuple[int | None, ...] | None = None
+    ) -> StoredTensor:
+        """A tensor of one of these types and of this shape, in which None is any size."""
+        if end not in self:
+            raise self.error(end, "is missing: without it the matrix has no numbers")
+        made = self._found[self.stem + end][1]
+        if made.type not in kinds:
+            raise self.error(end, f"is stored in {made.type}; it must be {' or '.join(kinds)}")
+        same = shape is None or (
+            len(shape) == len(made.shape)
+            and all(n in (None, size) for n, size in zip(shape, made.shape, strict=True))
+        )
+        if not same:
+            wanted = ["any" if n is None else n for n in shape or ()]
+            raise self.error(end, f"is of shape {list(made.shape)}; it must be {wanted}")
+        return made
+
+
+def _array(tensor: StoredTensor, kind: str) -> NDArray[Any]:
+    return tensor.data.view(kind).reshape(tensor.shape)
+
+
+def _frozen(kind: str, shape: tuple[int, ...], data: NDArray[Any]) -> StoredTensor:
+    made = data.reshape(-1).view(np.uint8)
+    made.flags.writeable = False
+    return StoredTensor(kind, shape, made)
+
+
+# --- four bits: pairs, whose first element is in a byte's low nibble ---
+
+
+def _apart(pairs: Bytes) -> Bytes:
+    """[..., n / 2] pairs -> [..., n] elements."""
+    return np.stack([pairs & 15, pairs >> 4], -1).reshape(*pairs.shape[:-1], -1)
+
+
+def _halves(pairs: Bytes) -> Bytes:
+    """[..., 16] pairs as ggml has 32 elements: the second sixteen in the high nibbles of the first."""
+    made = np.empty_like(pairs)
+    first, second = pairs[..., :8], pairs[..., 8:]
+    made[..., ::2] = first & 15 | second << 4
+    made[..., 1::2] = first >> 4 | second & 0xF0
+    return made
+
+
+def _grouped(
+    pairs: Callable[[slice], Bytes], scales: Floats, zeros: Bytes, group: NDArray[np.int64]
+) -> StoredTensor:
+    """The matrix scale * (code - zero) [n_out, n_in].
+
+    Args:
+        pairs: the codes of some rows, of a multiple of eight.
+        scales: [n_out, groups].
+        zeros: the same, 0 to 16.
+        group: of each column.
+    """
+    n_out, n_in = len(scales), len(group)
+    step = max(_AT_ONCE // n_in // 8, 1) * 8
+    chunks = [slice(first, min(first + step, n_out)) for first in range(0, n_out, step)]
+    ordered = n_in % 32 == 0 and bool((group.reshape(-1, 32) == group[::32, None]).all())
+    half = scales.astype(np.float16)
+    if not ordered or not np.array_equal(half.astype(np.float32), scales, equal_nan=True):
+        # Groups that blocks cannot have are rounded as GPTQ's own product is, other scales not at all.
+        acts = n_in % 32 == 0 and not ordered
+        made = np.empty((n_out, n_in), np.float16 if acts else np.float32)
+        for rows in chunks:
+            steps = _apart(pairs(rows)).astype(np.int8) - zeros[rows][:, group].astype(np.int8)
+            made[rows] = scales[rows][:, group] * steps
+        return _frozen("F16" if acts else "F32", made.shape, made)
+    of, symmetric = group[::32], bool((zeros == 8).all())
+    blocks = np.empty((n_out, n_in // 32, 18 if symmetric else 22), np.uint8)
+    blocks[..., :2] = half[:, of, None].view(np.uint8)
+    for rows in chunks:
+        codes = pairs(rows).reshape(-1, n_in // 32, 16)
+        if not symmetric:  # code - zero + 16 has five bits
+            five = _apart(codes) + (16 - zeros[rows][:, of, None])
+            blocks[rows, :, 2:6] = np.packbits(five >> 4, -1, bitorder="little")
+            codes = (five[..., ::2] & 15) | five[..., 1::2] << 4
+        blocks[rows, :, -16:] = _halves(codes)
+    return _frozen("Q4_0" if symmetric else "Q5_0", (n_out, n_in), blocks)
+
+
+def _group_size(given: Fields, n_in: int) -> int:
+    size = given.integer("group_size", -1, MAX_WIDTH, 128)
+    if size == 0:
+        raise given.error(
+            "group_size", "group_size is 0; it must be 1 or more, or -1 for one group"
+        )
+    return n_in if size == -1 else size
+
+
+def _gptq(parts: Parts, given: Fields) -> Packed:
+    words = parts.tensor("qweight", ("I32",), (None, None))
+    n_in, n_out = 8 * words.shape[0], words.shape[1]
+    if n_out % 8:
+        raise parts.error("qweight", f"has {n_out} columns; they must be a multiple of 8")
+    size = _group_size(given, n_in)
+    groups = -(-n_in // size)
+    scales = parts.tensor("scales", _FLOATS, (groups, n_out))
+    stored = parts.tensor("qzeros", ("I32",), (groups, n_out // 8))
+    index = parts.tensor("g_idx", ("I32", "I64"), (n_in,)) if "g_idx" in parts else None
+    above = 0 if given.get("checkpoint_format", "gptq") == "gptq_v2" else 1
+
+    def make() -> StoredTensor:
+        group = np.arange(n_in) // size
+        if index is not None:
+            group = _array(index, "<i4" if index.type == "I32" else "<i8").astype(np.int64)
+            if group.min() < 0 or group.max() >= groups:
+                worst = group[(group < 0) | (group >= groups)][0]
+                raise parts.error(
+                    "g_idx", f"has group {worst}; it must be between 0 and {groups - 1}"
+                )
+        codes = _array(words, "<u4")
+        zeros = _apart(_array(stored, "<u4").view(np.uint8)) + np.uint8(above)
+        return _grouped(
+            lambda rows: np.ascontiguousarray(codes[:, rows].T).view(np.uint8),
+            np.ascontiguousarray(scales.floats().T),
+            np.ascontiguousarray(zeros.T),
+            group,
+        )
+
+    return Packed((n_out, n_in), make)
+
+
+def _awq(parts: Parts, given: Fields) -> Packed:
+    words = parts.tensor("qweight", ("I32",), (None, None))
+    n_in, n_out = words.shape[0], 8 * words.shape[1]
+    if n_in % 2:
+        raise parts.error("qweight", f"has {n_in} rows; they must be even")
+    size = _group_size(given, n_in)
+    groups = -(-n_in // size)
+    scales = parts.tensor("scales", _FLOATS, (groups, n_out))
+    stored = parts.tensor("qzeros", ("I32",), (groups, n_out // 8))
+
+    def columns(words: NDArray[np.uint32]) -> Bytes:
+        turned = np.ascontiguousarray(words.view(np.uint8).T)
+        nibbles = np.stack([turned & 15, turned >> 4], 1).reshape(-1, 8, len(words))
+        return nibbles[:, _AWQ_ORDER].reshape(-1, len(words))
+
+    def pairs(rows: slice) -> Bytes:
+        codes = columns(_array(words, "<u4")[:, rows.start // 8 : rows.stop // 8])
+        return codes[:, ::2] | codes[:, 1::2] << 4
+
+    def make() -> StoredTensor:
+        turned = np.ascontiguousarray(scales.floats().T)
+        return _grouped(pairs, turned, columns(_array(stored, "<u4")), np.arange(n_in) // size)
+
+    return Packed((n_out, n_in), make)
+
+
+# --- floats with a scale ---
+
+
+def _scaled(kind: str, codes: Bytes, scales: Floats) -> StoredTensor:
+    """Codes [n, bytes of 64 elements] after their scales [n]: a matrix [n, 64]."""
+    blocks = np.empty((len(codes), 4 + codes.shape[1]), np.uint8)
+    blocks[:, :4] = scales.astype("<f4").reshape(-1, 1).view(np.uint8)
+    blocks[:, 4:] = codes
+    return _frozen(kind, (len(codes), 64), blocks)
+
+
+def _fp8(parts: Parts, given: Fields) -> Packed:
+    codes = parts.tensor("weight", ("F8_E4M3",), (None, None))
+    n_out, n_in = codes.shape
+    end = "weight_scale" if "weight_scale" in parts else "weight_scale_inv"
+    scale = parts.tensor(end, _FLOATS)
+    grid = scale.shape if len(scale.shape) == 2 else (scale.n_elements, 1)
+    listed = given.get("weight_block_size", kind=list) or [None, None]
+
+    def per_scale(n: int, count: int, size: object) -> int:
+        if isinstance(size, int) and size > 0 and -(-n // size) == count:
+            return size
+        if n % count:
+            raise parts.error(
+                end, f"is of shape {list(scale.shape)}; it does not divide {[n_out, n_in]}"
+            )
+        return n // count
+
+    if len(scale.shape) > 2 or len(listed) != 2:
+        raise parts.error(end, f"is of shape {list(scale.shape)}; it must have two axes at most")
+    high, wide = (per_scale(*each) for each in zip(codes.shape, grid, listed, strict=True))
+    if grid[1] > 1 and wide % 64:
+        raise parts.error(end, f"has a scale for {wide} columns; they must be a multiple of 64")
+
+    def make() -> StoredTensor:
+        data = _array(codes, "u1")
+        if ((data & 0x7F) == 0x7F).any():
+            raise parts.error("weight", "holds NaN: the file is damaged, or its training diverged")
+        of_rows = scale.floats().reshape(grid)[np.arange(n_out) // high]
+        if not (np.abs(of_rows) < 2.0**100).all():
+            raise parts.error(end, "holds NaN or a number of 2^100 or more: the file is damaged")
+        scales = of_rows[:, np.arange(0, n_in, 64) // wide] * np.float32(256)
+        filled = np.pad(data, ((0, 0), (0, -n_in % 64)))
+        made = _scaled("F8_E4M3", filled.reshape(-1, 64), scales)
+        if n_in % 64 == 0:
+            return replace(made, shape=(n_out, n_in))
+        return StoredTensor.of(made.floats().reshape(n_out, -1)[:, :n_in])
+
+    return Packed((n_out, n_in), make)
+
+
+def _nf4_values() -> Floats:
+    """What NF4's codes stand for."""
+    codes = np.arange(32, dtype=np.uint8)[None] & 15
+    return _scaled("NF4", codes, np.ones(1, np.float32)).floats()[0, :16]
+
+
+_STATE = "weight.quant_state.bitsandbytes__nf4"
+
+
+def _nf4(parts: Parts, given: Fields) -> Packed:
+    codes = parts.tensor("weight", ("U8",))
+    n = 2 * codes.n_elements
+    text = parts.tensor(_STATE, ("U8",))
+    try:
+        values = json.loads(bytes(text.data).decode())
+    except (ValueError, RecursionError):
+        values = None
+    if not isinstance(values, dict):
+        raise parts.error(_STATE, "is no JSON object")
+    state = Fields(parts.file(_STATE), values)
+    shape = state.require("shape", list)
+    sizes = all(type(size) is int and 1 <= size <= MAX_WIDTH for size in shape)
+    if not sizes or len(shape) != 2 or math.prod(shape) != n:
+        raise parts.error(_STATE, f"has the shape {shape!r:.60}; the matrix has {n} elements")
+    n_out, n_in = shape
+    size = state.integer("blocksize", 64, MAX_WIDTH)
+    if size % 64:
+        raise state.error("blocksize", f"blocksize is {size}; it must be a multiple of 64")
+    blocks = -(-n // size)
+    own = parts.tensor("weight.absmax", ("F32", "U8"), (blocks,))
+    table = parts.tensor("weight.quant_map", ("F32",), (16,))
+    nested = None
+    if own.type == "U8":
+        apart = state.integer("nested_blocksize", 1, MAX_WIDTH)
+        offset = state.number("nested_offset", -1e30, 1e30)
+        of_scales = parts.tensor("weight.nested_quant_map", ("F32",), (256,))
+        above = parts.tensor("weight.nested_absmax", ("F32",), (-(-blocks // apart),))
+        nested = apart, np.float32(offset), of_scales, above
+
+    def make() -> StoredTensor:
+        if not np.array_equal(table.floats(), _nf4_values()):
+            raise parts.error("weight.quant_map", "is not that of NF4: other codes are not read")
+        if nested is None:
+            scales = own.floats()
+        else:
+            apart, offset, of_scales, above = nested
+            scales = of_scales.floats()[own.data]
+            scales = scales * np.repeat(above.floats(), apart)[:blocks] + offset
+        pairs = (
+            codes.data >> 4 | codes.data << 4
+        )  # in the file the first element is in the high nibble
+        filled = np.pad(pairs.reshape(-1), (0, -len(pairs) % 32)).reshape(-1, 16)
+        repeated = np.repeat(scales, size // 64)[: -(-n // 64)]
+        made = _scaled("NF4", _halves(filled).reshape(-1, 32), repeated)
+        if n_in % 64 == 0:
+            return replace(made, shape=(n_out, n_in))
+        return StoredTensor.of(made.floats().reshape(-1)[:n].reshape(n_out, n_in))
+
+    return Packed((n_out, n_in), make)
+
+
+def _mxfp4(parts: Parts, given: Fields) -> Packed:
+    codes = parts.tensor("_blocks", ("U8",), (None, None, None, 16))
+    scales = parts.tensor("_scales", ("U8",), codes.shape[:3])
+    n, n_out, runs = scales.shape
+
+    def make() -> StoredTensor:
+        blocks = np.empty((n, n_out, runs, 17), np.uint8)
+        blocks[..., 0] = _array(scales, "u1")
+        for one, pairs in zip(blocks, _array(codes, "u1"), strict=True):
+            one[..., 1:] = _halves(pairs)
+        return _frozen("MXFP4", (n, n_out, 32 * runs), blocks)
+
+    return Packed((n, n_out, 32 * runs), make)
+
+
+# --- what is in a directory ---
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to quantise, as tensors of a directory show it."""
+
+    codes: str  # the end of the name of the tensor that has the codes
+    kind: str  # its type
+    others: tuple[str, ...]  # the ends of the others' names
+    read: Callable[[Parts, Fields], Packed]
+    matrix: str = "weight"  # the end of the matrix's name
+
+
+_OF_NF4 = ("absmax", "quant_map", "nested_absmax", "nested_quant_map")
+_OF_FP8 = ("weight_scale_inv", "weight_scale", "input_scale", "activation_scale")
+METHODS = {
+    "gptq": Method("qweight", "I32", ("qzeros", "scales", "g_idx"), _gptq),
+    "awq": Method("qweight", "I32", ("qzeros", "scales"), _awq),
+    "fp8": Method("weight", "F8_E4M3", _OF_FP8, _fp8),
+    "mxfp4": Method("_blocks", "U8", ("_scales",), _mxfp4, matrix=""),
+    "bitsandbytes": Method("weight", "U8", (*(f"weight.{each}" for each in _OF_NF4), _STATE), _nf4),
+}
+"""``quant_method`` of a config.json's ``quantization_config``."""
+_ALIKE = {"fbgemm_fp8": "fp8"}
+_ONLY: Mapping[str, Mapping[str, tuple[object, ...]]] = {
+    "gptq": {"bits": (4,), "checkpoint_format": ("gptq", "gptq_v2")},
+    "awq": {"bits": (4,), "w_bit": (4,), "version": ("gemm", "GEMM")},
+    "fp8": {"fmt": ("e4m3",)},
+    "bitsandbytes": {"load_in_8bit": (False,), "bnb_4bit_quant_type": ("nf4",)},
+}
+"""The values that fields of ``quantization_config`` may have, where they are there."""
+
+
+def given_by(fields: Fields) -> tuple[Method, Fields] | None:
+    """How a directory is quantised by its config.json, and the fields that say so; None: it is not.
+
+    Raises:
+        FileFormatError: a field is of another type.
+        UnsupportedModel: it is quantised in a way that is not read.
+    """
+    values = fields.get("quantization_config", kind=dict)
+    if values is None:
+        text = Fields(fields.path, fields.get("text_config", kind=dict) or {})
+        values = text.get("quantization_config", kind=dict)
+    if values is None:
+        return None
+    given = Fields(fields.path, values)
+    name = given.get("quant_method", "an unknown method")
+    name = _ALIKE.get(name, name)
+    if name not in METHODS:
+        raise unsupported(fields.path, refused.quantisation(name))
+    for key, allowed in _ONLY.get(name, {}).items():
+        if given.get(key) is not None and given.get(key) not in allowed:
+            raise unsupported(fields.path, refused.quantisation(name, key, given.get(key)))
+    return METHODS[name], given
+
+
+def joined(
+    fields: Fields, tensors: Iterable[tuple[Path, str, StoredTensor]]
+) -> Iterator[tuple[Path, str, StoredTensor | Packed]]:
+    """The files, names and tensors of a directory, those that stand for a matrix together as one.
+
+    Raises:
+        FileFormatError: one is missing, or is of another type or shape.
+        UnsupportedModel: the directory is quantised in a way that is not read.
+    """
+    how = given_by(fields)
+    if how is None:
+        yield from tensors
+        return
+    method, given = how
+    found = {name: (file, tensor) for file, name, tensor in tensors}
+    stems = {
+        name.removesuffix(method.codes)
+        for name, (_, tensor) in found.items()
+        if name.endswith(method.codes) and tensor.type == method.kind
+    }
+    rest = {stem + end for stem in stems for end in method.others}
+    for name, (file, tensor) in found.items():
+        stem = name.removesuffix(method.codes)
+        if stem in stems and stem != name:
+            yield file, stem + method.matrix, method.read(Parts(stem, found), given)
+        elif name not in rest:
+            if tensor.type not in _FLOATS:
+                raise UnsupportedModel(
+                    f"{file}: tensor {name!r} has the type {tensor.type}, and belongs to no matrix that is "
+                    "quantised as quantization_config says"
+                )
+            yield file, name, tensor
