@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +23,23 @@ from aleator.models.files.tensor_types import StoredTensor
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _SIZES = {"F32": 4, "F16": 2, "BF16": 2}
 """Bytes of one element."""
+_INDICES = {"I64": 8, "BOOL": 1}
+"""Likewise, of tables of tokens, which are read where they are asked for."""
 MAX_HEADER = 100_000_000
 """Bytes of the longest header, as in the format's own reader."""
 MAX_DIMENSIONS = 8
 
 
-def read_directory(directory: Path) -> Iterator[tuple[Path, str, StoredTensor]]:
+def read_directory(
+    directory: Path, indices: bool = False
+) -> Iterator[tuple[Path, str, StoredTensor]]:
     """The files, names and tensors of a model in one file or several shards, their data still on disk."""
     index = directory / _INDEX
     if not index.exists():
         file = directory / _SINGLE
         if not file.exists():
             raise FileFormatError(directory, f"the directory has neither {_SINGLE} nor {_INDEX}")
-        for name, tensor in read_file(file).items():
+        for name, tensor in read_file(file, indices).items():
             yield file, name, tensor
         return
     fields = read_json(index)
@@ -50,7 +54,7 @@ def read_directory(directory: Path) -> Iterator[tuple[Path, str, StoredTensor]]:
         file = directory / shard
         if not file.exists():
             raise FileFormatError(file, f"the shard is missing; {_INDEX} names it")
-        found = read_file(file)
+        found = read_file(file, indices)
         for name in wanted:
             if name not in found:
                 raise FileFormatError(
@@ -68,7 +72,7 @@ def _is_plain_name(name: str) -> bool:
     )
 
 
-def read_file(file: Path) -> dict[str, StoredTensor]:
+def read_file(file: Path, indices: bool = False) -> dict[str, StoredTensor]:
     """All tensors of one file, their data mapped, without gaps."""
     require_little_endian(file)
     data = map_file(file)
@@ -85,10 +89,11 @@ def read_file(file: Path) -> dict[str, StoredTensor]:
     start = 8 + length
     header = _header(file, bytes(data[8:start]))
     header.pop("__metadata__", None)
+    sizes = _SIZES | (_INDICES if indices else {})
     tensors: dict[str, StoredTensor] = {}
     places: list[tuple[int, int, str]] = []
     for name, entry in header.items():
-        kind, shape, begin, end = _entry(file, name, entry, data.size - start)
+        kind, shape, begin, end = _entry(file, name, entry, data.size - start, sizes)
         places.append((begin, end, name))
         tensors[name] = StoredTensor(kind, shape, data[start + begin : start + end])
     at = 0
@@ -119,8 +124,13 @@ def _header(file: Path, text: bytes) -> dict[str, Any]:
     return header
 
 
-def _entry(file: Path, name: str, entry: Any, size: int) -> tuple[str, tuple[int, ...], int, int]:
-    """A tensor's type, shape, and where its data begin and end; ``size``: bytes of all data."""
+def _entry(
+    file: Path, name: str, entry: Any, size: int, sizes: Mapping[str, int]
+) -> tuple[str, tuple[int, ...], int, int]:
+    """A tensor's type, shape, and where its data begin and end.
+
+    ``size``: bytes of all data; ``sizes``: types that are known, and bytes of an element.
+    """
     fields = entry if isinstance(entry, dict) else {}
     kind, shape, place = (
         fields.get("dtype"),
@@ -129,15 +139,15 @@ def _entry(file: Path, name: str, entry: Any, size: int) -> tuple[str, tuple[int
     )
     if not isinstance(kind, str) or shape is None or place is None or len(place) != 2:
         raise FileFormatError(file, "its entry in the header is damaged", field=name)
-    if kind not in _SIZES:
+    if kind not in sizes:
         raise UnsupportedModel(
             f"{file}: tensor {name!r} has the type {kind}, which is not supported; "
-            f"supported are {', '.join(_SIZES)}"
+            f"supported are {', '.join(sizes)}"
         )
     if not 1 <= len(shape) <= MAX_DIMENSIONS or 0 in shape:
         raise FileFormatError(file, f"has the shape {shape}", field=name)
     begin, end = place
-    if not begin <= end <= size or end - begin != math.prod(shape) * _SIZES[kind]:
+    if not begin <= end <= size or end - begin != math.prod(shape) * sizes[kind]:
         raise FileFormatError(
             file,
             f"its data, bytes {begin} to {end} of {size}, are not {shape} of {kind}",
