@@ -1,6 +1,7 @@
 """Measures what guesses save, and what wrong ones cost: pairs of generations in one process.
 
-    python benchmarks/bench_speculation.py -m MODEL.gguf [--model-draft SMALL.gguf] [--pairs 12] [--tokens 200]
+    python benchmarks/bench_speculation.py -m MODEL.gguf [--model-draft SMALL.gguf|HEAD|bundled]
+                                           [--pairs 12] [--tokens 200]
 
 Each pair makes the same request without and with guesses, in alternating order, so that the machine's load
 affects both alike.  A figure is the median of the pairs' ratios of tokens per second, after the prompt: above 1
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import statistics
 import sys
+import time
 from pathlib import Path
 
 import aleator
@@ -26,18 +28,20 @@ TARGET = 0.97
 PROMPTS = {
     "repeats": "A list of names: Ann, Bob, Eve, Ann, Bob, Eve, Ann, Bob, Eve, Ann, Bob,",
     "does not": "It was a bright cold day in April, and the clocks were striking thirteen. Then",
+    "a play": "ROMEO:\nO, she doth teach the torches to burn bright!\n\nJULIET:\n",
 }
 
 
 def seconds(
     model: aleator.LanguageModel, prompt: str, n: int, temperature: float, seed: int, kind: str
-) -> tuple[float, aleator.Generation]:
-    """Seconds after the prompt, and the generated tokens."""
+) -> tuple[float, float, aleator.Generation]:
+    """Seconds after the prompt, processor seconds of all, and the generated tokens."""
+    processor = time.process_time()
     made = model.generate(
         prompt, max_tokens=n, temperature=temperature, seed=seed, spec_type=kind, ignore_eos=True
     )
     made.wait()
-    return made.stats.decode_seconds, made
+    return made.stats.decode_seconds, time.process_time() - processor, made
 
 
 def main() -> int:
@@ -53,13 +57,20 @@ def main() -> int:
     kinds = ["none", "ngram"] + ["draft"] * (args.model_draft is not None)
     report = Report("Guesses", machine("aleator"), f"    {command(__file__)}")
     report.table(
-        "prompt", "temperature:", "guesses", "median ratio:", "least:", "right, of guessed:"
+        "prompt",
+        "temperature:",
+        "guesses",
+        "median ratio:",
+        "least:",
+        "processor:",
+        "tokens a step:",
+        "right, of guessed:",
     )
     medians: dict[str, float] = {}
     for name, prompt in PROMPTS.items():
         for temperature in (0.0, 0.8):
             for kind in kinds:
-                ratios, right, guessed = [], 0, 0
+                ratios, processors, right, guessed, steps, drawn = [], [], 0, 0, 0, 0
                 for pair in range(args.pairs):
                     first, second = ("none", kind) if pair % 2 else (kind, "none")
                     made = [
@@ -67,14 +78,21 @@ def main() -> int:
                         for each in (first, second)
                     ]
                     plain, with_guesses = made if pair % 2 else reversed(made)
-                    if plain[1].tokens != with_guesses[1].tokens:
+                    if plain[2].tokens != with_guesses[2].tokens:
                         raise AssertionError(f"pair {pair}: guesses have changed the tokens")
                     ratios.append(plain[0] / with_guesses[0])
-                    right += with_guesses[1].stats.draft_n_accepted
-                    guessed += with_guesses[1].stats.draft_n
+                    processors.append(plain[1] / with_guesses[1])
+                    stats = with_guesses[2].stats
+                    right += stats.draft_n_accepted
+                    guessed += stats.draft_n
+                    drawn += len(with_guesses[2].tokens)
+                    steps += len(with_guesses[2].tokens) - stats.draft_n_accepted
                 if kind != "none":
                     medians[f"{kind}, {name}, {temperature}"] = statistics.median(ratios)
-                figures = f"{statistics.median(ratios):.3f}", f"{min(ratios):.3f}"
+                figures = (
+                    f"{statistics.median(ratios):.3f}", f"{min(ratios):.3f}",
+                    f"{statistics.median(processors):.3f}", f"{drawn / steps:.2f}",
+                )  # fmt: skip
                 report.row(name, temperature, kind, *figures, f"{right} of {guessed}")
     worst = min(medians, key=medians.__getitem__)
     kept = medians[worst] >= TARGET

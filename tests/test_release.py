@@ -92,6 +92,7 @@ def test_the_model_moves_to_its_own_package_and_the_extra_needs_it(tmp_path: Pat
     copy = tmp_path / "copy"
     (copy / "src" / "aleator" / "data").mkdir(parents=True)
     (copy / "src" / "aleator" / "data" / "shakespeare.gguf").write_bytes(b"GGUF")
+    (copy / "src" / "aleator" / "data" / "shakespeare-eagle3").mkdir()
     package = ROOT / "packages" / "aleator-shakespeare"
     shutil.copytree(package, copy / "packages" / package.name)
     shutil.copy(ROOT / "pyproject.toml", copy)
@@ -102,10 +103,9 @@ def test_the_model_moves_to_its_own_package_and_the_extra_needs_it(tmp_path: Pat
     own = tomllib.loads((package / "pyproject.toml").read_text())["project"]
     assert extras["cli"][0] == "aleator-shakespeare>=1,<2"
     assert own["version"].startswith("1.")
-    assert not (copy / "src" / "aleator" / "data" / "shakespeare.gguf").exists()
-    assert (
-        copy / "packages" / package.name / "src" / "aleator_shakespeare" / "shakespeare.gguf"
-    ).exists()
+    for name in ("shakespeare.gguf", "shakespeare-eagle3"):
+        assert not (copy / "src" / "aleator" / "data" / name).exists()
+        assert (copy / "packages" / package.name / "src" / "aleator_shakespeare" / name).exists()
 
 
 def test_the_bundled_model_is_found_in_its_package(
@@ -119,6 +119,7 @@ def test_the_bundled_model_is_found_in_its_package(
     (package / "__init__.py").touch()
     monkeypatch.syspath_prepend(str(tmp_path))
     assert bundled.bundled_model() == package / "shakespeare.gguf"
+    assert bundled.bundled_head() == package / "shakespeare-eagle3"
 
 
 def test_the_models_wheel_has_no_bill_and_a_release_goes_on(tmp_path: Path) -> None:

@@ -40,7 +40,8 @@ from sbom import sbom
 FOLDER = ROOT / "build" / "wheel"
 POLICY = "manylinux_2_28"
 MOST_BYTES = 3 * 2**20
-MODEL = "shakespeare.gguf"
+BUNDLED = ("shakespeare.gguf", "shakespeare-eagle3")
+"""The bundled model, and its draft head."""
 MOST_SECONDS = 20
 KEPT = ("PIP_INDEX_URL", "PIP_CONFIG_FILE", "PIP_FIND_LINKS", "HTTPS_PROXY",
         "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")  # fmt: skip
@@ -120,8 +121,10 @@ def source(folder: Path) -> Path:
 def without_model(copy: Path) -> Path:
     """The same copy, with the model moved to the package that the extra ``cli`` then needs."""
     package = copy / "packages" / "aleator-shakespeare"
-    model = copy / "src" / "aleator" / "data" / MODEL
-    model.rename(package / "src" / "aleator_shakespeare" / MODEL)
+    for name in BUNDLED:
+        (copy / "src" / "aleator" / "data" / name).rename(
+            package / "src" / "aleator_shakespeare" / name
+        )
     project = copy / "pyproject.toml"
     text = project.read_text()
     if text.count("\ncli = [") != 1:

@@ -15,15 +15,14 @@ namespace aleator {
 using Matrix = Array<const float, 2>;
 
 // What enters a step of so many tokens, and what leaves it: n_out numbers of each row wanted.
-inline MicroBatch checked_ends(int64_t tokens, const Weights& embedding, int64_t n_out,
-                               const std::optional<Indices>& ids,
+inline MicroBatch checked_ends(int64_t tokens, const Weights& embedding, int64_t stride,
+                               int64_t n_out, const std::optional<Indices>& ids,
                                const std::optional<Matrix>& embeddings, const Indices& out_rows,
                                const Array<float, 2>& logits) {
   const int64_t rows = int64_t(out_rows.size());
   require(bool(ids) != bool(embeddings), "either token ids or embeddings");
-  require(ids ? int64_t(ids->size()) == tokens
-              : int64_t(embeddings->shape(0)) == tokens &&
-                    int64_t(embeddings->shape(1)) == embedding.in,
+  require(ids ? int64_t(ids->size()) == tokens && stride == embedding.in
+              : int64_t(embeddings->shape(0)) == tokens && int64_t(embeddings->shape(1)) == stride,
           "tokens or embeddings do not match the positions");
   require(int64_t(logits.shape(0)) == rows && int64_t(logits.shape(1)) == n_out && rows <= tokens,
           "logits must be [out_rows, n_vocab], hidden states [out_rows, n_embd]");
@@ -34,7 +33,7 @@ inline MicroBatch checked_ends(int64_t tokens, const Weights& embedding, int64_t
     require(out_rows(i) >= 0 && out_rows(i) < tokens, "row ", out_rows(i));
   MicroBatch b;
   b.tokens = tokens, b.ids = pointer(ids);
-  b.embeddings = pointer(embeddings);
+  b.embeddings = pointer(embeddings), b.stride = stride;
   b.out_rows = out_rows.data(), b.n_out = rows, b.logits = logits.data();
   return b;
 }
@@ -58,6 +57,19 @@ inline Runs checked_runs(const Indices& starts, const Indices& sources, const In
     require(stores(i) >= -1 && stores(i) < n_rows, "row ", stores(i));
   }
   return {runs, starts.data(), sources.data(), order.data(), stores.data()};
+}
+
+using GivenTaps = std::tuple<Indices, Array<float, 3>>;  // layers, and where they go
+
+inline Taps checked_taps(const GivenTaps& given, int64_t tokens, int64_t n_layers, int64_t n_embd) {
+  const auto& [layers, out] = given;
+  const int64_t n = int64_t(layers.size());
+  require(int64_t(out.shape(0)) == tokens && int64_t(out.shape(1)) == n &&
+              int64_t(out.shape(2)) == n_embd,
+          "taps must be [tokens, layers, n_embd]");
+  for (int64_t i = 0; i < n; i++)
+    require(layers(i) >= 0 && layers(i) <= n_layers, "layer ", layers(i));
+  return {layers.data(), n, out.data()};
 }
 
 using GivenAdapted = std::tuple<Indices, Numbers, Floats>;  // starts, adapters, scales

@@ -16,15 +16,28 @@ void DecoderStep::run(Pool& pool, const MicroBatch& batch, Watch* watch) {
       [&](int thread) {
         if (per_layer_.any()) per_layer_.project(thread, products_, batch.ids, shape_.eps);
         for (const DecoderLayer& l : layers_) {
+          tap(thread, &l - layers_.data(), batch);
           layer(thread, l, batch);
           if (l.embedding >= 0)
             per_layer_.add(thread, products_, embeddings_[l.embedding], shape_.gate, shape_.eps);
           if (l.output_scale != 1) scale(thread, l.output_scale, batch.tokens);
         }
+        tap(thread, int64_t(layers_.size()), batch);
         products_.logits(thread, shape_.output, shape_.output_norm, shape_.eps, batch.out_rows,
                          batch.n_out, batch.logits);
       },
       watch);
+}
+
+// Copies x where it is asked for.
+void DecoderStep::tap(int thread, int64_t layer, const MicroBatch& batch) {
+  const Taps& taps = batch.taps;
+  const int64_t e = shape_.n_embd();
+  for (int64_t i = 0; i < taps.n; i++)
+    if (taps.layers[i] == layer)
+      products_.pool().each(thread, batch.tokens, [&](int64_t t) {
+        std::copy_n(products_.x(t), e, taps.out + (t * taps.n + i) * e);
+      });
 }
 
 // Buffers, embeddings, angles and plans of attention: little enough for one thread.
@@ -51,7 +64,7 @@ void DecoderStep::prepare(Pool& pool, const MicroBatch& batch) {
   for (int64_t i = 0; i < t; i++) {
     float* x = products_.x(i);
     if (batch.embeddings) {
-      std::copy_n(batch.embeddings + i * e, e, x);
+      std::copy_n(batch.embeddings + i * batch.stride, e, x);
     } else {
       read_row_(shape_.embedding, batch.ids[i], x);
       if (shape_.embedding_scale != 1)
@@ -121,7 +134,9 @@ void DecoderStep::project(int thread, const DecoderLayer& l, const MicroBatch& b
   const Forms forms = shape_.parallel ? forms_of({&l.q, &l.k, &l.v, &l.gate, &l.up})
                       : beside        ? forms_of({&l.q, &l.k, &l.v, &beside->in})
                                       : forms_of({&l.q, &l.k, &l.v});
-  const Input x = products_.normed(thread, l.attention_norm, shape_.eps, forms);
+  const Input x = l.wide ? products_.input(thread, batch.embeddings + shape_.n_embd(), batch.stride,
+                                           l.q.in, batch.tokens, forms)
+                         : products_.normed(thread, l.attention_norm, shape_.eps, forms);
   if (!l.k.data)
     products_.run(thread, x, {{&l.q, q_.data()}});
   else if (l.v.data)

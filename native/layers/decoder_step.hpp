@@ -41,6 +41,7 @@ struct DecoderLayer {
   // Of the mixture that is there instead of gate, up and down, or beside them.
   int64_t mixture = -1;
   int64_t embedding = -1;  // of the tokens' embeddings of this layer
+  bool wide = false;       // queries, keys and values are made of what follows x in embeddings
   bool rotated = true;     // positions rotate its queries and keys
   bool scaled = true;      // MicroBatch::query_scales multiply its queries
   int64_t n_heads = 0;     // of queries; 0 without attention
@@ -80,11 +81,19 @@ struct DecoderShape {
   int64_t n_embd() const { return embedding.in; }
 };
 
+// What layers take: x before each of n layers; after the last for the number of layers.
+struct Taps {
+  const int64_t* layers = nullptr;  // [n]
+  int64_t n = 0;
+  float* out = nullptr;  // [T, n, n_embd]
+};
+
 // T tokens.  All pointers are to arrays that outlive the call.
 struct MicroBatch {
   int64_t tokens = 0;
   const int64_t* ids = nullptr;       // [T], or
-  const float* embeddings = nullptr;  // [T, n_embd]
+  const float* embeddings = nullptr;  // [T, stride], whose first n_embd numbers are x
+  int64_t stride = 0;                 // n_embd, and what layers take in place of x, see `wide`
   const int64_t* out_rows = nullptr;  // [n_out] the tokens whose logits are wanted
   int64_t n_out = 0;
   float* logits = nullptr;              // [n_out, n_vocab]
@@ -94,6 +103,7 @@ struct MicroBatch {
   Seen groups[most_groups];
   Runs runs;  // of decoders with recurrent layers
   Adapted adapted;
+  Taps taps;
 };
 
 class DecoderStep {
@@ -144,6 +154,7 @@ class DecoderStep {
   void mix_beside(int thread, const DecoderLayer& l, const Mixture& m, int64_t tokens);
   void scale(int thread, float by, int64_t tokens);
   void limit(float* x, int64_t n) const;
+  void tap(int thread, int64_t layer, const MicroBatch& batch);
   void take(int64_t token, const float* norm);
 
   DecoderShape shape_;

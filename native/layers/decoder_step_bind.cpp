@@ -121,11 +121,12 @@ class BoundDecoderStep {
            Indices seen_count, std::optional<Numbers> seen_deltas, Indices out_rows,
            Array<float, 2> logits, std::optional<nb::tuple> window,
            std::optional<nb::tuple> recurrent, std::optional<Numbers> seen_positions,
-           std::optional<Floats> query_scales, std::optional<GivenAdapted> adapted) {
+           std::optional<Floats> query_scales, std::optional<GivenAdapted> adapted,
+           std::optional<GivenTaps> taps) {
     const int64_t tokens = int64_t(positions.size());
     require(n_layers_ > 0 && tokens > 0, "no layers or no tokens");
-    MicroBatch b =
-        checked_ends(tokens, shape_.embedding, n_out(), ids, embeddings, out_rows, logits);
+    MicroBatch b = checked_ends(tokens, shape_.embedding, shape_.n_embd() + n_wide_, n_out(), ids,
+                                embeddings, out_rows, logits);
     std::vector<Indices> states;
     Pooled pools[most_groups] = {
         {cells, seen, list_start, seen_list, seen_count, seen_deltas, std::nullopt, std::nullopt}};
@@ -165,6 +166,7 @@ class BoundDecoderStep {
     }
     b.positions = positions.data();
     if (adapted) b.adapted = checked_adapted(*adapted, b.tokens, step_.adapters().size());
+    if (taps) b.taps = checked_taps(*taps, b.tokens, n_layers_, shape_.n_embd());
     interruptibly([&](Watch& watch) { step_.run(pool, b, &watch); });
   }
 
@@ -232,9 +234,13 @@ class BoundDecoderStep {
     require(v.data || (dim == dim_v && shape_.head_norm != HeadNorm::all), at,
             "keys as values need values as wide as keys, and norms of single heads");
     require(!n_slopes_ || n_slopes_ == heads, at, "a slope for every head");
-    layer.q = sized(qkv[0], heads * dim * (gated ? 2 : 1), e, at + "attn_q");
-    if (k.data) layer.k = sized(k, groups * dim, e, at + "attn_k");
-    if (v.data) layer.v = sized(v, groups * dim_v, e, at + "attn_v");
+    const int64_t wide = given.knows("wide") ? given.get<int64_t>("wide") : 0, in = wide ? wide : e;
+    require(!wide || (wide > 0 && wide < int64_t(1) << 32 && !shape_.parallel && n_layers_ == 0),
+            at, "only the first layer takes something in place of x");
+    layer.wide = wide, n_wide_ += wide;
+    layer.q = sized(qkv[0], heads * dim * (gated ? 2 : 1), in, at + "attn_q");
+    if (k.data) layer.k = sized(k, groups * dim, in, at + "attn_k");
+    if (v.data) layer.v = sized(v, groups * dim_v, in, at + "attn_v");
     layer.o = sized(given.matrix("output"), e, heads * dim_v, at + "attn_output");
     layer.q_norm = head_norm(given, "q_norm", heads, dim, at + "attn_q_norm");
     layer.k_norm = head_norm(given, "k_norm", groups, dim, at + "attn_k_norm");
@@ -353,7 +359,7 @@ class BoundDecoderStep {
   int64_t n_slopes_;  // of ALiBi, one for every head; 0: there are none
   LayerEmbeddings per_layer_;
   bool last_attends_ = false, last_is_dense_ = false;
-  int64_t n_layers_ = 0, n_rows_ = 0, n_cells_[most_groups] = {};
+  int64_t n_layers_ = 0, n_rows_ = 0, n_wide_ = 0, n_cells_[most_groups] = {};
 };
 
 ALEATOR_BIND(decoder_step) {
@@ -395,13 +401,16 @@ ALEATOR_BIND(decoder_step) {
            "seen_deltas"_a.none(), "out_rows"_a, "logits"_a.noconvert(),
            "window"_a.none() = nb::none(), "recurrent"_a.none() = nb::none(),
            "seen_positions"_a.none() = nb::none(), "query_scales"_a.none() = nb::none(),
-           "adapted"_a.none() = nb::none(),
+           "adapted"_a.none() = nb::none(), "taps"_a.none() = nb::none(),
            "T tokens: see MicroBatch (native/layers/decoder_step.hpp), Seen (attention_step.hpp) "
            "and Runs (state_kernels.hpp). adapted: starts, adapters and scales of Adapted "
            "(adapters.hpp). ids int64, or embeddings and all other numbers float32; "
            "positions, lists of cells, seen_list and seen_deltas int32; the rest int64. window: "
            "for window layers cells to seen_deltas, seen_first, and seen_sinks or None. "
-           "recurrent: starts, sources, order and stores. ValueError, with nothing changed, for "
+           "recurrent: starts, sources, order and stores. "
+           "taps: numbers of layers int64 [n], and float32 [T, n, n_embd] for what these take, or "
+           "the "
+           "last one gives. ValueError, with nothing changed, for "
            "an index out of range.");
 }
 

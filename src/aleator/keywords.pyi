@@ -360,8 +360,8 @@ class GenerateKeywords(SamplingKeywords, total=False):
 
     spec_type: str
     """Guess what follows and decode it together: the same tokens, faster where guesses are right;
-    ngram: as the text went on before; draft: by a smaller model (model_draft) (none or ngram or
-    draft; default: none)."""
+    ngram: as the text went on before; draft: by a smaller model or a draft head (model_draft) (none
+    or ngram or draft; default: none)."""
 
     spec_draft_n_max: int
     """Tokens guessed at once at most; fewer where fewer pay (1 to 64; default: 16)."""
@@ -481,8 +481,8 @@ class BatchKeywords(TypedDict, total=False):
 
     spec_type: str | Sequence[str]
     """Guess what follows and decode it together: the same tokens, faster where guesses are right;
-    ngram: as the text went on before; draft: by a smaller model (model_draft) (none or ngram or
-    draft; default: none)."""
+    ngram: as the text went on before; draft: by a smaller model or a draft head (model_draft) (none
+    or ngram or draft; default: none)."""
 
     spec_draft_n_max: int | Sequence[int]
     """Tokens guessed at once at most; fewer where fewer pay (1 to 64; default: 16)."""
@@ -928,8 +928,9 @@ class LoadKeywords(TypedDict, total=False):
     (default: none)."""
 
     model_draft: str | None
-    """A smaller model with the same vocabulary, which guesses for spec_type='draft' (default:
-    none)."""
+    """What guesses for spec_type='draft': a smaller model with the same vocabulary; the directory
+    of an EAGLE-3 head; mtp: the layer in the model's file that predicts further tokens; bundled:
+    the bundled model's head (default: none)."""
 
     n_ubatch: int
     """Tokens computed at once; at most n_batch (1 or more; default: 512)."""

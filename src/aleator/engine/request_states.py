@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from aleator.core.contract import Purpose
 from aleator.core.errors import ParameterError
@@ -16,6 +17,7 @@ from aleator.generate.beams import BeamSearch
 from aleator.generate.complete_grammar import EndingSearch, GrammarCompleter
 from aleator.generate.completion import Completion, Request
 from aleator.generate.context import Context
+from aleator.generate.draft_heads import HeadContext
 from aleator.generate.expressions import searchers
 from aleator.generate.healing import Healing, token_prefixes
 from aleator.generate.request_state import OnLogits, RequestState, go_on
@@ -29,6 +31,7 @@ from aleator.generate.speculative import (
 )
 from aleator.generate.steering import Guidance, ReasoningBudget
 from aleator.grammar.spelling import spelling
+from aleator.models.draft_head import DraftHead
 from aleator.samplers import SamplerChain
 from aleator.samplers.logit_bias import biases_of_ids
 from aleator.text.tokenizer import StreamDecoder, Tokenizer
@@ -37,8 +40,8 @@ from aleator.text.tokenizer import StreamDecoder, Tokenizer
 class RequestStateMaker:
     """Makes the states of requests.
 
-    ``draft_context`` makes a context of the draft model from numbers of cells and sequences; None: no draft
-    model.
+    ``draft_context`` makes a context of the draft model, or of the draft head ``head``, from numbers of cells
+    and sequences; None: there is neither.
     """
 
     def __init__(
@@ -46,16 +49,21 @@ class RequestStateMaker:
         tokenizer: Tokenizer,
         request_maker: RequestMaker,
         draft_context: Callable[[int, int], Context] | None = None,
+        head: DraftHead | None = None,
     ) -> None:
         self._tokenizer, self._vocab = tokenizer, tokenizer.vocab
         self._request_maker, self._draft_context = request_maker, draft_context
+        self._head = head
 
     def shared_drafts(self, n_cells: int, n_seq_max: int) -> SharedDrafts:
         """What the requests of a context of this size share for drafting."""
         make = self._draft_context
         if make is None:
             return SharedDrafts(None)
-        return SharedDrafts(DraftContext(lambda: make(n_cells, n_seq_max), len(self._vocab)))
+        new, n_tokens = partial(make, n_cells, n_seq_max), len(self._vocab)
+        if self._head is not None:
+            return SharedDrafts(HeadContext(self._head, new, n_tokens))
+        return SharedDrafts(DraftContext(new, n_tokens))
 
     def make(
         self,
@@ -213,10 +221,10 @@ class RequestStateMaker:
         elif guesses is None:
             if shared.drafts is None:
                 raise ParameterError(
-                    "spec_type='draft' needs a smaller model: load the model with model_draft=PATH (command "
-                    "line: --model-draft)"
+                    "spec_type='draft' needs a smaller model or a draft head: load the model with "
+                    "model_draft=PATH (command line: --model-draft)"
                 )
-            guesses = DraftModel(shared.drafts, chain)
+            guesses = shared.drafts.model(chain)
         return Speculation(guesses, options.spec_draft_n_max, len(self._vocab))
 
     def _guidance(self, request: Request) -> Guidance | None:

@@ -212,6 +212,7 @@ class Context(Uncopyable):
         decoder: the model's.
         device: where logits arrive.
         adapters: which adapters each sequence has.
+        hidden: what the decoder's ``tapped`` layers took of the last batch, float32 [tokens, layers, n_embd].
         cache: a KVCache, a HybridCache or a RecurrentCache, as the model needs it.
         idle_chains: device chains of runs that are over, whose graphs of steps the next run can replay.
 
@@ -259,6 +260,8 @@ class Context(Uncopyable):
         self.cache.journal.lock_timeout = chosen.lock_timeout
         self.idle_chains: dict[Hashable, Any] = {}
         self._last: tuple[Any, list[int]] = (None, [])  # logits, and their tokens' batch indices
+        # What the decoder's `tapped` layers took of the last batch, [tokens, layers, n_embd], if there are any
+        self.hidden: Floats | None = None
 
     def decode(self, batch: Batch, draw: Draw | None = None) -> Any:
         """Run a batch of any length and store its tokens in the cache.
@@ -289,12 +292,15 @@ class Context(Uncopyable):
         pool.defrag_if_asked()
         cuts = Cuts(self.n_ubatch, self.n_batch, self.split, causal=self.causal_attn)
         plan = pool.plan(batch, cuts)
-        inputs = checked_inputs(batch, config.n_vocab, config.n_embd)
+        inputs = checked_inputs(batch, config.n_vocab, self.decoder.n_input)
         adapters = self.adapters.of(batch.sequences)
         threads = self.n_threads if len(plan) == 1 else self.n_threads_batch
         if threads is not None:
             threads = min(threads, MAX_THREADS)
         rows: list[Any] = []
+        hidden: Floats | None = None
+        if n_taps := len(self.decoder.tapped):
+            hidden = np.empty((len(batch), n_taps, config.n_embd), np.float32)
         pool.prepare(plan)
         for part in pool.carried_out(plan):
             if self.abort_callback is not None and self.abort_callback():
@@ -303,10 +309,13 @@ class Context(Uncopyable):
             whole = draw if len(part.wanted) == len(plan) and plan.rows is None else None
             about = part.positions, part, part.wanted, threads, whole, adapters(part.tokens)
             rows.append(self._step.run(given, *about))
+            if hidden is not None:
+                hidden[part.tokens] = self._step.taps
         out = self._step.joined(rows, plan.rows, self.device)
         if isinstance(out, np.ndarray):
             check.raise_found(out)
         pool.journal.set(self, "_last", (out, batch.wanted()))
+        pool.journal.set(self, "hidden", hidden)
         return out
 
     @property

@@ -122,7 +122,9 @@ class ModelRunner:
         """
         batch = Batch()
         width, searches = 0, list[tuple[RequestState, range]]()
+        places = []
         for state, tokens in rows:
+            places.append((state, len(state.tokens), len(batch)))
             if state.search is not None:
                 searches.append((state, range(len(batch), len(batch) + len(tokens))))
                 state.search.add_to(batch)
@@ -143,15 +145,27 @@ class ModelRunner:
             self.prefix_reuse.computed(len(batch), perf_counter() - started)
         if not chunks:
             self.proposer.costs.observe(width, n_rows - width, perf_counter() - started)
+        at = n_rows
         for chunk, (_, _, of_prompt) in zip(chunks, ends, strict=True):
+            pos, at = len(chunk.state.tokens), at + chunk.n
             self._computed(chunk)
+            end = len(chunk.state.tokens)
+            for state in (chunk.state, *chunk.followers):
+                self._show(state, pos, at - (end - pos), end)
             if of_prompt:
                 self.errors.alone(chunk.state, self._feed_prompt, chunk.state, of_prompt, logits)
         self._sample_after(rows[: len(rows) - len(searches)], logits)
+        for state, pos, at in places:
+            self._show(state, pos, at, len(state.tokens))
         for state, of_beams in searches:
             state.stats.decode_tokens += len(of_beams)
             self.errors.alone(state, self._choose_beams, state, of_beams, logits)
         self._sample_first(chunks, ends, logits)
+
+    def _show(self, state: RequestState, pos: int, at: int, end: int) -> None:
+        """Show a draft head the hidden states of tokens ``pos`` to ``end``, the batch's from ``at`` on."""
+        if state.speculation is not None and self.context.hidden is not None:
+            state.speculation.see(pos, self.context.hidden[at : at + end - pos])
 
     def _feed_prompt(self, state: RequestState, of_prompt: range, logits: Logits) -> None:
         for row in host_rows(logits[of_prompt.start : of_prompt.stop]):

@@ -179,7 +179,9 @@ class ModelOptions(Options):
         metavar="[NAME=]FILE[:SCALE]",
     )  # fmt: skip
     model_draft: str | None = host_option(
-        "a smaller model with the same vocabulary, which guesses for spec_type='draft'",
+        "what guesses for spec_type='draft': a smaller model with the same vocabulary; the directory of an "
+        "EAGLE-3 head; mtp: the layer in the model's file that predicts further tokens; bundled: the bundled "
+        "model's head",
         None, flags=("-md", "--model-draft"), metavar="PATH",
     )  # fmt: skip
 
@@ -389,7 +391,7 @@ class GenerateOptions(Options):
     )  # fmt: skip
     spec_type: str = host_option(
         "guess what follows and decode it together: the same tokens, faster where guesses are right; ngram: as "
-        "the text went on before; draft: by a smaller model (model_draft)",
+        "the text went on before; draft: by a smaller model or a draft head (model_draft)",
         "none", choices=("none", "ngram", "draft"), flags=("--spec-type",),
     )  # fmt: skip
     spec_draft_n_max: int = host_option(

@@ -9,6 +9,7 @@ from itertools import islice
 from time import perf_counter
 from typing import Protocol
 
+from aleator.core.arrays import Floats
 from aleator.core.errors import CacheFull, ParameterError
 from aleator.core.integers import exact
 from aleator.core.records import dataclass
@@ -44,6 +45,14 @@ class DraftContext:
         """Return a sequence; only a list is changed."""
         self._free.append(seq)
 
+    def model(self, chain: SamplerChain) -> DraftModel:
+        """What guesses for a text that ``chain`` draws."""
+        return DraftModel(self, chain)
+
+    def logits(self, row: Floats) -> Floats:
+        """Logits of the tokens, of a row of the context's."""
+        return row[: self.n_tokens]
+
 
 class DraftModel:
     """Draws guesses from a draft model's logits with a copy of the chain that draws the tokens.
@@ -75,6 +84,22 @@ class DraftModel:
         del self.held[same:]
         return list(tokens[same:])
 
+    def see(self, pos: int, hidden: Floats) -> None:
+        """Note the hidden states [n, layers, n_embd] of the text's tokens from ``pos`` on, for a draft head."""
+
+    def add_to(self, batch: Batch, new: Sequence[int]) -> None:
+        """Add tokens to compute after those that are held, the last with its logits."""
+        for pos, token in enumerate(new, len(self.held)):
+            batch.add(token, pos, [self.seq], logits=pos == len(self.held) + len(new) - 1)
+
+    def computed(self, new: Sequence[int], of_text: int, hidden: Floats | None) -> None:
+        """Note that these tokens are in the cache.
+
+        ``of_text``: length of the text that they end; 0: they are guesses.  ``hidden``: their hidden states.
+        """
+        self.held += new
+        self.sure = of_text or self.sure
+
     def chain(self) -> SamplerChain:
         """A copy of the chain."""
         return self._chain.clone()
@@ -103,26 +128,24 @@ def draft_together(drafts: Sequence[Draft]) -> None:
     context, going = shared.context, []
     for draft in drafts:
         new = draft.model.begin(draft.tokens)
-        if draft.model.seq >= 0:
+        if new and draft.model.seq >= 0:
             going.append((draft, draft.model.chain(), new))
     first = True
     while going:
         batch = Batch()
         for draft, _, new in going:
-            held = len(draft.model.held)
-            for i, token in enumerate(new):
-                batch.add(token, held + i, [draft.model.seq], logits=i == len(new) - 1)
+            draft.model.add_to(batch, new)
         try:
             logits = context.decode(batch)
         except CacheFull:  # texts that share cells in the main model's cache share none here
             return
-        following = []
+        following, at, hidden = [], 0, context.hidden
         for (draft, chain, new), row in zip(going, logits, strict=True):
-            draft.model.held += new
-            if first:
-                draft.model.sure = len(draft.tokens)
+            at += len(new)
+            own = None if hidden is None else hidden[at - len(new) : at]
+            draft.model.computed(new, len(draft.tokens) if first else 0, own)
             try:
-                token = chain.sample(row[: shared.n_tokens])
+                token = chain.sample(shared.logits(row))
             except Exception as error:  # from a user's sampler
                 draft.error = error
                 continue
@@ -354,6 +377,11 @@ class Speculation:
         self._unpaid += seconds
         if n:
             self._draft_seconds += WEIGHT * (seconds / n - self._draft_seconds)
+
+    def see(self, pos: int, hidden: Floats) -> None:
+        """See :meth:`DraftModel.see`."""
+        if self.model is not None:
+            self.model.see(pos, hidden)
 
     def end(self) -> None:
         """Stop guessing."""

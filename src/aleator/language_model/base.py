@@ -6,7 +6,7 @@ import os
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 from aleator.cache.prefix_index import PrefixConfig
@@ -18,10 +18,11 @@ from aleator.engine.request_states import RequestStateMaker
 from aleator.engine.run import Run
 from aleator.generate.context import SPARE, Context, Prefixes
 from aleator.generate.generation import Generation, reader_of
-from aleator.generate.options import WHERE, ModelOptions
+from aleator.generate.options import OF_THE_MACHINE, WHERE, ModelOptions
 from aleator.generate.session import Session, load_session, save_session, state_of
 from aleator.generate.session_file import SessionFile
 from aleator.models.decoder import Decoder
+from aleator.models.draft_head import DraftHead
 from aleator.models.encoder import Encoder
 from aleator.models.fingerprint import ModelIdentity
 from aleator.models.weights import Weights
@@ -61,6 +62,7 @@ class LoadedModel:
         *,
         options: ModelOptions | None = None,
         draft: LoadedModel | None = None,
+        head: DraftHead | None = None,
         **context_options: Unpack[ContextKeywords],
     ) -> None:
         self.weights = weights
@@ -74,8 +76,10 @@ class LoadedModel:
         self._context_options = context_options
         self.draft = draft
         drafts = None if draft is None else draft.cells
+        if head is not None:
+            drafts = partial(self._cells_of_head, head.decoder)
         self.request_maker = RequestMaker(tokenizer, weights, decoder.adapters)
-        self.request_states = RequestStateMaker(tokenizer, self.request_maker, drafts)
+        self.request_states = RequestStateMaker(tokenizer, self.request_maker, drafts, head)
         self._context: Context | None = None
         self._user: weakref.ref[Run] | None = None
         self._chat_formats: dict[str | None, ChatFormat] = {}
@@ -157,6 +161,15 @@ class LoadedModel:
     def cells(self, n: int, n_seq_max: int) -> Context:
         """A new context of so many cells and sequences, as far as these have positions."""
         return self.context(n_ctx=min(n, n_seq_max * self.n_ctx), n_seq_max=n_seq_max)
+
+    def _cells_of_head(self, decoder: Decoder, n: int, n_seq_max: int) -> Context:
+        """A new context of a draft head, like :meth:`cells`."""
+        given = {
+            name: self._context_options[name]
+            for name in OF_THE_MACHINE
+            if name in self._context_options
+        }
+        return Context(decoder, n_ctx=min(n, n_seq_max * self.n_ctx), n_seq_max=n_seq_max, **given)
 
     @renamed(keep_texts="prompt_cache")
     def context(

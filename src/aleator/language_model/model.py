@@ -37,6 +37,7 @@ from aleator.language_model.scoring import ScoringModel
 from aleator.models.adapter_files import load_adapters
 from aleator.models.adapters import Adapters
 from aleator.models.build import build_decoder, check_encoder
+from aleator.models.draft_head import open_head
 from aleator.models.exact import check_memory, exact_form
 from aleator.models.hub.bundled import bundled_model
 from aleator.models.placement import AUTO, EXACT, Place, Placement, placement
@@ -103,10 +104,13 @@ def load(
     decoder.take(adapters)
     tokenizer = text.made
     draft: LanguageModel | None = None
-    if chosen.model_draft is not None:
+    head = None if chosen.model_draft is None else open_head(chosen.model_draft, decoder)
+    if chosen.model_draft is not None and head is None:
         draft = load(chosen.model_draft, device=str(decoder.device), dtype=chosen.dtype, **given)
         check_same_vocabulary(tokenizer.vocab, draft.vocab, chosen.model_draft)
-    return LanguageModel(weights, decoder, tokenizer, options=chosen, draft=draft, **given)
+    return LanguageModel(
+        weights, decoder, tokenizer, options=chosen, draft=draft, head=head, **given
+    )
 
 
 def _placed(

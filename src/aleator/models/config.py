@@ -188,6 +188,8 @@ class ModelConfig:
     stateful: tuple[bool, ...] = ()
     experts: ExpertsConfig | None = None  # mixtures of experts, if there are any
     latent: LatentConfig | None = None  # how keys and values are compressed; None: they are not
+    # Numbers that a draft head's queries, keys and values are made of, which follow its input; 0: of its input
+    wide: int = 0
     # How the hidden states of a text become its vector: "none", "mean", "cls" (the first), "last"; "rank": they
     # become a score; "other": in a way that is not here; "": the files do not say
     pooling: str = ""

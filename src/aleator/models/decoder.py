@@ -54,6 +54,7 @@ class Decoder(ABC):
         slopes: ALiBi's slopes, float32 [heads]; None: scores do not depend on distances.
         n_positions: positions that have an embedding; None: every position can be computed.
         adapters: adapters that can be added to its matrices.
+        tapped: layers whose inputs a step gives besides logits, int64; n_layers: the last layer's output.
     """
 
     adapts = False
@@ -72,6 +73,7 @@ class Decoder(ABC):
         scaled = weights.architecture.scaled_embedding
         self.embedding_scale = math.sqrt(config.n_embd) if scaled else config.embedding_scale
         self.adapters = Adapters()
+        self.tapped = np.zeros(0, np.int64)
         self.slopes = alibi_slopes(config.n_heads[0], config.alibi) if config.alibi else None
         self.n_positions: int | None = None
         if weights.architecture.position_embedding:
@@ -90,6 +92,11 @@ class Decoder(ABC):
                 f"{self.dtype}): load it with device='cpu' and dtype='float32', or merge the adapter into it",
             )
         self.adapters = adapters
+
+    @property
+    def n_input(self) -> int:
+        """Numbers of an input vector."""
+        return self.config.n_embd + self.config.wide
 
     def in_context(self, n_ctx: int) -> Decoder:
         """A decoder over the same weights with the rotation for contexts of ``n_ctx`` positions.

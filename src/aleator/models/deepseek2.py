@@ -1,7 +1,8 @@
 """deepseek2: compressed keys and values, and mixtures of experts after the first layers (DeepSeek-V2, V3, R1).
 
 If the file says so, the cache holds only the compressed keys (``compressed`` of
-:class:`~aleator.models.config.LatentConfig`).  Layers that predict further tokens are left out.
+:class:`~aleator.models.config.LatentConfig`).  Layers that predict further tokens are left out; those of a
+GGUF file may guess (:mod:`aleator.models.draft_head`).
 """
 
 from __future__ import annotations

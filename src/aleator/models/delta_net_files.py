@@ -1,7 +1,7 @@
 """Reads files of Qwen's models with gated delta nets: Qwen3-Next, and Qwen3.5 with or without experts.
 
-Blocks that predict further tokens (``nextn_predict_layers``, ``mtp``) are left out, as in llama.cpp's plain
-decoding.
+Blocks that predict further tokens (``nextn_predict_layers``, ``mtp``) are left out; those of a GGUF file may
+guess (:mod:`aleator.models.draft_head`).
 """
 
 from __future__ import annotations

@@ -113,6 +113,10 @@ class NativeDecoder(Decoder):
     def use_rotations(self) -> None:
         """See :meth:`Decoder.use_rotations`; steps read the rotations when they are made."""
 
+    def tap(self, layers: Sequence[int]) -> None:
+        """Have steps give the inputs of these layers too, before anything computes."""
+        self.tapped = np.array(layers, np.int64)
+
     def drop_head(self) -> None:
         self.head = None
 
@@ -232,6 +236,12 @@ class NativeStep(Step):
             runs = (states.starts, states.sources, states.order, states.stores)
         if base is not None and self._decoder.slopes is not None:
             distances = base.seen_positions()
+        tapped, taps = self._decoder.tapped, None
+        if len(tapped):
+            self.taps = np.empty(
+                (len(positions), len(tapped), self._decoder.config.n_embd), np.float32
+            )
+            taps = tapped, self.taps
         self._step.run(
             thread_pool(n_threads),
             None if vectors else inputs.astype(np.int64, copy=False),
@@ -245,6 +255,7 @@ class NativeStep(Step):
             distances,
             self._decoder.query_scales(positions),
             adapters,
+            taps,
         )
         if self._scale != 1:
             logits *= self._scale

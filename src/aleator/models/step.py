@@ -55,7 +55,14 @@ class Draw(ABC):
 
 
 class Step(ABC):
-    """A decoder bound to one cache."""
+    """A decoder bound to one cache.
+
+    Attributes:
+        taps: what the decoder's ``tapped`` layers took of the last micro-batch, float32 [T, layers, n_embd];
+            None: there are none.
+    """
+
+    taps: npt.NDArray[np.float32] | None = None
 
     @abstractmethod
     def run(

@@ -14,6 +14,7 @@ from aleator.engine.stats import EndedRequest
 from aleator.generate.options import ContextOptions, of_loading
 from aleator.language_model import load
 from aleator.language_model.base import positions
+from aleator.models.draft_head import head_bytes
 from aleator.models.hub.located import located
 from aleator.models.sizes import cache_of_layers
 from aleator.models.weights import Weights, open_weights
@@ -68,8 +69,11 @@ def entry_of(
             place = Path(file)
             files = place.iterdir() if place.is_dir() else [place]
             total += sum(each.stat().st_size for each in files)
-        if chosen.model_draft is not None:  # which has its own number of positions
-            draft = open_weights(find(chosen.model_draft))
+        name = chosen.model_draft
+        head = None if name is None else head_bytes(name, find)
+        total += head or 0
+        if name is not None and head is None:  # which has its own number of positions
+            draft = open_weights(find(name))
             total += taken(draft, min(cells, n_seq_max * positions(draft, None)))
         return total
 

@@ -1,1 +1,1 @@
-"""The model that comes with Aleator: shakespeare.gguf lies in this folder."""
+"""The model that comes with Aleator: shakespeare.gguf and its draft head lie in this folder."""

@@ -23,26 +23,26 @@ from aleator.models.files.tensor_types import StoredTensor
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _SIZES = {"F32": 4, "F16": 2, "BF16": 2}
 """Bytes of one element."""
-_PARTS = {"I32": 4, "I64": 8, "U8": 1, "F8_E4M3": 1}
-"""The same of what stands for a matrix only together with other tensors (models/prequantised.py)."""
+_OTHER_SIZES = {"I32": 4, "I64": 8, "U8": 1, "BOOL": 1, "F8_E4M3": 1}
+"""The same of parts of quantised matrices (models/prequantised.py) and of tables of tokens (models/draft_head.py)."""
 MAX_HEADER = 100_000_000
 """Bytes of the longest header, as in the format's own reader."""
 MAX_DIMENSIONS = 8
 
 
 def read_directory(
-    directory: Path, quantised: bool = False
+    directory: Path, other_types: bool = False
 ) -> Iterator[tuple[Path, str, StoredTensor]]:
     """The files, names and tensors of a model in one file or several shards, their data still on disk.
 
-    ``quantised``: see :func:`read_file`.
+    ``other_types``: see :func:`read_file`.
     """
     index = directory / _INDEX
     if not index.exists():
         file = directory / _SINGLE
         if not file.exists():
             raise FileFormatError(directory, f"the directory has neither {_SINGLE} nor {_INDEX}")
-        for name, tensor in read_file(file, quantised).items():
+        for name, tensor in read_file(file, other_types).items():
             yield file, name, tensor
         return
     fields = read_json(index)
@@ -57,7 +57,7 @@ def read_directory(
         file = directory / shard
         if not file.exists():
             raise FileFormatError(file, f"the shard is missing; {_INDEX} names it")
-        found = read_file(file, quantised)
+        found = read_file(file, other_types)
         for name in wanted:
             if name not in found:
                 raise FileFormatError(
@@ -75,12 +75,12 @@ def _is_plain_name(name: str) -> bool:
     )
 
 
-def read_file(file: Path, quantised: bool = False) -> dict[str, StoredTensor]:
+def read_file(file: Path, other_types: bool = False) -> dict[str, StoredTensor]:
     """All tensors of one file, their data mapped, without gaps.
 
-    ``quantised``: single numbers, integers and float8 are read too.
+    ``other_types``: single numbers, integers, truth values and float8 are read too.
     """
-    sizes = _SIZES | _PARTS if quantised else _SIZES
+    sizes = _SIZES | _OTHER_SIZES if other_types else _SIZES
     require_little_endian(file)
     data = map_file(file)
     if data.size < 8:

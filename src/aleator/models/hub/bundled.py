@@ -8,7 +8,16 @@ from pathlib import Path
 
 def bundled_model() -> Path:
     """Path of the model that comes with the package: a checkout's own, else that of aleator-shakespeare."""
-    path = Path(__file__).parents[2] / "data" / "shakespeare.gguf"
+    return _bundled("shakespeare.gguf")
+
+
+def bundled_head() -> Path:
+    """Path of that model's draft head (docs/engine.md)."""
+    return _bundled("shakespeare-eagle3")
+
+
+def _bundled(name: str) -> Path:
+    path = Path(__file__).parents[2] / "data" / name
     if path.exists():
         return path
     package = find_spec("aleator_shakespeare")

@@ -170,6 +170,7 @@ class Attention(Generic[M, V]):
         windowed: its tokens see only a window of the latest positions.
         index: the index of its keys among the layers of its kind, with or without a window: each kind has its
             own cache.
+        wide: numbers of its input that queries, keys and values are made of; 0: of the running sum.
         stores: it stores keys and values; otherwise it shares the ``index`` of an earlier layer.
         rotated: its queries and keys are rotated by their positions.
         grows: its queries grow with their position.
@@ -195,7 +196,7 @@ class Attention(Generic[M, V]):
 
     def __init__(self, source: LayerSource[M, V], windowed: bool, index: int) -> None:
         config, architecture, layer = source.config, source.architecture, source.layer
-        self.windowed, self.index = windowed, index
+        self.windowed, self.index, self.wide = windowed, index, config.wide
         self.rotated, self.grows = config.rotated(layer), config.grows(layer)
         self.n_heads, self.n_kv_heads = config.n_heads[layer], config.n_kv_heads[layer]
         self.head_dim, self.head_dim_v = config.head_dims(layer)
@@ -221,7 +222,10 @@ class Attention(Generic[M, V]):
             if not self.stores:
                 del widths["attn_k"]
             self.qkv = source.matrix(
-                list(widths), config.n_embd, list(widths.values()), bias=architecture.qkv_bias
+                list(widths),
+                self.wide or config.n_embd,
+                list(widths.values()),
+                bias=architecture.qkv_bias,
             )
         normalised = config.normalised_values and self.stores
         self.v_norm = source.ones(self.head_dim_v) if normalised else None

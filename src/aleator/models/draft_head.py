@@ -1,0 +1,390 @@
+"""Draft heads: one layer that guesses a model's next tokens from its hidden states.
+
+Two kinds: EAGLE-3 (Li et al. 2025, arXiv:2503.01840), a directory of safetensors trained for a model; and the
+layer for multi-token prediction (DeepSeek-V3, arXiv:2412.19437) that some GGUF files hold after the others.
+They take the hidden states that llama.cpp gives them.
+
+At a token's position a head takes the hidden state of the token and the embedding of the one that follows.  It
+gives logits of the token after that, and a hidden state to go on with.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+import aleator._native as _native
+from aleator.core.arrays import Floats
+from aleator.core.errors import FileFormatError, ParameterError, UnsupportedModel
+from aleator.core.threads import pool as thread_pool
+from aleator.models.config import ModelConfig
+from aleator.models.decoder import Decoder
+from aleator.models.files.fields import Fields, read_json
+from aleator.models.files.safetensors import read_directory
+from aleator.models.files.tensor_types import StoredTensor
+from aleator.models.hub.bundled import bundled_head
+from aleator.models.hub.located import located
+from aleator.models.index import read_json as read_config
+from aleator.models.layers.stored import StoredWeight, stored_weight
+from aleator.models.native_decoder import NativeDecoder
+from aleator.models.weights import Weights
+
+MTP, BUNDLED = "mtp", "bundled"
+"""Values of ``model_draft`` that name the layer in the model's own file, and the bundled model's head."""
+
+
+class DraftHead(ABC):
+    """A head bound to the model that it guesses for.
+
+    Attributes:
+        decoder: its layer, whose inputs are vectors.
+        taps: the layers of the model whose inputs it is shown.
+        size_bytes: bytes of its own tensors.
+    """
+
+    decoder: NativeDecoder
+    taps: tuple[int, ...]
+    size_bytes: int
+    _embedding: StoredWeight
+    _scale: float
+
+    def _finish(self, weights: Weights, target: NativeDecoder) -> None:
+        self.decoder = NativeDecoder(weights)
+        self.decoder.tap([1])
+        self._eps = weights.config.rms_eps
+
+    @abstractmethod
+    def fused(self, seen: Floats) -> Floats:
+        """The hidden states [n, n_embd] of tokens, of what the model's layers took, [n, taps, n_embd]."""
+
+    @abstractmethod
+    def inputs(self, tokens: Sequence[int], hidden: Floats) -> Floats:
+        """What the layer takes: of hidden states [n, n_embd], and the tokens that follow them."""
+
+    def follow(self, hidden: Floats) -> Floats:
+        """The hidden state [1, n_embd] to go on with, of what the layer gave."""
+        return hidden
+
+    def logits(self, row: Floats, n_tokens: int) -> Floats:
+        """The model's logits [n_tokens], of the layer's."""
+        return row[:n_tokens]
+
+    def _embedded(self, tokens: Sequence[int]) -> Floats:
+        made = np.empty((len(tokens), self._embedding.n_in), np.float32)
+        _native.read_rows(
+            thread_pool(None), self._embedding.matrix, np.array(tokens, np.int64), made
+        )
+        return made if self._scale == 1 else made * np.float32(self._scale)
+
+    def _normed(self, x: Floats, weight: Floats) -> Floats:
+        made = np.array(x, np.float32, order="C")
+        _native.rms_norm(made, weight, self._eps)
+        return made
+
+
+def _product(weight: StoredWeight, x: Floats) -> Floats:
+    made = np.empty((len(x), weight.n_out), np.float32)
+    _native.linear(thread_pool(None), weight.matrix, np.ascontiguousarray(x), made)
+    return made
+
+
+def open_head(name: str, target: Decoder) -> DraftHead | None:
+    """The head that ``model_draft`` names; None: it names a whole model.
+
+    Raises:
+        ParameterError: the model has no such layer, the head was made for another model, or heads are not
+            computed where the model is.
+        FileFormatError: a file is damaged.
+    """
+    path = None if name == MTP else bundled_head() if name == BUNDLED else located(name)
+    if path is not None and not is_eagle3(path):
+        return None
+    if not isinstance(target, NativeDecoder):
+        raise ParameterError(
+            "model_draft",
+            f"model_draft={name!r} is a draft head, which is computed in native code on the CPU, and the model "
+            f"is not ({target.device}, {target.dtype}): load it with device='cpu' and dtype='float32'",
+        )
+    head = MTPHead(target) if path is None else Eagle3Head(path, target)
+    target.tap(head.taps)
+    return head
+
+
+def is_eagle3(path: Path) -> bool:
+    """Whether a directory holds an EAGLE-3 head."""
+    if not (path / "config.json").is_file():
+        return False
+    fields = _eagle3_fields(path)
+    names = fields.get("architectures", kind=list) or []
+    return "draft_vocab_size" in fields or any("eagle3" in str(each).lower() for each in names)
+
+
+def _eagle3_fields(path: Path) -> Fields:
+    """The fields of config.json, and those of the layer if it has them apart."""
+    fields = read_json(path / "config.json")
+    inner = fields.get("transformer_layer_config", kind=dict)
+    return fields if inner is None else Fields(fields.path, {**inner, **fields.values, **inner})
+
+
+class Eagle3Head(DraftHead):
+    """A layer with Llama's parts whose attention takes an embedding and a hidden state side by side.
+
+    The hidden states of a token at three layers are fused to one.  The head has logits for a part of the
+    model's tokens only.
+    """
+
+    def __init__(self, path: Path, target: NativeDecoder) -> None:
+        config, fields = target.config, _eagle3_fields(path)
+        self.taps = _taps(fields, config.n_layers)
+        n_vocab = fields.length("vocab_size")
+        _fits(path, n_vocab == config.n_vocab, f"{n_vocab} tokens", f"{config.n_vocab}")
+        n_draft = fields.length("draft_vocab_size", n_vocab)
+        given = dict(
+            fields.values, num_hidden_layers=1, vocab_size=n_draft, tie_word_embeddings=True
+        )
+        given.setdefault("model_type", "llama")
+        architecture, own = read_config(Fields(fields.path, given))
+        if architecture.name != "llama":
+            raise UnsupportedModel(
+                f"{path}: EAGLE-3 heads of {architecture.name!r}; Llama's are known"
+            )
+        e, seen = own.n_embd, len(self.taps) * config.n_embd
+        own = replace(own, wide=2 * e, context_length=config.context_length, window=None)
+        tensors = _eagle3_tensors(path)
+        self._ids = _ids(path, tensors, n_draft, n_vocab)
+        if "token_embd.weight" not in tensors:
+            _fits(path, e == config.n_embd, f"hidden states of {e} numbers", f"{config.n_embd}")
+        embedding = tensors.pop("token_embd.weight", None)
+        if "output.weight" not in tensors and self._ids is None:  # it shares the model's
+            tensors["output.weight"] = target.weights.stored(
+                "token_embd.weight" if config.tied else "output.weight"
+            )
+        if "output.weight" in tensors:
+            tensors["token_embd.weight"] = tensors.pop("output.weight")
+        if embedding is not None:
+            tensors["embed_tokens.weight"] = embedding
+        weights = Weights(path, architecture, own, tensors)
+        self.size_bytes = weights.size_bytes
+        if weights.stored("fc.weight").shape != (e, seen):
+            shape = list(weights.stored("fc.weight").shape)
+            _fits(
+                path,
+                False,
+                f"hidden states of another width (fc.weight is {shape})",
+                f"[{e}, {seen}]",
+            )
+        self._fc = stored_weight(weights, "fc", e, seen)
+        self._fc_norm: Floats | None = None
+        if fields.get("norm_before_fc", False):
+            weights.expect("input_norm.weight", (seen,))
+            self._fc_norm = weights.floats("input_norm.weight")
+        for name in ("blk.0.embed_norm.weight", "blk.0.attn_norm.weight"):
+            weights.expect(name, (e,))
+        self._embedding_norm = weights.floats("blk.0.embed_norm.weight")
+        self._hidden_norm = weights.floats("blk.0.attn_norm.weight")
+        self._normed_residual = fields.get("norm_before_residual", False)
+        self._embedding, self._scale = target.embedding, target.embedding_scale
+        if embedding is not None:
+            self._embedding, self._scale = stored_weight(weights, "embed_tokens", n_vocab, e), 1.0
+        self._finish(weights, target)
+
+    def fused(self, seen: Floats) -> Floats:
+        flat = np.ascontiguousarray(seen.reshape(len(seen), -1))
+        return _product(
+            self._fc, flat if self._fc_norm is None else self._normed(flat, self._fc_norm)
+        )
+
+    def inputs(self, tokens: Sequence[int], hidden: Floats) -> Floats:
+        normed = self._normed(hidden, self._hidden_norm)
+        embedded = self._normed(self._embedded(tokens), self._embedding_norm)
+        return np.concatenate((normed if self._normed_residual else hidden, embedded, normed), 1)
+
+    def logits(self, row: Floats, n_tokens: int) -> Floats:
+        if self._ids is None:
+            return row[:n_tokens]
+        made = np.full(n_tokens, -np.inf, np.float32)
+        made[self._ids] = row
+        return made
+
+
+def _fits(path: Path, right: bool, has: str, wanted: str) -> None:
+    """Refuse a head that was made for another model."""
+    if not right:
+        raise ParameterError(
+            "model_draft",
+            f"{path} is a draft head for another model: it has {has}, and the model {wanted}: give one that "
+            "was trained for this model",
+        )
+
+
+def _taps(fields: Fields, n_layers: int) -> tuple[int, ...]:
+    """The layers whose inputs are fused."""
+    key = "eagle_aux_hidden_state_layer_ids"
+    listed = fields.get(key, kind=list) or [2, n_layers // 2, n_layers - 3]
+    right = len(listed) == 3 and all(type(n) is int and 0 <= n <= n_layers for n in listed)
+    if not right:
+        raise fields.error(
+            key, f"{key} is {listed!r:.80}; it must be three layers, 0 to {n_layers}"
+        )
+    return tuple(listed)
+
+
+_OUTSIDE = {
+    "fc.weight": "fc.weight", "norm.weight": "output_norm.weight", "lm_head.weight": "output.weight",
+    "embed_tokens.weight": "token_embd.weight", "input_norm.weight": "input_norm.weight",
+    "d2t": "d2t", "t2d": "t2d",
+}  # fmt: skip
+_LAYER = {
+    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output", "input_layernorm": "embed_norm", "hidden_norm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}  # fmt: skip
+
+
+def _eagle3_tensors(path: Path) -> dict[str, StoredTensor]:
+    """A head's tensors by the names that a layer's have in GGUF files."""
+    found: dict[str, StoredTensor] = {}
+    for file, name, tensor in read_directory(path, other_types=True):
+        ours = _OUTSIDE.get(name.removeprefix("model."))
+        for layer in ("midlayer.", "layers.0.", "model.layers.0."):
+            part, _, kind = name.removeprefix(layer).rpartition(".")
+            if name.startswith(layer) and part in _LAYER:
+                ours = f"blk.0.{_LAYER[part]}.{kind}"
+        if ours is None:
+            raise UnsupportedModel(f"{file}: the tensor {name!r} is not part of an EAGLE-3 head")
+        if ours in found:
+            raise FileFormatError(file, "the tensor is there twice", field=name)
+        found[ours] = tensor
+    return found
+
+
+def _ids(
+    path: Path, tensors: dict[str, StoredTensor], n_draft: int, n_vocab: int
+) -> npt.NDArray[np.int64] | None:
+    """The model's token of each of the head's; None: they are the same."""
+    offsets, known = tensors.pop("d2t", None), tensors.pop("t2d", None)
+    if offsets is None:
+        if n_draft != n_vocab:
+            raise FileFormatError(path, "the tensor 'd2t' is missing", field="d2t")
+        return None
+    if offsets.type != "I64" or offsets.shape != (n_draft,):
+        raise FileFormatError(path, f"the tensor 'd2t' must be {n_draft} of I64", field="d2t")
+    ids = offsets.data.view("<i8")
+    wrong = (ids < -n_draft) | (ids >= n_vocab)  # before a sum that could overflow
+    ids = np.where(wrong, -n_draft - 1, ids) + np.arange(n_draft)
+    for i in np.flatnonzero((ids < 0) | (ids >= n_vocab))[:1]:
+        raise FileFormatError(
+            path,
+            f"d2t gives its token {i} a number outside the model's {n_vocab} tokens",
+            field="d2t",
+        )
+    if len(np.unique(ids)) < n_draft:
+        raise FileFormatError(path, "d2t gives two of its tokens the same number", field="d2t")
+    if known is not None and not (
+        known.shape == (n_vocab,) and np.array_equal(np.flatnonzero(known.data), np.sort(ids))
+    ):
+        raise FileFormatError(path, "d2t and t2d name different tokens", field="t2d")
+    return ids
+
+
+class MTPHead(DraftHead):
+    """The first of the layers that predict further tokens, in the model's own GGUF file."""
+
+    def __init__(self, target: NativeDecoder) -> None:
+        weights, config, n = target.weights, target.config, target.config.n_layers
+        at = f"blk.{n}."
+        if weights.gguf is None or f"{at}nextn.eh_proj.weight" not in weights:
+            raise ParameterError(
+                "model_draft",
+                f"model_draft={MTP!r}: {weights.path} has no layer that predicts further tokens "
+                f"({at}nextn.eh_proj.weight): give a smaller model, or a draft head's directory",
+            )
+        if weights.architecture.norm != "rms":
+            raise UnsupportedModel(
+                f"{weights.path}: a layer that predicts further tokens, with layer norms"
+            )
+        own = {
+            name.replace(at, "blk.0.", 1): weights.stored(name)
+            for name in weights.names()
+            if name.startswith(at)
+        }
+        self.size_bytes = sum(tensor.data.size for tensor in own.values())
+
+        def shared(name: str, of_model: str) -> StoredTensor:
+            found = own.pop(f"blk.0.nextn.{name}.weight", None)
+            return weights.stored(f"{of_model}.weight") if found is None else found
+
+        output = shared("shared_head_head", "token_embd" if config.tied else "output")
+        tensors = {
+            name: weights.stored(name) for name in weights.names() if name.startswith("rope_")
+        }
+        tensors |= {
+            "embed_tokens.weight": shared("embed_tokens", "token_embd"),
+            "output_norm.weight": shared("shared_head_norm", "output_norm"),
+            "token_embd.weight": output,
+            **own,
+        }
+        made = Weights(
+            weights.path, weights.architecture, _one_layer(config), tensors, weights.gguf
+        )
+        e, self.taps = config.n_embd, (n,)
+        names = ("blk.0.nextn.enorm.weight", "blk.0.nextn.hnorm.weight", "output_norm.weight")
+        for name in names:
+            made.expect(name, (e,))
+        self._embedding_norm, self._hidden_norm, self._norm = [made.floats(name) for name in names]
+        self._model_norm = weights.floats("output_norm.weight")
+        self._join = stored_weight(made, "blk.0.nextn.eh_proj", e, 2 * e)
+        self._embedding = stored_weight(made, "embed_tokens", config.n_vocab, e)
+        self._scale = target.embedding_scale
+        self._finish(made, target)
+
+    def fused(self, seen: Floats) -> Floats:
+        return self._normed(seen[:, 0], self._model_norm)
+
+    def inputs(self, tokens: Sequence[int], hidden: Floats) -> Floats:
+        embedded = self._normed(self._embedded(tokens), self._embedding_norm)
+        return _product(
+            self._join, np.concatenate((embedded, self._normed(hidden, self._hidden_norm)), 1)
+        )
+
+    def follow(self, hidden: Floats) -> Floats:
+        return self._normed(hidden, self._norm)
+
+
+def _one_layer(config: ModelConfig) -> ModelConfig:
+    """The dimensions of one more layer like the last that attends."""
+    like = max(layer for layer in range(config.n_layers) if config.attends(layer))
+    here, experts = slice(like, like + 1), config.experts
+    return replace(
+        config,
+        n_layers=1,
+        tied=True,
+        n_heads=config.n_heads[here],
+        n_kv_heads=config.n_kv_heads[here],
+        n_ff=config.n_ff[here],
+        unrotated=config.unrotated[here],
+        keys_as_values=config.keys_as_values[here],
+        key_layers=(),
+        stateful=(),
+        window=None,
+        delta=None,
+        ssm=None,
+        per_layer=None,
+        experts=None if experts is None else replace(experts, layers=experts.layers[here]),
+    )
+
+
+def head_bytes(name: str, find: Callable[[str], Path]) -> int | None:
+    """Bytes of the head that ``model_draft`` names, before it is loaded; None: it names a whole model."""
+    if name == MTP:
+        return 0  # they are the model's
+    path = bundled_head() if name == BUNDLED else find(name)
+    return (
+        sum(each.stat().st_size for each in path.glob("*.safetensors")) if is_eagle3(path) else None
+    )

@@ -1,0 +1,172 @@
+"""Draft heads change how fast a text is made, never which."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import aleator
+from aleator.generate import Batch, model_runner, request_state
+from aleator.generate import speculative as speculation
+from aleator.generate.draft_heads import MOST_WAITING, HeadContext, HeadModel
+from aleator.generate.speculative import Draft, Speculation, draft_together
+from aleator.models.draft_head import MTP
+from aleator.models.hub.bundled import bundled_head
+from tests.generate.test_speculation import OPTIONS, REPEATING
+from tests.models.heads import write_eagle3, write_mtp
+
+GUESS: dict[str, Any] = {"spec_type": "draft", "spec_draft_n_max": 4}
+
+
+@pytest.fixture(autouse=True)
+def steady(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing takes time, as in test_speculation.py."""
+    for module in (model_runner, request_state, speculation):
+        monkeypatch.setattr(module, "perf_counter", lambda: 0.0)
+
+
+@pytest.fixture
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three tokens are guessed in every step, whether that pays or not."""
+    monkeypatch.setattr(Speculation, "wanted", lambda _, room, *others: min(room, 3))
+
+
+@pytest.fixture(scope="module")
+def bundled() -> aleator.LanguageModel:
+    return aleator.load(n_threads=1, model_draft=str(bundled_head()))
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_the_tokens_are_the_same(bundled: aleator.LanguageModel, options: dict[str, Any]) -> None:
+    plain = bundled.generate(REPEATING, max_tokens=48, **options)
+    guessed = bundled.generate(REPEATING, max_tokens=48, **GUESS, **options)
+    assert guessed.tokens == plain.tokens
+    assert (guessed.text, guessed.stop_reason) == (plain.text, plain.stop_reason)
+    assert guessed.logprobs == plain.logprobs
+    assert guessed.stats.draft_n >= guessed.stats.draft_n_accepted
+
+
+def test_the_bundled_head_guesses_well(bundled: aleator.LanguageModel, always: None) -> None:
+    """Most greedy guesses are right; a head that sees the wrong states or places guesses hardly any."""
+    right = 0
+    for name in ("ROMEO", "KING HENRY VI", "First Citizen"):
+        made = bundled.generate(
+            f"{name}:\n", max_tokens=100, temperature=0, ignore_eos=True, **GUESS
+        )
+        made.wait()
+        right += made.stats.draft_n_accepted
+    assert right > 150  # of 300 tokens
+
+
+@pytest.mark.parametrize("arch", ["qwen35", "qwen3next", "deepseek2", "random eagle3"])
+def test_the_tokens_are_the_same_with_every_kind_of_head(arch: str, tmp_path: Path) -> None:
+    if arch == "random eagle3":
+        write_eagle3(tmp_path)
+        model = aleator.load(n_threads=1, model_draft=str(tmp_path))
+    else:
+        model = aleator.load(write_mtp(tmp_path, arch), n_threads=1, model_draft=MTP)
+    for options in ({"temperature": 0.0}, {"seed": 3, "temperature": 0.4}):
+        plain = model.generate("ROMEO:", max_tokens=60, ignore_eos=True, **options)
+        guessed = model.generate("ROMEO:", max_tokens=60, ignore_eos=True, **GUESS, **options)
+        assert guessed.tokens == plain.tokens
+        assert guessed.stats.draft_n > 0
+
+
+def test_requests_of_an_engine_share_a_head(bundled: aleator.LanguageModel) -> None:
+    prompts = [REPEATING, "KING HENRY VI:\nO", REPEATING, "First Citizen:"]
+    plain = [bundled.generate(p, max_tokens=60, seed=i) for i, p in enumerate(prompts)]
+    with aleator.Engine(bundled, n_seq_max=3) as engine:
+        made = [engine.submit(p, max_tokens=60, seed=i, **GUESS) for i, p in enumerate(prompts)]
+        assert [each.tokens for each in made] == [each.tokens for each in plain]
+        assert engine.stats.draft_n_accepted > 0
+
+
+def test_several_completions_of_a_prompt_and_guidance(bundled: aleator.LanguageModel) -> None:
+    plain = bundled.generate_batch([REPEATING], n=3, max_tokens=30, seed=1)
+    made = bundled.generate_batch([REPEATING], n=3, max_tokens=30, seed=1, **GUESS)
+    assert [each.tokens for each in made] == [each.tokens for each in plain]
+    options: dict[str, Any] = {"max_tokens": 30, "guidance_scale": 1.5, "seed": 1}
+    assert (
+        bundled.generate(REPEATING, **options).tokens
+        == bundled.generate(REPEATING, **GUESS, **options).tokens
+    )
+
+
+def test_a_context_shift_starts_the_guesses_anew(
+    bundled: aleator.LanguageModel, always: None
+) -> None:
+    options: dict[str, Any] = {
+        "max_tokens": 150,
+        "seed": 1,
+        "ignore_eos": True,
+        "context_shift": True,
+    }
+    with aleator.Engine(bundled, n_seq_max=2, n_ctx=128) as engine:
+        plain, guessed = (
+            engine.submit("ROMEO:", **options),
+            engine.submit("ROMEO:", **GUESS, **options),
+        )
+        assert plain.tokens == guessed.tokens
+        assert guessed.stats.context_shifts > 1
+        assert guessed.stats.draft_n_accepted > 0
+
+
+def test_a_heads_guesses_do_not_depend_on_how_its_states_arrive(
+    bundled: aleator.LanguageModel,
+) -> None:
+    """In one piece or many, with guesses between, or with wrong ones taken back."""
+    maker = bundled.request_states
+    chain = bundled.generate("ROMEO:", max_tokens=1, temperature=0).chain
+    text = [*bundled.prompt_tokens(REPEATING)]
+    context = bundled.context(n_ctx=256)
+    context.decode(Batch.one(text))
+    hidden = context.hidden
+    assert hidden is not None
+
+    def model() -> HeadModel:
+        shared = maker.shared_drafts(256, 1).drafts
+        assert isinstance(shared, HeadContext)
+        made = shared.model(chain)
+        assert isinstance(made, HeadModel)
+        return made
+
+    def guesses(made: HeadModel, n: int) -> list[int]:
+        draft = Draft(made, text[: n + 1], 4)
+        draft_together([draft])
+        return draft.found
+
+    n = len(text) - 1
+    whole = model()
+    whole.see(0, hidden[:n])
+    wanted = guesses(whole, n)
+    assert len(wanted) == 4
+    pieces = model()
+    for at in range(n):
+        pieces.see(at, hidden[at : at + 1])
+        if at % 3 == 0 and at < n - 1:
+            guesses(pieces, at + 1)
+    assert guesses(pieces, n) == wanted
+    assert guesses(whole, n) == []  # nothing new was shown
+    behind = model()
+    behind.see(0, hidden[: n - 1])
+    assert guesses(behind, n) == []
+
+
+def test_of_a_long_text_the_last_states_are_held(bundled: aleator.LanguageModel) -> None:
+    chain = bundled.generate("ROMEO:", max_tokens=1, seed=1).chain
+    shared = bundled.request_states.shared_drafts(2048, 1).drafts
+    assert shared is not None
+    made = shared.model(chain)
+    assert isinstance(made, HeadModel)
+    rows = np.ones((500, 3, 256), np.float32)
+    for at in range(0, 1500, 500):
+        made.see(at, rows)
+    for at in range(1500, 1600):
+        made.see(at, rows[:1])
+    assert len(made.begin([5] * 1601)) == 1100
+    made.see(0, rows[:7])  # another text
+    assert len(made.begin([5] * 8)) == 7
+    assert MOST_WAITING == 1024

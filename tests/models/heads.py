@@ -1,0 +1,139 @@
+"""Small random draft heads, and models with layers that predict further tokens, for tests."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import delta_models
+import dense_models
+import numpy as np
+from model_file import Array, add_tensors, write_file
+from safetensors.numpy import save_file
+
+from aleator.models.hub.bundled import bundled_model
+
+E, HEADS, KV, DIM, FF, DRAFT = 24, 4, 2, 8, 32, 40
+CONFIG: dict[str, Any] = {
+    "architectures": ["LlamaForCausalLMEagle3"], "hidden_size": E, "intermediate_size": FF,
+    "num_hidden_layers": 1, "num_attention_heads": HEADS, "num_key_value_heads": KV, "head_dim": DIM,
+    "vocab_size": 2048, "draft_vocab_size": DRAFT, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+    "max_position_embeddings": 1024, "eagle_aux_hidden_state_layer_ids": [1, 3, 6],
+}  # fmt: skip
+"""Of a head for the bundled model, with embeddings of its own."""
+
+
+def eagle3_tensors(n_embd: int = 256, n_vocab: int = 2048) -> dict[str, Any]:
+    """A head for a model of this width and vocabulary."""
+    rng = np.random.default_rng(5)
+
+    def matrix(n: int, width: int) -> Array:
+        return (rng.standard_normal((n, width)) / np.sqrt(width)).astype(np.float32)
+
+    def norm(n: int) -> Array:
+        return (1 + 0.2 * rng.standard_normal(n)).astype(np.float32)
+
+    ids = np.sort(rng.choice(n_vocab, DRAFT, replace=False))
+    known = np.zeros(n_vocab, bool)
+    known[ids] = True
+    made = {
+        "fc.weight": matrix(E, 3 * n_embd), "norm.weight": norm(E), "lm_head.weight": matrix(DRAFT, E),
+        "embed_tokens.weight": matrix(n_vocab, E), "d2t": ids - np.arange(DRAFT), "t2d": known,
+        "midlayer.hidden_norm.weight": norm(E), "midlayer.input_layernorm.weight": norm(E),
+        "midlayer.post_attention_layernorm.weight": norm(E),
+    }  # fmt: skip
+    for name, n, width in (
+        ("self_attn.q_proj", HEADS * DIM, 2 * E), ("self_attn.k_proj", KV * DIM, 2 * E),
+        ("self_attn.v_proj", KV * DIM, 2 * E), ("self_attn.o_proj", E, HEADS * DIM),
+        ("mlp.gate_proj", FF, E), ("mlp.up_proj", FF, E), ("mlp.down_proj", E, FF),
+    ):  # fmt: skip
+        made[f"midlayer.{name}.weight"] = matrix(n, width)
+    return made
+
+
+def write_eagle3(
+    folder: Path, tensors: dict[str, Any] | None = None, **config: Any
+) -> dict[str, Any]:
+    """Write a head; return its tensors.  ``config``: fields that differ, None for those that are missing."""
+    folder.mkdir(exist_ok=True)
+    made = eagle3_tensors() if tensors is None else tensors
+    save_file(made, folder / "model.safetensors")
+    fields = {k: v for k, v in {**CONFIG, **config}.items() if v is not None}
+    (folder / "config.json").write_text(json.dumps(fields))
+    return made
+
+
+def rms(x: Any, weight: Any, eps: float = 1e-5) -> Any:
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * weight
+
+
+def eagle3_logits(t: dict[str, Any], features: Any, tokens: list[int]) -> Any:
+    """What the head's definition gives for tokens at positions 0, 1, ..., in float64."""
+    t = {name.removeprefix("midlayer."): np.asarray(each, np.float64) for name, each in t.items()}
+    hidden = features @ t["fc.weight"].T
+    embedded = rms(t["embed_tokens.weight"][tokens], t["input_layernorm.weight"])
+    x, n = np.concatenate((embedded, rms(hidden, t["hidden_norm.weight"])), 1), len(tokens)
+    angle = np.arange(n)[:, None] * 10000.0 ** (-np.arange(0, DIM, 2) / DIM)
+
+    def heads(name: str, rotated: bool) -> Any:
+        y = (x @ t[f"self_attn.{name}.weight"].T).reshape(n, -1, DIM).transpose(1, 0, 2)
+        if rotated:
+            a, b = y[..., : DIM // 2], y[..., DIM // 2 :]
+            y = np.concatenate(
+                (a * np.cos(angle) - b * np.sin(angle), a * np.sin(angle) + b * np.cos(angle)), -1
+            )
+        return y.repeat(HEADS // len(y), 0)
+
+    scores = heads("q_proj", True) @ heads("k_proj", True).transpose(0, 2, 1) / np.sqrt(DIM)
+    scores += np.triu(np.full((n, n), -np.inf), 1)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    seen = weights / weights.sum(-1, keepdims=True) @ heads("v_proj", False)
+    hidden = hidden + seen.transpose(1, 0, 2).reshape(n, -1) @ t["self_attn.o_proj.weight"].T
+    y = rms(hidden, t["post_attention_layernorm.weight"])
+    gate, up = y @ t["mlp.gate_proj.weight"].T, y @ t["mlp.up_proj.weight"].T
+    hidden = hidden + (gate / (1 + np.exp(-gate)) * up) @ t["mlp.down_proj.weight"].T
+    return rms(hidden, t["norm.weight"]) @ t["lm_head.weight"].T
+
+
+def write_mtp(folder: Path, arch: str, own: bool = False) -> Path:
+    """A model with the bundled model's tokenizer and one layer that predicts further tokens.
+
+    ``own``: that layer has embeddings, a norm and an output matrix of its own.
+    """
+    path = folder / f"{arch}.gguf"
+    if arch == "deepseek2":
+        dense = replace(dense_models.DENSE[arch], n_vocab=2048, n_layers=4)
+        e, further, pairs = dense.n_embd, 3, list(dense_models.each_tensor(dense))
+        draws = dense_models.Draws(replace(dense, seed=5))
+        pairs += [
+            ("blk.3.nextn.eh_proj.weight", draws.matrix(e, 2 * e)),
+            ("blk.3.nextn.enorm.weight", draws.vector(e)),
+            ("blk.3.nextn.hnorm.weight", draws.vector(e)),
+        ]
+    else:
+        delta = replace(delta_models.DELTAS["qwen35-further"], arch=arch, n_vocab=2048)
+        if arch == "qwen3next":
+            delta = replace(delta, sections=(), n_experts=4)
+        e, further, pairs = delta.n_embd, delta.n_layers, list(delta_models.each_tensor(delta))
+        draws = delta_models.Draws(replace(delta, seed=5))
+    if own:
+        at = f"blk.{further}.nextn."
+        pairs += [
+            (f"{at}embed_tokens.weight", draws.matrix(2048, e, gain=np.sqrt(e))),
+            (f"{at}shared_head_head.weight", draws.matrix(2048, e, gain=2.0)),
+            (f"{at}shared_head_norm.weight", draws.vector(e)),
+        ]
+
+    def metadata(w: Any) -> None:
+        if arch == "deepseek2":
+            dense_models.write_metadata(w, dense)
+            w.add_uint32("deepseek2.nextn_predict_layers", 1)
+        else:
+            delta_models.write_metadata(w, delta)
+
+    tensors = dict(pairs)
+    return write_file(
+        path, arch, metadata, lambda w: add_tensors(w, tensors.items(), "F32"), bundled_model()
+    )
