@@ -20,7 +20,7 @@ from aleator.generate.completion import Stats
 from aleator.generate.device_token_sampler import DeviceTokenSampler
 from aleator.generate.generation import Generation
 from aleator.generate.request_state import RequestState
-from aleator.generate.token_sampler import HostTokenSampler, SampleTask
+from aleator.generate.token_sampler import LEAST_TOGETHER, HostTokenSampler, SampleTask
 from tests.engine.test_run import state
 from tests.generate.test_grammar import DIALOGUE, PERSON
 
@@ -249,6 +249,14 @@ def test_requests_that_draw_at_the_same_time_draw_what_they_would_alone() -> Non
     ]
     assert tokens[0] == tokens[1]
     assert [each.chain.history for each in together] == [each.chain.history for each in alone]
+
+
+@pytest.mark.parametrize("n", [LEAST_TOGETHER - 1, LEAST_TOGETHER])
+def test_so_many_requests_draw_at_the_same_time(n: int) -> None:
+    rows = np.random.default_rng(3).normal(0, 3, (n, 30)).astype(np.float32)
+    tasks = [SampleTask(state(completion=i), i, None) for i in range(n)]
+    made = HostTokenSampler(2).sample_together(tasks, rows)
+    assert [task.sampled is not None for task in made] == [n == LEAST_TOGETHER] * n
 
 
 def test_of_requests_that_draw_at_the_same_time_one_fails_alone() -> None:
