@@ -50,7 +50,7 @@ def test_a_refusal_names_the_token(wrong: Any) -> None:
 
 
 def test_a_decode_names_the_token_that_it_refuses(make_decoder: MakeDecoder) -> None:
-    made = Context(make_decoder("llama"), n_ctx=8)
+    made = Context(make_decoder("llama"), n_ctx=16)
     for token, sound in ((-1, False), (0, True), (63, True), (64, False)):
         batch = added(token=token)
         if sound:

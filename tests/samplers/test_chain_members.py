@@ -23,7 +23,7 @@ from tests.samplers.test_phases import VOCAB, rows
         (S.TopK(top_k_limit=9), "top_k_limit=9"),
         (S.TopP(0.5, min_keep=2), "top_p(top_p=0.5, min_keep=2)"),
         (S.Penalties(presence_penalty=1), "penalties(presence_penalty=1.0)"),
-        (S.Dist(seed=3), "dist(seed=3)"),
+        (S.Dist(draw="gumbel"), "dist(draw=gumbel)"),
         (S.LogitBias({1: 2.0, 3: 1.0}), "logit_bias(2)"),
         (S.DRY(0.5, dry_sequence_breakers=[]), "dry(dry_multiplier=0.5, dry_sequence_breakers(0))"),
         (S.TokenMask([1]), "token_mask"),
@@ -82,7 +82,7 @@ def test_a_chain_that_was_edited_is_as_one_made_so(grammar: bool) -> None:
         (lambda: chain.insert(1, S.SamplerChain([half, S.MinP(0.01)])), (half, half, S.MinP(0.01), third, S.Dist())),
         (lambda: chain.remove(0), (half, S.MinP(0.01), third, S.Dist())),
         (lambda: chain.remove(-2), (half, S.MinP(0.01), S.Dist())),
-        (lambda: chain.insert(-1, third), (half, S.MinP(0.01), third, S.Dist())),
+        (lambda: chain.insert(-2, third), (half, S.MinP(0.01), third, S.Dist())),
     ):
         edit()
         other = made(*wanted)

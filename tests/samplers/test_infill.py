@@ -86,12 +86,11 @@ def test_vocabularies_are_not_compared() -> None:
     assert S.Infill(Pieces("a", "b", "", "")) == S.Infill(Pieces("c", "", ""))
 
 
-@pytest.mark.parametrize(("ending", "ends"), [(0.0625, True), (0.06, False)])
+@pytest.mark.parametrize(("ending", "ends"), [(0.08, True), (0.07, False)])
 def test_an_end_wins_where_it_is_as_likely_as_the_others_by_their_number(
     ending: float, ends: bool
 ) -> None:
-    """Of six candidates: 18 times its probability is compared with the rest."""
-    rest = (1 - ending) / 5
-    row = logs([rest] * 5 + [ending, 0.0])
-    left = kept(row, S.Infill(Pieces(*"abcde", "<eot>", "<eos>")))
-    assert (left == [5]) is ends
+    """Of four candidates: 12 times its probability is compared with the rest."""
+    row = logs([(1 - ending) / 3] * 3 + [ending, 0.0])
+    left = kept(row, S.Infill(Pieces(*"abc", "<eot>", "<eos>")))
+    assert left == ([3] if ends else [0, 1, 2, 3])
