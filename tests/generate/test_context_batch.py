@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aleator.core.errors import InvalidBatch
+from aleator.core.errors import InvalidBatch, ParameterError
 from aleator.generate import Batch, Context, context
 from tests.conftest import MakeDecoder
 
@@ -128,3 +128,33 @@ def test_what_draws_is_given_to_whole_steps_alone(
     made.decode(batch, draw)
     assert [each is draw for each in given] == draws
     assert all(each in (draw, None) for each in given)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "split"),
+    [
+        ("llama", {}, "simple"), ("llama", {"policy": "streams"}, "equal"), ("mamba", {}, "simple"),
+        ("jamba", {}, "equal"), ("gemma3", {}, "simple"), ("jamba", {"split": "sequence"}, "sequence"),
+        ("llama", {"policy": "streams", "split": "simple"}, "simple"),
+    ],
+)  # fmt: skip
+def test_how_batches_are_cut(
+    name: str, options: dict[str, Any], split: str, make_decoder: MakeDecoder
+) -> None:
+    made = Context(make_decoder(name), n_ctx=32, n_threads=3, **options)
+    assert made.split == split
+    assert made.n_threads_batch == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("llama", ""), ("mamba", "a state knows"), ("jamba", "a state"), ("gemma3", "windows know")],
+)
+def test_all_tokens_are_seen_where_the_cache_allows_it(
+    name: str, why: str, make_decoder: MakeDecoder
+) -> None:
+    if not why:
+        assert not Context(make_decoder(name), n_ctx=32, causal_attn=False).causal_attn
+        return
+    with pytest.raises(ParameterError, match=f"causal_attn=False: {why}"):
+        Context(make_decoder(name), n_ctx=32, causal_attn=False)

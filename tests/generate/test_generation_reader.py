@@ -139,7 +139,10 @@ def test_the_prompt_is_awaited_until_the_first_token_or_the_end() -> None:
 def test_so_much_of_a_text_is_shown(n: int) -> None:
     run = Run(pieces=["x" * n], tokens=[1, 2], done=True)
     shown = "x" * n if n <= SHOWN else f"{'x' * (SHOWN - 1)}…"
-    assert repr(Generation(run, run.completion)) == f"<Generation: {shown!r}, 2 tokens, length, seed 3>"
+    assert (
+        repr(Generation(run, run.completion))
+        == f"<Generation: {shown!r}, 2 tokens, length, seed 3>"
+    )
 
 
 def test_just_what_a_timeout_may_be() -> None:

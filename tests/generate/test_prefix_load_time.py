@@ -37,7 +37,9 @@ class Waiting:
         pool = SimpleNamespace(cells_of=lambda pool: None, has_states=lambda pool: False)
         monkeypatch.setattr(prefix_load, "pieces", pool)
         monkeypatch.setattr(prefix_load, "perf_counter", lambda: self.now)
-        monkeypatch.setattr(prefix_load, "wait", lambda futures, timeout: self.waits.append(timeout))
+        monkeypatch.setattr(
+            prefix_load, "wait", lambda futures, timeout: self.waits.append(timeout)
+        )
         self.counts = Counts()
         tiers: Any = SimpleNamespace(
             computing=SimpleNamespace(seconds=lambda n: None if speed is None else speed * n),

@@ -16,7 +16,9 @@ A, B = (("a", 0.5, "1"),), (("a", 2.0, "1"), ("b", 1.0, "2"))
 
 
 def made(*scales: float) -> SequenceAdapters:
-    loaded = [Adapter(name, name, digest, {}, {}, False) for name, digest in (("a", "1"), ("b", "2"))]
+    loaded = [
+        Adapter(name, name, digest, {}, {}, False) for name, digest in (("a", "1"), ("b", "2"))
+    ]
     return SequenceAdapters(Adapters(loaded, scales))
 
 

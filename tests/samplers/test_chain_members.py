@@ -79,7 +79,10 @@ def test_a_chain_that_was_edited_is_as_one_made_so(grammar: bool) -> None:
     chain = made(third, S.Dist())
     for edit, wanted in (
         (lambda: chain.insert(0, half), (half, third, S.Dist())),
-        (lambda: chain.insert(1, S.SamplerChain([half, S.MinP(0.01)])), (half, half, S.MinP(0.01), third, S.Dist())),
+        (
+            lambda: chain.insert(1, S.SamplerChain([half, S.MinP(0.01)])),
+            (half, half, S.MinP(0.01), third, S.Dist()),
+        ),
         (lambda: chain.remove(0), (half, S.MinP(0.01), third, S.Dist())),
         (lambda: chain.remove(-2), (half, S.MinP(0.01), S.Dist())),
         (lambda: chain.insert(-2, third), (half, S.MinP(0.01), third, S.Dist())),
@@ -97,9 +100,15 @@ def test_what_a_plan_knows_of_a_chain() -> None:
     grammar = S.Grammar('root ::= "a"', vocabulary=VOCAB)
     for own in (None, grammar):
         chain = S.SamplerChain([S.TopK(5), S.MinP(0.0), S.Dist()], grammar=own)
-        assert chain.describe() == f"logits -> {'grammar -> ' if own else ''}top_k -> ?min_p -> dist"
+        assert (
+            chain.describe() == f"logits -> {'grammar -> ' if own else ''}top_k -> ?min_p -> dist"
+        )
         plan = chain.plan("cuda")
-        assert (plan.where, plan.device, plan.grammar) == ("cuda", ("top_k", "dist"), own is not None)
+        assert (plan.where, plan.device, plan.grammar) == (
+            "cuda",
+            ("top_k", "dist"),
+            own is not None,
+        )
     llama = S.SamplerChain([S.TopK(5), S.Dist()], "llama.cpp").plan("cuda")
     assert (llama.device, llama.host) == ((), ("top_k", "dist"))
 
@@ -118,7 +127,11 @@ def test_tokens_lie_within_the_vocabulary(given: dict[str, Any], says: str) -> N
 
 
 def test_the_entropy_of_llama_s_candidates() -> None:
-    for probabilities, bits in (([0.25, 0.0, 0.75], 0.8112781), ([1.0, 0.0], 0.0), ([0.25] * 4, 2.0)):
+    for probabilities, bits in (
+        ([0.25, 0.0, 0.75], 0.8112781),
+        ([1.0, 0.0], 0.0),
+        ([0.25] * 4, 2.0),
+    ):
         with np.errstate(divide="ignore"):
             row = np.log(np.array(probabilities)).astype(np.float32)
         for numerics in ("portable", "llama.cpp"):

@@ -76,7 +76,9 @@ def test_what_is_made_of_parameters_is_not_given(kind: type[Any], names: list[st
 
 
 def test_biases_of_texts_are_compared_by_their_tokens() -> None:
-    one, other, same = (S.LogitBias({text: 2.0}, tokenizer=Bytes(n)) for text, n in (("a", 0), ("d", 0), ("d", 3)))
+    one, other, same = (
+        S.LogitBias({text: 2.0}, tokenizer=Bytes(n)) for text, n in (("a", 0), ("d", 0), ("d", 3))
+    )
     assert one == same != other
     assert repr(one) == repr(same) == "LogitBias(logit_bias=((97, 2.0),))"
 

@@ -43,7 +43,9 @@ def test_just_what_a_mark_may_be(word: str, mark: Any, sound: bool) -> None:
     if sound:
         assert table({"code": own}) == {"code": own}
         return
-    with pytest.raises(ParameterError, match=f"{word}=.* is no mark|{word} of 'code' has more than"):
+    with pytest.raises(
+        ParameterError, match=f"{word}=.* is no mark|{word} of 'code' has more than"
+    ):
         table({"code": own})
 
 
@@ -83,7 +85,10 @@ def test_the_longest_mark_is_found_whatever_space_follows() -> None:
 @pytest.mark.parametrize(
     ("words", "made"),
     [
-        (["code:begin=<c>", "code:temperature=0.5"], {"code": {"begin": "<c>", "temperature": 0.5}}),
+        (
+            ["code:begin=<c>", "code:temperature=0.5"],
+            {"code": {"begin": "<c>", "temperature": 0.5}},
+        ),
         (["thinking=greedy", "thinking:top-k=3"], {"thinking": {"preset": "greedy", "top_k": 3}}),
         (["histories=own", "start=answer"], {"histories": "own", "start": "answer"}),
         ([' {"a": {"begin": "x"}}', "a:end=y=z"], {"a": {"begin": "x", "end": "y=z"}}),

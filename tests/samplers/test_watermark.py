@@ -323,7 +323,9 @@ def test_the_shortest_and_the_longest_key_come_from_files_too(n: int, tmp_path: 
         path.write_bytes(secret + end)
         assert WatermarkKey.from_file(path) == WatermarkKey(secret + end) == WatermarkKey(secret)
     path.write_bytes(secret[:-1] if n == 16 else secret + b"x\r\n")
-    with pytest.raises(ParameterError, match=f"the key has {'15' if n == 16 else 'more than 4,096'}"):
+    with pytest.raises(
+        ParameterError, match=f"the key has {'15' if n == 16 else 'more than 4,096'}"
+    ):
         WatermarkKey.from_file(path)
 
 
