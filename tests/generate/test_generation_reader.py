@@ -110,7 +110,7 @@ def test_pieces_are_passed_on_until_they_cannot_be_taken(taken: int) -> None:
     rest = []
     while some := asyncio.run(reader.next_pieces()):
         rest += some
-    assert rest == sum(wanted[taken:], [])
+    assert rest == [piece for pieces in wanted[taken:] for piece in pieces]
 
 
 def test_an_error_of_who_takes_pieces_is_raised_and_the_text_goes_on() -> None:

@@ -1,4 +1,4 @@
-"""Members of a chain: how each is described, which seeds chains draw, and what a chain with a grammar becomes."""
+"""Members of a chain: how they are described, seeds that chains draw, and chains that were edited."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What samplers are compared by and shown as: their parameters, and not the tokenizers or what is made of these."""
+"""What samplers are compared by and shown as: their parameters, not tokenizers or what is made of these."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of phases by itself: what it may hold at most, and in which phase a text begins after its prompt."""
+"""The table of phases: what it may hold at most, and in which phase a text begins after its prompt."""
 
 from __future__ import annotations
 
