@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,10 +36,11 @@ class Run:
     def reader(self) -> GenerationReader:
         return GenerationReader(self, self.completion)
 
-    def piece(self, text: str) -> None:
-        self.completion.tokens.append(1)
-        self.completion.piece_ends.append(len(self.completion.tokens))
-        self.completion.pieces.append(text)
+    def piece(self, *texts: str) -> None:
+        for text in texts:
+            self.completion.tokens.append(1)
+            self.completion.piece_ends.append(len(self.completion.tokens))
+            self.completion.pieces.append(text)
 
     def end(self) -> None:
         self.completion.done = True
@@ -100,7 +102,7 @@ def test_the_last_progress_may_come_with_the_first_token_or_the_end() -> None:
 def test_pieces_are_passed_on_until_they_cannot_be_taken(taken: int) -> None:
     run, passed = Run(), list[list[Piece]]()
     run.steps = [
-        lambda: run.piece("a"), lambda: None, lambda: (run.piece("b"), run.piece("c")),
+        lambda: run.piece("a"), lambda: None, partial(run.piece, "b", "c"),
         lambda: run.piece("d"), run.end,
     ]  # fmt: skip
     reader = run.reader
@@ -129,8 +131,8 @@ def test_an_error_of_who_takes_pieces_is_raised_and_the_text_goes_on() -> None:
 def test_the_prompt_is_awaited_until_the_first_token_or_the_end() -> None:
     for first in ("token", "end"):
         run = Run()
-        given = run.end if first == "end" else (lambda run=run: run.piece("a"))
-        run.steps = [lambda run=run: run.computed(10), given, lambda: None]
+        given = run.end if first == "end" else partial(run.piece, "a")
+        run.steps = [partial(run.computed, 10), given, lambda: None]
         asyncio.run(run.reader.wait_for_prompt())
         assert len(run.steps) == 1
 

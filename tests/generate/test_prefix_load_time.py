@@ -50,8 +50,8 @@ class Waiting:
         cache: Any = SimpleNamespace(pool=None)
         self.future: Future[Any] = Future()
         self.load = PrefixLoad(
-            cache, tiers, "m", 0, 2, 12, LookUp([], self.future), lambda found: candidates, pytest.fail,
-            None if alone else (lambda: None),
+            cache, tiers, "m", 0, 2, 12, LookUp([], self.future), lambda found: candidates,
+            lambda n: pytest.fail(f"kept {n}"), None if alone else (lambda: None),
         )  # fmt: skip
 
     def ask(self, entry: Any, model: str) -> Future[Any]:

@@ -48,10 +48,11 @@ def reuse(tiers: Any, wake: bool = True) -> PrefixReuse:
 
 
 def test_prompts_are_looked_up_before_their_turn() -> None:
-    tiers, request = Tiers(), state()
+    tiers = Tiers()
+    request: Any = state()
     reuse(tiers).look_up(request)
     assert request.look_ups == {PROMPT: "look-up of 5", (): "look-up of 0"}
-    request, request.guidance = state(), Guidance([9, 8], 1.5)
+    request = state()
     request.guidance = Guidance([9, 8], 1.5)
     reuse(tiers).look_up(request)
     assert request.look_ups == {PROMPT: "look-up of 5", (9, 8): "look-up of 2"}

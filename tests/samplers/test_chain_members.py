@@ -121,7 +121,7 @@ def test_what_a_plan_knows_of_a_chain() -> None:
 def test_tokens_lie_within_the_vocabulary(given: dict[str, Any], says: str) -> None:
     with pytest.raises(ParameterError, match=says):
         S.SamplingParams(**given).chain(VOCAB)
-    inside = {name: [11] for name in given}
+    inside: dict[str, Any] = {name: [11] for name in given}
     assert S.SamplingParams(**inside, temperature=0).chain(VOCAB)
     assert S.SamplingParams(**given, temperature=0).chain()  # without one nobody knows
 

@@ -107,3 +107,10 @@ def test_the_exponent_is_that_of_the_first_candidates(m: int) -> None:
     row = np.concatenate([zipf(1.3)[:50], rest])
     cut = applied(row, S.Mirostat(mirostat_tau=2.0, mirostat_m=m))
     assert len(cut) == len(applied(zipf(1.3)[:90], S.Mirostat(mirostat_tau=2.0)))
+
+
+@pytest.mark.parametrize("tau", [0.0, 3.0, 100.0])
+def test_tokens_that_weigh_nothing_go(tau: float) -> None:
+    """Without a second weight there is no exponent: the best token stays, whatever the target."""
+    assert applied(f32(-300, 5, -300), S.Mirostat(mirostat_tau=tau)).ids.tolist() == [1]
+    assert applied(f32(7), S.Mirostat(mirostat_tau=tau)).ids.tolist() == [0]
