@@ -105,7 +105,6 @@ def draft_together(drafts: Sequence[Draft]) -> None:
         new = draft.model.begin(draft.tokens)
         if draft.model.seq >= 0:
             going.append((draft, draft.model.chain(), new))
-    first = True
     while going:
         batch = Batch()
         for draft, _, new in going:
@@ -119,8 +118,7 @@ def draft_together(drafts: Sequence[Draft]) -> None:
         following = []
         for (draft, chain, new), row in zip(going, logits, strict=True):
             draft.model.held += new
-            if first:
-                draft.model.sure = len(draft.tokens)
+            draft.model.sure = len(draft.tokens)
             try:
                 token = chain.sample(row[: shared.n_tokens])
             except Exception as error:  # from a user's sampler
@@ -129,7 +127,7 @@ def draft_together(drafts: Sequence[Draft]) -> None:
             draft.found.append(token)
             if len(draft.found) < draft.n:
                 following.append((draft, chain, [token]))
-        going, first = following, False
+        going = following
 
 
 SIZES = (3, 2)
