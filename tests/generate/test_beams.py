@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from aleator.generate import Batch, Context
 from aleator.generate.beam_chain import ranked
 from aleator.generate.beam_noise import follower, gumbel, with_maximum
 from aleator.generate.beam_options import BeamOptions
-from aleator.generate.beams import Beam, BeamSearch
+from aleator.generate.beams import Beam, BeamSearch, cells_of_beams, longest
 from aleator.generate.completion import Completion, Request
 from aleator.generate.logprobs import log_softmax
 from aleator.generate.options import GenerateOptions
@@ -499,3 +500,28 @@ def test_one_beam_may_go_on_where_others_are_complete(
     found = model.beams(PROMPT, grammar=grammar, num_beams=2, num_return_sequences=2, max_tokens=12)
     assert {beam.text for beam in found} <= set(ways)
     assert len(found) == 2
+
+
+@pytest.mark.parametrize(
+    ("prompt", "n_ctx", "wanted", "most"),
+    [(5, 5, None, 1), (5, 9, None, 5), (5, 9, 4, 4), (5, 9, 5, 5), (5, 9, 6, 5), (1, 9, 1, 1)],
+)
+def test_the_longest_beam_and_the_cells_of_all(
+    prompt: int, n_ctx: int, wanted: int | None, most: int
+) -> None:
+    """The last token of a beam needs no position, and no cell."""
+    request: Any = SimpleNamespace(
+        remaining=(1,) * prompt, options=SimpleNamespace(max_tokens=wanted)
+    )
+    assert longest(request, n_ctx) == most
+    for n in (1, 3):
+        assert cells_of_beams(request, n, n_ctx) == prompt + n * (most - 1)
+        assert cells_of_beams(request, n, n_ctx, shared=False) == n * (prompt + most - 1)
+
+
+def test_beams_that_cannot_be_have_no_length() -> None:
+    request: Any = SimpleNamespace(remaining=(1,) * 5, options=SimpleNamespace(max_tokens=0))
+    with pytest.raises(ContextFull, match="has 5 tokens and the context 4 positions"):
+        longest(request, 4)
+    with pytest.raises(ParameterError, match="max_tokens=0: beams have at least 1 token"):
+        longest(request, 5)

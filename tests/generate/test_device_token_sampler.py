@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -207,3 +208,48 @@ def test_steps_that_draw_feed_one_another() -> None:
     assert tokens == [NOTHING, NOTHING, wanted[2].sample(rows[1, 0, :N_VOCAB])]
     inputs, _ = drawn(sampler.draws([2, 1], fed=True), rows[2], [0, 0])
     assert inputs == [tokens[2], 0]  # after a row without a token anything may be decoded
+
+
+def test_tokens_that_the_host_must_see_are_not_drawn_in_the_step() -> None:
+    states = placed(*(state(completion=i) for i in range(4)))
+    sampler = DeviceTokenSampler(states, CPU, N_VOCAB, 64)
+    assert all(map(sampler.runs_on_device, states))
+    some: Any = SimpleNamespace(constraints=[object()])
+    states[1].search, states[2].completer, states[3].chain = some, some, some
+    assert [*map(sampler.runs_on_device, states)] == [True, True, False, False]
+    for each in states[1:]:
+        assert sampler.draw([(each, [1])]) is None
+        assert sampler.draw([(states[0], [1]), (each, [1])]) is None
+    assert sampler.draw([(states[0], [1])]) is not None
+    host = made(SamplerChain([S.TailFree(tfs_z=0.5), S.Dist()]), idle=None)
+    assert [*map(host.runs_on_device, host._rows)] == [False]
+
+
+def test_one_of_several_draws_from_the_only_row_of_logits() -> None:
+    states = placed(*(state(completion=i) for i in range(3)))
+    sampler = DeviceTokenSampler(states, CPU, N_VOCAB, 64)
+    row = np.random.default_rng(1).normal(0, 3, (1, N_VOCAB)).astype(np.float32)
+    wanted = states[2].chain.clone().sample(row[0])
+    (drawn,) = sampler.sample([SampleTask(states[2], 0, 5)], row)
+    assert drawn.token == wanted
+    assert [len(each.chain.history) for each in states] == [5, 5, 6]
+
+
+def test_an_ending_that_has_begun_is_given_where_tokens_are_limited() -> None:
+    """Without a limit the chain draws, as on the host."""
+    for left, closes in ((4, True), (None, False)):
+        states, ending = placed(state(), state(completion=1)), [7, None]
+        sampler = DeviceTokenSampler(states, CPU, N_VOCAB, 64)
+        completer: Any = SimpleNamespace(closing=True, close=lambda ending=ending: ending.pop(0))
+        states[1].completer = completer
+        rows = np.random.default_rng(2).normal(0, 3, (2, N_VOCAB)).astype(np.float32)
+        wanted = [each.chain.clone().sample(row) for each, row in zip(states, rows, strict=True)]
+        tasks = [SampleTask(each, i, left) for i, each in enumerate(states)]
+        drawn = [each.token for each in sampler.sample(tasks, rows)]
+        assert drawn == ([wanted[0], 7] if closes else wanted)
+        lengths = inside(sampler.chain).histories.length.tolist()
+        assert lengths == [6, 6]
+        if closes:
+            (last,) = sampler.sample(tasks[1:], rows)
+            assert last.token is None
+            assert inside(sampler.chain).histories.length.tolist() == [6, 6]

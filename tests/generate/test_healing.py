@@ -175,6 +175,12 @@ def test_a_hole_is_healed_at_its_beginning(model: LanguageModel) -> None:
     other, _ = take_back([suf, *tail, pre, *head, mid], tokenizer)
     assert other == (suf, *tail, pre, *head[:-1], mid)
     assert take_back([pre, suf, *tail, mid], tokenizer)[1][1] == ()
+    # Without a hole at its end a prompt is healed there, whatever marks it has.
+    for prompt in ([*tail, *head], [pre, *tail, suf, *head], [mid, *head]):
+        short, (at, taken) = take_back(prompt, tokenizer)
+        assert (short, at, taken) == (tuple(prompt[:-1]), len(prompt) - 1, (head[-1],))
+    short, (at, taken) = take_back([*head, mid], tokenizer)  # a hole after an unmarked beginning
+    assert (short, at, taken) == ((*head[:-1], mid), len(head) - 1, (head[-1],))
 
 
 def test_the_first_space_of_sentencepiece_is_part_of_what_is_taken_back() -> None:

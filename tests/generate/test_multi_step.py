@@ -319,6 +319,7 @@ def test_rows_see_the_first_of_their_cells(make_decoder: MakeDecoder) -> None:
     context, dice = Context(make_decoder("llama"), n_ctx=600), np.random.default_rng(2)
     context.decode(Batch.one([3] * 560, 0, logits=False))
     cells = ReservedCells(context.cache, 4, lambda layer, keys, distances: keys)
+    assert [cells._all_rows.numel(), *cells._all_ranks.shape] == [768, 4, 768]
     for n in (1, 255, 256, 257, 512, 513):
         for k in (1, 3):
             cut = dice.integers(1, n + 1, k)

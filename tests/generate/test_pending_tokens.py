@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ import aleator
 from aleator import samplers as S
 from aleator.engine import engine_loop
 from aleator.engine.stats import EndedRequest
+from aleator.generate import token_sampler
 from aleator.generate.complete_grammar import Work
 from aleator.generate.generation import Generation, reader_of
 from aleator.generate.request_state import RequestState
@@ -181,3 +183,24 @@ def test_a_choice_that_fails_is_forgotten() -> None:
     with pytest.raises(ValueError, match="no"):
         pending.go_on(state)
     assert state not in pending
+
+
+def test_the_time_of_a_step_is_shared_by_all_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six seconds, with pieces of one: what begins alone has all of them, two have half each."""
+    clock, done = [100.0], Counter[int]()
+    monkeypatch.setattr(token_sampler, "perf_counter", lambda: clock[0])
+
+    def pieces(token: int) -> Work[int | None]:
+        for _ in range(20):
+            clock[0] += 1.0
+            done[token] += 1
+            yield
+        return token
+
+    states: Any = [object(), object()]
+    pending = PendingTokens(6.0)
+    assert pending.begin(states[0], drawn_by(pieces(0))) is None
+    assert pending.begin(states[1], drawn_by(pieces(1))) is None
+    assert done == {0: 6, 1: 3}
+    assert pending.go_on(states[0]) is None
+    assert done == {0: 9, 1: 3}

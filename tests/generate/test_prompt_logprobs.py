@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import aleator
@@ -11,6 +12,8 @@ from aleator.engine import engine as engine_module
 from aleator.engine.options import SubmitOptions
 from aleator.engine.prompts import options_of
 from aleator.generate.generation import Generation
+from aleator.generate.logprobs import top_logprobs
+from tests.engine.test_run import state
 
 PROMPT = "First Citizen:\nBefore we proceed any further, hear me speak.\n\nAll:\nSpeak, speak."
 
@@ -62,3 +65,24 @@ def test_with_two_prompts_a_grammar_and_guesses(model: aleator.LanguageModel) ->
             assert made.tokens == alone.tokens
             assert made.logprobs == alone.logprobs
             assert made.prompt_logprobs == model.prompt_logprobs(made.request.tokens, 0)
+
+
+@pytest.mark.parametrize("most", [0, 1, None])
+@pytest.mark.parametrize("prompt", ["r", "ro", "romeo"])
+def test_a_completion_of_no_tokens_ends_with_its_prompt(prompt: str, most: int | None) -> None:
+    """Row by row; what comes after the last token of the prompt is not of the prompt."""
+    made = state(prompt, max_tokens=most).completion
+    assert (made.done, made.prompt_logprobs) == (most == 0, None)
+    rows = np.random.default_rng(1).normal(0, 3, (len(prompt) + 1, 30)).astype(np.float32)
+    made.feed_prompt(rows[0])  # nobody has asked
+    assert made.prompt_logprobs is None
+    made.want_prompt(2)
+    wanted: list[Any] = [None]
+    assert made.done is (most == 0 and len(prompt) == 1)
+    for i, row in enumerate(rows):
+        if i < len(prompt) - 1:
+            assert not made.done
+            wanted.append(top_logprobs(row, ord(prompt[i + 1]) - 0x61, 2, made.token_bytes))
+        made.feed_prompt(row)
+        assert made.prompt_logprobs == wanted
+    assert (made.done, made.stop_reason) == (most == 0, "length" if most == 0 else None)

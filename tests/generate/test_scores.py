@@ -123,6 +123,19 @@ def test_vectors_are_pooled(pooling: str, normalize: bool, monkeypatch: pytest.M
     assert found.dtype == np.float32
 
 
+def test_states_that_are_not_pooled_stay_as_they_are(make_decoder: MakeDecoder) -> None:
+    decoder = make_decoder("llama")
+    made = Context(decoder, n_ctx=64, n_seq_max=3, embeddings=True, n_threads=1)
+    alone = Context(decoder, n_ctx=64, embeddings=True, n_threads=1)
+    texts = [(3, 5, 7), (4,), (5, 6)]
+    for tokens, states in zip(texts, vectors.pooled_of_decoder(made, texts, "none"), strict=True):
+        alone.cache.clear()
+        own = np.array(alone.decode(Batch.one(tokens, 0, logits=True)))
+        assert states.shape == (len(tokens), 64)
+        assert np.array_equal(states, own)
+        assert vectors.pooled(own, "none") is own
+
+
 class Plain:
     """A context whose decodes are counted, and what it gives of a text that is computed alone."""
 

@@ -17,15 +17,17 @@ from aleator import (
     Incompatible,
     LanguageModel,
     ParameterError,
+    SamplingParams,
     Session,
     load,
 )
 from aleator.cache.formats.state_file import read_state_file, write_state_file
 from aleator.cache.prefix_index import PrefixConfig
 from aleator.generate import request_state
+from aleator.generate.completion import Request
 from aleator.generate.context import Context
 from aleator.generate.generation import reader_of
-from aleator.generate.session import load_session
+from aleator.generate.session import Rows, load_session
 from aleator.models import open_weights, weights
 from aleator.models.hub.bundled import bundled_model
 
@@ -403,6 +405,10 @@ def test_a_session_is_shown_without_its_bytes() -> None:
     shown = repr(Session((1, 2), 1, seed=7, chain=bytes(9)))
     assert "seed=7" in shown
     assert "chain" not in shown
+    request = Request((1, 2), SamplingParams(seed=7), chain_state=b"123456789", drawn=1)
+    assert "drawn=1" in repr(request)
+    assert "123456789" not in repr(request)
+    assert repr(Rows(3, b"rows", b"turned", b"states")) == "Rows(held=3, rotation='')"
 
 
 @pytest.mark.parametrize("drawn", [0, 2, 5])

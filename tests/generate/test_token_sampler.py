@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,8 @@ from aleator.generate.completion import Stats
 from aleator.generate.device_token_sampler import DeviceTokenSampler
 from aleator.generate.generation import Generation
 from aleator.generate.request_state import RequestState
-from aleator.generate.token_sampler import HostTokenSampler, SampleTask
+from aleator.generate.steering import Guidance
+from aleator.generate.token_sampler import LEAST_TOGETHER, HostTokenSampler, SampleTask
 from tests.engine.test_run import state
 from tests.generate.test_grammar import DIALOGUE, PERSON
 
@@ -251,6 +253,14 @@ def test_requests_that_draw_at_the_same_time_draw_what_they_would_alone() -> Non
     assert [each.chain.history for each in together] == [each.chain.history for each in alone]
 
 
+@pytest.mark.parametrize("n", [LEAST_TOGETHER - 1, LEAST_TOGETHER])
+def test_so_many_requests_draw_at_the_same_time(n: int) -> None:
+    rows = np.random.default_rng(3).normal(0, 3, (n, 30)).astype(np.float32)
+    tasks = [SampleTask(state(completion=i), i, None) for i in range(n)]
+    made = HostTokenSampler(2).sample_together(tasks, rows)
+    assert [task.sampled is not None for task in made] == [n == LEAST_TOGETHER] * n
+
+
 def test_of_requests_that_draw_at_the_same_time_one_fails_alone() -> None:
     rows = np.random.default_rng(3).normal(0, 3, (5, 30)).astype(np.float32)
     rows[2] = np.nan
@@ -282,3 +292,43 @@ def test_chains_that_call_python_or_obey_a_grammar_draw_by_themselves(
     assert not S.SamplerChain([S.Dist()], numerics="llama.cpp").can_be_batched
     assert not S.SamplerChain([Nothing(), S.Dist()]).can_be_batched
     assert not S.SamplerChain([S.Dist()], grammar=grammar).can_be_batched
+
+
+def test_who_chooses_a_token_on_the_host() -> None:
+    """A budget that forces one, else a completer where tokens are limited, else the chain."""
+    row = np.random.default_rng(3).normal(0, 3, (1, 30)).astype(np.float32)
+    drawn = state().chain.sample(row[0])
+    cases: list[tuple[int | None, bool, int | None, str]] = [
+        (None, False, 5, "chain"), (7, False, 5, "budget"), (7, True, 5, "budget"),
+        (None, True, None, "chain"), (None, True, 5, "completer"),
+    ]  # fmt: skip
+    for forced, completes, left, by in cases:
+        request, asked = state(), list[Any]()
+        if forced is not None or by == "chain":
+            request.budget = SimpleNamespace(next=lambda forced=forced: forced)  # type: ignore[assignment]
+        if completes:
+            completer = SimpleNamespace(
+                sample=lambda row, left, to=asked: to.append(left) or "work"
+            )
+            request.completer = completer  # type: ignore[assignment]
+        (made,) = HostTokenSampler().sample([SampleTask(request, 0, left)], row)
+        token = {"chain": drawn, "budget": forced, "completer": None}[by]
+        assert (made.token, made.pending) == (token, "work" if by == "completer" else None)
+        assert asked == ([left] if by == "completer" else [])
+        assert request.chain.position == (by != "completer")
+        assert request.chain.history[5:] == ([] if token is None else [token])
+
+
+def test_rows_are_moved_away_from_those_of_the_second_prompt() -> None:
+    """Beside each token its own; the first has that after the prompt."""
+    rows = np.random.default_rng(3).normal(0, 3, (3, 30)).astype(np.float32)
+    for row, beside, other in ((1, 0, rows[0]), (0, 1, rows[1]), (0, -1, rows[2])):
+        request = state()
+        request.guidance = Guidance([1], 1.5)
+        request.guidance.first = rows[2]
+        guided = Guidance([1], 1.5).guided(rows[row], other)
+        wanted = state().chain.sample(guided)
+        (made,) = HostTokenSampler().sample([SampleTask(request, row, None, beside)], rows)
+        assert made.token == wanted
+        assert made.row is not None
+        assert made.row.tobytes() == guided.tobytes()

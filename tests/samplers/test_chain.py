@@ -273,6 +273,15 @@ def test_performance_counters(numerics: str) -> None:
     assert chain.history == history
 
 
+@pytest.mark.parametrize("numerics", ["portable", "llama.cpp"])
+def test_a_long_text_is_taken_back_at_once(numerics: str) -> None:
+    chain = S.SamplerChain([S.Dist()], numerics, seed=1)
+    chain.accept_many(range(900), generated=True)
+    for n, left in ((130, 770), (0, 770), (769, 1), (1, 0)):
+        chain.rollback(n)
+        assert chain.history == [*range(left)]
+
+
 def test_rollback_refuses_more_than_there_is() -> None:
     chain = default_chain()
     chain.accept(1)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import random
 import weakref
 from typing import Any
@@ -12,6 +13,7 @@ from aleator import samplers as S
 from aleator.core.errors import ParameterError
 from aleator.samplers.dry import (
     MAX_BREAKER_BYTES,
+    MAX_PREPARED,
     MAX_TAIL_TOKENS,
     _Pieces,
     prepare_breakers,
@@ -41,9 +43,10 @@ def test_what_would_go_on_is_penalised(
 
 
 def test_the_penalty_stays_finite() -> None:
-    sampler = S.DRY(1.0, 1.75, 2, -1, [])
-    after = logits_after(sampler, f32(*[0.0] * 6), [5] * 300)
-    assert after[5] == float(np.float32(-3e38))
+    for multiplier, base in ((1.0, 1.75), (1e6, 1e6), (-1.0, 1.75), (-1e6, 1e6)):
+        sampler = S.DRY(multiplier, base, 2, -1, [])
+        after = logits_after(sampler, f32(*[0.0] * 6), [5] * 300)
+        assert after == [*[0.0] * 5, float(np.float32(math.copysign(3e38, -multiplier)))]
 
 
 class Tokenizer:
@@ -137,6 +140,19 @@ def test_breakers_are_prepared_once_per_tokenizer() -> None:
     del first
     gc.collect()
     assert gone() is None
+
+
+def test_few_lists_of_breakers_are_kept() -> None:
+    tokenizer = Tokenizer()
+    lists = [[chr(0x21 + i)] for i in range(MAX_PREPARED + 1)]
+    first = prepare_breakers(lists[0], tokenizer)
+    for each in lists[:-1]:
+        prepare_breakers(each, tokenizer)
+    assert prepare_breakers(lists[0], tokenizer) is first
+    prepare_breakers(lists[-1], tokenizer)
+    again = prepare_breakers(lists[0], tokenizer)
+    assert again == first
+    assert again is not first  # all were forgotten at once
 
 
 def test_a_vocabulary_that_grew_is_read_again() -> None:

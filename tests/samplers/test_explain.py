@@ -412,3 +412,24 @@ def test_what_is_told_is_as_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     told.append([sparkline(range(n), 7) for n in (1, 2, 7, 8, 20)])
     told.append(sparkline([3.0] * 9))
     assert differences("explained", told) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("x" * 22, f"'{'x' * 22}'"), ("x" * 23, f"'{'x' * 20}..."), ("x" * 99, f"'{'x' * 20}..."),
+        ("漢" * 11, f"'{'漢' * 11}'"), ("漢" * 12, f"'{'漢' * 10}..."), ("x" + "漢" * 12, f"'x{'漢' * 9}..."),
+    ],
+)  # fmt: skip
+def test_texts_of_tokens_have_24_columns(text: str, shown: str) -> None:
+    class Two:
+        def __len__(self) -> int:
+            return 2
+
+        def token_bytes(self, token: int) -> bytes:
+            return (text.encode(), b"y")[token]
+
+    e = S.SamplerChain([S.Dist(seed=1)]).explain(np.zeros(2, np.float32), Two())
+    lines = [line[2:] for line in e.bars(100).splitlines()]
+    assert [line.startswith(f"{shown} ") for line in lines] == [True, False]
+    assert {columns(line[: line.index("%")]) for line in lines} == {columns(lines[0].split("%")[0])}

@@ -33,6 +33,7 @@ class Pieces:
         (("a", "b", "c", "d", "e", "f"), [0.165] * 6 + [1e-4, 1e-4], [6]),  # nothing clear: the end
         (("a", "b", "c"), [0.45, 0.4, 0.149, 1e-4, 1e-4], [0, 1, 3, 4]),
         (("a", "b"), [0.3, 0.3, 0.2, 0.2], [2, 3]),  # likely enough to end
+        ((*"abcde",), [0.2] * 5 + [0, 0], [0, 1, 2, 3, 4]),  # a fifth is just clear
     ],
 )
 def test_what_stays(
@@ -83,3 +84,13 @@ def test_masked_tokens_are_no_candidates() -> None:
 
 def test_vocabularies_are_not_compared() -> None:
     assert S.Infill(Pieces("a", "b", "", "")) == S.Infill(Pieces("c", "", ""))
+
+
+@pytest.mark.parametrize(("ending", "ends"), [(0.08, True), (0.07, False)])
+def test_an_end_wins_where_it_is_as_likely_as_the_others_by_their_number(
+    ending: float, ends: bool
+) -> None:
+    """Of four candidates: 12 times its probability is compared with the rest."""
+    row = logs([(1 - ending) / 3] * 3 + [ending, 0.0])
+    left = kept(row, S.Infill(Pieces(*"abc", "<eot>", "<eos>")))
+    assert left == ([3] if ends else [0, 1, 2, 3])

@@ -83,3 +83,34 @@ def test_masked_tokens_are_no_candidates() -> None:
     chain = S.SamplerChain([S.Mirostat(mirostat_tau=9.0)], seed=1)
     assert {chain.sample(row) for _ in range(100)} == {1, 3, 4}
     assert applied(f32(-INF, 7), S.Mirostat()).selected == 1
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 100, 2000])
+@pytest.mark.parametrize(
+    "exponent", [1.0, 1 + 2**-19, 1 - 2**-19, 1 + 2**-22, 0.5, 2**-9, 2**-11, 2**-14, 4.0, 30.0]
+)
+def test_the_equation_holds_up_to_its_poles(exponent: float, n: int) -> None:
+    """At an exponent of 1 the sum is a logarithm, and at one of 0 the row is flat."""
+    row = zipf(exponent)[:n]
+    for tau in (0.5, 3.0, 9.0, 100.0):
+        left = applied(row, S.Mirostat(mirostat_tau=tau))
+        assert left.ids.tolist() == list(range(len(left)))
+        if exponent == 1.0 and n == 2000:
+            assert len(left) == pytest.approx(min(n, 2 ** (2 * tau) / math.log(n)), abs=1.01)
+        if exponent < 2**-10:
+            assert len(left) == n
+
+
+@pytest.mark.parametrize("m", [2, 3, 50])
+def test_the_exponent_is_that_of_the_first_candidates(m: int) -> None:
+    rest = np.linspace(-20, -40, 40).astype(np.float32)
+    row = np.concatenate([zipf(1.3)[:50], rest])
+    cut = applied(row, S.Mirostat(mirostat_tau=2.0, mirostat_m=m))
+    assert len(cut) == len(applied(zipf(1.3)[:90], S.Mirostat(mirostat_tau=2.0)))
+
+
+@pytest.mark.parametrize("tau", [0.0, 3.0, 100.0])
+def test_tokens_that_weigh_nothing_go(tau: float) -> None:
+    """Without a second weight there is no exponent: the best token stays, whatever the target."""
+    assert applied(f32(-300, 5, -300), S.Mirostat(mirostat_tau=tau)).ids.tolist() == [1]
+    assert applied(f32(7), S.Mirostat(mirostat_tau=tau)).ids.tolist() == [0]

@@ -213,6 +213,14 @@ def test_numbers_come_from_a_list_or_from_the_secret() -> None:
     assert WatermarkKey(b"[no JSON, so a secret]").numbers != KEY.numbers
 
 
+def test_just_what_a_list_may_hold() -> None:
+    assert key_of([2**63 - 1, 0]).numbers == (0xFFFF, 0)
+    assert key_of([*range(64)]).numbers == (*range(64),)
+    assert key_of([5]).numbers == (5,)
+    with pytest.raises(ParameterError, match="each 0 to 2\\^63 - 1"):
+        key_of([2**63])
+
+
 @pytest.mark.parametrize(
     "numbers", [[], [-1, 2, 3, 4, 5, 6], [0.5] * 9, list(range(65)), [True] * 9]
 )

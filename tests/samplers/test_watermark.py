@@ -313,3 +313,32 @@ def test_a_fingerprint_is_looked_up_before_the_environment(monkeypatch: pytest.M
             monkeypatch.setenv(VARIABLE, secret)
         with pytest.raises(ParameterError, match="this process has no such key"):
             WatermarkKey.of_fingerprint(unknown)
+
+
+@pytest.mark.parametrize("n", [16, 4096])
+def test_the_shortest_and_the_longest_key_come_from_files_too(n: int, tmp_path: Path) -> None:
+    """Whatever line break ends them; one byte more or less is refused."""
+    secret, path = bytes(33 + i % 90 for i in range(n)), tmp_path / "key"
+    for end in (b"", b"\n", b"\r\n"):
+        path.write_bytes(secret + end)
+        assert WatermarkKey.from_file(path) == WatermarkKey(secret + end) == WatermarkKey(secret)
+    path.write_bytes(secret[:-1] if n == 16 else secret + b"x\r\n")
+    with pytest.raises(
+        ParameterError, match=f"the key has {'15' if n == 16 else 'more than 4,096'}"
+    ):
+        WatermarkKey.from_file(path)
+
+
+def test_the_first_n_grams_of_a_text_are_scored_once() -> None:
+    """Each distinct one with a token after it, at its first place."""
+    for tokens, ngram, scored in (
+        ([1, 2], 1, 1), ([1, 2, 1, 3], 1, 2), ([1, 2, 3, 1, 2, 4], 2, 3), ([1] * 9, 2, 1), ([1, 2, 3], 3, 0),
+    ):  # fmt: skip
+        assert detect_watermark(tokens, KEY, ngram=ngram).n_scored == scored
+    tokens = [5, 6, 7, 5, 6, 8]
+    u = [
+        uniform64(KEY.seed, tokens[i], watermark.hash_of(tokens[i - 2 : i], KEY), DRAWN) / 2**64
+        for i in (2, 3, 4)  # 8 follows what 7 has followed
+    ]
+    score = -sum(math.log(1 - each) for each in u)
+    assert detect_watermark(tokens, KEY, ngram=2).score == pytest.approx(score)

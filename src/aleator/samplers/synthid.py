@@ -48,8 +48,8 @@ STEEPEST = 64.0
 @cache
 def table() -> NDArray[np.uint8]:
     """The table of coins, 65,536 entries."""
-    words = np.random.RandomState(0).randint(0, 2**32, TABLE_SIZE, np.uint32)
-    return (words & 1).astype(np.uint8)
+    bits = np.random.RandomState(0).randint(0, 2, TABLE_SIZE, np.uint32)  # the lowest of words
+    return bits.astype(np.uint8)
 
 
 def hashed(h: int, numbers: Iterable[int]) -> int:
