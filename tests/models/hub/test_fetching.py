@@ -18,7 +18,7 @@ import aleator
 from aleator.cli import main
 from aleator.core.errors import FileFormatError, HubError, ParameterError
 from aleator.models.hub.bundled import bundled_model
-from aleator.models.hub.fetching import PIECE, append
+from aleator.models.hub.fetching import PIECE, Unreachable, _receive, append, one_line
 from aleator.models.hub.located import located
 from aleator.models.hub.names import HubName
 from tests.models.builders import write_gguf
@@ -297,6 +297,59 @@ def test_a_machine_without_models(
 def test_a_token_goes_to_the_hub_alone(hub: Hub) -> None:
     name = HubName.read(f"hf:{REPO}:Q8_0")
     assert located(str(name), token="hf_x").exists()
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "told"),
+    [(404, HubError, "answers 404"), (499, HubError, "answers 499"), (500, Unreachable, "answers 500"),
+     (503, Unreachable, "answers 503")],
+)  # fmt: skip
+def test_errors_of_the_server_are_not_the_user_s(
+    status: int, kind: type[HubError], told: str
+) -> None:
+    import httpx
+    import huggingface_hub
+
+    request = httpx.Request("GET", "http://hub")
+    error = huggingface_hub.errors.HfHubHTTPError(
+        "\n \nthe first line\nanother", response=httpx.Response(status, request=request)
+    )
+    with (
+        pytest.raises(HubError, match=f"{told}: the first line$") as caught,
+        one_line(huggingface_hub, HubName("a/b")),
+    ):
+        raise error
+    assert type(caught.value) is kind
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+def test_files_that_are_too_large_are_left_to_the_library(
+    extra: int, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = len(hub.files[REPO]["m-Q8_0.gguf"])
+    monkeypatch.setattr("aleator.models.hub.fetching.LARGEST", size - extra)
+    asked: list[str] = []
+    monkeypatch.setattr(
+        "aleator.models.hub.fetching._receive",
+        lambda hub, url, *rest: asked.append(url) or _receive(hub, url, *rest),
+    )
+    assert located(f"hf:{REPO}:Q8_0").stat().st_size == size
+    assert len(asked) == 1 - extra
+
+
+@pytest.mark.parametrize("extra", [0, 1, 100])
+def test_what_is_longer_than_the_file_is_not_continued(hub: Hub, extra: int) -> None:
+    small = hub.files[REPO]["m-Q8_0.gguf"]
+    hub.breaks = None
+    located(f"hf:{REPO}:Q8_0")
+    (blob,) = Path(constants.HF_HUB_CACHE).rglob("blobs/*")
+    blob.unlink()
+    for place in Path(constants.HF_HUB_CACHE).rglob("snapshots/*/*"):
+        place.unlink()
+    blob.with_name(f"{blob.name}.incomplete").write_bytes(small + bytes(extra))
+    hub.asked.clear()
+    assert located(f"hf:{REPO}:Q8_0").read_bytes() == small
+    assert hub.fetched("Q8_0.gguf") == ([""] if extra else [])
 
 
 class Written(io.RawIOBase):
