@@ -46,7 +46,7 @@ _EXPERTS = {"expert_count": 8, "expert_used_count": 2, "expert_feed_forward_leng
 _LONG = {"rope_type": "longrope", "short_factor": [1.5] * 8, "long_factor": [2.5] * 8}
 TOGETHER: dict[str, tuple[dict[str, Any], ...]] = {
     "GGUF": (
-        {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0},
+        *({"rope.scaling.type": "linear", "rope.scaling.factor": factor} for factor in (4.0, 0.5, 0.0)),
         _SCALED,
         {**_SCALED, "rope.scaling.yarn_log_multiplier": 0.05, "rope.scaling.attn_factor": 1.25},
         {"expert_group_count": 2, "expert_group_used_count": 1},
@@ -132,6 +132,7 @@ TOGETHER: dict[str, tuple[dict[str, Any], ...]] = {
         *({"partial_rotary_factor": share} for share in (0.5, 0.45, 0.07)),
         {"partial_rotary_factor": 0.5, "rope_scaling": _YARN},
         {"head_dim": 2, "rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, {"head_dim": 8},
+        {"hidden_size": 272},
         {"num_attention_heads": 3}, {"num_key_value_heads": 3}, {"num_attention_heads": 8},
         {"num_experts": 8, "num_experts_per_tok": 2, "mlp_only_layers": [1], "decoder_sparse_step": 2},
         {"num_local_experts": 8, "num_experts_per_tok": 2}, {"num_local_experts": 0},

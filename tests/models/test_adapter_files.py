@@ -103,3 +103,30 @@ def test_rows_of_a_micro_batch(base: Path, tmp_path: Path) -> None:
     rows = adapters.rows([(), both, one, ()])
     assert rows is not None
     assert [each.tolist() for each in rows] == [[0, 0, 2, 3, 3], [0, 1, 1], [-2.0, 0.5, 1.0]]
+
+
+@pytest.mark.parametrize(
+    ("r", "said"), [(0, "between 1 and"), (1 << 20, "has rank 6"), ((1 << 20) + 1, "between 1 and")]
+)
+def test_ranks_that_a_configuration_may_have(r: int, said: str, base: Path, tmp_path: Path) -> None:
+    folder = write_peft(tmp_path / "p", pairs_of(1, ["attn_q"]), r=r)
+    with pytest.raises(FileFormatError, match=said) as caught:
+        adapted(base, folder)
+    assert caught.value.field == "r"
+
+
+@pytest.mark.parametrize(
+    ("alpha", "fits"), [(1e6, True), (-1e6, True), (1e6 + 1, False), (-1e6 - 1, False)]
+)
+@pytest.mark.parametrize("pattern", [False, True])
+def test_alphas_that_a_configuration_may_have(
+    alpha: float, fits: bool, pattern: bool, base: Path, tmp_path: Path
+) -> None:
+    given = {"alpha_pattern": {"q_proj": alpha}} if pattern else {"lora_alpha": alpha}
+    folder = write_peft(tmp_path / "p", pairs_of(1, ["attn_q"]), **given)
+    if fits:
+        (first, *_) = adapted(base, folder).adapters.loaded[0].matrices.values()
+        assert first.factor == pytest.approx(alpha / RANK)
+        return
+    with pytest.raises(FileFormatError, match="it must be between -1e\\+06 and 1e\\+06"):
+        adapted(base, folder)

@@ -385,3 +385,15 @@ def test_what_arrives_is_written_in_whole_large_pages(held: int) -> None:
     assert sizes[0] == PIECE - held
     assert len(sizes) > 3
     assert set(sizes[1:]) == {PIECE}
+
+
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_a_piece_is_written_as_soon_as_it_is_complete(pieces: int) -> None:
+    raw = Written(0)
+    with io.BufferedWriter(raw, PIECE) as out:
+        append(out, bytes(pieces * PIECE))
+        assert raw.sizes == [PIECE] * pieces
+        append(out, bytes(PIECE - 1))
+        assert raw.sizes == [PIECE] * pieces
+        append(out, b"x")
+        assert raw.sizes == [PIECE] * (pieces + 1)
