@@ -165,7 +165,7 @@ def test_one_thread_at_a_time_and_none_for_nothing(monkeypatch: pytest.MonkeyPat
         def is_alive(self) -> bool:
             return self.alive
 
-    monkeypatch.setattr(finite_check.threading, "Thread", Thread)
+    monkeypatch.setattr("threading.Thread", Thread)
     check.add("a")
     check.start()
     check.start()

@@ -132,11 +132,11 @@ def test_names_are_kept_up_to_127_bytes(small: Path, tmp_path: Path) -> None:
 
 
 def test_progress_is_told_piece_by_piece(small: Path, tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
     for kind in ("Q8_0", None):
-        plan, seen = Quantisation(small, kind), list[tuple[int, int]]()
-        plan.write(
-            tmp_path / "out.gguf", 1, lambda done, total, seen=seen: seen.append((done, total))
-        )
+        plan = Quantisation(small, kind)
+        seen.clear()
+        plan.write(tmp_path / "out.gguf", 1, lambda done, total: seen.append((done, total)))
         steps = [b - a for (a, _), (b, _) in zip([(0, 0), *seen], seen, strict=False)]
         assert all(step > 0 for step in steps)
         assert sum(steps) == plan.size[0]
@@ -151,6 +151,7 @@ def test_pieces_make_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     source = write_model(tmp_path / "m.gguf", Spec(n_experts=3, n_embd=256, seed=4))
     name = "blk.0.ffn_up_exps.weight"
     importance = np.random.default_rng(1).uniform(0.1, 9, (3, 256))
+    seen: list[int] = []
     for kind, found in (
         ("Q4_0", weighed(tmp_path / "i.gguf", {name: importance})),
         ("Q8_0", None),
@@ -160,9 +161,9 @@ def test_pieces_make_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         for columns, at_once in ((1 << 22, 1 << 24), (256 * 7, 1000), (1, 10**5)):
             monkeypatch.setattr("aleator.models.files.tensor_types._READ_AT_ONCE", columns)
             monkeypatch.setattr("aleator.models.quantise._AT_ONCE", at_once)
-            out, seen = tmp_path / "out.gguf", list[int]()
+            out = tmp_path / "out.gguf"
             plan = Quantisation(source, kind, found)
-            plan.write(out, 1, lambda done, _, seen=seen: seen.append(done))
+            plan.write(out, 1, lambda done, _: seen.append(done))
             assert seen[-1] == plan.size[0]
             files.append(out.read_bytes())
         assert files[0] == files[1] == files[2]

@@ -116,7 +116,13 @@ def test_the_base_grows_with_the_context(factor: float, n_ctx: int, growth: floa
     assert _grown(rope, n_ctx) == pytest.approx(100.0 * growth ** (8 / 6), rel=1e-12)
 
 
-YARN = {"dim": 16, "theta": 500.0, "scaling": "yarn", "factor": 4.0, "original_context": 64}
+YARN: dict[str, Any] = {
+    "dim": 16,
+    "theta": 500.0,
+    "scaling": "yarn",
+    "factor": 4.0,
+    "original_context": 64,
+}
 
 
 @pytest.mark.parametrize(

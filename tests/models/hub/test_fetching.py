@@ -329,10 +329,12 @@ def test_files_that_are_too_large_are_left_to_the_library(
     size = len(hub.files[REPO]["m-Q8_0.gguf"])
     monkeypatch.setattr("aleator.models.hub.fetching.LARGEST", size - extra)
     asked: list[str] = []
-    monkeypatch.setattr(
-        "aleator.models.hub.fetching._receive",
-        lambda hub, url, *rest: asked.append(url) or _receive(hub, url, *rest),
-    )
+
+    def received(hub: Any, url: str, *rest: Any) -> None:
+        asked.append(url)
+        _receive(hub, url, *rest)
+
+    monkeypatch.setattr("aleator.models.hub.fetching._receive", received)
     assert located(f"hf:{REPO}:Q8_0").stat().st_size == size
     assert len(asked) == 1 - extra
 

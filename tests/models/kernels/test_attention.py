@@ -385,7 +385,9 @@ HALFWAY = np.array(
 def steps(extremes: list[float]) -> npt.NDArray[np.float32]:
     """A block of 32 numbers whose scale is 1: halves of steps between the extremes, and beside them."""
     low, high = min(0.0, *extremes), max(0.0, *extremes)
-    halves = np.clip(np.arange(-16, 16) + 0.5, low, high).astype(np.float32)
+    halves: npt.NDArray[np.float32] = np.clip(np.arange(-16, 16) + 0.5, low, high).astype(
+        np.float32
+    )
     halves[::3] = np.nextafter(halves[::3], np.float32(0))
     halves[: len(extremes)] = extremes
     return halves

@@ -73,8 +73,8 @@ def test_what_keys_lag_behind(deltas: list[int]) -> None:
     assert sight.deltas[sight.rows].tolist() == deltas
     assert sight.deltas[0] == 0
     assert len(sight.deltas) == len({0, *deltas})
-    rest = (torch.from_numpy(each) for each in (sight.tokens, sight.cells, sight.rows))
-    assert SeenTensors(sight, *rest, None).n_turns == len(sight.deltas)
+    tokens, cells, rows = (torch.from_numpy(x) for x in (sight.tokens, sight.cells, sight.rows))
+    assert SeenTensors(sight, tokens, cells, rows, None).n_turns == len(sight.deltas)
 
 
 def test_raw_keys_have_their_positions() -> None:
