@@ -16,73 +16,15 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+from declared_fields import GIVEN, SMALL, TOGETHER
+
 from aleator.core.errors import FileFormatError, UnsupportedModel
 from aleator.models import file_types, index
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import TensorInfo
 
 FILE = Path(__file__).parent.parent / "tests" / "golden" / "declared_models.txt"
-SMALL: dict[str, Any] = {
-    "block_count": 4, "num_hidden_layers": 4, "n_layer": 4, "n_layers": 4, "num_layers": 4,
-    "embedding_length": 64, "hidden_size": 64, "n_embd": 64, "d_model": 64,
-    "head_count": 4, "num_attention_heads": 4, "n_head": 4, "n_heads": 4,
-    "head_count_kv": 2, "num_key_value_heads": 2,
-    "feed_forward_length": 96, "intermediate_size": 96,
-    "short_factor": [1.5] * 8, "long_factor": [2.5] * 8,
-    "vocab_size": 100, "context_length": 512, "max_position_embeddings": 512,
-}  # fmt: skip
-"""Values of fields that must be there, by the last part of their names; others have one within their range."""
-
-
-TEXT: dict[str, Any] = {"text_config": {}}
-DELTA: dict[str, Any] = {"ssm.inner_size": 64, "rope.dimension_sections": [3, 3, 2]}
-GIVEN: dict[str, dict[str, dict[str, Any]]] = {
-    "GGUF": {
-        "qwen2vl": {"rope.dimension_sections": [4, 2, 2]},
-        "minicpm3": {"rope.dimension_count": 8},
-        "deepseek2": {"rope.dimension_count": 8},
-        "gemma4": {"attention.sliding_window": 32, "attention.sliding_window_pattern": 0},
-        "qwen3next": DELTA, "qwen35": DELTA, "qwen35moe": DELTA,
-        "lfm2moe": {"expert_gating_func": 2},
-    },
-    "config.json": {
-        "mistral3": TEXT, "llama4": TEXT, "gemma3": TEXT, "gemma4": TEXT, "gemma4_unified": TEXT,
-        "nemotron_h": {"layer_types": ["mamba", "attention", "mlp"]},
-    },
-}  # fmt: skip
-"""Further fields that a small model must have, by architecture or model type."""
-
-
-_LLAMA3 = {"rope_type": "llama3", "factor": 8.0}
-_YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128}
-_SCALED = {
-    "rope.scaling.type": "yarn",
-    "rope.scaling.factor": 4.0,
-    "rope.scaling.original_context_length": 128,
-}
-TOGETHER: dict[str, tuple[dict[str, Any], ...]] = {
-    "GGUF": (
-        {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0},
-        _SCALED,
-        {**_SCALED, "rope.scaling.yarn_log_multiplier": 0.05, "rope.scaling.attn_factor": 1.25},
-        {"expert_group_count": 2, "expert_group_used_count": 1},
-        {"attention.temperature_scale": 0.25, "attention.temperature_length": 64},
-        {"attention.sliding_window": 16, "attention.sliding_window_pattern": 3},
-    ),
-    "config.json": (
-        {"rope_scaling": {"rope_type": "linear", "factor": 4.0}},
-        {"rope_scaling": _YARN},
-        {"rope_scaling": {**_YARN, "mscale": 0.75, "mscale_all_dim": 0.5, "beta_fast": 20, "beta_slow": 2}},
-        {"rope_scaling": {**_YARN, "attention_factor": 1.25}},
-        {"rope_scaling": {**_LLAMA3, "low_freq_factor": 1.0, "high_freq_factor": 4.0}},
-        {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}},
-        {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0, "alpha": 1000.0}},
-        {"sliding_window": 16, "sliding_window_pattern": 3},
-        {"sliding_window": 16, "use_sliding_window": True, "max_window_layers": 2},
-        {"layer_types": ["full_attention", "sliding_attention"] * 2, "sliding_window": 16},
-    ),
-}  # fmt: skip
-"""Fields that mean something only together."""
+ALL = {**index.ARCHITECTURES, **index.ENCODERS}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,7 +102,7 @@ class Reading:
 
         def required(fields: Fields, key: str, kind: Any) -> Any:
             self.note(ask := Ask(key, f"required {kind.__name__}"))
-            if key not in fields:
+            if key not in fields and key.rpartition(".")[2] in SMALL:
                 fields = Fields(fields.path, {key: self.value(ask)})
             return require(fields, key, kind)
 
@@ -185,9 +127,13 @@ def parts(place: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def gguf(name: str, values: Mapping[str, Any]) -> Any:
-    """What is read of a GGUF file with these fields and no tensors."""
+    """What is read of a GGUF file with these fields, and with the tensors that they name."""
+    named = values.get(f"{name}.tensors", ())
     fields = Fields("m.gguf", {"general.architecture": name, **values})
-    file = SimpleNamespace(path="m.gguf", fields=fields, tensors={}, array_length=lambda _: None)
+    file = SimpleNamespace(
+        path="m.gguf", fields=fields, array_length=lambda _: None,
+        tensors={each: TensorInfo(each, 0, (100, 64), 0) for each in named},
+    )  # fmt: skip
     return index.read_gguf(file)[1]  # type: ignore[arg-type]
 
 
@@ -213,7 +159,9 @@ def facts(name: str, form: str) -> Iterator[str]:
     asked = {key: ask for key, ask in small.asked.items() if not key.startswith("general.")}
     shown = {key: key.removeprefix(prefix) for key in asked}
     yield from (str(dataclasses.replace(ask, key=shown[key])) for key, ask in asked.items())
-    yield from (f"{place} = {value!r}" for place, value in made.items() if place != "architecture")
+    yield from (
+        f"{place} = {told(value)}" for place, value in made.items() if place != "architecture"
+    )
     for key, ask in asked.items():
         for other in ask.others(small.found.get(key, ask.default)):
             changed = Reading(small.given | {key: other})
@@ -234,29 +182,36 @@ def _different(
     except (FileFormatError, UnsupportedModel) as error:
         return f"{type(error).__name__} {getattr(error, 'field', '')}"
     different = [
-        f"{place} = {found.get(place)!r}"
+        f"{place} = {told(found.get(place))}"
         for place in {**made, **found}
         if repr(found.get(place)) != repr(made.get(place))
     ]
     return "; ".join(different) or "nothing"
 
 
+def told(value: Any) -> str:
+    """A value; of many in a row, how many are alike."""
+    if not isinstance(value, tuple) or len(value) <= 8:
+        return repr(value)
+    return " ".join(f"{each!r} x {len(list(run))}" for each, run in itertools.groupby(value))
+
+
 def names(form: str) -> list[str]:
     """The architectures, or the model types, that a form of files may have."""
     if form == "GGUF":
-        return list(index.ARCHITECTURES)
-    files = (architecture.hugging_face for architecture in index.ARCHITECTURES.values())
+        return list(ALL)
+    files = (architecture.hugging_face for architecture in ALL.values())
     return [name for each in files if each for name in each.model_types]
 
 
 def traits(name: str, form: str) -> Iterator[str]:
     """How an architecture differs from others, and the names of tensors in Hugging Face's files."""
     if form == "GGUF":
-        for place, value in vars(index.ARCHITECTURES[name]).items():
+        for place, value in vars(ALL[name]).items():
             if place != "name" and isinstance(value, str | int | None):
                 yield f"the architecture's {place} = {value!r}"
         return
-    for each in index.ARCHITECTURES.values():
+    for each in ALL.values():
         files = each.hugging_face
         if files is not None and name in files.model_types:
             for theirs, ours in files.names(1, 2).items():

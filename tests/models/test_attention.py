@@ -84,3 +84,25 @@ def test_scores_that_are_changed(t: int) -> None:
             scores = torch.cat((scores + added[head, i, sees], sinks[head : head + 1]))
             right = scores.softmax(0)[:-1] @ k[:, :5]
             torch.testing.assert_close(out[i, head].double(), right, rtol=1e-5, atol=1e-5)
+
+
+def test_one_query_is_two_plain_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch's fused kernel is for more than one, where scores are not changed."""
+    asked: list[int] = []
+    kernel = torch.nn.functional.scaled_dot_product_attention
+
+    def fused(q: torch.Tensor, *given: Any, **named: Any) -> torch.Tensor:
+        asked.append(q.shape[2])
+        return kernel(q, *given, **named)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", fused)
+    cells: Any = Cells(7, None, False)
+    sinks = torch.zeros(HEADS)
+    for t in (1, 2):
+        q = torch.randn(t, HEADS, DIM)
+        attend(q, 0, cells, 0.3, True)
+        attend(q, 0, cells, 0.3, False)
+        attend(q, 0, cells, 0.3, True, 2.0)
+        attend(q, 0, cells, 0.3, True, 0.0, torch.zeros(HEADS, t, 7))
+        attend(q, 0, cells, 0.3, True, sinks=sinks)
+    assert asked == [2]

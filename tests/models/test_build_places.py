@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +12,9 @@ pytest.importorskip("triton")
 
 from aleator.cache.devices import CPU, Device
 from aleator.core.errors import ParameterError
-from aleator.models import build, triton_decoder
+from aleator.models import build, open_weights, triton_decoder
 from aleator.models.placement import Place
+from tests.models.builders import model_tensors, write_gguf
 
 
 def test_float32_means_the_cpu_s_bits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,3 +35,25 @@ def test_float32_means_the_cpu_s_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert in_triton(weights, mixed, None) == mixed
     with pytest.raises(ParameterError, match="dtype='bfloat16': form='triton'"):
         in_triton(weights, [Place(gpu, "bfloat16")], None)
+
+
+def test_what_weights_take_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    weights = open_weights(write_gguf(tmp_path / "m.gguf"))
+    size = sum(values.nbytes for values in model_tensors().values())
+    for level, lines in (
+        (logging.INFO, [f"weights: 2 layers, cpu: {size / 2**20:.2f} MiB"]),
+        (logging.WARNING, []),
+    ):
+        caplog.clear()
+        with caplog.at_level(level, "aleator.models.build"):
+            build.build_decoder(weights)
+        told = [each.getMessage() for each in caplog.records if each.name == "aleator.models.build"]
+        assert told == lines
+
+
+def test_progress_is_told_layer_by_layer(tmp_path: Path) -> None:
+    weights = open_weights(write_gguf(tmp_path / "m.gguf"))
+    for form in ("native", "torch"):
+        seen: list[tuple[int, int]] = []
+        build.build_decoder(weights, form=form, progress=lambda *done, to=seen: to.append(done))
+        assert seen == [(0, 2), (1, 2), (2, 2)]

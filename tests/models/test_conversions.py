@@ -14,6 +14,13 @@ from aleator.core.errors import FileFormatError, ParameterError, UnsupportedMode
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, falcon_h1, index, open_weights
 from aleator.models.config import LatentConfig
+from aleator.models.conversions import (
+    axes,
+    in_text_model,
+    other_pairs,
+    router_as_vector,
+    whole_norms,
+)
 from aleator.models.delta_net import _stacked
 from aleator.models.files.fields import Fields
 from aleator.models.files.tensor_types import StoredTensor
@@ -97,6 +104,62 @@ def test_layers_of_a_kind_have_heads_of_one_size(dims: tuple[int, ...], one: boo
         return
     with pytest.raises(UnsupportedModel, match="heads of several sizes among layers of a kind"):
         index.read_json(fields)
+
+
+@pytest.mark.parametrize("dim", [16, 14, 12, 2])
+def test_axes_have_a_third_of_the_pairs_each_unless_the_file_says_otherwise(dim: int) -> None:
+    config: Any = SimpleNamespace(rope=SimpleNamespace(dim=dim))
+
+    def divided(**values: Any) -> Any:
+        return axes(config, Fields("config.json", values))["rope.dimension_sections"]
+
+    *sizes, none = divided()
+    assert (sum(sizes), none) == (dim // 2, 0)
+    assert max(sizes) - min(sizes) <= 1
+    assert sizes == sorted(sizes, reverse=True)
+    given = {"mrope_section": [4, 2, 1]}
+    for values in (
+        {"rope_scaling": given},
+        {"rope_parameters": given},
+        {"text_config": {"rope_scaling": given}},
+    ):
+        assert divided(**values) == [4, 2, 1, 0]
+    assert divided(rope_scaling={"mrope_section": [1, 2, 3, 4, 5]}) == [1, 2, 3, 4]
+    assert divided(rope_scaling={"mrope_section": [0, 8]}) == [0, 8, 0, 0]
+    for wrong in ("sizes", [1, -1], [1.0], [True]):
+        with pytest.raises(FileFormatError, match=r"mrope_section is .*; it must be sizes"):
+            divided(rope_scaling={"mrope_section": wrong})
+
+
+def test_rows_that_are_rotated_together_become_neighbours_and_come_apart_again() -> None:
+    rows = np.arange(2 * 6 * 5).reshape(12, 5)
+    made = other_pairs(rows, 2)
+    assert made[:, 0].tolist() == [5 * n for n in (0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11)]
+    assert np.array_equal(other_pairs(made, 2, neighbours=False), rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        ("model.layers.0.x", "model.layers.0.x"), ("model.language_model.norm", "model.norm"),
+        ("language_model.model.norm", "model.norm"), ("lm_head", "lm_head"), ("vision_tower.x", ""),
+        ("model.vision_tower.x", ""), ("model.visual.x", ""), ("multi_modal_projector.x", ""),
+    ],
+)  # fmt: skip
+def test_names_in_models_with_pictures(name: str, ours: str) -> None:
+    assert in_text_model(name) == ours
+
+
+def test_a_router_is_a_vector_and_norms_are_whole() -> None:
+    name, two = "blk.0.ffn_gate_inp_shexp.weight", numbers(1, 5)
+    assert router_as_vector(name, two).shape == (5,)
+    assert router_as_vector(name, numbers(5)).shape == (5,)
+    assert router_as_vector("blk.0.ffn_gate_inp.weight", two) is two
+    norm = numbers(5)
+    np.testing.assert_array_equal(
+        whole_norms("output_norm.weight", norm).floats(), norm.floats() + 1
+    )
+    assert whole_norms("output.weight", norm) is norm
 
 
 def test_compressed_keys_end_with_a_block_of_the_cache(tmp_path: Path) -> None:

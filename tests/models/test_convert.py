@@ -22,9 +22,12 @@ from aleator.core.errors import (
     ParameterError,
     UnsupportedModel,
 )
-from aleator.models import open_weights
+from aleator.models import convert, open_weights
+from aleator.models.config import RopeConfig
 from aleator.models.convert import ConvertedDirectory
+from aleator.models.delta_net import DeltaNetConfig
 from aleator.models.files.gguf import GGUFFile
+from aleator.models.files.tensor_types import StoredTensor
 from aleator.models.layers.rotation import frequencies
 from aleator.models.quantise import Quantisation
 from tests.models.builders import (
@@ -310,3 +313,105 @@ def test_types_that_are_no_floats_are_refused(tmp_path: Path) -> None:
     tensors["model.norm.weight"] = torch.ones(N_EMBD, dtype=torch.int8)
     with pytest.raises(UnsupportedModel, match=r"'model\.norm\.weight' has the type I8"):
         ConvertedDirectory(write_directory(tmp_path / "m", None, tensors), NO_VOCABULARY)
+
+
+def numbers(*shape: int) -> StoredTensor:
+    return StoredTensor.of(np.random.default_rng(shape).standard_normal(shape, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("stem", "rows", "heads", "latent_dim", "fits"),
+    [
+        ("attn_q.weight", 24, 3, 0, True), ("attn_k.weight", 16, 2, 0, True), ("attn_q.bias", 24, 3, 0, True),
+        ("attn_q.weight", 25, 3, 0, False), ("attn_q.weight", 24, 0, 0, False),
+        ("attn_q.weight", 15, 3, 0, False), ("attn_q_b.weight", 24, 3, 4, True),
+        ("attn_q_b.weight", 24, 3, 8, True), ("attn_q_b.weight", 24, 3, 10, False),
+        ("attn_kv_a_mqa.weight", 9, 1, 4, True), ("attn_q_b.weight", 24, 3, 3, False),
+    ],
+)  # fmt: skip
+def test_rows_of_rotated_heads(
+    stem: str, rows: int, heads: int, latent_dim: int, fits: bool
+) -> None:
+    """The last ``dim`` rows of each head: those that are half of it apart become neighbours."""
+    other = heads + 5
+    config = SimpleNamespace(
+        n_heads=(9, heads if stem.startswith("attn_q") else other),
+        n_kv_heads=(9, other if stem.startswith("attn_q") else heads),
+        latent=object() if latent_dim else None, rope=SimpleNamespace(dim=latent_dim or 99),
+    )  # fmt: skip
+    made: Any = SimpleNamespace(directory=SimpleNamespace(config=config))
+    tensor = numbers(rows) if stem.endswith("bias") else numbers(rows, 3)
+    found = ConvertedDirectory._rotated(made, stem, 1, tensor)
+    if not fits:
+        assert found is tensor
+        return
+    size = rows // heads
+    dim = latent_dim or size
+    order = np.arange(rows).reshape(heads, size).copy()
+    last = order[:, size - dim :].reshape(heads, 2, dim // 2)
+    order[:, size - dim :] = last.swapaxes(1, 2).reshape(heads, dim)
+    assert np.array_equal(found.floats(), tensor.floats()[order.reshape(-1)])
+
+
+def test_gate_and_up_of_experts_are_divided_in_halves() -> None:
+    whole = numbers(3, 6, 2)
+    (first, gate), (second, up) = convert._halves(whole)
+    assert (first, second) == ("gate", "up")
+    assert np.array_equal(gate.floats(), whole.floats()[:, :3])
+    assert np.array_equal(up.floats(), whole.floats()[:, 3:])
+    odd = numbers(3, 5, 2)
+    assert convert._halves(odd) == [("gate_up", odd)]
+
+
+@pytest.mark.parametrize("shared", [1, 2, 3])
+def test_heads_of_values_in_llama_cpp_s_order(shared: int) -> None:
+    """First the first head of each key head, then the second of each."""
+    delta = DeltaNetConfig(2, 2 * shared, 4, 3, 4, 1e-6)
+    config: Any = SimpleNamespace(delta=delta)
+    heads = np.arange(2 * shared).reshape(2, shared).T.reshape(-1)
+    rows = (heads[:, None] * 3 + np.arange(3)).reshape(-1)
+    n, keys = 6 * shared, np.arange(16)
+    for stem, size, order, axis in (
+        ("attn_gate.weight", n, rows, 0), ("ssm_beta.weight", 2 * shared, heads, 0),
+        ("ssm_a", 2 * shared, heads, 0), ("ssm_dt.bias", 2 * shared, heads, 0), ("ssm_out.weight", n, rows, 1),
+        ("attn_qkv.weight", 16 + n, np.concatenate((keys, 16 + rows)), 0),
+        ("ssm_conv1d.weight", 16 + n, np.concatenate((keys, 16 + rows)), 0),
+        ("attn_norm.weight", n, np.arange(n), 0), ("ssm_norm.weight", n, np.arange(n), 0),
+    ):  # fmt: skip
+        tensor = (
+            numbers(5, size)
+            if axis
+            else numbers(size)
+            if stem in ("ssm_a", "ssm_dt.bias")
+            else numbers(size, 5)
+        )
+        found = convert._tiled(config, stem, tensor)
+        assert np.array_equal(found.floats(), np.take(tensor.floats(), order, axis)), stem
+        longer = numbers(5, size + 1) if axis else numbers(size + 1, 5)
+        assert convert._tiled(config, stem, longer) is longer
+
+
+@pytest.mark.parametrize(
+    ("rope", "architecture", "wanted"),
+    [
+        (RopeConfig(dim=8), "llama", {}),
+        (RopeConfig(dim=8, style="none", scaling="llama3", factor=4.0), "llama", {}),
+        (
+            RopeConfig(dim=4, scaling="longrope", short_factors=(1.0, 2.0), long_factors=(3.0, 4.0)),
+            "phi3", {"rope_factors_short": [1.0, 2.0], "rope_factors_long": [3.0, 4.0]},
+        ),
+        (RopeConfig(dim=8, factor=2.0), "gemma4", {"rope_freqs": [2.0] * 4}),
+        (
+            RopeConfig(dim=8, factor=2.0, scaling="proportional", n_rotated=3),
+            "gemma4", {"rope_freqs": [2.0] * 3 + [float(np.float32(1e30))]},
+        ),
+    ],
+)  # fmt: skip
+def test_divisors_that_llama_cpp_wants(
+    rope: RopeConfig, architecture: str, wanted: dict[str, list[float]]
+) -> None:
+    config: Any = SimpleNamespace(rope=rope, architecture=architecture)
+    made = convert._computed(config)
+    assert {name: each.floats().tolist() for name, each in made.items()} == {
+        f"{name}.weight": values for name, values in wanted.items()
+    }

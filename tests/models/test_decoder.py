@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+from dense_models import DENSE, write_dense
 from make_models import SPECS, random_tensors, write_model
 from model_file import Array
 
-from aleator.core.errors import FileFormatError
+from aleator.core.errors import FileFormatError, InvalidBatch
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
-from aleator.models.decoder import alibi_slopes
+from aleator.models.config import QueryGrowth
+from aleator.models.decoder import Decoder, alibi_slopes
 
 SPEC = SPECS["llama"]
 
@@ -90,3 +94,58 @@ def test_slopes_of_numbers_of_heads_that_are_no_powers_of_two() -> None:
         assert (
             alibi_slopes(n, largest).tolist() == np.exp2(-np.array(exponents, np.float32)).tolist()
         )
+
+
+@pytest.mark.parametrize("form", ["native", "torch"])
+def test_positions_end_where_their_vectors_do(form: str, tmp_path: Path) -> None:
+    decoder = build_decoder(
+        open_weights(write_dense(tmp_path / "m.gguf", DENSE["gpt2"])), form=form
+    )
+    n = decoder.n_positions
+    assert n is not None
+    context = Context(decoder, n_ctx=2 * n, n_seq_max=2)
+    context.decode(Batch.one([1], n - 1))
+    context.cache.seq_rm(0, -1, -1)
+    with pytest.raises(
+        InvalidBatch, match=f"position {n}: .* of positions 0 to {n - 1} only"
+    ) as caught:
+        context.decode(Batch.one([1, 2, 3], n - 1))
+    assert caught.value.index == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "uses"), [("gpt2", True), ("bloom", True), ("mistral3", True), ("smollm3", False)]
+)
+def test_what_positions_do_besides_rotating(name: str, uses: bool, tmp_path: Path) -> None:
+    decoder = build_decoder(open_weights(write_dense(tmp_path / "m.gguf", DENSE[name])))
+    assert decoder.uses_positions is uses
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_queries_grow_with_their_position(ahead: int) -> None:
+    made: Any = SimpleNamespace(config=SimpleNamespace(query_growth=QueryGrowth(0.25, 8, ahead)))
+    at = np.array([0, 6, 7, 8, 15, 16, 100, 7], np.int32)
+    scales = Decoder.query_scales(made, at)
+    assert scales is not None
+    assert scales.dtype == np.float32
+    np.testing.assert_allclose(scales, 1 + 0.25 * np.log(1 + (at + ahead) // 8), rtol=1e-7)
+    made.config.query_growth = None
+    assert Decoder.query_scales(made, at) is None
+
+
+def test_rotations_for_the_size_of_a_context_are_told_apart(tmp_path: Path) -> None:
+    """Keys of one are no keys of the other; where the size does not matter there is nothing to tell."""
+    plain = build_decoder(open_weights(write_model(tmp_path / "p.gguf", SPEC)))
+    assert plain.rotation_identity == ""
+    assert plain.in_context(1 << 20) is plain
+    tensors = random_tensors(SPEC)
+    pairs = SPEC.head_dim // 2
+    for name, factor in (("long", 3.0), ("short", 1.5)):
+        tensors[f"rope_factors_{name}.weight"] = np.full(pairs, factor, np.float32)
+    path = write_model(tmp_path / "l.gguf", replace(SPEC, scaling="longrope", factor=2.0), tensors)
+    decoder = build_decoder(open_weights(path))
+    original = decoder.config.rope.original_context
+    short, same, long = (decoder.in_context(n) for n in (original, 1, original + 1))
+    assert short.rotation_identity == same.rotation_identity != long.rotation_identity
+    ratio = np.array(short.rotation.frequencies) / np.array(long.rotation.frequencies)
+    np.testing.assert_allclose(ratio, 2.0, rtol=1e-6)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from make_models import SPECS, Spec, write_model
 
 from aleator.core.errors import FileFormatError, ParameterError, UnsupportedModel
 from aleator.models.file_types import FILE_TYPES, Rules, file_type
 from aleator.models.files.gguf import GGUFFile
-from tests.models.builders import entry, raw_gguf, string
+from tests.models.builders import entry, raw_gguf, string, tensor
 
 WIDE = Spec(n_layers=16, n_embd=256, n_heads=4, n_kv_heads=1, head_dim=64, n_ff=256, seed=1)
 
@@ -74,6 +75,26 @@ def test_experts(tmp_path: Path) -> None:
     found = types(write_model(tmp_path / "8.gguf", eight), "Q4_K_M")
     assert found["blk.0.attn_v.weight"] == found["blk.0.attn_k.weight"] == "Q8_0"
     assert found["blk.1.attn_output.weight"] == "Q5_1"  # Q5_K, of rows of 64
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind"),
+    [((2, 4, 256), "MXFP4"), ((1, 4, 256), "Q8_0"), ((4, 256), "Q8_0"), ((2, 1, 256), "MXFP4"),
+     ((1, 1, 256), None), ((1, 256), None), ((256,), None), ((1, 2, 256), "Q8_0")],
+)  # fmt: skip
+def test_of_which_shapes_a_matrix_is_changed_and_as_experts(
+    shape: tuple[int, ...], kind: str | None, tmp_path: Path
+) -> None:
+    """Rows of one matrix or several; of one expert alone there is no mixture."""
+    name = "blk.0.ffn_up_exps.weight"
+    about = [
+        entry("general.architecture", 8, string("llama")), entry("llama.block_count", 4, b"\1\0\0\0"),
+        entry("llama.expert_count", 4, b"\2\0\0\0"),
+    ]  # fmt: skip
+    data = bytes(4 * int(np.prod(shape)))
+    path = tmp_path / "m.gguf"
+    path.write_bytes(raw_gguf(about, [tensor(name, list(shape[::-1]))], data))
+    assert types(path, "MXFP4_MOE") == {name: kind}
 
 
 def test_rows_of_no_whole_blocks(tmp_path: Path) -> None:

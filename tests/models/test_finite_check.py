@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from aleator.core.errors import FileFormatError
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, finite_check, open_weights
 from aleator.models.decoder import Decoder
+from aleator.models.finite_check import FiniteCheck
 from tests.models.builders import model_tensors, write_gguf
 
 NAN = float("nan")
@@ -104,3 +106,70 @@ def test_the_queue_is_never_empty_while_something_is_left(
     names = len(check._left)
     check.wait()
     assert lengths == list(range(names, 0, -1))  # each matrix leaves it once, when it is done
+
+
+class Noted:
+    """Matrices of these bytes; it is noted which are checked, and from where on."""
+
+    def __init__(self, **sizes: int) -> None:
+        self.sizes, self.checked = sizes, list[tuple[str, int]]()
+
+    def stored(self, name: str) -> SimpleNamespace:
+        return SimpleNamespace(data=np.zeros(self.sizes[name], np.uint8))
+
+    def check_finite(self, name: str, first: int = 0, most: int | None = None) -> int | None:
+        self.checked.append((name, first))
+        end = self.sizes[name] if most is None else first + most
+        return end if end < self.sizes[name] else None
+
+
+def test_what_is_checked_at_once_and_what_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to CHUNK_BYTES at once, each matrix once; what is seldom used only where rows are not finite."""
+    monkeypatch.setattr(finite_check, "CHUNK_BYTES", 10)
+    monkeypatch.setattr(finite_check, "_PIECE", 4)
+    matrices = Noted(a=6, b=4, c=1, d=9, e=3)
+    check = FiniteCheck(matrices)
+    for name in "aabcde":
+        check.add(name, seldom=name in "be")
+    assert matrices.checked == [("a", 0), ("b", 0)]  # ten bytes are not too many
+    check.start()
+    assert check._thread is not None
+    check._thread.join(10)
+    assert not check._thread.is_alive()
+    later = [("c", 0), ("d", 0), ("d", 4), ("d", 8)]
+    assert matrices.checked[2:] == later
+    check.raise_found(np.ones((1, 2), np.float32))
+    assert matrices.checked[2:] == later
+    check.raise_found(np.full((1, 2), np.inf, np.float32))
+    assert matrices.checked[2:] == [*later, ("e", 0)]
+    check.raise_found(np.full((1, 2), np.nan, np.float32))  # there is nothing left to look at
+    check.wait()
+    assert matrices.checked[2:] == [*later, ("e", 0)]
+
+
+def test_one_thread_at_a_time_and_none_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finite_check, "CHUNK_BYTES", 0)
+    check = FiniteCheck(Noted(a=1, b=1))
+    check.start()
+    assert check._thread is None
+    made: list[object] = []
+
+    class Thread:
+        alive = True
+
+        def __init__(self, **_: object) -> None:
+            made.append(self)
+
+        def start(self) -> None: ...
+
+        def is_alive(self) -> bool:
+            return self.alive
+
+    monkeypatch.setattr("threading.Thread", Thread)
+    check.add("a")
+    check.start()
+    check.start()
+    assert len(made) == 1
+    Thread.alive = False
+    check.start()
+    assert len(made) == 2

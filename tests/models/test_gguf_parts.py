@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -112,4 +113,47 @@ def test_tensors_are_counted(tmp_path: Path) -> None:
     other = write_parts(tmp_path / "..", dict(list(model_tensors().items())[:4]))
     other[2].replace(paths[2])
     with pytest.raises(FileFormatError, match=r"is in|tensors, its 3 files"):
+        open_weights(paths[0])
+
+
+def alone(folder: Path, **fields: int) -> Path:
+    """A file that says of itself which part it is."""
+    numbers = {f"split.{key.replace('_', '.')}": value for key, value in fields.items()}
+    return write_gguf(folder / "m-00001-of-00003.gguf", model_metadata() | numbers)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"count": 1}, ""), ({"count": 0}, ""), ({"count": 99_999}, "must end in -00001-of-99999"),
+        ({"count": 100_000}, "split.count is 100000; it must be between 0 and 99999"),
+        ({"count": 3}, "'split.no' is missing"), ({"count": 3, "no": 2}, "this is part 3 of 3"),
+        ({"count": 3, "no": 3}, "split.no is 3; it must be between 0 and 2"),
+        ({"count": 3, "no": -1}, "split.no is -1; it must be between 0 and 2"),
+        ({"count": 2, "no": 0}, "00001-of-00002"),
+    ],
+)  # fmt: skip
+def test_numbers_of_parts(fields: dict[str, int], said: str, tmp_path: Path) -> None:
+    path = alone(tmp_path, **fields)
+    if not said:
+        assert len(open_weights(path).names()) == len(model_tensors())
+        return
+    with pytest.raises(FileFormatError, match=said):
+        open_weights(path)
+
+
+@pytest.mark.parametrize(
+    ("total", "said"),
+    [(1 << 31, "the model has 2147483648 tensors, its 3 files 20"), ((1 << 31) + 1, "it must be between 0 and"),
+     (-1, "it must be between 0 and"), (0, "the model has 0 tensors")],
+)  # fmt: skip
+def test_numbers_of_tensors(total: int, said: str, tmp_path: Path) -> None:
+    paths = write_parts(tmp_path)
+    data = paths[0].read_bytes()
+    key = b"split.tensors.count"
+    at = data.index(key) + len(key)
+    kind = struct.pack("<I", 5 if total < 0 else 4)
+    value = struct.pack("<i" if total < 0 else "<I", total)
+    paths[0].write_bytes(data[:at] + kind + value + data[at + 8 :])
+    with pytest.raises(FileFormatError, match=said):
         open_weights(paths[0])

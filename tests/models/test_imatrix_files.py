@@ -60,6 +60,46 @@ def test_old_files(tmp_path: Path) -> None:
     assert (read_imatrix(path).datasets, read_imatrix(path).chunks) == (("a.txt",), 9)
 
 
+def test_what_old_files_may_leave_out(tmp_path: Path) -> None:
+    """No calls count as one; a name may be empty; numbers of chunks below 0 are none."""
+    path = tmp_path / "i.dat"
+    path.write_bytes(old(name=b"", calls=0))
+    assert read_imatrix(path).means[""].tolist() == [8, 2]
+    assert (read_imatrix(path).datasets, read_imatrix(path).chunks) == ((), 0)
+    path.write_bytes(old(calls=1) + struct.pack("<ii", -3, 0))
+    assert read_imatrix(path).means["blk.0.attn_q.weight"].tolist() == [8, 2]
+    assert (read_imatrix(path).datasets, read_imatrix(path).chunks) == (("",), 0)
+    path.write_bytes(old(values=()))
+    assert read_imatrix(path).means["blk.0.attn_q.weight"].size == 0
+
+
+@pytest.mark.parametrize("key", ["chunk_count", "chunk_size"])
+@pytest.mark.parametrize(
+    ("value", "fits"), [(0, True), (1 << 31, True), (-1, False), (2**32 - 1, False)]
+)
+def test_bounds_of_chunks(key: str, value: int, fits: bool, tmp_path: Path) -> None:
+    path, numbers = tmp_path / "i.gguf", {"chunk_count": 7, "chunk_size": 512, key: value}
+    write_imatrix(path, SUMS, [], numbers["chunk_count"], numbers["chunk_size"])
+    if fits:
+        assert read_imatrix(path).chunks == numbers["chunk_count"]
+        return
+    with pytest.raises(FileFormatError, match=f"{key} is {value}; it must be between 0 and"):
+        read_imatrix(path)
+
+
+@pytest.mark.parametrize(
+    ("sums", "message"),
+    [
+        (np.array([[8.0, -2.0]]), "negative or not finite"),
+        (np.array([[np.inf, 0.0]]), "not finite"),
+    ],
+)
+def test_means_that_are_none(sums: np.ndarray, message: str, path: Path) -> None:
+    write_imatrix(path, {"a.weight": (sums, np.array([4]))}, [], 1, 1)
+    with pytest.raises(FileFormatError, match=message):
+        read_imatrix(path)
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [

@@ -169,6 +169,27 @@ def test_length_of_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         read_json(path)
 
 
+@pytest.mark.parametrize("extra", [0, 1])
+def test_a_value_of_another_type_is_shown_up_to_60_characters(extra: int) -> None:
+    text = "x" * (58 + extra)  # and two quotation marks
+    with pytest.raises(FileFormatError) as caught:
+        Fields("config.json", {"n": text}).integer("n", 0, 1)
+    shown = f"not '{'x' * 56}..." if extra else f"not '{text}'"
+    assert str(caught.value).count(shown) == 1
+    assert not extra or "x" * 57 not in str(caught.value)
+
+
+@pytest.mark.parametrize(("value", "fits"), [(-1, False), (0, True), (9, True), (10, False)])
+def test_both_ends_of_a_range(value: int, fits: bool) -> None:
+    given = Fields("config.json", {"n": value})
+    for ask in (given.integer, given.number):
+        if fits:
+            assert ask("n", 0, 9) == value
+            continue
+        with pytest.raises(FileFormatError, match="it must be between 0 and 9"):
+            ask("n", 0, 9)
+
+
 def opened(folder: Path, data: bytes) -> GGUFFile:
     (folder / "f.gguf").write_bytes(data)
     return GGUFFile(folder / "f.gguf")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +12,10 @@ import pytest
 import aleator
 from aleator.cache.devices import CPU, Device, named_device
 from aleator.core.errors import ParameterError
+from aleator.models import open_weights
 from aleator.models import placement as module
-from aleator.models.placement import DeviceMap, Place, Placement, placement
+from aleator.models.placement import DeviceMap, Place, Placement, placement, weight_bytes
+from tests.models.builders import model_tensors, write_gguf
 
 CUDA = Device("cuda", 1)
 
@@ -170,6 +173,30 @@ def test_a_gpu_is_looked_for_where_its_driver_is(
     monkeypatch.setattr(os.path, "exists", lambda path: drivers and path == module.DRIVERS[-1])
     monkeypatch.setattr(module, "cuda_devices", counted)
     assert module._has_cuda() is found
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize(
+    ("dtype", "size"), [("bfloat16", 2), ("float16", 2), ("float32", 4), ("exact", 4)]
+)
+def test_bytes_of_weights_on_each_device(dtype: str, size: int, tied: bool, tmp_path: Path) -> None:
+    """Embeddings are with the first layer, the last norm and the output matrix with the last."""
+    tensors = model_tensors()
+    if not tied:
+        tensors["output.weight"] = tensors["token_embd.weight"].copy()
+    weights = open_weights(write_gguf(tmp_path / "m.gguf", None, tensors))
+    numbers = {name: values.size for name, values in tensors.items()}
+    blocks = [sum(n for name, n in numbers.items() if name.startswith(f"blk.{i}.")) for i in (0, 1)]
+    table, norm = numbers["token_embd.weight"], numbers["output_norm.weight"]
+    places = [Place(CPU, "float32"), Place(CUDA, dtype)]
+    # The norm goes with the output matrix; of a tied matrix both devices have a copy.
+    wanted = {"cpu": 4 * (blocks[0] + table), "cuda:1": size * (blocks[1] + norm + table)}
+    assert weight_bytes(weights, places) == wanted
+    assert list(weight_bytes(weights, places)) == ["cpu", "cuda:1"]
+    whole = sum(numbers.values())
+    assert weight_bytes(weights, [Place(CUDA, dtype)] * 2) == {"cuda:1": size * whole}
+    half = {"bfloat16": 2, "float16": 2}.get(dtype, 4)
+    assert weight_bytes(weights, [Place(CPU, dtype)] * 2) == {"cpu": half * whole}
 
 
 def test_exact_is_for_the_cpu_and_then_one_gpu() -> None:

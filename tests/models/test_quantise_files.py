@@ -118,6 +118,57 @@ def test_importances_lessen_the_error_where_they_are_large(small: Path, tmp_path
     assert squares[:, ::8].mean() < 0.6 * squares.mean()
 
 
+def test_names_are_kept_up_to_127_bytes(small: Path, tmp_path: Path) -> None:
+    """llama.cpp's buffer has 128; a letter that is cut apart is left out."""
+    sums = {"blk.0.attn_q.weight": (np.ones((1, 256)), np.array([1]))}
+    for extra in ("", "x", "xx", "xé"):
+        name = "n" * 126 + extra
+        write_imatrix(tmp_path / "i.gguf", sums, [name], 0, 512)
+        out = tmp_path / "out.gguf"
+        Quantisation(small, "Q8_0", read_imatrix(tmp_path / "i.gguf")).write(out, 1)
+        made = GGUFFile(out)
+        assert made.get("quantize.imatrix.dataset", "") == ("n" * 126 + extra[:1])
+        assert "quantize.imatrix.chunks_count" not in made.metadata
+
+
+def test_progress_is_told_piece_by_piece(small: Path, tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    for kind in ("Q8_0", None):
+        plan = Quantisation(small, kind)
+        seen.clear()
+        plan.write(tmp_path / "out.gguf", 1, lambda done, total: seen.append((done, total)))
+        steps = [b - a for (a, _), (b, _) in zip([(0, 0), *seen], seen, strict=False)]
+        assert all(step > 0 for step in steps)
+        assert sum(steps) == plan.size[0]
+        assert {total for _, total in seen} == {plan.size[0]}
+        assert plan.n_elements == sum(
+            each.new.nbytes // 4 for each in Quantisation(small, "F32").changes
+        )
+
+
+def test_pieces_make_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few rows of a matrix at a time; of experts each has its own importances."""
+    source = write_model(tmp_path / "m.gguf", Spec(n_experts=3, n_embd=256, seed=4))
+    name = "blk.0.ffn_up_exps.weight"
+    importance = np.random.default_rng(1).uniform(0.1, 9, (3, 256))
+    seen: list[int] = []
+    for kind, found in (
+        ("Q4_0", weighed(tmp_path / "i.gguf", {name: importance})),
+        ("Q8_0", None),
+        (None, None),
+    ):
+        files = []
+        for columns, at_once in ((1 << 22, 1 << 24), (256 * 7, 1000), (1, 10**5)):
+            monkeypatch.setattr("aleator.models.files.tensor_types._READ_AT_ONCE", columns)
+            monkeypatch.setattr("aleator.models.quantise._AT_ONCE", at_once)
+            out = tmp_path / "out.gguf"
+            plan = Quantisation(source, kind, found)
+            plan.write(out, 1, lambda done, _: seen.append(done))
+            assert seen[-1] == plan.size[0]
+            files.append(out.read_bytes())
+        assert files[0] == files[1] == files[2]
+
+
 def test_each_expert_has_its_own_importances(tmp_path: Path) -> None:
     source = write_model(tmp_path / "m.gguf", Spec(n_experts=3, n_embd=256, seed=4))
     name = "blk.0.ffn_up_exps.weight"

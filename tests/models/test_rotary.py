@@ -114,3 +114,77 @@ def test_scalings() -> None:
 def test_the_base_grows_with_the_context(factor: float, n_ctx: int, growth: float) -> None:
     rope = RopeConfig(theta=100.0, dim=8, scaling="dynamic", factor=factor, original_context=128)
     assert _grown(rope, n_ctx) == pytest.approx(100.0 * growth ** (8 / 6), rel=1e-12)
+
+
+YARN: dict[str, Any] = {
+    "dim": 16,
+    "theta": 500.0,
+    "scaling": "yarn",
+    "factor": 4.0,
+    "original_context": 64,
+}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {}, {"truncate": False}, {"beta_fast": 8.0, "beta_slow": 2.0}, {"beta_fast": 1000.0},
+        {"attn_factor": 0.5}, {"beta_fast": 3.0, "beta_slow": 2.99, "truncate": False},
+        {"beta_slow": 1e-5}, {"factor": 1.0},
+        {"beta_slow": 20.0, "beta_fast": 20.001, "truncate": False}, {"original_context": 4096},
+    ],
+)  # fmt: skip
+def test_yarn_is_the_paper_s(changes: dict[str, Any]) -> None:
+    """Written down a second time, in NumPy."""
+    rope = RopeConfig(**YARN | changes)
+    pairs = np.arange(rope.dim // 2)
+    plain = rope.theta ** (-2.0 * pairs / rope.dim)
+    low, high = (
+        rope.dim * np.log(rope.original_context / (2 * np.pi * beta)) / (2 * np.log(rope.theta))
+        for beta in (rope.beta_fast, rope.beta_slow)
+    )
+    if rope.truncate:
+        low, high = np.floor(low), np.ceil(high)
+    low, high = max(low, 0), min(high, rope.dim - 1)
+    ramp = np.clip((pairs - low) / max(high - low, 0.001), 0, 1)
+    values, magnitude = frequencies(rope)
+    np.testing.assert_allclose(values, plain * (1 - ramp) + plain / rope.factor * ramp, rtol=1e-9)
+    assert magnitude == pytest.approx(
+        rope.attn_factor * (1 + 0.1 * math.log(rope.factor)), rel=1e-12
+    )
+
+
+def test_some_pairs_rotate_and_others_do_not() -> None:
+    rope = RopeConfig(
+        dim=16, theta=100.0, scaling="proportional", factor=2.0, n_rotated=3, attn_factor=1.5
+    )
+    plain = 100.0 ** (-2.0 * np.arange(8) / 16)
+    values, magnitude = frequencies(rope)
+    np.testing.assert_allclose(values, np.where(np.arange(8) < 3, plain / 2, 0.0), rtol=1e-12)
+    assert magnitude == 1.5
+    divisors = np.arange(1.0, 9.0)
+    np.testing.assert_allclose(frequencies(rope, divisors)[0], plain / divisors / 2, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("n_ctx", "grows"), [(0, False), (128, False), (129, True)])
+def test_from_which_context_on_the_base_grows(n_ctx: int, grows: bool) -> None:
+    rope = RopeConfig(theta=100.0, dim=8, scaling="dynamic", factor=2.0, original_context=128)
+    values, magnitude = frequencies(rope, None, n_ctx)
+    theta = _grown(rope, n_ctx) if grows else 100.0
+    np.testing.assert_allclose(values, theta ** (-2.0 * np.arange(4) / 8), rtol=1e-12)
+    assert magnitude == 1.0
+
+
+@pytest.mark.parametrize("style", ["norm", "neox"])
+def test_stored_keys_are_rotated_behind_an_offset(style: Any) -> None:
+    rotation = Rotation(RopeConfig(dim=8, theta=100.0, style=style, offset=3, attn_factor=2.0))
+    keys = np.random.default_rng(1).standard_normal((4, 2, 11)).astype(np.float32)
+    deltas = np.array([0, -3, 7, 100])
+    wanted = keys.copy()
+    plain = Rotation(RopeConfig(dim=8, theta=100.0, style=style))
+    wanted[..., 3:] = plain.shift(np.ascontiguousarray(keys[..., 3:]), deltas)
+    assert rotation.shift(keys.copy(), deltas).tobytes() == wanted.tobytes()
+    assert Rotary(rotation, CPU).magnitude_over(11).tolist() == [1.0] * 3 + [2.0] * 8
+    turned = torch.from_numpy(keys.copy())
+    Rotary(rotation, CPU).shift(turned, torch.from_numpy(deltas))
+    np.testing.assert_allclose(turned.numpy(), wanted, rtol=1e-5, atol=1e-5)

@@ -358,3 +358,33 @@ def test_gemma3_and_mamba_equal_their_gguf(tmp_path: Path, name: str) -> None:
     # GELU of a GGUF file is rounded to float16, as in llama.cpp.
     tolerance = 1e-3 if name == "gemma3" else 1e-5
     assert np.abs(rows[0] - rows[1]).max() < tolerance * (rows[0].max() - rows[0].min())
+
+
+@pytest.mark.parametrize(("more", "fits"), [(0, True), (1, False)])
+def test_a_header_may_fill_the_file(more: int, fits: bool, tmp_path: Path) -> None:
+    header = b'{"__metadata__": {}}'
+    file = tmp_path / "model.safetensors"
+    file.write_bytes((len(header) + more).to_bytes(8, "little") + header)
+    if fits:
+        assert read_file(file) == {}
+        return
+    with pytest.raises(FileFormatError, match="is longer than the file"):
+        read_file(file)
+
+
+def test_the_fingerprint_of_a_directory_is_of_all_that_makes_the_model(tmp_path: Path) -> None:
+    prints = set()
+    for change in ("none", "config", "tensor"):
+        tensors = hugging_face_tensors()
+        if change == "tensor":
+            tensors["model.norm.weight"] = tensors["model.norm.weight"] + 1
+        config = model_json(**({"rope_theta": 2.0} if change == "config" else {}))
+        made = [
+            open_weights(write_directory(tmp_path / f"{change}{n}", config, tensors, n))
+            for n in (1, 3)
+        ]
+        identities = [each.identity() for each in made]
+        assert len({each.fingerprint for each in identities}) == 1  # however it is divided
+        assert [each.path for each in identities] == [str(each.path.resolve()) for each in made]
+        prints.add(identities[0].fingerprint)
+    assert len(prints) == 3

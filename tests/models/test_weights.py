@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from gguf import GGMLQuantizationType
 
 from aleator.core.errors import FileFormatError, ModelNotFound, ParameterError, UnsupportedModel
+from aleator.models.files.mapping import lock
 from aleator.models.weights import open_weights
 from tests.models.builders import model_metadata, model_tensors, raw_gguf, tensor, write_gguf
 
@@ -124,3 +126,22 @@ def test_metadata_only(tmp_path: Path) -> None:
     metadata = model_metadata() | {"llama.vocab_size": 24}
     weights = open_weights(write_gguf(tmp_path / "m.gguf", metadata, {}))
     assert (weights.names(), weights.n_parameters, weights.size_bytes) == ([], 0, 0)
+
+
+def test_weights_are_held_in_memory_as_far_as_the_system_allows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = open_weights(write_gguf(tmp_path / "m.gguf"))
+    assert lock(weights.stored("output_norm.weight").data) == ""
+    asked: list[int] = []
+
+    def two(data: Any) -> str:
+        asked.append(data.nbytes)
+        return "" if len(asked) < 3 else "no more"
+
+    monkeypatch.setattr("aleator.models.weights.lock", two)
+    sizes = [weights.stored(name).data.nbytes for name in weights.names()]
+    assert weights.lock() == (sum(sizes[:2]), "no more")
+    assert asked == sizes[:3]
+    monkeypatch.setattr("aleator.models.weights.lock", lambda data: "")
+    assert weights.lock() == (sum(sizes), "")

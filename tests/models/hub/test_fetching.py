@@ -18,7 +18,7 @@ import aleator
 from aleator.cli import main
 from aleator.core.errors import FileFormatError, HubError, ParameterError
 from aleator.models.hub.bundled import bundled_model
-from aleator.models.hub.fetching import PIECE, append
+from aleator.models.hub.fetching import PIECE, Unreachable, _receive, append, one_line
 from aleator.models.hub.located import located
 from aleator.models.hub.names import HubName
 from tests.models.builders import write_gguf
@@ -299,6 +299,61 @@ def test_a_token_goes_to_the_hub_alone(hub: Hub) -> None:
     assert located(str(name), token="hf_x").exists()
 
 
+@pytest.mark.parametrize(
+    ("status", "kind", "told"),
+    [(404, HubError, "answers 404"), (499, HubError, "answers 499"), (500, Unreachable, "answers 500"),
+     (503, Unreachable, "answers 503")],
+)  # fmt: skip
+def test_errors_of_the_server_are_not_the_user_s(
+    status: int, kind: type[HubError], told: str
+) -> None:
+    import httpx
+    import huggingface_hub
+
+    request = httpx.Request("GET", "http://hub")
+    error = huggingface_hub.errors.HfHubHTTPError(
+        "\n \nthe first line\nanother", response=httpx.Response(status, request=request)
+    )
+    with (
+        pytest.raises(HubError, match=f"{told}: the first line$") as caught,
+        one_line(huggingface_hub, HubName("a/b")),
+    ):
+        raise error
+    assert type(caught.value) is kind
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+def test_files_that_are_too_large_are_left_to_the_library(
+    extra: int, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = len(hub.files[REPO]["m-Q8_0.gguf"])
+    monkeypatch.setattr("aleator.models.hub.fetching.LARGEST", size - extra)
+    asked: list[str] = []
+
+    def received(hub: Any, url: str, *rest: Any) -> None:
+        asked.append(url)
+        _receive(hub, url, *rest)
+
+    monkeypatch.setattr("aleator.models.hub.fetching._receive", received)
+    assert located(f"hf:{REPO}:Q8_0").stat().st_size == size
+    assert len(asked) == 1 - extra
+
+
+@pytest.mark.parametrize("extra", [0, 1, 100])
+def test_what_is_longer_than_the_file_is_not_continued(hub: Hub, extra: int) -> None:
+    small = hub.files[REPO]["m-Q8_0.gguf"]
+    hub.breaks = None
+    located(f"hf:{REPO}:Q8_0")
+    (blob,) = Path(constants.HF_HUB_CACHE).rglob("blobs/*")
+    blob.unlink()
+    for place in Path(constants.HF_HUB_CACHE).rglob("snapshots/*/*"):
+        place.unlink()
+    blob.with_name(f"{blob.name}.incomplete").write_bytes(small + bytes(extra))
+    hub.asked.clear()
+    assert located(f"hf:{REPO}:Q8_0").read_bytes() == small
+    assert hub.fetched("Q8_0.gguf") == ([""] if extra else [])
+
+
 class Written(io.RawIOBase):
     """Remembers how many bytes each write brought."""
 
@@ -332,3 +387,15 @@ def test_what_arrives_is_written_in_whole_large_pages(held: int) -> None:
     assert sizes[0] == PIECE - held
     assert len(sizes) > 3
     assert set(sizes[1:]) == {PIECE}
+
+
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_a_piece_is_written_as_soon_as_it_is_complete(pieces: int) -> None:
+    raw = Written(0)
+    with io.BufferedWriter(raw, PIECE) as out:
+        append(out, bytes(pieces * PIECE))
+        assert raw.sizes == [PIECE] * pieces
+        append(out, bytes(PIECE - 1))
+        assert raw.sizes == [PIECE] * pieces
+        append(out, b"x")
+        assert raw.sizes == [PIECE] * (pieces + 1)

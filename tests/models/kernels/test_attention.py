@@ -375,6 +375,24 @@ def test_cells_beyond_the_lists_change_nothing() -> None:
     assert same(got.numpy(), layer.native(q, *seen))
 
 
+# Halfway between two numbers of 16 bits, and beside that.
+HALFWAY = np.array(
+    [0x3F808000, 0x3F818000, 0xBF808000, 0xBF818000, 0x3F807FFF, 0x3F808001, 0x7F7F8000, 0x3F801000, 0x3F803000,
+     0xBF801000, 0x00008000, 0x33000000, 0x33000001, 0x477FF000], np.uint32,
+).view(np.float32)  # fmt: skip
+
+
+def steps(extremes: list[float]) -> npt.NDArray[np.float32]:
+    """A block of 32 numbers whose scale is 1: halves of steps between the extremes, and beside them."""
+    low, high = min(0.0, *extremes), max(0.0, *extremes)
+    halves: npt.NDArray[np.float32] = np.clip(np.arange(-16, 16) + 0.5, low, high).astype(
+        np.float32
+    )
+    halves[::3] = np.nextafter(halves[::3], np.float32(0))
+    halves[: len(extremes)] = extremes
+    return halves
+
+
 SPECIAL = [0.0, -0.0, 1e-45, -1e-40, 65504.0, -7e4, 3e38, -3e38, 1.5, -2.5, 1e-8, 0.49999997]
 
 
@@ -394,6 +412,11 @@ def compare_stored_bytes(kind: str, rotation: int) -> None:
     x[17:20] *= np.float32(1e-20)
     x[20:23] = rng.integers(-3, 4, x[20:23].shape)
     x[23, 0, :32], x[23, 0, 32:64] = 2.5, -2.5
+    x[24].reshape(-1)[: len(HALFWAY)] = HALFWAY
+    for i, extremes in enumerate(
+        ([127], [-127], [8], [-8], [16], [-16], [0, 15], [15, 0], [0, 31])
+    ):
+        x[25].reshape(-1)[32 * i : 32 * i + 32] = steps([float(each) for each in extremes])
     if rotation:  # no infinity minus infinity
         x = np.clip(x, -1e30, 1e30)
     layers[0].write(at, x)

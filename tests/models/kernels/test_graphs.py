@@ -132,6 +132,17 @@ def test_a_longer_text_has_another_graph(tmp_path: Path, graphs: list[RecordedGr
     assert [each.replays for each in graphs] == [1, 1]
 
 
+def test_of_too_many_graphs_none_is_kept(
+    tmp_path: Path, graphs: list[RecordedGraph], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(triton_step, "MOST_GRAPHS", 2)
+    path = write_any(tmp_path / "m.gguf", replace(SPECS["llama"], n_layers=1))
+    contexts, rng = both(path, n_ctx=64, n_seq_max=4), np.random.default_rng(5)
+    for n, made in ((1, 1), (2, 2), (4, 3), (1, 4)):
+        same(contexts, tokens_of(contexts, rng, list(range(n))))
+        assert len(graphs) == made
+
+
 def test_a_step_is_launched_on_the_decoder_s_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

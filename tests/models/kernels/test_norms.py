@@ -21,7 +21,8 @@ from aleator.models.kernels import norms
 pytestmark = pytest.mark.usefixtures("small_programs")
 SPECIAL = np.array(
     [0, -0.0, 1, -1, 7, 7.5, -7.5, 10, -10, 9.999, 87.5, -87.5, 88.5, -88.5, 1e-30, -1e-30, 1e-42,
-     65504, 65520, 1e30, -1e30, np.inf, -np.inf, np.nan], np.float32,
+     65504, 65520, 1e30, -1e30, np.inf, -np.inf, np.nan, 87, -87, 88, -88, 0.625, 18.75, -18.75, 31.25],
+    np.float32,
 )  # fmt: skip
 KINDS = ["silu", "silu_clamped", "gelu", "gelu_exact", "gelu_rounded", "relu_squared"]
 
@@ -77,9 +78,9 @@ def test_norms(rows: int, n: int) -> None:
 
 @pytest.mark.parametrize("n", [5, 32])
 def test_norms_of_special_rows(n: int) -> None:
-    x = np.zeros((30, n), np.float32)
+    x = np.zeros((len(SPECIAL) + 6, n), np.float32)
     x[: len(SPECIAL), 3] = SPECIAL
-    x[24], x[25], x[26, 0], x[27] = -0.0, 1e-25, -1e-44, 3e38
+    x[-6], x[-5], x[-4, 0], x[-3] = -0.0, 1e-25, -1e-44, 3e38
     weight, bias = numbers(n, seed=1), numbers(n, seed=4)
     weight[1], bias[:] = -0.0, -0.0
     assert equal(rms_norm(given(x), given(weight), 1e-5), reference.rms_norm(x, weight, 1e-5))

@@ -22,6 +22,7 @@ from triton.runtime import interpreter
 
 from aleator import _native
 from aleator.core.threads import pool
+from aleator.models.kernels import planes as planes_module
 from aleator.models.kernels import product as kernels
 from aleator.models.kernels.planes import FLOATS, FORMS, Planes, planes, stack
 from tests.models.test_block_numerics import random_rows
@@ -41,8 +42,8 @@ def activations(n: int, n_in: int, seed: int = 1) -> Floats:
     x = np.random.default_rng([seed, n_in]).standard_normal((n, n_in)).astype(np.float32)
     x[1::7] *= np.float32(1e-20)
     x[2::7] *= np.float32(1e20)
-    for i, value in enumerate((np.nan, np.inf, -np.inf, 0.0, -0.0, 2.0**-101, 1e-45)):
-        x[5 + i : 6 + i, i] = value
+    for i, value in enumerate((np.nan, np.inf, -np.inf, 0.0, -0.0, 2.0**-101, 1e-45, 2.0**-100)):
+        x[5 + i : 6 + i, i % n_in] = value
         if i > 2:
             x[5 + i : 6 + i] = value
     return x
@@ -81,6 +82,41 @@ def test_every_value_of_a_table() -> None:
         expected = reference_product(kind, data, x)
         own = planes(torch.from_numpy(data), kind, 8, 64)
         assert same(kernels.product(own, torch.from_numpy(x)), expected)
+
+
+def test_every_exponent_of_mxfp4() -> None:
+    data = random_rows("MXFP4", 8, 1024)
+    data.reshape(256, 17)[:, 0] = np.arange(256)
+    expected = np.empty((8, 1024), np.float32)
+    stored = _native.StoredMatrix(data.reshape(-1), "MXFP4", 8, 1024)
+    _native.read_rows(pool(1), stored, np.arange(8), expected)
+    own = planes(torch.from_numpy(data), "MXFP4", 8, 1024)
+    assert same(kernels.read_rows(own, torch.arange(8)), expected)
+    x = activations(1, 1024)
+    assert same(kernels.product(own, torch.from_numpy(x)), reference_product("MXFP4", data, x))
+
+
+@pytest.mark.parametrize("kind", ["Q4_K", "Q6_K", "Q2_K", "Q5_1", "MXFP4"])
+def test_matrices_are_laid_out_some_rows_at_a_time(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To need little memory beside the planes, which are the same."""
+    data = random_rows(kind, 7, 512)
+    whole = planes(torch.from_numpy(data), kind, 7, 512).tensors
+    laid, taken = planes_module._laid_out, list[int]()
+
+    def noted(part: torch.Tensor, *given: Any) -> Any:
+        taken.append(len(part))
+        return laid(part, *given)
+
+    monkeypatch.setattr(planes_module, "_laid_out", noted)
+    for elements, sizes in ((1, [1] * 7), (3 * 512, [3, 3, 1]), (7 * 512, [7])):
+        monkeypatch.setattr(planes_module, "_AT_ONCE", elements)
+        taken.clear()
+        parts = planes(torch.from_numpy(data), kind, 7, 512).tensors
+        assert taken == sizes
+        assert parts.keys() == whole.keys()
+        assert all(torch.equal(parts[name], whole[name]) for name in whole)
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -145,8 +181,8 @@ def test_the_instruction_for_four_bytes(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("block", [32, 256])
 def test_rounding_is_the_reference(block: int) -> None:
-    x = activations(13, 3 * block)
-    x[12, :6] = 127, 0.5, 1.5, 2.5, -0.5, -1.5
+    x = activations(14, 3 * block)
+    x[13, :6] = 127, 0.5, 1.5, 2.5, -0.5, -1.5
     expected = reference_rounding(x, block)
     rows = kernels.round_rows(torch.from_numpy(x), block, in_words=False)
     assert np.array_equal(rows.q.numpy(), expected.q)

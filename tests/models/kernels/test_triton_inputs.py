@@ -1,0 +1,120 @@
+"""Shapes of steps: what few tokens and pieces of prompts are padded to, and which have no graph."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+if os.environ.get("TRITON_INTERPRET") != "1":
+    pytest.skip("runs in a process of its own", allow_module_level=True)
+
+from make_models import SPECS
+from wide_models import SMALL, AnySpec, write_any
+
+from aleator.generate import Batch, Context
+from aleator.models import build_decoder, open_weights, triton_step
+from aleator.models.triton_inputs import Shape, StepInputs
+
+ONE_LAYER = replace(SPECS["llama"], n_layers=1)
+
+
+@pytest.fixture
+def shapes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Shape, Shape | None]]:
+    """The own shapes of steps, and the shapes that they are padded to; nothing is computed."""
+    found: list[tuple[Shape, Shape | None]] = []
+
+    def run(
+        self: Any, inputs: Any, positions: Any, cells: Any, wanted: Any, *_: Any, **__: Any
+    ) -> Any:
+        given = StepInputs(self._decoder, inputs, positions, cells, wanted)
+        found.append((given.shape, given.bucket))
+        return np.zeros((len(wanted), self._decoder.config.n_vocab), np.float32)
+
+    monkeypatch.setattr(triton_step.TritonStep, "run", run)
+    monkeypatch.setattr(
+        triton_step.TritonStep, "joined", lambda _, parts, *__: np.concatenate(parts)
+    )
+    return found
+
+
+def context_of(path: Path, spec: AnySpec, **options: Any) -> Context:
+    decoder = build_decoder(open_weights(write_any(path / "m.gguf", spec)), form="triton")
+    return Context(decoder, n_threads=1, **options)
+
+
+@pytest.mark.parametrize(
+    ("n", "rows"),
+    [(1, 1), (2, 2), (3, 4), (5, 8), (9, 16), (17, 32), (33, 64), (64, 64), (65, None)],
+)
+def test_few_tokens(n: int, rows: int | None, tmp_path: Path, shapes: Any) -> None:
+    context = context_of(tmp_path, ONE_LAYER, n_ctx=512)
+    context.decode(Batch.one([1] * n, logits=True))
+    ((own, bucket),) = shapes
+    assert own == Shape(n, False, (n,), (n,), 0, -1)
+    assert bucket == (None if rows is None else Shape(rows, False, (256,), (256,), 0, -1))
+
+
+@pytest.mark.parametrize(
+    ("n", "longest"), [(127, None), (128, 256), (129, None), (256, 256), (512, 512)]
+)
+def test_pieces_of_prompts(n: int, longest: int | None, tmp_path: Path, shapes: Any) -> None:
+    context = context_of(tmp_path, ONE_LAYER, n_ctx=512)
+    context.decode(Batch.one([1] * n))
+    ((own, bucket),) = shapes
+    assert own == Shape(n, False, (n,), (n,), 0, 1)
+    assert bucket == (None if longest is None else Shape(n, False, (longest,), (longest,), 0, 1))
+
+
+@pytest.mark.parametrize(("wanted", "padded"), [(1, 1), (2, 2), (3, 4), (5, 8)])
+def test_tokens_whose_logits_are_wanted(
+    wanted: int, padded: int, tmp_path: Path, shapes: Any
+) -> None:
+    context = context_of(tmp_path, ONE_LAYER, n_ctx=512)
+    batch = Batch()
+    for i in range(128):
+        batch.add(1, i, [0], logits=i >= 128 - wanted)
+    context.decode(batch)
+    ((own, bucket),) = shapes
+    assert (own.wanted, bucket.wanted) == (wanted, padded)
+
+
+def test_few_tokens_of_which_some_want_logits_have_no_graph(tmp_path: Path, shapes: Any) -> None:
+    context_of(tmp_path, ONE_LAYER, n_ctx=64).decode(Batch.one([1] * 3))
+    ((own, bucket),) = shapes
+    assert (own, bucket) == (Shape(3, False, (3,), (3,), 0, 1), None)
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds", "runs"), [("gemma3-pattern-2", 2, 0), ("jamba", 1, 3), ("mamba", 0, 3)]
+)
+def test_kinds_of_layers_and_runs(
+    name: str, kinds: int, runs: int, tmp_path: Path, shapes: Any
+) -> None:
+    context, batch = context_of(tmp_path, SMALL[name], n_ctx=64, n_seq_max=4), Batch()
+    for seq in range(3):
+        batch.add(1, 0, [seq], logits=True)
+    context.decode(batch)
+    ((own, bucket),) = shapes
+    assert own == Shape(3, False, (1,) * kinds, (3,) * kinds, runs, -1)
+    assert bucket == Shape(4, False, (256,) * kinds, (256,) * kinds, 4 if runs else 0, -1)
+
+
+def test_keys_that_moved_and_types_that_kernels_do_not_store(tmp_path: Path, shapes: Any) -> None:
+    for options, moved, still in (
+        ({}, False, True), ({}, True, False), ({"k_storage": "raw"}, False, False),
+        ({"type_k": "iq4_nl"}, False, False), ({"type_v": "iq4_nl"}, False, False),
+        ({"type_v": "q8_0"}, False, True),
+    ):  # fmt: skip
+        spec = replace(SPECS["llama"], n_layers=1, head_dim=32)
+        context = context_of(tmp_path, spec, n_ctx=64, **options)
+        context.decode(Batch.one([1] * 4, logits=True))
+        if moved:
+            context.cache.seq_rm(0, 0, 1)
+            context.cache.seq_add(0, 1, -1, -1)
+        context.decode(Batch.one([1], 3 if moved else 4, logits=True))
+        assert (shapes[-1][1] is not None) is still, options
