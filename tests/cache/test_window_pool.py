@@ -14,7 +14,6 @@ from aleator.cache.pools.recurrent_rows import RecurrentShape
 from aleator.cache.pools.window import WindowPool, window_capacity
 from aleator.core.errors import CacheFull, CannotRewind, CannotShift, ParameterError
 from aleator.generate import Batch
-from aleator.models.decoder import Decoder
 from tests.cache.caches import fill, small
 
 
@@ -25,7 +24,7 @@ def test_capacity() -> None:
     assert window_capacity(512, 1024, 1, 512) == 1024
 
 
-def test_windows_that_do_not_fit(decoder: Decoder) -> None:
+def test_windows_that_do_not_fit() -> None:
     pool = WindowPool([LayerShape(1, 4, 4)], 12, window=8, n_seq_max=2)
     cache = HybridCache([], 64, window=pool, n_seq_max=2)
     _place(cache, [(i, 0) for i in range(8)])
