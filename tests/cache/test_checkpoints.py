@@ -164,3 +164,6 @@ def test_a_cached_prefix_of_one_token() -> None:
     with pytest.raises(CacheError, match="sequence 1 is not empty"):
         cache.adopt(1, match)
     assert not cache.keep(0, [])
+    plain = small()
+    feed(plain)
+    assert not plain.keep(0, [7])

@@ -55,6 +55,25 @@ def test_a_full_share_forgets_what_its_windows_have_left() -> None:
     assert (pool.seq_pos_min(1), pool.seq_pos_max(1)) == (0, 2)
 
 
+@pytest.mark.parametrize("ring", [False, True])
+@pytest.mark.parametrize("seqs", [(0, 63), (63, 64), (64, 65), (128, 129)])
+def test_shares_of_sequences_of_any_number(seqs: tuple[int, int], ring: bool) -> None:
+    """Each of two sequences finds cells in its own share, and gives up there what has left its window."""
+    options: Any = {"window": 2, "n_seq_max": 130, "policy": "streams", "ring": ring}
+    pool = WindowPool([LayerShape(1, 1, 1)], 130 * 4, **options)
+    for step in range(5):
+        positions = np.repeat(np.arange(2 * step, 2 * step + 2, dtype=np.int32), 2)
+        given = np.array(seqs * 2, np.int32)
+        owners = np.zeros((4, 3), np.uint64)
+        owners[range(4), given // 64] = np.left_shift(np.uint64(1), (given % 64).astype(np.uint64))
+        cells = pool.place(positions, given, owners).cell_ids
+        assert (cells // 4).tolist() == given.tolist()
+        pool.check()
+    for seq in seqs:
+        held = pool.cells.positions[pool.cells.seq_cell_list(seq)]
+        assert sorted(held.tolist()) == [6, 7, 8, 9]
+
+
 def _place(cache: HybridCache, tokens: list[tuple[int, int]]) -> Any:
     """Tokens (position, sequence) as a decode would place them; the last's positions of cells, and mask."""
     batch = Batch()
