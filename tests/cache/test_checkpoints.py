@@ -167,3 +167,15 @@ def test_a_cached_prefix_of_one_token() -> None:
     plain = small()
     feed(plain)
     assert not plain.keep(0, [7])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_way_back_to_an_empty_text(kind: str) -> None:
+    cache = KINDS[kind]()
+    handle = cache.sequence(0)
+    mark = handle.checkpoint()
+    assert (mark.length, mark.nbytes) == (0, 0)
+    feed(cache, 3)
+    handle.restore(mark)
+    assert (handle.next, cache.used) == (0, 0)
+    cache.check()
