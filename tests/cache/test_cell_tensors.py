@@ -170,3 +170,31 @@ def test_the_same_numbers_of_cells_in_other_lists_are_no_triangle() -> None:
     pool = pools()["cells"]
     made = place(pool, [(i, 0) for i in range(3)], causal=False)
     assert (made.causal, made.mask(0), made.n) == (False, None, 3)
+
+
+@pytest.mark.parametrize("kind", ["f32", "f16", "q8_0"])
+@pytest.mark.parametrize("split", [False, True])
+def test_a_rotation_in_place_leaves_what_is_stored(kind: str, split: bool) -> None:
+    """A rotation may overwrite the keys that it gets, and these may be a view of the cache."""
+
+    def rotate(layer: int, keys: Any, deltas: Any) -> Any:
+        keys += torch.as_tensor(deltas)[:, None, None] if isinstance(keys, torch.Tensor) else 0
+        return keys
+
+    shape = LayerShape(1, 32, 32)
+    cache = KVCache([shape], 16, n_seq_max=2, type_k=kind, type_v="f32", rotate=rotate)
+    cells = np.array([0, 2, 3] if split else [0, 1, 2])
+    owners = np.ones((3, 1), np.uint64)
+    cache.cells.put(cells, np.arange(3, dtype=np.int32), owners)
+    cache.key_positions[cells] = range(3)
+    cache.keys.parts[0].write(cells, np.ones((3, 1, 32), np.float32))
+    cache.seq_add(0, 0, -1, 2)
+    stored = cache.keys.parts[0].bytes_of(cells)
+    with cache.step() as step:
+        part = step.place(np.array([5], np.int32), np.zeros(1, np.int32), owners[:1])
+        made: CellTensors = part.tensors()
+        for _ in range(2):
+            k = made.read(0)[0][:3]
+            assert k.dtype == torch.float32
+            assert (k - 3).abs().max() < 0.01
+        assert np.array_equal(cache.keys.parts[0].bytes_of(cells), stored)

@@ -13,7 +13,8 @@ import pytest
 from aleator.cache import disk_store
 from aleator.cache.block_store import Counts, Entry, MemoryStore
 from aleator.cache.disk_store import DiskStore
-from tests.cache.test_block_store import cells, changed, entry, files, put
+from tests.cache.test_block_store import cells, entry, files, put
+from tests.cache.test_damaged_store import changed
 
 PARENT = b"p" * 32
 

@@ -214,8 +214,10 @@ def test_repetitions_of_repetitions_end_where_a_step_takes_too_long(
         ("Pointer '/nowhere' does not exist: json-schema:///#/a", "does not exist: #/a"),
         ("regex parse error:\n    (?=a)\n    ^^^\nerror: look-around is not", "look-around is not"),
         ("x" * 1000, "x" * 300 + "..."),
+        ("x" * 301, "x" * 300 + "..."),
     ],
 )
 def test_complaints_in_plain_words(said: str, wanted: str) -> None:
     assert wanted in plain(said)
+    assert plain("x" * 300) == "x" * 300
     assert not any(INTERNAL.search(words) for _, words in KINDS)

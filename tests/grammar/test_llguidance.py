@@ -221,6 +221,16 @@ def test_a_vocabulary_without_an_end() -> None:
     assert b"".join(map(vocabulary.token_bytes, chain.history)) == b"ab"
 
 
+@pytest.mark.parametrize("more", [29, 30, 31])
+def test_a_mask_has_a_bit_for_every_token_and_no_word_more(more: int) -> None:
+    """Also where the end that llguidance needs would be the first bit of another word."""
+    added = tuple(f"<{i}>" for i in range(more))
+    vocabulary = Vocabulary.from_metadata(byte_level(added))
+    constraint = S.Regex("ab", vocabulary).constraint.clone()
+    assert len(constraint.mask()) == -(-(258 + more) // 32)
+    assert words(constraint) == {256}
+
+
 def test_forced_text_is_written_as_the_tokenizer_writes_it(small: Vocabulary) -> None:
     c = S.Regex("abcab", Tokenizer(small)).constraint.clone()
     assert words(c) == {257}

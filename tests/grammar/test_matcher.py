@@ -163,3 +163,26 @@ def test_what_is_forced_and_what_a_copy_is() -> None:
     for token in (1, 1, 1, 0):
         made.accept(token)
     assert made.jump_forward() == b""
+
+
+class Counted(Counting):
+    """Counts how often it is asked for a mask."""
+
+    asked = 0
+
+    def fill_next_token_bitmask(self, bitmask: Any, index: int = 0) -> bool:
+        self.asked += 1
+        return super().fill_next_token_bitmask(bitmask, index)
+
+
+def test_a_matcher_is_asked_once_for_each_place() -> None:
+    matcher = Counted(40)
+    made = MatcherConstraint(matcher, 40)
+    for change in (made.reset, lambda: made.accept(1), lambda: made.rollback(1)):
+        before = matcher.asked
+        change()
+        assert matcher.asked == before
+        assert [token for token in range(40) if made.allows(token)] == list(
+            range(1, 40, len(matcher.tokens) + 1)
+        )
+        assert matcher.asked == before + 1

@@ -107,7 +107,7 @@ def test_size_of_integers(most: str, too_much: str) -> None:
 
 
 def test_fractions_are_free() -> None:
-    assert render("{{ 0.5 ** 2 }}{{ 2.0 * 3 }}{{ 7 % 4 }}") == "0.256.03"
+    assert render("{{ 0.5 ** 2 }}{{ 2.0 * 3 }}{{ 7 % 4 }}{{ 0.5 + 1 }}") == "0.256.031.5"
 
 
 FORMATS = {

@@ -222,3 +222,52 @@ def test_more_tokens_than_any_model_has_are_refused(tmp_path: Path) -> None:
     write(tmp_path, byte_level_backend())
     with pytest.raises(UnsupportedModel, match="at most 16777216 are converted"):
         made(tmp_path, 1 << 30)
+
+
+@pytest.mark.parametrize(("n_vocab", "bos"), [(259, None), (260, 259), (261, 259)])
+def test_special_tokens_without_embeddings_are_not_named(
+    n_vocab: int, bos: int | None, tmp_path: Path
+) -> None:
+    config = {"bos_token": "<s>", "eos_token": "<|im_end|>"}
+    write(tmp_path, byte_level_backend(), tokenizer_config=config)
+    vocab = Vocabulary.from_gguf(made(tmp_path, n_vocab)[0])
+    assert (vocab.bos, vocab.eos) == (bos, 258)
+
+
+def test_scores_have_the_order_of_the_merges(tmp_path: Path) -> None:
+    """Those that no merge makes come last."""
+    write(tmp_path, sentencepiece_backend())
+    vocab = Vocabulary.from_gguf(made(tmp_path, 264)[0])
+    assert vocab.scores is not None
+    ranked = {"ab": -1.0, "▁ab": -2.0}
+    assert vocab.scores.tolist() == [ranked.get(text, -3.0) for text in vocab.tokens]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "pre"), [("llama", "smollm"), ("exaone", "exaone"), ("mellum2", "mellum2")]
+)
+def test_of_equal_pre_tokenizers_the_architectures_is_named(
+    architecture: str, pre: str, tmp_path: Path
+) -> None:
+    backend = byte_level_backend()
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    level = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.pre_tokenizer = pre_tokenizers.Sequence([digits, level])
+    write(tmp_path, backend)
+    assert Vocabulary.from_gguf(made(tmp_path, 261, architecture)[0]).pre == pre
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_added_tokens_that_overlap_are_cut_in_another_way(whole: bool, tmp_path: Path) -> None:
+    """`tokenizers` takes the first of two that overlap, and llama.cpp the longer.
+
+    They overlap where control tokens are read (False), or only where they are not, as one of these holds both.
+    """
+    backend = byte_level_backend()
+    add = backend.add_tokens if whole else backend.add_special_tokens
+    add(["i]->", "->b + C"])
+    if whole:
+        backend.add_special_tokens(["a[i]->b + C++;"])
+    write(tmp_path, backend)
+    with pytest.raises(UnsupportedModel, match="cut or merge texts in another way"):
+        made(tmp_path, 263 + whole)

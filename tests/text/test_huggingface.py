@@ -10,6 +10,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from aleator.core.errors import FileFormatError, ModelNotFound, UnsupportedModel
 from aleator.text import TokenAttribute, Tokenizer, Vocabulary, huggingface
+from aleator.text.special_tokens import Pair
 from tests.text.vocabularies import byte_level, sentencepiece
 
 TEXTS = ["", "abc ab", " cab  é🦙\n", "<|im_end|>ab<u>c", "<s>ab</s> ab"]
@@ -339,3 +340,52 @@ def test_the_first_of_several_named_ids_begins_a_text(tmp_path: Path) -> None:
     vocab = Vocabulary.from_directory(write(tmp_path, byte_level_backend(), config=config))
     assert (vocab.bos, vocab.eos) == (259, 258)
     assert vocab.eog == {258, 7}
+
+
+PAIRS: list[tuple[list[Any], tuple[Any, ...] | None]] = [
+    ([], ((), (), (), False)),
+    ([0], ((0,), (), (), False)),
+    ([260], ((260,), (), (), False)),
+    ([5, 6], ((5, 6), (), (), False)),
+    ([261], None),
+    ([-1], None),
+    ([True], None),
+    (["a"], None),
+]
+
+
+@pytest.mark.parametrize(("ids", "around"), PAIRS)
+def test_tokens_that_are_put_around_two_texts(
+    ids: list[Any], around: tuple[Any, ...] | None, tmp_path: Path
+) -> None:
+    """The texts alone have none, so only those of pairs can be wrong."""
+    texts: list[Any] = [{"Sequence": {"id": "A"}}, {"Sequence": {"id": "B"}}]
+    step = {
+        "type": "TemplateProcessing",
+        "single": texts[:1],
+        "pair": [{"SpecialToken": {"id": "x"}}, *texts],
+        "special_tokens": {"x": {"id": "x", "ids": ids}},
+    }
+    directory = write(tmp_path, byte_level_backend())
+    change(directory / "tokenizer.json", "post_processor", value=step)
+    if around is None:
+        with pytest.raises(FileFormatError, match=f"adds the token {ids[0]!r}"):
+            Vocabulary.from_directory(directory)
+        return
+    vocab = Vocabulary.from_directory(directory)
+    assert vocab.pair == Pair(*around)
+    assert not vocab.add_bos
+
+
+def test_a_pair_of_a_file_without_a_post_processor_is_one_segment(tmp_path: Path) -> None:
+    tok = Tokenizer(Vocabulary.from_directory(write(tmp_path, byte_level_backend())))
+    assert tok.encode_pair("x", "ab") == ([ord("x"), 256], None)
+
+
+def test_an_added_token_is_text_unless_it_is_called_special(tmp_path: Path) -> None:
+    directory = write(tmp_path, byte_level_backend(), config={"vocab_size": 0})
+    change(directory / "tokenizer.json", "added_tokens", 1, value={"id": 259, "content": "<s>"})
+    vocab = Vocabulary.from_directory(directory)
+    assert len(vocab) == 261
+    assert vocab.attribute(258) == TokenAttribute.CONTROL
+    assert vocab.attribute(259) == TokenAttribute.USER_DEFINED

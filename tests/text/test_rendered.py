@@ -62,12 +62,14 @@ def test_spaces_of_sentencepiece_are_as_without_names() -> None:
     assert ids == [1, *tok.encode("ab</s>", add_special=False), 2]
 
 
-@pytest.mark.parametrize(("writes", "wants"), [(True, True), (True, False), (False, True)])
-def test_a_prompt_begins_with_one_bos(writes: bool, wants: bool) -> None:
+@pytest.mark.parametrize("writes", [True, False])
+@pytest.mark.parametrize("wants", [True, False])
+def test_a_prompt_begins_with_one_bos_at_most(writes: bool, wants: bool) -> None:
     fields = {"bos_token_id": 258, "add_bos_token": wants}
     vocab = Vocabulary.from_metadata(byte_level(("<s>",), **fields))
     template = ChatTemplate("<s>a" if writes else "a", vocab)
-    assert template.encode([], Tokenizer(vocab)) == [258, ord("a")]
+    begin = [258] if writes or wants else []
+    assert template.encode([], Tokenizer(vocab)) == [*begin, ord("a")]
 
 
 def test_what_follows_a_place() -> None:
@@ -102,3 +104,10 @@ def test_texts_beside_the_messages_are_looked_at(tokenizer: Callable[[str], Toke
 def test_marks_are_all_characters_for_private_use() -> None:
     private = {code for block in _PRIVATE_USE for code in block}
     assert private == {code for code in range(0x110000) if unicodedata.category(chr(code)) == "Co"}
+
+
+def test_names_that_only_begin_or_end_like_a_mark_are_read_in_any_text() -> None:
+    fields = byte_level(("<|u|>", "<|v", "w|>", "  "), USER_DEFINED)
+    tok = Tokenizer(Vocabulary.from_metadata(fields))
+    template = ChatTemplate("{{ messages[0].content }}", tok.vocab)
+    assert template.encode(chat("<|u|><|vw|>  "), tok) == [*b"<|u|>", 259, 260, 261]

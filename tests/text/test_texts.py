@@ -45,6 +45,8 @@ def test_they_are_a_sequence_and_its_numbers() -> None:
     assert texts == StoredTexts(stored([*words]))
     assert texts != words[:-1]
     assert texts != [*words[:-1], "c"]
+    assert texts != 7
+    assert StoredTexts(stored(["a", "b"])) != "ab"
 
 
 @pytest.mark.parametrize(

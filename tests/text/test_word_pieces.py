@@ -24,6 +24,7 @@ from aleator.core.errors import FileFormatError, TokenizerError, UnsupportedMode
 from aleator.text import Tokenizer, Vocabulary
 from aleator.text.special_tokens import SpecialTokens
 from aleator.text.word_pieces import WordPieces
+from tests.text.vocabularies import byte_level
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = [
@@ -308,3 +309,57 @@ def test_directories_of_qwen3_reranker_have_its_template(tmp_path: Path) -> None
     assert in_directory(unigram(), tmp_path).vocab.rerank_template is None
     (tmp_path / "README.md").write_text("# Qwen3-Reranker-0.6B\n")
     assert in_directory(unigram(), tmp_path).vocab.rerank_template == template
+
+
+def test_what_a_t5_file_does_not_say() -> None:
+    """No BOS, an EOS, and spaces as they are."""
+    silent = ("add_bos_token", "add_sep_token", "remove_extra_whitespaces")
+    metadata = {k: v for k, v in t5_metadata().items() if k.removeprefix(NAMES) not in silent}
+    tokenizer = Tokenizer(Vocabulary.from_metadata(metadata))
+    assert tokenizer.encode("a  a") == [9, 4, 9, 2]
+    assert tokenizer.encode_pair("a", "a") == ([9, 2, 9, 2], None)
+
+
+def test_a_named_end_is_not_replaced_by_the_separator() -> None:
+    tokenizer = Tokenizer(Vocabulary.from_metadata(bert_metadata(eos_token_id=4)))
+    assert tokenizer.encode("the") == [2, 5, 4]
+
+
+def test_unknown_characters_are_no_tokens_of_their_bytes() -> None:
+    tokens = [text for text, _ in PIECES]
+    tokens[11] = "<0x7A>"  # of "z"
+    tokenizer = Tokenizer(Vocabulary.from_metadata(t5_metadata(tokens=tokens)))
+    assert tokenizer.encode("az", add_special=False) == [9, 3]
+
+
+def test_a_user_defined_piece_costs_nothing() -> None:
+    """It is as good as pieces whose scores come to 0, whatever its own score is, and as text no better."""
+    scores = [score for _, score in PIECES]
+    scores[6], scores[7] = 0.25, 0.25  # a and b
+    types = [3, 3, 3, 2] + [1] * (len(PIECES) - 4)
+    types[8] = 4  # ab
+    fields = {"scores": scores, "token_type": types, "add_space_prefix": False}
+    vocab = Vocabulary.from_metadata(t5_metadata(**fields, remove_extra_whitespaces=False))
+    tokenizer = Tokenizer(vocab)
+    assert tokenizer.encode("ab", add_special=False) == [8]
+    assert tokenizer.encode("ab", add_special=False, unread=["ab"]) == [6, 7]
+
+
+@pytest.mark.parametrize(("texts", "sound"), [(1, True), (0, True), (-1, False)])
+def test_tables_of_characters_end_where_they_say(texts: int, sound: bool) -> None:
+    charsmap = [*(64).to_bytes(4, "little"), *[7] * 64, *[0] * max(texts, 0)][: 68 + texts]
+    metadata = t5_metadata(precompiled_charsmap=charsmap)
+    if sound:
+        assert Vocabulary.from_metadata(metadata).normalisation["charsmap"] == bytes(charsmap)
+    else:
+        with pytest.raises(FileFormatError, match="67 bytes, and a table that ends at byte 68"):
+            Vocabulary.from_metadata(metadata)
+
+
+@pytest.mark.parametrize(
+    ("pre", "separators"), [("roberta-bpe", 1), ("jina-v1-en", 1), ("gpt-2", 0)]
+)
+def test_pairs_of_byte_level_vocabularies(pre: str, separators: int) -> None:
+    metadata = byte_level(("<s>", "</s>"), pre=pre, bos_token_id=258, seperator_token_id=259)
+    tokenizer = Tokenizer(Vocabulary.from_metadata(metadata))
+    assert tokenizer.encode_pair("x", "y") == ([120, *[259] * separators, 121], None)

@@ -194,7 +194,7 @@ class WindowPool(AttentionPool):
             cell_ids = self._find_in_shares(positions, owners)
         else:
             cell_ids = self._take(n, 0)
-            if len(cell_ids) < n:
+            if len(cell_ids) < n and n > self.free:
                 self.make_fit(n, _following(positions, owners))
         if len(cell_ids) < n:
             return super().find(positions, owners, extras)
