@@ -42,9 +42,10 @@ export class Cache {
         if (shapes[layer]) {
           const ofKind = shapes.filter((shape, i) => shape && layers[i].windowed === windowed)
           const [heads, dim, dimV] = shapes[layer]
-          const compressed = attention.latent?.config.compressed
-          const k = this.memory('typeK', typeK, heads, dim, rotated(ofKind.map((shape) => shape[1]), true), compressed ? attention.latent.config.rank : dim)
-          keys[layer] = [k, compressed ? null : this.memory('typeV', typeV, heads, dimV, rotated(ofKind.map((shape) => shape[2]), false), dimV)]
+          const latent = attention.latent?.config.compressed ? attention.latent.config : null
+          const turned = [1, 2].map((side) => rotated(ofKind.map((shape) => shape[side]), side === 1))
+          const k = this.memory('typeK', typeK, heads, dim, turned[0], latent?.rank ?? dim)
+          keys[layer] = [k, latent ? null : this.memory('typeV', typeV, heads, dimV, turned[1], dimV)]
         }
         this.step.add_attention(attention, ...keys[config.keys_of(layer)])
       }
@@ -61,12 +62,13 @@ export class Cache {
     this.seesWindow = attending.some(({ windowed }) => windowed)
     this.keeps = layers.some(({ state }) => state)
   }
-  /** Zeroed memory; `whole`: so many channels end with a block. */
-  memory(name, type, heads, dim, rotation, wholeDim) {
+  /** Zeroed memory; after so many channels, `ending`, a block must end. */
+  memory(name, type, heads, dim, rotation, ending) {
     const { block, size } = type
     const turned = block > 1 ? rotation : 0
-    if (dim % block || wholeDim % Math.max(block, turned))
-      throw new AleatorError('ParameterError', `${name}=${type.name} stores blocks of ${Math.max(block, turned)} channels, and a head has ${wholeDim}: use F32, F16 or BF16`)
+    const together = Math.max(block, turned)
+    if (dim % block || ending % together)
+      throw new AleatorError('ParameterError', `${name}=${type.name} stores blocks of ${together} channels, and a head has ${ending}: use F32, F16 or BF16`)
     const bytes = this.array(Uint8Array, [(this.nCtx * heads * dim * size) / block])
     return new native.CacheMemory(bytes, type.name, this.nCtx, heads, dim, false, turned)
   }
@@ -113,15 +115,17 @@ export class Cache {
   }
   /** Keys stay as they are stored; attention corrects for how far their cells have moved. */
   shift(seq, p0, p1, move, change) {
-    if (!this.decoder.architecture.shifts) throw new AleatorError('CannotShift', 'keys of this model cannot be rotated to other positions: decode the text anew')
+    if (!this.decoder.architecture.shifts)
+      throw new AleatorError('CannotShift', 'keys of this model cannot be rotated to other positions: decode the text anew')
     const state = this.states[seq]
-    const moved = state && state.position >= p0 && (p1 < 0 || state.position < p1) ? { row: state.row, position: move(state.position) } : null
+    const within = state && state.position >= p0 && (p1 < 0 || state.position < p1)
+    const moved = within ? { row: state.row, position: move(state.position) } : null
     if (moved?.position < 0) throw new AleatorError('ParameterError', `position ${state.position} of sequence ${seq} would become ${moved.position}`)
     this.cells.begin()
     try {
       change()
       if (this.distances() > MOST_DISTANCES)
-        throw new AleatorError('CannotShift', `keys would be shifted by more than ${MOST_DISTANCES} distances at once: move a shorter range, or decode the text anew`)
+        throw new AleatorError('CannotShift', `keys would have moved by more than ${MOST_DISTANCES} distances: move a shorter range, or decode the text anew`)
     } catch (error) {
       this.cells.rollback()
       throw error
@@ -151,9 +155,11 @@ export class Cache {
     this.decoder.check(tokens)
     const first = this.length(seq)
     const most = this.decoder.nPositions
-    if (most !== null && first + tokens.length > most) throw new AleatorError('ContextFull', `the model has embeddings of positions 0 to ${most - 1} only: start a new text`)
-    if (this.cells.used + tokens.length > this.nCtx)
-      throw new AleatorError('ContextFull', `${tokens.length} tokens do not fit: ${this.cells.used} of ${this.nCtx} positions are taken; load the model with a larger nCtx`)
+    if (most !== null && first + tokens.length > most)
+      throw new AleatorError('ContextFull', `the model has embeddings of positions 0 to ${most - 1} only: start a new text`)
+    const { used } = this.cells
+    if (used + tokens.length > this.nCtx)
+      throw new AleatorError('ContextFull', `${tokens.length} tokens do not fit: ${used} of ${this.nCtx} positions are taken; load the model with a larger nCtx`)
     const before = this.states[seq]
     this.cells.begin()
     try {

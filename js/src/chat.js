@@ -164,7 +164,8 @@ function checkedMessage(where, message) {
   const made = { role }
   for (const [name, value] of Object.entries(message)) {
     if (name === 'role' || name === 'content' || value === null || value === undefined || (Array.isArray(value) && !value.length)) continue
-    if (!CHAT.FIELDS[role].includes(name)) throw wrong(`${where}.${name}`, value, `a message of '${role}' has ${['role', 'content', ...CHAT.FIELDS[role]].join(', ')}`)
+    const known = ['role', 'content', ...CHAT.FIELDS[role]]
+    if (!known.includes(name)) throw wrong(`${where}.${name}`, value, `a message of '${role}' has ${known.join(', ')}`)
     if (name === 'tool_calls' || name === 'tool_call_id') throw wrong(`${where}.${name}`, value, "calls of tools are available in Python's package")
     if (typeof value !== 'string') throw wrong(`${where}.${name}`, value, 'give a text')
     made[name] = value

@@ -21,7 +21,10 @@ export function either(...makers) {
 export const iterated = (value) => (Array.isArray(value) ? value : value instanceof Map ? [...value.keys()] : [...value])
 export const item = (value, key) => (value instanceof Map ? value.get(key) : value.at(Number(key)))
 export const len = (value) => (value instanceof Map ? value.size : value.length)
-export const equal = (a, b) => (Array.isArray(a) && Array.isArray(b) ? a.length === b.length && a.every((each, i) => equal(each, b[i])) : a === b || (a == null && b == null))
+export function equal(a, b) {
+  if (Array.isArray(a) && Array.isArray(b)) return a.length === b.length && a.every((each, i) => equal(each, b[i]))
+  return a === b || (a == null && b == null)
+}
 
 export function contains(all, value) {
   if (typeof all === 'string') return all.includes(value)
@@ -39,11 +42,15 @@ export function is_a(value, kind) {
   return typeof value === kind
 }
 
-export const str = (value) => (value === null ? 'None' : value === true ? 'True' : value === false ? 'False' : Array.isArray(value) ? `[${value.map(repr).join(', ')}]` : String(value))
+export const str = (value) => (Array.isArray(value) ? `[${value.map(repr).join(', ')}]` : (NAMES.get(value) ?? String(value)))
+const NAMES = new Map([[null, 'None'], [true, 'True'], [false, 'False']])
 export const repr = (value) => (typeof value === 'string' ? `'${value}'` : str(value))
 
 // Functions and types of the same names.
-export const range = (from, to) => (to === undefined ? Array.from({ length: from }, (_, i) => i) : Array.from({ length: Math.max(0, to - from) }, (_, i) => from + i))
+export function range(from, to) {
+  const [first, end] = to === undefined ? [0, from] : [from, to]
+  return Array.from({ length: Math.max(0, end - first) }, (_, i) => first + i)
+}
 export const tuple = (values) => [...iterated(values)]
 export const list = tuple
 export const set = (values) => [...new Set(iterated(values))]

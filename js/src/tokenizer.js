@@ -98,7 +98,8 @@ export class Tokenizer {
   infill(prompt, suffix, given = {}) {
     const { special, addBos } = this.vocabulary
     const marks = [special.fim_pre, special.fim_suf, special.fim_mid]
-    if (marks.includes(undefined)) throw new AleatorError('ParameterError', "suffix: this model's vocabulary has no tokens for text between two others: leave suffix out")
+    if (marks.includes(undefined))
+      throw new AleatorError('ParameterError', "suffix: this model's vocabulary has no tokens for text between two others: leave suffix out")
     const read = (text) => (typeof text === 'string' ? this.encode(text, { ...given, addSpecial: false }) : Array.from(text))
     const head = addBos && special.bos !== undefined ? [special.bos] : []
     return [...head, marks[0], ...read(prompt), marks[1], ...read(suffix), marks[2]]

@@ -151,7 +151,8 @@ def test_states_are_copied_and_forgotten_whole(run: Run, tmp_path: Path, name: s
     edits: list[list[Any]] = [
         ["decode", TEXT[:10]], ["seqCp", 0, 1, -1, -1], ["decode", TEXT[10:12]],
         ["decode", TEXT[12:14], {"seq": 1}], ["seqRm", 0, 5, -1], ["decode", TEXT[14:15]],
-        ["seqRm", 0, 0, -1], ["decode", TEXT[:4]], ["seqCp", 1, 0, 0, 3], ["seqKeep", 1], ["decode", TEXT[:2], {"seq": 1}],
+        ["seqRm", 0, 0, -1], ["decode", TEXT[:4]], ["seqCp", 1, 0, 0, 3],
+        ["seqKeep", 1], ["decode", TEXT[:2], {"seq": 1}],
     ]  # fmt: skip
     [told] = run("edits", [{"path": str(path), "edits": edits}])
     assert told == _Here(path, 2).told(edits)
