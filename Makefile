@@ -164,8 +164,9 @@ count: setup
 # Needs, by apt: emscripten.
 wasm: setup
 	PATH="$(CURDIR)/$(BIN):$$PATH" emcmake cmake -S native -B build/wasm -G Ninja -D ALEATOR_WASM=ON
-	$(BIN)/cmake --build build/wasm --target aleator
+	$(BIN)/cmake --build build/wasm --target aleator aleator-relaxed
 	$(BIN)/python tools/javascript.py
+	$(BIN)/python tools/relaxed_simd.py build/wasm/aleator-relaxed.wasm js/src/aleator-relaxed.wasm
 	cp build/wasm/aleator.wasm js/src && cp LICENSE js
 	cd js && npm pack --silent --pack-destination ../build
 

@@ -1,7 +1,7 @@
-"""Fetch the ES modules of the playground's page from npm, unchanged, with their licences and hashes.
+"""Fetch the ES modules of the playground's page and of the npm package, unchanged, with licences and hashes.
 
-``python tools/vendor_browser.py`` fetches the pinned versions with ``npm pack``, and rewrites page/vendor and
-its manifest.  ``--check`` compares the files with the manifest, without a network.
+``python tools/vendor_browser.py`` fetches the pinned versions with ``npm pack``, and rewrites the folders and
+their manifests.  ``--check`` compares the files with the manifests, without a network.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-VENDOR = Path(__file__).parents[1] / "src/aleator/server/playground/page/vendor"
-MANIFEST = VENDOR / "manifest.json"
+ROOT = Path(__file__).parents[1]
+VENDOR = ROOT / "src/aleator/server/playground/page/vendor"
+MANIFEST = "manifest.json"
 
 
 @dataclass(frozen=True)
@@ -28,20 +29,28 @@ class Module:
     version: str
     file: str
     licence: str
+    name: str = ""  # here; "": the file's own
+
+    @property
+    def here(self) -> str:
+        """The file's name here."""
+        return self.name or Path(self.file).name
 
 
-MODULES = (
+PAGE = (
     Module("preact", "11.2.0", "dist/preact.mjs", "MIT"),
     Module("htm", "3.1.1", "dist/htm.mjs", "Apache-2.0"),
     Module("@preact/signals-core", "1.14.5", "dist/signals-core.mjs", "MIT"),
 )
+JAVASCRIPT = (Module("@huggingface/jinja", "0.5.11", "dist/index.js", "MIT", "jinja.js"),)
+FOLDERS = {VENDOR: PAGE, ROOT / "js/src/vendor": JAVASCRIPT}
 
 
 def fetched(module: Module, folder: Path) -> dict[str, bytes]:
     """The module and its licence, by their names here."""
     command = ["npm", "pack", "--silent", f"{module.package}@{module.version}"]
     packed = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
-    name = Path(module.file).name
+    name = module.here
     with tarfile.open(folder / packed.stdout.split()[-1]) as archive:
         made = {}
         for wanted, here in ((module.file, name), ("LICENSE", f"{name}.LICENSE")):
@@ -52,14 +61,14 @@ def fetched(module: Module, folder: Path) -> dict[str, bytes]:
     return made
 
 
-def update() -> None:
-    """Fetch all, and write the manifest."""
+def update(vendor: Path, modules: tuple[Module, ...]) -> None:
+    """Fetch the modules of a folder, and write its manifest."""
     entries = []
-    VENDOR.mkdir(exist_ok=True)
+    vendor.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        for module in MODULES:
+        for module in modules:
             for name, data in fetched(module, Path(folder)).items():
-                (VENDOR / name).write_bytes(data)
+                (vendor / name).write_bytes(data)
                 entries.append(
                     {
                         "name": name,
@@ -69,13 +78,14 @@ def update() -> None:
                         "sha256": hashlib.sha256(data).hexdigest(),
                     }
                 )
-    MANIFEST.write_text(json.dumps(entries, indent=1) + "\n")
+    (vendor / MANIFEST).write_text(json.dumps(entries, indent=1) + "\n")
 
 
-def wrong() -> list[str]:
-    """Names of files that differ from the manifest or are not in it."""
-    entries = {entry["name"]: entry["sha256"] for entry in json.loads(MANIFEST.read_text())}
-    here = {path.name: path for path in VENDOR.iterdir() if path != MANIFEST}
+def wrong(vendor: Path) -> list[str]:
+    """Names of files that differ from a folder's manifest or are not in it."""
+    manifest = vendor / MANIFEST
+    entries = {entry["name"]: entry["sha256"] for entry in json.loads(manifest.read_text())}
+    here = {path.name: path for path in vendor.iterdir() if path != manifest}
     hashes = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in here.items()}
     return sorted(
         name for name in entries.keys() | hashes.keys() if entries.get(name) != hashes.get(name)
@@ -87,8 +97,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="compare with the manifest only")
     if not parser.parse_args().check:
-        update()
-    differing = wrong()
+        for vendor, modules in FOLDERS.items():
+            update(vendor, modules)
+    differing = [name for vendor in FOLDERS for name in wrong(vendor)]
     for name in differing:
         print(f"{name} is not what the manifest says: run tools/vendor_browser.py")
     return bool(differing)

@@ -11,38 +11,58 @@ const SCALARS = {
 }
 const MOST_ELEMENTS = 2 ** 62
 
-/** The fields of a file's metadata, checked for presence, type and range when they are read. */
-export class Fields {
+/** The values of a file's metadata by key, decoded when they are asked for. */
+class Values {
   constructor(entries, decode) {
     this.entries = entries
     this.decode = decode
-  }
-  error(key, message) {
-    return new AleatorError('FileFormatError', `${message} (field ${key})`, { field: key })
   }
   has(key) {
     return this.entries.has(key)
   }
   keys() {
-    return [...this.entries.keys()]
+    return this.entries.keys()
   }
-  value(key) {
+  get(key) {
     return this.has(key) ? this.decode(key, this.entries.get(key)) : undefined
   }
-  /** The value, of this type; without a default it must be there. */
-  get(key, type, otherwise) {
-    const value = this.value(key)
-    if (value === undefined) {
-      if (otherwise === undefined) throw this.error(key, `the field '${key}' is missing`)
-      return otherwise
-    }
-    const isFloat = [FLOAT32, FLOAT64].includes(this.entries.get(key).kind)
-    const right = type === 'list' ? Array.isArray(value) : type === 'integer' ? Number.isInteger(value) && !isFloat : typeof value === type
-    if (!right) throw this.error(key, `${key} must be of the type ${type}`)
+  isFloat(key) {
+    return [FLOAT32, FLOAT64].includes(this.entries.get(key).kind)
+  }
+}
+
+/** The fields of a file, checked for presence, type and range when they are read (files/fields.py). */
+export class Fields {
+  constructor(path, values) {
+    this.path = path
+    this.values = values
+  }
+  error(key, message) {
+    return new AleatorError('FileFormatError', `${message} (field ${key})`, { field: key })
+  }
+  has(key) {
+    return this.values.has(key)
+  }
+  keys() {
+    return [...this.values.keys()]
+  }
+  /** The value, or what stands for an absent one; of this kind, or that of the latter. */
+  get(key, otherwise = null, kind = otherwise === null ? null : KINDS[typeof otherwise]) {
+    const value = this.values.get(key) ?? null
+    return value === null ? otherwise : kind === null ? value : this.checked(key, value, kind)
+  }
+  require(key, kind) {
+    if (!this.has(key)) throw this.error(key, `the field '${key}' is missing`)
+    return this.checked(key, this.values.get(key), kind)
+  }
+  checked(key, value, kind) {
+    const isInteger = () => Number.isInteger(value) && !this.values.isFloat?.(key)
+    const right = kind === 'list' ? Array.isArray(value) : kind === 'integer' ? isInteger() : typeof value === kind
+    if (!right) throw this.error(key, `${key} must be of the type ${kind}`)
     return value
   }
-  integer(key, low, high, otherwise) {
-    const value = this.get(key, 'integer', otherwise)
+  integer(key, low, high, otherwise = null) {
+    const value = otherwise === null ? this.require(key, 'integer') : this.get(key, otherwise, 'integer')
     if (value < low || value > high) throw this.error(key, `${key} is ${value}; it must be between ${low} and ${high}`)
     return value
   }
@@ -55,18 +75,19 @@ export class Fields {
   length(key, otherwise, low = 1) {
     return this.integer(key, low, LIMITS.MAX_LENGTH, otherwise)
   }
-  number(key, low, high, otherwise) {
-    const value = this.get(key, 'number', otherwise)
+  number(key, low, high, otherwise = null) {
+    const value = otherwise === null ? this.require(key, 'number') : this.get(key, otherwise, 'number')
     if (!(value >= low && value <= high)) throw this.error(key, `${key} is ${value}; it must be between ${low} and ${high}`)
     return value
   }
   /** The strings of an array, where the file has them. */
   strings(key) {
-    const entry = this.entries.get(key)
+    const entry = this.values.entries.get(key)
     if (!entry?.isArray || entry.kind !== STRING) throw this.error(key, `${key} must be an array of strings`)
     return entry
   }
 }
+const KINDS = { number: 'number', boolean: 'boolean', string: 'string' }
 
 /** An open file: `data`, all its bytes, a native array; `fields`; `tensors` by name. */
 export class GGUF {
@@ -82,13 +103,19 @@ export class GGUF {
       if (entries.has(key)) throw this.error(key, 'the key occurs twice')
       entries.set(key, this.entry(key))
     }
-    this.fields = new Fields(entries, (key, entry) => this.decode(key, entry))
+    this.fields = new Fields('the file', new Values(entries, (key, entry) => this.decode(key, entry)))
+    this.path = this.fields.path
     this.alignment = this.fields.integer('general.alignment', 1, 2 ** 30, 32)
     if (this.alignment & (this.alignment - 1)) throw this.fields.error('general.alignment', `the alignment ${this.alignment} is not a power of two`)
     if (this.fields.integer('split.count', 0, 99999, 0) > 1)
       throw new AleatorError('UnsupportedModel', 'the model is split into several files: join them with llama-gguf-split --merge')
     this.tensors = this.readTensors(nTensors)
     this.version = version
+  }
+  /** How many elements an array has; null: there is none. */
+  array_length(key) {
+    const entry = this.fields.values.entries.get(key)
+    return entry?.isArray ? entry.count : null
   }
   error(field, message, offset = this.offset) {
     return new AleatorError('FileFormatError', `${message} (field ${field}, at byte ${offset})`, { field, offset })

@@ -21,6 +21,8 @@ export class Tokenizer {
   private constructor()
   private readonly native
   encode(text: string, options?: { addSpecial?: boolean; parseSpecial?: boolean }): number[]
+  /** A prompt for what stands between two texts. */
+  infill(prompt: string | Iterable<number>, suffix: string, options?: { parseSpecial?: boolean }): number[]
   decode(ids: Iterable<number>, options?: { skipSpecial?: boolean; atStart?: boolean }): string
 }
 
@@ -63,6 +65,9 @@ export class Cache {
   seqRm(seq: number, p0?: number, p1?: number): void
   seqCp(from: number, to: number, p0?: number, p1?: number): void
   seqKeep(seq: number): void
+  /** Add to positions, or divide them; keys are rotated to where they move. */
+  seqAdd(seq: number, p0: number, p1: number, delta: number): void
+  seqDiv(seq: number, p0: number, p1: number, divisor: number): void
   clear(): void
   /** Append tokens; the logits after the last, or after each. */
   decode(tokens: number[] | Int32Array, options?: { seq?: number; all?: boolean }): Float32Array
@@ -80,6 +85,20 @@ export interface Generation extends AsyncIterable<string> {
   readonly stopReason: StopReason | null
 }
 
+export interface Message {
+  role: 'system' | 'developer' | 'user' | 'assistant' | 'tool'
+  content?: string | { type: 'text'; text: string }[]
+  name?: string
+  /** What a model wrote before its answer. */
+  reasoning_content?: string
+}
+
+/** An answer while it is made, read once: pieces of its content. */
+export interface ChatGeneration extends Generation {
+  /** What was read so far, with the reasoning: for the next call's messages. */
+  readonly message: Message & { role: 'assistant'; content: string }
+}
+
 export interface GenerateOptions extends SamplingParameters {
   preset?: string
   maxTokens?: number
@@ -88,16 +107,31 @@ export interface GenerateOptions extends SamplingParameters {
   signal?: AbortSignal
   /** Whether texts of control tokens in the prompt are these tokens; never for text from strangers. */
   parseSpecial?: boolean
+  /** The text after what is to be written, for models with tokens for that. */
+  suffix?: string
   completion?: number
 }
+
+export interface ChatOptions extends Omit<GenerateOptions, 'parseSpecial' | 'suffix'> {
+  /** In Jinja's language, in place of the model's. */
+  chatTemplate?: string
+  enableThinking?: boolean
+  /** Other variables that the template reads. */
+  templateArguments?: Record<string, unknown>
+}
+
+/** How caches store keys or values. */
+export type CacheType = 'F16' | 'BF16' | 'F32' | 'Q8_0' | 'Q5_1' | 'Q5_0' | 'Q4_1' | 'Q4_0' | 'IQ4_NL'
 
 export interface Model {
   readonly nCtx: number
   /** null: the model has no vocabulary. */
   readonly tokenizer: Tokenizer | null
   generate(prompt: string | number[] | Int32Array, options?: GenerateOptions): Generation
+  /** The answer to messages; names of control tokens in them are text. */
+  chat(messages: Message[], options?: ChatOptions): ChatGeneration
   chain(parameters?: SamplingParameters, options?: { preset?: string; completion?: number }): Chain
-  cache(options?: { nCtx?: number; nSeqs?: number; type?: 'F16' | 'BF16' | 'F32' }): Cache
+  cache(options?: { nCtx?: number; nSeqs?: number; type?: CacheType; typeK?: CacheType; typeV?: CacheType }): Cache
   free(): void
 }
 

@@ -1,6 +1,7 @@
 // Aleator: samplers, tokenizers and a decoder; the same seed gives the same text as in Python's package.
+export { Cache } from './cache.js'
 export { Chain, explain } from './chain.js'
-export { Cache } from './decoder.js'
+export { ChatGeneration } from './chat.js'
 export { PRESETS, VERSION } from './facts.js'
 export { GGUF } from './gguf.js'
 export { Generation, load, Model } from './model.js'

@@ -1,7 +1,9 @@
 // A model: its tokenizer, its decoder, and texts.
 import { Chain } from './chain.js'
+import { ChatGeneration, ChatTemplate, checkedMessages, textOf } from './chat.js'
 import { readConfig } from './config.js'
-import { Cache, Decoder } from './decoder.js'
+import { Cache } from './cache.js'
+import { Decoder } from './decoder.js'
 import { GGUF } from './gguf.js'
 import { NO_VOCABULARY } from './facts.js'
 import { AleatorError, options, whole } from './native.js'
@@ -36,14 +38,14 @@ export class Model {
     const { architecture, config } = readConfig(gguf)
     this.config = config
     // Without a vocabulary a model has token ids only.
-    const none = NO_VOCABULARY.includes(gguf.fields.get('tokenizer.ggml.model', 'string', NO_VOCABULARY[0]))
+    const none = NO_VOCABULARY.includes(gguf.fields.get('tokenizer.ggml.model', NO_VOCABULARY[0]))
     this.vocabulary = none ? null : new Vocabulary(gguf)
     this.tokenizer = none ? null : new Tokenizer(this.vocabulary)
     this.decoder = new Decoder(gguf, architecture, config)
-    this.nCtx = nCtx ?? Math.min(config.contextLength, 4096)
+    this.nCtx = nCtx ?? Math.min(config.context_length, 4096)
     const prefix = 'general.sampling.'
     const keys = gguf.fields.keys().filter((key) => key.startsWith(prefix))
-    this.recommended = Object.fromEntries(keys.map((key) => [key.slice(prefix.length), gguf.fields.value(key)]))
+    this.recommended = Object.fromEntries(keys.map((key) => [key.slice(prefix.length), gguf.fields.values.get(key)]))
   }
   /** A cache for texts of this model. */
   cache({ nCtx = this.nCtx, ...given } = {}) {
@@ -58,9 +60,13 @@ export class Model {
   /**
    * The text that continues a prompt, in pieces.
    * options: sampling parameters, seed among them; preset; maxTokens; stop, strings that end it; signal, an
-   * AbortSignal; parseSpecial, for prompts with control tokens.
+   * AbortSignal; parseSpecial, for prompts with control tokens; suffix, the text after what is to be written.
    */
-  generate(prompt, { preset, maxTokens = Infinity, stop = [], signal, parseSpecial, completion, ...parameters } = {}) {
+  generate(prompt, options = {}) {
+    return this.generation(prompt, options, [])
+  }
+  /** shown: control tokens that are part of the text. */
+  generation(prompt, { preset, maxTokens = Infinity, stop = [], signal, parseSpecial, suffix, completion, ...parameters }, shown) {
     if (maxTokens !== Infinity) whole('maxTokens', maxTokens, 0)
     const stops = Array.isArray(stop) ? [...stop] : [stop]
     if (stops.some((each) => typeof each !== 'string' || !each)) throw new AleatorError('ParameterError', 'stop: give strings of at least one character')
@@ -68,13 +74,37 @@ export class Model {
     if (typeof prompt !== 'string' && !Array.isArray(prompt) && !ArrayBuffer.isView(prompt)) throw new AleatorError('ParameterError', 'prompt: give a text, or an array of token ids')
     if (!this.tokenizer && (typeof prompt === 'string' || stops.length))
       throw new AleatorError('TokenizerError', 'the model has no vocabulary (tokenizer.ggml.model): give token ids, take the ids that come, and leave stop out')
-    const tokens = typeof prompt === 'string' ? this.tokenizer.encode(prompt, { parseSpecial }) : Array.from(prompt)
+    if (suffix !== undefined && (typeof suffix !== 'string' || !this.tokenizer))
+      throw new AleatorError('ParameterError', 'suffix: give a text, for a model with a vocabulary')
+    const tokens =
+      suffix !== undefined ? this.tokenizer.infill(prompt, suffix, { parseSpecial })
+      : typeof prompt === 'string' ? this.tokenizer.encode(prompt, { parseSpecial })
+      : Array.from(prompt)
     if (!tokens.length) throw new AleatorError('ParameterError', 'the prompt is empty, and the model has no token for the beginning of a text')
     this.decoder.check(tokens)
     if (tokens.length > this.nCtx)
       throw new AleatorError('ContextFull', `the prompt has ${tokens.length} tokens and the context ${this.nCtx} positions: shorten it, or load the model with a larger nCtx`)
     const chain = this.chain(parameters, { preset, completion })
-    return new Generation(this, tokens, chain, { maxTokens, stops, signal })
+    return new Generation(this, tokens, chain, { maxTokens, stops, signal, shown })
+  }
+  /**
+   * The answer to messages, [{ role, content }], in pieces; names of control tokens in them are text.
+   * given: those of generate; chatTemplate, in place of the model's; enableThinking and templateArguments, variables
+   * that the template reads.
+   */
+  chat(messages, { chatTemplate, enableThinking, templateArguments = {}, stop = [], ...given } = {}) {
+    const checked = checkedMessages(messages)
+    if (!this.tokenizer) throw new AleatorError('TokenizerError', 'the model has no vocabulary (tokenizer.ggml.model): generate from token ids')
+    const template = this.template(chatTemplate)
+    const rendered = template.rendered(checked, template.arguments(enableThinking, templateArguments))
+    const stops = [...this.vocabulary.chatStop, ...(Array.isArray(stop) ? stop : [stop])]
+    const generation = this.generation(template.encode(rendered), { ...given, stop: stops }, template.shown)
+    const opened = template.thinking && textOf(rendered).trimEnd().endsWith(template.thinking.begin)
+    return new ChatGeneration(generation, template.thinking, opened)
+  }
+  template(source = this.vocabulary.chatTemplate) {
+    if (source !== this.lastTemplate?.source) this.lastTemplate = new ChatTemplate(source, this.tokenizer)
+    return this.lastTemplate
   }
   /** Free its memory; what was made of it is of no use after that. */
   free() {
@@ -94,11 +124,11 @@ export class Generation {
   }
   async *[Symbol.asyncIterator]() {
     const { model, chain } = this
-    const { maxTokens, stops, signal } = this.options
+    const { maxTokens, stops, signal, shown } = this.options
     if (this.begun) throw new AleatorError('StateError', 'a generation is read once: call generate again, with its seed for the same text')
     this.begun = true
     const cache = model.cache()
-    const stream = model.tokenizer?.stream({ atStart: false }) ?? { push: () => '', flush: () => '' }
+    const stream = model.tokenizer?.stream({ atStart: false, shown }) ?? { push: () => '', flush: () => '' }
     const matcher = new StopMatcher(stops)
     try {
       chain.acceptAll(this.prompt)

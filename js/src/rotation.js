@@ -68,21 +68,26 @@ const rounded = (x) => Number(x) * 2 ** -Number(BITS)
 
 export const logarithm = (x) => rounded(ln(fixed(x)))
 
+/** x to the power y, x > 0. */
+export const power = (x, y) => rounded(exp(mul(ln(fixed(x)), fixed(y))))
+
 /** Radians per position of each pair of channels, and the factor of lengths; `divisors`: the file's own. */
 export function frequencies(rope, divisors) {
   const pairs = rope.dim / 2
+  const magnitude = rope.attn_factor
   if (rope.style === 'none') return { frequencies: new Float64Array(pairs), magnitude: 1 }
   const base = ln(fixed(rope.theta))
   let plain = Float64Array.from({ length: pairs }, (_, i) => rounded(exp((BigInt(-2 * i) * base) / BigInt(rope.dim))))
   if (divisors) plain = plain.map((x, i) => x / divisors[i])
-  if (rope.scaling === 'linear') return { frequencies: plain.map((x) => x / rope.factor), magnitude: rope.attnFactor }
-  if (rope.scaling !== 'yarn') return { frequencies: plain, magnitude: rope.attnFactor }
-  const rotates = (times) => (rope.dim * logarithm(rope.originalContext / (times * 2 * Math.PI))) / (2 * logarithm(rope.theta))
-  const low = Math.max(0, Math.floor(rotates(rope.betaFast)))
-  const high = Math.min(rope.dim - 1, Math.ceil(rotates(rope.betaSlow)))
+  if (rope.scaling === 'proportional' && !divisors) plain.fill(0, rope.n_rotated)
+  if (rope.scaling === 'linear' || rope.scaling === 'proportional') return { frequencies: plain.map((x) => x / rope.factor), magnitude }
+  if (rope.scaling !== 'yarn') return { frequencies: plain, magnitude }
+  const rotates = (times) => (rope.dim * logarithm(rope.original_context / (times * 2 * Math.PI))) / (2 * logarithm(rope.theta))
+  const low = Math.max(0, Math.floor(rotates(rope.beta_fast)))
+  const high = Math.min(rope.dim - 1, Math.ceil(rotates(rope.beta_slow)))
   const mixed = plain.map((x, i) => {
     const ramp = Math.min(Math.max((i - low) / Math.max(0.001, high - low), 0), 1)
     return (x / rope.factor) * ramp + x * (1 - ramp)
   })
-  return { frequencies: mixed, magnitude: rope.attnFactor * (1 + 0.1 * logarithm(rope.factor)) }
+  return { frequencies: mixed, magnitude: magnitude * (1 + 0.1 * logarithm(rope.factor)) }
 }

@@ -1,8 +1,5 @@
 // What every class of facts.js is made from: src/aleator/samplers/base.py.
 
-/** Whether Python takes a value for true. */
-export const truth = (value) => (Array.isArray(value) ? value.length > 0 : Boolean(value))
-
 export class Sampler {
   /** Whether values of all parameters make this sampler do something. */
   static asked_for(values) {

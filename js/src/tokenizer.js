@@ -65,15 +65,19 @@ export class Tokenizer {
     }
     this.missing = new Set([...names.keys()].filter((byte) => vocabulary.id(names[byte]) < 0))
   }
-  /** Token ids; parseSpecial: texts of control tokens are these tokens (never for text from strangers). */
+  /**
+   * Token ids; parseSpecial: texts of control tokens are these tokens (never for text from strangers);
+   * unread: texts of user-defined tokens that are ordinary text.
+   */
   encode(text, given = {}) {
     const { vocabulary } = this
-    const { addSpecial, parseSpecial } = options(given, { addSpecial: true, parseSpecial: false })
+    const { addSpecial, parseSpecial, unread } = options(given, { addSpecial: true, parseSpecial: false, unread: [] })
     if (typeof text !== 'string' || !text.isWellFormed?.() && /\p{Surrogate}/u.test(text))
       throw new AleatorError('TokenizerError', 'the text has a lone surrogate, or is no text')
     const ids = []
     let afterSpecial = true
-    for (const part of cut(text, parseSpecial ? this.parsed : this.alwaysParsed)) {
+    const parsed = (parseSpecial ? this.parsed : this.alwaysParsed).filter(([name]) => !unread.includes(name))
+    for (const part of cut(text, parsed)) {
       if (typeof part === 'number') {
         ids.push(part)
         afterSpecial = true
@@ -89,6 +93,16 @@ export class Tokenizer {
     if (addSpecial && vocabulary.addBos && bos !== undefined) ids.unshift(bos)
     if (addSpecial && vocabulary.addEos && eos !== undefined) ids.push(eos)
     return ids
+  }
+  /** The tokens of a prompt for what stands between two texts (`infilling` in src/aleator/server/dialects). */
+  infill(prompt, suffix, given = {}) {
+    const { special, addBos } = this.vocabulary
+    const marks = [special.fim_pre, special.fim_suf, special.fim_mid]
+    if (marks.includes(undefined))
+      throw new AleatorError('ParameterError', "suffix: this model's vocabulary has no tokens for text between two others: leave suffix out")
+    const read = (text) => (typeof text === 'string' ? this.encode(text, { ...given, addSpecial: false }) : Array.from(text))
+    const head = addBos && special.bos !== undefined ? [special.bos] : []
+    return [...head, marks[0], ...read(prompt), marks[1], ...read(suffix), marks[2]]
   }
   pieces(text) {
     if (this.cuts) return this.native.encode(words(this.cuts, text))
@@ -108,15 +122,15 @@ export class Tokenizer {
     const stream = this.stream(options(given, { skipSpecial: false, atStart: true }))
     return Array.from(ids, (token) => stream.push(token)).join('') + stream.flush()
   }
-  /** Takes one id at a time; a character is returned when its last byte arrives. */
-  stream({ skipSpecial = true, atStart = true } = {}) {
+  /** Takes one id at a time; a character is returned when its last byte arrives; shown: control tokens that are text. */
+  stream({ skipSpecial = true, atStart = true, shown = [] } = {}) {
     const { vocabulary } = this
     const decoder = new TextDecoder('utf-8', { ignoreBOM: true })
     let strip = atStart && vocabulary.addSpacePrefix
     return {
       push(token) {
         let piece = vocabulary.bytes(token)
-        if (!piece.length || (skipSpecial && vocabulary.isSpecial(token))) return ''
+        if (!piece.length || (skipSpecial && vocabulary.isSpecial(token) && !shown.includes(token))) return ''
         if (strip && piece[0] === 0x20) piece = piece.subarray(1)
         strip = false
         return decoder.decode(piece, { stream: true })
@@ -165,7 +179,7 @@ export class Tokenizer {
 }
 
 /** Cuts tokens out of a text, the longest first: texts and ids in turn. */
-function cut(text, parsed) {
+export function cut(text, parsed) {
   let parts = [text]
   for (const [tokenText, token] of parsed) {
     if (!text.includes(tokenText)) continue

@@ -9,10 +9,10 @@ const BYTE_OF = new Map(facts.BYTE_CHARACTERS.map((character, byte) => [characte
 export class Vocabulary {
   constructor(gguf) {
     const { fields } = gguf
-    const model = fields.get('tokenizer.ggml.model', 'string')
+    const model = fields.require('tokenizer.ggml.model', 'string')
     if (!Object.hasOwn(facts.VOCABULARIES, model))
       throw new AleatorError('UnsupportedModel', `tokenizer.ggml.model is '${model}'; supported are ${Object.keys(facts.VOCABULARIES).join(', ')}`)
-    this.pre = model === 'gemma4' ? model : fields.get('tokenizer.ggml.pre', 'string', 'default')
+    this.pre = model === 'gemma4' ? model : fields.get('tokenizer.ggml.pre', 'default')
     this.merged = model !== 'llama'
     this.characters = this.merged && facts.CHARACTERS.includes(this.pre)
     this.kind = this.characters ? 'spm' : facts.VOCABULARIES[model]
@@ -23,6 +23,8 @@ export class Vocabulary {
     const named = this.readSpecial(fields)
     this.resolve(named)
     this.readFlags(fields)
+    this.chatTemplate = fields.get('tokenizer.chat_template', null, 'string')
+    this.chatStop = fields.get('aleator.chat.stop', [], 'list').filter(Boolean)
     if (this.merged) this.merges = strings(gguf, 'tokenizer.ggml.merges')
     else this.readScores(fields)
   }
@@ -36,7 +38,7 @@ export class Vocabulary {
     const key = 'tokenizer.ggml.token_type'
     if (!fields.has(key)) this.attributes = new Uint8Array(this.size).fill(NORMAL)
     else {
-      const types = fields.get(key, 'list')
+      const types = fields.require(key, 'list')
       if (types.length !== this.size) throw fields.error(key, `${key} has ${types.length} values for ${this.size} tokens`)
       const wrong = types.findIndex((type) => !Object.values(facts.ATTRIBUTES).includes(type))
       if (wrong >= 0) throw fields.error(key, `the type of token ${wrong} is ${types[wrong]}; it must be between 0 and 6`)
@@ -84,7 +86,7 @@ export class Vocabulary {
     this.eog = ends
   }
   readFlags(fields) {
-    const flag = (name, otherwise) => fields.get(`tokenizer.ggml.${name}`, 'boolean', otherwise)
+    const flag = (name, otherwise) => fields.get(`tokenizer.ggml.${name}`, otherwise, 'boolean')
     const given = { bos: flag('add_bos_token', null), eos: flag('add_eos_token', false) }
     for (const [name, wanted] of Object.entries(given))
       if (wanted && this.special[name] === undefined)
@@ -97,7 +99,7 @@ export class Vocabulary {
   }
   readScores(fields) {
     const key = 'tokenizer.ggml.scores'
-    const scores = fields.get(key, 'list')
+    const scores = fields.require(key, 'list')
     if (scores.length !== this.size) throw fields.error(key, `${key} has ${scores.length} values for ${this.size} tokens`)
     const wrong = scores.findIndex((score) => typeof score !== 'number' || Number.isNaN(score))
     if (wrong >= 0) throw fields.error(key, `the score of token ${wrong} is not a number`)
@@ -115,6 +117,13 @@ export class Vocabulary {
   /** The id of a text, -1 if no token has it. */
   id(text) {
     return this.tokens.find(text)
+  }
+  /** The texts of all tokens. */
+  texts() {
+    return Array.from({ length: this.size }, (_, token) => this.tokens.__getitem__(token))
+  }
+  isUserDefined(token) {
+    return this.attributes[token] === USER_DEFINED
   }
   isSpecial(token) {
     return this.attributes[token] === CONTROL || this.attributes[token] === UNKNOWN

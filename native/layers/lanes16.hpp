@@ -19,6 +19,10 @@ namespace aleator::ALEATOR_ISA {
 
 #if defined(ALEATOR_ISA_v4) || defined(ALEATOR_ISA_v3) || defined(__aarch64__)
 static inline float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+#elif defined(__wasm_relaxed_simd__)
+static inline float fused(float a, float b, float c) {
+  return __builtin_wasm_fma_f32x4(splat(a), splat(b), splat(c))[0];
+}
 #elif defined(__x86_64__) || defined(__wasm_simd128__)
 // Without an instruction for it: the product of two float32 is exact in float64. Their sum with c
 // is rounded to odd there (towards zero, and the last bit set where anything was lost), so that
@@ -50,6 +54,9 @@ static inline float fused(float a, float b, float c) { return __builtin_fmaf(a, 
   return _mm_movelh_ps(_mm_cvtpd_ps(fused_to_odd(low(a), low(b), low(c))),
                        _mm_cvtpd_ps(fused_to_odd(high(a), high(b), high(c))));
 }
+#elif defined(__wasm_relaxed_simd__)
+// Fused on machines that run this module.
+static inline vf fused(vf a, vf b, vf c) { return __builtin_wasm_fma_f32x4(a, b, c); }
 #elif defined(__wasm_simd128__)
 static inline v2d low_half(vf v) {
   return __builtin_convertvector(__builtin_shufflevector(v, v, 0, 1), v2d);

@@ -5,16 +5,34 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+import numpy as np
 import pytest
+
+from aleator.generate import Batch, Context
+from aleator.models import build_decoder, open_weights
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "js" / "src"
 
-Run = Callable[[str, list[dict[str, Any]]], list[Any]]
+
+def logits_of(path: Path, tokens: list[int], type_k: str = "f16", type_v: str = "f16") -> str:
+    """The logits after each token, as this package computes them: their bytes."""
+    types = {"type_k": type_k, "type_v": type_v}
+    decoder = build_decoder(open_weights(path))
+    context = Context(decoder, n_ctx=len(tokens), n_threads=1, device="cpu", **types)
+    rows = [np.asarray(context.decode(Batch.one([t], i))) for i, t in enumerate(tokens)]
+    return np.concatenate(rows).tobytes().hex()
+
+
+class Run(Protocol):
+    """Has Node, with these flags, do the cases."""
+
+    def __call__(
+        self, what: str, cases: list[dict[str, Any]], flags: tuple[str, ...] = ()
+    ) -> list[Any]: ...
 
 
 @pytest.fixture
@@ -26,12 +44,14 @@ def run(tmp_path: Path) -> Run:
     if not (PACKAGE / "aleator.wasm").is_file():
         pytest.skip("js/src/aleator.wasm is missing: make wasm")
 
-    def run(what: str, cases: list[dict[str, Any]]) -> list[Any]:
+    def run(what: str, cases: list[dict[str, Any]], flags: tuple[str, ...] = ()) -> list[Any]:
         asked = tmp_path / f"{what}.json"
         package = (PACKAGE / "index.js").as_uri()
         asked.write_text(json.dumps({"what": what, "cases": cases, "package": package}))
         driver = Path(__file__).parent / "run.mjs"
-        done = subprocess.run([node, driver, asked], capture_output=True, text=True, timeout=600)
+        done = subprocess.run(
+            [node, *flags, driver, asked], capture_output=True, text=True, timeout=600
+        )
         assert done.returncode == 0, done.stderr[-3000:]
         results: list[Any] = json.loads(done.stdout)
         return results

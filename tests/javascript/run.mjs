@@ -4,6 +4,7 @@ import { readFile } from 'node:fs/promises'
 const asked = JSON.parse(await readFile(process.argv[2], 'utf8'))
 const aleator = await import(asked.package)
 const { Chain, explain, GGUF, load, native, Tokenizer, Vocabulary } = aleator
+const { checkedMessages, textOf } = await import(new URL('chat.js', asked.package))
 
 const floats = (text) => new Float32Array(Uint8Array.from(Buffer.from(text, 'base64')).buffer)
 const hex = (array) => Buffer.from(array.buffer, array.byteOffset, array.byteLength).toString('hex')
@@ -14,6 +15,12 @@ const tried = async (f) => {
   } catch (error) {
     return told(error)
   }
+}
+
+const tokenizerOf = async (path) => {
+  const data = new native.NativeArray(Uint8Array, (await readFile(path)).length)
+  data.array.set(await readFile(path))
+  return new Tokenizer(new Vocabulary(new GGUF(data)))
 }
 
 const AsyncFunction = (async () => {}).constructor
@@ -29,18 +36,29 @@ const doing = {
     return samplers.map((each) => [each.constructor.sampler, each.neutral])
   },
   tokens: async ({ path, texts }) => {
-    const data = new native.NativeArray(Uint8Array, (await readFile(path)).length)
-    data.array.set(await readFile(path))
-    const tokenizer = new Tokenizer(new Vocabulary(new GGUF(data)))
+    const tokenizer = await tokenizerOf(path)
     return texts.map((text) => {
       const ids = [true, false].map((parseSpecial) => tokenizer.encode(text, { parseSpecial }))
       return [...ids, tokenizer.decode(ids[0]), [...tokenizer.vocabulary.eog].sort((a, b) => a - b)]
     })
   },
-  logits: async ({ path, tokens, type }) => {
+  infilled: async ({ path, prompt, suffix }) => (await tokenizerOf(path)).infill(prompt, suffix),
+  templates: async ({ path, source, messages }) => {
+    const model = await load(path)
+    const template = model.template(source)
+    const rendered = template.rendered(checkedMessages(messages), {})
+    return [textOf(rendered), template.encode(rendered)]
+  },
+  talks: async ({ path, messages, options }) => {
+    const answer = (await load(path)).chat(messages, options)
+    let pieces = ''
+    for await (const piece of answer) pieces += piece
+    return { pieces, tokens: answer.tokens, message: answer.message }
+  },
+  logits: async ({ path, tokens, ...types }) => {
     const model = await load(path, { nCtx: tokens.length })
     const rows = [true, false].map((together) => {
-      const cache = model.cache({ type })
+      const cache = model.cache(types)
       if (together) return hex(cache.decode(tokens, { all: true }))
       return tokens.map((token) => hex(cache.decode([token]))).join('')
     })
@@ -59,6 +77,17 @@ const doing = {
     const kept = [0, 1].map((seq) => cache.length(seq))
     const full = await tried(() => cache.decode(new Array(64).fill(last), { seq: 1 }))
     return { rows, kept, full: full.error, after: cache.length(1) }
+  },
+  // Edits of a cache, each a name and arguments, with `decode` among them; the logits of the last tokens.
+  edits: async ({ path, edits, types, nSeqs = 2 }) => {
+    const cache = (await load(path)).cache({ nCtx: 256, nSeqs, ...types })
+    const told = []
+    for (const [name, ...given] of edits) {
+      const made = await tried(() => cache[name](...given))
+      if (name === 'decode') told.push(made.error ?? hex(made))
+      else if (made?.error) told.push(made.error)
+    }
+    return [told, [...Array(nSeqs).keys()].map((seq) => cache.length(seq))]
   },
   text: async ({ path, prompt, options }) => {
     const model = await load(path)
@@ -81,6 +110,7 @@ const doing = {
     const f = new AsyncFunction(...Object.keys(aleator), 'path', 'model', `return (${code})`)
     return f(...Object.values(aleator), path, model)
   },
+  relaxed: async () => (await import(new URL('runtime.js', asked.package))).relaxed,
   keys: () => Object.keys(native).sort(),
 }
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import lzma
 import random
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +12,15 @@ import numpy as np
 import pytest
 
 import aleator
-from aleator.generate import Batch, Context
-from aleator.models import build_decoder, open_weights
 from aleator.models.hub.bundled import bundled_model
 from aleator.samplers import SamplingParams
 from aleator.samplers.params import PARAMETERS
+from aleator.server.dialects.llama_infill import infilling
 from aleator.text import Tokenizer, Vocabulary
-from tests.javascript.conftest import ROOT, Run
+from tests.javascript.conftest import ROOT, Run, logits_of
 from tests.models import builders
 
 VOCABULARIES = ROOT / "tests" / "data" / "vocab"
-sys.path.append(str(ROOT / "tools"))
 
 
 def _packed(row: Any) -> str:
@@ -162,50 +159,16 @@ def test_texts_have_the_same_tokens(run: Run, tmp_path: Path) -> None:
     assert run("tokens", cases) == expected
 
 
-def _logits(path: Path, tokens: list[int], kind: str) -> str:
-    context = Context(
-        build_decoder(open_weights(path)),
-        n_ctx=len(tokens),
-        type_k=kind,
-        type_v=kind,
-        n_threads=1,
-        device="cpu",
-    )
-    rows = [np.asarray(context.decode(Batch.one([t], i))) for i, t in enumerate(tokens)]
-    return np.concatenate(rows).tobytes().hex()
-
-
-def test_models_give_the_same_logits(run: Run, tmp_path: Path) -> None:
-    from equality_decoder import TYPES
-    from javascript import architectures
-    from wide_models import MODELS, write_wide
-
-    able = {name for name, facts in architectures().items() if facts}
-    specs = {
-        name: spec
-        for name, spec in MODELS.items()
-        if getattr(spec, "arch", name) in able and name != "mixtral"
-    }
-    works = [*((name, "Q8_0") for name in specs), *(("llama", kind) for kind in TYPES)]
-    r = random.Random(3)
-    cases: list[dict[str, Any]] = []
-    expected: list[Any] = []
-    for i, (name, kind) in enumerate(works):
-        path = write_wide(tmp_path / f"{name}-{kind}.gguf", specs[name], kind)
-        tokens, cache = [r.randrange(96) for _ in range(9)], ("f16", "f32", "bf16")[i % 3]
-        cases.append({"path": str(path), "tokens": tokens, "type": cache.upper()})
-        expected.append([_logits(path, tokens, cache)] * 2)
-    found = run("logits", cases)
-    refused = {work[0] for work, rows in zip(works, found, strict=True) if isinstance(rows, dict)}
-    # Those whose files have fields that only their own reader knows.
-    assert refused == {"command-r", "mistral3", "mpt", "olmo2-windows", "phi3-longrope"}
-    assert all(rows["error"] == "UnsupportedModel" for rows in found if isinstance(rows, dict))
-    wrong = [
-        works[i]
-        for i in range(len(works))
-        if works[i][0] not in refused and found[i] != expected[i]
-    ]
-    assert not wrong
+def test_prompts_between_two_texts_are_the_same(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "qwen2.gguf"
+    path.write_bytes(lzma.decompress((VOCABULARIES / "qwen2.gguf.xz").read_bytes()))
+    between = {"path": str(path), "prompt": "def f(", "suffix": "):\n<|fim_middle|>"}
+    without = {"path": str(bundled_model()), "prompt": "a", "suffix": "b"}
+    tokens, refused = run("infilled", [between, without])
+    tokenizer = Tokenizer(Vocabulary.from_gguf(path))
+    assert tokens == infilling(tokenizer, between["prompt"], between["suffix"], False)
+    assert refused["error"] == "ParameterError"
+    assert "suffix" in refused["message"]
 
 
 def test_the_bundled_model_writes_the_same_texts(run: Run) -> None:
@@ -243,7 +206,7 @@ def test_the_bundled_model_writes_the_same_texts(run: Run) -> None:
 def test_sequences_are_copied_cut_and_kept(run: Run) -> None:
     tokens = aleator.load().tokenizer.encode("ROMEO: What light")
     [told] = run("verbs", [{"path": str(bundled_model()), "tokens": tokens}])
-    row = _logits(bundled_model(), tokens, "f16")[-len(told["rows"][0]) :]
+    row = logits_of(bundled_model(), tokens)[-len(told["rows"][0]) :]
     assert told["rows"] == [row] * 3
     assert told["kept"] == [0, len(tokens)]
     assert (told["full"], told["after"]) == ("ContextFull", len(tokens))
@@ -287,11 +250,3 @@ def test_hostile_files_are_refused(run: Run) -> None:
     results = run("hostile", [{"bytes": base64.b64encode(each).decode()} for each in damaged])
     assert {result["error"] for result in results} <= {"FileFormatError", "UnsupportedModel"}
     assert all(result["message"] for result in results)
-
-
-def test_an_architecture_that_is_not_computed_is_refused_by_name(run: Run, tmp_path: Path) -> None:
-    path = builders.write_gguf(tmp_path / "mamba.gguf", {}, architecture="mamba")
-    [result] = run("text", [{"path": str(path), "prompt": "a", "options": {}}])
-    assert result["error"] == "UnsupportedModel"
-    assert "'mamba'" in result["message"]
-    assert "llama" in result["message"]

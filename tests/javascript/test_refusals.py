@@ -113,7 +113,7 @@ def test_rows_of_logits_end_with_the_vocabulary(run: Run) -> None:
 def test_a_clone_has_its_grammar(run: Run) -> None:
     code = """await (async () => {
       const chain = model.chain({ seed: 3, grammar: 'root ::= "a"' })
-      const row = new Float32Array(model.config.nVocab)
+      const row = new Float32Array(model.config.n_vocab)
       const told = (each) => explain(each, row).stages.map((stage) => [stage.sampler, stage.left])
       const stages = [told(chain), told(chain.clone())]
       chain.sample(row)

@@ -5,6 +5,13 @@ const model = await load('a.gguf', { nCtx: 5, onProgress: (a, b) => console.log(
 for await (const piece of model.generate('a', options)) console.log(piece.length)
 const ids: number[] = model.tokenizer!.encode('a', { parseSpecial: true })
 const cache: Cache = model.cache({ type: 'F16' })
+const answer = model.chat([{ role: 'user', content: 'Hi' }], { seed: 1, enableThinking: false })
+for await (const piece of answer) console.log(piece.length)
+const next: string = answer.message.content + answer.message.reasoning_content
+cache.seqAdd(0, 0, -1, next.length)
+model.cache({ typeK: 'Q8_0' })
+// @ts-expect-error there is no such role
+model.chat([{ role: 'king', content: 'Hi' }])
 const chain = new Chain({ logit_bias: { 1: 2 }, samplers: ['top_k'] }, { tokenizer: model.tokenizer })
 chain.sample(cache.decode(ids, { all: false }))
 try { explain(chain, new Float32Array(3)).stages[0]!.candidates } catch (error) { if (error instanceof AleatorError) console.log(error.field, error.offset) }

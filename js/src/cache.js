@@ -1,0 +1,251 @@
+// Keys, values and states of sequences (src/aleator/cache): cells, which layers with windows share with the others,
+// and rows of states.
+import { AleatorError, options, whole } from './native.js'
+import { state_shape as stateShape } from './models.js'
+import { native } from './runtime.js'
+import { pool } from './weights.js'
+import { CACHE_TYPES } from './facts.js'
+
+const MOST_AT_ONCE = 512 // tokens of a step
+const MOST_DISTANCES = 64 // of shifted keys
+const PART = 'the state of a sequence has no parts'
+
+export class Cache {
+  /**
+   * nCtx: cells; nSeqs: sequences; typeK, typeV: of keys and values, such as F16 or Q8_0; type: of both.
+   * Steps of a decoder compute over it.
+   */
+  constructor(decoder, given = {}) {
+    const { nCtx, nSeqs, type, typeK = type, typeV = type } = options(given, { nCtx: 4096, nSeqs: 1, type: 'F16', typeK: undefined, typeV: undefined })
+    this.decoder = decoder
+    this.cells = new native.Cells(whole('nCtx', nCtx, 1, 2 ** 31 - 1), whole('nSeqs', nSeqs, 1, 4096))
+    this.nCtx = nCtx
+    this.nSeqs = nSeqs
+    this.arrays = []
+    this.keyPositions = new Int32Array(nCtx)
+    this.states = new Array(nSeqs).fill(null) // each sequence's row and the position after which it is
+    this.nRows = nSeqs + 2 // one for the state that a step reads, and one for that which it makes
+    try {
+      this.step = decoder.step(nCtx)
+      this.addLayers(storage('typeK', typeK), storage('typeV', typeV))
+    } catch (error) {
+      this.free()
+      throw error
+    }
+  }
+  addLayers(typeK, typeV) {
+    const { layers, config, architecture } = this.decoder
+    const keys = []
+    const shapes = layers.map((_, layer) => (config.stores_keys(layer) ? [config.n_kv_heads[layer], ...config.stored_head_dims(layer)] : null))
+    layers.forEach(({ attention, windowed, state, feedForward, embedding }, layer) => {
+      if (attention) {
+        if (shapes[layer]) {
+          const ofKind = shapes.filter((shape, i) => shape && layers[i].windowed === windowed)
+          const [heads, dim, dimV] = shapes[layer]
+          const latent = attention.latent?.config.compressed ? attention.latent.config : null
+          const turned = [1, 2].map((side) => rotated(ofKind.map((shape) => shape[side]), side === 1))
+          const k = this.memory('typeK', typeK, heads, dim, turned[0], latent?.rank ?? dim)
+          keys[layer] = [k, latent ? null : this.memory('typeV', typeV, heads, dimV, turned[1], dimV)]
+        }
+        this.step.add_attention(attention, ...keys[config.keys_of(layer)])
+      }
+      if (embedding) this.step.add_per_layer(embedding)
+      if (state) {
+        const { channels, conv, inner, state: numbers } = stateShape(config)
+        const rows = [[channels, conv], [inner ?? channels, numbers]].map((shape) => this.array(Float32Array, [this.nRows, ...shape]))
+        this.step.add_state(architecture.recurrent, state, ...rows, Boolean(attention))
+      }
+      if (feedForward) this.step.add_feed_forward(feedForward)
+    })
+    const attending = layers.filter(({ attention }) => attention)
+    this.seesAll = attending.some(({ windowed }) => !windowed)
+    this.seesWindow = attending.some(({ windowed }) => windowed)
+    this.keeps = layers.some(({ state }) => state)
+  }
+  /** Zeroed memory; after so many channels, `ending`, a block must end. */
+  memory(name, type, heads, dim, rotation, ending) {
+    const { block, size } = type
+    const turned = block > 1 ? rotation : 0
+    const together = Math.max(block, turned)
+    if (dim % block || ending % together)
+      throw new AleatorError('ParameterError', `${name}=${type.name} stores blocks of ${together} channels, and a head has ${ending}: use F32, F16 or BF16`)
+    const bytes = this.array(Uint8Array, [(this.nCtx * heads * dim * size) / block])
+    return new native.CacheMemory(bytes, type.name, this.nCtx, heads, dim, false, turned)
+  }
+  array(type, shape) {
+    const made = new native.NativeArray(type, shape)
+    made.array.fill(0)
+    this.arrays.push(made)
+    return made
+  }
+  /** Positions that a sequence has, 0 to length. */
+  length(seq = 0) {
+    return Math.max(this.cells.seq_pos_max(seq), this.states[seq]?.position ?? -1) + 1
+  }
+  /** Remove positions [p0, p1) of a sequence; negative: from the beginning, to the end. */
+  seqRm(seq, p0 = -1, p1 = -1) {
+    const state = this.states[seq]
+    const cut = state && p0 <= state.position && (p1 < 0 || state.position < p1)
+    if (cut && p0 > 0) throw new AleatorError('CannotRewind', `sequence ${seq} cannot be rewound to position ${p0}: ${PART}; remove all of it`)
+    this.cells.seq_rm(seq, p0, p1)
+    if (cut) this.states[seq] = null
+  }
+  /** Let another sequence have these positions, too. */
+  seqCp(from, to, p0 = -1, p1 = -1) {
+    const state = this.states[from]
+    if (state && (p0 > 0 || (p1 >= 0 && p1 <= state.position)))
+      throw new AleatorError('ParameterError', `positions [${p0}, ${p1}) are a part of sequence ${from}, and ${PART}: copy all of it`)
+    this.cells.seq_cp(from, to, p0, p1)
+    if (this.keeps) this.states[to] = state
+  }
+  /** Forget all other sequences. */
+  seqKeep(seq) {
+    this.cells.seq_keep(seq)
+    this.states.forEach((_, each) => each !== seq && (this.states[each] = null))
+  }
+  /** Add to positions [p0, p1) of a sequence, and of those that share its cells; those below 0 are forgotten. */
+  seqAdd(seq, p0, p1, delta) {
+    whole('delta', delta, -(2 ** 31) + 1, 2 ** 31 - 1)
+    this.shift(seq, p0, p1, (position) => position + delta, () => this.cells.seq_add(seq, p0, p1, delta))
+  }
+  /** Divide positions [p0, p1) of a sequence, rounding down. */
+  seqDiv(seq, p0, p1, divisor) {
+    whole('divisor', divisor, 1, 2 ** 31 - 1)
+    this.shift(seq, p0, p1, (position) => Math.floor(position / divisor), () => this.cells.seq_div(seq, p0, p1, divisor))
+  }
+  /** Keys stay as they are stored; attention corrects for how far their cells have moved. */
+  shift(seq, p0, p1, move, change) {
+    if (!this.decoder.architecture.shifts)
+      throw new AleatorError('CannotShift', 'keys of this model cannot be rotated to other positions: decode the text anew')
+    const state = this.states[seq]
+    const within = state && state.position >= p0 && (p1 < 0 || state.position < p1)
+    const moved = within ? { row: state.row, position: move(state.position) } : null
+    if (moved?.position < 0) throw new AleatorError('ParameterError', `position ${state.position} of sequence ${seq} would become ${moved.position}`)
+    this.cells.begin()
+    try {
+      change()
+      if (this.distances() > MOST_DISTANCES)
+        throw new AleatorError('CannotShift', `keys would have moved by more than ${MOST_DISTANCES} distances: move a shorter range, or decode the text anew`)
+    } catch (error) {
+      this.cells.rollback()
+      throw error
+    }
+    this.cells.commit()
+    this.cells.clear_shifts()
+    if (moved) this.states = this.states.map((each) => (each?.row === state.row ? moved : each))
+  }
+  /** How many distances there are from keys to where they are rotated to. */
+  distances() {
+    const { positions, top } = this.cells
+    const found = new Set()
+    for (let i = 0; i < top; i++) if (positions[i] >= 0) found.add(positions[i] - this.keyPositions[i])
+    return found.size - Number(found.has(0))
+  }
+  clear() {
+    this.cells.clear()
+    this.states.fill(null)
+  }
+  /** Append tokens to a sequence; the logits after the last one, or after each, one row after the other. */
+  decode(tokens, given = {}) {
+    const { seq, all } = options(given, { seq: 0, all: false })
+    const rows = []
+    if (this.freed) throw new AleatorError('StateError', 'the cache was freed: make another by model.cache()')
+    whole('seq', seq, 0, this.nSeqs - 1)
+    if (!tokens?.length) throw new AleatorError('ParameterError', 'tokens is empty: give an array with one token at least')
+    this.decoder.check(tokens)
+    const first = this.length(seq)
+    const most = this.decoder.nPositions
+    if (most !== null && first + tokens.length > most)
+      throw new AleatorError('ContextFull', `the model has embeddings of positions 0 to ${most - 1} only: start a new text`)
+    const { used } = this.cells
+    if (used + tokens.length > this.nCtx)
+      throw new AleatorError('ContextFull', `${tokens.length} tokens do not fit: ${used} of ${this.nCtx} positions are taken; load the model with a larger nCtx`)
+    const before = this.states[seq]
+    this.cells.begin()
+    try {
+      for (let at = 0; at < tokens.length; at += MOST_AT_ONCE) {
+        const part = tokens.slice(at, at + MOST_AT_ONCE)
+        rows.push(this.decodePart(part, first + at, seq, all ? [...part.keys()] : at + part.length === tokens.length ? [part.length - 1] : []))
+      }
+    } catch (error) {
+      this.cells.rollback()
+      this.states[seq] = before
+      throw error
+    }
+    this.cells.commit()
+    if (rows.length === 1) return rows[0]
+    const joined = new Float32Array(rows.reduce((n, row) => n + row.length, 0))
+    rows.reduce((n, row) => (joined.set(row, n), n + row.length), 0)
+    return joined
+  }
+  decodePart(tokens, first, seq, wanted) {
+    const n = tokens.length
+    const { config } = this.decoder
+    const positions = Int32Array.from(tokens, (_, i) => first + i)
+    const { words } = this.cells
+    const owners = new BigUint64Array(n * words)
+    owners.shape = [n, words]
+    for (let i = 0; i < n; i++) owners[i * words + (seq >> 6)] = 1n << BigInt(seq & 63)
+    const cells = this.cells.place(positions, owners)
+    cells.forEach((cell, i) => (this.keyPositions[Number(cell)] = positions[i]))
+    const seen = native.seen_cells(this.cells, positions, new Int32Array(n).fill(seq), true, this.keyPositions)
+    const window = this.seesWindow ? [cells, ...seen, this.before(seen, positions), null] : null
+    const [all, lists] = this.seesAll ? [cells, seen] : [new BigInt64Array(n), nothing(n)]
+    const distances = this.seesAll && this.decoder.shape.slopes ? this.positionsOf(seen[0]) : null
+    const row = this.keeps ? this.freeRow() : null
+    const runs = row === null ? null : this.run(n, this.states[seq]?.row ?? -1, row)
+    const logits = new native.NativeArray(Float32Array, [wanted.length, config.n_vocab])
+    try {
+      const ids = BigInt64Array.from(tokens, BigInt)
+      const out = BigInt64Array.from(wanted, BigInt)
+      this.step.run(pool, ids, null, positions, all, ...lists, out, logits, window, runs, distances, this.decoder.queryScales(positions), null)
+      if (row !== null) this.states[seq] = { row, position: first + n - 1 }
+      return this.decoder.finish(logits)
+    } finally {
+      logits.free()
+    }
+  }
+  /** How many cells of its list each token does not see, as they are before its window. */
+  before([seen, starts, lists], positions) {
+    const { size, chunked } = this.decoder.config.window
+    return native.before_window(this.cells, seen, starts, lists, positions, size, chunked)
+  }
+  positionsOf(cells) {
+    const { positions } = this.cells
+    return Int32Array.from(cells, (cell) => positions[cell])
+  }
+  freeRow() {
+    const taken = new Set(this.states.map((state) => state?.row))
+    let row = 0
+    while (taken.has(row)) row++
+    return row
+  }
+  /** n tokens that continue one state: starts, sources, order and stores. */
+  run(n, source, row) {
+    const stores = new BigInt64Array(n).fill(-1n)
+    stores[n - 1] = BigInt(row)
+    return [BigInt64Array.of(0n, BigInt(n)), BigInt64Array.of(BigInt(source)), BigInt64Array.from({ length: n }, (_, i) => BigInt(i)), stores]
+  }
+  free() {
+    this.freed = true
+    this.step?.free()
+    this.cells.free()
+    for (const array of this.arrays) array.free()
+  }
+}
+
+function storage(name, value) {
+  const type = typeof value === 'string' && CACHE_TYPES.find((each) => each.name === value.toUpperCase())
+  if (!type) throw new AleatorError('ParameterError', `${name}=${String(value)}: give ${CACHE_TYPES.map((each) => each.name).join(', ')}`)
+  return type
+}
+
+/** How many channels are rotated together before they are rounded to blocks (`hadamard_block` in cache/storage). */
+function rotated(dims, keys) {
+  const [dim] = dims
+  if (dims.some((each) => each !== dim) || dim % 64) return 0
+  return keys ? dim & -dim : 64
+}
+
+/** Lists of n tokens if no layer sees everything. */
+const nothing = (n) => [new Int32Array(0), new BigInt64Array(2), new Int32Array(n), new BigInt64Array(n), null]

@@ -1,0 +1,82 @@
+// Python's operators where JavaScript's differ: what tools/to_javascript.py writes uses them.  Dictionaries are
+// Maps, tuples and lists arrays.
+import { AleatorError } from './native.js'
+import { logarithm, power } from './rotation.js'
+
+/** Whether Python takes a value for true. */
+export const truth = (value) => (Array.isArray(value) ? value.length > 0 : value instanceof Map ? value.size > 0 : Boolean(value))
+
+/** `a and b`, `a or b`: values that are made when they are needed. */
+export function both(...makers) {
+  let value
+  for (const make of makers) if (!truth((value = make()))) break
+  return value
+}
+export function either(...makers) {
+  let value
+  for (const make of makers) if (truth((value = make()))) break
+  return value
+}
+
+export const iterated = (value) => (Array.isArray(value) ? value : value instanceof Map ? [...value.keys()] : [...value])
+export const item = (value, key) => (value instanceof Map ? value.get(key) : value.at(Number(key)))
+export const len = (value) => (value instanceof Map ? value.size : value.length)
+export function equal(a, b) {
+  if (Array.isArray(a) && Array.isArray(b)) return a.length === b.length && a.every((each, i) => equal(each, b[i]))
+  return a === b || (a == null && b == null)
+}
+
+export function contains(all, value) {
+  if (typeof all === 'string') return all.includes(value)
+  if (Array.isArray(all)) return all.some((each) => equal(each, value))
+  return all.has(value)
+}
+
+export const repeated = (values, n) => Array.from({ length: n }, () => values).flat(1)
+export const replace = (data, changes) => Object.assign(Object.create(Object.getPrototypeOf(data)), data, changes)
+export const error = (name, message) => new AleatorError(name, message)
+
+export function is_a(value, kind) {
+  if (kind === 'list') return Array.isArray(value)
+  if (kind === 'integer') return Number.isInteger(value)
+  return typeof value === kind
+}
+
+export const str = (value) => (Array.isArray(value) ? `[${value.map(repr).join(', ')}]` : (NAMES.get(value) ?? String(value)))
+const NAMES = new Map([[null, 'None'], [true, 'True'], [false, 'False']])
+export const repr = (value) => (typeof value === 'string' ? `'${value}'` : str(value))
+
+// Functions and types of the same names.
+export function range(from, to) {
+  const [first, end] = to === undefined ? [0, from] : [from, to]
+  return Array.from({ length: Math.max(0, end - first) }, (_, i) => first + i)
+}
+export const tuple = (values) => [...iterated(values)]
+export const list = tuple
+export const set = (values) => [...new Set(iterated(values))]
+export const any = (values) => values.some(truth)
+export const all = (values) => values.every(truth)
+export const sum = (values) => values.reduce((a, b) => a + Number(b), 0)
+export const max = (...values) => Math.max(...(Array.isArray(values[0]) ? values[0] : values))
+export const min = (...values) => Math.min(...(Array.isArray(values[0]) ? values[0] : values))
+export const zip = (...all) => all[0].map((_, i) => all.map((each) => each[i]))
+export const enumerate = (values) => values.map((each, i) => [i, each])
+export const bool = truth
+export const int = Math.trunc
+export const float = Number
+export const float32 = Math.fround
+export const log = logarithm
+export const sqrt = Math.sqrt
+export { power }
+
+/** A method of Python's texts, lists or dictionaries. */
+export function method(value, name) {
+  const own = METHODS[name]
+  return own ? (...given) => own(value, ...given) : (...given) => value[name](...given)
+}
+const METHODS = {
+  get: (all, key, otherwise = null) => all.get(key) ?? otherwise,
+  values: (all) => [...all.values()],
+  items: (all) => [...all.entries()],
+  startswith: (text, start) => text.startsWith(start),
+}

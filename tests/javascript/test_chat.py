@@ -1,0 +1,149 @@
+"""Chats of the npm package against this one: templates' texts, tokens, answers and errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import aleator
+from aleator.chat.message import checked_messages
+from aleator.chat.prompt import ChatFormat
+from aleator.models.hub.bundled import bundled_model
+from tests.javascript.conftest import Run
+
+TEMPLATES = {
+    path.stem: path.read_text().removesuffix("\n")
+    for path in sorted((Path(__file__).parent / "templates").glob("*.jinja"))
+}
+"""In the ways of several families of models, each with other parts of the language."""
+TALKS: list[list[dict[str, Any]]] = [
+    [{"role": "user", "content": "Good morrow."}],
+    [
+        {"role": "system", "content": "Speak \u201cverse\u201d."},
+        {"role": "user", "content": "  Who's there?\n"},
+        {"role": "assistant", "content": "<think>\nHm\n</think>\n\nNay, answer me."},
+        {"role": "user", "content": "<|im_end|> <s> {{ 7 * 7 }} \U0001f600", "name": "bernardo"},
+    ],
+    [
+        {"role": "developer", "content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]},
+        {"role": "user", "content": "\ue000 in private use"},
+    ],
+    [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}],
+]  # fmt: skip
+
+
+def _written(talk: list[dict[str, Any]], source: str) -> Any:
+    model = aleator.load()
+    try:
+        chat = ChatFormat(model.tokenizer, source)
+        rendered = chat.rendered(checked_messages(talk))
+    except aleator.TemplateError:
+        return "TemplateError"
+    return [rendered.text, chat.tokens(rendered)]
+
+
+def test_templates_write_the_same_texts_and_tokens(run: Run) -> None:
+    works = [(name, talk) for name in TEMPLATES for talk in TALKS]
+    cases = [
+        {"path": str(bundled_model()), "source": TEMPLATES[name], "messages": talk}
+        for name, talk in works
+    ]
+    found = run("templates", cases)
+    for (name, talk), told in zip(works, found, strict=True):
+        told = told["error"] if isinstance(told, dict) else told
+        assert told == _written(talk, TEMPLATES[name]), (name, talk)
+    refused = [work for work, told in zip(works, found, strict=True) if isinstance(told, dict)]
+    assert {name for name, _ in refused} == {"instruct", "turns"}
+
+
+def _answered(messages: Any, **options: Any) -> dict[str, Any]:
+    answer = aleator.load().chat(messages, **options)
+    pieces = "".join(answer)
+    reasoning = {"reasoning_content": r} if (r := answer.message.reasoning_content) else {}
+    return {
+        "pieces": pieces,
+        "tokens": list(answer.tokens),
+        "message": {"role": "assistant", "content": pieces, **reasoning},
+    }
+
+
+@pytest.mark.parametrize("template", [None, "opened", "headers"])
+def test_answers_are_the_same(run: Run, template: str | None) -> None:
+    own = {} if template is None else {"chat_template": TEMPLATES[template]}
+    theirs = {} if template is None else {"chatTemplate": TEMPLATES[template]}
+    bias = {"logit_bias": {33: 1.5}}
+    cases = [
+        {
+            "path": str(bundled_model()),
+            "messages": talk,
+            "options": {"seed": i, "maxTokens": 40, **theirs, **bias},
+        }
+        for i, talk in enumerate(TALKS)
+    ]
+    expected = [
+        _answered(talk, seed=i, max_tokens=40, **own, **bias) for i, talk in enumerate(TALKS)
+    ]
+    assert run("talks", cases) == expected
+
+
+def test_reasoning_is_apart_from_the_content(run: Run) -> None:
+    grammar = 'root ::= " <think>\\nHm, " "no.\\n" "</think>\\n" "Yes" "."'
+    talk = [{"role": "user", "content": "Is it so?"}]
+    options = {"seed": 1, "grammar": grammar, "chat_template": TEMPLATES["reasoning"]}
+    theirs = {"seed": 1, "grammar": grammar, "chatTemplate": TEMPLATES["reasoning"]}
+    case = {"path": str(bundled_model()), "messages": talk, "options": theirs}
+    [told] = run("talks", [case])
+    assert told == _answered(talk, **options)
+    assert told["message"] == {
+        "role": "assistant",
+        "content": "Yes.",
+        "reasoning_content": "Hm, no.",
+    }
+
+
+def test_a_template_gets_its_variables(run: Run) -> None:
+    talk = [{"role": "user", "content": "a"}]
+    source = "{{ messages[0].content }}{{ enable_thinking }}{{ colour }}"
+    told = run(
+        "talks",
+        [
+            {"path": str(bundled_model()), "messages": talk, "options": {"maxTokens": 0, **options}}
+            for options in (
+                {"chatTemplate": source, "enableThinking": True, "templateArguments": {"colour": "red"}},
+                {"chatTemplate": source, "templateArguments": {"size": 3}},
+                {"chatTemplate": "{{ messages[0].content }}", "enableThinking": True},
+                {"chatTemplate": "{{ messages[0].content }} {% if %}"},
+                {"chatTemplate": " "},
+                {"chatTemplate": "<|channel|> <|message|>"},
+            )
+        ],
+    )  # fmt: skip
+    assert "error" not in told[0]
+    errors = [(each["error"], each["message"]) for each in told[1:]]
+    kinds = ["ParameterError", "ParameterError", "TemplateError", "TemplateError"]
+    assert [kind for kind, _ in errors] == [*kinds, "UnsupportedModel"]
+    assert "templateArguments.size=3" in errors[0][1]
+    assert "enableThinking=true" in errors[1][1]
+
+
+def test_messages_of_another_form_are_refused(run: Run) -> None:
+    wrong: list[tuple[Any, str]] = [
+        ("hello", "messages="),
+        ([], "messages is empty"),
+        ([3], "messages[0]=3"),
+        ([{"role": "king", "content": "a"}], "messages[0].role"),
+        ([{"role": "user", "content": 3}], "messages[0].content"),
+        ([{"role": "user"}], "messages[0].content"),
+        ([{"role": "user", "content": [{"type": "image_url"}]}], "messages[0].content[0].type"),
+        ([{"role": "user", "content": "a", "weight": 3}], "messages[0].weight"),
+        ([{"role": "user", "content": "a", "name": 3}], "messages[0].name"),
+    ]
+    path = str(bundled_model())
+    told = run("talks", [{"path": path, "messages": each, "options": {}} for each, _ in wrong])
+    for (messages, said), result in zip(wrong, told, strict=True):
+        with pytest.raises(aleator.ParameterError):
+            aleator.load().chat(messages)
+        assert result["error"] == "ParameterError"
+        assert said in result["message"]

@@ -1,0 +1,447 @@
+"""Writes plain Python functions and classes as JavaScript, with all that they use.
+
+Enough of the language for what reads a model's dimensions and tensors; NotImplementedError says what is not.  A
+call's keyword arguments become positional ones, in the order of the signature.  js/src/python.js has Python's
+operators where JavaScript's differ.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import dataclasses
+import inspect
+import json
+import math
+import textwrap
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from types import FunctionType
+from typing import Any
+
+ARITHMETIC = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Mod: "%"}
+COMPARED = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
+RESERVED = {"default", "new", "function", "with", "var", "case", "delete"}
+KINDS = {int: "integer", float: "number", bool: "boolean", str: "string", list: "list"}
+"""Types of a file's fields as js/src/gguf.js calls them."""
+ABSENT = "undefined"
+
+
+def as_json(value: object) -> str:
+    """JSON, in which a module can have numbers that JSON lacks."""
+    if isinstance(value, float) and math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return (
+            "{" + ", ".join(f"{json.dumps(str(k))}: {as_json(v)}" for k, v in value.items()) + "}"
+        )
+    if isinstance(value, list | tuple | set | frozenset):
+        members = sorted(value) if isinstance(value, set | frozenset) else value
+        return "[" + ", ".join(map(as_json, members)) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+class Program:
+    """The code of some functions and classes, each once, after what it uses.
+
+    Args:
+        given: objects that JavaScript has under a name already.
+        classes: the classes whose methods may be called with keywords or a variable number of arguments.
+    """
+
+    def __init__(self, given: Mapping[Any, str], classes: Iterable[type]) -> None:
+        self._names: dict[Any, str] = dict(given)
+        self.code: list[str] = []
+        self.methods: dict[str, inspect.Signature] = {}
+        for cls in classes:
+            for name, method in vars(cls).items():
+                if isinstance(method, FunctionType):
+                    self.methods[name] = inspect.signature(method)
+
+    def name_of(self, value: Any) -> str:
+        """The name of a function or class, whose code is written if it is new."""
+        if isinstance(value, partial):
+            signature = inspect.signature(value.func)
+            given = [
+                as_json(value.keywords[name]) if name in value.keywords else name
+                for name in signature.parameters
+            ]
+            free = [name for name in signature.parameters if name not in value.keywords]
+            return f"(({', '.join(free)}) => {self.name_of(value.func)}({', '.join(given)}))"
+        if value not in self._names:
+            stem = value.__module__.rpartition(".")[2]
+            is_class = isinstance(value, type)
+            self._names[value] = value.__name__ if is_class else f"{stem}_{value.__name__}"
+            self.code += _Class(self, value).lines() if is_class else [self.function(value)]
+        return self._names[value]
+
+    def function(self, function: FunctionType) -> str:
+        """The code of a function."""
+        made = Code(self, function)
+        return f"function {self._names[function]}({made.parameters}) {{ {made.body} }}"
+
+
+class _Class:
+    """A dataclass, or a class with a constructor."""
+
+    def __init__(self, program: Program, cls: type) -> None:
+        self.program, self.cls = program, cls
+
+    def lines(self) -> list[str]:
+        cls, own = self.cls, vars(self.cls)
+        if any(base is not object and base.__name__ != "Generic" for base in cls.__bases__):
+            raise NotImplementedError(f"{cls.__name__} has base classes")
+        made = [f"class {cls.__name__} {{"]
+        if dataclasses.is_dataclass(cls):
+            made.append(
+                f"  constructor(given) {{ Object.assign(this, {self._defaults()}, given) }}"
+            )
+        for name, member in own.items():
+            kind = "get " if isinstance(member, property) else ""
+            function = member.fget if isinstance(member, property) else member
+            if not isinstance(function, FunctionType) or (
+                name.startswith("__") and name != "__init__"
+            ):
+                continue
+            if name == "__init__" and dataclasses.is_dataclass(cls):
+                continue
+            code = Code(self.program, function, method=True)
+            shown = "constructor" if name == "__init__" else name
+            made.append(f"  {kind}{shown}({code.parameters}) {{ {code.body} }}")
+        return [*made, "}"]
+
+    def _defaults(self) -> str:
+        given: dict[str, str] = {}
+        for field in dataclasses.fields(self.cls):
+            if field.default is not dataclasses.MISSING:
+                given[field.name] = as_json(field.default)
+            elif field.default_factory is not dataclasses.MISSING:
+                value = field.default_factory()
+                is_data = dataclasses.is_dataclass(value)
+                given[field.name] = (
+                    f"new {self.program.name_of(type(value))}({{}})" if is_data else as_json(value)
+                )
+        return "{ " + ", ".join(f"{name}: {value}" for name, value in given.items()) + " }"
+
+
+class Code:
+    """The code of one function or method.
+
+    Attributes:
+        parameters: between the brackets.
+        body: between the braces.
+    """
+
+    def __init__(
+        self, program: Program, function: Callable[..., Any], method: bool = False
+    ) -> None:
+        self.program, self.globals = program, function.__globals__
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
+        if not isinstance(tree, ast.FunctionDef):
+            raise NotImplementedError(ast.dump(tree))
+        signature = inspect.signature(function)
+        self.locals = _assigned(tree)
+        self.parameters = _parameters(signature, method)
+        self.body = self._block(tree.body, self.locals - set(signature.parameters))
+
+    def _block(self, statements: list[ast.stmt], declared: set[str] = frozenset()) -> str:
+        names = f"let {', '.join(sorted(map(_plain, declared)))}; " if declared else ""
+        return names + " ".join(map(self.statement, statements))
+
+    def statement(self, s: ast.stmt) -> str:
+        match s:
+            case ast.Expr(ast.Constant()) | ast.AnnAssign(value=None):
+                return ""
+            case ast.Expr(value):
+                return f"{self.expression(value)};"
+            case ast.Return(value):
+                return f"return {'null' if value is None else self.expression(value)};"
+            case ast.Raise(value) if value is not None:
+                return f"throw {self.expression(value)};"
+            case ast.Assign(targets, value):
+                return " = ".join([*map(self.target, targets), self.expression(value)]) + ";"
+            case ast.AnnAssign(target, _, value) if value is not None:
+                return f"{self.target(target)} = {self.expression(value)};"
+            case ast.AugAssign(target, operator, value):
+                return (
+                    f"{self.target(target)} {ARITHMETIC[type(operator)]}= {self.expression(value)};"
+                )
+            case ast.Delete([ast.Subscript(value, key)]):
+                return f"{self.expression(value)}.delete({self.expression(key)});"
+            case ast.If(test, body, otherwise):
+                then = f"if ({self.truth(test)}) {{ {self._block(body)} }}"
+                return then + (f" else {{ {self._block(otherwise)} }}" if otherwise else "")
+            case ast.For(target, values, body, []):
+                head = (
+                    f"for (const {self.target(target)} of py.iterated({self.expression(values)}))"
+                )
+                return f"{head} {{ {self._block(body)} }}"
+            case ast.FunctionDef(name, arguments, body):
+                own = [a.arg for a in arguments.args]
+                defaults = [None] * (len(own) - len(arguments.defaults)) + list(arguments.defaults)
+                shown = [
+                    _plain(n) + ("" if d is None else f" = {self.expression(d)}")
+                    for n, d in zip(own, defaults, strict=True)
+                ]
+                inner = self._block(body, _assigned(s) - set(own))
+                return f"{name} = ({', '.join(shown)}) => {{ {inner} }};"
+        raise NotImplementedError(ast.dump(s))
+
+    def target(self, e: ast.expr) -> str:
+        match e:
+            case ast.Tuple(members):
+                return f"[{', '.join(map(self.target, members))}]"
+            case ast.Subscript():
+                raise NotImplementedError(ast.dump(e))
+        return self.expression(e)
+
+    def truth(self, e: ast.expr) -> str:
+        match e:
+            case ast.Compare():
+                return self.expression(e)
+            case ast.BoolOp(operator, values):
+                between = " && " if isinstance(operator, ast.And) else " || "
+                return f"({between.join(map(self.truth, values))})"
+            case ast.UnaryOp(ast.Not(), value):
+                return f"!{self.truth(value)}"
+        return f"py.truth({self.expression(e)})"
+
+    def static(self, e: ast.expr) -> Any:
+        """The object that an expression names outside the function; None: it does not."""
+        match e:
+            case ast.Name(name) if name not in self.locals and name != "self":
+                return self.globals.get(name, getattr(builtins, name, None))
+            case ast.Attribute(value, name):
+                owner = self.static(value)
+                if owner is not None and not isinstance(owner, dict | str | tuple | list):
+                    return getattr(owner, name)
+        return None
+
+    def expression(self, e: ast.expr) -> str:
+        found = self.static(e)
+        if found is not None:
+            if isinstance(found, dict):
+                pairs = ", ".join(f"[{as_json(k)}, {self._constant(v)}]" for k, v in found.items())
+                return f"new Map([{pairs}])"
+            return self._constant(found)
+        match e:
+            case ast.Constant(value):
+                return as_json(value)
+            case ast.Name("self"):
+                return "this"
+            case ast.Name(name):
+                return _plain(name)
+            case ast.Attribute(value, name):
+                return f"{self.expression(value)}.{name}"
+            case ast.Tuple(members) | ast.List(members) | ast.Set(members):
+                return f"[{', '.join(map(self.expression, members))}]"
+            case ast.Starred(value):
+                return f"...py.iterated({self.expression(value)})"
+            case ast.Dict(keys, values):
+                pairs = [
+                    f"...{self.expression(v)}"
+                    if k is None
+                    else f"[{self.expression(k)}, {self.expression(v)}]"
+                    for k, v in zip(keys, values, strict=True)
+                ]
+                return f"new Map([{', '.join(pairs)}])"
+            case ast.JoinedStr(parts):
+                return "`" + "".join(map(self._text, parts)) + "`"
+            case ast.BoolOp(operator, values):
+                which = "both" if isinstance(operator, ast.And) else "either"
+                return (
+                    f"py.{which}({', '.join(f'() => {self.expression(each)}' for each in values)})"
+                )
+            case ast.UnaryOp(ast.Not(), value):
+                return f"!{self.truth(value)}"
+            case ast.UnaryOp(ast.USub(), value):
+                return f"(-{self.expression(value)})"
+            case ast.IfExp(test, yes, no):
+                return f"({self.truth(test)} ? {self.expression(yes)} : {self.expression(no)})"
+            case ast.Compare(left, operators, rights):
+                pairs = zip([left, *rights], operators, rights, strict=False)
+                return "(" + " && ".join(self._compared(*each) for each in pairs) + ")"
+            case ast.BinOp(ast.Tuple() | ast.List() as left, ast.Mult(), right):
+                return f"py.repeated({self.expression(left)}, {self.expression(right)})"
+            case ast.BinOp(left, ast.FloorDiv(), right):
+                return f"Math.floor({self.expression(left)} / {self.expression(right)})"
+            case ast.BinOp(left, ast.Pow(), right):
+                return f"py.power({self.expression(left)}, {self.expression(right)})"
+            case ast.BinOp(left, operator, right) if type(operator) in ARITHMETIC:
+                sign = ARITHMETIC[type(operator)]
+                return f"({self.expression(left)} {sign} {self.expression(right)})"
+            case ast.Subscript(value, ast.Slice(low, high, None)):
+                ends = [ABSENT if each is None else self.expression(each) for each in (low, high)]
+                return f"{self.expression(value)}.slice({', '.join(ends)})"
+            case ast.Subscript(value, key):
+                return f"py.item({self.expression(value)}, {self.expression(key)})"
+            case (
+                ast.ListComp(each, loops) | ast.GeneratorExp(each, loops) | ast.SetComp(each, loops)
+            ):
+                return self._comprehension(self.expression(each), loops)
+            case ast.DictComp(key, value, loops):
+                pair = f"[{self.expression(key)}, {self.expression(value)}]"
+                return f"new Map({self._comprehension(pair, loops)})"
+            case ast.Call():
+                return self._call(e)
+        raise NotImplementedError(ast.dump(e))
+
+    def _constant(self, value: Any) -> str:
+        if isinstance(value, type) or callable(value):
+            return self.program.name_of(value)
+        return as_json(value)
+
+    def _text(self, part: ast.expr) -> str:
+        match part:
+            case ast.Constant(str(text)):
+                return text.replace("\\", "\\\\").replace("`", "\\`").replace("$", "\\$")
+            case ast.FormattedValue(value, 114, None):
+                return f"${{py.repr({self.expression(value)})}}"
+            case ast.FormattedValue(value, -1, None):
+                return f"${{py.str({self.expression(value)})}}"
+        raise NotImplementedError(ast.dump(part))
+
+    def _compared(self, left: ast.expr, operator: ast.cmpop, right: ast.expr) -> str:
+        if isinstance(left, ast.Call) and self.static(left.func) is type:  # type(x) is int
+            test = f"py.is_a({self.expression(left.args[0])}, {as_json(KINDS[self.static(right)])})"
+            return test if isinstance(operator, ast.Is) else f"!{test}"
+        a, b = self.expression(left), self.expression(right)
+        match operator:
+            case ast.Is() | ast.IsNot() if isinstance(right, ast.Constant) and right.value is None:
+                return f"{a} {'==' if isinstance(operator, ast.Is) else '!='} null"
+            case ast.Eq():
+                return f"py.equal({a}, {b})"
+            case ast.NotEq():
+                return f"!py.equal({a}, {b})"
+            case ast.LtE() if isinstance(left, ast.Call) and self.static(left.func) is set:
+                return f"{a}.every((each) => py.contains({b}, each))"
+            case ast.In():
+                return f"py.contains({b}, {a})"
+            case ast.NotIn():
+                return f"!py.contains({b}, {a})"
+        return f"{a} {COMPARED[type(operator)]} {b}"
+
+    def _comprehension(self, each: str, loops: list[ast.comprehension]) -> str:
+        *outer, loop = loops
+        values, name = f"py.iterated({self.expression(loop.iter)})", self.target(loop.target)
+        for test in loop.ifs:
+            values += f".filter(({name}) => {self.truth(test)})"
+        made = f"{values}.map(({name}) => {each})"
+        for loop in reversed(outer):
+            name = self.target(loop.target)
+            made = f"py.iterated({self.expression(loop.iter)}).flatMap(({name}) => {made})"
+        return made
+
+    def _call(self, e: ast.Call) -> str:
+        called = self.static(e.func)
+        name = getattr(called, "__name__", "")
+        if called is dataclasses.replace:
+            return f"py.replace({self.expression(e.args[0])}, {self._members(e.keywords)})"
+        if dataclasses.is_dataclass(called):
+            fields = [field.name for field in dataclasses.fields(called)]
+            own = [ast.keyword(n, v) for n, v in zip(fields, e.args, strict=False)]
+            return f"new {self.program.name_of(called)}({self._members([*own, *e.keywords])})"
+        if getattr(called, "__module__", "").startswith("aleator"):
+            if isinstance(called, type) and issubclass(called, BaseException):
+                return f"py.error({as_json(name)}, {', '.join(map(self.expression, e.args))})"
+            new = "new " if isinstance(called, type) else ""
+            return (
+                f"{new}{self.program.name_of(called)}({self._given(e, inspect.signature(called))})"
+            )
+        if called is isinstance and isinstance(kind := self.static(e.args[1]), type):
+            return f"py.is_a({self.expression(e.args[0])}, {as_json(KINDS[kind])})"
+        if callable(called):  # of Python itself
+            named = [
+                f"{{ {k.arg}: {self.expression(k.value)} }}"
+                for k in e.keywords
+                if k.arg != "strict"
+            ]
+            return f"py.{name}({', '.join([*map(self.expression, e.args), *named])})"
+        given = ", ".join(map(self.expression, e.args))
+        if isinstance(e.func, ast.Attribute):
+            return self._method(e, e.func)
+        if isinstance(e.func, ast.Subscript) and isinstance(self.static(e.func.value), dict):
+            return f"new ({self.expression(e.func)})({given})"  # a table of classes
+        return f"{self.expression(e.func)}({given})"
+
+    def _method(self, e: ast.Call, of: ast.Attribute) -> str:
+        """A call of a method: of a class of the program by its signature, or else of Python's own."""
+        value, name = self.expression(of.value), of.attr
+        is_mapping = (
+            isinstance(of.value, ast.Attribute) and of.value.attr == "values"
+        )  # fields.values
+        if name not in self.program.methods or is_mapping or (name == "values" and not e.args):
+            return f"py.method({value}, {as_json(name)})({', '.join(map(self.expression, e.args))})"
+        signature = self.program.methods[name]
+        return f"{value}.{name}({self._given(e, signature, method=True)})"
+
+    def _members(self, keywords: list[ast.keyword]) -> str:
+        members = [
+            f"...{self.expression(k.value)}"
+            if k.arg is None
+            else f"{k.arg}: {self.expression(k.value)}"
+            for k in keywords
+        ]
+        return "{ " + ", ".join(members) + " }"
+
+    def _given(self, e: ast.Call, signature: inspect.Signature, method: bool = False) -> str:
+        """The arguments of a call in the order of the signature."""
+        parameters = list(signature.parameters.values())[int(method) :]
+        known, positional = {p.name for p in parameters}, list(e.args)
+        nodes: dict[str, ast.expr] = {k.arg: k.value for k in e.keywords if k.arg in known}
+        given: dict[str, str] = {}
+        for p in parameters:
+            if p.kind is p.VAR_POSITIONAL:
+                given[p.name] = f"[{', '.join(map(self.expression, positional))}]"
+                positional = []
+            elif p.kind is p.VAR_KEYWORD:
+                given[p.name] = self._members([k for k in e.keywords if k.arg not in known])
+            elif p.kind is not p.KEYWORD_ONLY and positional:
+                nodes[p.name] = positional.pop(0)
+        if positional or any(isinstance(each, ast.Starred) for each in nodes.values()):
+            raise NotImplementedError(ast.dump(e))
+        given |= {name: self._argument(node) for name, node in nodes.items()}
+        default = nodes.get("default")
+        if "kind" in known - given.keys() and isinstance(default, ast.Constant):
+            kind = KINDS.get(type(default.value))  # JavaScript's 0 and 0.0 are one number
+            if kind:
+                given["kind"] = as_json(kind)
+        made = [given.get(p.name, ABSENT) for p in parameters]
+        while made and made[-1] == ABSENT:
+            made.pop()
+        return ", ".join(made)
+
+    def _argument(self, e: ast.expr) -> str:
+        kind = self.static(e)
+        return (
+            as_json(KINDS[kind]) if isinstance(kind, type) and kind in KINDS else self.expression(e)
+        )
+
+
+def _parameters(signature: inspect.Signature, method: bool) -> str:
+    shown = []
+    for p in list(signature.parameters.values())[int(method) :]:
+        default = "" if p.default is p.empty else f" = {as_json(p.default)}"
+        if p.kind is p.VAR_POSITIONAL:
+            default = " = []"
+        elif p.kind is p.VAR_KEYWORD:
+            default = " = {}"
+        shown.append(_plain(p.name) + default)
+    return ", ".join(shown)
+
+
+def _plain(name: str) -> str:
+    return f"{name}_" if name in RESERVED else name
+
+
+def _assigned(tree: ast.FunctionDef) -> set[str]:
+    """The local names of a function, its arguments and those of its loops among them."""
+    arguments = tree.args
+    listed = [*arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
+    names = {a.arg for a in listed if a is not None} - {"self"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.FunctionDef) and node is not tree:
+            names |= {node.name, *(a.arg for a in node.args.args)}
+    return names
