@@ -92,7 +92,9 @@ class Firefox:
         self._number += 1
         text = json.dumps([0, self._number, name, given]).encode()
         self._socket.sendall(b"%d:%s" % (len(text), text))
-        _, _, error, result = self._receive()
+        number = 0
+        while number != self._number:  # an answer that nobody waited for may come before
+            _, number, error, result = self._receive()
         if error:
             raise RuntimeError(f"{name}: {error['error']}: {error['message']}")
         return result

@@ -32,7 +32,7 @@ class Handler(SimpleHTTPRequestHandler):
         super().end_headers()
 
     def do_GET(self) -> None:
-        if not self.path.endswith(CUT):
+        if not self.path.endswith(f"/{CUT}"):
             return super().do_GET()
         data = bundled_model().read_bytes()
         self.send_response(200)
@@ -109,7 +109,7 @@ class Window:
         """Click a button."""
         self.until(
             lambda: self.script(
-                "const all = [...document.querySelectorAll('button')];"
+                "const all = [...document.querySelectorAll('main button'), ...document.querySelectorAll('button')];"
                 "const found = all.find((each) => each.textContent.trim() === arguments[0]);"
                 "found?.click(); return Boolean(found)",
                 label,
