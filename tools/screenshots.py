@@ -163,12 +163,19 @@ def recorded(address: str, folder: Path) -> None:
     )
 
 
+class Silent(SimpleHTTPRequestHandler):
+    """Serves files, and says nothing of it."""
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
 @contextmanager
 def alone() -> Iterator[str]:
     """The address of the page that needs no server but one for its files."""
     with tempfile.TemporaryDirectory() as folder:
         site_page.write_page(Path(folder, site_page.FOLDER))
-        handler = partial(SimpleHTTPRequestHandler, directory=folder)
+        handler = partial(Silent, directory=folder)
         with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
             threading.Thread(target=server.serve_forever, daemon=True).start()
             yield f"http://127.0.0.1:{server.server_port}/{site_page.FOLDER}/"

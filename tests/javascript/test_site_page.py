@@ -109,7 +109,7 @@ class Window:
         """Click a button."""
         self.until(
             lambda: self.script(
-                "const all = [...document.querySelectorAll('main button'), ...document.querySelectorAll('button')];"
+                "const all = ['main button', 'button'].flatMap((each) => [...document.querySelectorAll(each)]);"
                 "const found = all.find((each) => each.textContent.trim() === arguments[0]);"
                 "found?.click(); return Boolean(found)",
                 label,
