@@ -16,7 +16,7 @@
 #   make page      types of the playground's page (needs npm)
 #   make count     instructions of the host chains against the recorded ones (needs valgrind)
 #   make clients   the client packages that people use (openai, anthropic, lm-eval, ...) against aleator serve
-#   make site      the documentation as a site, in build/site/html
+#   make site      the documentation as a site, in build/site/html; after make wasm with the playground in it
 #   make integrations  the adapters against the packages they are for, each in an environment of its own: gigabytes
 #   make bench     the benchmarks (compiles llama.cpp the first time: about ten minutes)
 PYTHON ?= python3
@@ -175,6 +175,7 @@ page: page-packages
 	rm -rf build/page/src && cp -r src/aleator/server/playground/page build/page/src
 	cp tools/page/vendor/*.d.mts build/page/src/vendor && cp tools/page/tsconfig.json build/page/src
 	build/page/node_modules/.bin/tsc --project build/page/src/tsconfig.json
+	cp js/site/transport.js build/page/src && build/page/node_modules/.bin/tsc --project build/page/src/tsconfig.json
 	$(PYTHON) tools/vendor_browser.py --check
 
 .PHONY: page-packages

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import make_site
 import pytest
+import site_page
 import site_pictures
 
+import aleator
 import docs
 
 ROOT = Path(__file__).parent.parent
@@ -47,6 +49,28 @@ def test_the_site_has_all_tables() -> None:
     assert "<!-- on the site" in "".join(pages)
     assert "<!-- on the site" not in made
     assert "| `n_ctx` | `-c`, `--ctx-size` |" in made
+
+
+def test_every_sampler_has_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(site_page, "WASM", tmp_path / "none.wasm")
+    without = site_page.sampler_pages()
+    assert set(without) == {f"sampler-{cls.name}.md" for cls in aleator.samplers.SAMPLERS}
+    assert all(
+        "class: aleator.samplers." in page and "<" not in page.partition("```")[0]
+        for page in without.values()
+    )
+    monkeypatch.setattr(site_page, "WASM", Path(__file__))
+    made = site_page.sampler_pages()
+    with_picture = {name for name, page in made.items() if "<aleator-live " in page}
+    assert with_picture == {f"sampler-{name}.md" for name in site_page.LIVE}
+
+
+@pytest.mark.parametrize(("name", "values"), site_page.LIVE.items())
+def test_a_live_picture_begins_with_its_sampler_at_work(
+    name: str, values: dict[str, object]
+) -> None:
+    chain = aleator.SamplingParams(**values).chain()
+    assert name in [sampler.name for sampler in chain if not sampler.neutral]
 
 
 def test_names_of_files_are_links() -> None:

@@ -24,6 +24,7 @@ from pathlib import Path
 import declared
 import declared_models
 from cited import broken
+from site_page import live_picture, try_it
 
 from aleator import samplers as S
 from aleator.core.options import Option, declarations, in_words
@@ -134,7 +135,7 @@ def samplers() -> str:
     for cls in S.SAMPLERS:
         names = ", ".join(f"`{n}`" for n in (cls.name, *cls.aliases, cls.letter) if n)
         summary = (cls.__doc__ or "").strip().splitlines()[0]
-        lines.append(f"| `{cls.__name__}` | {names} | {summary} |")
+        lines.append(f"| [`{cls.__name__}`](sampler-{cls.name}.md) | {names} | {summary} |")
     return "\n".join(lines)
 
 
@@ -254,6 +255,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "spellings": spellings,
     "generate_options": lambda: options(declarations(GenerateOptions).values()),
     "beam_options": lambda: options(declarations(BeamOptions).values()),
+    "live": live_picture,
+    "try_it": try_it,
 }
 
 

@@ -16,6 +16,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from site_page import FOLDER, WASM, sampler_pages, write_page
+
 from docs import on_the_site as on_the_site
 
 ROOT = Path(__file__).parents[1]
@@ -71,6 +73,10 @@ def write_pages() -> None:
     sources = {path.name: path for path in (ROOT / "docs").glob("*.md")}
     sources[INDEX] = sources.pop("README.md")
     sources |= {page: ROOT / name for name, page in TOP_PAGES.items()}
+    for name, text in sampler_pages().items():
+        (PAGES / name).write_text(text)
+    if WASM.is_file():
+        write_page(PAGES / FOLDER)
     results = sorted((ROOT / "benchmarks" / "results").glob("*.md"))
     (PAGES / "results").mkdir()
     for name, path in sources.items():

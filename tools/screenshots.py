@@ -8,12 +8,19 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
+import site_page
 from PIL import Image
 
 ROOT = Path(__file__).parents[1]
@@ -156,7 +163,52 @@ def recorded(address: str, folder: Path) -> None:
     )
 
 
+class Silent(SimpleHTTPRequestHandler):
+    """Serves files, and says nothing of it."""
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def alone() -> Iterator[str]:
+    """The address of the page that needs no server but one for its files."""
+    with tempfile.TemporaryDirectory() as folder:
+        site_page.write_page(Path(folder, site_page.FOLDER))
+        handler = partial(Silent, directory=folder)
+        with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            yield f"http://127.0.0.1:{server.server_port}/{site_page.FOLDER}/"
+            server.shutdown()
+
+
+def saved(page: Browser, path: Path) -> Image.Image:
+    """Write what is seen; return it."""
+    taken = Image.open(BytesIO(page.driver.get_screenshot_as_png())).convert("RGB")
+    taken.quantize(COLOURS).save(path, optimize=True)
+    print(path)
+    return taken
+
+
 SCENES: tuple[Callable[[Browser], None], ...] = (write, chain, compare, constrain, beams, cache)
+
+
+def picture_alone(folder: Path, width: int, height: int) -> None:
+    """The pictures of the page without a server: after "make wasm"."""
+    with alone() as address, Browser() as page:
+        page.resize(width, height)
+        page.open(address)
+        page.click("form.controls .primary")
+        page.shows(".status", "ended by")
+        page.click("#main-9")
+        page.shows(".stages thead", "temperature")
+        page.script("document.querySelector('textarea').rows = 1; scrollTo(0, 0)")
+        page.rest()
+        saved(page, folder / "playground-alone.png")
+        chain = '{"temperature": 0.8, "top_p": 0.8}'
+        page.driver.get(f"{address}live.html?chain={quote(chain)}")
+        page.shows(".draws", "exact")
+        saved(page, folder / "live-picture.png")
 
 
 def main() -> int:
@@ -187,12 +239,12 @@ def main() -> int:
                 scene(page)
                 page.rest()
                 path = given.folder / f"playground-{scene.__name__}-{scheme}.png"
-                taken = Image.open(BytesIO(page.driver.get_screenshot_as_png())).convert("RGB")
-                taken.quantize(COLOURS).save(path, optimize=True)
-                print(path)
+                taken = saved(page, path)
                 if scene is write and scheme == "light":
                     step = taken.crop((0, STEP[0], taken.width, STEP[1]))
                     step.quantize(COLOURS).save(given.folder / "playground-step.png", optimize=True)
+    if site_page.WASM.is_file():
+        picture_alone(given.folder, given.width, given.height)
     return 0
 
 

@@ -111,6 +111,30 @@ const doing = {
     return f(...Object.values(aleator), path, model)
   },
   relaxed: async () => (await import(new URL('runtime.js', asked.package))).relaxed,
+  // Answers of the page's engine (js/site): a text's lines as an array; {0} in a path, or a parent's number, is a text.
+  requests: async ({ folder, path, asked }) => {
+    const { Engine, toldError } = await import(`${folder}/engine/requests.js`)
+    const engine = await Engine.load(path, true, () => {})
+    const ids = []
+    const answers = []
+    for (const { method, path, body } of asked) {
+      const given = body && typeof body.parent === 'number' ? { ...body, parent: ids[body.parent] } : body
+      try {
+        const made = engine.answer(method, path.replace(/\{(\d)\}/, (_, n) => ids[n]), given)
+        const lines = []
+        if (made.next) for await (const line of made) lines.push(line)
+        if (lines.length) ids.push(lines[0].id)
+        answers.push(made.next ? lines : made)
+      } catch (error) {
+        answers.push({ error: toldError(error) })
+      }
+    }
+    return answers
+  },
+  digests: async ({ folder, parts }) => {
+    const { blake2b } = await import(`${folder}/engine/fingerprint.js`)
+    return parts.map((part) => blake2b(Uint8Array.from(part), 16))
+  },
   keys: () => Object.keys(native).sort(),
 }
 

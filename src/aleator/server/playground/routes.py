@@ -167,6 +167,7 @@ async def declarations(request: Request) -> Response:
                 "n_ctx": model.n_ctx,
                 "chat": model.vocab.chat_template is not None,
                 "bundled": bundled(model.weights.path),
+                "fingerprint": model.fingerprint,
             },
             "memory": {"limit": memory.limit, "used": memory.used, "rows": memory.rows},
         }

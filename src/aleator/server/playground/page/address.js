@@ -48,7 +48,9 @@ function kept() {
 function state() {
   const all = kept();
   for (const text of all) text.reason.value; // a text that is written has another end
+  const { name, fingerprint } = known().model;
   return {
+    model: { name, fingerprint },
     view: view.value,
     shade: shading.value,
     ...(chats.value ? { messages: turns.value } : { prompt: prompt.value }),
@@ -110,12 +112,25 @@ export async function openRecord(record) {
   return /** @type {Text} */ (current.value);
 }
 
-/** Write what the address asks for; resolves with what is wrong with it. */
-export async function openAddress() {
+/** Whether the address is of a model that is not here, and stays until that one is. */
+export const waits = signal(false);
+
+/**
+ * Write what the address asks for; resolves with what is wrong with it.
+ * @param {boolean} [any]  also where it was made with another model
+ */
+export async function openAddress(any = false) {
   if (location.hash.length < 2) return null;
   opening.value = true;
+  waits.value = false;
   try {
-    await restore(unpacked(location.hash.slice(1)));
+    const said = unpacked(location.hash.slice(1));
+    const { model } = said;
+    if (!any && model?.fingerprint && model.fingerprint !== known().model.fingerprint) {
+      waits.value = true;
+      return new Error(`this link was made with another model, ${String(model.name).slice(0, 80)}: only that one gives the same texts`);
+    }
+    await restore(said);
     return null;
   } catch (error) {
     return new Error(`the address cannot be opened: ${/** @type {Error} */ (error).message}`);
@@ -130,9 +145,9 @@ let waiting;
 /** From now on the address follows the page. */
 export function follow() {
   effect(() => {
-    if (opening.value) return;
-    const said = `#${packed(state())}`;
     clearTimeout(waiting);
+    if (opening.value || waits.value) return;
+    const said = `#${packed(state())}`;
     waiting = setTimeout(() => history.replaceState(null, "", said), WAIT);
   });
 }

@@ -1,8 +1,7 @@
-/** @file The server's endpoints, described in docs/playground.md. */
+/** @file The endpoints, described in docs/playground.md. */
 
 import { signal } from "./vendor/signals-core.mjs";
-
-const ROOT = "/api/playground";
+import { WHO, send } from "./transport.js";
 
 /** Whether the server answered when it was last asked. */
 export const online = signal(true);
@@ -40,7 +39,7 @@ async function failure(response) {
   } catch {
     // not JSON: what HTTP says must do
   }
-  const message = /** @type {any} */ (told).message ?? `the server answered ${response.status} ${response.statusText}`;
+  const message = /** @type {any} */ (told).message ?? `${WHO} answered ${response.status} ${response.statusText}`;
   return new ServerError(message, told, response.status);
 }
 
@@ -53,17 +52,16 @@ async function failure(response) {
 async function ask(path, method, body, abort) {
   let response;
   try {
-    // The query may have the model of a server with several.
-    response = await fetch(ROOT + path + location.search, {
+    response = await send(path, {
       method,
       headers: headers(),
-      body: body && JSON.stringify(body),
+      body: body ? JSON.stringify(body) : undefined,
       signal: abort,
     });
   } catch (error) {
     if (abort?.aborted) throw error;
     online.value = false;
-    throw new ServerError("the server does not answer: is it still running?");
+    throw new ServerError(`${WHO} does not answer: is it still running?`);
   }
   online.value = true;
   if (!response.ok) throw await failure(response);
@@ -119,7 +117,7 @@ export async function* stream(path, body, abort) {
     } catch (error) {
       if (abort.aborted) return;
       online.value = false;
-      throw new ServerError("the server went away while it was writing");
+      throw new ServerError(`${WHO} went away while it was writing`);
     }
     held += decoder.decode(piece.value, { stream: !piece.done });
     const lines = held.split("\n");

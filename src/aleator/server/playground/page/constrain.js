@@ -3,7 +3,7 @@
 import { signal } from "./vendor/signals-core.mjs";
 import { Allowed } from "./allowed.js";
 import { post } from "./api.js";
-import { main } from "./settings.js";
+import { lacking, main } from "./settings.js";
 import { StepPanel } from "./step-panel.js";
 import { write } from "./texts.js";
 import { Choice, Problem, html, watched } from "./ui.js";
@@ -102,7 +102,7 @@ export const Constrain = watched(function () {
   const error = wrong.value;
   return html`<div class="view constrain columns">
     <form class="side" onSubmit=${(/** @type {Event} */ e) => (e.preventDefault(), run(seed.value))}>
-      <div class="bar-row"><${Choice} label="What the text must obey" value=${kind.value} options=${Object.entries(KINDS).map(([key, each]) => [key, each.label])} onChange=${(/** @type {string} */ v) => ((kind.value = v), (wrong.value = null), check())} /></div>
+      <div class="bar-row"><${Choice} label="What the text must obey" value=${kind.value} options=${Object.entries(KINDS).map(([key, each]) => [key, each.label, lacking(key)])} onChange=${(/** @type {string} */ v) => ((kind.value = v), (wrong.value = null), check())} /></div>
       <textarea id="constraint" rows="12" spellcheck="false" aria-label=${KINDS[kind.value].label} aria-invalid=${Boolean(error)} value=${source.value} onInput=${(/** @type {any} */ e) => ((source.value = e.currentTarget.value), check())}></textarea>
       <${Problem} error=${error} />
       ${error?.line > 0 && html`<button type="button" onClick=${show}>Show line ${error.line}, column ${error.column}</button>`}

@@ -2,7 +2,7 @@
 
 import { render } from "./vendor/preact.mjs";
 import { effect, signal } from "./vendor/signals-core.mjs";
-import { VIEWS, follow, link, openAddress, opening, view } from "./address.js";
+import { VIEWS, follow, link, openAddress, opening, view, waits } from "./address.js";
 import { hasKey, locked, online, useKey } from "./api.js";
 import { Beams } from "./beams.js";
 import { Cache } from "./cache.js";
@@ -10,8 +10,10 @@ import { Chain, watching } from "./chain.js";
 import { Compare } from "./compare.js";
 import { Constrain } from "./constrain.js";
 import { Reproduce } from "./reproduce.js";
-import { declared, known, load } from "./settings.js";
+import { declared, known, lacking, load } from "./settings.js";
 import { Colours, Tabs } from "./tabs.js";
+import { forgetAll } from "./texts.js";
+import { Models, WHO } from "./transport.js";
 import { CopyButton, Problem, count, html, watched } from "./ui.js";
 import { Write, suggest } from "./write.js";
 
@@ -71,11 +73,18 @@ async function start() {
   }
 }
 
+/** Another model was chosen: a link may wait for it; other texts are not its own. */
+async function useModel() {
+  await load();
+  if (waits.value) failed.value = await openAddress();
+  else forgetAll();
+}
+
 const Head = watched(function () {
   const { model } = known();
   return html`<header class="head">
     <h1>Aleator <span>playground</span></h1>
-    <${Tabs} views=${VIEWS} view=${view.value} onChange=${(/** @type {string} */ name) => (view.value = name)} />
+    <${Tabs} views=${VIEWS} view=${view.value} lacking=${known().lacking} onChange=${(/** @type {string} */ name) => (view.value = name)} />
     <span class="model quiet" title=${`${model.architecture}, ${count(model.n_vocab)} tokens, ${count(model.n_ctx)} positions`}>${model.name}, ${(model.parameters / 1e6).toFixed(1)} M</span>
     <span class="buttons"><${CopyButton} label="Copy link" text=${link} />
       ${hasKey() && html`<button type="button" aria-expanded=${asking.value} onClick=${() => (asking.value = !asking.value)}>API key</button>`}
@@ -104,15 +113,18 @@ const Key = watched(function () {
 const Page = watched(function () {
   if (!declared.value) {
     if (locked.value) return html`<main><h1>Aleator <span>playground</span></h1><${Key} /></main>`;
-    return failed.value ? html`<div class="empty"><${Problem} error=${failed.value} /><button type="button" onClick=${start}>Try again</button></div>` : html`<p class="loading">Loading the playground…</p>`;
+    return failed.value ? html`<div class="empty"><${Problem} error=${failed.value} /><button type="button" onClick=${start}>Try again</button>${Models && html`<${Models} onChange=${start} />`}</div>` : html`<div class="loading">Loading the playground…${Models && html`<${Models} onChange=${start} />`}</div>`;
   }
   const View = SHOWN[view.value];
   const title = VIEWS[/** @type {keyof typeof VIEWS} */ (view.value)];
+  const why = lacking(view.value);
   return html`<${Head} />
-    ${!online.value && html`<p class="problem offline" role="alert">The server does not answer; it is asked again every two seconds. What is shown stays. <button type="button" class="link" onClick=${ask}>Ask now</button></p>`}
+    ${!online.value && html`<p class="problem offline" role="alert">${WHO[0].toUpperCase() + WHO.slice(1)} does not answer; it is asked again every two seconds. What is shown stays. <button type="button" class="link" onClick=${ask}>Ask now</button></p>`}
     ${(locked.value || asking.value) && html`<${Key} />`}
+    ${Models && html`<${Models} onChange=${useModel} />`}
     <${Problem} error=${failed.value} />
-    <main><div id="view" role="tabpanel" aria-label=${title} aria-busy=${opening.value}><${View} /></div></main>`;
+    ${waits.value && html`<button type="button" onClick=${async () => (failed.value = await openAddress(true))}>Open it with this model</button>`}
+    <main><div id="view" role="tabpanel" aria-label=${title} aria-busy=${opening.value}>${why ? html`<p class="empty">${title}: ${why}.</p>` : html`<${View} />`}</div></main>`;
 });
 
 const app = /** @type {HTMLElement} */ (document.getElementById("app"));

@@ -1,6 +1,6 @@
 /** @file Controls of one parameter, made from its declaration. */
 
-import { declaration } from "./settings.js";
+import { declaration, lacking } from "./settings.js";
 import { html, watched } from "./ui.js";
 
 /**
@@ -41,8 +41,10 @@ export const Control = watched(function ({ settings, name, error }) {
   const value = settings.value(name);
   const changed = name in settings.changes.value;
   const wrong = error?.param === name;
+  const why = lacking(name);
   let control;
-  if (of.type === "int" || of.type === "float") control = html`<${Numeric} settings=${settings} of=${of} />`;
+  if (why) control = html`<span class="quiet">${why}</span>`;
+  else if (of.type === "int" || of.type === "float") control = html`<${Numeric} settings=${settings} of=${of} />`;
   else if (of.type === "bool") control = html`<input type="checkbox" aria-label=${name} checked=${value} onChange=${(/** @type {any} */ e) => settings.set(name, e.currentTarget.checked)} />`;
   else if (of.choices.length) {
     control = html`<select aria-label=${name} onChange=${(/** @type {any} */ e) => settings.set(name, of.choices.find((each) => String(each) === e.currentTarget.value))}>

@@ -101,7 +101,7 @@ export const Reproduce = watched(function () {
       <section><h2>A record</h2><p class="quiet">The requests and the tokens, as JSON.</p>
         <button type="button" onClick=${save}>Save the record</button></section>
       <section><h2>A page of its own</h2><p class="quiet">All texts with every step, the tree of branches, and what Compare, Constrain and Cache show, as one HTML file which needs no server.</p>
-        <button type="button" onClick=${savePage}>Save the page</button></section>`}
+        <button type="button" disabled=${Boolean(lacking("page"))} title=${lacking("page")} onClick=${savePage}>Save the page</button></section>`}
     <section><label class="field"><span>Open a record</span><input type="file" accept="application/json,.json" onChange=${loadFile} /></label></section>
     <${Problem} error=${failed.value} />
   </div>`;

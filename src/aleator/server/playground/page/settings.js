@@ -35,8 +35,9 @@ import { get } from "./api.js";
  * @property {Record<string, Parameter>} beams  options of a search
  * @property {Record<string, Record<string, any>>} presets
  * @property {string} default_preset
- * @property {{name: string, architecture: string, parameters: number, n_vocab: number, n_ctx: number, chat: boolean, bundled: boolean}} model
+ * @property {{name: string, architecture: string, parameters: number, n_vocab: number, n_ctx: number, chat: boolean, bundled: boolean, fingerprint: string}} model
  * @property {{limit: number, used: number, rows: number}} memory
+ * @property {Record<string, string>} [lacking]  what cannot be had here, and why: names of parameters, options and views
  */
 
 /** What the server declares; null until it has answered. */
@@ -52,6 +53,9 @@ export const known = () => /** @type {Declared} */ (declared.value);
 
 /** What is declared of a parameter, or of an option of a text or of beams. @param {string} name */
 export const declaration = (name) => known().parameters[name] ?? known().options[name] ?? known().beams[name];
+
+/** Why something cannot be had here; undefined: it can. @param {string} name */
+export const lacking = (name) => known().lacking?.[name];
 
 /** One chain, or options. */
 export class Settings {

@@ -3,9 +3,10 @@
 import { html } from "./ui.js";
 
 /**
- * @param {{views: Record<string, string>, view: string, onChange: (view: string) => void}} props  titles by name
+ * @param {{views: Record<string, string>, view: string, onChange: (view: string) => void, lacking?: Record<string, string>}} props  titles by
+ *   name; ``lacking``: why some views show nothing here
  */
-export function Tabs({ views, view, onChange }) {
+export function Tabs({ views, view, onChange, lacking = {} }) {
   /** @param {KeyboardEvent} e */
   const onKeyDown = (e) => {
     const names = Object.keys(views);
@@ -19,7 +20,7 @@ export function Tabs({ views, view, onChange }) {
   return html`<nav role="tablist" aria-label="Views" class="tabs" onKeyDown=${onKeyDown}>
     ${Object.entries(views).map(([key, title]) => {
       const mine = key === view;
-      return html`<button type="button" role="tab" id=${`tab-${key}`} aria-selected=${mine} aria-controls="view" tabindex=${mine ? 0 : -1} onClick=${() => onChange(key)}>${title}</button>`;
+      return html`<button type="button" role="tab" id=${`tab-${key}`} class=${key in lacking ? "lacking" : ""} title=${lacking[key]} aria-selected=${mine} aria-controls="view" tabindex=${mine ? 0 : -1} onClick=${() => onChange(key)}>${title}</button>`;
     })}
   </nav>`;
 }

@@ -2,6 +2,7 @@
 
 import { signal } from "./vendor/signals-core.mjs";
 import { remove, stream } from "./api.js";
+import { WHO } from "./transport.js";
 import { Text, current, opened, texts } from "./text.js";
 
 /** @typedef {import("./token.js").Token} Token */
@@ -116,6 +117,14 @@ export function prune(text) {
   }
 }
 
+/** Forget all texts, as another model would write others. */
+export function forgetAll() {
+  for (const text of texts.value) text.stop();
+  texts.value = [];
+  current.value = null;
+  opened.value = -1;
+}
+
 /**
  * Write what was recorded, one branch after the other.
  * @param {Record<string, any>[]} path
@@ -153,6 +162,6 @@ async function bringBack(text) {
   const again = await rewrite(text.path);
   if (again.error.value) throw again.error.value;
   const at = text.steps.findIndex((step, i) => step.token.id !== again.steps[i]?.token.id);
-  if (at >= 0) throw new Error(`the server forgot this text, and writes another one now: token ${at} differs. Is it another model?`);
+  if (at >= 0) throw new Error(`${WHO} forgot this text, and writes another one now: token ${at} differs. Is it another model?`);
   for (let [mine, its] = [/** @type {Text | null} */ (text), /** @type {Text | null} */ (again)]; mine && its; [mine, its] = [mine.parent, its.parent]) mine.id = its.id;
 }

@@ -52,16 +52,16 @@ export function Problem({ error }) {
 }
 
 /**
- * A choice among few words.
- * @param {{label: string, value: string, options: (string | [string, string])[], onChange: (value: string) => void, hint?: string}} props
+ * A choice among few words: each with what is shown, and why it cannot be chosen, if so.
+ * @param {{label: string, value: string, options: (string | [string, string] | [string, string, string | undefined])[], onChange: (value: string) => void, hint?: string}} props
  */
 export function Choice({ label, value, options, onChange, hint }) {
   return html`<label class="field" title=${hint}>
     <span>${label}</span>
     <select value=${value} onChange=${(/** @type {any} */ e) => onChange(e.currentTarget.value)}>
       ${options.map((each) => {
-        const [key, shown] = typeof each === "string" ? [each, each] : each;
-        return html`<option key=${key} value=${key} selected=${key === value}>${shown}</option>`;
+        const [key, shown, why] = typeof each === "string" ? [each, each] : each;
+        return html`<option key=${key} value=${key} selected=${key === value} disabled=${Boolean(why)} title=${why}>${shown}</option>`;
       })}
     </select>
   </label>`;

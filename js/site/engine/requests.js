@@ -1,0 +1,209 @@
+/** @file The playground's endpoints (docs/playground.md), answered by a model in this thread. */
+
+import { load } from "../aleator/index.js";
+import declared from "../declared.js";
+import { draws, explain, nameOf, probability, samplersOf } from "./explain.js";
+import { fingerprint } from "./fingerprint.js";
+import { described, spellings } from "./spellings.js";
+import { RequestError, Texts } from "./texts.js";
+
+const MOST_TEXT = 2000;
+const ELSEWHERE = "needs aleator playground on a computer: not in a page alone";
+/** What a page without a server lacks, by name of parameter, option or view. */
+const lacking = Object.fromEntries(
+  ["json_schema", "regex", "phases", "watermark_key_file", "stop_loops", "reasoning_budget", "reasoning_budget_message", "reasoning_budget_grace",
+    "banned_strings", "banned_regex", "heal", "beams", "cache", "page"].map((name) => [name, ELSEWHERE]),
+);
+/** Options of a text that are understood here. */
+const OPTIONS = ["max_tokens", "stop"];
+
+/** A model, and the texts that it wrote. */
+export class Engine {
+  constructor(model, fallback) {
+    this.model = model;
+    this.texts = new Texts(model);
+    this.named = (id) => this.token(id);
+    const { gguf, nCtx } = model;
+    const named = gguf.fields.has("general.name") && gguf.fields.get("general.name", "string");
+    this.about = {
+      name: named || fallback,
+      architecture: gguf.fields.get("general.architecture", "string"),
+      parameters: [...gguf.tensors].reduce((n, [name, { shape }]) => n + (name.startsWith("rope_f") ? 0 : shape.reduce((a, b) => a * b, 1)), 0),
+      n_vocab: this.texts.size,
+      n_ctx: nCtx,
+      chat: false,
+      bundled: false,
+      fingerprint: fingerprint(gguf.data),
+    };
+  }
+
+  /** The engine of a URL or a File; `bundled`: it is the model that comes with the page. */
+  static async load(source, bundled, onProgress) {
+    const engine = new Engine(await load(source, { onProgress }), source.name ?? String(source).split("/").at(-1));
+    engine.about.bundled = bundled;
+    return engine;
+  }
+
+  /** A token as JSON. */
+  token(id) {
+    const { vocabulary } = this.model;
+    if (!vocabulary) return { id, text: null };
+    const piece = vocabulary.bytes(id);
+    const told = { id, text: null };
+    try {
+      const text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(piece);
+      const letters = text.length > MOST_TEXT ? [...text] : null;
+      told.text = letters ? letters.slice(0, MOST_TEXT).join("") : text;
+      if (letters) told.length = letters.length;
+    } catch {
+      told.bytes = Array.from(piece.subarray(0, MOST_TEXT), (byte) => byte.toString(16).padStart(2, "0")).join("");
+    }
+    if (vocabulary.isSpecial(id)) {
+      told.special = true;
+      if (!piece.length) told.text = vocabulary.text(id).slice(0, MOST_TEXT);
+    }
+    return told;
+  }
+
+  /** Answer a request: JSON, or lines of JSON from an async generator. */
+  answer(method, path, body = {}) {
+    const [, kind, id, what] = path.split("/");
+    const of = () => this.texts.find(id);
+    if (path === "") return this.declarations();
+    if (path === "/texts") return this.write(body);
+    if (path === "/chain") return this.check(split(body).sampling);
+    if (path === "/tokens") return this.tokens(split(body).own.text);
+    if (kind === "texts" && method === "DELETE") return void this.texts.forget(id);
+    if (what === "step") return this.step(of(), body);
+    if (what === "resample") return this.resample(of(), body);
+    if (what === "draws") return this.draws(of(), body);
+    throw new RequestError(`${path.slice(1)} ${ELSEWHERE}`, null, null, 404);
+  }
+
+  declarations() {
+    const { used, limit, rows } = this.texts.memory;
+    return { ...declared, lacking, model: this.about, memory: { limit, used, rows: rows.length } };
+  }
+
+  check(sampling) {
+    const chain = this.texts.chain(sampling, 0);
+    const samplers = samplersOf(chain);
+    const told = samplers.map((sampler) => ({ name: nameOf(sampler), label: described(sampler), neutral: sampler.neutral }));
+    return { chain: chainWords(chain), samplers: told, ...spellings(sampling) };
+  }
+
+  tokens(text) {
+    if (typeof text !== "string") throw new RequestError("text: give a text", "text");
+    return { tokens: this.model.tokenizer.encode(text).map(this.named) };
+  }
+
+  begin({ own, sampling }) {
+    const given = ["prompt", "messages", "parent"].filter((name) => own[name] !== undefined && own[name] !== null);
+    if (given.length !== 1) throw new RequestError("give one of prompt, messages, parent", given[1] ?? "prompt");
+    if (own.messages) throw new RequestError(`messages: a conversation ${ELSEWHERE}`, "messages");
+    if (own.parent) return this.texts.branch(this.texts.find(own.parent), own.at, own.token, sampling);
+    const { tokenizer, nCtx } = this.model;
+    const tokens = typeof own.prompt === "string" ? tokenizer?.encode(own.prompt) : own.prompt;
+    if (!Array.isArray(tokens) || !tokens.length) throw new RequestError("prompt is empty: give a text or a list of token ids", "prompt");
+    const { size } = this.texts;
+    if (!tokens.every((id) => Number.isInteger(id) && id >= 0 && id < size)) throw new RequestError(`prompt: the model has tokens 0 to ${size - 1}`, "prompt");
+    if (tokens.length > nCtx) throw new RequestError(`prompt has ${tokens.length} tokens and the context ${nCtx} positions: shorten it`, "prompt");
+    return this.texts.begin(tokens, sampling);
+  }
+
+  /** Lines of a text; `stop` ends it. */
+  write(body) {
+    const asked = split(body);
+    const text = this.begin(asked);
+    return Object.assign(this.lines(text, asked), { stop: () => (text.stopped = true) });
+  }
+
+  async *lines(text, { own: { top = 10, max_tokens: maxTokens = Infinity, stop = [] } }) {
+    const { prompt, parent, at, inherited, seed } = text;
+    const begun = { prompt: prompt.map(this.named), inherited: inherited.length, seed, chain: chainWords(text.chain) };
+    yield { event: "start", id: text.id, parent: parent?.id ?? null, at, ...begun };
+    const look = (row) => explain(text.chain, row, Math.max(top, 1), this.named);
+    for await (const { step, found, end } of this.texts.write(text, { maxTokens, stops: [stop].flat() }, look)) {
+      if (found) yield this.shortStep(text, step, found, top);
+      else yield { event: "end", steps: text.drawn.length, ...end, kept_bytes: this.texts.memory.used, kept_limit: this.texts.memory.limit };
+    }
+  }
+
+  shortStep(text, step, found, top) {
+    const { stages, logits } = found;
+    const last = stages.at(-1)?.after ?? logits;
+    const done = stages.filter((stage) => !stage.neutral);
+    return {
+      event: "step",
+      ...this.writtenStep(text, step, found, text.rows[step].logits),
+      entropy: logits.entropy,
+      entropy_after: last.entropy,
+      left: last.candidates,
+      stages: done.map(({ name, after, removed, cut, moved }) => ({ name, left: after.candidates, removed, cut, moved, entropy: after.entropy })),
+      top: found.traces.slice(0, top).map(({ token, probabilities: p }) => ({ token, before: p[0], after: p.at(-1) })),
+    };
+  }
+
+  writtenStep({ drawn }, step, { traces, draw }, logits) {
+    const id = drawn[step];
+    if (id === undefined) return { step, token: null, picked: false };
+    const p = traces.find((trace) => trace.token.id === id)?.probabilities;
+    return { step, token: this.token(id), picked: draw?.token.id !== id, before: p?.[0] ?? probability(logits, id), after: p?.at(-1) ?? null };
+  }
+
+  at(text, body, work) {
+    const { own, sampling } = split(body);
+    const chain = this.texts.chainAt(text, own.step, Object.keys(sampling).length ? sampling : null);
+    try {
+      return work(chain, text.logits(own.step), own);
+    } finally {
+      chain.free();
+    }
+  }
+
+  step(text, body) {
+    return this.at(text, body, (chain, logits, { step, top = 30 }) => {
+      const found = explain(chain, logits, top, this.named);
+      return { ...this.writtenStep(text, step, found, logits), ...found };
+    });
+  }
+
+  resample(text, body) {
+    const found = this.texts.resample(text, split(body).sampling);
+    return { ...found, changed: Object.fromEntries([...found.changed].map(([step, id]) => [step, this.token(id)])) };
+  }
+
+  draws(text, body) {
+    return this.at(text, body, (chain, logits, { n = 1000 }) => draws(chain, logits, n, this.named));
+  }
+}
+
+const chainWords = (chain) => ["logits", ...samplersOf(chain).map((sampler) => (sampler.neutral ? "?" : "") + nameOf(sampler))].join(" -> ");
+
+const OWN = ["prompt", "messages", "parent", "text", "at", "token", "top", "step", "n", ...OPTIONS];
+/** Bounds of whole numbers. */
+const BOUNDS = { max_tokens: [0, 2 ** 31 - 1], at: [0, 2 ** 31 - 1], token: [0, 2 ** 31 - 1], step: [0, 2 ** 31 - 1], top: [0, 1000], n: [1, 10_000] };
+
+/** A body's own fields, options of the text among them, and its sampling parameters. */
+function split(body) {
+  const made = { own: {}, sampling: {} };
+  for (const [name, value] of Object.entries(body)) {
+    const [low, high] = BOUNDS[name] ?? [];
+    if (value === null && OWN.includes(name)) continue;
+    if (BOUNDS[name] && !(Number.isInteger(value) && value >= low && value <= high)) throw new RequestError(`${name}=${JSON.stringify(value)}: give a whole number from ${low} to ${high}`, name);
+    if (OWN.includes(name)) made.own[name] = value;
+    else if (name === "preset" || Object.hasOwn(declared.parameters, name)) made.sampling[name] = value;
+    else if (!Object.hasOwn(declared.options, name)) throw new RequestError(`there is no parameter ${JSON.stringify(name)}`, name);
+    else if (JSON.stringify(value) !== JSON.stringify(declared.options[name].default)) throw new RequestError(`${name} ${ELSEWHERE}`, name);
+  }
+  return made;
+}
+
+/** An error as an answer has it. */
+export function toldError(error) {
+  const [first] = /^\w*/.exec(error.message);
+  const known = first === "preset" || Object.hasOwn(declared.parameters, first);
+  const param = error.param ?? (error.name === "GrammarError" ? "grammar" : known ? first : null);
+  const { message, code = null, line, column, status = 400 } = error;
+  return { message, param, code, status, ...(line ? { line, column } : {}) };
+}

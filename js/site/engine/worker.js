@@ -1,0 +1,33 @@
+/** @file The worker of the page: loads a model, and answers the page's requests by number. */
+
+// Messages may come before the native code has started.
+const requests = import("./requests.js");
+/** @type {Promise<any>} */
+let engine;
+const open = new Map();
+const notStarted = ({ message }) => ({ message: `the native code did not start: ${message}`, param: null, code: null, status: 500 });
+
+async function answer({ id, load, bundled, method, path, body, abort }) {
+  if (abort) return open.get(id)?.stop();
+  let told = notStarted;
+  try {
+    const { Engine, toldError } = await requests;
+    told = toldError;
+    if (load) {
+      engine = Engine.load(load, bundled, (done, all) => postMessage({ progress: [done, all] }));
+      await engine;
+      return postMessage({ id, value: null });
+    }
+    const made = (await engine).answer(method, path, body);
+    if (!made?.next) return postMessage({ id, value: made ?? null });
+    open.set(id, made);
+    for await (const line of made) postMessage({ id, line });
+    postMessage({ id, done: true });
+  } catch (error) {
+    postMessage({ id, error: told(error) });
+  } finally {
+    open.delete(id);
+  }
+}
+
+onmessage = (event) => answer(event.data);

@@ -1,0 +1,27 @@
+// Keeps the files of the page, so that it opens without a network.  make site writes the names of the files and
+// their version, the hash of all of them, before this.
+/* global VERSION, FILES */
+
+const MINE = "aleator-page-";
+
+addEventListener("install", (event) => {
+  const keep = async () => {
+    await (await caches.open(MINE + VERSION)).addAll(FILES);
+    await skipWaiting();
+  };
+  event.waitUntil(keep());
+});
+
+addEventListener("activate", (event) => {
+  const use = async () => {
+    const old = (await caches.keys()).filter((name) => name.startsWith(MINE) && name !== MINE + VERSION);
+    await Promise.all(old.map((name) => caches.delete(name)));
+    await clients.claim();
+  };
+  event.waitUntil(use());
+});
+
+addEventListener("fetch", (event) => {
+  const answer = async () => (await (await caches.open(MINE + VERSION)).match(event.request, { ignoreSearch: true })) ?? fetch(event.request);
+  event.respondWith(answer());
+});

@@ -1,0 +1,179 @@
+/** @file How the page asks its engine: a worker of the page, which answers as a server would; and the choice of its model. */
+
+import * as kept from "./kept.js";
+import { Component } from "./vendor/preact.mjs";
+import { signal } from "./vendor/signals-core.mjs";
+import { Problem, html, watched } from "./ui.js";
+
+export const WHO = "the engine of this page";
+
+/** The model that comes with the page, or another file beside it: ?model=NAME. */
+const BUNDLED = "model.gguf";
+const named = new URLSearchParams(location.search).get("model") ?? BUNDLED;
+
+/** What is loaded: its source, and whether it is the bundled one. @type {[string | File, boolean]} */
+let chosen = [new URL(named, location.href).href, named === BUNDLED];
+/** Bytes of a model that were read, and all of them. */
+const progress = signal(/** @type {[number, number] | null} */ (null));
+
+/** A worker with one model; the memory of a model is given back with its worker. */
+class Engine {
+  /** @param {string | File} load @param {boolean} bundled */
+  constructor(load, bundled) {
+    this.worker = new Worker(new URL("engine/worker.js", import.meta.url), { type: "module" });
+    /** @type {Map<number, (told: any) => void>} */
+    this.open = new Map();
+    this.number = 0;
+    this.worker.onmessage = ({ data }) => {
+      if (data.progress) progress.value = data.progress;
+      else this.open.get(data.id)?.(data);
+    };
+    this.worker.onerror = (event) => {
+      for (const told of this.open.values()) told({ gone: event.message || "its worker ended" });
+      if (engine === this) engine = null;
+    };
+    /** @type {Promise<void>} */
+    this.ready = new Promise((resolve, reject) => {
+      this.post({ load, bundled }, ({ error, gone }) => {
+        progress.value = null;
+        if (error || gone) reject(error ?? { message: `the model was not loaded: ${gone}`, status: 500 });
+        else resolve();
+      });
+    });
+    this.ready.catch(() => this.worker.terminate());
+  }
+
+  /** @param {object} message @param {(told: any) => void} told */
+  post(message, told) {
+    const id = ++this.number;
+    this.open.set(id, told);
+    this.worker.postMessage({ id, ...message });
+    return id;
+  }
+}
+
+/** @type {Engine | null} */
+let engine = null;
+
+/**
+ * Ask the engine; the answer is as HTTP has it.
+ * @param {string} path
+ * @param {{method: string, body?: string, signal?: AbortSignal}} asked
+ * @returns {Promise<Response>}
+ */
+export async function send(path, { method, body, signal: abort }) {
+  const mine = (engine ??= new Engine(...chosen));
+  const refused = (/** @type {any} */ error) => Response.json({ error }, { status: error.status });
+  try {
+    await mine.ready;
+  } catch (error) {
+    if (engine === mine) engine = null;
+    return refused(error);
+  }
+  return new Promise((resolve, reject) => {
+    const encoder = new TextEncoder();
+    /** @type {ReadableStreamDefaultController<Uint8Array> | undefined} */
+    let lines;
+    const line = (/** @type {object} */ told) => lines?.enqueue(encoder.encode(`${JSON.stringify(told)}\n`));
+    const id = mine.post({ method, path, body: body && JSON.parse(body) }, (told) => {
+      if (told.line) {
+        if (!lines) resolve(new Response(new ReadableStream({ start: (controller) => void (lines = controller) })));
+        return line(told.line);
+      }
+      mine.open.delete(id);
+      if (told.gone) return lines ? lines.error(told.gone) : reject(told.gone);
+      if (lines) {
+        if (told.error) line({ event: "error", error: told.error });
+        lines.close();
+      } else resolve(told.error ? refused(told.error) : Response.json(told.value));
+    });
+    abort?.addEventListener("abort", () => {
+      if (!mine.open.delete(id)) return;
+      mine.worker.postMessage({ id, abort: true });
+      if (lines) lines.error(abort.reason);
+      else reject(abort.reason);
+    });
+  });
+}
+
+/** Use the model of a file, once it is loaded. @param {File} file */
+async function choose(file) {
+  const next = new Engine(file, false);
+  await next.ready;
+  engine?.worker.terminate();
+  engine = next;
+  chosen = [file, false];
+}
+
+/** What is read, for eyes and ears. */
+const Progress = watched(function () {
+  if (!progress.value) return null;
+  const [done, all] = progress.value;
+  const mebibytes = (/** @type {number} */ n) => (n / 2 ** 20).toFixed(1);
+  return html`<span class="quiet"><progress max=${all} value=${done} aria-label="Reading the model"></progress> ${mebibytes(done)} of ${mebibytes(all)} MiB</span>`;
+});
+
+/** Another model: a GGUF file, chosen or dropped anywhere on the page, or kept from earlier; it never leaves the machine. */
+export class Models extends Component {
+  constructor() {
+    super();
+    /** @type {{error: any, busy: string, own: File | null, names: string[]}}  ``own``: the file that is used, where it is not kept */
+    this.state = { error: null, busy: "", own: null, names: [] };
+    this.over = (/** @type {DragEvent} */ e) => e.preventDefault();
+    this.drop = (/** @type {DragEvent} */ e) => {
+      e.preventDefault();
+      const file = e.dataTransfer?.files[0];
+      if (file) this.open(file);
+    };
+  }
+
+  async componentDidMount() {
+    addEventListener("dragover", this.over);
+    addEventListener("drop", this.drop);
+    this.setState({ names: await kept.names() });
+  }
+
+  componentWillUnmount() {
+    removeEventListener("dragover", this.over);
+    removeEventListener("drop", this.drop);
+  }
+
+  /** Do something that takes a while, and say so. @param {string} busy @param {() => Promise<any>} work */
+  async attempt(busy, work) {
+    this.setState({ error: null, busy });
+    try {
+      await work();
+    } catch (error) {
+      this.setState({ error });
+    }
+    this.setState({ busy: "", names: await kept.names() });
+  }
+
+  /** @param {File} file */
+  open(file) {
+    return this.attempt(`Loading ${file.name}…`, async () => {
+      await choose(file);
+      this.setState({ own: file });
+      await this.props.onChange();
+    });
+  }
+
+  /** @param {any} props @param {any} state */
+  render(props, { error, busy, own, names }) {
+    const choosing = (/** @type {any} */ e) => {
+      const [file] = e.currentTarget.files;
+      if (file) this.open(file);
+      e.currentTarget.value = ""; // so that the same file can be chosen again
+    };
+    const press = (/** @type {string} */ label, /** @type {() => any} */ work) => html`<button type="button" disabled=${Boolean(busy)} onClick=${work}>${label}</button>`;
+    return html`<div class="models row">
+      <label class="field"><span>Another model: a GGUF file, here or dropped on the page</span><input type="file" accept=".gguf" disabled=${Boolean(busy)} onChange=${choosing} /></label>
+      ${own && !names.includes(own.name) && press(`Keep ${own.name} in this browser`, () => this.attempt(`Keeping ${own.name}…`, () => kept.keep(own)))}
+      ${names.map((/** @type {string} */ name) => html`<span class="buttons" key=${name}>${press(`Use ${name}`, async () => this.open(await kept.file(name)))}
+        ${press(`Forget ${name}`, () => this.attempt("", () => kept.forget(name)))}</span>`)}
+      <span role="status">${busy}</span><${Progress} /><${Problem} error=${error} /></div>`;
+  }
+}
+
+// Once it was loaded, the page opens without a network.
+if ("serviceWorker" in navigator) navigator.serviceWorker.register(new URL("offline.js", import.meta.url)).catch(() => {});

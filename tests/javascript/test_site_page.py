@@ -1,0 +1,284 @@
+"""The page without a server, and live pictures, in Chromium and Firefox, under the policy of the site."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import site_page
+
+import aleator
+from aleator.models.hub.bundled import bundled_model
+from tests.javascript import firefox
+from tests.playground import browser as chromium
+
+TEXT: dict[str, Any] = {"prompt": "ROMEO:\n", "seed": 7, "max_tokens": 16, "preset": "llama.cpp"}
+CUT = "cut.gguf"
+
+
+class Handler(SimpleHTTPRequestHandler):
+    """Serves files with the policy; of ``cut.gguf`` only half of the bytes that are announced come."""
+
+    def end_headers(self) -> None:
+        self.send_header("Content-Security-Policy", site_page.POLICY)
+        super().end_headers()
+
+    def do_GET(self) -> None:
+        if not self.path.endswith(f"/{CUT}"):
+            return super().do_GET()
+        data = bundled_model().read_bytes()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data[: len(data) // 2])
+        self.close_connection = True
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if not site_page.WASM.is_file():
+        pytest.skip("js/src/aleator.wasm is missing: make wasm")
+    made = tmp_path_factory.mktemp("site")
+    site_page.write_page(made / "try")
+    return made
+
+
+class Served:
+    """A server of the folder, which can be away."""
+
+    def __init__(self, folder: Path) -> None:
+        handler = partial(Handler, directory=str(folder))
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+        self.address = f"http://127.0.0.1:{self._server.server_port}/try/"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+@pytest.fixture
+def served(folder: Path) -> Iterator[Served]:
+    made = Served(folder)
+    yield made
+    made.close()
+
+
+class Window:
+    """What both browsers can."""
+
+    def __init__(self, browser: Any, until: Callable[..., Any]) -> None:
+        self.browser, self.until = browser, until
+
+    def open(self, address: str) -> None:
+        if isinstance(self.browser, firefox.Firefox):
+            self.browser.open(address)
+        else:  # not until the page is there, which it may never be
+            self.browser.driver.get("about:blank")
+            self.browser.driver.get(address)
+
+    def script(self, text: str, *given: Any) -> Any:
+        return self.browser.script(text, *given)
+
+    def shows(self, part: str, selector: str = "body") -> str:
+        """The text of an element, once this is in it."""
+
+        def shown() -> str:
+            text: str = self.script(
+                "return document.querySelector(arguments[0])?.innerText ?? ''", selector
+            )
+            return text if part in text else ""
+
+        found: str = self.until(shown, f"{selector}: {part!r}")
+        return found
+
+    def press(self, label: str) -> None:
+        """Click a button."""
+        self.until(
+            lambda: self.script(
+                "const all = ['main button', 'button'].flatMap((each) => [...document.querySelectorAll(each)]);"
+                "const found = all.find((each) => each.textContent.trim() === arguments[0]);"
+                "found?.click(); return Boolean(found)",
+                label,
+            ),
+            f"button {label}",
+        )
+
+    def upload(self, path: Path) -> None:
+        """Choose a model."""
+        self.shows("Another model", ".models")
+        if isinstance(self.browser, firefox.Firefox):
+            self.browser.upload(".models input", path)
+        else:
+            self.browser.find(".models input").send_keys(str(path))
+
+    def tokens(self) -> list[str]:
+        """The tokens of the text as they are shown."""
+        shown: list[str] = self.script(
+            "return [...document.querySelectorAll(`[id^='main-'][data-i]`)].map((e) => e.textContent)"
+        )
+        return shown
+
+
+@pytest.fixture(scope="module", params=["chromium", "firefox"])
+def window(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Window]:
+    kind = chromium if request.param == "chromium" else firefox
+    if kind.missing():
+        pytest.skip(f"{kind.missing()} is not installed")
+    if request.param == "chromium":
+        with chromium.Browser() as made:
+            yield Window(made, made.until)
+            assert made.reports() == [] or all("cut.gguf" in each for each in made.reports())
+    else:
+        with firefox.Firefox(tmp_path_factory.mktemp("profile")) as other:
+            yield Window(other, firefox.until)
+
+
+def link(**more: Any) -> str:
+    """What an address says of a text."""
+    said = {
+        "prompt": TEXT["prompt"],
+        "length": 16,
+        "seed": 7,
+        "texts": [{**TEXT, "parent": None}],
+        "text": 0,
+        "step": 3,
+        **more,
+    }
+    return "#" + base64.urlsafe_b64encode(json.dumps(said).encode()).decode().rstrip("=")
+
+
+@pytest.fixture
+def wanted(model: aleator.LanguageModel) -> list[str]:
+    """The tokens of the text as Python writes it."""
+    made = model.generate(TEXT["prompt"], preset="llama.cpp", seed=7, max_tokens=16)
+    return [model.vocab.token_bytes(token).decode().replace("\n", "↵") for token in made.tokens]
+
+
+def test_a_link_gives_the_text_that_python_writes(
+    window: Window, served: Served, wanted: list[str]
+) -> None:
+    window.open(served.address + link())
+    window.shows("ended by: length")
+    assert window.tokens() == wanted
+    window.shows("Step 3", ".opened h2")
+    assert "top_k=40" in window.shows("temperature=0.8", ".stages thead")
+    window.press("Next token")
+    window.shows("17 tokens, ended by")
+
+
+def test_the_page_opens_without_a_network(window: Window, folder: Path, wanted: list[str]) -> None:
+    served = Served(folder)
+    window.open(served.address)
+    kept = "return caches.keys().then((k) => k.length > 0 && navigator.serviceWorker.controller !== null)"
+    window.until(lambda: window.script(kept), "the files are kept")
+    served.close()
+    window.open(served.address + link())
+    window.shows("ended by: length")
+    assert window.tokens() == wanted
+
+
+def test_a_link_of_another_model_is_not_written_with_this_one(
+    window: Window, served: Served, model: aleator.LanguageModel
+) -> None:
+    window.open(served.address + link(model={"name": "Other", "fingerprint": "0" * 32}))
+    window.shows("this link was made with another model, Other")
+    assert window.tokens() == []
+    window.press("Open it with this model")
+    window.shows("ended by: length")
+    window.open(served.address + link(model={"name": "x", "fingerprint": model.fingerprint}))
+    window.shows("ended by: length")
+
+
+def test_a_file_is_a_model(
+    window: Window, served: Served, wanted: list[str], tmp_path: Path
+) -> None:
+    own = shutil.copy(bundled_model(), tmp_path / "own.gguf")
+    window.open(served.address + link())
+    window.shows("ended by: length")
+    window.upload(Path(own))
+    window.shows("Write a text, then", ".main")  # the other model's text is gone
+    window.press("Write")
+    window.shows("ended by: length")
+    assert window.tokens()[: len(wanted)] == wanted
+
+
+def test_bad_files_end_in_messages_and_the_model_stays(
+    window: Window, served: Served, wanted: list[str], tmp_path: Path
+) -> None:
+    data = bundled_model().read_bytes()
+    window.open(served.address + link())
+    window.shows("ended by: length")
+    for name, size, part in [
+        ("cut.gguf", len(data) // 2, "ends"),
+        ("none.gguf", 0, "GGUF"),
+        ("large.gguf", 5 << 30, "4 GiB"),
+    ]:
+        with (tmp_path / name).open("wb") as file:
+            file.write(data[: min(size, len(data) // 2)])
+            file.truncate(size)
+        window.upload(tmp_path / name)
+        window.shows(part, ".models .problem")
+        (tmp_path / name).unlink()
+    window.press("Continue")
+    window.shows("32 tokens, ended by")
+    assert window.tokens()[:16] == wanted
+
+
+def test_a_download_that_ends_early_says_so(window: Window, served: Served) -> None:
+    window.open(f"{served.address}?model={CUT}")
+    window.shows("Try again")
+    assert window.script("return document.querySelector('.problem').innerText")
+    window.shows("Another model")
+
+
+def test_what_needs_a_server_says_so(window: Window, served: Served) -> None:
+    window.open(served.address)
+    window.shows("Write a text")
+    window.press("Beams")
+    window.shows("Beams: needs aleator playground", "main")
+    window.press("Constrain")
+    window.shows("What the text must obey")
+    assert window.script(
+        "return [...document.querySelectorAll('.constrain option')].map((each) => each.disabled)"
+    ) == [False, True, True]
+
+
+def test_a_live_picture_follows_its_slider(window: Window, served: Served) -> None:
+    window.open(f"{served.address}live.html?chain=%7B%22top_k%22%3A5%7D")
+    assert "5 left" in window.shows("top_k=5", ".stages thead")
+    window.script(
+        "const slider = document.querySelector('input[type=range]'); slider.value = 3;"
+        "slider.dispatchEvent(new Event('input', {bubbles: true}))"
+    )
+    assert "3 left" in window.shows("top_k=3", ".stages thead")
+    assert window.script("return document.querySelectorAll('.draws tbody tr').length") == 3
+
+
+def test_a_phone_has_no_sideways_scroll(window: Window, served: Served) -> None:
+    if isinstance(window.browser, firefox.Firefox):
+        window.browser.command("WebDriver:SetWindowRect", width=400, height=800)
+    else:
+        window.browser.resize(400, 800, mobile=True)
+    window.open(served.address + link())
+    window.shows("ended by: length")
+    assert window.script("return document.documentElement.scrollWidth <= innerWidth")
+    if isinstance(window.browser, firefox.Firefox):
+        window.browser.command("WebDriver:SetWindowRect", width=1280, height=900)
+    else:
+        window.browser.resize(1280, 900)

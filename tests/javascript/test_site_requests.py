@@ -1,0 +1,164 @@
+"""The engine of the page without a server answers as the server does: tokens, masses, draws, errors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import pytest
+import site_page
+
+import aleator
+from aleator.models.hub.bundled import bundled_model
+from tests.javascript.conftest import Run
+from tests.playground.conftest import ROOT, Client
+
+PROMPT = {"prompt": "ROMEO:\n", "seed": 7, "max_tokens": 12, "top": 3}
+CHAINS: list[dict[str, Any]] = [
+    {"preset": "llama.cpp"},
+    {"preset": "neutral", "temperature": 1.3, "xtc_probability": 0.5, "repetition_penalty": 1.2},
+    {"preset": "neutral", "mirostat": 2, "mirostat_tau": 3.5},
+    {"preset": "neutral", "adaptive_target": 0.3, "min_p": 0.01},
+    {"preset": "vllm", "top_p": 0.9, "logit_bias": {"300": 1.5}, "bad_words": ["the", "my lord"]},
+    {"preset": "neutral", "grammar": 'root ::= ("ay" | "nay") " "+ [a-z]*'},
+    {"preset": "akunu-balanced"},
+]
+APART = ("microseconds", "seconds", "kept_bytes", "kept_limit", "computed", "reused")
+"""Times, and what depends on what was asked before."""
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page as the site has it."""
+    made = tmp_path_factory.mktemp("site") / "try"
+    site_page.write_page(made)
+    (made / "package.json").write_text('{"type": "module"}')  # Node asks for it
+    return made
+
+
+Ask = Callable[[list[dict[str, Any]]], list[Any]]
+
+
+@pytest.fixture
+def ask(run: Run, written: Path) -> Ask:
+    """Has the page's engine answer requests in turn."""
+    case = {"folder": written.as_uri(), "path": str(bundled_model())}
+
+    def ask(asked: list[dict[str, Any]]) -> list[Any]:
+        [answers] = run("requests", [{**case, "asked": asked}])
+        found: list[Any] = answers
+        return found
+
+    return ask
+
+
+@pytest.fixture(scope="module")
+def client(model: aleator.LanguageModel) -> Iterator[Client]:
+    with model.engine(n_seq_max=2) as engine:
+        yield Client(model, engine)
+
+
+def told(value: Any) -> Any:
+    """An answer as both give it; floats with the digits that sums of another order share."""
+    if isinstance(value, dict):
+        names = ("id", "parent") if "event" in value else ()  # of texts
+        return {k: told(v) for k, v in value.items() if k not in (*APART, *names)}
+    if isinstance(value, list):
+        return [told(each) for each in value]
+    return (
+        float(f"{value:.9g}") + 0.0
+        if isinstance(value, float | int) and not isinstance(value, bool)
+        else value
+    )
+
+
+class Server:
+    """Asks Python's server; ``ids`` are those of the texts in order."""
+
+    def __init__(self, client: Client) -> None:
+        self.client, self.ids = client, []
+
+    def ask(self, method: str, path: str, body: dict[str, Any]) -> Any:
+        body = {k: self.ids[v] if k == "parent" else v for k, v in body.items()}
+        path = path.format(*self.ids)
+        answer = self.client.request(method, ROOT + path, json=body)
+        if path != "/texts" or answer.status_code != 200:
+            return answer.json()
+        lines = [json.loads(line) for line in answer.text.splitlines()]
+        self.ids.append(lines[0]["id"])
+        return lines
+
+
+def requests(chain: dict[str, Any]) -> list[dict[str, Any]]:
+    """A text, a branch of it, how it goes on, and questions about them."""
+    other = {"preset": "neutral", "temperature": 1.6, "seed": 7}
+    asked: list[tuple[str, dict[str, Any]]] = [
+        ("/chain", chain),
+        ("/texts", {**PROMPT, **chain}),
+        ("/texts", {"parent": 0, "at": 4, "token": 300, "max_tokens": 5, "seed": 7, **chain}),
+        ("/texts", {"parent": 0, "max_tokens": 3, "seed": 7, **chain}),
+        ("/texts/{0}/step", {"step": 5, "top": 5}),
+        ("/texts/{1}/step", {"step": 4, "top": 5}),
+        ("/texts/{1}/step", {"step": 6, "top": 5, **other}),
+        ("/texts/{0}/resample", other),
+        ("/texts/{1}/resample", chain),
+        ("/texts/{0}/draws", {"step": 2, "n": 200}),
+        ("/tokens", {"text": "To be, or néver"}),
+    ]
+    return [{"method": "POST", "path": path, "body": body} for path, body in asked]
+
+
+@pytest.mark.parametrize("chain", CHAINS, ids=range(len(CHAINS)))
+def test_answers_are_those_of_the_server(ask: Ask, client: Client, chain: dict[str, Any]) -> None:
+    asked = requests(chain)
+    if "grammar" in chain:  # which refuses the branch's token
+        asked = [each for each in asked if "{1}" not in each["path"] and "at" not in each["body"]]
+    server = Server(client)
+    for each, mine in zip(asked, ask(asked), strict=True):
+        wanted = server.ask(**each)
+        assert told(mine) == told(wanted), each
+
+
+def test_the_declarations_are_the_servers(ask: Ask, client: Client) -> None:
+    [mine] = ask([{"method": "GET", "path": ""}])
+    wanted = client.get()
+    names = {*wanted["parameters"], *wanted["options"], "beams", "cache", "page"}
+    assert set(mine.pop("lacking")) <= names
+    wanted["model"]["n_ctx"] = mine["model"]["n_ctx"]
+    wanted["model"]["chat"] = mine["model"]["chat"]
+    wanted["memory"] = mine["memory"]
+    assert told(mine) == told(wanted)
+
+
+def test_what_cannot_be_is_told(ask: Ask) -> None:
+    cases: list[tuple[str, dict[str, Any], str | None]] = [
+        ("/texts", {"prompt": "x", "json_schema": "{}"}, "json_schema"),
+        ("/texts", {"prompt": "x", "heal": True}, "heal"),
+        ("/texts", {"prompt": "x", "top_k": -1}, "top_k"),
+        ("/texts", {"prompt": "x", "no_such": 1}, "no_such"),
+        ("/texts", {"prompt": "x", "parent": "y"}, "parent"),
+        ("/texts", {"prompt": "x", "max_tokens": -1}, "max_tokens"),
+        ("/texts", {"prompt": [99999]}, "prompt"),
+        ("/texts", {"prompt": {}}, "prompt"),
+        ("/texts", {"parent": "none"}, "id"),
+        ("/texts/none/step", {"step": 0}, "id"),
+        ("/tokens", {}, "text"),
+        ("/chain", {"preset": "none"}, "preset"),
+        ("/chain", {"grammar": "root ::= ]"}, "grammar"),
+        ("/chain", {"draw": "watermark"}, "draw"),
+        ("/beams", {"prompt": "x"}, None),
+    ]
+    answers = ask([{"method": "POST", "path": path, "body": body} for path, body, _ in cases])
+    assert [each["error"]["param"] for each in answers] == [param for _, _, param in cases]
+    assert all(each["error"]["message"] for each in answers)
+    assert answers[-3]["error"]["line"] == 1
+
+
+def test_the_fingerprint_of_other_sizes(run: Run, written: Path) -> None:
+    parts = [b"", b"a" * 127, b"b" * 128, b"c" * 129, bytes(range(256)) * 3]
+    case = {"folder": written.as_uri(), "parts": [list(part) for part in parts]}
+    [made] = run("digests", [case])
+    assert made == [blake2b(part, digest_size=16).hexdigest() for part in parts]
