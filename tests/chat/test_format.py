@@ -89,6 +89,10 @@ def test_calls_in_earlier_messages_are_written_as_json(name: str) -> None:
             "glm line",
             "pythonic",
             "gemma4",
+            "dsml",
+            "dsml-v4",
+            "minicpm5",
+            "pythonic-list",
         )
         assert ("Köln" if in_parts else '{"city": "Köln"}') in text
 
