@@ -16,7 +16,8 @@ from tests.chat import templates
 from tests.chat.test_format import IDS, TOKENIZER
 
 CLOSING = (
-    "</think>", "\n</parameter>", "</parameter>", "</arg_value>", '"', '<|"|>', "</｜DSML｜parameter>", "</param>",
+    "</think>", "\n</parameter>", "</parameter>", "</arg_value>", '"', '<|"|>', "</｜DSML｜parameter>",
+    "</param>",
 )  # fmt: skip
 """What ends strings: random tokens would hardly come upon it."""
 HI = [{"role": "user", "content": "Hi"}]

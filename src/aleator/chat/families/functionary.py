@@ -1,4 +1,4 @@
-"""Functionary: ``<function=name>{...}</function>``, and by recipients, ``>>>name\\n{...}``."""
+"""Functionary: ``<function=name>{...}</function>``, and by recipients, ``>>>name`` and a line of arguments."""
 
 from __future__ import annotations
 

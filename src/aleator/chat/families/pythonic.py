@@ -16,7 +16,7 @@ _JSON = {"true": True, "false": False, "null": None}
 
 
 class Pythonic(Family):
-    """Templates of LFM2."""
+    """Templates of LFM2 and LFM2.5."""
 
     name: ClassVar[str] = "pythonic"
     begin: ClassVar[str] = "<|tool_call_start|>"
@@ -26,7 +26,8 @@ class Pythonic(Family):
     @classmethod
     def shows(cls, template: str) -> bool:
         """Whether the template has the family's marks."""
-        return "<|tool_call_start|>" in template or "<|tool_list_start|>" in template
+        shown = ("<|tool_call_start|>", "<|tool_list_start|>", "List of tools: [")
+        return any(mark in template for mark in shown)
 
     def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
         while (yield from read_text(reader, self.begin)):

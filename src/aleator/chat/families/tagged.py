@@ -173,8 +173,8 @@ class Dsml(Tagged):
     shown_by = ("dsml_token", "function_calls>")
     marks = ("｜DSML｜",)
     tags = Tags(
-        "<｜DSML｜function_calls>", '<｜DSML｜invoke name="', ('">',), '<｜DSML｜parameter name="', '"', 'string="',
-        "</｜DSML｜parameter>", "</｜DSML｜invoke>", "</｜DSML｜function_calls>",
+        "<｜DSML｜function_calls>", '<｜DSML｜invoke name="', ('">',), '<｜DSML｜parameter name="', '"',
+        'string="', "</｜DSML｜parameter>", "</｜DSML｜invoke>", "</｜DSML｜function_calls>",
         '<｜DSML｜function_calls>\n<｜DSML｜invoke name="{name}">\n',
         '<｜DSML｜parameter name="{key}" string="{string}">', "</｜DSML｜parameter>\n",
         "</｜DSML｜invoke>\n</｜DSML｜function_calls>",
@@ -183,7 +183,9 @@ class Dsml(Tagged):
     def _value(self, text: str, schema: Any) -> str:
         """A value, after what says whether it is a string."""
         string, _, text = text.partition('">')
-        return json.dumps(text, ensure_ascii=False) if string == "true" else json_value(text, schema)
+        return (
+            json.dumps(text, ensure_ascii=False) if string == "true" else json_value(text, schema)
+        )
 
 
 class DsmlV4(Dsml):
