@@ -18,11 +18,13 @@ SMALL: dict[str, Any] = {
 
 TEXT: dict[str, Any] = {"text_config": {}}
 DELTA: dict[str, Any] = {"ssm.inner_size": 64, "rope.dimension_sections": [3, 3, 2]}
+AXES: dict[str, Any] = {"rope.dimension_sections": [4, 2, 2]}
+EIGHT: dict[str, Any] = {"rope.dimension_count": 8}
 GIVEN: dict[str, dict[str, dict[str, Any]]] = {
     "GGUF": {
-        "qwen2vl": {"rope.dimension_sections": [4, 2, 2]},
-        "minicpm3": {"rope.dimension_count": 8},
-        "deepseek2": {"rope.dimension_count": 8},
+        "qwen2vl": AXES, "qwen3vl": AXES, "qwen3vlmoe": AXES,
+        "minicpm3": EIGHT, "plm": EIGHT, "mistral4": EIGHT, "deepseek2": EIGHT,
+        "kimi-linear": {"rope.dimension_count": 8, "attention.head_count_kv": [0, 4, 0, 4]},
         "gemma4": {"attention.sliding_window": 32, "attention.sliding_window_pattern": 0},
         "qwen3next": DELTA, "qwen35": DELTA, "qwen35moe": DELTA,
         "lfm2moe": {"expert_gating_func": 2},

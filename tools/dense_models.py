@@ -5,94 +5,16 @@ A model is a :class:`Dense`: dimensions, which tensors its layers have, and meta
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import gemma4_models
 import gguf
 import numpy as np
+from dense_shapes import Dense, LatentShape, MixtureShape
 from gemma4_models import Gemma4Shape
 from model_file import Array, Draws, add_fields, add_tensors, write_file
-
-
-@dataclass(frozen=True)
-class LatentShape:
-    """Compressed keys, see GGUF's fields; ``head`` and ``head_v`` are sizes of heads, not of the cache."""
-
-    rank: int
-    head: int
-    head_v: int
-    q_rank: int = 0
-    compressed: bool = True
-
-
-@dataclass(frozen=True)
-class MixtureShape:
-    """Mixtures of experts after the first ``dense`` layers, with a shared one."""
-
-    n: int
-    n_ff: int
-    n_shared: int = 1
-    dense: int = 0
-    step: int = 1
-    choice_bias: bool = False
-
-
-@dataclass(frozen=True)
-class Dense:
-    """A model: GGUF's dimensions, which tensors there are, further metadata, and the seed of the weights.
-
-    Attributes:
-        norms: a layer's norms, by GGUF's names.
-        head_norm: shape of the weights of queries' and keys' norms: "", "head", "each" or "all".
-        bias: tensors with a bias, by what their names end with; "norm" for norms.
-        fused: "qkv" and "gate" for fused tensors.
-        gated: whether feed-forward has a gate.
-        learned: whether positions have vectors.
-        embedding_norm: whether embeddings are normalised.
-        factors: whether there are longrope's tables.
-        divisors: whether there are divisors of the rotary frequencies, as for llama3's scaling.
-        rope: dimensions that are rotated; 0: the field is left out.
-        meta: further fields, without the architecture's prefix.
-        epsilon: the field with the norms' epsilon.
-        latent: compressed keys, if there are any.
-        experts: mixtures of experts, if there are any.
-        gemma4: gemma4's layers, if these are some.
-        type: type of the matrices.
-    """
-
-    arch: str
-    n_vocab: int = 64
-    n_layers: int = 2
-    n_embd: int = 64
-    n_heads: int = 4
-    n_kv_heads: int = 2
-    head_dim: int = 16
-    n_ff: int = 96
-    context: int = 512
-    tied: bool = False
-    norms: tuple[str, ...] = ("attn_norm", "ffn_norm")
-    head_norm: str = ""
-    bias: tuple[str, ...] = ()
-    fused: tuple[str, ...] = ()
-    gated: bool = True
-    learned: bool = False
-    embedding_norm: bool = False
-    factors: bool = False
-    divisors: bool = False
-    rope: int = 16
-    meta: Mapping[str, Any] = field(default_factory=dict)
-    epsilon: str = "attention.layer_norm_rms_epsilon"
-    gain: float = math.sqrt(64)  # scale of embeddings
-    latent: LatentShape | None = None
-    experts: MixtureShape | None = None
-    gemma4: Gemma4Shape | None = None
-    seed: int = 1
-    type: str = "F32"
-
 
 _LAYER_NORM: dict[str, Any] = {"epsilon": "attention.layer_norm_epsilon"}
 _ALL = ("norm", "qkv", "output", "up", "down", "q", "k", "v")
@@ -226,6 +148,95 @@ DENSE: dict[str, Dense] = {
         latent=LatentShape(32, 24, 16, q_rank=40, compressed=False),
         experts=MixtureShape(5, 24, dense=1), meta={"expert_used_count": 2, "expert_weights_scale": 1.5},
     ),
+    "gemma": Dense("gemma", tied=True, gain=2.0, seed=201),
+    "arcee": Dense("arcee", gated=False, divisors=True, seed=202),
+    "nemotron": Dense(
+        "nemotron", bias=("norm", "output", "up", "down"), gated=False, rope=8, seed=203, **_LAYER_NORM,
+    ),
+    "jais2": Dense("jais2", bias=_ALL, gated=False, seed=204, **_LAYER_NORM),
+    "internlm2": Dense("internlm2", seed=205),
+    "exaone": Dense("exaone", divisors=True, tied=True, seed=206),
+    "maincoder": Dense("maincoder", head_norm="head", seed=207),
+    "minicpm": Dense(
+        "minicpm", seed=208, meta={"embedding_scale": 1.5, "residual_scale": 0.4, "logit_scale": 3.0},
+    ),
+    "minicpm-defaults": Dense("minicpm", tied=True, gain=1.0, seed=209),
+    "plm": Dense(
+        "plm", n_kv_heads=4, rope=8, gated=False, tied=True, seed=210,
+        latent=LatentShape(32, 24, 16, compressed=False),
+    ),
+    "mistral4": Dense(
+        "mistral4", n_kv_heads=1, rope=8, seed=211, latent=LatentShape(32, 24, 20, q_rank=40),
+        experts=MixtureShape(6, 24, dense=1),
+        meta={"expert_used_count": 2, "expert_gating_func": 1, "expert_weights_norm": True},
+    ),
+    "cohere2": Dense(
+        "cohere2", n_layers=4, norms=("attn_norm",), tied=True, seed=212,
+        meta={"logit_scale": 0.25, "attention.sliding_window": 6}, **_LAYER_NORM,
+    ),
+    "olmoe": Dense(
+        "olmoe", n_kv_heads=4, head_norm="all", experts=MixtureShape(6, 96, n_shared=0), seed=213,
+        meta={"expert_used_count": 2},
+    ),
+    "minimax-m2": Dense(
+        "minimax-m2", rope=8, head_norm="all", seed=214,
+        experts=MixtureShape(6, 96, n_shared=0, choice_bias=True),
+        meta={"expert_used_count": 2, "expert_gating_func": 2},
+    ),
+    "glm4moe": Dense(
+        "glm4moe", n_layers=3, norms=("attn_norm", "post_attention_norm"), bias=("q", "k", "v"),
+        head_norm="head", rope=8, seed=215, experts=MixtureShape(6, 24, dense=1, choice_bias=True),
+        meta={"expert_used_count": 3, "expert_weights_norm": True, "expert_weights_scale": 1.5},
+    ),
+    "dots1": Dense(
+        "dots1", n_layers=3, n_kv_heads=4, head_norm="head", seed=216,
+        experts=MixtureShape(6, 24, n_shared=2, dense=1, choice_bias=True),
+        meta={
+            "expert_used_count": 3, "expert_gating_func": 2, "expert_weights_norm": True,
+            "expert_weights_scale": 2.5,
+        },
+    ),
+    "deepseek": Dense(
+        "deepseek", n_layers=3, experts=MixtureShape(6, 24, n_shared=2, dense=1), seed=217,
+        meta={"expert_used_count": 3},
+    ),
+    "bailingmoe": Dense(
+        "bailingmoe", experts=MixtureShape(6, 24, n_shared=2), seed=218,
+        meta={"expert_used_count": 3, "expert_weights_norm": True},
+    ),
+    "bailingmoe2": Dense(
+        "bailingmoe2", n_layers=3, fused=("qkv",), head_norm="head", rope=8, seed=219,
+        experts=MixtureShape(8, 24, dense=1, choice_bias=True),
+        meta={
+            "expert_used_count": 3, "expert_gating_func": 2, "expert_weights_norm": True,
+            "expert_weights_scale": 2.5, "expert_group_count": 4, "expert_group_used_count": 2,
+        },
+    ),
+    "exaone-moe": Dense(
+        "exaone-moe", n_layers=4, head_norm="head", seed=220,
+        experts=MixtureShape(6, 24, dense=1, choice_bias=True),
+        meta={
+            "expert_used_count": 3, "expert_gating_func": 2, "expert_weights_norm": True,
+            "expert_weights_scale": 2.5, "attention.sliding_window": 6,
+        },
+    ),
+    "qwen3vl": Dense(
+        "qwen3vl", head_norm="head", tied=True, seed=221, meta={"rope.dimension_sections": [3, 3, 2, 0]},
+    ),
+    "qwen3vlmoe": Dense(
+        "qwen3vlmoe", head_norm="head", experts=MixtureShape(6, 24, n_shared=0), seed=222,
+        meta={"expert_used_count": 2, "rope.dimension_sections": [3, 3, 2, 0]},
+    ),
+    "xverse": Dense("xverse", seed=223),
+    "orion": Dense("orion", bias=("norm",), seed=224, **_LAYER_NORM),
+    "stablelm": Dense("stablelm", bias=("norm", "q", "k", "v"), rope=8, seed=225, **_LAYER_NORM),
+    "mellum": Dense(
+        "mellum", n_layers=4, head_norm="head", experts=MixtureShape(6, 24, n_shared=0), seed=226,
+        meta={
+            "expert_used_count": 2, "attention.sliding_window": 6, "rope.scaling.type": "yarn",
+            "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 64,
+        },
+    ),
     "hunyuan-dense": Dense("hunyuan-dense", head_norm="head", head_dim=24, rope=24, seed=53),
     "llama4": Dense(
         "llama4", n_layers=4, n_embd=32, n_ff=48, divisors=True, seed=69, experts=MixtureShape(6, 24, step=2),
@@ -314,6 +325,8 @@ def each_tensor(spec: Dense) -> Iterator[tuple[str, Array]]:
         ):
             each = [matrix(n_out, n_in) for _ in range(shape.n)]
             yield f"{at}ffn_{name}_exps.weight", np.stack(each)
+            if not shape.n_shared:
+                continue
             shared = shape.n_ff * shape.n_shared
             sizes = (e, shared) if name == "down" else (shared, e)
             yield f"{at}ffn_{name}_shexp.weight", matrix(*sizes)

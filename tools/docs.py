@@ -38,7 +38,7 @@ from aleator.generate.options import (
     ModelOptions,
 )
 from aleator.models.architecture import Architecture
-from aleator.models.index import ARCHITECTURES
+from aleator.models.index import ARCHITECTURES, ENCODERS
 from aleator.server.accepted import ACCEPTED, Accepted
 from aleator.server.dialects.anthropic_input import MESSAGES
 from aleator.server.dialects.ollama_input import GENERATE, MACHINE
@@ -53,16 +53,20 @@ FILES = (
     "docs/server.md",
 )
 ENGINES = ROOT / "tools" / "from_other_engines.toml"
+LLAMA_CPP = ROOT / "tools" / "llama_cpp_architectures.toml"
 BOTH = "llama.cpp and transformers"
 
 
 def architectures() -> str:
     """Whose answers the tests have, and the architectures: those whose layers keep states apart."""
     checked = {name: _checked(name, each) for name, each in ARCHITECTURES.items()}
-    others = "".join(f", {name} against {each}" for name, each in checked.items() if each != BOTH)
+    usual = (BOTH, "llama.cpp")  # the latter where only GGUF files are read
+    others = "".join(
+        f", {name} against {each}" for name, each in checked.items() if each not in usual
+    )
     parts = [
-        f"The tests compare logits with those of {BOTH}{others}. In brackets: Hugging Face's `model_type`, "
-        "where that is not the name."
+        f"The tests compare logits with those of {BOTH}{others}; where files are GGUF only, llama.cpp's. In "
+        "brackets: Hugging Face's `model_type`, where that is not the name."
     ]
     for states, what in (
         (False, "Any rewind; cached prefixes from any token"),
@@ -81,6 +85,26 @@ def architectures() -> str:
         names = [name for name, each in ARCHITECTURES.items() if _shift(each) == shift]
         parts.append(f"- {what}: {', '.join(names)}.")
     return "\n".join([parts[0], "", *map(_wrapped, parts[1:])])
+
+
+def llama_cpp_architectures() -> str:
+    """llama.cpp's architectures: how many run, and why the others do not."""
+    ours = (*ARCHITECTURES, *ENCODERS)
+    listed = tomllib.loads(LLAMA_CPP.read_text("utf-8"))
+    missing: dict[str, list[str]] = listed["missing"]
+    others = [name for names in missing.values() for name in names]
+    if twice := sorted({*ours} & {*others}):
+        raise SystemExit(f"{LLAMA_CPP}: {', '.join(twice)} run; take them off the list")
+    return "\n".join(
+        [
+            f"Of llama.cpp's {len(ours) + len(others)} architectures ({listed['version']}) {len(ours)} run. "
+            "The others:",
+            "",
+            "| Why not | Architectures |",
+            "|---|---|",
+            *(f"| {reason} | {', '.join(names)} |" for reason, names in missing.items()),
+        ]
+    )
 
 
 def _wrapped(item: str) -> str:
@@ -234,6 +258,7 @@ def spellings() -> str:
 
 PARTS: dict[str, Callable[[], str]] = {
     "architectures": architectures,
+    "llama_cpp_architectures": llama_cpp_architectures,
     "order": order,
     "samplers": samplers,
     "parameters": parameters,

@@ -24,7 +24,7 @@ import llama_cpp
 import numpy as np
 import numpy.typing as npt
 from delta_models import Delta
-from dense_models import Dense
+from dense_shapes import Dense
 from hybrid_models import Hybrid
 from llama_peer import VERSION, Context, prompt, save
 from make_models import Spec
@@ -42,7 +42,7 @@ REMOVALS: dict[type, tuple[tuple[int, int], ...]] = {
     Hybrid: ((3, -1), (2, 4), (9, 12)),
 }
 """Ranges of positions that are removed, by the kind of the model."""
-CANNOT_SHIFT = ("qwen2vl",)
+CANNOT_SHIFT = ("qwen2vl", "qwen3vl", "qwen3vlmoe")
 """Architectures for which llama.cpp ends the process when positions are shifted: M-RoPE."""
 LATE = {"llama4": 8180}
 """Architectures whose logits are also kept at later positions -> the first: the text crosses a chunk's end."""

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import gguf
+import kimi_models
 import numpy as np
+from kimi_models import KimiShape
 from model_file import Array, Draws, add_fields, add_tensors, write_file
 
 
@@ -29,6 +31,7 @@ class Hybrid:
         gated: whether feed-forward has a gate.
         gated_norm: whether a scan's output is normalised.
         bias: tensors with a bias, by what their names end with.
+        kimi: kimi-linear's layers, if these are some; states have heads of ``head_dim``.
         n_experts: experts of every feed-forward part; 0: there is no mixture.
         meta: further fields, without the architecture's prefix.
         type: type of the matrices.
@@ -62,6 +65,7 @@ class Hybrid:
     choice_bias: bool = False
     dense_layers: int = 0
     rope: bool = True
+    kimi: KimiShape | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 1
     type: str = "F32"
@@ -100,6 +104,16 @@ HYBRID: dict[str, Hybrid] = {
         "nemotron_h", "asf", rope=False, single=True, gated=False, tied=True,
         bias=("ffn_up", "ffn_down", "attn_q", "attn_output"), meta=_EPS, seed=66,
     ),
+    "nemotron_h_moe": Hybrid(
+        "nemotron_h_moe", "sfaf", rope=False, single=True, gated=False, heads=8, groups=4, n_experts=5,
+        n_ff_expert=24, n_ff_shared=40, choice_bias=True, seed=72,
+        meta=_EPS | {"expert_weights_norm": True, "expert_weights_scale": 2.5},
+    ),
+    "kimi-linear": Hybrid(
+        "kimi-linear", "ssas", n_embd=64, head_dim=16, n_kv_heads=1, n_experts=6, n_used=3, n_ff_expert=24,
+        n_ff_shared=24, choice_bias=True, dense_layers=1, kimi=KimiShape(32, 8, 24, 16), seed=73,
+        meta={"expert_gating_func": 2, "expert_weights_scale": 2.446, "expert_shared_count": 1},
+    ),
     "falcon-h1": Hybrid("falcon-h1", "bb", gated_norm=False, seed=67),
     "falcon-h1-norm": Hybrid("falcon-h1", "bbb", groups=1, tied=True, seed=68),
     "lfm2": Hybrid("lfm2", "ssa", short=True, d_conv=3, **_LFM2, seed=69),
@@ -129,7 +143,10 @@ def each_tensor(spec: Hybrid) -> Iterator[tuple[str, Array]]:
     for layer, kind in enumerate(spec.layers):
         at = f"blk.{layer}."
         yield at + "attn_norm.weight", vector(e)
-        if kind in "sb" and spec.short:
+        if spec.kimi is not None:
+            sizes = e, spec.n_heads, spec.head_dim, spec.d_conv
+            yield from kimi_models.tensors(spec.kimi, kind, at, sizes, draws)
+        elif kind in "sb" and spec.short:
             yield at + "shortconv.in_proj.weight", matrix(3 * e, e, gain=1.5)
             yield at + "shortconv.conv.weight", matrix(e, spec.d_conv, gain=2.0)
             yield at + "shortconv.out_proj.weight", matrix(e, e)
@@ -147,7 +164,7 @@ def each_tensor(spec: Hybrid) -> Iterator[tuple[str, Array]]:
                     vector(inner).reshape(spec.groups, inner // spec.groups),
                 )
             yield from linear(at + "ssm_out", e, inner)
-        if kind in "ab":
+        if kind in "ab" and spec.kimi is None:
             q, kv = spec.n_heads * spec.head_dim, spec.n_kv_heads * spec.head_dim
             for name, n in (("attn_q", q), ("attn_k", kv), ("attn_v", kv)):
                 yield from linear(at + name, n, e, 1.5)
@@ -169,13 +186,15 @@ def each_tensor(spec: Hybrid) -> Iterator[tuple[str, Array]]:
             continue
         n, ff, shared = spec.n_experts, spec.n_ff_expert, spec.n_ff_shared
         yield at + "ffn_gate_inp.weight", matrix(n, e, gain=2.0)
-        yield at + "ffn_gate_exps.weight", matrix(n, ff, e)
+        if spec.gated:
+            yield at + "ffn_gate_exps.weight", matrix(n, ff, e)
         yield at + "ffn_up_exps.weight", matrix(n, ff, e)
         yield at + "ffn_down_exps.weight", matrix(n, e, ff)
         if spec.choice_bias:
             yield at + "exp_probs_b.bias", vector(n, around=0.0)
         if shared:
-            yield at + "ffn_gate_shexp.weight", matrix(shared, e)
+            if spec.gated:
+                yield at + "ffn_gate_shexp.weight", matrix(shared, e)
             yield at + "ffn_up_shexp.weight", matrix(shared, e)
             yield at + "ffn_down_shexp.weight", matrix(e, shared)
 
@@ -193,9 +212,12 @@ def write_metadata(w: gguf.GGUFWriter, spec: Hybrid) -> None:
         w.add_feed_forward_length(ff if spec.single else spec.n_ff)
         w.add_head_count(spec.n_heads)
         w.add_head_count_kv(kv)
-        w.add_key_length(spec.head_dim)
-        w.add_value_length(spec.head_dim)
-        if spec.rope:
+        if spec.kimi is not None:
+            kimi_models.write_metadata(w, spec.kimi, spec.head_dim)
+        else:
+            w.add_key_length(spec.head_dim)
+            w.add_value_length(spec.head_dim)
+        if spec.rope and spec.kimi is None:
             w.add_rope_dimension_count(spec.head_dim)
     else:
         w.add_feed_forward_length(0)
@@ -204,6 +226,7 @@ def write_metadata(w: gguf.GGUFWriter, spec: Hybrid) -> None:
         w.add_shortconv_l_cache(spec.d_conv)
     else:
         w.add_ssm_conv_kernel(spec.d_conv)
+    if not spec.short and spec.kimi is None:
         w.add_ssm_inner_size(2 * spec.n_embd)
         w.add_ssm_state_size(spec.d_state)
         w.add_ssm_time_step_rank(spec.heads)

@@ -57,7 +57,8 @@ def add_fields(w: gguf.GGUFWriter, arch: str, fields: Mapping[str, Any]) -> None
 
 
 _STAY_FLOATS = (
-    "conv1d.weight", "shortconv.conv.weight", "gate_inp.weight", "position_embd.weight",
+    "conv1d.weight", "conv1d_q.weight", "conv1d_k.weight", "conv1d_v.weight", "shortconv.conv.weight",
+    "gate_inp.weight", "position_embd.weight",
     "token_types.weight", "norm.weight", "ssm_a", "ssm_d", ".bias",
 )  # fmt: skip
 

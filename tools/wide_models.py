@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from delta_models import DELTAS, Delta, write_delta
-from dense_models import DENSE, Dense, LatentShape, write_dense
+from dense_models import DENSE, write_dense
+from dense_shapes import Dense, LatentShape
 from hybrid_models import HYBRID, Hybrid, write_hybrid
+from kimi_models import KimiShape
 from make_models import SPECS, Spec, write_model
 
 AnySpec = Spec | Dense | Hybrid | Delta
@@ -37,6 +39,16 @@ def _dense(name: str, **changes: Any) -> Dense:
     spec = DENSE[name]
     rope = spec.rope * 64 // spec.head_dim
     return replace(spec, **{**_TWO, "n_heads": 4, "head_dim": 64, "rope": rope, **changes})
+
+
+def _mixed(name: str, **changes: Any) -> Dense:
+    """A model with a layer of each kind; experts are 256 wide, and feed-forward parts as those without."""
+    spec = DENSE[name]
+    if spec.experts is None:
+        raise AssertionError(f"{name} has experts")
+    wide = spec.n_ff == spec.experts.n_ff
+    changes = {"n_ff": 256 if wide else 512, "n_layers": spec.n_layers, **changes}
+    return _dense(name, experts=replace(spec.experts, n_ff=256), **changes)
 
 
 def _gemma4() -> Dense:
@@ -65,6 +77,11 @@ def _delta(name: str, **changes: Any) -> Delta:
     )  # fmt: skip
 
 
+def _kimi() -> Hybrid:
+    spec = replace(_hybrid("kimi-linear"), head_dim=64)
+    return replace(spec, kimi=KimiShape(256, 32, 64, 64))
+
+
 MODELS: dict[str, AnySpec] = {
     "llama": replace(SPECS["llama"], **_TWO, **_HEADS),
     "mixtral": replace(SPECS["mixtral"], **_MIXTURE),
@@ -75,9 +92,23 @@ MODELS: dict[str, AnySpec] = {
         for name in (
             "smollm3", "granite", "phi3", "olmo2", "olmo2-windows", "seed_oss",
             "ernie4_5", "exaone4", "mistral3", "glm4", "hunyuan-dense", "command-r", "starcoder2",
-            "gpt2", "bloom", "mpt", "gemma2",
+            "gpt2", "bloom", "mpt", "gemma2", "gemma", "arcee", "nemotron", "jais2", "internlm2", "exaone",
+            "maincoder", "minicpm", "cohere2", "xverse", "orion", "stablelm",
         )
     },
+    **{
+        name: _mixed(name)
+        for name in (
+            "olmoe", "minimax-m2", "glm4moe", "dots1", "deepseek", "bailingmoe", "bailingmoe2", "exaone-moe",
+            "mellum",
+        )
+    },
+    "qwen3vl": _dense("qwen3vl", meta={"rope.dimension_sections": [12, 12, 8, 0]}),
+    "qwen3vlmoe": _mixed(
+        "qwen3vlmoe", meta={"expert_used_count": 2, "rope.dimension_sections": [12, 12, 8, 0]},
+    ),
+    "plm": _latent("plm", LatentShape(256, 64, 64, compressed=False)),
+    "mistral4": _latent("mistral4", LatentShape(256, 64, 64, q_rank=256)),
     # Texts are longer than the length that it was trained for, whatever the context.
     "phi3-longrope": _dense(
         "phi3-longrope",
@@ -102,14 +133,15 @@ MODELS: dict[str, AnySpec] = {
     "mamba": replace(SPECS["mamba"], **_TWO),
     "jamba": replace(SPECS["jamba"], **_THREE, **_HEADS),
     "jamba-experts": replace(SPECS["jamba-experts"], **_THREE, **_HEADS, n_ff_expert=512),
+    "kimi-linear": _kimi(),
     "qwen3next": _delta("qwen3next"),
     "qwen35": _delta("qwen35", sections=(6, 5, 5, 0)),
     "qwen35moe": _delta("qwen35moe", sections=(6, 5, 5, 0)),
     **{
         name: _hybrid(name)
         for name in (
-            "mamba2", "granitehybrid", "granitehybrid-experts", "nemotron_h", "falcon-h1", "lfm2",
-            "lfm2moe",
+            "mamba2", "granitehybrid", "granitehybrid-experts", "nemotron_h", "nemotron_h_moe", "falcon-h1",
+            "lfm2", "lfm2moe",
         )
     },
 }  # fmt: skip

@@ -5,7 +5,8 @@
 namespace aleator {
 
 static int64_t rows_at_once(const Expert& e, int64_t tokens) {
-  return std::min(rows_per_unit(e.gate, tokens), rows_per_unit(e.up, tokens));
+  const int64_t rows = rows_per_unit(e.gate, tokens);
+  return e.gated() ? std::min(rows, rows_per_unit(e.up, tokens)) : rows;
 }
 
 void Experts::prepare(int64_t tokens, int64_t n_embd, const std::vector<Mixture>& mixtures) {
@@ -18,6 +19,7 @@ void Experts::prepare(int64_t tokens, int64_t n_embd, const std::vector<Mixture>
     grow(shared_weight_, tokens), grow(counts_, r.n_experts), grow(out_, tokens * n_embd);
     grow(gate_, slots * m.n_ff()), grow(up_, slots * m.n_ff()), grow(down_, slots * n_embd);
     grow(shared_gate_, tokens * shared), grow(shared_up_, tokens * shared);
+    ones_.resize(std::max({ones_.size(), size_t(m.n_ff()), size_t(shared)}), 1.0f);
     if (shared) grow(shared_down_, tokens * n_embd);
     if (gathers(m)) grow(gathered_, slots * n_embd);
   }
@@ -128,9 +130,10 @@ void Experts::activate(int thread, Pool& pool, const Mixture& m, const Input& x)
     float* gate = &(shared ? shared_gate_ : gate_)[g.first * ff];
     float* up = &(shared ? shared_up_ : up_)[g.first * ff];
     product_rows(e.gate, begin, end, in, gate, e.gate.out);
-    product_rows(e.up, begin, end, in, up, e.up.out);
+    if (e.gated()) product_rows(e.up, begin, end, in, up, e.up.out);
     for (int64_t t = 0; t < g.tokens; t++)
-      apply_gate(m.gate, gate + t * ff + begin, up + t * ff + begin, end - begin);
+      apply_gate(m.gate, gate + t * ff + begin, e.gated() ? up + t * ff + begin : ones_.data(),
+                 end - begin);
   });
   const int64_t slots = tokens_ * m.routing.n_used, ff = m.n_ff(), wide = m.shared.gate.out;
   const bool own = in_blocks(m.experts[0].down.type);

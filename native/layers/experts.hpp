@@ -11,8 +11,10 @@
 
 namespace aleator {
 
+// Without a gate there is no `up`, and `gate` is what is activated.
 struct Expert {
   Weights gate, up, down;
+  bool gated() const { return up.data; }
 };
 
 struct Mixture {
@@ -64,6 +66,7 @@ class Experts {
   std::vector<Group> groups_;
   int64_t units_ = 0, units_down_ = 0;
   std::vector<float> gathered_, gate_, up_, down_, shared_gate_, shared_up_, shared_down_, out_;
+  std::vector<float> ones_;  // in place of up, where there is none
   RoundedRows small_, large_, hidden_, shared_hidden_;
 };
 

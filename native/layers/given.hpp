@@ -164,13 +164,13 @@ inline void require_choice(const Routing& r, const std::string& at) {
           "ffn_gate_inp: more experts for a token than there are to choose from");
 }
 
-// part: a FeedForward of aleator/models/layers/parts.py with a gate, in a decoder of width e.
+// part: a FeedForward of aleator/models/layers/parts.py, in a decoder of width e.
 inline Expert expert(const Given& part, int64_t e, const std::string& tensor) {
   const std::vector<Weights> up = part.matrices("gate_up");
-  require(up.size() == 2, tensor, ": not a gate, up and down");
-  const Expert x{up[0], up[1], part.matrix("down")};
-  require(x.gate.in == e && x.up.in == e && x.up.out == x.gate.out && x.down.out == e &&
-              x.down.in == x.gate.out,
+  require(up.size() == 1 || up.size() == 2, tensor, ": neither gate and up, nor up alone");
+  const Expert x{up[0], up.size() == 2 ? up[1] : Weights{}, part.matrix("down")};
+  require(x.gate.in == e && (!x.gated() || (x.up.in == e && x.up.out == x.gate.out)) &&
+              x.down.out == e && x.down.in == x.gate.out,
           tensor, ": gate, up and down do not fit each other, or the width");
   return x;
 }
@@ -192,7 +192,8 @@ inline Mixture mixture(const Given& given, const std::string& at, int64_t e) {
   const Expert& first = m.experts[0];
   for (const Expert& each : m.experts)
     require(each.gate.out == first.gate.out && each.gate.type == first.gate.type &&
-                each.up.type == first.up.type && each.down.type == first.down.type,
+                each.gated() == first.gated() && each.up.type == first.up.type &&
+                each.down.type == first.down.type,
             at, "ffn_gate_exps: experts differ in width or type");
   m.router = sized(given.matrix("router"), r.n_experts, e, at + "ffn_gate_inp");
   r.bias = given.vector("choice_bias", r.n_experts, at + "exp_probs_b.bias");
@@ -294,16 +295,30 @@ struct GivenState {
     require(
         d.key_heads > 0 && d.heads > 0 && d.heads % d.key_heads == 0 && d.dim > 0 && d.dim_v > 0,
         at, d.heads, " heads of values for ", d.key_heads, " of keys");
+    d.by_channel = config.get<bool>("channel_decays");
     d.conv = convolution("ssm_conv1d", d.channels());
-    d.a = needed("a", d.heads, "ssm_a"), d.time_bias = needed("time_bias", d.heads, "ssm_dt.bias");
+    d.a = needed("a", d.heads, "ssm_a");
+    d.time_bias = needed("time_bias", d.decays(), "ssm_dt.bias");
     d.norm = needed("head_norm", d.dim_v, "ssm_norm.weight");
     const int64_t wide = d.heads * d.dim_v;
     d.state_rows = rows(wide, d.dim);
-    l.qkv = matrix("qkv", d.channels(), n_embd, "attn_qkv");
-    l.gate = matrix("gate", wide, n_embd, "attn_gate");
     l.beta = matrix("beta", d.heads, n_embd, "ssm_beta");
-    l.decay = matrix("decay", d.heads, n_embd, "ssm_alpha");
-    l.out = matrix("output", n_embd, wide, "ssm_out"), l.norm = norm();
+    l.out = matrix("output", n_embd, wide, "ssm_out or attn_output"), l.norm = norm();
+    if (!d.by_channel) {
+      l.qkv = matrix("qkv", d.channels(), n_embd, "attn_qkv");
+      l.gate = matrix("gate", wide, n_embd, "attn_gate");
+      l.decay = matrix("decay", d.heads, n_embd, "ssm_alpha");
+      return l;
+    }
+    const std::vector<Weights> apart = layer.matrices("qkv");
+    require(apart.size() == 3, at, "attn_q, attn_k and attn_v are three matrices");
+    l.qkv = sized(apart[0], d.keys_at(), n_embd, at + "attn_q");
+    l.k = sized(apart[1], d.keys_at(), n_embd, at + "attn_k");
+    l.v = sized(apart[2], wide, n_embd, at + "attn_v");
+    l.gate = layer.matrix("gate"), l.decay = layer.matrix("decay");
+    require(l.gate.in == n_embd && l.decay.in == n_embd, at, "ssm_g_a or ssm_f_a: wrong size");
+    l.gate_up = matrix("gate_up", wide, l.gate.out, "ssm_g_b");
+    l.decay_up = matrix("decay_up", d.decays(), l.decay.out, "ssm_f_b");
     return l;
   }
 

@@ -141,7 +141,53 @@ void RecurrentLayers::reserve(const DeltaNetLayer& l) {
   const DeltaNet& d = l.net;
   for (auto* v : {&projected_, &convolved_}) grow(*v, tokens_ * d.channels());
   for (auto* v : {&gate_, &y_}) grow(*v, tokens_ * d.heads * d.dim_v);
-  for (auto* v : {&beta_, &decay_}) grow(*v, tokens_ * d.heads);
+  grow(beta_, tokens_ * d.heads), grow(decay_, tokens_ * d.decays());
+  if (d.by_channel) grow(few_gate_, tokens_ * l.gate.out), grow(few_decay_, tokens_ * l.decay.out);
+}
+
+void RecurrentLayers::project(int thread, Products& products, const DeltaNetLayer& l,
+                              const Runs& runs, float eps) {
+  const DeltaNet& d = l.net;
+  const int64_t tokens = tokens_;
+  // A thread convolves the channels whose values it has just computed: those of a matrix with rows
+  // from channel `first` on, whose results follow those of the channels before.
+  const auto convolve = [&](int64_t first, int64_t wide, int64_t begin, int64_t end) {
+    const float* values = projected_.data() + (tokens - 1) * first;
+    for (begin += first, end += first; begin < end; begin += most_channels)
+      convolve_(d.conv, runs, begin, std::min(begin + most_channels, end), values, wide, true,
+                convolved_.data());
+  };
+  if (!d.by_channel) {
+    const Forms forms = forms_of({&l.qkv, &l.gate, &l.beta, &l.decay});
+    products.run(thread, products.normed(thread, l.norm, eps, forms),
+                 {{&l.qkv, projected_.data()},
+                  {&l.gate, gate_.data()},
+                  {&l.beta, beta_.data()},
+                  {&l.decay, decay_.data()}},
+                 [&](int64_t product, int64_t begin, int64_t end) {
+                   if (product == 0) convolve(0, d.channels(), begin, end);
+                 });
+    return;
+  }
+  const int64_t k_at = d.keys_at(), v_at = d.values_at();
+  const Forms forms = forms_of({&l.qkv, &l.k, &l.v, &l.gate, &l.beta, &l.decay});
+  products.run(thread, products.normed(thread, l.norm, eps, forms),
+               {{&l.qkv, projected_.data()},
+                {&l.k, &projected_[tokens * k_at]},
+                {&l.v, &projected_[tokens * v_at]},
+                {&l.gate, few_gate_.data()},
+                {&l.beta, beta_.data()},
+                {&l.decay, few_decay_.data()}},
+               [&](int64_t product, int64_t begin, int64_t end) {
+                 const int64_t first[] = {0, k_at, v_at}, wide[] = {k_at, k_at, l.v.out};
+                 if (product < 3) convolve(first[product], wide[product], begin, end);
+               });
+  const auto expand = [&](const Weights& up, const float* few, float* out) {
+    const Input x = products.input(thread, few, up.in, up.in, tokens, forms_of({&up}));
+    products.run(thread, x, {{&up, out}});
+  };
+  expand(l.gate_up, few_gate_.data(), gate_.data());
+  expand(l.decay_up, few_decay_.data(), decay_.data());
 }
 
 void RecurrentLayers::run_layer(int thread, Products& products, const DeltaNetLayer& l,
@@ -149,23 +195,13 @@ void RecurrentLayers::run_layer(int thread, Products& products, const DeltaNetLa
   const DeltaNet& d = l.net;
   Pool& pool = products.pool();
   const int64_t tokens = tokens_, channels = d.channels();
-  const Forms forms = forms_of({&l.qkv, &l.gate, &l.beta, &l.decay});
-  // A thread convolves the channels whose values it has just computed.
-  products.run(thread, products.normed(thread, l.norm, eps, forms),
-               {{&l.qkv, projected_.data()},
-                {&l.gate, gate_.data()},
-                {&l.beta, beta_.data()},
-                {&l.decay, decay_.data()}},
-               [&](int64_t product, int64_t begin, int64_t end) {
-                 for (; product == 0 && begin < end; begin += most_channels)
-                   convolve_(d.conv, runs, begin, std::min(begin + most_channels, end),
-                             projected_.data(), channels, true, convolved_.data());
-               });
+  project(thread, products, l, runs, eps);
   const int64_t units = 2 * d.key_heads + 1;
   const float shorter = 1.0f / std::sqrt(float(d.dim));
   pool.each(thread, tokens * units, [&](int64_t unit) {
     const int64_t t = unit / units, head = unit % units;
-    if (head == 2 * d.key_heads) return delta_rates_(d, &beta_[t * d.heads], &decay_[t * d.heads]);
+    if (head == 2 * d.key_heads)
+      return delta_rates_(d, &beta_[t * d.heads], &decay_[t * d.decays()]);
     unit_length_(&convolved_[t * channels + head * d.dim], d.dim, d.eps,
                  head < d.key_heads ? shorter : 1.0f);
   });
@@ -176,7 +212,10 @@ void RecurrentLayers::run_layer(int thread, Products& products, const DeltaNetLa
                 convolved_.data(), beta_.data(), decay_.data(), y_.data());
   });
   pool.each(thread, tokens * d.heads, [&](int64_t unit) {
-    gated_norm_(&y_[unit * d.dim_v], d.norm, &gate_[unit * d.dim_v], d.dim_v, eps);
+    float *y = &y_[unit * d.dim_v], *gate = &gate_[unit * d.dim_v];
+    if (!d.by_channel) return gated_norm_(y, d.norm, gate, d.dim_v, eps);
+    rms_norm_(y, d.norm, d.dim_v, eps, y);
+    sigmoid_gate_(y, gate, d.dim_v);
   });
   products.add_rows(thread, l.out, y_.data(), tokens, scale);
 }

@@ -38,8 +38,12 @@ struct ShortLayer {
   Convolution conv;
 };
 
+// With a decay for each channel (Kimi Team 2025, arXiv:2510.26692), qkv is of queries alone, keys
+// and values have k and v, decays and gates are computed from a few numbers by decay_up and
+// gate_up, and gates are sigmoids.
 struct DeltaNetLayer {
   Weights qkv, gate, beta, decay, out;
+  Weights k, v, gate_up, decay_up;
   const float* norm = nullptr;  // [n_embd]
   DeltaNet net;
 };
@@ -75,12 +79,14 @@ class RecurrentLayers {
                  float scale);
   void run_layer(int thread, Products& products, const DeltaNetLayer& l, const Runs& runs,
                  float eps, float scale);
+  // Queries, keys and values, convolved; gates; decays and betas before their functions.
+  void project(int thread, Products& products, const DeltaNetLayer& l, const Runs& runs, float eps);
 
   int64_t tokens_ = 0;
   // What layers project, convolve and give; then a state space's, and a delta net's.
   std::vector<float> projected_, convolved_, y_;
   std::vector<float> selected_, dt_, ones_;
-  std::vector<float> gate_, beta_, decay_;
+  std::vector<float> gate_, beta_, decay_, few_gate_, few_decay_;
 };
 
 }  // namespace aleator

@@ -90,16 +90,18 @@ struct DeltaNet {
   int64_t key_heads = 0, heads = 0;  // of queries and keys; of values
   int64_t dim = 0, dim_v = 0;        // of a key; of a value
   bool tiled = false;                // see key_head
+  bool by_channel = false;           // a decay for each channel of a head's keys, not for each head
   float eps = 0;                     // added to a key's sum of squares
   // Its channels are all queries, then all keys, then all values.
   Convolution conv;
   const float* a = nullptr;          // [heads], negative
-  const float* time_bias = nullptr;  // [heads]
+  const float* time_bias = nullptr;  // [decays]
   const float* norm = nullptr;       // [dim_v]
   float* state_rows = nullptr;       // [rows, heads, dim_v, dim]
   int64_t keys_at() const { return key_heads * dim; }
   int64_t values_at() const { return 2 * key_heads * dim; }
   int64_t channels() const { return values_at() + heads * dim_v; }
+  int64_t decays() const { return by_channel ? heads * dim : heads; }
   // The head of keys that goes with a head of values.
   int64_t key_head(int64_t head) const {
     return tiled ? head % key_heads : head / (heads / key_heads);
@@ -111,7 +113,8 @@ ALEATOR_KERNEL(void, unit_length, (float* x, int64_t n, float eps, float scale))
 // One token's heads: beta = 1 / (1 + e^-beta), decay = e^(a * softplus(decay + time_bias)).
 ALEATOR_KERNEL(void, delta_rates, (const DeltaNet& d, float* beta, float* decay))
 // S(t) = decay S(t - 1) + beta (v - decay S(t - 1) k) k^T;  y = S(t) q, for rows [begin, end) of
-// one head's S.  x [T, channels] holds q, k and v; beta and decay [T, heads]; y [T, heads, dim_v].
+// one head's S.  x [T, channels] holds q, k and v; beta [T, heads]; decay [T, decays]; y [T, heads,
+// dim_v].
 ALEATOR_KERNEL(void, delta_scan,
                (const DeltaNet& d, const Runs& runs, int64_t head, int64_t begin, int64_t end,
                 const float* x, const float* beta, const float* decay, float* y))

@@ -178,17 +178,23 @@ void unit_length(float* x, int64_t n, float eps, float scale) {
 
 void delta_rates(const DeltaNet& d, float* beta, float* decay) {
   each(beta, d.heads, [](vf x, int64_t) { return 1.0f / (1.0f + exponential(-x)); });
-  each(decay, d.heads, [&](vf x, int64_t i) {
-    const int64_t n = d.heads - i;
-    return exponential(softplus(x + load_some(d.time_bias + i, n)) * load_some(d.a + i, n));
-  });
+  if (!d.by_channel)
+    return each(decay, d.heads, [&](vf x, int64_t i) {
+      const int64_t n = d.heads - i;
+      return exponential(softplus(x + load_some(d.time_bias + i, n)) * load_some(d.a + i, n));
+    });
+  for (int64_t h = 0; h < d.heads; h++)
+    each(decay + h * d.dim, d.dim, [&](vf x, int64_t i) {
+      return exponential(softplus(x + load_some(d.time_bias + h * d.dim + i, d.dim - i)) * d.a[h]);
+    });
 }
 
-// R rows of a head's state, [R, dim], and one token; v and y [R].
-template <int R>
+// R rows of a head's state, [R, dim], and one token; v and y [R].  decay: one number, or Channels'.
+template <int R, bool Channels>
 static inline void correct(float* state, int64_t dim, const float* q, const float* k,
-                           const float* v, float beta, float decay, float* y) {
-  const v16 rate = splat16(decay);
+                           const float* v, float beta, const float* decay, float* y) {
+  const v16 all = splat16(*decay);
+  const auto rates = [&](int64_t i, auto... n) { return Channels ? load16(decay + i, n...) : all; };
   v16 total[R];
   float delta[R];
   const auto chunks = [&](auto&& whole, auto&& part) {
@@ -198,14 +204,14 @@ static inline void correct(float* state, int64_t dim, const float* q, const floa
   };
   for (int r = 0; r < R; r++) total[r] = splat16(0);
   const auto recall = [&](int64_t i, auto&&... n) {
-    const v16 key = load16(k + i, n...);
+    const v16 key = load16(k + i, n...), rate = rates(i, n...);
     for (int r = 0; r < R; r++)
       total[r] = fused(load16(state + r * dim + i, n...) * rate, key, total[r]);
   };
   chunks(recall, recall);
   for (int r = 0; r < R; r++) delta[r] = (v[r] - sum16(total[r])) * beta, total[r] = splat16(0);
   const auto update = [&](int64_t i, auto&&... n) {
-    const v16 key = load16(k + i, n...), query = load16(q + i, n...);
+    const v16 key = load16(k + i, n...), query = load16(q + i, n...), rate = rates(i, n...);
     for (int r = 0; r < R; r++) {
       float* to = state + r * dim + i;
       const v16 h = fused(splat16(delta[r]), key, load16(to, n...) * rate);
@@ -217,8 +223,10 @@ static inline void correct(float* state, int64_t dim, const float* q, const floa
   for (int r = 0; r < R; r++) y[r] = sum16(total[r]);
 }
 
-void delta_scan(const DeltaNet& d, const Runs& runs, int64_t head, int64_t begin, int64_t end,
-                const float* x, const float* beta, const float* decay, float* y) {
+template <bool Channels>
+static void correct_runs(const DeltaNet& d, const Runs& runs, int64_t head, int64_t begin,
+                         int64_t end, const float* x, const float* beta, const float* decay,
+                         float* y) {
   const int64_t n = (end - begin) * d.dim, key = d.key_head(head) * d.dim;
   const int64_t row = d.heads * d.dim_v * d.dim, at = (head * d.dim_v + begin) * d.dim;
   std::vector<float> state(static_cast<size_t>(n));
@@ -228,12 +236,19 @@ void delta_scan(const DeltaNet& d, const Runs& runs, int64_t head, int64_t begin
       const float *q = x + t * d.channels() + key, *k = q + d.keys_at();
       const float* v = x + t * d.channels() + d.values_at() + head * d.dim_v + begin;
       float* out = y + h * d.dim_v + begin;
+      const float* stays = decay + h * (Channels ? d.dim : 1);
       int64_t j = 0;
       for (; j + 4 <= end - begin; j += 4)
-        correct<4>(&state[j * d.dim], d.dim, q, k, v + j, beta[h], decay[h], out + j);
+        correct<4, Channels>(&state[j * d.dim], d.dim, q, k, v + j, beta[h], stays, out + j);
       for (; j < end - begin; j++)
-        correct<1>(&state[j * d.dim], d.dim, q, k, v + j, beta[h], decay[h], out + j);
+        correct<1, Channels>(&state[j * d.dim], d.dim, q, k, v + j, beta[h], stays, out + j);
     });
+}
+
+void delta_scan(const DeltaNet& d, const Runs& runs, int64_t head, int64_t begin, int64_t end,
+                const float* x, const float* beta, const float* decay, float* y) {
+  (d.by_channel ? correct_runs<true> : correct_runs<false>)(d, runs, head, begin, end, x, beta,
+                                                            decay, y);
 }
 
 void gated_norm(float* y, const float* weight, const float* gate, int64_t n, float eps) {

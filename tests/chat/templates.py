@@ -86,6 +86,15 @@ MINIMAX_M2 = _tagged(
     '<minimax:tool_call>\n<invoke name="{{ c.function.name }}">\n', '<parameter name="', '">',
     "</parameter>\n", "</invoke>\n</minimax:tool_call>",
 )  # fmt: skip
+DSML = "{% set dsml_token = '｜DSML｜' %}" + _tagged(
+    '<｜DSML｜function_calls>\n<｜DSML｜invoke name="{{ c.function.name }}">\n', '<｜DSML｜parameter name="',
+    """" string="{{ 'true' if v is string else 'false' }}">""", "</｜DSML｜parameter>\n",
+    "</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+)  # fmt: skip
+DSML_V4 = DSML.replace("function_calls>", "tool_calls>")
+MINICPM5 = _tagged(
+    '<function name="{{ c.function.name }}">', '<param name="', '">', "</param>", "</function>"
+)  # fmt: skip
 GLM = _tagged(
     "<tool_call>{{ c.function.name }}\n", "<arg_key>", "</arg_key>\n<arg_value>", "</arg_value>\n",
     "</tool_call>",
@@ -93,6 +102,12 @@ GLM = _tagged(
 GLM_LINE = _tagged(
     "<tool_call>{{ c.function.name }}", "<arg_key>", "</arg_key><arg_value>", "</arg_value>", "</tool_call>"
 )  # fmt: skip
+FUNCTION_TAGS = "{% set has_code_interpreter = false %}" + _calls(
+    "<function={{ c.function.name }}>{{ c.function.arguments | tojson }}</function>"
+)
+RECIPIENTS = "Answer as >>>${recipient} {# >>>all #}" + _calls(
+    ">>>{{ c.function.name }}\n{{ c.function.arguments | tojson }}"
+)
 GRANITE = _calls(_JSON, "<|tool_call|>[", "]")
 NEMOTRON_V2 = _calls(_JSON, "<TOOLCALL>[", "]</TOOLCALL>")
 TOOL_CALLS_LIST = _calls(_JSON, "<tool_calls>[", "]</tool_calls>")
@@ -110,6 +125,10 @@ KIMI = _calls(
 PYTHONIC = _calls(
     "{{ c.function.name }}({% for k, v in c.function.arguments.items() %}{{ k }}={{ v | tojson }}{% endfor %})",
     "<|tool_call_start|>[", "]<|tool_call_end|>",
+)  # fmt: skip
+PYTHONIC_LIST = "{# [func_name1(params_name1=params_value1)] #}" + _calls(
+    "{{ c.function.name }}({% for k, v in c.function.arguments.items() %}{{ k }}={{ v | tojson }}{% endfor %})",
+    "[", "]",
 )  # fmt: skip
 GEMMA4 = _calls(
     "<|tool_call>call:{{ c.function.name }}{{ '{' }}{% for k, v in c.function.arguments.items() %}{{ k }}:"
@@ -138,6 +157,12 @@ FAMILIES = {
     "kimi": KIMI,
     "pythonic": PYTHONIC,
     "gemma4": GEMMA4,
+    "dsml": DSML,
+    "dsml-v4": DSML_V4,
+    "minicpm5": MINICPM5,
+    "functionary-v3.1": FUNCTION_TAGS,
+    "functionary-v3.2": RECIPIENTS,
+    "pythonic-list": PYTHONIC_LIST,
     "llama3 of 4": LLAMA4,
 }
 MARKS = (
@@ -147,7 +172,7 @@ MARKS = (
     "<｜tool▁call▁end｜>", "<｜tool▁sep｜>", "<|call|>", "<|return|>", "<|tool_call|>", "<|START_ACTION|>",
     "<|END_ACTION|>", "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "<|tool_call_begin|>",
     "<|tool_call_argument_begin|>", "<|tool_call_end|>", "<|tool_call_start|>", "<|tool_call>",
-    "<tool_call|>", '<|"|>',
+    "<tool_call|>", '<|"|>', "｜DSML｜",
 )  # fmt: skip
 """Control tokens of these."""
 GUARDED = ("<think>", "</think>", "<tool_call>", "</tool_call>")

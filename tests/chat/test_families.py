@@ -246,6 +246,66 @@ CASES: list[tuple[str, str, str, list[Any]]] = [
     ("gemma4", "<|tool_call>call:x{a", "<|tool_call>call:x{a", []),
     ("gemma4", f"<|tool_call>call:x{{a:{'[' * 100}", f"<|tool_call>call:x{{a:{'[' * 100}", []),
     (
+        "dsml",
+        'Hm.\n\n<｜DSML｜function_calls>\n<｜DSML｜invoke name="get_weather">\n<｜DSML｜parameter name="city" '
+        'string="true">Paris</｜DSML｜parameter>\n<｜DSML｜parameter name="days" string="false">2'
+        '</｜DSML｜parameter>\n</｜DSML｜invoke>\n<｜DSML｜invoke name="clock">\n</｜DSML｜invoke>\n'
+        "</｜DSML｜function_calls>",
+        "Hm.",
+        [("get_weather", PARIS, True), ("clock", "{}", True)],
+    ),
+    (
+        # The mark decides, whatever the schema and the text look like; line ends are the string's own.
+        "dsml-v4",
+        '<｜DSML｜tool_calls>\n<｜DSML｜invoke name="write">\n<｜DSML｜parameter name="more" string="true">12\n'
+        '</｜DSML｜parameter>\n<｜DSML｜parameter name="list" string="false">[1, "">"]</｜DSML｜parameter>\n'
+        "</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
+        "",
+        [("write", '{"more": "12\\n", "list": "[1, \\"\\">\\"]"}', True)],
+    ),
+    ("dsml", "<｜DSML｜function_calls>no</", "<｜DSML｜function_calls>no</", []),
+    (
+        "minicpm5",
+        'So.\n<function name="get_weather"><param name="city">Paris</param><param name="days">2</param>'
+        '</function>\n<function name="clock"></function>',
+        "So.",
+        [("get_weather", PARIS, True), ("clock", "{}", True)],
+    ),
+    (
+        "minicpm5",
+        '<function name="write"><param name="text"><![CDATA[a</param>\n<b>]]></param><param name="more">True'
+        "</param></function>",
+        "",
+        [("write", '{"text": "a</param>\\n<b>", "more": true}', True)],
+    ),
+    (
+        "functionary-v3.1",
+        f"Well. <function=get_weather>{PARIS}</function><function=clock>{{}}</function>",
+        "Well.",
+        [("get_weather", PARIS, True), ("clock", "{}", True)],
+    ),
+    ("functionary-v3.1", "<function=get_weather>no", "<function=get_weather>no", []),
+    ("functionary-v3.1", '<function=get_weather>{"a', "", [("get_weather", '{"a', False)]),
+    (
+        "functionary-v3.2",
+        f"all\nI look. >>>get_weather\n{PARIS}>>>clock\n{{}}",
+        "I look.",
+        [("get_weather", PARIS, True), ("clock", "{}", True)],
+    ),
+    ("functionary-v3.2", f">>>get_weather\n{PARIS}", "", [("get_weather", PARIS, True)]),
+    ("functionary-v3.2", "all\nTwo\nlines", "Two\nlines", []),
+    ("functionary-v3.2", "no recipient", "no recipient", []),
+    ("functionary-v3.2", "nobody\n{}", "nobody\n{}", []),
+    (
+        "pythonic-list", "[get_weather(city='Paris', days=2), clock()]", "",
+        [("get_weather", PARIS, True), ("clock", "{}", True)],
+    ),
+    (
+        "pythonic-list", "<|python_start|>[clock()]<|python_end|>Done.", "Done.", [("clock", "{}", True)],
+    ),
+    ("pythonic-list", "[other(a=1)]", "[other(a=1)]", []),
+    ("pythonic-list", "[1, 2] are numbers", "[1, 2] are numbers", []),
+    (
         "llama3 of 4", f'<|python_start|>{{"name": "get_weather", "parameters": {PARIS}}}<|python_end|>', "",
         [("get_weather", PARIS, True)],
     ),
@@ -330,7 +390,7 @@ def test_arguments_nested_too_deeply_are_no_arguments() -> None:
 def test_marks_stand_around_calls(name: str) -> None:
     """A phase of calls begins and ends with them."""
     family = family_of(templates.FAMILIES[name])
-    if family.name in ("llama3", "generic"):
+    if family.name in ("llama3", "generic", "functionary-v3.2", "pythonic-list"):
         assert family.around_calls is None
         return
     assert family.around_calls is not None

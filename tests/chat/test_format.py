@@ -89,6 +89,10 @@ def test_calls_in_earlier_messages_are_written_as_json(name: str) -> None:
             "glm line",
             "pythonic",
             "gemma4",
+            "dsml",
+            "dsml-v4",
+            "minicpm5",
+            "pythonic-list",
         )
         assert ("Köln" if in_parts else '{"city": "Köln"}') in text
 
@@ -144,7 +148,7 @@ def test_tools_that_a_template_does_not_show() -> None:
         ChatFormat(TOKENIZER, None)
 
 
-@pytest.mark.parametrize("mark", ["<parameter", "<tool_sep>", "\uff5cDSML\uff5c"])
+@pytest.mark.parametrize("mark", ["<parameter", "<tool_sep>", "\uff5cDSML\uff5c", "<|open|>"])
 def test_calls_in_forms_that_are_not_read(mark: str) -> None:
     form = ChatFormat(TOKENIZER, templates.HERMES + "{# " + mark + " #}")
     hi = [{"role": "user", "content": "Hi"}]

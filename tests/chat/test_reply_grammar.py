@@ -15,7 +15,10 @@ from aleator.chat.prompt import ChatFormat, ChatPrompt, PreparedChat, prepare_ch
 from tests.chat import templates
 from tests.chat.test_format import IDS, TOKENIZER
 
-CLOSING = ("</think>", "\n</parameter>", "</parameter>", "</arg_value>", '"', '<|"|>')
+CLOSING = (
+    "</think>", "\n</parameter>", "</parameter>", "</arg_value>", '"', '<|"|>', "</｜DSML｜parameter>",
+    "</param>",
+)  # fmt: skip
 """What ends strings: random tokens would hardly come upon it."""
 HI = [{"role": "user", "content": "Hi"}]
 CITY = templates.WEATHER["function"]["parameters"]
@@ -86,16 +89,20 @@ def test_a_forced_call_satisfies_its_schema(name: str, seed: int) -> None:
     assert message.content == ""
 
 
-IN_PARTS = ["qwen3-coder", "seed-oss", "minimax-m2", "glm", "glm line", "pythonic", "gemma4"]
+IN_PARTS = [
+    "qwen3-coder", "seed-oss", "minimax-m2", "glm", "glm line", "pythonic", "gemma4", "dsml", "dsml-v4",
+    "minicpm5", "pythonic-list",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", IN_PARTS)
 def test_arguments_may_be_left_out(name: str) -> None:
     chat_format = ChatFormat(TOKENIZER, templates.FAMILIES[name])
+    closing = [end for end in CLOSING if end.strip() in templates.FAMILIES[name]] or CLOSING
     seen: set[str] = set()
     for seed in range(4):
         asked = prepare_chat(ChatPrompt(HI, [templates.WRITE], "write"), chat_format, TOKENIZER, {})
-        text, _ = drawn(asked, seed, closing=CLOSING)
+        text, _ = drawn(asked, seed, closing)
         reply = asked.reply_of(0)
         reply.push(text)
         reply.finish()

@@ -21,12 +21,16 @@ STEM = "helium"
 # names of ways to cut text into words, and those in chat/ of forms of calls.
 OTHER_MEANINGS = {
     "cache": {"llama"},
-    "chat": {"gemma4", "granite"},
-    "cli": {"llama"},
+    "chat": {"gemma4", "granite", "deepseek", "minimax-m2"},
+    "cli": {"llama", "deepseek"},
     "device": {"llama"},
     "generate": {"llama"},
+    "server": {"deepseek"},
     "text": {
         "bloom",
+        "exaone",
+        "mellum",
+        "minimax-m2",
         "exaone4",
         "gemma4",
         "glm4",

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dense_models import DENSE, LatentShape, write_dense
+from dense_models import DENSE, write_dense
+from dense_shapes import LatentShape
 
 from aleator.cache.prefix_index import PrefixConfig
 from aleator.core.errors import FileFormatError, ParameterError, UnsupportedModel

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dense_models import DENSE, MixtureShape, write_dense
+from dense_models import DENSE, write_dense
+from dense_shapes import MixtureShape
 
 from aleator.core.errors import UnsupportedModel
 from aleator.generate import Batch, Context

@@ -50,7 +50,7 @@ def test_logits_are_those_of_transformers(changes: dict[str, Any], tmp_path: Pat
     check(write(transformers.NemotronHForCausalLM(config), tmp_path), tmp_path, tolerance=1e-4)
 
 
-def test_a_pattern_names_the_layers_and_experts_are_refused() -> None:
+def test_a_pattern_names_the_layers() -> None:
     values = {key: value for key, value in SIZES.items() if key != "layers_block_type"}
     values |= {
         "model_type": "nemotron_h",
@@ -61,5 +61,11 @@ def test_a_pattern_names_the_layers_and_experts_are_refused() -> None:
     assert config.stateful == (True, False, False, True)
     assert config.n_ff == (0, 48, 0, 0)
     assert config.n_kv_heads == (0, 0, 2, 0)
-    with pytest.raises(UnsupportedModel, match="experts without a gate"):
-        read_json(Fields("config.json", values | {"hybrid_override_pattern": "ME*"}))
+    architecture, config = read_json(
+        Fields("config.json", values | {"hybrid_override_pattern": "ME*"})
+    )
+    assert architecture.name == "nemotron_h_moe"
+    assert config.experts is not None
+    assert config.experts.layers == (False, True, False)
+    with pytest.raises(UnsupportedModel, match="with experts and without"):
+        read_json(Fields("config.json", values | {"hybrid_override_pattern": "ME-*"}))

@@ -16,7 +16,7 @@ def unit_length(x: Floats, eps: float, scale: float = 1.0) -> Floats:
 
 
 def decay_of(x: Floats, bias: Floats, a: Floats) -> Floats:
-    """``e^(a softplus(x + bias))``, of heads [..., H]."""
+    """``e^(a softplus(x + bias))``, of heads [..., H], or of their channels [..., H, D] with ``a`` [H, 1]."""
     return exponential(softplus(x + bias) * a)
 
 
@@ -30,7 +30,7 @@ def delta_rule(
         k: keys [T, H, D].
         v: values [T, H, Dv].
         beta: [T, H].
-        decay: [T, H].
+        decay: [T, H], or [T, H, D] with one for each channel.
         state: S before the first token, [H, Dv, D].
 
     Returns:
@@ -38,7 +38,7 @@ def delta_rule(
     """
     out = np.empty_like(v)
     for t in range(len(q)):
-        faded = state * decay[t][:, None, None]
+        faded = state * decay[t].reshape(len(state), 1, -1)
         key = np.broadcast_to(k[t][:, None], faded.shape)
         delta = (v[t] - dot16(faded, key)) * beta[t][:, None]
         state = fused(np.broadcast_to(delta[..., None], faded.shape), key, faded)

@@ -39,6 +39,9 @@ FOREIGN = (
     "<parameter",
     "<tool_sep>",
     "\uff5cDSML\uff5c",
+    "]<]minimax[>[",
+    "<|open|>",
+    "<atem:",
 )
 """Marks of calls in other forms, which are not supported."""
 _TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token")

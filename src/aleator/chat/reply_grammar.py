@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -77,9 +78,11 @@ def reply_grammar(
 
     def up_to(own: str, mark: str, rest: str = "") -> str:
         """Any text up to a mark, and what follows the mark."""
-        if any(name in mark for name, _ in control):
-            rules.append(f"{own}: /(?s:.*)/")
-            return f"{own} {words(mark + rest)}"
+        first = min((mark.index(name) for name, _ in control if name in mark), default=-1)
+        if first >= 0:  # what comes before the token ends the text
+            ends = re.escape(mark[:first]).replace("/", r"\/")
+            rules.append(f"{own}: /(?s:.*){ends}/")
+            return f"{own} {words(mark[first:] + rest)}"
         rules.append(f"{own}[suffix={json.dumps(mark)}]: /(?s:.*)/")
         return f"{own} {words(rest)}" if rest else own
 

@@ -77,6 +77,8 @@ class HuggingFace:
     model_types: tuple[str, ...]  # what ``model_type`` of config.json may be
     # Reads config.json; None: json_config.full_attention() does
     read: Callable[[Fields, Architecture], ModelConfig] | None = None
+    # Whether a config.json of such a type is of this architecture, where several have the type; None: it is
+    takes: Callable[[Fields], bool] | None = None
     stack: str = "model"  # what comes before ".layers." in the names of tensors; "": nothing
     layers: str = "layers"  # the name used instead of "layers"
     # Hugging Face's names outside the layers -> GGUF's

@@ -33,6 +33,9 @@ class DeltaNetConfig:
     unit_eps: float
     # Value head h uses key head h modulo ``n_key_heads``; otherwise neighbouring value heads share a key head
     tiled: bool = False
+    # A decay for each channel of a head's keys, not for each head (Kimi Team 2025, arXiv:2510.26692);
+    # decays and gates are computed from a few numbers, and gates are sigmoids
+    channel_decays: bool = False
 
     @property
     def keys(self) -> int:
@@ -92,12 +95,16 @@ def _checked(fields: Fields, key: str, config: DeltaNetConfig) -> DeltaNetConfig
 
 
 def separated(tensors: dict[str, StoredTensor], layer: int, config: DeltaNetConfig) -> None:
-    """Replace the joint projections of a layer by ``attn_qkv``, ``attn_gate``, ``ssm_beta`` and ``ssm_alpha``.
+    """Replace the joint projections of a layer by ``attn_qkv``, ``attn_gate``, ``ssm_beta`` and ``ssm_alpha``,
+    and the convolutions of queries, keys and values by one.
 
     ``ssm_in`` has, for each key head, rows of its query, its key, its values and their gates; ``ssm_ba`` has
     rows of beta and of the decay.  Rows are copied into the order of the parts.
     """
     shared, at = config.n_heads // config.n_key_heads, f"blk.{layer}."
+    if config.channel_decays:
+        _join_convolutions(tensors, at, config)
+        return
     values = shared * config.head_dim_v
     sizes = [config.head_dim, config.head_dim, values, values]
     joint = _of_heads(tensors, at + "ssm_in.weight", config.n_key_heads, sizes)
@@ -107,6 +114,15 @@ def separated(tensors: dict[str, StoredTensor], layer: int, config: DeltaNetConf
     joint = _of_heads(tensors, at + "ssm_ba.weight", config.n_key_heads, [shared, shared])
     if joint:
         tensors[at + "ssm_beta.weight"], tensors[at + "ssm_alpha.weight"] = joint
+
+
+def _join_convolutions(tensors: dict[str, StoredTensor], at: str, config: DeltaNetConfig) -> None:
+    """Replace ``ssm_conv1d_q``, ``_k`` and ``_v`` by ``ssm_conv1d``; those of other sizes stay."""
+    sizes = {"q": config.keys, "k": config.keys, "v": config.values}
+    names = {f"{at}ssm_conv1d_{part}.weight": n * config.d_conv for part, n in sizes.items()}
+    if all(name in tensors and tensors[name].n_elements == n for name, n in names.items()):
+        parts = [tensors.pop(name).floats().reshape(-1, config.d_conv) for name in names]
+        tensors[at + "ssm_conv1d.weight"] = StoredTensor.of(np.concatenate(parts))
 
 
 def _of_heads(

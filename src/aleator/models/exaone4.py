@@ -16,11 +16,11 @@ from aleator.models.architecture import (
     Architecture,
     HuggingFace,
 )
-from aleator.models.config import ModelConfig, WindowConfig
+from aleator.models.config import ModelConfig
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
+from aleator.models.rotating_windows import EVERY, WINDOW, in_json, with_windows
 
-WINDOW, EVERY = 4096, 4
 LAYERS_WITH_WINDOWS = 64
 
 
@@ -31,28 +31,14 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     window = gguf_config.read_windows(gguf.fields, config, size=WINDOW, every=EVERY)
     if window is not None:  # llama.cpp reads another base and does not use it
         window = replace(window, rope=config.rope)
-    return _with_windows(config, window)
+    return with_windows(config, window)
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     """The dimensions in config.json; a window of null means no window."""
     json_config.refuse_features(fields)
     config = json_config.transformer(fields, architecture)
-    if "sliding_window" in fields and fields.get("sliding_window") is None:
-        return config
-    if isinstance(fields.values.get("sliding_window_pattern"), str):  # "LLLG"
-        every = len(fields.require("sliding_window_pattern", str)) or EVERY
-    else:
-        every = fields.layers("sliding_window_pattern", EVERY)
-    layers = [(layer + 1) % every != 0 for layer in range(config.n_layers)]
-    return _with_windows(config, json_config.read_windows(fields, config, layers, size=WINDOW))
-
-
-def _with_windows(config: ModelConfig, window: WindowConfig | None) -> ModelConfig:
-    """The model with windows; then layers without a window are not rotated."""
-    if window is None:
-        return config
-    return replace(config, window=window, unrotated=tuple(not layer for layer in window.layers))
+    return in_json(fields, config)
 
 
 EXAONE4 = Architecture(

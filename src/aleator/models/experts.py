@@ -6,17 +6,23 @@ architectures and are read in their own modules.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 from aleator.core.errors import UnsupportedModel
 from aleator.core.records import dataclass
 from aleator.models.files.fields import MAX_WIDTH, Fields
+from aleator.models.files.gguf import GGUFFile
 
 MAX_EXPERTS = 4096
 
 Scores = Literal["softmax", "sigmoid", "chosen softmax", "chosen sigmoid"]
 """The function from a router's logits to weights.  "chosen": experts are chosen by their logits, and the
 function is applied only to the chosen ones."""
+
+
+SCORES: dict[int, Scores] = {1: "softmax", 2: "sigmoid", 3: "chosen softmax"}
+"""``expert_gating_func`` -> the function from the router's logits to weights."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +111,41 @@ def in_gguf(
         scale=factor or 1.0,
         **facts,
     )
+
+
+def after_dense(
+    gguf: GGUFFile,
+    name: str,
+    n: int,
+    *,
+    default: int | None = None,
+    scores: Scores | None = None,
+    normalised: bool | None = None,
+) -> ExpertsConfig:
+    """The mixtures of the ``n`` layers of a GGUF file, the first of which may be dense, with a shared expert.
+
+    The shared expert is as wide as ``expert_shared_count`` others.  ``default`` is that of
+    ``expert_gating_func``; ``scores`` and ``normalised`` are what the file says if they are None.
+    """
+    fields = gguf.fields
+    first = fields.layers(f"{name}.leading_dense_block_count", 0, low=0)
+    if scores is None:
+        key = f"{name}.expert_gating_func"
+        found = fields.integer(key, 0 if default else 1, max(SCORES), default)
+        scores = SCORES[found or default or 1]
+    if normalised is None:
+        normalised = fields.get(f"{name}.expert_weights_norm", False)
+    mixtures = in_gguf(
+        fields,
+        name,
+        tuple(layer >= first for layer in range(n)),
+        scores=scores,
+        normalised=normalised,
+        choice_bias=any(f"blk.{layer}.exp_probs_b.bias" in gguf.tensors for layer in range(n)),
+        scaled=True,
+    )
+    shared = fields.integer(f"{name}.expert_shared_count", 1, MAX_EXPERTS)
+    return replace(mixtures, n_ff_shared=shared * mixtures.n_ff)
 
 
 def _of_every_layer(

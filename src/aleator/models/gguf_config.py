@@ -83,6 +83,12 @@ def transformer(
     )
 
 
+def without_further(fields: Fields, config: ModelConfig) -> ModelConfig:
+    """The dimensions without the last layers, if these predict further tokens."""
+    key, n = f"{config.architecture}.nextn_predict_layers", config.n_layers
+    return config.beginning(n - fields.integer(key, 0, n - 1, 0))
+
+
 POOLINGS = ("none", "mean", "cls", "last", "rank")
 """Ways of pooling by their numbers in files."""
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from aleator.models import pictures
 from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
-from aleator.models.config import ModelConfig, unsupported
+from aleator.models.config import ModelConfig
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.gguf_config import transformer
+from aleator.models.json_config import rotated_share
 from aleator.models.json_config import transformer as transformer_of_json
 
 HEAD_DIM = 128  # if config.json has none
@@ -14,16 +16,12 @@ HALF = 0.5  # share of the channels, if config.json has none
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
-    sections = gguf.fields.get("glm4.rope.dimension_sections", kind=list) or []
-    if any(sections[:2]):
-        raise unsupported(gguf.path, "positions of pictures (glm4.rope.dimension_sections)")
+    pictures.refuse_pictures(gguf.fields, architecture.name)
     return transformer(gguf, architecture)
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    rope = fields.get("rope_parameters", kind=dict) or {}
-    if "partial_rotary_factor" not in rope and "partial_rotary_factor" not in fields:
-        fields = fields.changed(partial_rotary_factor=HALF)
+    fields = rotated_share(fields, HALF)
     return transformer_of_json(fields, architecture, head_dim=HEAD_DIM, partial=True)
 
 

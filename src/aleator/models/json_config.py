@@ -64,6 +64,8 @@ def full_attention(
     return replace(config, window=read_windows(fields, config, layers, size=window))
 
 
+RELU_SQUARED = ("hidden_act", "relu2")
+"""The field with the activation, and its value in models without a gate."""
 WINDOW = 4096
 """Default positions of a window, as in transformers."""
 
@@ -207,6 +209,14 @@ def rope_part(fields: Fields, kind: str) -> Fields:
         return fields
     part = Fields(fields.path, values).get(kind, kind=dict) or {}
     return fields.changed(rope_parameters=part)
+
+
+def rotated_share(fields: Fields, default: float) -> Fields:
+    """The fields with ``partial_rotary_factor``, the share of a head's channels that is rotated."""
+    rope = fields.get("rope_parameters", kind=dict) or {}
+    if "partial_rotary_factor" in rope or "partial_rotary_factor" in fields:
+        return fields
+    return fields.changed(partial_rotary_factor=default)
 
 
 def read_rope(

@@ -12,8 +12,6 @@ _DRAFT = "hidden states and keys of the Gemma 4 model that it drafts for"
 
 NEEDS: dict[str, str] = {
     "bamba": "a reader of its config.json; as GGUF it is granitehybrid, which runs",
-    "nemotron_h_moe": "experts without a gate",
-    "kimi-linear": "a delta net with a decay for each channel (Kimi Team 2025, arXiv:2510.26692)",
     "gemma4-assistant": _DRAFT,
     "gemma4_assistant": _DRAFT,
     "gemma4_unified_assistant": _DRAFT,

@@ -16,7 +16,7 @@ _JSON = {"true": True, "false": False, "null": None}
 
 
 class Pythonic(Family):
-    """Templates of LFM2."""
+    """Templates of LFM2 and LFM2.5."""
 
     name: ClassVar[str] = "pythonic"
     begin: ClassVar[str] = "<|tool_call_start|>"
@@ -26,7 +26,8 @@ class Pythonic(Family):
     @classmethod
     def shows(cls, template: str) -> bool:
         """Whether the template has the family's marks."""
-        return "<|tool_call_start|>" in template or "<|tool_list_start|>" in template
+        shown = ("<|tool_call_start|>", "<|tool_list_start|>", "List of tools: [")
+        return any(mark in template for mark in shown)
 
     def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
         while (yield from read_text(reader, self.begin)):
@@ -37,16 +38,55 @@ class Pythonic(Family):
                 reader.at = start
                 yield Delta("content", self.begin)
                 continue
-            for name, arguments in found:
-                yield calls.begin(name)
-                yield calls.arguments(json.dumps(arguments, ensure_ascii=False))
-                yield calls.end()
+            yield from written(found, calls)
             yield from reader.skip_space()
 
     def call(self, function: Function) -> list[Part]:
-        arguments = forced(function, self.name, lambda key, value: [f"{key}=", value])
         head = f"{self.begin}[{function.name}("
-        return [head, *with_commas(arguments), f")]{self.end}"]
+        return [head, *self.arguments(function), f")]{self.end}"]
+
+    def arguments(self, function: Function) -> list[Part]:
+        """Arguments by name, as a grammar forces them."""
+        return with_commas(forced(function, self.name, lambda key, value: [f"{key}=", value]))
+
+
+class PythonicList(Pythonic):
+    """Templates of Llama 3.2 and 4 that ask for ``[name(key="value"), ...]`` as the whole reply."""
+
+    name: ClassVar[str] = "pythonic-list"
+    begin: ClassVar[str] = "<|python_start|>"
+    end: ClassVar[str] = "<|python_end|>"
+    marks = (begin, end)
+    around_calls = None
+
+    @classmethod
+    def shows(cls, template: str) -> bool:
+        """Whether the template says how calls are written."""
+        return "[func_name1(" in template
+
+    def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
+        start = reader.at
+        yield from reader.read_next(self.begin)
+        yield from reader.skip_space()
+        if (yield from reader.peek()) == "[":
+            said, _ = yield from collected(reader.read_until(self.end))
+            found = parsed(said, tools) or []
+            if found and all(name in tools for name, _ in found):
+                yield from written(found, calls)
+                start = reader.at
+        reader.at = start
+        yield from read_text(reader)
+
+    def call(self, function: Function) -> list[Part]:
+        return [f"[{function.name}(", *self.arguments(function), ")]"]
+
+
+def written(found: list[tuple[str, dict[str, Any]]], calls: Calls) -> Deltas:
+    """The deltas of whole calls."""
+    for name, arguments in found:
+        yield calls.begin(name)
+        yield calls.arguments(json.dumps(arguments, ensure_ascii=False))
+        yield calls.end()
 
 
 def parsed(text: str, tools: Collection[str] = ()) -> list[tuple[str, dict[str, Any]]] | None:

@@ -10,7 +10,17 @@ from typing import Any
 
 from aleator.chat.families.named_arguments import forced, in_turn, json_value, properties
 from aleator.chat.message import Delta, Function
-from aleator.chat.reply import Calls, Deltas, Family, Malformed, Part, TextReader, Words, read_text
+from aleator.chat.reply import (
+    Calls,
+    Deltas,
+    Family,
+    Malformed,
+    Part,
+    TextReader,
+    Waiting,
+    Words,
+    read_text,
+)
 from aleator.core.records import dataclass
 
 _NAME = re.compile(r"[\w.:/-]+")
@@ -31,7 +41,8 @@ class Tags:
     call_end: str  # After the arguments
     end: str  # After all calls; "": nothing
     head: str  # Text written before the arguments of ``{name}``
-    before: str  # Text written before the value of ``{key}``
+    # Text written before the value of ``{key}``; ``{string}`` is whether the value is a string without quotes
+    before: str
     after: str  # Text written after the value
     tail: str  # Text written after the arguments
 
@@ -84,10 +95,9 @@ class Tagged(Family):
             key, _ = yield from reader.read_exactly(tags.key_end)
             if tags.value and not (yield from reader.read_next(tags.value)):
                 raise Malformed
-            text, _ = yield from reader.read_exactly(tags.value_end)
-            text = text.removeprefix("\n").removesuffix("\n")
+            text = yield from self._text(reader)
             key = key.strip()
-            said = json_value(text, schemas.get(key))
+            said = self._value(text, schemas.get(key))
             yield calls.arguments(f"{opened}{json.dumps(key, ensure_ascii=False)}: {said}")
             opened = ", "
             yield from reader.skip_space()
@@ -96,12 +106,22 @@ class Tagged(Family):
         yield calls.arguments("{}" if opened == "{" else "}")
         yield calls.end()
 
+    def _text(self, reader: TextReader) -> Waiting[str]:
+        """Read a value, and what follows it."""
+        text, _ = yield from reader.read_exactly(self.tags.value_end)
+        return text
+
+    def _value(self, text: str, schema: Any) -> str:
+        """A value that was read, as JSON."""
+        return json_value(text.removeprefix("\n").removesuffix("\n"), schema)
+
     def call(self, function: Function) -> list[Part]:
         tags = self.tags
 
         def one(key: str, value: Part) -> list[Part]:
-            begin = tags.before.replace("{key}", key)
-            return [begin, value] if isinstance(value, Words) else [begin, value, tags.after]
+            string = isinstance(value, Words)
+            begin = tags.before.replace("{key}", key).replace("{string}", str(string).lower())
+            return [begin, value] if string else [begin, value, tags.after]
 
         arguments = forced(function, self.name, one, tags.value_end, tags.after)
         return [tags.head.replace("{name}", function.name), *in_turn(arguments), tags.tail]
@@ -144,6 +164,61 @@ class MiniMaxM2(Tagged):
         "</invoke>", "</minimax:tool_call>", '<minimax:tool_call>\n<invoke name="{name}">\n',
         '<parameter name="{key}">', "</parameter>\n", "</invoke>\n</minimax:tool_call>",
     )  # fmt: skip
+
+
+class Dsml(Tagged):
+    """Templates of DeepSeek V3.2."""
+
+    name = "dsml"
+    shown_by = ("dsml_token", "function_calls>")
+    marks = ("｜DSML｜",)
+    tags = Tags(
+        "<｜DSML｜function_calls>", '<｜DSML｜invoke name="', ('">',), '<｜DSML｜parameter name="', '"',
+        'string="', "</｜DSML｜parameter>", "</｜DSML｜invoke>", "</｜DSML｜function_calls>",
+        '<｜DSML｜function_calls>\n<｜DSML｜invoke name="{name}">\n',
+        '<｜DSML｜parameter name="{key}" string="{string}">', "</｜DSML｜parameter>\n",
+        "</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+    )  # fmt: skip
+
+    def _value(self, text: str, schema: Any) -> str:
+        """A value, after what says whether it is a string."""
+        string, _, text = text.partition('">')
+        return (
+            json.dumps(text, ensure_ascii=False) if string == "true" else json_value(text, schema)
+        )
+
+
+class DsmlV4(Dsml):
+    """Templates of DeepSeek V4."""
+
+    name = "dsml-v4"
+    shown_by = ("dsml_token", "tool_calls>")
+    tags = replace(
+        Dsml.tags,
+        begin="<｜DSML｜tool_calls>",
+        end="</｜DSML｜tool_calls>",
+        head=Dsml.tags.head.replace("function_calls", "tool_calls"),
+        tail=Dsml.tags.tail.replace("function_calls", "tool_calls"),
+    )
+
+
+class MiniCpm5(Tagged):
+    """Templates of MiniCPM 5, with tags as in XML."""
+
+    name = "minicpm5"
+    shown_by = ('<function name="', '<param name="')
+    tags = Tags(
+        '<function name="', "", ('">',), '<param name="', '">', "", "</param>", "</function>", "",
+        '<function name="{name}">', '<param name="{key}">', "</param>", "</function>",
+    )  # fmt: skip
+
+    def _text(self, reader: TextReader) -> Waiting[str]:
+        """Read a value, which may stand between marks that let it contain tags."""
+        if not (yield from reader.read_any("<![CDATA[")):
+            return (yield from super()._text(reader))
+        text, _ = yield from reader.read_exactly("]]>")
+        yield from reader.read_exactly(self.tags.value_end)
+        return text
 
 
 class Glm(Tagged):

@@ -96,7 +96,7 @@ class Deltas(NamedTuple):
     k: torch.Tensor  # keys, of the same shape
     v: torch.Tensor  # values [T, H, Dv]
     beta: torch.Tensor  # [T, H]
-    decay: torch.Tensor  # [T, H]
+    decay: torch.Tensor  # [T, H], or [T, H * D] with a decay for each channel
 
 
 Router = Callable[[torch.Tensor, Norm], Routed]
@@ -368,7 +368,8 @@ class TorchOps:
             q, k = q.repeat(1, shared, 1), k.repeat(1, shared, 1)
         else:
             q, k = q.repeat_interleave(shared, 1), k.repeat_interleave(shared, 1)
-        stays = torch.exp(F.softplus(decay + parts.time_bias) * parts.a)
+        a = parts.a.repeat_interleave(decay.shape[1] // len(parts.a))
+        stays = torch.exp(F.softplus(decay + parts.time_bias) * a).view(*beta.shape, -1)
         return scans.delta_scan(q, k, v, torch.sigmoid(beta), stays, batch.states, parts.index)
 
     def grouped_norm(

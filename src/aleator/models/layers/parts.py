@@ -50,6 +50,8 @@ class Mixture(Generic[M, V]):
 
     def __init__(self, source: LayerSource[M, V], config: ExpertsConfig) -> None:
         n_embd, n_ff, gate = source.config.n_embd, config.n_ff, gate_of(source)
+        gated = source.architecture.gated
+        parts = ["ffn_gate", "ffn_up"] if gated else ["ffn_up"]
         self.config, self.gate = config, gate
         self.router = source.matrix(
             ["ffn_gate_inp"], n_embd, [config.n_experts], bias=config.biases
@@ -57,19 +59,20 @@ class Mixture(Generic[M, V]):
         self.choice_bias: V | None = None
         if config.choice_bias:
             self.choice_bias = source.values("exp_probs_b.bias", config.n_experts, exact=True)
-        both = source.experts(["ffn_gate", "ffn_up"], n_embd, [n_ff, n_ff], bias=config.biases)
+        both = source.experts(parts, n_embd, [n_ff] * len(parts), bias=config.biases)
         downs = source.experts(["ffn_down"], n_ff, [n_embd], bias=config.biases)
         self.experts = [
-            FeedForward(gate_up, down, n_ff, gate)
+            FeedForward(gate_up, down, n_ff, gate, gated)
             for gate_up, down in zip(both, downs, strict=True)
         ]
         self.shared: FeedForward[M] | None = None
         self.shared_router: V | None = None
         wide = config.n_ff_shared
         if wide:
-            gate_up = source.matrix(["ffn_gate_shexp", "ffn_up_shexp"], n_embd, [wide, wide])
+            shared = [f"{name}_shexp" for name in parts]
+            gate_up = source.matrix(shared, n_embd, [wide] * len(shared))
             down = source.matrix(["ffn_down_shexp"], wide, [n_embd])
-            self.shared = FeedForward(gate_up, down, wide, gate)
+            self.shared = FeedForward(gate_up, down, wide, gate, gated)
         if wide and config.shared_router:
             self.shared_router = source.values("ffn_gate_inp_shexp.weight", n_embd, exact=True)
         self.scales: V | None = None

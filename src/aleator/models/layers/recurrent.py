@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Generic, TypeVar
 
 import torch
+import torch.nn.functional as F
 
 from aleator.models.layers.feed_forward import Following
 from aleator.models.layers.layer import LayerWeights
@@ -135,10 +136,15 @@ class DeltaNetLayer(StatefulLayer[DeltaNet[Linear, torch.Tensor]]):
         parts, net, t, ops = self.parts, self.parts.net, x.shape[0], self.ops
         matrices = [parts.qkv, parts.gate, parts.beta, parts.decay]
         qkv, gate, beta, decay = ops.products(matrices, x, self.norm)
+        if parts.gate_up is not None and parts.decay_up is not None:
+            gate, decay = ops.product(parts.gate_up, gate), ops.product(parts.decay_up, decay)
         qkv = ops.convolve(qkv.float(), parts, batch)
         qk, v = torch.split(qkv, [2 * net.keys, net.values], dim=1)
         qk = ops.unit_length(qk, net.head_dim, net.unit_eps, net.n_key_heads)
         q, k = qk.view(t, 2, net.n_key_heads, net.head_dim).unbind(1)
         v = v.view(t, net.n_heads, net.head_dim_v)
         y = ops.delta_scan(Deltas(q, k, v, beta.float(), decay.float()), parts, batch)
+        if net.channel_decays:
+            normed = F.rms_norm(y, (net.head_dim_v,), parts.head_norm, self.eps).flatten(1)
+            return self.added(x, normed * torch.sigmoid(gate.float()), rows)
         return self.added(x, ops.gated_norm(y.flatten(1), parts.head_norm, gate, self.eps), rows)

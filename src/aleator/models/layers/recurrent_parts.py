@@ -100,9 +100,9 @@ class DeltaNet(Generic[M, V]):
     Attributes:
         norm: norm of the layer's input.
         qkv: queries, keys and values, which are convolved.
-        gate: gate of the heads' outputs.
+        gate: gate of the heads' outputs, or what ``gate_up`` computes it from.
         beta: how much of a value is written.
-        decay: how much of the state stays.
+        decay: how much of the state stays, or what ``decay_up`` computes it from.
         conv_bias: bias of the convolution; None: there is none.
         head_norm: norm of a head's output.
         ffn_norm: norm before the feed-forward part.
@@ -113,16 +113,28 @@ class DeltaNet(Generic[M, V]):
         self.index, self.net = index, present(config.delta)
         net = self.net
         self.norm = source.norm("attn_norm")
-        self.qkv = source.matrix(["attn_qkv"], config.n_embd, [net.channels])
-        self.gate = source.matrix(["attn_gate"], config.n_embd, [net.values])
-        self.beta = source.matrix(["ssm_beta"], config.n_embd, [net.n_heads])
-        self.decay = source.matrix(["ssm_alpha"], config.n_embd, [net.n_heads])
+        n, decays, out = config.n_embd, net.n_heads, "ssm_out"
+        self.gate_up: M | None = None
+        self.decay_up: M | None = None
+        if net.channel_decays:
+            decays, out, few = net.keys, "attn_output", net.head_dim
+            parts = ["attn_q", "attn_k", "attn_v"]
+            self.qkv = source.matrix(parts, n, [net.keys, net.keys, net.values])
+            self.gate = source.matrix(["ssm_g_a"], n, [few])
+            self.gate_up = source.matrix(["ssm_g_b"], few, [net.values])
+            self.decay = source.matrix(["ssm_f_a"], n, [few])
+            self.decay_up = source.matrix(["ssm_f_b"], few, [decays])
+        else:
+            self.qkv = source.matrix(["attn_qkv"], n, [net.channels])
+            self.gate = source.matrix(["attn_gate"], n, [net.values])
+            self.decay = source.matrix(["ssm_alpha"], n, [decays])
+        self.beta = source.matrix(["ssm_beta"], n, [net.n_heads])
         self.conv_weight = source.values("ssm_conv1d.weight", net.channels, net.d_conv, exact=True)
         self.conv_bias: V | None = None
-        self.a = source.values("ssm_a", net.n_heads, exact=True)
-        self.time_bias = source.values("ssm_dt.bias", net.n_heads, exact=True)
+        self.a = source.flat("ssm_a", net.n_heads)
+        self.time_bias = source.values("ssm_dt.bias", decays, exact=True)
         self.head_norm = source.values("ssm_norm.weight", net.head_dim_v, exact=True)
-        self.output = source.matrix(["ssm_out"], net.values, [config.n_embd])
+        self.output = source.matrix([out], net.values, [n])
         self.ffn_norm, self.ffn = following(source)
 
 

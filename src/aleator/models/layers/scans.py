@@ -136,7 +136,7 @@ def delta_rule(
         k: keys, [T, H, D].
         v: values, [T, H, Dv].
         beta: [T, H].
-        decay: [T, H].
+        decay: [T, H, 1], or [T, H, D] with a decay for each channel.
         state: S before the first token, [H, Dv, D].
         keep: tokens after which the state is returned, ascending.
 
@@ -145,7 +145,7 @@ def delta_rule(
     """
     out, kept, wanted = torch.empty_like(v), [], set(keep)
     for t in range(len(q)):
-        state = state * decay[t, :, None, None]
+        state = state * decay[t, :, None]
         known = (state * k[t, :, None]).sum(-1)
         state = state + ((v[t] - known) * beta[t, :, None])[..., None] * k[t, :, None]
         out[t] = (state * q[t, :, None]).sum(-1)

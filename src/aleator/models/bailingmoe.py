@@ -1,0 +1,22 @@
+"""bailingmoe: llama with mixtures of experts and a shared expert in every layer (Ling 1)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from aleator.models import gguf_config
+from aleator.models.architecture import Architecture
+from aleator.models.config import ModelConfig
+from aleator.models.experts import after_dense
+from aleator.models.files.gguf import GGUFFile
+
+
+def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
+    """The dimensions in a GGUF file; all layers have experts, whatever it says, as in llama.cpp."""
+    config = gguf_config.transformer(gguf, architecture, experts=True)
+    n = config.n_layers
+    mixtures = after_dense(gguf, architecture.name, n, scores="softmax")
+    return replace(config, experts=replace(mixtures, layers=(True,) * n, choice_bias=False))
+
+
+BAILINGMOE = Architecture("bailingmoe", rope_style="norm", read_gguf=read_gguf)

@@ -1,0 +1,16 @@
+"""maincoder: llama whose query and key heads are normalised after the rotation.
+
+Such keys cannot be rotated to other positions: a shift is refused.
+"""
+
+from __future__ import annotations
+
+from aleator.models.architecture import Architecture
+
+MAINCODER = Architecture(
+    "maincoder",
+    rope_style="norm",
+    head_norm=True,
+    head_norm_kind="rotated head",
+    shifts=False,
+)

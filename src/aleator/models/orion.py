@@ -1,0 +1,7 @@
+"""orion: llama with layer norms, and other channels rotated together."""
+
+from __future__ import annotations
+
+from aleator.models.architecture import Architecture
+
+ORION = Architecture("orion", norm="layer")

@@ -1,0 +1,7 @@
+"""xverse: llama under another name."""
+
+from __future__ import annotations
+
+from aleator.models.architecture import Architecture
+
+XVERSE = Architecture("xverse", rope_style="norm")

@@ -1,0 +1,38 @@
+"""exaone-moe against llama.cpp's answers and transformers' logits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.models.check_dense import check_golden, check_transformers
+
+transformers: Any = pytest.importorskip("transformers")
+SIZES: dict[str, Any] = {
+    "vocab_size": 96,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "pad_token_id": 0,
+    "num_experts": 6,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 24,
+    "sliding_window": 6,
+    "sliding_window_pattern": 3,
+}
+
+
+@pytest.mark.parametrize("name", ["exaone-moe"])
+def test_llama_cpp(name: str, tmp_path: Path) -> None:
+    check_golden(name, tmp_path, script_rows=4)
+
+
+@pytest.mark.parametrize("changes", [{}, {"n_group": 3, "topk_group": 2, "num_shared_experts": 2}])
+def test_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
+    config = transformers.ExaoneMoeConfig(**(SIZES | changes))
+    check_transformers(transformers.ExaoneMoeForCausalLM(config), tmp_path)
