@@ -252,6 +252,8 @@ def test_what_needs_a_server_says_so(window: Window, served: Served) -> None:
     window.shows("Write a text")
     window.press("Beams")
     window.shows("Beams: needs aleator playground", "main")
+    window.press("Reproduce")
+    window.shows("Open a record")
     window.press("Constrain")
     window.shows("What the text must obey")
     assert window.script(
@@ -282,3 +284,19 @@ def test_a_phone_has_no_sideways_scroll(window: Window, served: Served) -> None:
         window.browser.command("WebDriver:SetWindowRect", width=1280, height=900)
     else:
         window.browser.resize(1280, 900)
+
+
+@pytest.mark.skipif(not chromium.AXE.is_file(), reason="axe-core is not installed: make page")
+def test_axe_finds_no_violation(window: Window, served: Served) -> None:
+    window.open(served.address + link())
+    window.shows("ended by: length")
+    window.shows("temperature=0.8", ".stages thead")
+    window.script(chromium.AXE.read_text())
+    assert chromium.violations(window.browser) == []
+    window.press("Beams")
+    window.shows("Beams: needs", "main")
+    assert chromium.violations(window.browser) == []
+    window.open(f"{served.address}live.html?chain=%7B%22top_k%22%3A5%7D")
+    window.shows("top_k=5", ".stages thead")
+    window.script(chromium.AXE.read_text())
+    assert chromium.violations(window.browser) == []
