@@ -117,8 +117,8 @@ const Progress = watched(function () {
 export class Models extends Component {
   constructor() {
     super();
-    /** @type {{error: any, busy: string, own: File | null, names: string[]}}  ``own``: the file that is used, where it is not kept */
-    this.state = { error: null, busy: "", own: null, names: [] };
+    /** @type {{error: any, busy: string, names: string[]}}  ``names``: of kept files */
+    this.state = { error: null, busy: "", names: [] };
     this.over = (/** @type {DragEvent} */ e) => e.preventDefault();
     this.drop = (/** @type {DragEvent} */ e) => {
       e.preventDefault();
@@ -153,13 +153,13 @@ export class Models extends Component {
   open(file) {
     return this.attempt(`Loading ${file.name}…`, async () => {
       await choose(file);
-      this.setState({ own: file });
       await this.props.onChange();
     });
   }
 
   /** @param {any} props @param {any} state */
-  render(props, { error, busy, own, names }) {
+  render(props, { error, busy, names }) {
+    const own = chosen[0] instanceof File ? chosen[0] : null;
     const choosing = (/** @type {any} */ e) => {
       const [file] = e.currentTarget.files;
       if (file) this.open(file);

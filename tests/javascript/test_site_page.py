@@ -218,6 +218,20 @@ def test_a_file_is_a_model(
     assert window.tokens()[: len(wanted)] == wanted
 
 
+def test_a_file_is_kept(window: Window, served: Served, tmp_path: Path) -> None:
+    own = shutil.copy(bundled_model(), tmp_path / "own.gguf")
+    window.open(served.address)
+    window.upload(Path(own))
+    window.press("Keep own.gguf in this browser")
+    window.shows("Use own.gguf")
+    window.open(served.address + link())
+    window.shows("ended by: length")
+    window.press("Use own.gguf")
+    window.shows("Write a text, then", ".main")
+    window.press("Forget own.gguf")
+    window.shows("Keep own.gguf")  # it is still used, but not kept
+
+
 def test_bad_files_end_in_messages_and_the_model_stays(
     window: Window, served: Served, wanted: list[str], tmp_path: Path
 ) -> None:
