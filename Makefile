@@ -175,7 +175,7 @@ page: page-packages
 	rm -rf build/page/src && cp -r src/aleator/server/playground/page build/page/src
 	cp tools/page/vendor/*.d.mts build/page/src/vendor && cp tools/page/tsconfig.json build/page/src
 	build/page/node_modules/.bin/tsc --project build/page/src/tsconfig.json
-	cp js/site/transport.js build/page/src && build/page/node_modules/.bin/tsc --project build/page/src/tsconfig.json
+	cp js/site/transport.js js/site/kept.js build/page/src && build/page/node_modules/.bin/tsc --project build/page/src/tsconfig.json
 	$(PYTHON) tools/vendor_browser.py --check
 
 .PHONY: page-packages

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import make_site
 import pytest
@@ -66,9 +67,7 @@ def test_every_sampler_has_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(("name", "values"), site_page.LIVE.items())
-def test_a_live_picture_begins_with_its_sampler_at_work(
-    name: str, values: dict[str, object]
-) -> None:
+def test_a_live_picture_begins_with_its_sampler_at_work(name: str, values: dict[str, Any]) -> None:
     chain = aleator.SamplingParams(**values).chain()
     assert name in [sampler.name for sampler in chain if not sampler.neutral]
 

@@ -44,7 +44,7 @@ function tried() {
 
 const Live = watched(function () {
   const { step, found, error } = tried();
-  return html`<p class="quiet">After <span class="piece">${row.text}</span>, by the small model that comes with the package. Computed in this page.</p>
+  return html`<h1>Samplers at work</h1><p class="quiet">After <span class="piece">${row.text}</span>, by the small model that comes with the package. Computed in this page.</p>
     <div class="live-controls">${names.map((name) => html`<${Control} key=${name} settings=${settings} name=${name} error=${error} />`)}
       <button type="button" onClick=${() => seed.value++}>Draw with another seed</button></div>
     ${!names.includes(error?.param) && html`<${Problem} error=${error} />`}

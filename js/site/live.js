@@ -13,7 +13,7 @@ class Live extends HTMLElement {
   /** The frame is as high as its page, and as dark as this one. @param {HTMLIFrameElement} frame @param {Document} inside */
   follow(frame, inside) {
     const high = () => (frame.style.height = `${inside.body.scrollHeight + 2}px`);
-    new ResizeObserver(high).observe(inside.body);
+    new ResizeObserver(() => requestAnimationFrame(high)).observe(inside.body);
     const colours = () => (inside.documentElement.dataset.theme = document.body.dataset.mdColorScheme === "slate" ? "dark" : "light");
     new MutationObserver(colours).observe(document.body, { attributeFilter: ["data-md-color-scheme"] });
     colours();

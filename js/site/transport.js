@@ -58,7 +58,7 @@ let engine = null;
 /**
  * Ask the engine; the answer is as HTTP has it.
  * @param {string} path
- * @param {{method: string, body?: string, signal?: AbortSignal}} asked
+ * @param {{method: string, headers: Record<string, string>, body?: string, signal?: AbortSignal}} asked
  * @returns {Promise<Response>}
  */
 export async function send(path, { method, body, signal: abort }) {
@@ -117,8 +117,8 @@ const Progress = watched(function () {
 export class Models extends Component {
   constructor() {
     super();
-    /** @type {{error: any, busy: string, own: File | null, names: string[]}}  ``own``: the file that is used, where it is not kept */
-    this.state = { error: null, busy: "", own: null, names: [] };
+    /** @type {{error: any, busy: string, names: string[]}}  ``names``: of kept files */
+    this.state = { error: null, busy: "", names: [] };
     this.over = (/** @type {DragEvent} */ e) => e.preventDefault();
     this.drop = (/** @type {DragEvent} */ e) => {
       e.preventDefault();
@@ -153,25 +153,25 @@ export class Models extends Component {
   open(file) {
     return this.attempt(`Loading ${file.name}…`, async () => {
       await choose(file);
-      this.setState({ own: file });
       await this.props.onChange();
     });
   }
 
   /** @param {any} props @param {any} state */
-  render(props, { error, busy, own, names }) {
+  render(props, { error, busy, names }) {
+    const own = chosen[0] instanceof File ? chosen[0] : null;
     const choosing = (/** @type {any} */ e) => {
       const [file] = e.currentTarget.files;
       if (file) this.open(file);
       e.currentTarget.value = ""; // so that the same file can be chosen again
     };
     const press = (/** @type {string} */ label, /** @type {() => any} */ work) => html`<button type="button" disabled=${Boolean(busy)} onClick=${work}>${label}</button>`;
-    return html`<div class="models row">
+    return html`<section class="models row" aria-label="Model">
       <label class="field"><span>Another model: a GGUF file, here or dropped on the page</span><input type="file" accept=".gguf" disabled=${Boolean(busy)} onChange=${choosing} /></label>
       ${own && !names.includes(own.name) && press(`Keep ${own.name} in this browser`, () => this.attempt(`Keeping ${own.name}…`, () => kept.keep(own)))}
       ${names.map((/** @type {string} */ name) => html`<span class="buttons" key=${name}>${press(`Use ${name}`, async () => this.open(await kept.file(name)))}
         ${press(`Forget ${name}`, () => this.attempt("", () => kept.forget(name)))}</span>`)}
-      <span role="status">${busy}</span><${Progress} /><${Problem} error=${error} /></div>`;
+      <span role="status">${busy}</span><${Progress} /><${Problem} error=${error} /></section>`;
   }
 }
 

@@ -218,6 +218,20 @@ def test_a_file_is_a_model(
     assert window.tokens()[: len(wanted)] == wanted
 
 
+def test_a_file_is_kept(window: Window, served: Served, tmp_path: Path) -> None:
+    own = shutil.copy(bundled_model(), tmp_path / "own.gguf")
+    window.open(served.address)
+    window.upload(Path(own))
+    window.press("Keep own.gguf in this browser")
+    window.shows("Use own.gguf")
+    window.open(served.address + link())
+    window.shows("ended by: length")
+    window.press("Use own.gguf")
+    window.shows("Write a text, then", ".main")
+    window.press("Forget own.gguf")
+    window.shows("Keep own.gguf")  # it is still used, but not kept
+
+
 def test_bad_files_end_in_messages_and_the_model_stays(
     window: Window, served: Served, wanted: list[str], tmp_path: Path
 ) -> None:
@@ -252,6 +266,8 @@ def test_what_needs_a_server_says_so(window: Window, served: Served) -> None:
     window.shows("Write a text")
     window.press("Beams")
     window.shows("Beams: needs aleator playground", "main")
+    window.press("Reproduce")
+    window.shows("Open a record")
     window.press("Constrain")
     window.shows("What the text must obey")
     assert window.script(
@@ -282,3 +298,19 @@ def test_a_phone_has_no_sideways_scroll(window: Window, served: Served) -> None:
         window.browser.command("WebDriver:SetWindowRect", width=1280, height=900)
     else:
         window.browser.resize(1280, 900)
+
+
+@pytest.mark.skipif(not chromium.AXE.is_file(), reason="axe-core is not installed: make page")
+def test_axe_finds_no_violation(window: Window, served: Served) -> None:
+    window.open(served.address + link())
+    window.shows("ended by: length")
+    window.shows("temperature=0.8", ".stages thead")
+    window.script(chromium.AXE.read_text())
+    assert chromium.violations(window.browser) == []
+    window.press("Beams")
+    window.shows("Beams: needs", "main")
+    assert chromium.violations(window.browser) == []
+    window.open(f"{served.address}live.html?chain=%7B%22top_k%22%3A5%7D")
+    window.shows("top_k=5", ".stages thead")
+    window.script(chromium.AXE.read_text())
+    assert chromium.violations(window.browser) == []

@@ -79,7 +79,8 @@ class Server:
     """Asks Python's server; ``ids`` are those of the texts in order."""
 
     def __init__(self, client: Client) -> None:
-        self.client, self.ids = client, []
+        self.client = client
+        self.ids: list[str] = []
 
     def ask(self, method: str, path: str, body: dict[str, Any]) -> Any:
         body = {k: self.ids[v] if k == "parent" else v for k, v in body.items()}

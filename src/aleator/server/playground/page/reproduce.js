@@ -7,6 +7,7 @@ import { ran } from "./cache.js";
 import { comparedStep, pair } from "./compare.js";
 import { constrained } from "./constrain.js";
 import { compared, recorded, valid } from "./record.js";
+import { lacking } from "./settings.js";
 import { current, opened, texts } from "./text.js";
 import { shading } from "./text-view.js";
 import { alive, rewrite } from "./texts.js";
