@@ -33,7 +33,7 @@ def test_steps_are_told_as_they_are_made() -> None:
     assert checked == [True]
     again = told(run, search)  # of a search that has ended
     assert again == [("a", 0), ("b", 0), ("c", 0)]
-    made = BeamGeneration(run, run.completion, search)
+    made: Any = BeamGeneration(run, run.completion, search)
     assert (made.beams, made.steps) == (["one"], ["a", "b", "c"])
     assert [each.tokens for each in made.generations] == [[]]
 
@@ -50,7 +50,7 @@ def test_the_last_step_may_come_with_the_end_and_an_error_is_raised() -> None:
         raise ValueError("not today")
 
     run.steps, run.completion.check = [last], fails
-    steps = []
+    steps: list[Any] = []
 
     async def read() -> None:
         async for each in BeamGeneration(run, run.completion, search).steps_async():

@@ -64,7 +64,11 @@ def progress(run: Run) -> list[tuple[PromptProgress, int]]:
     """What is told of a prompt, and how many steps are left then."""
 
     async def told() -> list[tuple[PromptProgress, int]]:
-        return [(each, len(run.steps)) async for each in run.reader.prompt_progress()]
+        made = []
+        async for each in run.reader.prompt_progress():
+            made.append((each, len(run.steps)))
+            assert len(made) < 20, "it does not end"
+        return made
 
     return asyncio.run(told())
 

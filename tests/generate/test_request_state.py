@@ -389,3 +389,18 @@ def test_a_step_is_timed_as_prompts_or_as_rows(monkeypatch: pytest.MonkeyPatch) 
     told.clear()
     runner.step([(going, [1])], [Chunk(fresh, 2)])
     assert told == ["keep"]  # of both together neither is told
+
+
+def test_who_shares_a_prompt_counts_it_as_reused() -> None:
+    """Unless it is of the same run, whose counts have it already."""
+    request, follower, same = at(held=0), at(held=0), at(held=0)
+    same.stats, copied = request.stats, list[Any]()
+    cache = SimpleNamespace(seq_cp=lambda *given: copied.append(given))
+    context: Any = SimpleNamespace(cache=cache)
+    prefixes: Any = SimpleNamespace(keep=lambda *given: True)
+    runner = ModelRunner(context, HostTokenSampler(), 30, prefixes)
+    runner._computed(Chunk(request, 5, [follower, same]))
+    assert (request.stats.prompt_tokens, request.stats.reused_tokens) == (5, 0)
+    assert follower.stats.reused_tokens == 5
+    assert [len(each.tokens) for each in (request, follower, same)] == [5, 5, 5]
+    assert len(copied) == 2

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -503,3 +504,13 @@ def accounts() -> dict[str, str]:
 
 if __name__ == "__main__":
     ACCOUNTS.write_text(json.dumps(accounts(), indent=1) + "\n")
+
+
+def test_one_token_is_tried_after_some_steps_without_guesses() -> None:
+    """A row costs too much of a token's time for guesses that are as often wrong as right."""
+    costs: Any = SimpleNamespace(
+        known=lambda n: True, row=lambda n: 0.6, steps=lambda n, seconds: 0.0
+    )
+    asks = Speculation(Oracle([]), 4, 30)
+    wanted = [asks.wanted(9, 1, costs) for _ in range(3 * RETRY)]
+    assert [i for i, n in enumerate(wanted, 1) if n] == [RETRY * i for i in (1, 2, 3)]
