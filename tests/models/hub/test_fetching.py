@@ -18,7 +18,14 @@ import aleator
 from aleator.cli import main
 from aleator.core.errors import FileFormatError, HubError, ParameterError
 from aleator.models.hub.bundled import bundled_model
-from aleator.models.hub.fetching import PIECE, Unreachable, _receive, append, one_line
+from aleator.models.hub.fetching import (
+    PIECE,
+    Unreachable,
+    _receive,
+    append,
+    one_line,
+    required_hub,
+)
 from aleator.models.hub.located import located
 from aleator.models.hub.names import HubName
 from tests.models.builders import write_gguf
@@ -308,15 +315,15 @@ def test_errors_of_the_server_are_not_the_user_s(
     status: int, kind: type[HubError], told: str
 ) -> None:
     import httpx
-    import huggingface_hub
 
+    library = required_hub("a test")
     request = httpx.Request("GET", "http://hub")
-    error = huggingface_hub.errors.HfHubHTTPError(
+    error = library.errors.HfHubHTTPError(
         "\n \nthe first line\nanother", response=httpx.Response(status, request=request)
     )
     with (
         pytest.raises(HubError, match=f"{told}: the first line$") as caught,
-        one_line(huggingface_hub, HubName("a/b")),
+        one_line(library, HubName("a/b")),
     ):
         raise error
     assert type(caught.value) is kind
