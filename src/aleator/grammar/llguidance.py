@@ -309,7 +309,7 @@ class _Tokenizer:
         bits = np.zeros(-(-self.n_vocab // 32) * 32, np.bool_)
         bits[[end for end in ends if end < self.n_vocab]] = True
         packed = np.packbits(bits, bitorder="little").view("<i4")
-        self.end_mask: npt.NDArray[np.int32] = packed.astype(np.int32, copy=False)
+        self.end_mask: npt.NDArray[np.int32] = packed.astype(np.int32)
         self.eos_token_id, self.bos_token_id = ends[0], None
         self.special_token_ids = [i for i, piece in enumerate(self.tokens) if not piece]
         for i in self.special_token_ids:

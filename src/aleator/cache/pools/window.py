@@ -126,7 +126,7 @@ class WindowPool(AttentionPool):
     def serves_beside(self, whole: AttentionPool, seq: int, length: int) -> int:
         """The longest prefix, of at most ``length`` tokens, of which the next token would see all it must."""
         held = _positions(whole, seq, 0, length)
-        gone = np.setdiff1d(held, _positions(self, seq, 0, length), assume_unique=True)
+        gone = np.setdiff1d(held, _positions(self, seq, 0, length))
         if len(gone) and gone[0] < self.sinks:
             return min(length, int(gone[0]))
         for missing in gone[::-1].tolist():
