@@ -98,6 +98,12 @@ def _apart(pairs: Bytes) -> Bytes:
     return np.stack([pairs & 15, pairs >> 4], -1).reshape(*pairs.shape[:-1], -1)
 
 
+def _paired(codes: NDArray[Any]) -> Bytes:
+    """[..., n] elements -> [..., n / 2] pairs."""
+    made: Bytes = (codes[..., ::2] | codes[..., 1::2] << 4).astype(np.uint8)
+    return made
+
+
 def _halves(pairs: Bytes) -> Bytes:
     """[..., 16] pairs as ggml has 32 elements: the second sixteen in the high nibbles of the first."""
     made = np.empty_like(pairs)
@@ -139,7 +145,7 @@ def _grouped(
         if not symmetric:  # code - zero + 16 has five bits
             five = _apart(codes) + (16 - zeros[rows][:, of, None])
             blocks[rows, :, 2:6] = np.packbits(five >> 4, -1, bitorder="little")
-            codes = (five[..., ::2] & 15) | five[..., 1::2] << 4
+            codes = _paired(five & 15)
         blocks[rows, :, -16:] = _halves(codes)
     return _frozen("Q4_0" if symmetric else "Q5_0", (n_out, n_in), blocks)
 
@@ -203,7 +209,7 @@ def _awq(parts: Parts, given: Fields) -> Packed:
 
     def pairs(rows: slice) -> Bytes:
         codes = columns(_array(words, "<u4")[:, rows.start // 8 : rows.stop // 8])
-        return codes[:, ::2] | codes[:, 1::2] << 4
+        return _paired(codes)
 
     def make() -> StoredTensor:
         turned = np.ascontiguousarray(scales.floats().T)
@@ -265,7 +271,7 @@ def _fp8(parts: Parts, given: Fields) -> Packed:
 
 def _nf4_values() -> Floats:
     """What NF4's codes stand for."""
-    codes = np.arange(32, dtype=np.uint8)[None] & 15
+    codes = np.arange(32, dtype=np.uint8)[None]
     return _scaled("NF4", codes, np.ones(1, np.float32)).floats()[0, :16]
 
 
