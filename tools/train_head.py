@@ -76,7 +76,8 @@ class Attention(nn.Module):
         made = weights[..., :t] @ v
         for i, (_, values) in enumerate(own):
             made = made + weights[..., t + i : t + i + 1] * values
-        return self.o_proj(made.transpose(1, 2).reshape(b, t, -1))
+        out: torch.Tensor = self.o_proj(made.transpose(1, 2).reshape(b, t, -1))
+        return out
 
 
 class MLP(nn.Module):
@@ -87,7 +88,8 @@ class MLP(nn.Module):
         self.down_proj = nn.Linear(N_FF, s.n_embd, bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        out: torch.Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        return out
 
 
 class Layer(nn.Module):
@@ -127,7 +129,7 @@ class Head(nn.Module):
 def features_of(model: TinyLlama, windows: torch.Tensor) -> torch.Tensor:
     """The inputs of the layers TAPS, side by side, float16 [n, T, 3 n_embd]."""
     found = []
-    for tokens in windows.split(16):
+    for tokens in torch.split(windows, 16):
         x = model.token_embd(tokens)
         seen = [x]
         for block in model.blk:

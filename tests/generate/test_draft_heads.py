@@ -68,7 +68,8 @@ def test_the_tokens_are_the_same_with_every_kind_of_head(arch: str, tmp_path: Pa
         model = aleator.load(n_threads=1, model_draft=str(tmp_path))
     else:
         model = aleator.load(write_mtp(tmp_path, arch), n_threads=1, model_draft=MTP)
-    for options in ({"temperature": 0.0}, {"seed": 3, "temperature": 0.4}):
+    each: tuple[dict[str, Any], ...] = ({"temperature": 0.0}, {"seed": 3, "temperature": 0.4})
+    for options in each:
         plain = model.generate("ROMEO:", max_tokens=60, ignore_eos=True, **options)
         guessed = model.generate("ROMEO:", max_tokens=60, ignore_eos=True, **GUESS, **options)
         assert guessed.tokens == plain.tokens

@@ -10,7 +10,7 @@ from typing import Any
 import delta_models
 import dense_models
 import numpy as np
-from model_file import Array, add_tensors, write_file
+from model_file import Array, Draws, add_tensors, write_file
 from safetensors.numpy import save_file
 
 from aleator.models.hub.bundled import bundled_model
@@ -30,7 +30,8 @@ def eagle3_tensors(n_embd: int = 256, n_vocab: int = 2048) -> dict[str, Any]:
     rng = np.random.default_rng(5)
 
     def matrix(n: int, width: int) -> Array:
-        return (rng.standard_normal((n, width)) / np.sqrt(width)).astype(np.float32)
+        made: Array = (rng.standard_normal((n, width)) / np.sqrt(width)).astype(np.float32)
+        return made
 
     def norm(n: int) -> Array:
         return (1 + 0.2 * rng.standard_normal(n)).astype(np.float32)
@@ -106,7 +107,7 @@ def write_mtp(folder: Path, arch: str, own: bool = False) -> Path:
     if arch == "deepseek2":
         dense = replace(dense_models.DENSE[arch], n_vocab=2048, n_layers=4)
         e, further, pairs = dense.n_embd, 3, list(dense_models.each_tensor(dense))
-        draws = dense_models.Draws(replace(dense, seed=5))
+        draws = Draws(replace(dense, seed=5))
         pairs += [
             ("blk.3.nextn.eh_proj.weight", draws.matrix(e, 2 * e)),
             ("blk.3.nextn.enorm.weight", draws.vector(e)),
@@ -117,7 +118,7 @@ def write_mtp(folder: Path, arch: str, own: bool = False) -> Path:
         if arch == "qwen3next":
             delta = replace(delta, sections=(), n_experts=4)
         e, further, pairs = delta.n_embd, delta.n_layers, list(delta_models.each_tensor(delta))
-        draws = delta_models.Draws(replace(delta, seed=5))
+        draws = Draws(replace(delta, seed=5))
     if own:
         at = f"blk.{further}.nextn."
         pairs += [

@@ -164,11 +164,8 @@ class LoadedModel:
 
     def _cells_of_head(self, decoder: Decoder, n: int, n_seq_max: int) -> Context:
         """A new context of a draft head, like :meth:`cells`."""
-        given = {
-            name: self._context_options[name]
-            for name in OF_THE_MACHINE
-            if name in self._context_options
-        }
+        given: dict[str, Any] = dict(self._context_options)
+        given = {name: given[name] for name in OF_THE_MACHINE if name in given}
         return Context(decoder, n_ctx=min(n, n_seq_max * self.n_ctx), n_seq_max=n_seq_max, **given)
 
     @renamed(keep_texts="prompt_cache")

@@ -41,7 +41,7 @@ def _stretched(config: ModelConfig, fields: Fields) -> ModelConfig:
     name, rope = config.architecture, config.rope
     share = fields.number(f"{name}.rope.scaling.yarn_log_multiplier", 0.0, 1e6, 0.0) / 0.1
     given = fields.number(f"{name}.rope.scaling.attn_factor", 0.0, 1e6, 1.0)
-    growth = 0.1 * math.log(rope.factor) if rope.factor > 0 else 0.0
+    growth = 0.1 * math.log(rope.factor)
     attn_factor, own = given, given * (1.0 + growth)
     if rope.scaling == "yarn" and share:
         attn_factor, own = given / (1.0 + growth), given
