@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 from aleator.models import latent
 from aleator.models.architecture import EXPERTS, TRANSFORMER, Architecture, HuggingFace
@@ -17,14 +18,14 @@ from aleator.models.deepseek_files import CHOICE_BIAS, ROUTED, mixture_fields, r
 from aleator.models.files.fields import Fields, Value
 from aleator.models.json_config import refuse_features
 
-V2 = {
+V2: dict[str, Any] = {
     "n_routed_experts": 64,
     "moe_intermediate_size": 1407,
     "first_k_dense_replace": 0,
     "routed_scaling_factor": 1.0,
     "n_shared_experts": 2,
 }
-V3 = {
+V3: dict[str, Any] = {
     "n_routed_experts": 256,
     "n_group": 8,
     "topk_group": 4,

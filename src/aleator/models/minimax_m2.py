@@ -47,8 +47,15 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     dim = fields.integer("head_dim", 1, MAX_HEAD_DIM, HEAD_DIM)
     fields = rotated_share(fields, fields.integer("rotary_dim", 2, dim, dim) / dim)
     config = full_attention(fields, architecture, head_dim=dim, partial=True, experts=True)
-    facts = {"scores": "sigmoid", "normalised": True, "choice_bias": True}
-    mixtures = in_json(fields, config.n_layers, config.n_ff[0], (256, 8), **facts)
+    mixtures = in_json(
+        fields,
+        config.n_layers,
+        config.n_ff[0],
+        (256, 8),
+        scores="sigmoid",
+        normalised=True,
+        choice_bias=True,
+    )
     return replace(config, experts=mixtures)
 
 

@@ -1,4 +1,4 @@
-"""Reads what models with pictures have besides their text parts, for which all axes of M-RoPE are alike."""
+"""Reads what the files of models with pictures say of their text, for which all axes of M-RoPE are alike."""
 
 from __future__ import annotations
 

@@ -21,7 +21,8 @@ class Pythonic(Family):
     name: ClassVar[str] = "pythonic"
     begin: ClassVar[str] = "<|tool_call_start|>"
     end: ClassVar[str] = "<|tool_call_end|>"
-    marks = around_calls = (begin, end)
+    marks = (begin, end)
+    around_calls: ClassVar[tuple[str, str] | None] = (begin, end)
 
     @classmethod
     def shows(cls, template: str) -> bool:
