@@ -144,7 +144,7 @@ class Code:
         self.parameters = _parameters(signature, method)
         self.body = self._block(tree.body, self.locals - set(signature.parameters))
 
-    def _block(self, statements: list[ast.stmt], declared: set[str] = frozenset()) -> str:
+    def _block(self, statements: list[ast.stmt], declared: Iterable[str] = ()) -> str:
         names = f"let {', '.join(sorted(map(_plain, declared)))}; " if declared else ""
         return names + " ".join(map(self.statement, statements))
 
@@ -238,13 +238,13 @@ class Code:
             case ast.Starred(value):
                 return f"...py.iterated({self.expression(value)})"
             case ast.Dict(keys, values):
-                pairs = [
+                made = [
                     f"...{self.expression(v)}"
                     if k is None
                     else f"[{self.expression(k)}, {self.expression(v)}]"
                     for k, v in zip(keys, values, strict=True)
                 ]
-                return f"new Map([{', '.join(pairs)}])"
+                return f"new Map([{', '.join(made)}])"
             case ast.JoinedStr(parts):
                 return "`" + "".join(map(self._text, parts)) + "`"
             case ast.BoolOp(operator, values):
@@ -259,8 +259,8 @@ class Code:
             case ast.IfExp(test, yes, no):
                 return f"({self.truth(test)} ? {self.expression(yes)} : {self.expression(no)})"
             case ast.Compare(left, operators, rights):
-                pairs = zip([left, *rights], operators, rights, strict=False)
-                return "(" + " && ".join(self._compared(*each) for each in pairs) + ")"
+                compared = zip([left, *rights], operators, rights, strict=False)
+                return "(" + " && ".join(self._compared(*each) for each in compared) + ")"
             case ast.BinOp(ast.Tuple() | ast.List() as left, ast.Mult(), right):
                 return f"py.repeated({self.expression(left)}, {self.expression(right)})"
             case ast.BinOp(left, ast.FloorDiv(), right):

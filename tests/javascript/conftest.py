@@ -20,9 +20,14 @@ PACKAGE = ROOT / "js" / "src"
 
 def logits_of(path: Path, tokens: list[int], type_k: str = "f16", type_v: str = "f16") -> str:
     """The logits after each token, as this package computes them: their bytes."""
-    types = {"type_k": type_k, "type_v": type_v}
-    decoder = build_decoder(open_weights(path))
-    context = Context(decoder, n_ctx=len(tokens), n_threads=1, device="cpu", **types)
+    context = Context(
+        build_decoder(open_weights(path)),
+        n_ctx=len(tokens),
+        type_k=type_k,
+        type_v=type_v,
+        n_threads=1,
+        device="cpu",
+    )
     rows = [np.asarray(context.decode(Batch.one([t], i))) for i, t in enumerate(tokens)]
     return np.concatenate(rows).tobytes().hex()
 

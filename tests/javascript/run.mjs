@@ -42,7 +42,11 @@ const doing = {
       return [...ids, tokenizer.decode(ids[0]), [...tokenizer.vocabulary.eog].sort((a, b) => a - b)]
     })
   },
-  infilled: async ({ path, prompt, suffix }) => (await tokenizerOf(path)).infill(prompt, suffix),
+  infilled: async ({ path, prompt, suffix, marks }) => {
+    const tokenizer = await tokenizerOf(path)
+    Object.assign(tokenizer.vocabulary.special, marks)
+    return tokenizer.infill(prompt, suffix)
+  },
   templates: async ({ path, source, messages }) => {
     const model = await load(path)
     const template = model.template(source)

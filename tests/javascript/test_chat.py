@@ -73,8 +73,8 @@ def _answered(messages: Any, **options: Any) -> dict[str, Any]:
 def test_answers_are_the_same(run: Run, template: str | None) -> None:
     own = {} if template is None else {"chat_template": TEMPLATES[template]}
     theirs = {} if template is None else {"chatTemplate": TEMPLATES[template]}
-    bias = {"logit_bias": {33: 1.5}}
-    cases = [
+    bias: dict[str, Any] = {"logit_bias": {33: 1.5}}
+    cases: list[dict[str, Any]] = [
         {
             "path": str(bundled_model()),
             "messages": talk,

@@ -15,7 +15,6 @@ import aleator
 from aleator.models.hub.bundled import bundled_model
 from aleator.samplers import SamplingParams
 from aleator.samplers.params import PARAMETERS
-from aleator.server.dialects.llama_infill import infilling
 from aleator.text import Tokenizer, Vocabulary
 from tests.javascript.conftest import ROOT, Run, logits_of
 from tests.models import builders
@@ -162,11 +161,12 @@ def test_texts_have_the_same_tokens(run: Run, tmp_path: Path) -> None:
 def test_prompts_between_two_texts_are_the_same(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "qwen2.gguf"
     path.write_bytes(lzma.decompress((VOCABULARIES / "qwen2.gguf.xz").read_bytes()))
-    between = {"path": str(path), "prompt": "def f(", "suffix": "):\n<|fim_middle|>"}
-    without = {"path": str(bundled_model()), "prompt": "a", "suffix": "b"}
-    tokens, refused = run("infilled", [between, without])
+    marks = {"fim_pre": 11, "fim_suf": 12, "fim_mid": 13}
+    case = {"path": str(path), "prompt": "def f(", "suffix": "):\n<|im_end|>"}
+    tokens, refused = run("infilled", [{**case, "marks": marks}, case])
     tokenizer = Tokenizer(Vocabulary.from_gguf(path))
-    assert tokens == infilling(tokenizer, between["prompt"], between["suffix"], False)
+    own = [tokenizer.encode(case[name], add_special=False) for name in ("prompt", "suffix")]
+    assert tokens == [11, *own[0], 12, *own[1], 13]
     assert refused["error"] == "ParameterError"
     assert "suffix" in refused["message"]
 

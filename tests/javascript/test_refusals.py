@@ -39,7 +39,7 @@ REFUSED = {
     "model.cache({ nSeq: 2 })": "nSeq",
     "model.cache({ nCtx: 1.5 })": "nCtx",
     "model.cache({ nSeqs: 0 })": "nSeqs",
-    "model.cache({ type: 'Q8_0' })": "type=Q8_0",
+    "model.cache({ type: 'Q4_K' })": "typeK=Q4_K",
     "model.cache().decode([1, undefined])": "tokens[1]=undefined",
     "model.cache().decode([])": "tokens",
     "model.cache().decode([1], { seq: 1 })": "seq=1",
