@@ -82,7 +82,7 @@ Order = tuple[str, list[int], int, int]
 
 
 PAUSE = 0.1
-"""Seconds before an order: threads of OpenMP, which llama.cpp uses, go on spinning for milliseconds after a step."""
+"""Seconds before an order: the threads of OpenMP, which llama.cpp uses, spin for milliseconds after a step."""
 
 
 class Worker:

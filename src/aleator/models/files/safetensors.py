@@ -24,7 +24,7 @@ _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _SIZES = {"F32": 4, "F16": 2, "BF16": 2}
 """Bytes of one element."""
 _OTHER_SIZES = {"I32": 4, "I64": 8, "U8": 1, "BOOL": 1, "F8_E4M3": 1}
-"""The same of parts of quantised matrices (models/prequantised.py) and of tables of tokens (models/draft_head.py)."""
+"""The same of parts of quantised matrices (prequantised.py), and of tables of tokens (draft_head.py)."""
 MAX_HEADER = 100_000_000
 """Bytes of the longest header, as in the format's own reader."""
 MAX_DIMENSIONS = 8
