@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -41,11 +43,21 @@ def test_matrices_one_after_the_other() -> None:
 LATENT = LatentConfig(0, 6, 5, 4, True)  # 5 channels of keys, 2 of them rotated, 4 of values
 
 
-def test_keys_and_values_of_compressed_ones_are_divided() -> None:
-    whole = numbers(3 * 7, 6)
+def in_blocks(kind: str, *shape: int) -> StoredTensor:
+    """A matrix of 64 columns, of any codes."""
+    rng, size = np.random.default_rng(0), {"Q8_0": 68, "F8_E4M3": 68, "NF4": 36}[kind]
+    data = rng.integers(0, 100, (math.prod(shape) // 64, size), dtype=np.uint8)
+    return StoredTensor(kind, shape, data.reshape(-1))
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [numbers(3 * 7, 64), *(in_blocks(kind, 3 * 7, 64) for kind in ("Q8_0", "F8_E4M3", "NF4"))],
+)
+def test_keys_and_values_of_compressed_ones_are_divided(whole: StoredTensor) -> None:
     tensors = {"a.attn_kv_b.weight": whole}
-    _divide_latent(tensors, "a.", 3, 2, LATENT)
-    heads = whole.floats().reshape(3, 7, 6)
+    _divide_latent(tensors, "a.", 3, 2, replace(LATENT, rank=64))
+    heads = whole.floats().reshape(3, 7, 64)
     assert tensors.keys() == {"a.attn_k_b.weight", "a.attn_v_b.weight"}
     np.testing.assert_array_equal(
         tensors["a.attn_k_b.weight"].floats(), heads[:, :3].transpose(0, 2, 1)
@@ -58,13 +70,6 @@ def test_what_is_not_of_that_shape_stays(other: StoredTensor | None) -> None:
     tensors = {} if other is None else {"attn_kv_b.weight": other}
     _divide_latent(tensors, "", 3, 2, LATENT)
     assert tensors == ({} if other is None else {"attn_kv_b.weight": other})
-
-
-def test_blocks_stay() -> None:
-    blocks = StoredTensor("Q8_0", (21, 32), np.zeros(21 * 34, np.uint8))
-    tensors = {"attn_kv_b.weight": blocks}
-    _divide_latent(tensors, "", 3, 2, LatentConfig(0, 32, 5, 4, True))
-    assert tensors == {"attn_kv_b.weight": blocks}
 
 
 @pytest.mark.parametrize("value", [1e6, -1e6, 0.25])

@@ -124,10 +124,11 @@ def test_rows_that_are_no_whole_blocks_are_widened(
     np.testing.assert_array_equal(stored.floats(), whole)
 
 
-def test_scales_that_are_no_float16_widen_the_matrix(tmp_path: Path) -> None:
+@pytest.mark.parametrize("factor", [1.0001, 1e8])
+def test_scales_that_are_no_float16_widen_the_matrix(tmp_path: Path, factor: float) -> None:
     def make(rng: np.random.Generator, out: int, n_in: int) -> Made:
         tensors, whole = gptq(rng, out, n_in)
-        scales = tensors["scales"].float() * 1.0001
+        scales = tensors["scales"].float() * factor
         of = np.arange(n_in) // 64
         steps = np.rint(whole / tensors["scales"].float().numpy()[of].T)
         return tensors | {"scales": scales}, (scales.numpy()[of].T * steps).astype(np.float32)
@@ -166,14 +167,22 @@ def put(end: str, tensor: torch.Tensor | None) -> Callable[[dict[str, torch.Tens
     return change
 
 
+def put_all(tensors: dict[str, torch.Tensor]) -> Callable[[dict[str, torch.Tensor]], None]:
+    return lambda named: named.update({FIRST + end: each for end, each in tensors.items()})
+
+
 def state(**changes: Any) -> torch.Tensor:
     values = {"blocksize": 64, "shape": [N_EMBD, N_EMBD]} | changes
     return torch.tensor(list(json.dumps(values).encode()), dtype=torch.uint8)
 
 
 STATE = "weight.quant_state.bitsandbytes__nf4"
+BLOCKS_OR_ROWS = r"it must be \[2, 2\] for blocks of \[64, 64\] .*, \[128, 1\] for rows, or \[1\]"
 I32, F32, U8 = torch.int32, torch.float32, torch.uint8
 INDEX = (torch.arange(N_EMBD) // 64).int()
+SCATTERED = INDEX.roll(1)
+LARGE, ENDLESS = (torch.full((2, N_EMBD), n).half() for n in (65504.0, torch.inf))
+HUGE = {"absmax": torch.full((1,), 3e38), "quant_map": torch.full((256,), 3e38)}
 
 
 @pytest.mark.parametrize(
@@ -191,13 +200,16 @@ INDEX = (torch.arange(N_EMBD) // 64).int()
         ("gptq", put("qweight", torch.ones(16, dtype=I32)), r"it must be \['any', 'any'\]"),
         ("gptq", put("weight", torch.ones(4, dtype=U8)), "type U8, and belongs to no matrix"),
         ("gptq", put("scales", torch.full((2, N_EMBD), torch.nan).half()), "holds NaN"),
+        ("gptq", put_all({"scales": LARGE, "g_idx": SCATTERED}), "an infinity"),
+        ("gptq", put_all({"scales": ENDLESS, "g_idx": SCATTERED}), "an infinity"),
         ("awq", put("scales", None), "scales' is missing"),
         ("awq", put("qzeros", torch.ones(3, 16, dtype=I32)), r"it must be \[2, 16\]"),
         ("awq", put("qweight", torch.ones(127, 16, dtype=I32)), "127 rows; they must be even"),
         ("fp8", put("weight_scale_inv", None), "weight_scale_inv' is missing"),
-        ("fp8", put("weight_scale_inv", torch.ones(3, 3)), "it does not divide"),
-        ("fp8", put("weight_scale_inv", torch.ones(2, 4)), "a scale for 32 columns"),
-        ("fp8", put("weight_scale_inv", torch.ones(2, 2, 2)), "two axes at most"),
+        ("fp8", put("weight_scale_inv", torch.ones(3, 3)), BLOCKS_OR_ROWS),
+        ("fp8", put("weight_scale_inv", torch.ones(2, 4)), BLOCKS_OR_ROWS),
+        ("fp8", put("weight_scale_inv", torch.ones(2, 2, 2)), BLOCKS_OR_ROWS),
+        ("fp8", put("weight_scale_inv", torch.ones(4)), BLOCKS_OR_ROWS),
         ("fp8", put("weight_scale_inv", torch.full((2, 2), torch.inf)), "2.100 or more"),
         ("fp8", put("weight_scale_inv", torch.full((2, 2), torch.nan)), "holds NaN"),
         ("fp8", put("weight", torch.full((128, 128), torch.nan).to(torch.float8_e4m3fn)), "holds NaN"),
@@ -206,12 +218,14 @@ INDEX = (torch.arange(N_EMBD) // 64).int()
         ("nf4", put(STATE, state(shape=[1, N_EMBD])), "has the shape .*has 16384 elements"),
         ("nf4", put(STATE, state(shape=[-N_EMBD, -N_EMBD])), "has the shape"),
         ("nf4", put(STATE, state(shape=["a"])), "has the shape"),
+        ("nf4", put(STATE, state(shape=None)), f"{STATE}': shape must be a list"),
         ("nf4", put(STATE, state(blocksize=0)), "blocksize is 0; it must be between 64"),
         ("nf4", put(STATE, state(blocksize=65)), "blocksize is 65; it must be a multiple of 64"),
         ("nf4", put(STATE, state(blocksize=128)), r"it must be \[128\]"),
         ("nf4", put("weight.absmax", None), "absmax' is missing"),
         ("nf4", put("weight.absmax", torch.ones(256, dtype=U8)), "nested_blocksize"),
         ("nf4", put("weight.quant_map", torch.ones(16)), "is not that of NF4"),
+        ("nf4 nested", put_all({f"weight.nested_{end}": each for end, each in HUGE.items()}), "an infinity"),
         ("nf4 nested", put("weight.nested_absmax", torch.ones(2)), r"it must be \[1\]"),
         ("nf4 nested", put("weight.nested_quant_map", torch.ones(16)), r"it must be \[256\]"),
     ],
@@ -235,6 +249,19 @@ def test_damaged_files(
         ("gptq", {"checkpoint_format": "marlin"}, "checkpoint_format='marlin'"),
         ("awq", {"version": "gemv"}, "'awq' with version='gemv'"),
         ("awq", {"bits": 3}, "'awq' with bits=3"),
+        (
+            "fp8",
+            {"weight_block_size": [128, 128]},
+            r"it must be \[1, 2\] for blocks of \[128, 128\]",
+        ),
+        (
+            "fp8",
+            {"weight_block_size": [64]},
+            r"weight_block_size is \[64\]; it must be two positive",
+        ),
+        ("fp8", {"weight_block_size": [64, 0]}, "two positive integers"),
+        ("fp8", {"weight_block_size": ["64", 64]}, "two positive integers"),
+        ("fp8", {"weight_block_size": [64, 32]}, "columns must be a multiple of 64"),
         ("fp8", {"fmt": "e5m2"}, "'fp8' with fmt='e5m2'"),
         ("nf4", {"bnb_4bit_quant_type": "fp4"}, "bnb_4bit_quant_type='fp4'"),
         ("nf4", {"load_in_8bit": True}, "load_in_8bit=True"),
@@ -282,8 +309,8 @@ def test_adapters_are_added_to_them(tmp_path: Path, name: str) -> None:
     _, kind = write(tmp_path / "m", name)
     rng, pairs = np.random.default_rng(1), {}
     for layer in (0, 1):
-        a, b = rng.standard_normal((4, N_FF)), rng.standard_normal((N_EMBD, 4))
-        pairs[f"blk.{layer}.ffn_down.weight"] = 0.1 * a.astype("f4"), b.astype("f4")
+        a, b = (rng.standard_normal(shape, np.float32) for shape in ((4, N_FF), (N_EMBD, 4)))
+        pairs[f"blk.{layer}.ffn_down.weight"] = np.float32(0.1) * a, b
     adapter = write_adapter(tmp_path / "a.gguf", pairs)
 
     def rows(path: Path, chosen: Any = ()) -> Any:

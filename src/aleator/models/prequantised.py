@@ -128,14 +128,16 @@ def _grouped(
     step = max(_AT_ONCE // n_in // 8, 1) * 8
     chunks = [slice(first, min(first + step, n_out)) for first in range(0, n_out, step)]
     ordered = n_in % 32 == 0 and bool((group.reshape(-1, 32) == group[::32, None]).all())
-    half = scales.astype(np.float16)
+    with np.errstate(over="ignore"):
+        half = scales.astype(np.float16)
     if not ordered or not np.array_equal(half.astype(np.float32), scales, equal_nan=True):
         # Groups that blocks cannot have are rounded as GPTQ's own product is, other scales not at all.
         acts = n_in % 32 == 0 and not ordered
         made = np.empty((n_out, n_in), np.float16 if acts else np.float32)
         for rows in chunks:
             steps = _apart(pairs(rows)).astype(np.int8) - zeros[rows][:, group].astype(np.int8)
-            made[rows] = scales[rows][:, group] * steps
+            with np.errstate(over="ignore", invalid="ignore"):  # FiniteCheck finds them
+                made[rows] = scales[rows][:, group] * steps
         return _frozen("F16" if acts else "F32", made.shape, made)
     of, symmetric = group[::32], bool((zeros == 8).all())
     blocks = np.empty((n_out, n_in // 32, 18 if symmetric else 22), np.uint8)
@@ -229,28 +231,39 @@ def _scaled(kind: str, codes: Bytes, scales: Floats) -> StoredTensor:
     return _frozen(kind, (len(codes), 64), blocks)
 
 
+def _block_size(given: Fields) -> tuple[int, int]:
+    """Rows and columns that share a scale of FP8, where blocks have scales."""
+    listed = given.get("weight_block_size", [128, 128])
+    if len(listed) != 2 or not all(type(n) is int and 1 <= n <= MAX_WIDTH for n in listed):
+        raise given.error(
+            "weight_block_size",
+            f"weight_block_size is {listed!r:.60}; it must be two positive integers",
+        )
+    high, wide = listed
+    if wide % 64:
+        raise given.error(
+            "weight_block_size",
+            f"weight_block_size is {listed}; its columns must be a multiple of 64",
+        )
+    return high, wide
+
+
 def _fp8(parts: Parts, given: Fields) -> Packed:
     codes = parts.tensor("weight", ("F8_E4M3",), (None, None))
     n_out, n_in = codes.shape
     end = "weight_scale" if "weight_scale" in parts else "weight_scale_inv"
     scale = parts.tensor(end, _FLOATS)
-    grid = scale.shape if len(scale.shape) == 2 else (scale.n_elements, 1)
-    listed = given.get("weight_block_size", kind=list) or [None, None]
-
-    def per_scale(n: int, count: int, size: object) -> int:
-        if isinstance(size, int) and size > 0 and -(-n // size) == count:
-            return size
-        if n % count:
-            raise parts.error(
-                end, f"is of shape {list(scale.shape)}; it does not divide {[n_out, n_in]}"
-            )
-        return n // count
-
-    if len(scale.shape) > 2 or len(listed) != 2:
-        raise parts.error(end, f"is of shape {list(scale.shape)}; it must have two axes at most")
-    high, wide = (per_scale(*each) for each in zip(codes.shape, grid, listed, strict=True))
-    if grid[1] > 1 and wide % 64:
-        raise parts.error(end, f"has a scale for {wide} columns; they must be a multiple of 64")
+    high, wide = _block_size(given)
+    blocks = -(-n_out // high), -(-n_in // wide)
+    sizes = {blocks: (high, wide), (n_out, 1): (1, n_in), (1, 1): (n_out, n_in)}
+    grid = (*scale.shape, 1) if len(scale.shape) == 1 else scale.shape
+    if grid not in sizes:
+        raise parts.error(
+            end,
+            f"is of shape {list(scale.shape)}; it must be {list(blocks)} for blocks of {[high, wide]} "
+            f"(weight_block_size), [{n_out}, 1] for rows, or [1]",
+        )
+    high, wide = sizes[grid]
 
     def make() -> StoredTensor:
         data = _array(codes, "u1")
@@ -288,7 +301,7 @@ def _nf4(parts: Parts, given: Fields) -> Packed:
         values = None
     if not isinstance(values, dict):
         raise parts.error(_STATE, "is no JSON object")
-    state = Fields(parts.file(_STATE), values)
+    state = Fields(f"{parts.file(_STATE)}: the tensor {parts.stem + _STATE!r}", values)
     shape = state.require("shape", list)
     sizes = all(type(size) is int and 1 <= size <= MAX_WIDTH for size in shape)
     if not sizes or len(shape) != 2 or math.prod(shape) != n:
@@ -316,10 +329,10 @@ def _nf4(parts: Parts, given: Fields) -> Packed:
         else:
             apart, offset, of_scales, above = nested
             scales = of_scales.floats()[own.data]
-            scales = scales * np.repeat(above.floats(), apart)[:blocks] + offset
-        pairs = (
-            codes.data >> 4 | codes.data << 4
-        )  # in the file the first element is in the high nibble
+            with np.errstate(over="ignore", invalid="ignore"):  # FiniteCheck finds them
+                scales = scales * np.repeat(above.floats(), apart)[:blocks] + offset
+        # In the file the first element is in the high nibble.
+        pairs = codes.data >> 4 | codes.data << 4
         filled = np.pad(pairs.reshape(-1), (0, -len(pairs) % 32)).reshape(-1, 16)
         repeated = np.repeat(scales, size // 64)[: -(-n // 64)]
         made = _scaled("NF4", _halves(filled).reshape(-1, 32), repeated)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +80,6 @@ def read_file(file: Path, other_types: bool = False) -> dict[str, StoredTensor]:
 
     ``other_types``: single numbers, integers, truth values and float8 are read too.
     """
-    sizes = _SIZES | _OTHER_SIZES if other_types else _SIZES
     require_little_endian(file)
     data = map_file(file)
     if data.size < 8:
@@ -99,7 +98,7 @@ def read_file(file: Path, other_types: bool = False) -> dict[str, StoredTensor]:
     tensors: dict[str, StoredTensor] = {}
     places: list[tuple[int, int, str]] = []
     for name, entry in header.items():
-        kind, shape, begin, end = _entry(file, name, entry, data.size - start, sizes)
+        kind, shape, begin, end = _entry(file, name, entry, data.size - start, other_types)
         places.append((begin, end, name))
         tensors[name] = StoredTensor(kind, shape, data[start + begin : start + end])
     at = 0
@@ -131,12 +130,13 @@ def _header(file: Path, text: bytes) -> dict[str, Any]:
 
 
 def _entry(
-    file: Path, name: str, entry: Any, size: int, sizes: Mapping[str, int]
+    file: Path, name: str, entry: Any, size: int, other_types: bool
 ) -> tuple[str, tuple[int, ...], int, int]:
     """A tensor's type, shape, and where its data begin and end.
 
-    ``size``: bytes of all data; ``sizes``: those of an element of each type that may be there.
+    ``size``: bytes of all data; ``other_types``: see :func:`read_file`.
     """
+    sizes = _SIZES | _OTHER_SIZES if other_types else _SIZES
     fields = entry if isinstance(entry, dict) else {}
     kind, shape, place = (
         fields.get("dtype"),
@@ -150,7 +150,7 @@ def _entry(
             f"{file}: tensor {name!r} has the type {kind}, which is not supported; "
             f"supported are {', '.join(sizes)}"
         )
-    if not shape and sizes is not _SIZES:
+    if not shape and other_types:
         shape = [1]
     if not 1 <= len(shape) <= MAX_DIMENSIONS or 0 in shape:
         raise FileFormatError(file, f"has the shape {shape}", field=name)
