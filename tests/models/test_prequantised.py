@@ -292,6 +292,22 @@ def test_without_the_configuration_the_types_are_refused(tmp_path: Path) -> None
         open_weights(tmp_path / "m")
 
 
+def test_a_part_that_is_missing_is_missed_in_the_shard_with_the_codes(tmp_path: Path) -> None:
+    write(tmp_path / "m", "awq", shards=2)
+    index = tmp_path / "m" / "model.safetensors.index.json"
+    files = json.loads(index.read_text())
+    stem = next(
+        name.removesuffix("qweight")
+        for name, file in files["weight_map"].items()
+        if name.endswith("qweight") and file != min(files["weight_map"].values())
+    )
+    del files["weight_map"][f"{stem}scales"]
+    index.write_text(json.dumps(files))
+    with pytest.raises(FileFormatError, match="is missing: without") as caught:
+        open_weights(tmp_path / "m")
+    assert str(caught.value.path).endswith(files["weight_map"][f"{stem}qweight"])
+
+
 @pytest.mark.parametrize(("name", "wide"), [("gptq", False), ("fp8", True), ("nf4", True)])
 def test_sizes(tmp_path: Path, name: str, wide: bool) -> None:
     """On the CPU as they are stored; FP8 and NF4 are float32 on a GPU."""

@@ -23,7 +23,7 @@ from aleator.models.conversions import other_pairs
 from aleator.models.files.fields import Fields, read_json
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.files.safetensors import read_file
-from aleator.models.files.tensor_types import StoredTensor
+from aleator.models.files.tensor_types import FLOAT_TYPES, StoredTensor
 from aleator.models.fingerprint import fingerprint
 from aleator.models.weights import Weights, separated
 
@@ -32,7 +32,6 @@ _KINDS = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ff
 ADAPTED = re.compile(rf"blk\.\d+\.(?:{'|'.join(_KINDS)})\.weight", re.ASCII)
 """Matrices that an adapter may change: native code adds to their products."""
 LARGEST_ALPHA, LARGEST_RANK = 1e6, 4096
-_FLOATS = ("F32", "F16", "BF16")
 Words = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 _OF_PEFT = re.compile(
     r"base_model\.model\.(.+)\.(lora_A|lora_B|lora_magnitude_vector)(?:\.weight)?", re.ASCII
@@ -323,7 +322,7 @@ def _low_ranks(
     """What is added to a matrix, or to each part of a fused matrix."""
     rank = part.b.shape[1]
     a, b = (
-        each if each.type in _FLOATS else StoredTensor.of(each.floats())
+        each if each.type in FLOAT_TYPES else StoredTensor.of(each.floats())
         for each in (part.a, part.b)
     )
     if part.magnitude is not None:

@@ -22,12 +22,11 @@ from aleator.core.records import dataclass
 from aleator.models import refused
 from aleator.models.config import unsupported
 from aleator.models.files.fields import MAX_WIDTH, Fields
-from aleator.models.files.tensor_types import StoredTensor
+from aleator.models.files.tensor_types import FLOAT_TYPES, StoredTensor
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 
-_FLOATS = ("F32", "F16", "BF16")
 _AT_ONCE = 1 << 22
 """Numbers that are taken apart at a time."""
 _AWQ_ORDER = np.array([0, 4, 1, 5, 2, 6, 3, 7])
@@ -45,8 +44,10 @@ class Packed:
 class Parts:
     """The tensors that stand for one matrix, by the ends of their names."""
 
-    def __init__(self, stem: str, found: Mapping[str, tuple[Path, StoredTensor]]) -> None:
-        self.stem, self._found = stem, found
+    def __init__(
+        self, stem: str, codes: Path, found: Mapping[str, tuple[Path, StoredTensor]]
+    ) -> None:
+        self.stem, self._codes, self._found = stem, codes, found
 
     def __contains__(self, end: object) -> bool:
         return f"{self.stem}{end}" in self._found
@@ -57,9 +58,8 @@ class Parts:
         return FileFormatError(self.file(end), f"the tensor {name!r} {message}", field=name)
 
     def file(self, end: str) -> Path:
-        """The file of a tensor; of one that is missing, of the first that is not."""
-        named = self.stem + end
-        return self._found[named if named in self._found else next(iter(self._found))][0]
+        """The file of a tensor; if it is missing, that of the codes."""
+        return self._found[self.stem + end][0] if end in self else self._codes
 
     def tensor(
         self, end: str, kinds: tuple[str, ...], shape: tuple[int | None, ...] | None = None
@@ -168,7 +168,7 @@ def _gptq(parts: Parts, given: Fields) -> Packed:
         raise parts.error("qweight", f"has {n_out} columns; they must be a multiple of 8")
     size = _group_size(given, n_in)
     groups = -(-n_in // size)
-    scales = parts.tensor("scales", _FLOATS, (groups, n_out))
+    scales = parts.tensor("scales", FLOAT_TYPES, (groups, n_out))
     stored = parts.tensor("qzeros", ("I32",), (groups, n_out // 8))
     index = parts.tensor("g_idx", ("I32", "I64"), (n_in,)) if "g_idx" in parts else None
     above = 0 if given.get("checkpoint_format", "gptq") == "gptq_v2" else 1
@@ -201,7 +201,7 @@ def _awq(parts: Parts, given: Fields) -> Packed:
         raise parts.error("qweight", f"has {n_in} rows; they must be even")
     size = _group_size(given, n_in)
     groups = -(-n_in // size)
-    scales = parts.tensor("scales", _FLOATS, (groups, n_out))
+    scales = parts.tensor("scales", FLOAT_TYPES, (groups, n_out))
     stored = parts.tensor("qzeros", ("I32",), (groups, n_out // 8))
 
     def columns(words: NDArray[np.uint32]) -> Bytes:
@@ -252,7 +252,7 @@ def _fp8(parts: Parts, given: Fields) -> Packed:
     codes = parts.tensor("weight", ("F8_E4M3",), (None, None))
     n_out, n_in = codes.shape
     end = "weight_scale" if "weight_scale" in parts else "weight_scale_inv"
-    scale = parts.tensor(end, _FLOATS)
+    scale = parts.tensor(end, FLOAT_TYPES)
     high, wide = _block_size(given)
     blocks = -(-n_out // high), -(-n_in // wide)
     sizes = {blocks: (high, wide), (n_out, 1): (1, n_in), (1, 1): (n_out, n_in)}
@@ -440,9 +440,9 @@ def joined(
     for name, (file, tensor) in found.items():
         stem = name.removesuffix(method.codes)
         if stem in stems and stem != name:
-            yield file, stem + method.matrix, method.read(Parts(stem, found), given)
+            yield file, stem + method.matrix, method.read(Parts(stem, file, found), given)
         elif name not in rest:
-            if tensor.type not in _FLOATS:
+            if tensor.type not in FLOAT_TYPES:
                 raise UnsupportedModel(
                     f"{file}: tensor {name!r} has the type {tensor.type}, and belongs to no matrix that is "
                     "quantised as quantization_config says"

@@ -23,12 +23,11 @@ from aleator.models.file_types import FILE_TYPES, Rules, category, file_type, in
 from aleator.models.files.gguf import GGUFFile, open_parts
 from aleator.models.files.gguf_writer import NewTensor, field, target, write_gguf
 from aleator.models.files.imatrix import Floats, ImportanceMatrix
-from aleator.models.files.tensor_types import TENSOR_TYPES, StoredTensor
+from aleator.models.files.tensor_types import FLOAT_TYPES, TENSOR_TYPES, StoredTensor
 
 log = logging.getLogger(__name__)
 Progress = Callable[[int, int], None]
 
-_FLOATS = ("F32", "F16", "BF16")
 _AT_ONCE = 1 << 24
 """Bytes that are copied at a time."""
 _VERSION = 2
@@ -96,7 +95,7 @@ class Quantisation:
         if not self.changes:
             raise FileFormatError(self._gguf.path, "has no tensors: it is a vocabulary alone")
         changed = [each for each in self.changes if each.changes]
-        self.widened = Counter(each.before for each in changed if each.before not in _FLOATS)
+        self.widened = Counter(each.before for each in changed if each.before not in FLOAT_TYPES)
         self.unweighed: list[str] = []
         if imatrix is not None:
             if not self._gguf.tensors.keys() & imatrix.means.keys():

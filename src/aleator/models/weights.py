@@ -18,7 +18,7 @@ from aleator.models.directory import Directory
 from aleator.models.files.fields import Fields, read_json
 from aleator.models.files.gguf import GGUFFile, open_parts
 from aleator.models.files.mapping import lock
-from aleator.models.files.tensor_types import StoredTensor
+from aleator.models.files.tensor_types import FLOAT_TYPES, StoredTensor
 from aleator.models.fingerprint import ModelIdentity, fingerprint, remembered
 from aleator.models.finite_check import FiniteCheck
 from aleator.models.hub.located import located
@@ -263,7 +263,7 @@ def _divide_latent(
     whole = tensors.get(at + "attn_kv_b.weight")
     if whole is None or whole.shape != (heads * wide, latent.rank):
         return
-    if whole.type not in _FLOATS:  # keys are transposed, which blocks cannot be
+    if whole.type not in FLOAT_TYPES:  # keys are transposed, which blocks cannot be
         whole = StoredTensor.of(whole.floats())
     del tensors[at + "attn_kv_b.weight"]
     parts = whole.data.reshape(heads, wide, latent.rank, -1)
@@ -271,9 +271,6 @@ def _divide_latent(
     for name, part in (("attn_k_b.weight", key), ("attn_v_b.weight", value)):
         data = np.ascontiguousarray(part).reshape(-1)
         tensors[at + name] = StoredTensor(whole.type, part.shape[:3], data)
-
-
-_FLOATS = ("F32", "F16", "BF16")
 
 
 def _separate(tensors: dict[str, StoredTensor], name: str, parts: Mapping[str, int]) -> None:

@@ -65,6 +65,8 @@ TENSOR_TYPES: dict[str, TensorType] = {
     )
 }
 BY_ID = {t.id: t for t in TENSOR_TYPES.values()}
+FLOAT_TYPES = ("F32", "F16", "BF16")
+"""Single numbers."""
 SCALED_TYPES = {
     name: TensorType(name, -1, 64, size, width=4, mask=0x7F800000)
     for name, size in (("F8_E4M3", 68), ("NF4", 36))
@@ -101,7 +103,7 @@ class StoredTensor:
 
         ``move`` takes and returns an array of numbers of the type's size, whose values mean nothing.
         """
-        if self.type not in ("F32", "F16", "BF16"):
+        if self.type not in FLOAT_TYPES:
             return StoredTensor.of(self.floats()).moved(move)
         kind = np.uint32 if self.type == "F32" else np.uint16
         made = np.ascontiguousarray(move(self.data.view(kind).reshape(self.shape)))
