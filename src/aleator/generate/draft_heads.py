@@ -71,12 +71,16 @@ class HeadModel(DraftModel):
         if self.seq >= 0 and self.sure < len(self.held):
             self.shared.context.cache.seq_rm(self.seq, self.sure)
         del self.held[self.sure :]
-        self._hidden = self._head.fused(np.concatenate(self._waiting))
+        context = self.shared.context
+        threads = context.n_threads if self._n == 1 else context.n_threads_batch
+        self._hidden = self._head.fused(np.concatenate(self._waiting), threads)
         return list(tokens[self._end - self._n + 1 :])
 
     def add_to(self, batch: Batch, new: Sequence[int]) -> None:
         """See :meth:`DraftModel.add_to`."""
-        vectors = self._head.inputs(new, self._hidden)
+        context = self.shared.context
+        threads = context.n_threads if len(new) == 1 else context.n_threads_batch
+        vectors = self._head.inputs(new, self._hidden, threads)
         for pos, vector in enumerate(vectors, len(self.held)):
             batch.add_embedding(vector, pos, [self.seq], pos == len(self.held) + len(new) - 1)
 

@@ -59,11 +59,13 @@ class DraftHead(ABC):
         self._eps = weights.config.rms_eps
 
     @abstractmethod
-    def fused(self, seen: Floats) -> Floats:
+    def fused(self, seen: Floats, n_threads: int | None = None) -> Floats:
         """The hidden states [n, n_embd] of tokens, of what the model's layers took, [n, taps, n_embd]."""
 
     @abstractmethod
-    def inputs(self, tokens: Sequence[int], hidden: Floats) -> Floats:
+    def inputs(
+        self, tokens: Sequence[int], hidden: Floats, n_threads: int | None = None
+    ) -> Floats:
         """What the layer takes: of hidden states [n, n_embd], and the tokens that follow them."""
 
     def follow(self, hidden: Floats) -> Floats:
@@ -74,10 +76,10 @@ class DraftHead(ABC):
         """The model's logits [n_tokens], of the layer's."""
         return row[:n_tokens]
 
-    def _embedded(self, tokens: Sequence[int]) -> Floats:
+    def _embedded(self, tokens: Sequence[int], n_threads: int | None) -> Floats:
         made = np.empty((len(tokens), self._embedding.n_in), np.float32)
         _native.read_rows(
-            thread_pool(None), self._embedding.matrix, np.array(tokens, np.int64), made
+            thread_pool(n_threads), self._embedding.matrix, np.array(tokens, np.int64), made
         )
         return made if self._scale == 1 else made * np.float32(self._scale)
 
@@ -87,9 +89,9 @@ class DraftHead(ABC):
         return made
 
 
-def _product(weight: StoredWeight, x: Floats) -> Floats:
+def _product(weight: StoredWeight, x: Floats, n_threads: int | None) -> Floats:
     made = np.empty((len(x), weight.n_out), np.float32)
-    _native.linear(thread_pool(None), weight.matrix, np.ascontiguousarray(x), made)
+    _native.linear(thread_pool(n_threads), weight.matrix, np.ascontiguousarray(x), made)
     return made
 
 
@@ -193,15 +195,17 @@ class Eagle3Head(DraftHead):
             self._embedding, self._scale = stored_weight(weights, "embed_tokens", n_vocab, e), 1.0
         self._finish(weights, target)
 
-    def fused(self, seen: Floats) -> Floats:
-        flat = np.ascontiguousarray(seen.reshape(len(seen), -1))
-        return _product(
-            self._fc, flat if self._fc_norm is None else self._normed(flat, self._fc_norm)
-        )
+    def fused(self, seen: Floats, n_threads: int | None = None) -> Floats:
+        flat = seen.reshape(len(seen), -1)
+        if self._fc_norm is not None:
+            flat = self._normed(flat, self._fc_norm)
+        return _product(self._fc, flat, n_threads)
 
-    def inputs(self, tokens: Sequence[int], hidden: Floats) -> Floats:
+    def inputs(
+        self, tokens: Sequence[int], hidden: Floats, n_threads: int | None = None
+    ) -> Floats:
         normed = self._normed(hidden, self._hidden_norm)
-        embedded = self._normed(self._embedded(tokens), self._embedding_norm)
+        embedded = self._normed(self._embedded(tokens, n_threads), self._embedding_norm)
         return np.concatenate((normed if self._normed_residual else hidden, embedded, normed), 1)
 
     def logits(self, row: Floats, n_tokens: int) -> Floats:
@@ -344,14 +348,15 @@ class MTPHead(DraftHead):
         self._scale = target.embedding_scale
         self._finish(made, target)
 
-    def fused(self, seen: Floats) -> Floats:
+    def fused(self, seen: Floats, n_threads: int | None = None) -> Floats:
         return self._normed(seen[:, 0], self._model_norm)
 
-    def inputs(self, tokens: Sequence[int], hidden: Floats) -> Floats:
-        embedded = self._normed(self._embedded(tokens), self._embedding_norm)
-        return _product(
-            self._join, np.concatenate((embedded, self._normed(hidden, self._hidden_norm)), 1)
-        )
+    def inputs(
+        self, tokens: Sequence[int], hidden: Floats, n_threads: int | None = None
+    ) -> Floats:
+        embedded = self._normed(self._embedded(tokens, n_threads), self._embedding_norm)
+        both = np.concatenate((embedded, self._normed(hidden, self._hidden_norm)), 1)
+        return _product(self._join, both, n_threads)
 
     def follow(self, hidden: Floats) -> Floats:
         return self._normed(hidden, self._norm)
