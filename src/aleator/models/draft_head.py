@@ -63,9 +63,7 @@ class DraftHead(ABC):
         """The hidden states [n, n_embd] of tokens, of what the model's layers took, [n, taps, n_embd]."""
 
     @abstractmethod
-    def inputs(
-        self, tokens: Sequence[int], hidden: Floats, n_threads: int | None = None
-    ) -> Floats:
+    def inputs(self, tokens: Sequence[int], hidden: Floats, n_threads: int | None = None) -> Floats:
         """What the layer takes: of hidden states [n, n_embd], and the tokens that follow them."""
 
     def follow(self, hidden: Floats) -> Floats:
@@ -201,9 +199,7 @@ class Eagle3Head(DraftHead):
             flat = self._normed(flat, self._fc_norm)
         return _product(self._fc, flat, n_threads)
 
-    def inputs(
-        self, tokens: Sequence[int], hidden: Floats, n_threads: int | None = None
-    ) -> Floats:
+    def inputs(self, tokens: Sequence[int], hidden: Floats, n_threads: int | None = None) -> Floats:
         normed = self._normed(hidden, self._hidden_norm)
         embedded = self._normed(self._embedded(tokens, n_threads), self._embedding_norm)
         return np.concatenate((normed if self._normed_residual else hidden, embedded, normed), 1)
@@ -351,9 +347,7 @@ class MTPHead(DraftHead):
     def fused(self, seen: Floats, n_threads: int | None = None) -> Floats:
         return self._normed(seen[:, 0], self._model_norm)
 
-    def inputs(
-        self, tokens: Sequence[int], hidden: Floats, n_threads: int | None = None
-    ) -> Floats:
+    def inputs(self, tokens: Sequence[int], hidden: Floats, n_threads: int | None = None) -> Floats:
         embedded = self._normed(self._embedded(tokens, n_threads), self._embedding_norm)
         both = np.concatenate((embedded, self._normed(hidden, self._hidden_norm)), 1)
         return _product(self._join, both, n_threads)
