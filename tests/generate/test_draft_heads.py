@@ -62,7 +62,7 @@ def test_the_bundled_head_guesses_well(bundled: aleator.LanguageModel, always: N
     assert right > 150  # of 300 tokens
 
 
-@pytest.mark.parametrize("arch", ["qwen35", "qwen3next", "deepseek2", "random eagle3"])
+@pytest.mark.parametrize("arch", ["qwen35", "qwen3next", "deepseek2", "glm4moe", "random eagle3"])
 def test_the_tokens_are_the_same_with_every_kind_of_head(arch: str, tmp_path: Path) -> None:
     if arch == "random eagle3":
         write_eagle3(tmp_path)

@@ -37,6 +37,9 @@ from aleator.models.weights import Weights
 MTP, BUNDLED = "mtp", "bundled"
 """Values of ``model_draft`` that name the layer in the model's own file, and the bundled model's head."""
 
+MTP_ARCHITECTURES = ("deepseek2", "glm4moe", "qwen35", "qwen35moe", "qwen3next")
+"""Those whose further layers take and give hidden states after the last norm."""
+
 
 class DraftHead(ABC):
     """A head bound to the model that it guesses for.
@@ -305,9 +308,10 @@ class MTPHead(DraftHead):
                 f"model_draft={MTP!r}: {weights.path} has no layer that predicts further tokens "
                 f"({at}nextn.eh_proj.weight): give a smaller model, or a draft head's directory",
             )
-        if weights.architecture.norm != "rms":
+        if weights.architecture.name not in MTP_ARCHITECTURES:
             raise UnsupportedModel(
-                f"{weights.path}: a layer that predicts further tokens, with layer norms"
+                f"{weights.path}: layers that predict further tokens, of {weights.architecture.name!r}, are not "
+                f"supported as model_draft={MTP!r}; known are {', '.join(MTP_ARCHITECTURES)}"
             )
         own = {
             name.replace(at, "blk.0.", 1): weights.stored(name)
