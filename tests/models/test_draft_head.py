@@ -195,6 +195,8 @@ def _at(name: str, i: int, value: int) -> Any:
     (lambda t: t.pop("fc.weight"), "'fc.weight' is missing"),
     (lambda t: t.pop("midlayer.hidden_norm.weight"), "is missing"),
     (lambda t: t.update(more=t["norm.weight"]), "'more' is not part of an EAGLE-3 head"),
+    (lambda t: t.update({"norm.weight": np.ones(E, np.int64)}), "is of I64"),
+    (lambda t: t.update({"fc.weight": np.ones((E, 768), bool)}), "is of BOOL"),
     (_at("norm.weight", 0, np.nan), "NaN or an infinity"),  # type: ignore[arg-type]
 ])  # fmt: skip
 def test_damaged_heads_are_refused(change: Any, message: str, tmp_path: Path) -> None:

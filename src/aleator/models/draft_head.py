@@ -263,6 +263,8 @@ def _eagle3_tensors(path: Path) -> dict[str, StoredTensor]:
             raise UnsupportedModel(f"{file}: the tensor {name!r} is not part of an EAGLE-3 head")
         if ours in found:
             raise FileFormatError(file, "the tensor is there twice", field=name)
+        if tensor.type in ("I64", "BOOL") and ours not in ("d2t", "t2d"):
+            raise FileFormatError(file, f"the tensor is of {tensor.type}", field=name)
         found[ours] = tensor
     return found
 
