@@ -225,7 +225,7 @@ def test_models_without_such_layers_are_refused() -> None:
 
 def test_further_layers_of_other_architectures_are_refused_by_name(tmp_path: Path) -> None:
     """What they take, and how it is normed, is known for some alone."""
-    with pytest.raises(UnsupportedModel, match="of 'bailingmoe2'.*known are .*glm4moe"):
+    with pytest.raises(UnsupportedModel, match=r"of 'bailingmoe2'.*known are .*glm4moe"):
         aleator.load(write_mtp(tmp_path, "bailingmoe2"), model_draft=MTP)
 
 

@@ -312,8 +312,8 @@ class MTPHead(DraftHead):
             )
         if weights.architecture.name not in MTP_ARCHITECTURES:
             raise UnsupportedModel(
-                f"{weights.path}: layers that predict further tokens, of {weights.architecture.name!r}, are not "
-                f"supported as model_draft={MTP!r}; known are {', '.join(MTP_ARCHITECTURES)}"
+                f"{weights.path}: layers that predict further tokens, of {weights.architecture.name!r}, are "
+                f"not supported as model_draft={MTP!r}; known are {', '.join(MTP_ARCHITECTURES)}"
             )
         own = {
             name.replace(at, "blk.0.", 1): weights.stored(name)
