@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import aleator
+from aleator.core.threads import pool
 from aleator.generate import Batch, model_runner, request_state
 from aleator.generate import speculative as speculation
 from aleator.generate.draft_heads import MOST_MISSED, MOST_WAITING, HeadContext, HeadModel
@@ -199,9 +200,13 @@ def test_a_head_computes_with_the_contexts_threads(
     """Another team of threads for each product would wait for processors that others use."""
     path = write_mtp(tmp_path, "qwen35") if name == MTP else None
     model = aleator.load(path, n_threads=3, model_draft=MTP if path else str(bundled_head()))
-    used = set()
-    team = draft_head.thread_pool
-    monkeypatch.setattr(draft_head, "thread_pool", lambda n: (used.add(n), team(n))[1])
+    used = set[int | None]()
+
+    def team(n: int | None) -> Any:
+        used.add(n)
+        return pool(n)
+
+    monkeypatch.setattr(draft_head, "thread_pool", team)
     monkeypatch.setattr(Speculation, "wanted", lambda _, room, *others: min(room, 3))
     assert model.generate("ROMEO:", max_tokens=10, seed=1, **GUESS).tokens
     assert used == {3}
