@@ -100,10 +100,12 @@ def test_the_model_moves_to_its_own_package_and_the_extra_needs_it(tmp_path: Pat
     extras = tomllib.loads((copy / "pyproject.toml").read_text())["project"][
         "optional-dependencies"
     ]
-    own = tomllib.loads((package / "pyproject.toml").read_text())["project"]
+    built = tomllib.loads((package / "pyproject.toml").read_text())
+    own, included = built["project"], built["tool"]["hatch"]["build"]["artifacts"]
     assert extras["cli"][0] == "aleator-shakespeare>=1,<2"
     assert own["version"].startswith("1.")
     for name in ("shakespeare.gguf", "shakespeare-eagle3"):
+        assert f"src/aleator_shakespeare/{name}" in included
         assert not (copy / "src" / "aleator" / "data" / name).exists()
         assert (copy / "packages" / package.name / "src" / "aleator_shakespeare" / name).exists()
 

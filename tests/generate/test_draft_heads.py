@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 import aleator
+from aleator.core.threads import pool
 from aleator.generate import Batch, model_runner, request_state
 from aleator.generate import speculative as speculation
-from aleator.generate.draft_heads import MOST_WAITING, HeadContext, HeadModel
+from aleator.generate.draft_heads import MOST_MISSED, MOST_WAITING, HeadContext, HeadModel
 from aleator.generate.speculative import Draft, Speculation, draft_together
+from aleator.models import draft_head
 from aleator.models.draft_head import MTP
 from aleator.models.hub.bundled import bundled_head
 from tests.generate.test_speculation import OPTIONS, REPEATING
@@ -61,7 +63,7 @@ def test_the_bundled_head_guesses_well(bundled: aleator.LanguageModel, always: N
     assert right > 150  # of 300 tokens
 
 
-@pytest.mark.parametrize("arch", ["qwen35", "qwen3next", "deepseek2", "random eagle3"])
+@pytest.mark.parametrize("arch", ["qwen35", "qwen3next", "deepseek2", "glm4moe", "random eagle3"])
 def test_the_tokens_are_the_same_with_every_kind_of_head(arch: str, tmp_path: Path) -> None:
     if arch == "random eagle3":
         write_eagle3(tmp_path)
@@ -171,3 +173,40 @@ def test_of_a_long_text_the_last_states_are_held(bundled: aleator.LanguageModel)
     made.see(0, rows[:7])  # another text
     assert len(made.begin([5] * 8)) == 7
     assert MOST_WAITING == 1024
+
+
+def test_after_a_pause_a_head_is_shown_the_last_tokens_only(
+    bundled: aleator.LanguageModel,
+) -> None:
+    """To compute all that was missed would cost more than the guess can save."""
+    chain = bundled.generate("ROMEO:", max_tokens=1, seed=1).chain
+    shared = bundled.request_states.shared_drafts(2048, 1).drafts
+    assert shared is not None
+    made, rows = shared.model(chain), np.ones((100, 3, 256), np.float32)
+    made.see(0, rows)
+    draft_together([Draft(made, [5] * 101, 2)])
+    for at in range(100, 160):
+        made.see(at, rows[:1])
+    assert len(made.begin([5] * 161)) == MOST_MISSED
+    assert len(made.held) == 100  # what it was shown before stays
+    draft_together([Draft(made, [5] * 161, 2)])
+    assert len(made.held) == 100 + MOST_MISSED + 1
+
+
+@pytest.mark.parametrize("name", ["eagle3", MTP])
+def test_a_head_computes_with_the_contexts_threads(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another team of threads for each product would wait for processors that others use."""
+    path = write_mtp(tmp_path, "qwen35") if name == MTP else None
+    model = aleator.load(path, n_threads=3, model_draft=MTP if path else str(bundled_head()))
+    used = set[int | None]()
+
+    def team(n: int | None) -> Any:
+        used.add(n)
+        return pool(n)
+
+    monkeypatch.setattr(draft_head, "thread_pool", team)
+    monkeypatch.setattr(Speculation, "wanted", lambda _, room, *others: min(room, 3))
+    assert model.generate("ROMEO:", max_tokens=10, seed=1, **GUESS).tokens
+    assert used == {3}

@@ -104,7 +104,7 @@ def write_mtp(folder: Path, arch: str, own: bool = False) -> Path:
     ``own``: that layer has embeddings, a norm and an output matrix of its own.
     """
     path = folder / f"{arch}.gguf"
-    if arch == "deepseek2":
+    if arch in dense_models.DENSE:
         dense = replace(dense_models.DENSE[arch], n_vocab=2048, n_layers=4)
         e, further, pairs = dense.n_embd, 3, list(dense_models.each_tensor(dense))
         draws = Draws(replace(dense, seed=5))
@@ -128,9 +128,9 @@ def write_mtp(folder: Path, arch: str, own: bool = False) -> Path:
         ]
 
     def metadata(w: Any) -> None:
-        if arch == "deepseek2":
+        if arch in dense_models.DENSE:
             dense_models.write_metadata(w, dense)
-            w.add_uint32("deepseek2.nextn_predict_layers", 1)
+            w.add_uint32(f"{arch}.nextn_predict_layers", 1)
         else:
             delta_models.write_metadata(w, delta)
 

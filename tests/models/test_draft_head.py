@@ -131,7 +131,7 @@ def test_an_eagle3_head_may_take_embeddings_and_output_from_the_model(tmp_path: 
 
 
 @pytest.mark.parametrize("own", [False, True])
-@pytest.mark.parametrize("arch", ["qwen35", "qwen3next", "deepseek2"])
+@pytest.mark.parametrize("arch", ["qwen35", "qwen3next", "deepseek2", "glm4moe"])
 def test_a_further_layer_gives_the_logits_of_plain_floats(
     arch: str, own: bool, tmp_path: Path
 ) -> None:
@@ -195,6 +195,8 @@ def _at(name: str, i: int, value: int) -> Any:
     (lambda t: t.pop("fc.weight"), "'fc.weight' is missing"),
     (lambda t: t.pop("midlayer.hidden_norm.weight"), "is missing"),
     (lambda t: t.update(more=t["norm.weight"]), "'more' is not part of an EAGLE-3 head"),
+    (lambda t: t.update({"norm.weight": np.ones(E, np.int64)}), "is of I64"),
+    (lambda t: t.update({"fc.weight": np.ones((E, 768), bool)}), "is of BOOL"),
     (_at("norm.weight", 0, np.nan), "NaN or an infinity"),  # type: ignore[arg-type]
 ])  # fmt: skip
 def test_damaged_heads_are_refused(change: Any, message: str, tmp_path: Path) -> None:
@@ -219,6 +221,12 @@ def test_models_without_such_layers_are_refused() -> None:
     with pytest.raises(ParameterError, match="no layer that predicts further tokens"):
         aleator.load(model_draft=MTP)
     assert CONFIG["vocab_size"] == 2048
+
+
+def test_further_layers_of_other_architectures_are_refused_by_name(tmp_path: Path) -> None:
+    """What they take, and how it is normed, is known for some alone."""
+    with pytest.raises(UnsupportedModel, match=r"of 'bailingmoe2'.*known are .*glm4moe"):
+        aleator.load(write_mtp(tmp_path, "bailingmoe2"), model_draft=MTP)
 
 
 def test_heads_are_refused_where_the_model_is_not_native(tmp_path: Path) -> None:

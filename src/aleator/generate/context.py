@@ -175,9 +175,11 @@ def _checked_embeddings(vectors: list[Floats], n_embd: int) -> Floats:
     for i, vector in enumerate(vectors):
         if len(vector) != n_embd:
             raise InvalidBatch(i, f"the embedding has {len(vector)} values, the model {n_embd}")
-        if not np.isfinite(vector).all():
-            raise InvalidBatch(i, "the embedding holds NaN or infinity")
-    return np.stack(vectors)
+    made = np.array(vectors)
+    finite = np.isfinite(made)
+    if not finite.all():
+        raise InvalidBatch(int(finite.all(1).argmin()), "the embedding holds NaN or infinity")
+    return made
 
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,12 @@ from aleator.models.draft_head import DraftHead
 from aleator.samplers import SamplerChain
 
 MOST_WAITING = 1024
-"""Tokens whose hidden states are held until the head guesses; of more the head sees the last ones."""
+"""Tokens whose hidden states are held until the head first guesses; of more the head sees the last ones."""
+MOST_MISSED = 8
+"""Likewise, of tokens made while a head that has guessed is not asked.
+
+To see them all would cost more than the guess that is tried after a pause can save.
+"""
 
 
 class HeadContext(DraftContext):
@@ -36,8 +41,8 @@ class HeadContext(DraftContext):
 class HeadModel(DraftModel):
     """Draws guesses from a head's logits.
 
-    Position i of its sequence has the hidden state of the text's token ``first + i`` and the token after that.
-    ``first`` is the first token whose hidden state is known: of a cached prompt none is.
+    Each position of its sequence has the hidden state of a token of the text and the token after that.  Tokens
+    that it was not shown are left out: those of a cached prompt, and :data:`MOST_MISSED` says which else.
     """
 
     def __init__(self, shared: HeadContext, head: DraftHead, chain: SamplerChain) -> None:
@@ -58,9 +63,9 @@ class HeadModel(DraftModel):
             self.sure, self._n, self._waiting = 0, 0, deque()
         self._waiting.append(hidden.copy())
         self._end, self._n = pos + len(hidden), self._n + len(hidden)
-        while self._n - len(self._waiting[0]) >= MOST_WAITING:
+        most = MOST_MISSED if self.sure else MOST_WAITING
+        while self._n - len(self._waiting[0]) >= most:
             self._n -= len(self._waiting.popleft())
-            self.sure = 0
 
     def begin(self, tokens: Sequence[int]) -> list[int]:
         """Take back guesses; return the tokens that follow the shown states, [] if these are not the text's."""
@@ -71,14 +76,21 @@ class HeadModel(DraftModel):
         if self.seq >= 0 and self.sure < len(self.held):
             self.shared.context.cache.seq_rm(self.seq, self.sure)
         del self.held[self.sure :]
-        self._hidden = self._head.fused(np.concatenate(self._waiting))
+        context = self.shared.context
+        threads = context.n_threads if self._n == 1 else context.n_threads_batch
+        self._hidden = self._head.fused(np.concatenate(self._waiting), threads)
         return list(tokens[self._end - self._n + 1 :])
 
     def add_to(self, batch: Batch, new: Sequence[int]) -> None:
         """See :meth:`DraftModel.add_to`."""
-        vectors = self._head.inputs(new, self._hidden)
-        for pos, vector in enumerate(vectors, len(self.held)):
-            batch.add_embedding(vector, pos, [self.seq], pos == len(self.held) + len(new) - 1)
+        context = self.shared.context
+        threads = context.n_threads if len(new) == 1 else context.n_threads_batch
+        vectors = self._head.inputs(new, self._hidden, threads)
+        n, first = len(new), len(self.held)
+        batch.embeddings += [*vectors]
+        batch.positions += range(first, first + n)
+        batch.sequences += [(self.seq,)] * n
+        batch.logits += [False] * (n - 1) + [True]
 
     def computed(self, new: Sequence[int], of_text: int, hidden: Floats | None) -> None:
         """See :meth:`DraftModel.computed`."""

@@ -37,6 +37,9 @@ from aleator.models.weights import Weights
 MTP, BUNDLED = "mtp", "bundled"
 """Values of ``model_draft`` that name the layer in the model's own file, and the bundled model's head."""
 
+MTP_ARCHITECTURES = ("deepseek2", "glm4moe", "qwen35", "qwen35moe", "qwen3next")
+"""Those whose further layers take and give hidden states after the last norm."""
+
 
 class DraftHead(ABC):
     """A head bound to the model that it guesses for.
@@ -59,11 +62,11 @@ class DraftHead(ABC):
         self._eps = weights.config.rms_eps
 
     @abstractmethod
-    def fused(self, seen: Floats) -> Floats:
+    def fused(self, seen: Floats, n_threads: int | None = None) -> Floats:
         """The hidden states [n, n_embd] of tokens, of what the model's layers took, [n, taps, n_embd]."""
 
     @abstractmethod
-    def inputs(self, tokens: Sequence[int], hidden: Floats) -> Floats:
+    def inputs(self, tokens: Sequence[int], hidden: Floats, n_threads: int | None = None) -> Floats:
         """What the layer takes: of hidden states [n, n_embd], and the tokens that follow them."""
 
     def follow(self, hidden: Floats) -> Floats:
@@ -74,10 +77,10 @@ class DraftHead(ABC):
         """The model's logits [n_tokens], of the layer's."""
         return row[:n_tokens]
 
-    def _embedded(self, tokens: Sequence[int]) -> Floats:
+    def _embedded(self, tokens: Sequence[int], n_threads: int | None) -> Floats:
         made = np.empty((len(tokens), self._embedding.n_in), np.float32)
         _native.read_rows(
-            thread_pool(None), self._embedding.matrix, np.array(tokens, np.int64), made
+            thread_pool(n_threads), self._embedding.matrix, np.array(tokens, np.int64), made
         )
         return made if self._scale == 1 else made * np.float32(self._scale)
 
@@ -87,9 +90,9 @@ class DraftHead(ABC):
         return made
 
 
-def _product(weight: StoredWeight, x: Floats) -> Floats:
+def _product(weight: StoredWeight, x: Floats, n_threads: int | None) -> Floats:
     made = np.empty((len(x), weight.n_out), np.float32)
-    _native.linear(thread_pool(None), weight.matrix, np.ascontiguousarray(x), made)
+    _native.linear(thread_pool(n_threads), weight.matrix, np.ascontiguousarray(x), made)
     return made
 
 
@@ -193,15 +196,15 @@ class Eagle3Head(DraftHead):
             self._embedding, self._scale = stored_weight(weights, "embed_tokens", n_vocab, e), 1.0
         self._finish(weights, target)
 
-    def fused(self, seen: Floats) -> Floats:
-        flat = np.ascontiguousarray(seen.reshape(len(seen), -1))
-        return _product(
-            self._fc, flat if self._fc_norm is None else self._normed(flat, self._fc_norm)
-        )
+    def fused(self, seen: Floats, n_threads: int | None = None) -> Floats:
+        flat = seen.reshape(len(seen), -1)
+        if self._fc_norm is not None:
+            flat = self._normed(flat, self._fc_norm)
+        return _product(self._fc, flat, n_threads)
 
-    def inputs(self, tokens: Sequence[int], hidden: Floats) -> Floats:
+    def inputs(self, tokens: Sequence[int], hidden: Floats, n_threads: int | None = None) -> Floats:
         normed = self._normed(hidden, self._hidden_norm)
-        embedded = self._normed(self._embedded(tokens), self._embedding_norm)
+        embedded = self._normed(self._embedded(tokens, n_threads), self._embedding_norm)
         return np.concatenate((normed if self._normed_residual else hidden, embedded, normed), 1)
 
     def logits(self, row: Floats, n_tokens: int) -> Floats:
@@ -260,6 +263,8 @@ def _eagle3_tensors(path: Path) -> dict[str, StoredTensor]:
             raise UnsupportedModel(f"{file}: the tensor {name!r} is not part of an EAGLE-3 head")
         if ours in found:
             raise FileFormatError(file, "the tensor is there twice", field=name)
+        if tensor.type in ("I64", "BOOL") and ours not in ("d2t", "t2d"):
+            raise FileFormatError(file, f"the tensor is of {tensor.type}", field=name)
         found[ours] = tensor
     return found
 
@@ -305,9 +310,10 @@ class MTPHead(DraftHead):
                 f"model_draft={MTP!r}: {weights.path} has no layer that predicts further tokens "
                 f"({at}nextn.eh_proj.weight): give a smaller model, or a draft head's directory",
             )
-        if weights.architecture.norm != "rms":
+        if weights.architecture.name not in MTP_ARCHITECTURES:
             raise UnsupportedModel(
-                f"{weights.path}: a layer that predicts further tokens, with layer norms"
+                f"{weights.path}: layers that predict further tokens, of {weights.architecture.name!r}, are "
+                f"not supported as model_draft={MTP!r}; known are {', '.join(MTP_ARCHITECTURES)}"
             )
         own = {
             name.replace(at, "blk.0.", 1): weights.stored(name)
@@ -344,14 +350,13 @@ class MTPHead(DraftHead):
         self._scale = target.embedding_scale
         self._finish(made, target)
 
-    def fused(self, seen: Floats) -> Floats:
+    def fused(self, seen: Floats, n_threads: int | None = None) -> Floats:
         return self._normed(seen[:, 0], self._model_norm)
 
-    def inputs(self, tokens: Sequence[int], hidden: Floats) -> Floats:
-        embedded = self._normed(self._embedded(tokens), self._embedding_norm)
-        return _product(
-            self._join, np.concatenate((embedded, self._normed(hidden, self._hidden_norm)), 1)
-        )
+    def inputs(self, tokens: Sequence[int], hidden: Floats, n_threads: int | None = None) -> Floats:
+        embedded = self._normed(self._embedded(tokens, n_threads), self._embedding_norm)
+        both = np.concatenate((embedded, self._normed(hidden, self._hidden_norm)), 1)
+        return _product(self._join, both, n_threads)
 
     def follow(self, hidden: Floats) -> Floats:
         return self._normed(hidden, self._norm)

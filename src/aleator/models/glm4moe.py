@@ -1,6 +1,7 @@
 """glm4moe: mixtures of experts after the first layers, half of a head's channels rotated (GLM-4.5 to 4.7).
 
-Layers that predict further tokens are left out.
+Layers that predict further tokens are left out; those of a GGUF file may guess
+(:mod:`aleator.models.draft_head`).
 """
 
 from __future__ import annotations

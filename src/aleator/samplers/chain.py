@@ -306,11 +306,10 @@ class SamplerChain(ChainMembers):
         copy = object.__new__(SamplerChain)
         copy.__dict__.update(self.__dict__)
         copy._native = self._native.clone()
-        adapters = iter(adapters_of(copy._native))
-        copy._samplers = [
-            UserSampler(next(adapters).user, Candidates.of) if isinstance(s, UserSampler) else s
-            for s in self._samplers
-        ]
+        copy._samplers = list(self._samplers)
+        own = [i for i, each in enumerate(self._samplers) if isinstance(each, UserSampler)]
+        for i, adapter in zip(own, adapters_of(copy._native) if own else (), strict=False):
+            copy._samplers[i] = UserSampler(adapter.user, Candidates.of)
         return copy
 
     def __copy__(self) -> SamplerChain:
