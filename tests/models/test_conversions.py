@@ -60,11 +60,16 @@ def test_what_is_not_of_that_shape_stays(other: StoredTensor | None) -> None:
     assert tensors == ({} if other is None else {"attn_kv_b.weight": other})
 
 
-def test_blocks_stay() -> None:
-    blocks = StoredTensor("Q8_0", (21, 32), np.zeros(21 * 34, np.uint8))
+def test_blocks_are_decoded_since_they_cannot_be_transposed() -> None:
+    data = np.random.default_rng(4).integers(0, 40, 21 * 34, np.uint8)  # no scale is infinite
+    blocks = StoredTensor("Q8_0", (21, 32), data)
     tensors = {"attn_kv_b.weight": blocks}
     _divide_latent(tensors, "", 3, 2, LatentConfig(0, 32, 5, 4, True))
-    assert tensors == {"attn_kv_b.weight": blocks}
+    heads = blocks.floats().reshape(3, 7, 32)
+    key, value = tensors["attn_k_b.weight"], tensors["attn_v_b.weight"]
+    assert key.type == value.type == "F32"
+    np.testing.assert_array_equal(key.floats(), heads[:, :3].transpose(0, 2, 1))
+    np.testing.assert_array_equal(value.floats(), heads[:, 3:])
 
 
 @pytest.mark.parametrize("value", [1e6, -1e6, 0.25])

@@ -63,8 +63,7 @@ class Tagged(Family):
                 yield from self._calls(reader, calls, tools)
             except Malformed:
                 if calls.n == before:
-                    reader.at = start
-                    yield Delta("content", tags.begin)
+                    yield reader.back(start, tags.begin)
 
     def _calls(self, reader: TextReader, calls: Calls, tools: Mapping[str, Any]) -> Deltas:
         tags = self.tags
