@@ -309,7 +309,9 @@ CASES: list[tuple[str, str, str, list[Any]]] = [
     ("pythonic-list", "[clock() tells it]", "[clock() tells it]", []),
     (
         # Names that are no names in Python, and a string that looks like a call.
-        "pythonic", "<|tool_call_start|>[get-it(from='get-it(x)', user-id=(1,)), a.b(c=(2))]<|tool_call_end|>", "",
+        "pythonic",
+        "<|tool_call_start|>[get-it(from='get-it(x)', user-id=(1,)), a.b(c=(2))]<|tool_call_end|>",
+        "",
         [("get-it", '{"from": "get-it(x)", "user-id": [1]}', True), ("a.b", '{"c": 2}', True)],
     ),
     (
@@ -330,7 +332,8 @@ y''', e={'k': 0x10, "l": 1_000,})]""",
         ("pythonic", f"<|tool_call_start|>{said}", f"<|tool_call_start|>{said}", [])
         for said in (
             f"[f(a=0x{'f' * 5000})]", f"[f(a={'[' * 5000})]", "[f(a='x)]", "[f(a=nan)]", "[f(1)]", "[f(a=1,,)]",
-            "[f(a=1) g()]", "[f(a=f'{1}')]", "[f(**{'a': 1})]", "[]", "[f(a=1)", "[f(a=1)]]", "f", "[see f(a=1)]",
+            "[f(a=1) g()]", "[f(a=f'{1}')]", "[f(**{'a': 1})]", "[]", "[f(a=1)", "[f(a=1)]]", "f",
+            "[see f(a=1)]",
         )
     ),
     # A mark that begins no call is part of the answer, with the white space before it.

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from aleator.chat.call_object import read_arguments
-from aleator.chat.message import Delta, Function
+from aleator.chat.message import Function
 from aleator.chat.reply import Calls, Deltas, Family, Malformed, Part, Schema, TextReader, read_text
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from aleator.chat.families.named_arguments import forced, with_commas
 from aleator.chat.families.python_syntax import parsed
-from aleator.chat.message import Delta, Function
+from aleator.chat.message import Function
 from aleator.chat.reply import Calls, Deltas, Family, Part, TextReader, collected, read_text
 
 

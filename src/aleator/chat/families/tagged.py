@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from aleator.chat.families.named_arguments import forced, in_turn, json_value, properties
-from aleator.chat.message import Delta, Function
+from aleator.chat.message import Function
 from aleator.chat.reply import (
     Calls,
     Deltas,
