@@ -70,7 +70,7 @@ def test_it_is_the_default_on_a_gpu() -> None:
 def test_decays_for_each_channel_are_refused(tmp_path: Path, gpu: Callable[..., None]) -> None:
     gpu()
     weights = open_weights(write_any(tmp_path / "m.gguf", SMALL["kimi-linear"]))
-    with pytest.raises(ParameterError, match="does not compute kimi-linear.*device='cpu'"):
+    with pytest.raises(ParameterError, match=r"does not compute kimi-linear.*device='cpu'"):
         build_decoder(weights, CUDA, None)
 
 
