@@ -49,6 +49,7 @@ def test_shared_experts_are_as_wide_as_the_file_says(
 ) -> None:
     """Whatever their number, which llama.cpp does not use here."""
     spec = DENSE["exaone-moe"]
+    assert spec.experts is not None
     experts = replace(spec.experts, n_shared=2)
     path = write_dense(
         tmp_path / "m.gguf", replace(spec, experts=experts, meta={**spec.meta, **said})
