@@ -304,6 +304,44 @@ CASES: list[tuple[str, str, str, list[Any]]] = [
         "pythonic-list", "<|python_start|>[clock()]<|python_end|>Done.", "Done.", [("clock", "{}", True)],
     ),
     ("pythonic-list", "[other(a=1)]", "[other(a=1)]", []),
+    ("pythonic-list", "[see here](url)", "[see here](url)", []),
+    ("pythonic-list", "[clock()](url)", "[clock()](url)", []),
+    ("pythonic-list", "[clock() tells it]", "[clock() tells it]", []),
+    (
+        # Names that are no names in Python, and a string that looks like a call.
+        "pythonic",
+        "<|tool_call_start|>[get-it(from='get-it(x)', user-id=(1,)), a.b(c=(2))]<|tool_call_end|>",
+        "",
+        [("get-it", '{"from": "get-it(x)", "user-id": [1]}', True), ("a.b", '{"c": 2}', True)],
+    ),
+    (
+        "pythonic",
+        r"""<|tool_call_start|>[f(a='it\'s \d', b="\ud83d\ude00\/", c='\ud800', d='''x
+y''', e={'k': 0x10, "l": 1_000,})]""",
+        "",
+        [
+            (
+                "f",
+                '{"a": "it\'s \\\\d", "b": "😀/", "c": "\\ud800", "d": "x\\ny", "e": {"k": 16, "l": 1000}}',
+                True,
+            )
+        ],
+    ),
+    ("pythonic", "<|tool_call_start|>[f(a=1e999, a=-1e999)]", "", [("f", '{"a": -1e999}', True)]),
+    *(
+        ("pythonic", f"<|tool_call_start|>{said}", f"<|tool_call_start|>{said}", [])
+        for said in (
+            f"[f(a=0x{'f' * 5000})]", f"[f(a={'[' * 5000})]", "[f(a='x)]", "[f(a=nan)]", "[f(1)]", "[f(a=1,,)]",
+            "[f(a=1) g()]", "[f(a=f'{1}')]", "[f(**{'a': 1})]", "[]", "[f(a=1)", "[f(a=1)]]", "f",
+            "[see f(a=1)]",
+        )
+    ),
+    # A mark that begins no call is part of the answer, with the white space before it.
+    ("hermes", "Use <tool_call> tags.", "Use <tool_call> tags.", []),
+    ("pythonic", "a\n<|tool_call_start|>b", "a\n<|tool_call_start|>b", []),
+    ("functionary-v3.2", "all\nType:\n>>> print(1)\n1\n>>>", "Type:\n>>> print(1)\n1\n>>>", []),
+    # What was read of arguments is the same, however the text was cut.
+    ("hermes", '<tool_call>{"name": "f", "arguments": {"a": [1}', "}", [("f", '{"a": [1', False)]),
     ("pythonic-list", "[1, 2] are numbers", "[1, 2] are numbers", []),
     (
         "llama3 of 4", f'<|python_start|>{{"name": "get_weather", "parameters": {PARIS}}}<|python_end|>', "",

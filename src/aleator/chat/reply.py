@@ -46,6 +46,17 @@ class TextReader:
         """Append to the text."""
         self._text += text
 
+    def back(self, start: int, marker: str) -> Delta:
+        """Go back to directly after a marker that begins no call.
+
+        Returns the marker as content, with the white space that was left out before it.
+        """
+        self.at = start
+        end = begin = start - len(marker)
+        while begin and self._text[begin - 1] in _SPACE:
+            begin -= 1
+        return Delta("content", self._text[begin:end] + marker)
+
     def read_until(self, *markers: str) -> Pieces[str]:
         """Read up to the first of some markers, leaving out white space directly before it.
 
@@ -176,6 +187,7 @@ class TextReader:
                 continue
             elif character in "}]" and open_brackets:
                 if character != open_brackets[-1]:
+                    yield self._text[start : self.at]
                     raise Malformed
                 self.at += 1
                 open_brackets = open_brackets[:-1]

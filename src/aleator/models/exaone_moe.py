@@ -32,6 +32,7 @@ DEFAULTS = {
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
+    """The dimensions in a GGUF file; its number of shared experts is not read, as in llama.cpp."""
     config, fields = gguf_config.transformer(gguf, architecture, experts=True), gguf.fields
     window = gguf_config.read_windows(fields, config, size=WINDOW, every=EVERY)
     config = gguf_config.without_further(fields, config)
@@ -39,11 +40,14 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     if window is not None:  # llama.cpp reads another base and does not use it
         layers = window.layers[: config.n_layers]
         window = replace(window, layers=layers, rope=config.rope)
+    name = architecture.name
+    mixtures = after_dense(gguf, name, config.n_layers, shared=1)
+    wide = fields.width(f"{name}.expert_shared_feed_forward_length", mixtures.n_ff, low=0)
     return replace(
         config,
         window=window,
         unrotated=tuple(not layer for layer in layers),
-        experts=after_dense(gguf, architecture.name, config.n_layers),
+        experts=replace(mixtures, n_ff_shared=wide or mixtures.n_ff),
     )
 
 

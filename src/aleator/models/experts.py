@@ -121,11 +121,12 @@ def after_dense(
     default: int | None = None,
     scores: Scores | None = None,
     normalised: bool | None = None,
+    shared: int | None = None,
 ) -> ExpertsConfig:
     """The mixtures of the ``n`` layers of a GGUF file, the first of which may be dense, with a shared expert.
 
-    The shared expert is as wide as ``expert_shared_count`` others.  ``default`` is that of
-    ``expert_gating_func``; ``scores`` and ``normalised`` are what the file says if they are None.
+    The shared expert is as wide as ``shared`` others (``expert_shared_count``).  ``default`` is that of
+    ``expert_gating_func``; ``scores``, ``normalised`` and ``shared`` are what the file says if they are None.
     """
     fields = gguf.fields
     first = fields.layers(f"{name}.leading_dense_block_count", 0, low=0)
@@ -144,7 +145,8 @@ def after_dense(
         choice_bias=any(f"blk.{layer}.exp_probs_b.bias" in gguf.tensors for layer in range(n)),
         scaled=True,
     )
-    shared = fields.integer(f"{name}.expert_shared_count", 1, MAX_EXPERTS)
+    if shared is None:
+        shared = fields.integer(f"{name}.expert_shared_count", 1, MAX_EXPERTS)
     return replace(mixtures, n_ff_shared=shared * mixtures.n_ff)
 
 

@@ -99,8 +99,7 @@ class Kimi(Family):
                     if not (yield from reader.read_next(self.CALL)):
                         break
             if calls.n == before:
-                reader.at = start
-                yield Delta("content", mark)
+                yield reader.back(start, mark)
                 continue
             yield from reader.read_any(self.END)
             yield from reader.skip_space()

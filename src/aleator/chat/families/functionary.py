@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from aleator.chat.call_object import read_arguments
-from aleator.chat.message import Delta, Function
+from aleator.chat.message import Function
 from aleator.chat.reply import Calls, Deltas, Family, Malformed, Part, Schema, TextReader, read_text
 
 
@@ -30,8 +30,7 @@ class FunctionTags(Family):
                     yield from read_arguments(reader, calls, name.strip())
                     yield from reader.read_next(self.END)
             if calls.n == before:
-                reader.at = start
-                yield Delta("content", self.BEGIN)
+                yield reader.back(start, self.BEGIN)
 
     def call(self, function: Function) -> list[Part]:
         return [f"{self.BEGIN}{function.name}>", Schema(function.parameters), self.END]
@@ -46,9 +45,8 @@ class Recipients(Family):
     shown_by = (f"{MARK}{USER}", f"{MARK}${{recipient}}")
 
     def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
-        yield from reader.read_next(self.MARK)
-        mark = self.MARK
-        while mark:
+        mark = yield from reader.read_next(self.MARK)
+        while True:
             start = reader.at
             try:
                 name, _ = yield from reader.read_exactly("\n")
@@ -59,7 +57,11 @@ class Recipients(Family):
                     yield from read_arguments(reader, calls, name.strip())
             elif name.strip() != self.USER:
                 reader.at = start
+                if mark:
+                    yield reader.back(start, mark)
             mark = yield from read_text(reader, self.MARK)
+            if not mark:
+                break
 
     def call(self, function: Function) -> list[Part]:
         return [f"{function.name}\n", Schema(function.parameters)]

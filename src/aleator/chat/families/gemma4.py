@@ -56,8 +56,7 @@ class Gemma4(Family):
                     if said[end:].strip():
                         arguments = None
             if head is None or arguments is None:
-                reader.at = start
-                yield Delta("content", BEGIN)
+                yield reader.back(start, BEGIN)
                 continue
             yield calls.begin(head[1])
             yield calls.arguments(json.dumps(arguments, ensure_ascii=False))

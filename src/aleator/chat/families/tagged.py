@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from aleator.chat.families.named_arguments import forced, in_turn, json_value, properties
-from aleator.chat.message import Delta, Function
+from aleator.chat.message import Function
 from aleator.chat.reply import (
     Calls,
     Deltas,
@@ -63,8 +63,7 @@ class Tagged(Family):
                 yield from self._calls(reader, calls, tools)
             except Malformed:
                 if calls.n == before:
-                    reader.at = start
-                    yield Delta("content", tags.begin)
+                    yield reader.back(start, tags.begin)
 
     def _calls(self, reader: TextReader, calls: Calls, tools: Mapping[str, Any]) -> Deltas:
         tags = self.tags

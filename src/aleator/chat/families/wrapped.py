@@ -47,8 +47,7 @@ class Wrapped(Family):
                     break
                 yield from reader.skip_space()
             if calls.n == before:
-                reader.at = start
-                yield Delta("content", self.begin)
+                yield reader.back(start, self.begin)
                 continue
             if self.listed:
                 yield from reader.read_next("]")
@@ -140,8 +139,7 @@ class Mistral(Family):
             if found:
                 yield from reader.skip_space()
             else:
-                reader.at = start
-                yield Delta("content", BEGIN)
+                yield reader.back(start, BEGIN)
 
     def _list(self, reader: TextReader, calls: Calls) -> Generator[Delta | None, None, bool]:
         found = False
@@ -201,7 +199,7 @@ class Llama3(Family):
         if mark := (yield from read_text(reader, TAG, START)):
             kind = yield from read_call(reader, calls, tools)
             if kind == "text":
-                yield Delta("content", mark)
+                yield reader.back(reader.at, mark)
             else:
                 yield from reader.read_next(END)
             yield from read_text(reader)
