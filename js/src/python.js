@@ -19,7 +19,11 @@ export function either(...makers) {
 }
 
 export const iterated = (value) => (Array.isArray(value) ? value : value instanceof Map ? [...value.keys()] : [...value])
-export const item = (value, key) => (value instanceof Map ? value.get(key) : value.at(Number(key)))
+export function item(value, key) {
+  const found = value instanceof Map ? value.get(key) : value.at(Number(key))
+  if (found === undefined) throw new RangeError(`there is no item ${String(key)}`)
+  return found
+}
 export const len = (value) => (value instanceof Map ? value.size : value.length)
 export function equal(a, b) {
   if (Array.isArray(a) && Array.isArray(b)) return a.length === b.length && a.every((each, i) => equal(each, b[i]))
@@ -32,7 +36,15 @@ export function contains(all, value) {
   return all.has(value)
 }
 
-export const repeated = (values, n) => Array.from({ length: n }, () => values).flat(1)
+// Operators of numbers, and of lists.
+export const add = (a, b) => (Array.isArray(a) && Array.isArray(b) ? [...a, ...b] : known(a) + known(b))
+export const multiply = (a, b) => (Array.isArray(a) ? Array.from({ length: b }, () => a).flat(1) : known(a) * known(b))
+export const remainder = (a, b) => ((known(a) % known(b)) + b) % b
+function known(value) {
+  if (typeof value === 'number' || typeof value === 'boolean') return value
+  throw new TypeError(`${String(value)} is no number`)
+}
+
 export const replace = (data, changes) => Object.assign(Object.create(Object.getPrototypeOf(data)), data, changes)
 export const error = (name, message) => new AleatorError(name, message)
 
