@@ -23,8 +23,9 @@ ARITHMETIC = {ast.Sub: "-", ast.Div: "/"}
 OF_LISTS = {ast.Add: "add", ast.Mult: "multiply", ast.Mod: "remainder", ast.Pow: "power"}
 """Operators that js/src/python.js has: of lists too, or with another sign."""
 BUILTINS = {
-    "range": 2, "len": 1, "tuple": 1, "list": 1, "set": 1, "any": 1, "all": 1, "sum": 1, "max": 9, "min": 9, "zip": 9,
-    "enumerate": 1, "bool": 1, "int": 1, "float": 1, "float32": 1, "log": 1, "sqrt": 1,
+    "range": 2, "len": 1, "tuple": 1, "list": 1, "set": 1, "any": 1, "all": 1, "sum": 1, "max": 9, "min": 9,
+    "zip": 9, "enumerate": 1, "bool": 1, "int": 1, "float": 1, "float32": 1, "log": 1, "sqrt": 1,
+    "str": 1, "repr": 1,
 }  # fmt: skip
 """Python's functions in js/src/python.js, and how many arguments they may have."""
 METHODS = {"get": 2, "values": 0, "items": 0, "startswith": 1}
@@ -401,7 +402,7 @@ class Code:
         return f"{value}.{name}({self._given(e, signature, method=True)})"
 
     def _check(self, e: ast.Call, most: int | None, *named: str) -> None:
-        """Refuse a call with more arguments than JavaScript's function takes, which ignores them; None: it has none."""
+        """Refuse a call with other arguments than JavaScript's function has; ``most`` None: there is none."""
         if most is None or len(e.args) > most or {k.arg for k in e.keywords} - {*named}:
             raise NotImplementedError(ast.unparse(e))
 

@@ -36,8 +36,11 @@ export function contains(all, value) {
   return all.has(value)
 }
 
-// Operators of numbers, and of lists.
-export const add = (a, b) => (Array.isArray(a) && Array.isArray(b) ? [...a, ...b] : known(a) + known(b))
+// Operators of numbers, of texts and of lists.
+export function add(a, b) {
+  if (Array.isArray(a) && Array.isArray(b)) return [...a, ...b]
+  return typeof a === 'string' && typeof b === 'string' ? a + b : known(a) + known(b)
+}
 export const multiply = (a, b) => (Array.isArray(a) ? Array.from({ length: b }, () => a).flat(1) : known(a) * known(b))
 export const remainder = (a, b) => ((known(a) % known(b)) + b) % b
 function known(value) {

@@ -214,6 +214,24 @@ def test_a_link_of_another_model_is_not_written_with_this_one(
     window.shows("ended by: length")
 
 
+def test_texts_of_the_first_model_are_forgotten_while_a_link_waits(
+    window: Window, served: Served, tmp_path: Path
+) -> None:
+    own = shutil.copy(bundled_model(), tmp_path / "own.gguf")
+    window.open(served.address + link(model={"name": "Other", "fingerprint": "0" * 32}))
+    window.shows("this link was made with another model, Other")
+    window.press("Write")
+    window.shows("ended by")
+    window.upload(Path(own))
+    window.shows("Write a text, then", ".main")
+    window.shows("this link was made with another model, Other")
+
+
+def test_a_link_names_views_of_the_page_only(window: Window, served: Served) -> None:
+    window.open(served.address + link(view="constructor", shade="toString"))
+    window.shows("ended by: length")
+
+
 def test_a_file_is_a_model(
     window: Window, served: Served, wanted: list[str], tmp_path: Path
 ) -> None:
