@@ -403,7 +403,8 @@ class Code:
 
     def _check(self, e: ast.Call, most: int | None, *named: str) -> None:
         """Refuse a call with other arguments than JavaScript's function has; ``most`` None: there is none."""
-        if most is None or len(e.args) > most or {k.arg for k in e.keywords} - {*named}:
+        loose = any(k.arg == "strict" and ast.unparse(k.value) != "True" for k in e.keywords)
+        if most is None or len(e.args) > most or loose or {k.arg for k in e.keywords} - {*named}:
             raise NotImplementedError(ast.unparse(e))
 
     def _members(self, keywords: list[ast.keyword]) -> str:

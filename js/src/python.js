@@ -69,13 +69,24 @@ export function range(from, to) {
 export const tuple = (values) => [...iterated(values)]
 export const list = tuple
 export const set = (values) => [...new Set(iterated(values))]
-export const any = (values) => values.some(truth)
-export const all = (values) => values.every(truth)
-export const sum = (values) => values.reduce((a, b) => a + Number(b), 0)
-export const max = (...values) => Math.max(...(Array.isArray(values[0]) ? values[0] : values))
-export const min = (...values) => Math.min(...(Array.isArray(values[0]) ? values[0] : values))
-export const zip = (...all) => all[0].map((_, i) => all.map((each) => each[i]))
-export const enumerate = (values) => values.map((each, i) => [i, each])
+export const any = (values) => iterated(values).some(truth)
+export const all = (values) => iterated(values).every(truth)
+export const sum = (values) => iterated(values).reduce((a, b) => a + Number(known(b)), 0)
+export const max = (...values) => Math.max(...several(values))
+export const min = (...values) => Math.min(...several(values))
+export const enumerate = (values) => iterated(values).map((each, i) => [i, each])
+/** Strictly: of the same length. */
+export function zip(...all) {
+  const lists = all.map(iterated)
+  if (lists.some(({ length }) => length !== lists[0].length)) throw new RangeError('zip of other lengths')
+  return lists[0].map((_, i) => lists.map((each) => each[i]))
+}
+/** Numbers that are given, or those of the one list. */
+function several(values) {
+  const numbers = (values.length === 1 ? iterated(values[0]) : values).map(known)
+  if (!numbers.length) throw new RangeError('the greatest or least of nothing')
+  return numbers
+}
 export const bool = truth
 export const int = Math.trunc
 export const float = Number

@@ -31,7 +31,7 @@ class Width:
 
 
 def lists(n: int) -> Any:
-    made = (n,) * 2 + (3, 4)
+    made: tuple[int, ...] = (n,) * 2 + (3, 4)
     made += (5,)
     parts = [1, 2] * n
     return [*made, *parts]
@@ -39,6 +39,23 @@ def lists(n: int) -> Any:
 
 def numbers(n: int) -> Any:
     return [-n % 5, n % 5, n // 2, n**2, n + True, sum(i for i in range(1, n))]
+
+
+def of_keys(n: int) -> Any:
+    table = {1: "a", n: "b"}
+    return [
+        max(table),
+        min(table),
+        max(2, n),
+        sum(table),
+        any(table),
+        all({0: "x"}),
+        list(enumerate(table)),
+    ]
+
+
+def pairs(n: int) -> Any:
+    return [[a, b] for a, b in zip(range(n), "abcdefg"[:n], strict=True)]
 
 
 def last(n: int) -> Any:
@@ -67,6 +84,14 @@ def absent_key(n: int) -> Any:
     return {"a": 1}[str(n)]
 
 
+def other_lengths(n: int) -> Any:
+    return list(zip(range(n), (1, 2), strict=True))
+
+
+def greatest_of_none(n: int) -> Any:
+    return max([each for each in range(n) if each > n])
+
+
 def none_and_one(n: int) -> Any:
     nothing: Any = None
     return nothing + n
@@ -86,14 +111,16 @@ def in_node(function: Any, n: int) -> Any:
     return json.loads(done.stdout) if done.returncode == 0 else done.stderr
 
 
-@pytest.mark.parametrize("function", [lists, numbers, last, texts, chosen])
+@pytest.mark.parametrize("function", [lists, numbers, of_keys, pairs, last, texts, chosen])
 def test_results_are_those_of_python(function: Callable[[int], Any]) -> None:
-    assert in_node(function, 7) == function(7)
+    assert in_node(function, 7) == json.loads(json.dumps(function(7)))
 
 
-@pytest.mark.parametrize("function", [absent_item, absent_key, none_and_one])
+@pytest.mark.parametrize(
+    "function", [absent_item, absent_key, other_lengths, greatest_of_none, none_and_one]
+)
 def test_what_raises_in_python_throws(function: Callable[[int], Any]) -> None:
-    with pytest.raises((LookupError, TypeError)):
+    with pytest.raises((LookupError, TypeError, ValueError)):
         function(7)
     assert "Error: " in in_node(function, 7)
 
@@ -130,6 +157,10 @@ def beginning(n: int) -> Any:
 
 def least(n: int) -> Any:
     return max((each for each in range(n) if each > n), default=7)
+
+
+def loose(n: int) -> Any:
+    return list(zip(range(n), (1, 2), strict=False))
 
 
 def rounded(n: int) -> Any:
@@ -174,7 +205,7 @@ def after_init(n: int) -> Any:
     return Checked(n).n
 
 
-WRONG = [steps, beginning, least, rounded, replaced, named, spread, inner, kind, while_loop]
+WRONG = [steps, beginning, least, loose, rounded, replaced, named, spread, inner, kind, while_loop]
 
 
 @pytest.mark.parametrize("function", [*WRONG, static_member, after_init])
