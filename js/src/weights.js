@@ -257,11 +257,13 @@ function separateLatent(tensors, at, heads, rotated, latent) {
   if (!whole || String(whole.shape) !== String([heads * wide, latent.rank])) return
   tensors.delete(name)
   // Keys are transposed, which blocks cannot be.
-  if (!FLOATS.includes(whole.type)) whole = { ...whole, type: 'F32', data: widened(whole).part(0, 4 * heads * wide * latent.rank, Uint8Array) }
+  const wider = FLOATS.includes(whole.type) ? null : widened(whole)
+  if (wider) whole = { ...whole, type: 'F32', data: wider.part(0, 4 * wider.length, Uint8Array) }
   const valueRows = counted(heads).flatMap((head) => counted(latent.head_dim_v, (row) => head * wide + plain + row))
   put(tensors, `${at}attn_v_b.weight`, rowsOf(whole, valueRows, [heads, latent.head_dim_v, latent.rank]))
   // Of the keys each number is a row here: they are transposed.
   const numbers = { ...whole, shape: [heads * wide * latent.rank, 1] }
   const keys = counted(heads).flatMap((head) => counted(latent.rank).flatMap((column) => counted(plain, (row) => (head * wide + row) * latent.rank + column)))
   put(tensors, `${at}attn_k_b.weight`, rowsOf(numbers, keys, [heads, latent.rank, plain]))
+  wider?.free()
 }
