@@ -27,7 +27,7 @@ from aleator.core.parameter import Parameter
 from aleator.models import config, gguf_config, refused
 from aleator.models.files import fields as limits
 from aleator.models.files.fields import Fields
-from aleator.models.files.gguf import _FOREIGN, _MIN_ENTRY, _MIN_TENSOR
+from aleator.models.files.gguf import _FOREIGN, _MIN_ENTRY, _MIN_TENSOR, GGUFFile
 from aleator.models.files.tensor_types import _OTHER_TYPES, TENSOR_TYPES
 from aleator.models.index import ARCHITECTURES
 from aleator.models.layers import parts, recurrent_parts
@@ -82,7 +82,7 @@ def _class_of(cls: type[base.Sampler]) -> Iterator[str]:
         found = vars(cls).get(name)
         if found is not None:
             inner = {property: "fget", classmethod: "__func__"}.get(type(found))
-            code = SamplerCode(Program({}, []), getattr(found, inner) if inner else found, True)
+            code = SamplerCode(Program({}, BASE), getattr(found, inner) if inner else found, True)
             kind = {property: "get ", classmethod: "static "}.get(type(found), "")
             yield f"  {kind}{name}({code.parameters}) {{ {code.body} }}"
     if cls in SAMPLERS:
@@ -141,7 +141,7 @@ def models() -> Iterator[str]:
     """The readers of dimensions, and the tensors of layers, as in src/aleator/models."""
     program = Program(
         {Fields: "Fields", config.unsupported: "unsupported"},
-        [Fields, LayerSource, config.ModelConfig, parts.Attention],
+        [Fields, GGUFFile, LayerSource, config.ModelConfig, parts.Attention],
     )
     readers = {
         name: program.name_of(architecture.read_gguf or gguf_config.transformer)

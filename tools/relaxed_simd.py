@@ -2,7 +2,7 @@
 
     python tools/relaxed_simd.py MODULE.wasm OUT.wasm
 
-Clang 14, which Debian's emscripten has, knows the instruction by an earlier number, whose bytes are as many.
+Clang 14, which Debian 12's emscripten has, knows the instruction by an earlier number, whose bytes are as many.
 Code is read instruction by instruction, as constants may have the same bytes.
 """
 
@@ -45,7 +45,7 @@ class Reader:
             self.number()
 
     def instruction(self) -> bool:
-        """Read one instruction, changing its number; return whether it was changed."""
+        """Read one instruction, changing its number; return whether it has the present number now."""
         start, code = self.at, self.data[self.at]
         self.at += 1
         if code == 0xFD:
@@ -72,7 +72,7 @@ class Reader:
         elif 84 <= code <= 91:
             self.skip(2)
             self.at += 1
-        found = self.data[start : self.at] == EARLIER
+        found = self.data[start : self.at] in (EARLIER, PRESENT)
         if found:
             self.data[start : self.at] = PRESENT
         return found

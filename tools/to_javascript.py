@@ -19,7 +19,17 @@ from functools import partial
 from types import FunctionType
 from typing import Any
 
-ARITHMETIC = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Mod: "%"}
+ARITHMETIC = {ast.Sub: "-", ast.Div: "/"}
+OF_LISTS = {ast.Add: "add", ast.Mult: "multiply", ast.Mod: "remainder", ast.Pow: "power"}
+"""Operators that js/src/python.js has: of lists too, or with another sign."""
+BUILTINS = {
+    "range": 2, "len": 1, "tuple": 1, "list": 1, "set": 1, "any": 1, "all": 1, "sum": 1, "max": 9, "min": 9,
+    "zip": 9, "enumerate": 1, "bool": 1, "int": 1, "float": 1, "float32": 1, "log": 1, "sqrt": 1,
+    "str": 1, "repr": 1,
+}  # fmt: skip
+"""Python's functions in js/src/python.js, and how many arguments they may have."""
+METHODS = {"get": 2, "values": 0, "items": 0, "startswith": 1}
+"""The same of methods of Python's texts, lists and dictionaries."""
 COMPARED = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
 RESERVED = {"default", "new", "function", "with", "var", "case", "delete"}
 KINDS = {int: "integer", float: "number", bool: "boolean", str: "string", list: "list"}
@@ -55,8 +65,12 @@ class Program:
         self.methods: dict[str, inspect.Signature] = {}
         for cls in classes:
             for name, method in vars(cls).items():
-                if isinstance(method, FunctionType):
-                    self.methods[name] = inspect.signature(method)
+                if not isinstance(method, FunctionType) or name.startswith("__"):
+                    continue
+                signature = inspect.signature(method)
+                known = self.methods.setdefault(name, signature)
+                if list(known.parameters.values()) != list(signature.parameters.values()):
+                    raise NotImplementedError(f"two methods {name} with different arguments")
 
     def name_of(self, value: Any) -> str:
         """The name of a function or class, whose code is written if it is new."""
@@ -69,6 +83,8 @@ class Program:
             free = [name for name in signature.parameters if name not in value.keywords]
             return f"(({', '.join(free)}) => {self.name_of(value.func)}({', '.join(given)}))"
         if value not in self._names:
+            if value.__module__ == "builtins":
+                raise NotImplementedError(f"{value.__name__} as a value")
             stem = value.__module__.rpartition(".")[2]
             is_class = isinstance(value, type)
             self._names[value] = value.__name__ if is_class else f"{stem}_{value.__name__}"
@@ -79,6 +95,16 @@ class Program:
         """The code of a function."""
         made = Code(self, function)
         return f"function {self._names[function]}({made.parameters}) {{ {made.body} }}"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Empty:
+    pass
+
+
+_OF_EVERY_CLASS = {
+    "__module__", "__doc__", "__annotations__", "__dict__", "__weakref__", "__orig_bases__", "__parameters__",
+}  # fmt: skip
 
 
 class _Class:
@@ -92,19 +118,21 @@ class _Class:
         if any(base is not object and base.__name__ != "Generic" for base in cls.__bases__):
             raise NotImplementedError(f"{cls.__name__} has base classes")
         made = [f"class {cls.__name__} {{"]
+        unwritten = set(_OF_EVERY_CLASS)
         if dataclasses.is_dataclass(cls):
+            unwritten |= {*vars(_Empty), *cls.__dataclass_fields__}
             made.append(
                 f"  constructor(given) {{ Object.assign(this, {self._defaults()}, given) }}"
             )
         for name, member in own.items():
             kind = "get " if isinstance(member, property) else ""
             function = member.fget if isinstance(member, property) else member
+            if name in unwritten:
+                continue
             if not isinstance(function, FunctionType) or (
                 name.startswith("__") and name != "__init__"
             ):
-                continue
-            if name == "__init__" and dataclasses.is_dataclass(cls):
-                continue
+                raise NotImplementedError(f"{name} of the class {cls.__name__}")
             code = Code(self.program, function, method=True)
             shown = "constructor" if name == "__init__" else name
             made.append(f"  {kind}{shown}({code.parameters}) {{ {code.body} }}")
@@ -163,20 +191,19 @@ class Code:
             case ast.AnnAssign(target, _, value) if value is not None:
                 return f"{self.target(target)} = {self.expression(value)};"
             case ast.AugAssign(target, operator, value):
-                return (
-                    f"{self.target(target)} {ARITHMETIC[type(operator)]}= {self.expression(value)};"
-                )
+                changed = ast.BinOp(target, operator, value)
+                return f"{self.target(target)} = {self.expression(changed)};"
             case ast.Delete([ast.Subscript(value, key)]):
                 return f"{self.expression(value)}.delete({self.expression(key)});"
             case ast.If(test, body, otherwise):
                 then = f"if ({self.truth(test)}) {{ {self._block(body)} }}"
                 return then + (f" else {{ {self._block(otherwise)} }}" if otherwise else "")
             case ast.For(target, values, body, []):
-                head = (
-                    f"for (const {self.target(target)} of py.iterated({self.expression(values)}))"
-                )
+                head = f"for ({self.target(target)} of py.iterated({self.expression(values)}))"
                 return f"{head} {{ {self._block(body)} }}"
-            case ast.FunctionDef(name, arguments, body):
+            case ast.FunctionDef(name, arguments, body, []):
+                if arguments.vararg or arguments.kwarg or arguments.kwonlyargs:
+                    raise NotImplementedError(f"arguments of the inner function {name}")
                 own = [a.arg for a in arguments.args]
                 defaults = [None] * (len(own) - len(arguments.defaults)) + list(arguments.defaults)
                 shown = [
@@ -261,12 +288,11 @@ class Code:
             case ast.Compare(left, operators, rights):
                 compared = zip([left, *rights], operators, rights, strict=False)
                 return "(" + " && ".join(self._compared(*each) for each in compared) + ")"
-            case ast.BinOp(ast.Tuple() | ast.List() as left, ast.Mult(), right):
-                return f"py.repeated({self.expression(left)}, {self.expression(right)})"
             case ast.BinOp(left, ast.FloorDiv(), right):
                 return f"Math.floor({self.expression(left)} / {self.expression(right)})"
-            case ast.BinOp(left, ast.Pow(), right):
-                return f"py.power({self.expression(left)}, {self.expression(right)})"
+            case ast.BinOp(left, operator, right) if type(operator) in OF_LISTS:
+                name = OF_LISTS[type(operator)]
+                return f"py.{name}({self.expression(left)}, {self.expression(right)})"
             case ast.BinOp(left, operator, right) if type(operator) in ARITHMETIC:
                 sign = ARITHMETIC[type(operator)]
                 return f"({self.expression(left)} {sign} {self.expression(right)})"
@@ -319,6 +345,8 @@ class Code:
                 return f"py.contains({b}, {a})"
             case ast.NotIn():
                 return f"!py.contains({b}, {a})"
+        if type(operator) not in COMPARED:
+            raise NotImplementedError(ast.dump(operator))
         return f"{a} {COMPARED[type(operator)]} {b}"
 
     def _comprehension(self, each: str, loops: list[ast.comprehension]) -> str:
@@ -351,15 +379,12 @@ class Code:
         if called is isinstance and isinstance(kind := self.static(e.args[1]), type):
             return f"py.is_a({self.expression(e.args[0])}, {as_json(KINDS[kind])})"
         if callable(called):  # of Python itself
-            named = [
-                f"{{ {k.arg}: {self.expression(k.value)} }}"
-                for k in e.keywords
-                if k.arg != "strict"
-            ]
-            return f"py.{name}({', '.join([*map(self.expression, e.args), *named])})"
-        given = ", ".join(map(self.expression, e.args))
+            self._check(e, BUILTINS.get(name), "strict")
+            return f"py.{name}({', '.join(map(self.expression, e.args))})"
         if isinstance(e.func, ast.Attribute):
             return self._method(e, e.func)
+        self._check(e, len(e.args))
+        given = ", ".join(map(self.expression, e.args))
         if isinstance(e.func, ast.Subscript) and isinstance(self.static(e.func.value), dict):
             return f"new ({self.expression(e.func)})({given})"  # a table of classes
         return f"{self.expression(e.func)}({given})"
@@ -371,9 +396,16 @@ class Code:
             isinstance(of.value, ast.Attribute) and of.value.attr == "values"
         )  # fields.values
         if name not in self.program.methods or is_mapping or (name == "values" and not e.args):
+            self._check(e, METHODS.get(name))
             return f"py.method({value}, {as_json(name)})({', '.join(map(self.expression, e.args))})"
         signature = self.program.methods[name]
         return f"{value}.{name}({self._given(e, signature, method=True)})"
+
+    def _check(self, e: ast.Call, most: int | None, *named: str) -> None:
+        """Refuse a call with other arguments than JavaScript's function has; ``most`` None: there is none."""
+        loose = any(k.arg == "strict" and ast.unparse(k.value) != "True" for k in e.keywords)
+        if most is None or len(e.args) > most or loose or {k.arg for k in e.keywords} - {*named}:
+            raise NotImplementedError(ast.unparse(e))
 
     def _members(self, keywords: list[ast.keyword]) -> str:
         members = [
@@ -398,8 +430,11 @@ class Code:
                 given[p.name] = self._members([k for k in e.keywords if k.arg not in known])
             elif p.kind is not p.KEYWORD_ONLY and positional:
                 nodes[p.name] = positional.pop(0)
-        if positional or any(isinstance(each, ast.Starred) for each in nodes.values()):
-            raise NotImplementedError(ast.dump(e))
+        unknown = {k.arg for k in e.keywords} - known
+        variable = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        starred = any(isinstance(each, ast.Starred) for each in nodes.values())
+        if positional or starred or (unknown and not variable):
+            raise NotImplementedError(ast.unparse(e))
         given |= {name: self._argument(node) for name, node in nodes.items()}
         default = nodes.get("default")
         if "kind" in known - given.keys() and isinstance(default, ast.Constant):

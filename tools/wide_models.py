@@ -67,7 +67,10 @@ def _latent(name: str, shape: LatentShape, **changes: Any) -> Dense:
 
 
 def _hybrid(name: str) -> Hybrid:
-    return replace(HYBRID[name], **{**_SIZES, **_HEADS, "n_ff": 256}, n_ff_expert=256, d_state=16)
+    spec = HYBRID[name]
+    shared = 256 if spec.n_ff_shared else 0
+    sizes = {**_SIZES, **_HEADS, "n_ff": 256, "n_ff_expert": 256, "n_ff_shared": shared}
+    return replace(spec, **sizes, d_state=16)
 
 
 def _delta(name: str, **changes: Any) -> Delta:

@@ -1,6 +1,7 @@
 /** @file Model files that the browser keeps for this page, in its own part of the disk (OPFS). */
 
-const folder = () => navigator.storage.getDirectory();
+/** A folder of its own: other pages of the site may keep files too. */
+const folder = async () => (await navigator.storage.getDirectory()).getDirectoryHandle("aleator-models", { create: true });
 
 /** Their names; none where a browser keeps no files. @returns {Promise<string[]>} */
 export async function names() {

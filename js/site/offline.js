@@ -6,7 +6,8 @@ const MINE = "aleator-page-";
 
 addEventListener("install", (event) => {
   const keep = async () => {
-    await (await caches.open(MINE + VERSION)).addAll(FILES);
+    // Asked for again: what the browser has of an earlier version may still count as fresh.
+    await (await caches.open(MINE + VERSION)).addAll(FILES.map((name) => new Request(name, { cache: "no-cache" })));
     await skipWaiting();
   };
   event.waitUntil(keep());

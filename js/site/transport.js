@@ -11,8 +11,18 @@ export const WHO = "the engine of this page";
 const BUNDLED = "model.gguf";
 const named = new URLSearchParams(location.search).get("model") ?? BUNDLED;
 
-/** What is loaded: its source, and whether it is the bundled one. @type {[string | File, boolean]} */
-let chosen = [new URL(named, location.href).href, named === BUNDLED];
+/** The address of a file of this site; null: it is of another, which a link must not have this page read. @param {string} name */
+function address(name) {
+  try {
+    const { origin, href } = new URL(name, location.href);
+    return origin === location.origin ? href : null;
+  } catch {
+    return null;
+  }
+}
+
+/** What is loaded: its source, and whether it is the bundled one. @type {[string | File | null, boolean]} */
+let chosen = [address(named), named === BUNDLED];
 /** Bytes of a model that were read, and all of them. */
 const progress = signal(/** @type {[number, number] | null} */ (null));
 
@@ -43,6 +53,12 @@ class Engine {
     this.ready.catch(() => this.worker.terminate());
   }
 
+  /** Give its memory back; what it has not answered yet is refused. */
+  end() {
+    this.worker.terminate();
+    for (const told of this.open.values()) told({ error: { message: "another model was chosen", param: null, code: null, status: 409 } });
+  }
+
   /** @param {object} message @param {(told: any) => void} told */
   post(message, told) {
     const id = ++this.number;
@@ -55,6 +71,23 @@ class Engine {
 /** @type {Engine | null} */
 let engine = null;
 
+/** The engine with its model loaded, or with the one that is chosen meanwhile. @returns {Promise<Engine>} */
+async function loaded() {
+  for (;;) {
+    const [source, bundled] = chosen;
+    if (source === null) throw { message: `model=${named}: give the name of a file beside this page`, status: 400 };
+    const mine = (engine ??= new Engine(source, bundled));
+    try {
+      await mine.ready;
+      return mine;
+    } catch (error) {
+      if (engine && engine !== mine) continue;
+      engine = null;
+      throw error;
+    }
+  }
+}
+
 /**
  * Ask the engine; the answer is as HTTP has it.
  * @param {string} path
@@ -62,12 +95,12 @@ let engine = null;
  * @returns {Promise<Response>}
  */
 export async function send(path, { method, body, signal: abort }) {
-  const mine = (engine ??= new Engine(...chosen));
   const refused = (/** @type {any} */ error) => Response.json({ error }, { status: error.status });
+  /** @type {Engine} */
+  let mine;
   try {
-    await mine.ready;
+    mine = await loaded();
   } catch (error) {
-    if (engine === mine) engine = null;
     return refused(error);
   }
   return new Promise((resolve, reject) => {
@@ -100,9 +133,10 @@ export async function send(path, { method, body, signal: abort }) {
 async function choose(file) {
   const next = new Engine(file, false);
   await next.ready;
-  engine?.worker.terminate();
+  const before = engine;
   engine = next;
   chosen = [file, false];
+  before?.end();
 }
 
 /** What is read, for eyes and ears. */
@@ -123,7 +157,7 @@ export class Models extends Component {
     this.drop = (/** @type {DragEvent} */ e) => {
       e.preventDefault();
       const file = e.dataTransfer?.files[0];
-      if (file) this.open(file);
+      if (file && !this.state.busy) this.open(file);
     };
   }
 

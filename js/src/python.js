@@ -19,7 +19,11 @@ export function either(...makers) {
 }
 
 export const iterated = (value) => (Array.isArray(value) ? value : value instanceof Map ? [...value.keys()] : [...value])
-export const item = (value, key) => (value instanceof Map ? value.get(key) : value.at(Number(key)))
+export function item(value, key) {
+  const found = value instanceof Map ? value.get(key) : value.at(Number(key))
+  if (found === undefined) throw new RangeError(`there is no item ${String(key)}`)
+  return found
+}
 export const len = (value) => (value instanceof Map ? value.size : value.length)
 export function equal(a, b) {
   if (Array.isArray(a) && Array.isArray(b)) return a.length === b.length && a.every((each, i) => equal(each, b[i]))
@@ -32,7 +36,18 @@ export function contains(all, value) {
   return all.has(value)
 }
 
-export const repeated = (values, n) => Array.from({ length: n }, () => values).flat(1)
+// Operators of numbers, of texts and of lists.
+export function add(a, b) {
+  if (Array.isArray(a) && Array.isArray(b)) return [...a, ...b]
+  return typeof a === 'string' && typeof b === 'string' ? a + b : known(a) + known(b)
+}
+export const multiply = (a, b) => (Array.isArray(a) ? Array.from({ length: b }, () => a).flat(1) : known(a) * known(b))
+export const remainder = (a, b) => ((known(a) % known(b)) + b) % b
+function known(value) {
+  if (typeof value === 'number' || typeof value === 'boolean') return value
+  throw new TypeError(`${String(value)} is no number`)
+}
+
 export const replace = (data, changes) => Object.assign(Object.create(Object.getPrototypeOf(data)), data, changes)
 export const error = (name, message) => new AleatorError(name, message)
 
@@ -54,13 +69,24 @@ export function range(from, to) {
 export const tuple = (values) => [...iterated(values)]
 export const list = tuple
 export const set = (values) => [...new Set(iterated(values))]
-export const any = (values) => values.some(truth)
-export const all = (values) => values.every(truth)
-export const sum = (values) => values.reduce((a, b) => a + Number(b), 0)
-export const max = (...values) => Math.max(...(Array.isArray(values[0]) ? values[0] : values))
-export const min = (...values) => Math.min(...(Array.isArray(values[0]) ? values[0] : values))
-export const zip = (...all) => all[0].map((_, i) => all.map((each) => each[i]))
-export const enumerate = (values) => values.map((each, i) => [i, each])
+export const any = (values) => iterated(values).some(truth)
+export const all = (values) => iterated(values).every(truth)
+export const sum = (values) => iterated(values).reduce((a, b) => a + Number(known(b)), 0)
+export const max = (...values) => Math.max(...several(values))
+export const min = (...values) => Math.min(...several(values))
+export const enumerate = (values) => iterated(values).map((each, i) => [i, each])
+/** Strictly: of the same length. */
+export function zip(...all) {
+  const lists = all.map(iterated)
+  if (lists.some(({ length }) => length !== lists[0].length)) throw new RangeError('zip of other lengths')
+  return lists[0].map((_, i) => lists.map((each) => each[i]))
+}
+/** Numbers that are given, or those of the one list. */
+function several(values) {
+  const numbers = (values.length === 1 ? iterated(values[0]) : values).map(known)
+  if (!numbers.length) throw new RangeError('the greatest or least of nothing')
+  return numbers
+}
 export const bool = truth
 export const int = Math.trunc
 export const float = Number

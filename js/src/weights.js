@@ -45,15 +45,9 @@ export class Weights {
   }
   /** Its numbers as a Float32Array with this shape. */
   floats(name, shape) {
-    const { type, data } = this.stored(name, shape)
-    const columns = shape.at(-1)
-    const rows = product(shape) / columns
-    const stored = new native.StoredMatrix(data, type, rows, columns, null)
-    const made = new native.NativeArray(Float32Array, [rows, columns])
-    native.read_rows(pool, stored, BigInt64Array.from({ length: rows }, (_, i) => BigInt(i)), made)
+    const made = widened(this.stored(name, shape))
     const numbers = shaped(made.array.slice(), shape)
     made.free()
-    stored.free()
     return numbers
   }
   /** A matrix [out, in] as native code takes it, with its bias if there is one, or must be. */
@@ -62,6 +56,17 @@ export class Weights {
     const added = bias || this.has(`${name}.bias`) ? this.floats(`${name}.bias`, [nOut]) : null
     return matrixOf(data, type, nOut, nIn, added)
   }
+}
+
+/** The numbers of a tensor, in the native code's memory. */
+function widened({ type, shape, data }) {
+  const columns = shape.at(-1)
+  const rows = product(shape) / columns
+  const stored = new native.StoredMatrix(data, type, rows, columns, null)
+  const made = new native.NativeArray(Float32Array, [rows, columns])
+  native.read_rows(pool, stored, BigInt64Array.from({ length: rows }, (_, i) => BigInt(i)), made)
+  stored.free()
+  return made
 }
 
 const matrixOf = (data, type, nOut, nIn, bias) => ({ matrix: new native.StoredMatrix(data, type, nOut, nIn, bias) })
@@ -209,7 +214,24 @@ function rowsOf(whole, rows, shape) {
 
 const counted = (n, f = (i) => i) => Array.from({ length: n }, (_, i) => f(i))
 
+/** One convolution in place of those of queries, keys and values; of other sizes they stay. */
+function joinConvolutions(tensors, at, { keys, values, d_conv: dConv }) {
+  const sizes = { q: keys, k: keys, v: values }
+  const parts = Object.entries(sizes).map(([part, n]) => [tensors.get(`${at}ssm_conv1d_${part}.weight`), n * dConv])
+  if (!parts.every(([part, n]) => part && product(part.shape) === n)) return
+  const data = new native.NativeArray(Float32Array, [2 * keys + values, dConv])
+  let first = 0
+  for (const [part, n] of parts) {
+    const numbers = widened(take(tensors, part.name))
+    data.array.set(numbers.array, first)
+    numbers.free()
+    first += n
+  }
+  put(tensors, `${at}ssm_conv1d.weight`, { type: 'F32', shape: data.shape, data: data.part(0, 4 * first, Uint8Array) })
+}
+
 function separateDelta(tensors, at, delta) {
+  if (delta.channel_decays) return joinConvolutions(tensors, at, delta)
   const shared = delta.n_heads / delta.n_key_heads
   const values = shared * delta.head_dim_v
   const parts = (name, sizes, made) => {
@@ -231,13 +253,17 @@ function separateLatent(tensors, at, heads, rotated, latent) {
   const plain = latent.head_dim - rotated
   const wide = plain + latent.head_dim_v
   const name = `${at}attn_kv_b.weight`
-  const whole = tensors.get(name)
-  if (!whole || String(whole.shape) !== String([heads * wide, latent.rank]) || !FLOATS.includes(whole.type)) return
+  let whole = tensors.get(name)
+  if (!whole || String(whole.shape) !== String([heads * wide, latent.rank])) return
   tensors.delete(name)
+  // Keys are transposed, which blocks cannot be.
+  const wider = FLOATS.includes(whole.type) ? null : widened(whole)
+  if (wider) whole = { ...whole, type: 'F32', data: wider.part(0, 4 * wider.length, Uint8Array) }
   const valueRows = counted(heads).flatMap((head) => counted(latent.head_dim_v, (row) => head * wide + plain + row))
   put(tensors, `${at}attn_v_b.weight`, rowsOf(whole, valueRows, [heads, latent.head_dim_v, latent.rank]))
   // Of the keys each number is a row here: they are transposed.
   const numbers = { ...whole, shape: [heads * wide * latent.rank, 1] }
   const keys = counted(heads).flatMap((head) => counted(latent.rank).flatMap((column) => counted(plain, (row) => (head * wide + row) * latent.rank + column)))
   put(tensors, `${at}attn_k_b.weight`, rowsOf(numbers, keys, [heads, latent.rank, plain]))
+  wider?.free()
 }

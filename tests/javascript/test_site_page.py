@@ -24,21 +24,30 @@ TEXT: dict[str, Any] = {"prompt": "ROMEO:\n", "seed": 7, "max_tokens": 16, "pres
 CUT = "cut.gguf"
 
 
+SLOW = "slow.gguf"
+
+
 class Handler(SimpleHTTPRequestHandler):
-    """Serves files with the policy; of ``cut.gguf`` only half of the bytes that are announced come."""
+    """Serves files with the policy, fresh for an hour; of ``cut.gguf`` only half of the bytes come that are
+    announced, and ``slow.gguf`` stops half-way."""
+
+    ended = threading.Event()
 
     def end_headers(self) -> None:
         self.send_header("Content-Security-Policy", site_page.POLICY)
+        self.send_header("Cache-Control", "max-age=3600")
         super().end_headers()
 
     def do_GET(self) -> None:
-        if not self.path.endswith(f"/{CUT}"):
+        if not self.path.endswith((f"/{CUT}", f"/{SLOW}")):
             return super().do_GET()
         data = bundled_model().read_bytes()
         self.send_response(200)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data[: len(data) // 2])
+        if self.path.endswith(SLOW):
+            self.ended.wait(60)
         self.close_connection = True
 
     def log_message(self, *_: object) -> None:
@@ -205,6 +214,24 @@ def test_a_link_of_another_model_is_not_written_with_this_one(
     window.shows("ended by: length")
 
 
+def test_texts_of_the_first_model_are_forgotten_while_a_link_waits(
+    window: Window, served: Served, tmp_path: Path
+) -> None:
+    own = shutil.copy(bundled_model(), tmp_path / "own.gguf")
+    window.open(served.address + link(model={"name": "Other", "fingerprint": "0" * 32}))
+    window.shows("this link was made with another model, Other")
+    window.press("Write")
+    window.shows("ended by")
+    window.upload(Path(own))
+    window.shows("Write a text, then", ".main")
+    window.shows("this link was made with another model, Other")
+
+
+def test_a_link_names_views_of_the_page_only(window: Window, served: Served) -> None:
+    window.open(served.address + link(view="constructor", shade="toString"))
+    window.shows("ended by: length")
+
+
 def test_a_file_is_a_model(
     window: Window, served: Served, wanted: list[str], tmp_path: Path
 ) -> None:
@@ -230,6 +257,67 @@ def test_a_file_is_kept(window: Window, served: Served, tmp_path: Path) -> None:
     window.shows("Write a text, then", ".main")
     window.press("Forget own.gguf")
     window.shows("Keep own.gguf")  # it is still used, but not kept
+
+
+def test_files_of_other_pages_of_the_site_are_not_shown(window: Window, served: Served) -> None:
+    window.open(served.address)
+    window.script(
+        "return navigator.storage.getDirectory()"
+        ".then((all) => all.getFileHandle('other.db', {create: true})).then(() => 1)"
+    )
+    window.open(served.address)
+    window.shows("Another model")
+    window.shows("Write a text")
+    assert "other.db" not in window.shows("Another model", ".models")
+
+
+def test_another_model_answers_what_the_first_one_has_not(
+    window: Window, served: Served, wanted: list[str], tmp_path: Path
+) -> None:
+    own = shutil.copy(bundled_model(), tmp_path / "own.gguf")
+    Handler.ended.clear()
+    window.open(f"{served.address}?model={SLOW}{link()}")
+    window.shows("Another model", ".models")
+    imports = not isinstance(window.browser, firefox.Firefox)  # Firefox's scripts of tests do not
+    if imports:
+        window.script(
+            "import('./transport.js').then((page) => page.send('', {method: 'GET', headers: {}}))"
+            ".then((answer) => answer.json()).then(({model}) => (window.told = model.n_vocab))"
+        )
+    window.upload(Path(own))
+    window.shows("ended by: length")
+    assert window.tokens() == wanted
+    if imports:
+        assert window.until(lambda: window.script("return window.told"), "an answer") == 2048
+    Handler.ended.set()
+
+
+def test_a_link_names_no_model_of_another_site(window: Window, served: Served) -> None:
+    other = served.address.replace("127.0.0.1", "localhost")
+    window.open(f"{served.address}?model={other}model.gguf")
+    window.shows("give the name of a file beside this page")
+
+
+def test_a_new_version_replaces_what_the_browser_has_of_the_old_one(
+    window: Window, folder: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(folder, tmp_path / "site")
+    served = Served(tmp_path / "site")
+    window.open(served.address)
+    kept = (
+        "const one = (all) => navigator.serviceWorker.controller && all.length === 1 && all[0];"
+        "return caches.keys().then(one)"
+    )
+    before = window.until(lambda: window.script(kept), "the files are kept")
+    page = tmp_path / "site" / "try"
+    (page / "live.html").write_text("The new version")
+    shutil.copy(site_page.SITE / "offline.js", page)
+    site_page.offline(page)
+    window.open(served.address)
+    window.until(lambda: window.script(kept) not in (False, before), "another version is kept")
+    found = window.script("return fetch('live.html').then((answer) => answer.text())")
+    served.close()
+    assert found == "The new version"
 
 
 def test_bad_files_end_in_messages_and_the_model_stays(

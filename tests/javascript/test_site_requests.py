@@ -142,6 +142,8 @@ def test_what_cannot_be_is_told(ask: Ask) -> None:
         ("/texts", {"prompt": "x", "no_such": 1}, "no_such"),
         ("/texts", {"prompt": "x", "parent": "y"}, "parent"),
         ("/texts", {"prompt": "x", "max_tokens": -1}, "max_tokens"),
+        ("/texts", {"prompt": "x", "stop": ["ay", ""]}, "stop"),
+        ("/texts", {"prompt": "x", "stop": 5}, "stop"),
         ("/texts", {"prompt": [99999]}, "prompt"),
         ("/texts", {"prompt": {}}, "prompt"),
         ("/texts", {"parent": "none"}, "id"),

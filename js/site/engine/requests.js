@@ -114,6 +114,8 @@ export class Engine {
   /** Lines of a text; `stop` ends it. */
   write(body) {
     const asked = split(body);
+    const stops = [asked.own.stop ?? []].flat();
+    if (stops.some((each) => typeof each !== "string" || !each)) throw new RequestError("stop: give strings of at least one character", "stop");
     const text = this.begin(asked);
     return Object.assign(this.lines(text, asked), { stop: () => (text.stopped = true) });
   }

@@ -82,8 +82,8 @@ async function restore(said) {
   length.value = asked.length ?? length.value;
   if (chain) main.restore(chain);
   options.changes.value = { ...asked.options };
-  if (asked.shade in SHADES) shading.value = asked.shade;
-  if (asked.view in VIEWS) view.value = asked.view;
+  if (Object.hasOwn(SHADES, asked.shade)) shading.value = asked.shade;
+  if (Object.hasOwn(VIEWS, asked.view)) view.value = asked.view;
   texts.value = [];
   current.value = null;
   opened.value = -1;

@@ -57,12 +57,13 @@ async function ask() {
   }
 }
 
+let begun = false;
 async function start() {
   failed.value = null;
   try {
-    const first = !declared.value;
     await load();
-    if (first) {
+    if (!begun) {
+      begun = true;
       const { bundled, chat } = known().model;
       if (!bundled) suggest(chat);
       failed.value = await openAddress();
@@ -76,8 +77,8 @@ async function start() {
 /** Another model was chosen: a link may wait for it; other texts are not its own. */
 async function useModel() {
   await load();
+  forgetAll();
   if (waits.value) failed.value = await openAddress();
-  else forgetAll();
 }
 
 const Head = watched(function () {

@@ -1,0 +1,248 @@
+"""Python functions as JavaScript: the same results in Node, and an error where there would be others."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.javascript.conftest import PACKAGE, ROOT
+
+sys.path.append(str(ROOT / "tools"))
+
+from to_javascript import BUILTINS, OF_LISTS, Program
+
+
+@dataclasses.dataclass(frozen=True)
+class Width:
+    n: int
+    parts: tuple[int, ...] = (1, 2)
+
+    @property
+    def twice(self) -> int:
+        return self.n * 2
+
+
+def lists(n: int) -> Any:
+    made: tuple[int, ...] = (n,) * 2 + (3, 4)
+    made += (5,)
+    parts = [1, 2] * n
+    return [*made, *parts]
+
+
+def numbers(n: int) -> Any:
+    return [-n % 5, n % 5, n // 2, n**2, n + True, sum(i for i in range(1, n))]
+
+
+def of_keys(n: int) -> Any:
+    table = {1: "a", n: "b"}
+    return [
+        max(table),
+        min(table),
+        max(2, n),
+        sum(table),
+        any(table),
+        all({0: "x"}),
+        list(enumerate(table)),
+    ]
+
+
+def pairs(n: int) -> Any:
+    return [[a, b] for a, b in zip(range(n), "abcdefg"[:n], strict=True)]
+
+
+def last(n: int) -> Any:
+    each = -1
+    for each in range(n):
+        if each % 2:
+            continue_from = each
+    return [each, continue_from]
+
+
+def texts(n: int) -> Any:
+    return [f"{n} of {'a'!r}", "ab" + "cd", "b" in "abc", n in (1, 7)]
+
+
+def chosen(n: int) -> Any:
+    wide = Width(n)
+    table = {"a": 1, "b": n}
+    return [wide.twice, wide.parts[-1], table["b"], table.get("c", 5), None if n else 1]
+
+
+def absent_item(n: int) -> Any:
+    return (1, 2)[n]
+
+
+def absent_key(n: int) -> Any:
+    return {"a": 1}[str(n)]
+
+
+def other_lengths(n: int) -> Any:
+    return list(zip(range(n), (1, 2), strict=True))
+
+
+def greatest_of_none(n: int) -> Any:
+    return max([each for each in range(n) if each > n])
+
+
+def none_and_one(n: int) -> Any:
+    nothing: Any = None
+    return nothing + n
+
+
+def in_node(function: Any, n: int) -> Any:
+    node = shutil.which("node")
+    if node is None or not (PACKAGE / "aleator.wasm").is_file():
+        pytest.skip("node is not installed, or js/src/aleator.wasm missing: make wasm")
+    program = Program({}, [])
+    name = program.name_of(function)
+    code = [f"import * as py from {json.dumps((PACKAGE / 'python.js').as_uri())}", *program.code]
+    code.append(f"console.log(JSON.stringify({name}({n})))")
+    done = subprocess.run(
+        [node, "--input-type=module", "-e", "\n".join(code)], capture_output=True, text=True
+    )
+    return json.loads(done.stdout) if done.returncode == 0 else done.stderr
+
+
+@pytest.mark.parametrize("function", [lists, numbers, of_keys, pairs, last, texts, chosen])
+def test_results_are_those_of_python(function: Callable[[int], Any]) -> None:
+    assert in_node(function, 7) == json.loads(json.dumps(function(7)))
+
+
+@pytest.mark.parametrize(
+    "function", [absent_item, absent_key, other_lengths, greatest_of_none, none_and_one]
+)
+def test_what_raises_in_python_throws(function: Callable[[int], Any]) -> None:
+    with pytest.raises((LookupError, TypeError, ValueError)):
+        function(7)
+    assert "Error: " in in_node(function, 7)
+
+
+class Other:
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    @staticmethod
+    def of(n: int) -> Any:
+        return n
+
+
+@dataclasses.dataclass(frozen=True)
+class Checked:
+    n: int
+
+    def __post_init__(self) -> None:
+        if self.n < 0:
+            raise ValueError
+
+
+def helped(n: int, most: int = 3) -> int:
+    return min(n, most)
+
+
+def steps(n: int) -> Any:
+    return list(range(0, n, 2))
+
+
+def beginning(n: int) -> Any:
+    return sum(range(n), 5)
+
+
+def least(n: int) -> Any:
+    return max((each for each in range(n) if each > n), default=7)
+
+
+def loose(n: int) -> Any:
+    return list(zip(range(n), (1, 2), strict=False))
+
+
+def rounded(n: int) -> Any:
+    return round(n / 3)
+
+
+def replaced(n: int) -> Any:
+    return "aa".replace("a", str(n))
+
+
+def named(n: int) -> Any:
+    return {"a": n}.get("b", **{})
+
+
+def spread(n: int) -> Any:
+    given = {"most": n}
+    return helped(n, **given)
+
+
+def inner(n: int) -> Any:
+    def add(*all_: int) -> int:
+        return sum(all_)
+
+    return add(n)
+
+
+def kind(n: int) -> Any:
+    return Other.of is int and n
+
+
+def while_loop(n: int) -> Any:
+    while n > 3:
+        n -= 1
+    return n
+
+
+def static_member(n: int) -> Any:
+    return Other(n).n
+
+
+def after_init(n: int) -> Any:
+    return Checked(n).n
+
+
+WRONG = [steps, beginning, least, loose, rounded, replaced, named, spread, inner, kind, while_loop]
+
+
+@pytest.mark.parametrize("function", [*WRONG, static_member, after_init])
+def test_what_would_be_another_program_is_refused(function: Callable[[int], Any]) -> None:
+    function(7)
+    with pytest.raises(NotImplementedError):
+        Program({}, []).name_of(function)
+
+
+class First:
+    def read(self, name: str, low: int) -> int:
+        return low
+
+
+class Second:
+    def read(self, low: int, name: str) -> int:
+        return low
+
+
+def test_javascript_has_what_the_translator_writes() -> None:
+    exported = re.findall(
+        r"export (?:const|function) (\w+)|export \{ (\w+) \}", (PACKAGE / "python.js").read_text()
+    )
+    names = {name or other for name, other in exported}
+    assert {
+        *BUILTINS,
+        *OF_LISTS.values(),
+        "item",
+        "iterated",
+        "equal",
+        "contains",
+        "is_a",
+        "truth",
+    } <= names
+
+
+def test_methods_of_one_name_have_the_same_arguments() -> None:
+    Program({}, [First, First])
+    with pytest.raises(NotImplementedError, match="two methods read"):
+        Program({}, [First, Second])
