@@ -75,9 +75,10 @@ class Coverage:
     def near(self, change: Change, noticed: Counter[str], anew: bool = False) -> dict[str, float]:
         """All tests, where it is not known what they run: of each function four parameters after the other.
 
-        Those in files that import the changed one, are named after it, or compare declarations with the record
-        come before those that import what imports it, and so on; those of the folder before those of others;
-        and of these those that have most of the words of the changed line and its function.
+        Those in files named after the changed one come first.  Those in files that import it, or compare
+        declarations with the record, come before those that import what imports it, and so on; those of the
+        folder before those of others; and of these those that have most of the words of the changed line and
+        its function.
 
         Args:
             change: what is changed.
@@ -93,8 +94,9 @@ class Coverage:
             name, steps = f"{file}::{function.partition('[')[0]}", far.get(file, 9)
             other = Path(file).parts[1] != own
             near = rounds[name] // 4 + 2 * max(0, steps - 1) + other
+            named = Path(file).stem.startswith(f"test_{Path(change.file).stem}") and rounds[name] < 4
             alike = len(wanted & words(ROOT / file).get(function.partition("[")[0], set()))
-            keys[test] = (near - alike, steps, other, -noticed[test])
+            keys[test] = (not named, near - alike, steps, other, -noticed[test])
             rounds[name] += 1
         order = sorted(keys, key=keys.__getitem__)
         return dict.fromkeys(order[:MOST_ANEW] if anew else order, LONG)
