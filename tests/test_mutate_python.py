@@ -138,7 +138,7 @@ def test_tests_near_the_file_come_first_those_of_its_folder_before_others() -> N
     tests = [far, verify, scoring, f"{own}[1]", f"{own}[2]", noticing]
     coverage = Coverage(tests, [], {})
     found = list(coverage.near(change, Counter({noticing: 1})))
-    assert found == [noticing, f"{own}[1]", f"{own}[2]", scoring, verify, far]
+    assert found == [f"{own}[1]", f"{own}[2]", noticing, scoring, verify, far]
     others = Coverage([f"{own}[{i}]" for i in range(300)], [], {})
     assert len(others.near(change, Counter())) == 300
     assert list(others.near(change, Counter(), anew=True)) == others.tests[:60]
