@@ -216,7 +216,7 @@ def test_guidance_has_a_sequence_of_its_own_and_bans_guess_nothing() -> None:
 
 def test_draft_models_guess_together_and_share_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     failed: list[Any] = [0]
-    times = count(0, 6.0)
+    times = count(5.0, 6.0)
     monkeypatch.setattr(request_state, "perf_counter", lambda: next(times))
     requests = [at(), at()]
     guessing = [Guessing(object()) for _ in requests]

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import gguf
 import numpy as np
 import pytest
+from gguf import GGMLQuantizationType
 from numpy.typing import NDArray
 
 from aleator.core.errors import FileFormatError, InvalidBatch, ParameterError, UnsupportedModel
@@ -96,6 +98,21 @@ def test_half_precision_is_used_as_it_is_stored(base: Path, tmp_path: Path) -> N
     matrices = decoder.adapters.loaded[0].matrices.values()
     assert {each.type for pair in matrices for each in (pair.a, pair.b)} == {"F16"}
     check_near(logits(decoder, "a"), merged((pairs, ALPHA / RANK)), tmp_path)  # type: ignore[arg-type]
+
+
+def test_blocks_are_the_floats_they_stand_for(base: Path, tmp_path: Path) -> None:
+    """A file whose matrices have blocks, as llama-quantize makes them."""
+    kind, pairs = GGMLQuantizationType.Q8_0, pairs_of(1, ["ffn_gate"], rank=32)
+    about = {"general.type": "adapter", "adapter.type": "lora", "adapter.lora.alpha": ALPHA}
+    blocks = {
+        f"{name}.lora_{side}": gguf.quants.quantize(part, kind)
+        for name, pair in pairs.items()
+        for side, part in zip("ab", pair, strict=True)
+    }
+    file = write_gguf(tmp_path / "a.gguf", about, blocks, dict.fromkeys(blocks, kind))
+    floats = {name: gguf.quants.dequantize(data, kind) for name, data in blocks.items()}
+    read = {name: (floats[f"{name}.lora_a"], floats[f"{name}.lora_b"]) for name in pairs}
+    check_near(logits(adapted(base, file), "a"), merged((read, ALPHA / 32)), tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["BF16", "F16"])

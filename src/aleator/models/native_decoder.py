@@ -244,8 +244,8 @@ class NativeStep(Step):
             taps = tapped, self.taps
         self._step.run(
             thread_pool(n_threads),
-            None if vectors else inputs.astype(np.int64, copy=False),
-            inputs.astype(np.float32, copy=False) if vectors else None,
+            None if vectors else np.asarray(inputs, np.int64),
+            np.asarray(inputs, np.float32) if vectors else None,
             positions,
             *seen,
             wanted,

@@ -275,7 +275,7 @@ class TritonOps(TorchOps):
 
     def mixture(self, parts: Mixture[Linear, torch.Tensor], gate_up: Chosen, down: Chosen) -> Mixed:
         """See :class:`TorchOps`; few rows take two launches, if what is added has no norm."""
-        plain, first, shared = super().mixture(parts, gate_up, down), parts.experts[0], parts.shared
+        plain, shared = super().mixture(parts, gate_up, down), parts.shared
         made: list[object] = [gate_up, down]
         if shared is not None:
             made += [shared.gate_up, shared.down]
@@ -291,7 +291,7 @@ class TritonOps(TorchOps):
             alone = onto.norm is as_it_is
             times, weights = (routed.weights, None) if weighs_input else (None, routed.weights)
             how: Any = {"chosen": routed.chosen, "times": times}
-            inner = product_of_few(before, x, _row_norm(norm), first.gate, first.gated, **how)
+            inner = product_of_few(before, x, _row_norm(norm), parts.gate, parts.gated, **how)
             residual, scale = (onto.residual, onto.scale) if alone else (None, 1.0)
             y = mixed_products(after, inner, routed.chosen, weights, routed.shared, residual, scale)
             return y if alone else self.add(y, onto)

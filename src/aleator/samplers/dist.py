@@ -147,7 +147,7 @@ class Dist(SeededSampler):
 
     @staticmethod
     def _twister(row: Row, position: int, seed: int) -> None:
-        words = np.random.RandomState(seed).randint(0, 2**32, position + 1, np.uint32)
+        words = np.random.RandomState(seed).randint(2**32, size=position + 1, dtype=np.uint32)
         drawn = min(int(np.float32(words[position])), 2**32 - 2**8)  # of 2**32, below 1 in float32
         order = row.order()
         ranked = ints(row.weights()[order])

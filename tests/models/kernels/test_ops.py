@@ -116,7 +116,7 @@ def test_mixtures(shared: bool, weighs_input: bool) -> None:
         return SimpleNamespace(
             config=config, router=linear("F32", n_out=4), choice_bias=vector(4, 3), scales=vector(4, 8),
             shared_router=vector(WIDE, 6) if shared else None, shared=part(9, "Q8_0") if shared else None,
-            experts=[part(2 * i) for i in range(4)],
+            experts=[part(2 * i) for i in range(4)], gate="silu", gated=True,
         )  # fmt: skip
 
     made, other = parts(), parts()

@@ -22,7 +22,8 @@ pytestmark = pytest.mark.usefixtures("small_programs")
 
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize(
-    ("dim", "pairs", "offset"), [(64, 32, 0), (80, 20, 0), (192, 32, 128), (22, 11, 0), (96, 5, 3)]
+    ("dim", "pairs", "offset"),
+    [(64, 32, 0), (80, 20, 0), (192, 32, 128), (22, 11, 0), (96, 5, 3), (4, 1, 1)],
 )
 @pytest.mark.parametrize("tokens", [0, 1, 3, 17])
 def test_rotation_is_the_reference(

@@ -293,7 +293,7 @@ class TorchOps:
 
     def mixture(self, parts: Mixture[Linear, torch.Tensor], gate_up: Chosen, down: Chosen) -> Mixed:
         """A function that computes and adds a mixture's experts; ``gate_up`` and ``down`` have all matrices."""
-        first, shared = parts.experts[0], parts.shared  # all are alike
+        shared = parts.shared
 
         def mixed(x: torch.Tensor, norm: Norm, routed: Routed, onto: Onto) -> torch.Tensor:
             x, chosen, weights = norm(x), routed.chosen, routed.weights.to(x)
@@ -303,7 +303,7 @@ class TorchOps:
             else:
                 own = weights
             both = gate_up(taken, chosen)
-            given = down(self.activated(both, first.gate, first.gated), chosen)
+            given = down(self.activated(both, parts.gate, parts.gated), chosen)
             if shared is not None:
                 inner = self.product(shared.gate_up, x, gate=shared.gate, gated=shared.gated)
                 of_shared = self.product(shared.down, inner)

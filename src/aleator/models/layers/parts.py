@@ -43,6 +43,7 @@ class Mixture(Generic[M, V]):
         shared: the expert that every token goes through; None: there is none.
         shared_router: the shared expert's weight is the sigmoid of the product with this vector; None: it is 1.
         gate: the activation of every expert, see :func:`gate_of`.
+        gated: whether the experts have gates.
         scales: factors of the chosen experts' weights; None: there are none.
         dense: the part beside the experts; None: there is none.
         norms: the norms of both.
@@ -52,7 +53,7 @@ class Mixture(Generic[M, V]):
         n_embd, n_ff, gate = source.config.n_embd, config.n_ff, gate_of(source)
         gated = source.architecture.gated
         parts = ["ffn_gate", "ffn_up"] if gated else ["ffn_up"]
-        self.config, self.gate = config, gate
+        self.config, self.gate, self.gated = config, gate, gated
         self.router = source.matrix(
             ["ffn_gate_inp"], n_embd, [config.n_experts], bias=config.biases
         )
