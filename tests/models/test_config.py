@@ -204,7 +204,7 @@ def test_gguf_features_not_supported(
 def test_unsupported_architectures_name_those_supported(from_gguf: FromGGUF) -> None:
     with pytest.raises(UnsupportedModel, match=r"'rwkv6'.*llama, .*qwen2, qwen3,"):
         from_gguf(architecture="rwkv6")
-    with pytest.raises(UnsupportedModel, match=r"'rwkv'.*llama, qwen2, qwen3"):
+    with pytest.raises(UnsupportedModel, match=r"'rwkv'.*llama, .*qwen2, qwen3,"):
         from_json(model_type="rwkv")
 
 
