@@ -139,3 +139,9 @@ def test_heads_of_llama_4_maverick_are_not_normalised(tmp_path: Path) -> None:
     weights = open_weights(write_dense(tmp_path / "model.gguf", spec))
     assert not weights.config.normalised_heads
     assert decoder_of("llama4", tmp_path).config.normalised_heads
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 4])
+def test_the_last_of_every_few_layers_has_experts(step: int) -> None:
+    sparse = tuple(layer % step == step - 1 for layer in range(4))
+    assert config_of(interleave_moe_layer_step=step).experts.layers == sparse
