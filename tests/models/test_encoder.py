@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from encoder_models import ENCODERS, write_encoder
 
-from aleator.models import build_decoder, open_weights
+from aleator.core.errors import UnsupportedModel
+from aleator.models import bert, build_decoder, open_weights
 from aleator.models.encoder import Encoder
 
 
@@ -69,3 +72,19 @@ def test_windows_lie_around_each_token(tmp_path: Path) -> None:
     lengths = [12] * 12 + [3] * 3
     assert first.tolist() == [max(0, i - half) for i in at]
     assert count.tolist() == [min(n, i + half + 1) for i, n in zip(at, lengths, strict=True)]
+
+
+def test_a_step_whose_room_is_just_enough_is_kept(tmp_path: Path) -> None:
+    decoder = build_decoder(open_weights(write_encoder(tmp_path / "m.gguf", ENCODERS["bert"])))
+    assert isinstance(decoder, Encoder)
+    decoder._step(1)
+    made = decoder._made
+    decoder._step(64)
+    assert decoder._made is made
+
+
+@pytest.mark.parametrize("name", ["blk.0.attn_norm_2.weight", "blk.1.ffn_up_exps.weight"])
+def test_parts_that_are_not_known_are_named(name: str) -> None:
+    gguf: Any = SimpleNamespace(path=Path("m.gguf"), tensors={name: None})
+    with pytest.raises(UnsupportedModel, match=name):
+        bert.read_gguf(gguf, bert.BERT)

@@ -15,6 +15,7 @@ from aleator.models.config import ModelConfig
 from aleator.models.files import fields
 from aleator.models.files.fields import Fields, read_json
 from aleator.models.files.gguf import GGUFFile
+from aleator.models.state_space import checked_inner
 from tests.models.builders import (
     array,
     entry,
@@ -270,3 +271,15 @@ def test_counts_are_compared_with_what_is_left(tmp_path: Path) -> None:
         opened(tmp_path, raw_gguf(tensors=tensors, n_tensors=41))
     with pytest.raises(FileFormatError, match="is empty"):
         opened(tmp_path, raw_gguf([entry("", U32, u32(1))]))
+
+
+@pytest.mark.parametrize(
+    ("inner", "allowed"), [(0, False), (1, True), (WIDTH, True), (WIDTH + 1, False)]
+)
+def test_inner_channels_of_states(inner: int, allowed: bool) -> None:
+    some = Fields("config.json", {"expand": 2})
+    if allowed:
+        assert checked_inner(some, inner) == inner
+        return
+    with pytest.raises(FileFormatError, match="inner channels; they must be 1 to"):
+        checked_inner(some, inner)
