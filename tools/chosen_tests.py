@@ -94,7 +94,9 @@ class Coverage:
             name, steps = f"{file}::{function.partition('[')[0]}", far.get(file, 9)
             other = Path(file).parts[1] != own
             near = rounds[name] // 4 + 2 * max(0, steps - 1) + other
-            named = Path(file).stem.startswith(f"test_{Path(change.file).stem}") and rounds[name] < 4
+            named = (
+                Path(file).stem.startswith(f"test_{Path(change.file).stem}") and rounds[name] < 4
+            )
             alike = len(wanted & words(ROOT / file).get(function.partition("[")[0], set()))
             keys[test] = (not named, near - alike, steps, other, -noticed[test])
             rounds[name] += 1
