@@ -66,10 +66,9 @@ class Coverage:
         total = 0.0
         chosen: dict[str, float] = {}
         for i in order:
-            total += self.seconds[i]
-            if total > most and chosen:
-                break
-            chosen[self.tests[i]] = self.seconds[i]
+            if not chosen or total + self.seconds[i] <= most:
+                total += self.seconds[i]
+                chosen[self.tests[i]] = self.seconds[i]
         return chosen
 
     def near(self, change: Change, noticed: Counter[str], anew: bool = False) -> dict[str, float]:
