@@ -102,6 +102,16 @@ def test_akunus_draw_rounds_as_float16_does(scale: float, temperature: float) ->
     assert len(tokens) > 3
 
 
+def test_akunus_largest_noise_is_bounded() -> None:
+    """The uniform number of this token is 1 in float32, and is taken as 1 - 1e-7: noise of 16, not infinity."""
+    row = np.zeros(256, np.float32)
+    for z, token in ((22, 3), (0, 157)):
+        row[3] = z
+        chain = S.SamplerChain([S.Dist(89_919, draw="gumbel-pcg")])
+        assert S.ReferenceChain(chain).apply(row).selected == token
+        assert chain.sample(row) == token
+
+
 def test_what_is_no_rule_is_refused() -> None:
     with pytest.raises(ParameterError, match="draw='coin'"):
         S.Dist(draw="coin")

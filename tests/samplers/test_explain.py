@@ -14,7 +14,7 @@ from aleator import samplers as S
 from aleator.core.errors import LogitsError, ParameterError
 from aleator.samplers import explain
 from aleator.samplers.candidates import NUMERICS
-from aleator.samplers.explain import Explanation
+from aleator.samplers.explain import TRACED, Explanation
 from aleator.samplers.explain_text import columns, sparkline, step_line, summary, to_ascii
 from tests.drawn import differences
 
@@ -234,6 +234,14 @@ def test_the_token_drawn_is_always_shown() -> None:
     assert e.draw.token.id in [t.token.id for t in e.shown(0)]
     # What the chain raises matters as much as what the model prefers.
     assert {0, 390, 391} <= {t.token.id for t in e.traces}
+
+
+@pytest.mark.parametrize("top", [1, 30, 40])
+def test_the_most_likely_are_traced_in_their_order(top: int) -> None:
+    row = np.random.default_rng(7).permutation(400).astype(np.float32) / 40
+    e = S.SamplerChain([S.Greedy()]).explain(row, top=top)
+    best = np.argsort(-row)[: max(top, TRACED)].tolist()
+    assert [t.token.id for t in e.traces] == best
 
 
 def test_chains_that_select_nothing() -> None:

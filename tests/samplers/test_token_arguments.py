@@ -29,6 +29,21 @@ def test_the_least_and_the_largest_id_are_taken(check: Callable[[int], Any]) -> 
             check(token)
 
 
+@pytest.mark.parametrize(
+    ("item", "what"),
+    [
+        ("", "is empty"),
+        ([], "is empty"),
+        (" ", "is neither"),
+        ([-1], "is neither"),
+        (3, "is neither"),
+    ],
+)
+def test_what_is_no_sequence_says_why(item: Any, what: str) -> None:
+    with pytest.raises(ParameterError, match=f"words: .* {what}"):
+        token_arguments.check_sequences("words", [item])
+
+
 @pytest.mark.parametrize("value", [True, 1.0, "1", None])
 def test_what_is_no_id(value: Any) -> None:
     with pytest.raises(ParameterError, match="is not a number of a token: give an integer"):
