@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from wide_models import MODELS, SMALL, write_any, write_wide
+from wide_models import MODELS, write_wide
 
 import aleator
 from aleator.cache.devices import CPU, Device
@@ -65,13 +65,6 @@ def test_it_is_the_default_on_a_gpu() -> None:
     assert Placement(CUDA).places(2) == [Place(CUDA, "exact")] * 2
     assert Placement(CUDA, None, 1).places(2) == [ON_CPU, Place(CUDA, "exact")]
     assert Placement(CUDA, "bfloat16").places(1) == [Place(CUDA, "bfloat16")]
-
-
-def test_decays_for_each_channel_are_refused(tmp_path: Path, gpu: Callable[..., None]) -> None:
-    gpu()
-    weights = open_weights(write_any(tmp_path / "m.gguf", SMALL["kimi-linear"]))
-    with pytest.raises(ParameterError, match=r"does not compute kimi-linear.*device='cpu'"):
-        build_decoder(weights, CUDA, None)
 
 
 def test_no_gpu() -> None:

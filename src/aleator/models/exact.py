@@ -38,12 +38,6 @@ def exact_form(weights: Weights, places: Sequence[Place]) -> str:
     """
     first, n = sum(place.dtype != EXACT for place in places), len(places)
     if first < n:
-        delta = weights.config.delta
-        if delta is not None and delta.channel_decays:
-            raise ParameterError(
-                f"dtype='exact', the default on a GPU, does not compute {weights.config.architecture}: give "
-                "dtype='bfloat16', or device='cpu'"
-            )
         check_device(places[-1].device)
     if first and (why := why_not_native(weights)):
         other = "give dtype='bfloat16'" if first < n else "leave dtype out"

@@ -68,7 +68,7 @@ def test_replays_have_the_native_bits(
     contexts = both(write_any(tmp_path / "m.gguf", SMALL[name]), n_ctx=64, n_seq_max=4)
     rng = np.random.default_rng(4)
     write_prompts(contexts, rng, 4)
-    assert not graphs
+    graphs.clear()
     for rows in ([0], [1], [2, 1, 0], [0, 1, 2, 3]):
         same(contexts, tokens_of(contexts, rng, rows))
     assert [each.replays for each in graphs] == [1, 1]
@@ -106,20 +106,38 @@ def test_every_bucket(tmp_path: Path, graphs: list[RecordedGraph]) -> None:
     assert sorted(outputs) == [1, 2, 4, 8, 16, 32, 64]  # graphs have no logits of their own
 
 
-def test_moved_keys_and_raw_keys_are_not_captured(
-    tmp_path: Path, graphs: list[RecordedGraph]
+def test_moved_keys_and_raw_keys(tmp_path: Path, graphs: list[RecordedGraph]) -> None:
+    """Replays rotate by other distances than the first step did."""
+    path = write_any(tmp_path / "m.gguf", replace(SPECS["llama"], n_layers=1))
+    for options in ({}, {"k_storage": "raw"}):
+        contexts, rng = both(path, n_ctx=64, **options), np.random.default_rng(6)
+        write_prompts(contexts, rng, 1)
+        graphs.clear()
+        for end, first, by in ((3, 1, 1), (3, 1, 1), (3, 2, 2)):
+            for context in contexts:
+                context.cache.seq_rm(0, first - by, first)
+                context.cache.seq_add(0, first, -1, -by)
+            same(contexts, tokens_of(contexts, rng, [0]))
+        assert sum(each.replays for each in graphs) == 2, options
+
+
+@pytest.mark.parametrize("name", ["llama", "mamba"])
+def test_ends_of_prompts_and_mixed_steps(
+    name: str, tmp_path: Path, graphs: list[RecordedGraph]
 ) -> None:
-    path, rng = write_any(tmp_path / "m.gguf", SMALL["qwen3-tied-yarn"]), np.random.default_rng(6)
-    contexts = both(path, n_ctx=64)
-    write_prompts(contexts, rng, 1)
-    for context in contexts:
-        context.cache.seq_rm(0, 0, 1)
-        context.cache.seq_add(0, 1, -1, -1)
-    same(contexts, tokens_of(contexts, rng, [0]))
-    contexts = both(path, n_ctx=64, k_storage="raw")
-    for _ in range(2):
-        same(contexts, tokens_of(contexts, rng, [0]))
-    assert not graphs
+    spec = replace(SPECS[name], n_layers=1)
+    contexts = both(write_any(tmp_path / "m.gguf", spec), n_ctx=64, n_seq_max=3)
+    rng = np.random.default_rng(8)
+    for a, b in ((3, 2), (4, 4), (5, 1)):
+        batch, first = Batch(), contexts[0].cache.seq_pos_max(0) + 1
+        for i in range(a):
+            batch.add(int(rng.integers(contexts[0].n_vocab)), first + i, [0], logits=i == a - 1)
+        own = contexts[0].cache.seq_pos_max(1) + 1
+        for i in range(b):
+            batch.add(int(rng.integers(contexts[0].n_vocab)), own + i, [1], logits=i == b - 1)
+        same(contexts, batch)
+    assert [each.replays for each in graphs] == [2]
+    assert len({context.cache.state_write() for context in contexts}) == 1
 
 
 def test_a_longer_text_has_another_graph(tmp_path: Path, graphs: list[RecordedGraph]) -> None:
