@@ -65,22 +65,22 @@ class Walk:
     def run(self) -> Found:
         """Take every kind of step once."""
         draw = self._r.randint
-        self._prompt("prompt", 0, draw(17, 40))
+        self._prompt("prompt", 0, draw(17, 26))
         self._beside("one token", [0], [1])
-        self._beside("few tokens", [0], [draw(2, 7)])
+        self._beside("few tokens", [0], [draw(2, 3)])
         self._edit("copy", lambda cache: cache.seq_cp(0, 1))
         self._ends[1] = self._ends[0]
-        self._beside("interleaved", [0, 2, 1], [draw(1, 4), draw(5, 15), draw(1, 3)])
+        self._beside("interleaved", [0, 2, 1], [draw(1, 2), draw(3, 5), draw(1, 2)])
         self._beside("sequences", [0, 1, 2], [1, 1, 1])
         first = draw(1, 6)
         last = first + draw(1, 6)
         if self._edit("removal", lambda cache: cache.seq_rm(0, first, last)):
-            self._beside("after the removal", [0, 1], [draw(1, 3), 1])
+            self._beside("after the removal", [0, 1], [draw(1, 2), 1])
             by = last - first
             if self._edit("shift", lambda cache: cache.seq_add(0, last, -1, -by)):
                 self._ends[0] -= by
                 self._beside("after the shift", [0, 1], [1, 1])
-                self._prompt("prompt after the shift", 0, draw(17, 24))
+                self._prompt("prompt after the shift", 0, draw(17, 20))
         self._exchange()
         self._edit("rewind", lambda cache: cache.seq_rm(2, self._ends[2] - 1, -1), sequence=2)
         self._beside("the end", [0, 1, 2, 3], [1, 1, 1, draw(1, 2)])

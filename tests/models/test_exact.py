@@ -17,9 +17,10 @@ from wide_models import MODELS, write_wide
 import aleator
 from aleator.cache.devices import CPU, Device
 from aleator.core.errors import ParameterError
+from aleator.generate.device_plan import device_plan
 from aleator.models import build_decoder, exact, open_weights, placement
 from aleator.models.config import PerLayerConfig, without_attention
-from aleator.models.exact import check_device, check_memory, exact_bytes
+from aleator.models.exact import check_device, check_memory, exact_bytes, step_bytes
 from aleator.models.native_decoder import NativeDecoder
 from aleator.models.placement import ON_CPU, Place, Placement
 
@@ -110,11 +111,40 @@ def test_too_little_memory(gpu: Callable[..., None]) -> None:
     weights = aleator.load().weights
     for on_gpu in (6, 2):
         places = Placement(CUDA, "exact", on_gpu).places(6)
-        needed = exact_bytes(weights, places) + 256 * MIB
+        needed = exact_bytes(weights, places) + step_bytes(weights, places, 512)
         gpu(free=needed)
-        check_memory(weights, places, 0)
-        with pytest.raises(ParameterError, match="give a smaller n_ctx, n_gpu_layers"):
-            check_memory(weights, places, 1)
+        check_memory(weights, places, 0, 512)
+        with pytest.raises(
+            ParameterError, match=r"n_ubatch=512 tokens .* a smaller n_ctx, n_ubatch or"
+        ):
+            check_memory(weights, places, 1, 512)
+        check_memory(weights, places, 1, 256)
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3moe", "deepseek2", "qwen3next", "gemma4"])
+def test_steps_take_no_more_than_is_counted(name: str, tmp_path: Path) -> None:
+    """Captured steps and others side by side, of as many tokens as make all else small; nor much less."""
+    weights = open_weights(write_wide(tmp_path / "m.gguf", MODELS[name], "Q8_0"))
+    plan = device_plan(weights, 4096, "f16", "f16", (1,), 4096)
+    taken = 2 * max(plan.steps[0].scratch, plan.steps[0].prompt)
+    assert taken < plan.scratch < 4 * taken
+
+
+def test_memory_of_steps_follows_the_model(tmp_path: Path) -> None:
+    """Experts count as far as a token takes them; only layers on the GPU do."""
+
+    def bytes_of(n_ubatch: int = 4096, first: int = 0, **changes: Any) -> int:
+        spec = replace(MODELS["mixtral"], **changes)
+        weights = open_weights(write_wide(tmp_path / "m.gguf", spec, "Q8_0"))
+        places = [ON_CPU] * first + [Place(CUDA, "exact")] * (spec.n_layers - first)
+        return step_bytes(weights, places, n_ubatch)
+
+    assert bytes_of() - bytes_of(2048) == pytest.approx(bytes_of(2112) - bytes_of(64), rel=1e-6)
+    assert bytes_of(n_experts=12) < 1.01 * bytes_of(n_experts=6)
+    assert bytes_of(n_used=4) > bytes_of(n_used=2)
+    assert bytes_of(n_layers=3) == bytes_of()
+    assert bytes_of(n_ff_expert=512, n_ff=512) > bytes_of()
+    assert bytes_of(first=2) < bytes_of(first=1) == bytes_of()
 
 
 def test_the_first_layers_are_on_the_cpu() -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ROWS = (1, 2, 4, 8, 16, 32, 64)
 """Steps of few tokens are padded to these sizes, so that few shapes occur."""
 CHUNKS = (128, 256, 512, 1024, 2048)
-"""Pieces of prompts are padded to these sizes, if they fill three quarters of it; whole ones have such a size."""
+"""Pieces of prompts are padded to these sizes if they fill three quarters of one."""
 MOST_TURNS = 8
 """Steps over keys that lag behind by more distances than this have no graph: queries are copied for each."""
 _SHORTEST = 256  # the least room for cells that a token of such a step may see
