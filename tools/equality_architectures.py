@@ -13,6 +13,7 @@ failed.
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import sys
 import tempfile
@@ -143,6 +144,8 @@ def run(options: argparse.Namespace, report: Report) -> bool:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line asks for."""
     options = parsed(arguments)
+    if options.device == "cpu":
+        os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
     where = "Triton's interpreter" if options.device == "cpu" else options.device
     report = Report(
         "Random models of every architecture, in Triton and native",

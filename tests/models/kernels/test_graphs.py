@@ -108,8 +108,8 @@ def test_every_bucket(tmp_path: Path, graphs: list[RecordedGraph]) -> None:
 def test_moved_keys_and_raw_keys(tmp_path: Path, graphs: list[RecordedGraph]) -> None:
     """Replays rotate by other distances than the first step did."""
     path = write_any(tmp_path / "m.gguf", replace(SPECS["llama"], n_layers=1))
-    every: tuple[tuple[dict[str, Any], int], ...] = (({}, 1), ({"k_storage": "raw"}, 2))
-    for options, replays in every:
+    every: tuple[dict[str, Any], ...] = ({}, {"k_storage": "raw"})
+    for options in every:
         contexts, rng = both(path, n_ctx=64, **options), np.random.default_rng(6)
         write_prompts(contexts, rng, 1)
         graphs.clear()
@@ -118,7 +118,7 @@ def test_moved_keys_and_raw_keys(tmp_path: Path, graphs: list[RecordedGraph]) ->
                 context.cache.seq_rm(0, 0, by)
                 context.cache.seq_add(0, by, -1, -by)
             same(contexts, tokens_of(contexts, rng, [0]))
-        assert sum(each.replays for each in graphs) == replays, options
+        assert sum(each.replays for each in graphs) == 1, options
 
 
 @pytest.mark.parametrize("name", ["llama", "mamba"])

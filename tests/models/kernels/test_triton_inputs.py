@@ -70,7 +70,7 @@ def test_pieces_of_prompts(
     n: int, size: int | None, longest: int, tmp_path: Path, shapes: Any
 ) -> None:
     spec = replace(ONE_LAYER, context=4096)
-    context = context_of(tmp_path, spec, n_ctx=4096, n_ubatch=4096)
+    context = context_of(tmp_path, spec, n_ctx=4096, n_batch=4096, n_ubatch=4096)
     context.decode(Batch.one([1] * n))
     ((own, bucket),) = shapes
     assert own == Shape(n, False, (n,), (n,), (1,), 0, 1)
@@ -137,13 +137,13 @@ def test_keys_that_moved(tmp_path: Path, shapes: Any, monkeypatch: pytest.Monkey
     """Distances that keys lag behind by, 0 among them, are padded to a power of two."""
     monkeypatch.setattr(triton_inputs, "MOST_TURNS", 3)
     context = context_of(tmp_path, ONE_LAYER, n_ctx=64)
-    context.decode(Batch.one([1] * 9, logits=True))
+    context.decode(Batch.one([1] * 12, logits=True))
     found = []
-    for end in (9, 8, 7):
-        context.cache.seq_rm(0, end - 6, end - 5)
-        context.cache.seq_add(0, end - 5, -1, -1)
-        context.decode(Batch.one([1], end - 1, logits=True))
-        context.cache.seq_rm(0, end - 1, -1)
+    for at, end in ((2, 11), (4, 10), (6, 9)):
+        context.cache.seq_rm(0, at, at + 1)
+        context.cache.seq_add(0, at + 1, -1, -1)
+        context.decode(Batch.one([1], end, logits=True))
+        context.cache.seq_rm(0, end, -1)
         own, bucket = shapes[-1]
         found.append((own.turns, None if bucket is None else bucket.turns))
     assert found == [((2,), (2,)), ((3,), (4,)), ((4,), None)]
