@@ -102,7 +102,7 @@ def as_json(plan: DevicePlan, machine: Machine) -> dict[str, Any]:
         "n_ctx": plan.n_ctx,
         "n_ubatch": plan.n_ubatch,
         "weights": plan.weights,
-        "types": {name: each._asdict() for name, each in plan.types.items()},
+        "types": {name: vars(each) for name, each in plan.types.items()},
         "scratch": plan.scratch,
         "bandwidth": machine.bandwidth,
         "launch_cost": machine.launch,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from aleator.cache.devices import Device
 from aleator.core.errors import ParameterError
@@ -136,7 +137,8 @@ def step_bytes(weights: Weights, places: Sequence[Place], n_ubatch: int) -> int:
     return int(4 * (2 * (ROOM + sums + tokens) + logits))
 
 
-class Stored(NamedTuple):
+@dataclass(frozen=True)
+class Stored:
     """The tensors of one type."""
 
     tensors: int  # how many there are
@@ -153,9 +155,11 @@ def exact_types(weights: Weights, places: Sequence[Place]) -> dict[str, Stored]:
     for name, place in placed(weights, places):
         if place.dtype == EXACT:
             stored = weights.stored(name)
-            n, in_file, on_device = made.get(stored.type, (0, 0, 0))
+            of = made.get(stored.type, Stored(0, 0, 0))
             made[stored.type] = Stored(
-                n + 1, in_file + stored.data.nbytes, on_device + _bytes_of(name, stored)
+                of.tensors + 1,
+                of.in_file + stored.data.nbytes,
+                of.on_device + _bytes_of(name, stored),
             )
     return made
 
