@@ -8,7 +8,7 @@
 #   make check-no-torch  tests of the CPU in an environment without PyTorch
 #   make sanitize  tests of the native code under AddressSanitizer and UndefinedBehaviorSanitizer
 #   make sanitize-threads  tests of the thread pool and of engines under ThreadSanitizer
-#   make equality  a million random rows through every form of the chains, 100,000 through decoders: twenty minutes
+#   make equality  a million random rows through every form of the chains, 100,000 through decoders, and random models in Triton's interpreter: 35 minutes
 #   make machines  aarch64, riscv64 and s390x under QEMU: tokens and bits of x86-64 (needs cross compilers)
 #   make wheel     a wheel for this processor that needs no compiler, tried on every Python found here
 #   make release   wheels and source, built twice and checked, up to the upload
@@ -146,6 +146,7 @@ bench: setup
 equality: setup
 	$(BIN)/python tools/equality.py
 	$(BIN)/python tools/equality_decoder.py
+	$(BIN)/python tools/equality_architectures.py
 
 # Needs, by apt: g++-aarch64-linux-gnu g++-riscv64-linux-gnu g++-s390x-linux-gnu qemu-user-static.
 machines: setup

@@ -4,9 +4,9 @@
                                 [--only logits texts speed llama tests] [--workers N] [--device cuda]
                                 [--llama-bench PROGRAM]
 
-1. logits: random models of every architecture and in every storage type; prefill, sequences beside each other,
-   and a sequence that is saved on one device and read on the other.  Each row is compared with the CPU's, bit
-   for bit.
+1. logits: random models of every architecture and in every storage type, which take the walk of
+   decoder_walk.py: prompts, sequences beside each other, removals, a shift, and a sequence that is saved on one
+   device and read on the other.  Each row is compared with the CPU's, bit for bit.
 2. texts: requests with many options, through an engine; each text is compared with the CPU's.
 3. speed: tokens per second of 1, 4, 16 and 64 sequences, and of prompts of 512 and 4,096 tokens; beside the
    limit of memory with 3.35 TB/s.

@@ -50,11 +50,10 @@ def child(path: Path) -> None:
 
 
 def logits(item: Item) -> Item:
-    """Compare rows of logits of a random model."""
-    import numpy as np
+    """Compare rows of logits of a random model: the walk of decoder_walk.py."""
+    from decoder_walk import Walk
     from wide_models import MODELS, write_wide
 
-    from aleator.generate import Batch, Context
     from aleator.models import build_decoder, open_weights
 
     with tempfile.TemporaryDirectory(prefix="gpu-decoder-") as folder:
@@ -64,45 +63,9 @@ def logits(item: Item) -> Item:
             build_decoder(open_weights(path), item["device"], form="triton"),
         ]
         types = dict(zip(("type_k", "type_v"), item["cache"], strict=True))
-        contexts = [
-            Context(each, n_ctx=256, n_seq_max=6, device="cpu", **types) for each in decoders
-        ]
-        r = np.random.default_rng(5)
-        text = [int(i) for i in r.integers(0, decoders[0].config.n_vocab, 40)]
-        rows = wrong = 0
-        where = ""
-
-        def compare(what: str, *batches: Batch) -> None:
-            nonlocal rows, wrong, where
-            right, found = (
-                np.asarray(context.decode(batch))
-                for context, batch in zip(contexts, batches * (2 // len(batches)), strict=True)
-            )
-            rows += len(right)
-            for i, (a, b) in enumerate(zip(right, found, strict=True)):
-                if a.tobytes() != b.tobytes():
-                    wrong += 1
-                    where = where or f"{what}, row {i}, off by {float(np.abs(a - b).max()):.3g}"
-
-        def beside(n: int, pos: int) -> Batch:
-            batch = Batch()
-            for seq in range(n):
-                batch.add(text[(pos + seq) % 40], pos, [seq], logits=True)
-            return batch
-
-        compare("one token", Batch.one(text[:1], 0, logits=True))
-        compare("a prompt", Batch.one(text[1:33], 1, logits=True))
-        compare("few tokens", Batch.one(text[33:36], 33, logits=True))
-        for context in contexts:
-            for seq in range(1, 4):
-                context.cache.seq_cp(0, seq)
-        for pos in range(36, 40):
-            compare("sequences", beside(4, pos))
-        saved = [context.cache.state_write(0) for context in contexts]
-        for context, blob in zip(contexts, reversed(saved), strict=True):
-            context.cache.state_read(blob, 5)
-        compare("read from the other", Batch.one(text[:2], 40, seq=5, logits=True))
-    return {"rows": rows, "wrong": wrong, **({"where": where} if where else {})}
+        found = Walk(decoders, 5, **types).run()
+    where = {"where": found.where} if found.where else {}
+    return {"rows": found.rows, "wrong": found.wrong, **where}
 
 
 def model_on(device: str, path: str | None, **options: Any) -> Any:

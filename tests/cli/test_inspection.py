@@ -174,7 +174,12 @@ def test_plan(aleator: Command) -> None:
     for words in ([], [str(bundled_model())], ["-m", str(bundled_model()), "--device", "cuda"]):
         result = aleator("plan", "-c", "100", *words)
         assert (result.code, result.err) == (0, "")
-        assert "weights 9.64 MiB; a step besides: at most 256.00 MiB; 100 tokens" in result.out
+        assert (
+            "weights 9.64 MiB; steps besides, of up to 512 tokens (n_ubatch): at most "
+            in result.out
+        )
+        assert "MiB; 100 tokens a sequence" in result.out
+        assert re.search(r"F16 +43 +9\.44 MiB +9\.62 MiB\n", result.out)
         assert re.search(
             r"16 sequences: .* tokens/s; memory .* MiB, of which cache 4.69", result.out
         )
@@ -187,6 +192,12 @@ def test_plan(aleator: Command) -> None:
 def test_plan_json(aleator: Command) -> None:
     words = ("plan", "--json", "-c", "100", "--bandwidth", "1", "--launch-cost")
     slow, fast = (json.loads(aleator(*words, cost).out) for cost in ("10", "0.001"))
+    few = json.loads(aleator(*words, "1", "-ub", "64").out)
+    assert (slow["n_ubatch"], few["n_ubatch"]) == (512, 64)
+    assert few["scratch"] < slow["scratch"]
+    assert few["steps"][0]["prompt_tensors"] < slow["steps"][0]["prompt_tensors"]
+    assert slow["types"]["F16"]["tensors"] == 43
+    assert slow["weights"] == sum(each["on_device"] for each in slow["types"].values())
     assert [step["sequences"] for step in slow["steps"]] == [1, 4, 16]
     for step, other in zip(slow["steps"], fast["steps"], strict=True):
         assert step["memory"] == slow["weights"] + step["cache"] + slow["scratch"]

@@ -137,6 +137,9 @@ def test_norms_of_parts() -> None:
     unit = [delta.unit_length(parts[:, i], 1e-2, f) for i, f in enumerate(factors)]
     close(TORCH.unit_length(T(x.copy()), 6, 1e-2, 2), np.concatenate(unit, 1))
     own = delta.gated_norm(parts, weight[:6], gate.reshape(5, 3, 6), 1e-2)
-    close(TORCH.gated_norm(T(x), T(weight[:6]), T(gate), 1e-2), own.reshape(5, 18))
+    close(TORCH.gated_norm(T(x), T(weight[:6]), T(gate), 1e-2, "silu"), own.reshape(5, 18))
+    plain = reference.rms_norm(parts, weight[:6], 1e-2)
+    own = delta.sigmoid_gate(plain, gate.reshape(5, 3, 6))
+    close(TORCH.gated_norm(T(x), T(weight[:6]), T(gate), 1e-2, "sigmoid"), own.reshape(5, 18))
     grouped = [reference.rms_norm(parts[:, i], weight[6 * i : 6 * i + 6], 1e-2) for i in range(3)]
     close(TORCH.grouped_norm(T(x), 3, T(weight), 1e-2), np.concatenate(grouped, 1))

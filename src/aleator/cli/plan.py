@@ -11,6 +11,7 @@ from aleator.cli.arguments import Parser
 from aleator.cli.model_info import size
 from aleator.cli.options import add_cache_types, add_model, weights_named
 from aleator.cli.terminal import write
+from aleator.models.files.tensor_types import SCALED_TYPES
 from aleator.samplers.explain_text import aligned
 
 if TYPE_CHECKING:
@@ -48,6 +49,12 @@ def add_arguments(parser: Parser) -> None:
         "--ctx-size",
         help="tokens of each sequence so far (default: as trained, but at most 4096)",
     )
+    group.number(
+        "-ub",
+        "--ubatch-size",
+        default=512,
+        help="tokens computed at once, n_ubatch: of pieces of prompts",
+    )
     add_cache_types(group, "type in the cache")
     group.option(
         "--bandwidth", type=positive, default=3.35, metavar="X",
@@ -68,7 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     weights = weights_named(arguments)
     n_ctx = arguments.ctx_size or min(weights.config.context_length, 4096)
-    plan = device_plan(weights, n_ctx, arguments.cache_type_k, arguments.cache_type_v, SEQUENCES)
+    types = arguments.cache_type_k, arguments.cache_type_v
+    plan = device_plan(weights, n_ctx, *types, SEQUENCES, arguments.ubatch_size)
     machine = Machine(arguments.bandwidth * 1e12, arguments.launch_cost * 1e-6)
     if arguments.json:
         about = {"path": str(weights.path), "device": arguments.device}
@@ -92,7 +100,9 @@ def positive(text: str) -> float:
 def as_json(plan: DevicePlan, machine: Machine) -> dict[str, Any]:
     return {
         "n_ctx": plan.n_ctx,
+        "n_ubatch": plan.n_ubatch,
         "weights": plan.weights,
+        "types": {name: vars(each) for name, each in plan.types.items()},
         "scratch": plan.scratch,
         "bandwidth": machine.bandwidth,
         "launch_cost": machine.launch,
@@ -128,9 +138,16 @@ def of_part(part: Part, machine: Machine) -> dict[str, Any]:
 def show(plan: DevicePlan, machine: Machine) -> None:
     """Write the plan for people."""
     write(
-        f"weights {size(plan.weights)}; a step besides: at most {size(plan.scratch)}; {plan.n_ctx:,} tokens a "
-        f"sequence\nat {machine.bandwidth / 1e12:g} TB/s and {machine.launch * 1e6:g} us a launch\n"
+        f"weights {size(plan.weights)}; steps besides, of up to {plan.n_ubatch:,} tokens (n_ubatch): at most "
+        f"{size(plan.scratch)}; {plan.n_ctx:,} tokens a sequence\n"
+        f"at {machine.bandwidth / 1e12:g} TB/s and {machine.launch * 1e6:g} us a launch\n\n"
     )
+    stored = [("type", "tensors", "in the file", "on the GPU", "")]
+    for name, each in plan.types.items():
+        wide = "widened to F32 when it is loaded" if name in SCALED_TYPES else ""
+        sizes = size(each.in_file), size(each.on_device)
+        stored.append((name, f"{each.tensors:,}", *sizes, wide))
+    write("".join(f"  {line}\n" for line in aligned(stored, (0, 4))))
     for step in plan.steps:
         seconds = machine.seconds(step.bytes, step.launches)
         memory = plan.weights + step.cache + plan.scratch

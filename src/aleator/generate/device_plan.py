@@ -24,7 +24,7 @@ from aleator.device.peak import PeakBytes
 from aleator.generate.context import Batch, Context
 from aleator.models.build import build_decoder
 from aleator.models.config import ModelConfig
-from aleator.models.exact import SCRATCH, exact_bytes
+from aleator.models.exact import Stored, exact_types, step_bytes
 from aleator.models.finite_check import FiniteCheck
 from aleator.models.layers.recurrent_parts import state_shape
 from aleator.models.placement import EXACT, Place
@@ -90,10 +90,16 @@ class StepPlan:
 class DevicePlan:
     """What a model takes on a GPU."""
 
-    weights: int  # bytes of the weights
+    types: dict[str, Stored]  # the weights by their type in the file
     scratch: int  # bytes that a step takes besides, at most
     n_ctx: int  # positions of each sequence
+    n_ubatch: int  # the most tokens of a step
     steps: list[StepPlan]  # for several numbers of sequences
+
+    @property
+    def weights(self) -> int:
+        """Bytes of the weights on the GPU."""
+        return sum(each.on_device for each in self.types.values())
 
 
 def device_plan(
@@ -102,6 +108,7 @@ def device_plan(
     type_k: str,  # type of keys in the cache
     type_v: str,  # type of values
     sequences: tuple[int, ...] = (1, 4, 16),  # of which there is a step each
+    n_ubatch: int = 512,  # the most tokens of a step
 ) -> DevicePlan:
     """Count a model's steps; ``weights`` are of no use for anything else afterwards.
 
@@ -115,17 +122,26 @@ def device_plan(
         decoder = build_decoder(weights, places=places)
     if not isinstance(decoder, TorchDecoder):
         raise TypeError("a decoder on a device is PyTorch's or Triton's")
-    steps = [_step(decoder, made.memory, n, n_ctx, type_k, type_v) for n in sequences]
-    return DevicePlan(exact_bytes(weights, places), SCRATCH, n_ctx, steps)
+    types = {"type_k": type_k, "type_v": type_v}
+    steps = [_step(decoder, made.memory, n, n_ctx, n_ubatch, **types) for n in sequences]
+    of_step = step_bytes(weights, places, n_ubatch)
+    return DevicePlan(exact_types(weights, places), of_step, n_ctx, n_ubatch, steps)
 
 
 def _step(
-    decoder: TorchDecoder, made: set[int], n: int, n_ctx: int, type_k: str, type_v: str
+    decoder: TorchDecoder,
+    made: set[int],
+    n: int,
+    n_ctx: int,
+    n_ubatch: int,
+    type_k: str,
+    type_v: str,
 ) -> StepPlan:
     """One step after ``n`` sequences of ``n_ctx`` - 1 tokens."""
     context = Context(
-        decoder, n_ctx=n * n_ctx, n_seq_max=n, device=None, type_k=type_k, type_v=type_v
-    )
+        decoder, n_ctx=n * n_ctx, n_seq_max=n, n_batch=n_ubatch, n_ubatch=n_ubatch, device=None,
+        type_k=type_k, type_v=type_v,
+    )  # fmt: skip
     counted = context.decoder
     if not isinstance(counted, TorchDecoder):
         raise TypeError("a context's decoder is of the model's form")

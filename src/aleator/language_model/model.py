@@ -140,7 +140,7 @@ def _check_room(
         weights.config, positions(weights, n_ctx), options.type_k, options.type_v, 1
     )
     on_gpu = (sum(of) for of, place in zip(sizes, places, strict=True) if place.dtype == EXACT)
-    check_memory(weights, places, sum(on_gpu))
+    check_memory(weights, places, sum(on_gpu), min(options.n_ubatch, options.n_batch))
 
 
 def check_same_vocabulary(vocab: Vocabulary, other: Vocabulary, path: str) -> None:

@@ -20,6 +20,9 @@ from aleator.models.layers.per_layer import EmbeddingPart
 from aleator.models.layers.recurrent import HeadSpaceLayer
 from aleator.models.layers.rotary import Rotary
 
+HeadParts = tuple[torch.Tensor, ...]
+"""Heads [T, heads, n] in one or two parts, whose channels lie side by side."""
+
 
 class Block:
     """One layer: attention, then feed-forward; each takes the normalised input and is added to it."""
@@ -52,10 +55,14 @@ class Block:
             self.latent = LatentHeads(parts.latent, parts.n_heads, eps, self.ops)
         self.head_norms = norm(kind, parts.q_norm, eps), norm(kind, parts.k_norm, eps)
         each = self.head_norms if parts.head_norm_kind != "all" else (as_it_is, as_it_is)
+        compressed = 0
+        if self.latent is not None and self.latent.values_in_keys:
+            each, compressed = (as_it_is, self.latent.norm), self.latent.values_in_keys
         self.attending: Attending = Attending(
             layer=index,
             windowed=windowed,
             norms=(*each, norm("rms", parts.v_norm, eps)),
+            normed_keys=compressed,
             norm_last=parts.head_norm_kind == "rotated head",
             rotary=rotary if parts.rotated else None,
             grows=parts.grows,
@@ -64,7 +71,7 @@ class Block:
             softcap=config.attention_softcap,
             slopes=None if slopes is None else torch.from_numpy(slopes).to(weights.device),
             sinks=parts.sinks,
-            values_in_keys=0 if self.latent is None else self.latent.values_in_keys,
+            values_in_keys=compressed,
         )
         first, second = parts.post_norms or (None, None)
         self.post_norms = norm(kind, first, eps), norm(kind, second, eps)
@@ -109,7 +116,7 @@ class Block:
 
     def _heads(
         self, x: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    ) -> tuple[HeadParts, HeadParts, HeadParts, torch.Tensor | None]:
         """Queries [T, H, D], keys [T, G, D], values [T, G, Dv], and gates [T, H * D] if there are any."""
         if self.latent is not None:
             return *self.latent.heads(x, self.attn_norm), None
@@ -132,9 +139,9 @@ class Block:
         if parts.head_norm_kind == "all":
             q, k = self.head_norms[0](q), self.head_norms[1](k)
         return (
-            q.reshape(t, parts.n_heads, parts.head_dim),
-            k.reshape(t, n_kv, parts.head_dim),
-            v.reshape(t, n_kv, parts.head_dim_v),
+            (q.reshape(t, parts.n_heads, parts.head_dim),),
+            (k.reshape(t, n_kv, parts.head_dim),),
+            (v.reshape(t, n_kv, parts.head_dim_v),),
             gate,
         )
 
@@ -143,6 +150,7 @@ class LatentHeads:
     """Computes queries, keys and values from a layer's input, and the heads' outputs from attention's result.
 
     Attributes:
+        norm: norm of the compressed keys and values.
         values_in_keys: how many first channels of the keys are the values; 0: values are separate.
     """
 
@@ -151,28 +159,29 @@ class LatentHeads:
     ) -> None:
         self._parts, self._n_heads, self._ops = parts, n_heads, ops
         self._query_norm = ops.norm("rms", parts.query_norm, eps)
-        self._norm = ops.norm("rms", parts.norm, eps)
+        self.norm = ops.norm("rms", parts.norm, eps)
         self._key_up, self._value_up = ops.each_head(parts.key_up), ops.each_head(parts.value_up)
         self.values_in_keys = parts.config.rank if parts.config.compressed else 0
 
-    def heads(self, x: torch.Tensor, norm: Norm) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Queries [T, H, D], keys [T, G, D] and values [T, G, Dv] of x [T, n_embd], before the rotation."""
+    def heads(self, x: torch.Tensor, norm: Norm) -> tuple[HeadParts, HeadParts, HeadParts]:
+        """Queries [T, H, D], keys [T, G, D] and values [T, G, Dv] of x [T, n_embd], before the rotation.
+
+        Keys that are the compressed numbers are before their norm.
+        """
         parts, config, t = self._parts, self._parts.config, x.shape[0]
         q, low = self._ops.products([parts.query, parts.compress], x, norm)
         if parts.query_up is not None:
             q = self._ops.product(parts.query_up, q, self._query_norm)
         q = q.view(t, self._n_heads, config.head_dim)
-        compressed, rotated = low[:, : config.rank], low[:, config.rank :]
         plain = config.head_dim - parts.rotated
         if parts.expand is None:
-            taken = self._key_up(q[:, :, :plain])
-            key = torch.cat((self._norm(compressed), rotated), -1)[:, None]
-            return torch.cat((taken, q[:, :, plain:]), -1), key, key[:, :, :0]
-        both = self._ops.product(parts.expand, compressed, self._norm).view(
+            key = low[:, None]
+            return (self._key_up(q[:, :, :plain]), q[:, :, plain:]), (key,), (key[:, :, :0],)
+        both = self._ops.product(parts.expand, low[:, : config.rank], self.norm).view(
             t, self._n_heads, plain + config.head_dim_v
         )
-        shared = rotated[:, None].expand(t, self._n_heads, parts.rotated)
-        return q, torch.cat((both[:, :, :plain], shared), -1), both[:, :, plain:]
+        shared = low[:, None, config.rank :].expand(t, self._n_heads, parts.rotated)
+        return (q,), (both[:, :, :plain], shared), (both[:, :, plain:],)
 
     def given(self, attended: torch.Tensor) -> torch.Tensor:
         """The heads' outputs [T, H * Dv], from attention's result."""

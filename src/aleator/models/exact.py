@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -21,9 +24,9 @@ if TYPE_CHECKING:
 
 LEAST = (8, 0)
 """The lowest compute capability that kernels are compiled for."""
-SCRATCH = 256 * 2**20
-"""The most bytes that a step takes besides weights and cache."""
-
+LOGITS = 64
+"""The most tokens of a captured step, whose logits stay in memory."""
+_EXPERTS = re.compile(r"ffn_\w+(_exps|\.\d+)\.weight$")
 _BESIDES = ("conv1d", "shortconv.conv", "position_embd", "ssm_a")
 """Parts of names of two-axis tensors that are not used in matrix products: kept in float32."""
 
@@ -38,12 +41,6 @@ def exact_form(weights: Weights, places: Sequence[Place]) -> str:
     """
     first, n = sum(place.dtype != EXACT for place in places), len(places)
     if first < n:
-        delta = weights.config.delta
-        if delta is not None and delta.channel_decays:
-            raise ParameterError(
-                f"dtype='exact', the default on a GPU, does not compute {weights.config.architecture}: give "
-                "dtype='bfloat16', or device='cpu'"
-            )
         check_device(places[-1].device)
     if first and (why := why_not_native(weights)):
         other = "give dtype='bfloat16'" if first < n else "leave dtype out"
@@ -89,29 +86,87 @@ def check_device(device: Device) -> None:
         )
 
 
-def check_memory(weights: Weights, places: Sequence[Place], cache_bytes: int) -> None:
-    """Check that layers fit into the GPU's free memory; ParameterError says how much they take."""
+def check_memory(
+    weights: Weights, places: Sequence[Place], cache_bytes: int, n_ubatch: int
+) -> None:
+    """Check that layers fit into the GPU's free memory; ParameterError says how much they take.
+
+    ``n_ubatch`` are the most tokens of a step.
+    """
     torch = required_torch("dtype='exact' on a GPU")
     device = places[-1].device
     free, _ = torch.cuda.mem_get_info(str(device))
-    of_weights = exact_bytes(weights, places)
-    needed = of_weights + cache_bytes + SCRATCH
+    of_weights, of_steps = exact_bytes(weights, places), step_bytes(weights, places, n_ubatch)
+    needed = of_weights + cache_bytes + of_steps
     if needed > free:
         raise ParameterError(
             "device",
             f"{weights.path} takes {_mib(needed)} on {device}: weights {_mib(of_weights)}, cache "
-            f"{_mib(cache_bytes)}, {_mib(SCRATCH)} for steps; {_mib(free)} are free: give a smaller n_ctx, "
-            "n_gpu_layers, a file with fewer bits, or device='cpu'",
+            f"{_mib(cache_bytes)}, steps of n_ubatch={n_ubatch} tokens {_mib(of_steps)}; {_mib(free)} are "
+            "free: give a smaller n_ctx, n_ubatch or n_gpu_layers, a file with fewer bits, or device='cpu'",
         )
 
 
-def exact_bytes(weights: Weights, places: Sequence[Place]) -> int:
-    """Bytes of the weights at places of type "exact", without reading them.
+def step_bytes(weights: Weights, places: Sequence[Place], n_ubatch: int) -> int:
+    """The most bytes that steps of ``n_ubatch`` tokens take besides weights and cache, by count.
+
+    Counted are the outputs of all matrices of the widest layer, half of them again for what is made of them,
+    the layer's inputs, scores of attention and sums of blocks: all of it twice, as captured steps and others
+    have memory of their own; and the logits of captured steps.
+    """
+    from aleator.models.kernels.attention import ROOM  # PyTorch and Triton are optional
+    from aleator.models.kernels.product import SUMS
+
+    config = weights.config
+    experts, widths = config.experts, [0.0] * config.n_layers
+    for name, place in placed(weights, places):
+        shape = weights.stored(name).shape
+        if place.dtype != EXACT or not name.startswith("blk.") or len(shape) < 2:
+            continue
+        wide = math.prod(shape[:-1]) * 1.0
+        if experts is not None and _EXPERTS.search(name):
+            wide *= experts.n_used / experts.n_experts
+        widths[int(name.split(".")[1])] += wide
+    inputs, sums = 4 * config.n_embd, 0
+    if experts is not None:
+        inputs, sums = inputs + experts.n_used * config.n_embd, SUMS
+    if config.per_layer is not None:
+        inputs += 2 * config.n_layers * config.per_layer.width
+    tokens = n_ubatch * (inputs + 1.5 * max(widths))
+    logits = 3 * min(n_ubatch, LOGITS) * config.n_vocab
+    return int(4 * (2 * (ROOM + sums + tokens) + logits))
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The tensors of one type."""
+
+    tensors: int  # how many there are
+    in_file: int  # their bytes in the file
+    on_device: int  # their bytes on the device
+
+
+def exact_types(weights: Weights, places: Sequence[Place]) -> dict[str, Stored]:
+    """The weights at places of type "exact" by their type in the file, without reading them.
 
     Matrices keep about their stored size in another layout; everything else, and FP8 and NF4, is float32.
     """
-    names = [name for name, place in placed(weights, places) if place.dtype == EXACT]
-    return sum(_bytes_of(name, weights.stored(name)) for name in names)
+    made: dict[str, Stored] = {}
+    for name, place in placed(weights, places):
+        if place.dtype == EXACT:
+            stored = weights.stored(name)
+            of = made.get(stored.type, Stored(0, 0, 0))
+            made[stored.type] = Stored(
+                of.tensors + 1,
+                of.in_file + stored.data.nbytes,
+                of.on_device + _bytes_of(name, stored),
+            )
+    return made
+
+
+def exact_bytes(weights: Weights, places: Sequence[Place]) -> int:
+    """Bytes of the weights at places of type "exact"."""
+    return sum(each.on_device for each in exact_types(weights, places).values())
 
 
 def _bytes_of(name: str, stored: StoredTensor) -> int:

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 ROWS = (1, 2, 4, 8, 16, 32, 64)
 """Steps of few tokens are padded to these sizes, so that few shapes occur."""
 CHUNKS = (128, 256, 512, 1024, 2048)
-"""Sizes of prefill chunks that are captured; all chunks of a prompt except the last have such a size."""
+"""Pieces of prompts are padded to these sizes if they fill three quarters of one."""
+MOST_TURNS = 8
+"""Steps over keys that lag behind by more distances than this have no graph: queries are copied for each."""
 _SHORTEST = 256  # the least room for cells that a token of such a step may see
 
 
@@ -40,6 +42,9 @@ class Shape(NamedTuple):
         int, ...
     ]  # the most cells that a token sees, for each kind of layers that attend
     listed: tuple[int, ...]  # cells in the lists of what is seen, for each kind
+    turns: tuple[
+        int, ...
+    ]  # rotations of keys that have moved, or of raw keys, for each kind; 1: none
     runs: int  # of layers that keep a state
     wanted: int  # tokens whose logits are computed; -1: all
 
@@ -69,7 +74,8 @@ class StepInputs:
     Attributes:
         shape: its own shape.
         bucket: the shape that it is padded to, for which a graph can be captured; None: there is no graph, as
-            lists of moved keys differ from step to step, or the end of a prompt would need too much padding.
+            kernels do not store the cache's type, keys lag behind by many distances, or a piece of a prompt
+            would need too much padding.
         states: states of layers that keep one, if there are any.
     """
 
@@ -98,24 +104,29 @@ class StepInputs:
         runs = 0 if self.states is None else len(self.states.sources)
         longest = tuple(int(each.tokens[3].max(initial=0)) for each in sights)
         listed = tuple(len(each.cells) for each in sights)
+        turns = tuple(map(self._turns, self._kinds))
         n, vectors = len(inputs), inputs.ndim == 2
         n_wanted = -1 if self._wanted is None else len(wanted)
-        self.shape = Shape(n, vectors, longest, listed, runs, n_wanted)
+        self.shape = Shape(n, vectors, longest, listed, turns, runs, n_wanted)
         self.bucket: Shape | None = None
-        rooms = vectors, _room(longest), _room(listed)
-        if self._still and self._wanted is None and n <= ROWS[-1]:
+        if not self._fixed:
+            return
+        rooms = vectors, _room(longest), _room(listed), tuple(map(_power, turns))
+        padded = n_wanted if self._wanted is None else _power(n_wanted)
+        if n <= ROWS[-1]:
             n = next(rows for rows in ROWS if rows >= n)
-            self.bucket = Shape(n, *rooms, n if runs else 0, -1)
-        elif self._still and n in CHUNKS and self._wanted is not None:
-            self.bucket = Shape(n, *rooms, _power(runs), _power(n_wanted))
+            self.bucket = Shape(n, *rooms, n if runs else 0, padded)
+        elif self._wanted is not None:
+            size = next((size for size in CHUNKS if size >= n), 0)
+            if 4 * n >= 3 * size > 0:
+                self.bucket = Shape(size, *rooms, _power(runs), padded)
 
     @property
-    def _still(self) -> bool:
-        """Whether no key has moved and kernels store all keys and values."""
+    def _fixed(self) -> bool:
+        """Whether kernels store all keys and values, and few distances of moved keys are to be read."""
         return all(
-            seen.deltas is not None
-            and len(seen.deltas) == 1
-            and "iq4_nl" not in (part.rows.keys.type.name, part.rows.values.type.name)
+            "iq4_nl" not in (part.rows.keys.type.name, part.rows.values.type.name)
+            and (seen.deltas is None or len(seen.deltas) <= MOST_TURNS)
             for seen, part in zip(self._sights.values(), self._kinds.values(), strict=True)
         )
 
@@ -134,8 +145,8 @@ class StepInputs:
             arrays["runs"] = numbers_of(self.states, shape.runs, n)
         for rotary in self._rotaries.values():
             arrays["angles", rotary] = rotary.rotation.angles(positions, rotary.rotation.magnitude)
-        sizes = zip(self._kinds.items(), shape.listed, strict=True)
-        for (windowed, part), listed in sizes:
+        sizes = zip(self._kinds.items(), shape.listed, shape.turns, strict=True)
+        for (windowed, part), listed, turns in sizes:
             arrays["cells", windowed] = _longer(part.cell_ids, n, -1)
             seen, back = self._sights[windowed], self._back(windowed)
             arrays["seen", windowed] = _longer(seen.tokens.T, n).T
@@ -143,7 +154,8 @@ class StepInputs:
             if seen.positions is not None:
                 arrays["at", windowed] = _longer(seen.positions, listed)
             if back is not None and seen.rows is not None:
-                arrays["rows", windowed], arrays["back", windowed] = seen.rows, back
+                arrays["rows", windowed] = _longer(seen.rows, listed)
+                arrays["back", windowed] = _longer(back, turns)
         if draw is not None:
             arrays.update(draw.arrays(n))
         return Packed(arrays)
@@ -159,10 +171,11 @@ class StepInputs:
             rotary: _turn(rotary, on["angles", rotary]) for rotary in self._rotaries.values()
         }
         made.cell_ids, made.seen, made.backs = {}, {}, {}
-        for (windowed, seen), longest in zip(self._sights.items(), shape.longest, strict=True):
+        kinds = zip(self._sights.items(), shape.longest, shape.turns, strict=True)
+        for (windowed, seen), longest, turns in kinds:
             made.cell_ids[windowed] = on["cells", windowed]
             tokens, listed = on["seen", windowed], on["listed", windowed]
-            rest = on.get(("rows", windowed)), on.get(("at", windowed)), longest
+            rest = on.get(("rows", windowed)), on.get(("at", windowed)), longest, turns
             made.seen[windowed] = SeenTensors(seen, tokens, listed, *rest)
             back = on.get(("back", windowed))
             made.backs[windowed] = None if back is None else _turn(self._rotaries[windowed], back)
@@ -175,14 +188,19 @@ class StepInputs:
         """The rotations of each kind of layers."""
         return {windowed: self._decoder.rotary_of(windowed) for windowed in self._kinds}
 
+    def _turns(self, windowed: bool) -> int:
+        """How many rotations :meth:`_back` has; 1: none is needed."""
+        deltas, far = self._sights[windowed].deltas, self._kinds[windowed].seen.deltas
+        if deltas is not None:
+            return len(deltas)
+        return 1 + (0 if far is None else int(far.max(initial=0)))
+
     def _back(self, windowed: bool) -> npt.NDArray[np.float32] | None:
         """The angles of :attr:`TritonPass.backs`; None: no key has moved."""
         rotation, deltas = self._rotaries[windowed].rotation, self._sights[windowed].deltas
         if deltas is not None:
             return rotation.angles(-deltas, 1.0) if len(deltas) > 1 else None
-        far = self._kinds[windowed].seen.deltas
-        most = 0 if far is None else int(far.max(initial=0))
-        return rotation.angles(np.arange(most + 1, dtype=np.int32), 1.0)
+        return rotation.angles(np.arange(self._turns(windowed), dtype=np.int32), 1.0)
 
 
 def _turn(rotary: Rotary, angles: torch.Tensor) -> Turn:

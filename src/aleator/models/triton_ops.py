@@ -14,7 +14,7 @@ from aleator.models.kernels import norms, recurrent, recurrent_parts, routing
 from aleator.models.kernels.attention import attend
 from aleator.models.kernels.cells import side, store
 from aleator.models.kernels.fused import product_of_few
-from aleator.models.kernels.heads import Heads, finish
+from aleator.models.kernels.heads import finish, heads_of
 from aleator.models.kernels.mixture import mixed_products
 from aleator.models.kernels.norms import RowNorm
 from aleator.models.kernels.planes import Planes, joined, planes, stack
@@ -181,31 +181,32 @@ class TritonOps(TorchOps):
         return norms.activate("soften", x, out=x, cap=cap)
 
     def finish(
-        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, how: Attending, batch: Pass
+        self,
+        q: Sequence[torch.Tensor],
+        k: Sequence[torch.Tensor],
+        v: Sequence[torch.Tensor],
+        how: Attending,
+        batch: Pass,
     ) -> torch.Tensor:
         """See :class:`TorchOps`; takes one launch, except for raw keys and type iq4_nl."""
-        given, norms_ = _own(batch), []
+        given = _own(batch)
         rows = given.stored(how.windowed).rows
         keys, values = rows.keys.parts[how.layer], rows.values.parts[how.layer]
-        for norm in how.norms:
-            norms_.append(norm if isinstance(norm, RowNorm) else None)
         if how.stores and (
             rows.k_storage == "raw" or "iq4_nl" in (keys.type.name, values.type.name)
         ):
             return super().finish(q, k, v, how, batch)
         by = None if how.rotary is None else given.turns[how.rotary]
-        if v.data_ptr() == k.data_ptr():  # values are keys
-            v = v.clone()
-        q, turns = _side_by_side(q), how.rotary is not None
-        groups = [Heads(q, norms_[0], turns, None)]
+        norms_, turns = [_row_norm(norm) for norm in how.norms], by is not None
+        groups = [heads_of(q, norms_[0], turns, None)]
         if how.stores:
-            groups.append(Heads(_side_by_side(k), norms_[1], turns, side(keys)))
+            both = values.dim > 0 and v[0].data_ptr() == k[0].data_ptr()  # values are keys
+            groups.append(heads_of(k, norms_[1], turns, side(keys), how.normed_keys, keep=both))
             if values.dim:
-                groups.append(Heads(_side_by_side(v), norms_[2], False, side(values)))
-        finish(groups, by, given.cell_ids[how.windowed], how.norm_last)
-        if how.grows and batch.query_scales is not None:
-            q = q * batch.query_scales[:, None, None]
-        return q
+                groups.append(heads_of(v, norms_[2], False, side(values), keep=both))
+        scales = batch.query_scales if how.grows else None
+        finish(groups, by, given.cell_ids[how.windowed], how.norm_last, scales)
+        return groups[0].x
 
     def rotate(self, heads: torch.Tensor, rotary: Rotary, batch: Pass) -> torch.Tensor:
         return rotate(heads.clone(), _own(batch).turns[rotary])
@@ -236,8 +237,13 @@ class TritonOps(TorchOps):
         of_few = torch.arange(len(matrices), dtype=torch.int32, device=device).repeat(FEW, 1)
 
         def products(x: torch.Tensor) -> torch.Tensor:
-            few = len(x) <= FEW
-            return chosen(x, of_few[: len(x)] if few else of_few[:1].expand(len(x), -1))
+            t = len(x)
+            if t > FEW:
+                return chosen(x, of_few[:1].expand(t, -1))
+            if len(chosen.parts) > 1:
+                return chosen(x, of_few[:t])
+            each = {"chosen": of_few[:t].view(-1, 1)}
+            return product_of_few(chosen.parts, x.flatten(0, 1), **each).view(t, x.shape[1], -1)
 
         return products
 
@@ -327,12 +333,6 @@ class TritonOps(TorchOps):
         self, y: torch.Tensor, groups: int, weight: torch.Tensor, eps: float
     ) -> torch.Tensor:
         return recurrent_parts.group_norm(y, weight, groups, eps)
-
-
-def _side_by_side(heads: torch.Tensor) -> torch.Tensor:
-    """Heads [T, heads, dim] with a token's heads side by side."""
-    dim = heads.shape[2]
-    return heads if heads.stride()[1:] == (dim, 1) else heads.contiguous()
 
 
 def _row_norm(norm: Norm) -> RowNorm | None:

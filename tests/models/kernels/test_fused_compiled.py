@@ -157,14 +157,15 @@ def test_finished_heads(capability: int, kind: str, size: int, norm: str) -> Non
     data = "*fp16" if kind == "f16" else "*u8"
     turn, log = (0, 0) if kind == "f16" else (32, 5)
     forms = tuple(
-        (n, 128, norm, False, True, by, 0.125, to, size, 8, 128, log)
+        (n, 128, norm, False, True, by, 0.125, to, size, 8, 128, log, 128, not to, 64, 64)
         for n, by, to in ((32, 0, ""), (8, turn, kind))
     )
     types = {
         "groups": tuple(
-            ("*fp32", weight, bias, "fp32", *side, *["i32"] * 6) for side in ((None, None), (data, "*fp16"))
+            ("*fp32", weight, bias, "fp32", *side, *["i32"] * 6, *["*fp32", "i32", "i32"] * 2)
+            for side in ((None, None), (data, "*fp16"))
         ),
-        "angles": "*fp32", "cells": "*i64",
+        "angles": "*fp32", "cells": "*i64", "scales": "*fp32",
     }  # fmt: skip
     fixed = {
         "FORMS": forms, "PAIRS": 64, "WIDE": 64, "INTERLEAVED": False, "LAST": False, "BLOCK": 1,

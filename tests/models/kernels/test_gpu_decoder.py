@@ -39,7 +39,7 @@ def test_a_child(tmp_path: Path) -> None:
     begun, found, _, failed = (json.loads(line) for line in lines.splitlines())
     assert begun["begun"]["model"] == "llama"
     assert (found["outcome"], found["wrong"]) == ("passed", 0)
-    assert found["rows"] == 54
+    assert found["rows"] > 20
     assert failed["outcome"] == "failed"
     assert "KeyError" in failed["said"]
 
@@ -58,4 +58,5 @@ def test_other_bits_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
         {"model": "llama", "type": "F32", "cache": ("f16", "f16"), "device": "cpu"}
     )
     assert found["wrong"] > 0
-    assert "row 0" in found["where"]
+    assert found["wrong"] == found["rows"] - 1  # all but the saved bytes
+    assert found["where"].startswith("prompt, row 0, off by ")

@@ -64,6 +64,39 @@ def test_one_launch_is_several(keys: str, values: str, interleaved: bool, last: 
         assert own.x.numpy().tobytes() == hadamard(x, rotation).numpy().tobytes()
 
 
+@pytest.mark.parametrize("dim", [24, 40])
+def test_heads_of_parts(dim: int) -> None:
+    """Parts with any strides are put side by side; the first channels are normalised; factors come last."""
+    rng = np.random.default_rng(dim)
+    by, norm = Turn(numbers(rng, 5, 4, 2), 16, True), RowNorm("rms", numbers(rng, 16), None, 1e-5)
+    first = numbers(rng, 5, 3, 20)[:, :, :16]
+    shared = numbers(rng, 5, 50)[:, None, 10 : dim - 6].expand(5, 3, dim - 16)
+    whole = torch.cat((first, shared), -1)
+    scales = numbers(rng, 5)
+    queries = heads.heads_of([first, shared], norm, True, None, normed=16)
+    keys = heads.heads_of([whole.transpose(0, 1).contiguous().transpose(0, 1)], None, True, None)
+    assert queries.sources
+    assert keys.sources
+    heads.finish([queries, keys], by, torch.arange(5), scales=scales)
+    expected = rotate(torch.cat((norm(first), shared), -1), by) * scales[:, None, None]
+    assert queries.x.numpy().tobytes() == expected.numpy().tobytes()
+    assert keys.x.numpy().tobytes() == rotate(whole.clone(), by).numpy().tobytes()
+
+
+def test_heads_are_changed_in_place_unless_they_are_kept() -> None:
+    x = numbers(np.random.default_rng(1), 5, 3, 16)
+    before = x.clone()
+    norm = RowNorm("rms", None, None, 1e-5)
+    kept = [heads.heads_of([x], each, False, None, keep=True) for each in (norm, None)]
+    heads.finish(kept, None, torch.arange(5))
+    assert x.equal(before)
+    assert kept[0].x.numpy().tobytes() == norm(before).numpy().tobytes()
+    assert kept[1].x.equal(before)
+    in_place = heads.heads_of([x], norm, False, None)
+    heads.finish([in_place], None, torch.arange(5))
+    assert x.equal(kept[0].x)
+
+
 @pytest.mark.parametrize("kind", [name for name in reversed(TYPES) if name != "iq4_nl"])
 @pytest.mark.parametrize("rotation", [0, 2, 32])
 @pytest.mark.parametrize("order", [[3, -1, 0, 6, 1], [-1, -1], [7]], ids=str)

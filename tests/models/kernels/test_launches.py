@@ -47,7 +47,14 @@ class Launches(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 @pytest.mark.parametrize(
     ("name", "kind", "cache", "most"),
-    [("llama", "Q4_K", "f16", 6), ("qwen3", "Q8_0", "q8_0", 6), ("gpt2", "F32", "bf16", 6)],
+    [
+        ("llama", "Q4_K", "f16", 6),
+        ("qwen3", "Q8_0", "q8_0", 6),
+        ("gpt2", "F32", "bf16", 6),
+        ("llama4", "Q8_0", "f16", 8),
+        ("minicpm3", "Q8_0", "f16", 8),
+        ("mistral4", "Q8_0", "f16", 11),
+    ],
 )
 def test_layers_are_few_launches(
     name: str, kind: str, cache: str, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

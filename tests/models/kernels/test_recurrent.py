@@ -253,8 +253,16 @@ def test_scans_of_heads(
     ("name", "special", "key_heads", "heads", "dim", "dim_v", "tiled"),
     cases((2, 4, 37, 9, True), (2, 6, 16, 16, False), (1, 1, 128, 5, True)),
 )
+@pytest.mark.parametrize("channels", [False, True])
 def test_delta_rules(
-    name: str, special: bool, key_heads: int, heads: int, dim: int, dim_v: int, tiled: bool
+    name: str,
+    special: bool,
+    key_heads: int,
+    heads: int,
+    dim: int,
+    dim_v: int,
+    tiled: bool,
+    channels: bool,
 ) -> None:
     batch = batch_of(name)
     runs = runs_of(batch, special)
@@ -263,7 +271,9 @@ def test_delta_rules(
     rng = np.random.default_rng([t, heads, dim])
     q, k = (numbers(rng, t, key_heads, dim, special=special) for _ in range(2))
     v = numbers(rng, t, heads, dim_v, special=special)
-    beta, decay = (np.abs(numbers(rng, t, heads, special=special)) for _ in range(2))
+    beta = np.abs(numbers(rng, t, heads, special=special))
+    decay = np.abs(numbers(rng, t, heads * (dim if channels else 1), special=special))
+    rates = decay.reshape(t, heads, -1)
     start = numbers(rng, ROWS, heads * dim_v, dim, special=special)
 
     def step(tokens: Any, state: Floats) -> tuple[Floats, list[Floats]]:
@@ -272,7 +282,7 @@ def test_delta_rules(
         for i in tokens:
             one = slice(i, i + 1)
             y, state = rules.delta_rule(
-                q[one][:, which], k[one][:, which], v[one], beta[one], decay[one], state
+                q[one][:, which], k[one][:, which], v[one], beta[one], rates[one], state
             )
             out.append(y[0])
             after.append(state.reshape(heads * dim_v, dim))
@@ -286,7 +296,7 @@ def test_delta_rules(
         strided(k.reshape(t, -1)).view(t, key_heads, dim),
         torch.from_numpy(v),
         strided(beta),
-        torch.from_numpy(decay),
+        strided(decay),
         ours,
         runs,
         tiled,
@@ -310,6 +320,18 @@ def test_rates_and_gates() -> None:
         )
 
 
+def test_rates_of_channels() -> None:
+    rng, t, heads, dim = np.random.default_rng(2), 5, 3, 24
+    beta, decay = numbers(rng, t, heads, special=True), numbers(rng, t, heads, dim, special=True)
+    bias, a = numbers(rng, heads, dim), -np.abs(numbers(rng, heads, 1))
+    ours = recurrent_parts.delta_rates(
+        strided(beta), strided(decay.reshape(t, -1)), torch.from_numpy(bias.ravel()),
+        torch.from_numpy(a.ravel()),
+    )  # fmt: skip
+    assert equal(ours[0], reference.sigmoid(beta))
+    assert equal(ours[1], rules.decay_of(decay, bias, a).reshape(t, -1))
+
+
 @pytest.mark.parametrize(("size", "t"), [(7, 1), (16, 2), (37, 17), (600, 3)])
 def test_norms(size: int, t: int) -> None:
     rng = np.random.default_rng([size, t])
@@ -330,6 +352,10 @@ def test_norms(size: int, t: int) -> None:
             ),
             expected.reshape(t, -1),
         )
+        plain = reference.rms_norm(parts, weights[:size], 1e-5)
+        expected = rules.sigmoid_gate(plain, gate.reshape(parts.shape))
+        of = strided(x), torch.from_numpy(weights[:size]), strided(gate), 1e-5, "sigmoid"
+        assert equal(recurrent_parts.gated_norm(*of), expected.reshape(t, -1))
         expected = np.concatenate(
             [
                 reference.rms_norm(parts[:, i], w, 1e-5)

@@ -34,7 +34,12 @@ USUAL: dict[str, tuple[Any, int, dict[str, Any]]] = {
         recurrent._scan, 4, {"STATE": 256, "DIM": 64, "SHARED": 8, "BY_HEAD": True, "CHANNELS": 16}
     ),
     "delta": (
-        recurrent._delta_rule, 4, {"DIM": 128, "DIM_V": 128, "SHARED": 2, "TILED": False, "ROWS": 16}
+        recurrent._delta_rule, 4,
+        {"DIM": 128, "DIM_V": 128, "SHARED": 2, "TILED": False, "CHANNELS": False, "ROWS": 16},
+    ),
+    "delta by channels": (
+        recurrent._delta_rule, 4,
+        {"DIM": 128, "DIM_V": 128, "SHARED": 1, "TILED": False, "CHANNELS": True, "ROWS": 16},
     ),
     "few tokens": (
         recurrent._convolve, 4,
@@ -46,18 +51,22 @@ USUAL: dict[str, tuple[Any, int, dict[str, Any]]] = {
     ),
     "groups": (
         recurrent_parts._norm_parts, 8,
-        {"queries": None, "WEIGHTS": 2, "gate": None, "ROWS": 1, "BLOCK": 8192},
+        {"queries": None, "WEIGHTS": 2, "gate": None, "GATE": "", "ROWS": 1, "BLOCK": 8192},
     ),
     "units": (
         recurrent_parts._norm_parts, 1,
-        {"weight": None, "WEIGHTS": 0, "gate": None, "ROWS": 1, "BLOCK": 128},
+        {"weight": None, "WEIGHTS": 0, "gate": None, "GATE": "", "ROWS": 1, "BLOCK": 128},
     ),
     "gated": (
         recurrent_parts._norm_parts, 1,
-        {"queries": None, "WEIGHTS": 1, "ROWS": 1, "BLOCK": 128},
+        {"queries": None, "WEIGHTS": 1, "GATE": "silu", "ROWS": 1, "BLOCK": 128},
+    ),
+    "gated by sigmoids": (
+        recurrent_parts._norm_parts, 1,
+        {"queries": None, "WEIGHTS": 1, "GATE": "sigmoid", "ROWS": 1, "BLOCK": 128},
     ),
     "steps": (recurrent_parts._time_step, 4, {"BLOCK": 512}),
-    "rates": (recurrent_parts._delta_rates, 4, {"BLOCK": 512}),
+    "rates": (recurrent_parts._delta_rates, 4, {"EACH": 1, "BLOCK": 512}),
 }  # fmt: skip
 
 
@@ -77,7 +86,7 @@ def test_nothing_spills_or_is_approximated(name: str) -> None:
 
 
 @pytest.mark.parametrize("number", [80, 120])
-@pytest.mark.parametrize("name", ["mamba", "delta", "few tokens"])
+@pytest.mark.parametrize("name", ["mamba", "delta", "delta by channels", "few tokens"])
 def test_other_gpus(name: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     real = compiler.GPUTarget
     monkeypatch.setattr(compiler, "GPUTarget", lambda kind, _, warp: real(kind, number, warp))

@@ -74,7 +74,11 @@ def test_what_keys_lag_behind(deltas: list[int]) -> None:
     assert sight.deltas[0] == 0
     assert len(sight.deltas) == len({0, *deltas})
     tokens, cells, rows = (torch.from_numpy(x) for x in (sight.tokens, sight.cells, sight.rows))
-    assert SeenTensors(sight, tokens, cells, rows, None).n_turns == len(sight.deltas)
+    n = len(sight.deltas)
+    assert SeenTensors(sight, tokens, cells, rows, None).n_turns == n
+    assert SeenTensors(sight, tokens, cells, rows, None, turns=n + 1).n_turns == n + 1
+    with pytest.raises(ValueError, match=f"keys need {n} rotations, more than {n - 1}"):
+        SeenTensors(sight, tokens, cells, rows, None, turns=n - 1)
 
 
 def test_raw_keys_have_their_positions() -> None:

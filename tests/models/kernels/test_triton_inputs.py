@@ -17,7 +17,7 @@ from make_models import SPECS
 from wide_models import SMALL, AnySpec, write_any
 
 from aleator.generate import Batch, Context
-from aleator.models import build_decoder, open_weights, triton_step
+from aleator.models import build_decoder, open_weights, triton_inputs, triton_step
 from aleator.models.triton_inputs import Shape, StepInputs
 
 ONE_LAYER = replace(SPECS["llama"], n_layers=1)
@@ -55,19 +55,33 @@ def test_few_tokens(n: int, rows: int | None, tmp_path: Path, shapes: Any) -> No
     context = context_of(tmp_path, ONE_LAYER, n_ctx=512)
     context.decode(Batch.one([1] * n, logits=True))
     ((own, bucket),) = shapes
-    assert own == Shape(n, False, (n,), (n,), 0, -1)
-    assert bucket == (None if rows is None else Shape(rows, False, (256,), (256,), 0, -1))
+    assert own == Shape(n, False, (n,), (n,), (1,), 0, -1)
+    assert bucket == (None if rows is None else Shape(rows, False, (256,), (256,), (1,), 0, -1))
 
 
 @pytest.mark.parametrize(
-    ("n", "longest"), [(127, None), (128, 256), (129, None), (256, 256), (512, 512)]
-)
-def test_pieces_of_prompts(n: int, longest: int | None, tmp_path: Path, shapes: Any) -> None:
-    context = context_of(tmp_path, ONE_LAYER, n_ctx=512)
+    ("n", "size", "longest"),
+    [
+        (3, 4, 256), (64, 64, 256), (65, None, 0), (95, None, 0), (96, 128, 256), (128, 128, 256),
+        (129, None, 0), (191, None, 0), (192, 256, 256), (512, 512, 512), (2049, None, 0),
+    ],
+)  # fmt: skip
+def test_pieces_of_prompts(
+    n: int, size: int | None, longest: int, tmp_path: Path, shapes: Any
+) -> None:
+    spec = replace(ONE_LAYER, context=4096)
+    context = context_of(tmp_path, spec, n_ctx=4096, n_batch=4096, n_ubatch=4096)
     context.decode(Batch.one([1] * n))
     ((own, bucket),) = shapes
-    assert own == Shape(n, False, (n,), (n,), 0, 1)
-    assert bucket == (None if longest is None else Shape(n, False, (longest,), (longest,), 0, 1))
+    assert own == Shape(n, False, (n,), (n,), (1,), 0, 1)
+    room = (longest,)
+    assert bucket == (None if size is None else Shape(size, False, room, room, (1,), 0, 1))
+
+
+def test_more_tokens_that_all_want_logits_have_no_graph(tmp_path: Path, shapes: Any) -> None:
+    context_of(tmp_path, ONE_LAYER, n_ctx=256).decode(Batch.one([1] * 128, logits=True))
+    ((_, bucket),) = shapes
+    assert bucket is None
 
 
 @pytest.mark.parametrize(("wanted", "padded"), [(1, 1), (2, 2), (3, 4), (5, 8)])
@@ -83,10 +97,15 @@ def test_tokens_whose_logits_are_wanted(
     assert (own.wanted, bucket.wanted) == (wanted, padded)
 
 
-def test_few_tokens_of_which_some_want_logits_have_no_graph(tmp_path: Path, shapes: Any) -> None:
-    context_of(tmp_path, ONE_LAYER, n_ctx=64).decode(Batch.one([1] * 3))
+def test_few_tokens_of_which_some_want_logits(tmp_path: Path, shapes: Any) -> None:
+    context, batch = context_of(tmp_path, SMALL["mamba"], n_ctx=64, n_seq_max=2), Batch()
+    for i in range(5):
+        batch.add(1, i, [0], logits=i > 1)
+    batch.add(1, 0, [1], logits=False)
+    context.decode(batch)
     ((own, bucket),) = shapes
-    assert (own, bucket) == (Shape(3, False, (3,), (3,), 0, 1), None)
+    assert own == Shape(6, False, (), (), (), 2, 3)
+    assert bucket == Shape(8, False, (), (), (), 8, 4)
 
 
 @pytest.mark.parametrize(
@@ -100,21 +119,38 @@ def test_kinds_of_layers_and_runs(
         batch.add(1, 0, [seq], logits=True)
     context.decode(batch)
     ((own, bucket),) = shapes
-    assert own == Shape(3, False, (1,) * kinds, (3,) * kinds, runs, -1)
-    assert bucket == Shape(4, False, (256,) * kinds, (256,) * kinds, 4 if runs else 0, -1)
+    assert own == Shape(3, False, (1,) * kinds, (3,) * kinds, (1,) * kinds, runs, -1)
+    rooms = (256,) * kinds
+    assert bucket == Shape(4, False, rooms, rooms, (1,) * kinds, 4 if runs else 0, -1)
 
 
-def test_keys_that_moved_and_types_that_kernels_do_not_store(tmp_path: Path, shapes: Any) -> None:
-    for options, moved, still in (
-        ({}, False, True), ({}, True, False), ({"k_storage": "raw"}, False, False),
-        ({"type_k": "iq4_nl"}, False, False), ({"type_v": "iq4_nl"}, False, False),
-        ({"type_v": "q8_0"}, False, True),
-    ):  # fmt: skip
-        spec = replace(SPECS["llama"], n_layers=1, head_dim=32)
-        context = context_of(tmp_path, spec, n_ctx=64, **options)
+@pytest.mark.parametrize("which", ["type_k", "type_v"])
+def test_a_type_that_kernels_do_not_store(which: str, tmp_path: Path, shapes: Any) -> None:
+    spec = replace(ONE_LAYER, head_dim=32)
+    for kind, captured in (("iq4_nl", False), ("q8_0", True)):
+        context = context_of(tmp_path, spec, n_ctx=64, **{which: kind})
         context.decode(Batch.one([1] * 4, logits=True))
-        if moved:
-            context.cache.seq_rm(0, 0, 1)
-            context.cache.seq_add(0, 1, -1, -1)
-        context.decode(Batch.one([1], 3 if moved else 4, logits=True))
-        assert (shapes[-1][1] is not None) is still, options
+        assert (shapes[-1][1] is not None) is captured
+
+
+def test_keys_that_moved(tmp_path: Path, shapes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Distances that keys lag behind by, 0 among them, are padded to a power of two."""
+    monkeypatch.setattr(triton_inputs, "MOST_TURNS", 3)
+    context = context_of(tmp_path, ONE_LAYER, n_ctx=64)
+    context.decode(Batch.one([1] * 12, logits=True))
+    found = []
+    for at, end in ((2, 11), (4, 10), (6, 9)):
+        context.cache.seq_rm(0, at, at + 1)
+        context.cache.seq_add(0, at + 1, -1, -1)
+        context.decode(Batch.one([1], end, logits=True))
+        context.cache.seq_rm(0, end, -1)
+        own, bucket = shapes[-1]
+        found.append((own.turns, None if bucket is None else bucket.turns))
+    assert found == [((2,), (2,)), ((3,), (4,)), ((4,), None)]
+
+
+def test_raw_keys(tmp_path: Path, shapes: Any) -> None:
+    context = context_of(tmp_path, ONE_LAYER, n_ctx=64, k_storage="raw")
+    context.decode(Batch.one([1] * 6, logits=True))
+    context.decode(Batch.one([1], 6, logits=True))
+    assert [(own.turns, bucket.turns) for own, bucket in shapes] == [((6,), (8,)), ((7,), (8,))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -22,10 +23,39 @@ class Heads(NamedTuple):
     norm: RowNorm | None  # norm of each head, with weights [dim] or [heads, dim], or None
     rotates: bool  # whether positions rotate it
     to: Side | None  # where it is stored, not in type iq4_nl; None: nowhere
+    # One or two float32 [T, heads, n] whose channels, side by side, ``x`` gets first; (): it has its numbers.
+    # Only the channels of a head must lie together.
+    sources: tuple[torch.Tensor, ...] = ()
+    normed: int = 0  # how many first channels are normalised; 0: all
+
+
+def heads_of(
+    parts: Sequence[torch.Tensor],
+    norm: RowNorm | None,
+    rotates: bool,
+    to: Side | None,
+    normed: int = 0,
+    keep: bool = False,
+) -> Heads:
+    """Heads whose channels are those of ``parts`` [T, heads, n], side by side.
+
+    A single part whose heads lie together is changed in place, unless ``keep``; others are read.
+    """
+    first = parts[0]
+    t, heads, dim = first.shape
+    if len(parts) == 1 and not keep and first.stride()[1:] == (dim, 1):
+        return Heads(first, norm, rotates, to, (), normed)
+    sources = tuple(each if each.stride(2) == 1 else each.contiguous() for each in parts)
+    x = torch.empty((t, heads, sum(each.shape[2] for each in parts)), device=first.device)
+    return Heads(x, norm, rotates, to, sources, normed)
 
 
 def finish(
-    groups: list[Heads], by: Turn | None, cells: torch.Tensor, norm_last: bool = False
+    groups: list[Heads],
+    by: Turn | None,
+    cells: torch.Tensor,
+    norm_last: bool = False,
+    scales: torch.Tensor | None = None,
 ) -> None:
     """Normalise heads, rotate and store them.
 
@@ -34,6 +64,7 @@ def finish(
         by: the angles of the tokens' positions; None: nothing rotates.
         cells: the tokens' cells, int64 [T]; -1: a token is not stored.
         norm_last: heads are normalised after their rotation.
+        scales: float32 [T], the last factors of the first group, which is not stored; None: 1.
     """
     groups = [each for each in groups if each.x.numel()]
     if not groups:
@@ -42,24 +73,31 @@ def finish(
     block = max(1, sized(1 << 14, 1) // widest)
     listed, forms, first = [], [], 0
     pairs = 0 if by is None else by.angles.shape[1]
-    for x, norm, rotates, to in groups:
+    for g, (x, norm, rotates, to, sources, normed) in enumerate(groups):
         t, heads, dim = x.shape
         programs = triton.cdiv(t * heads, block)
         weight, bias, eps = (
             (None, None, 0.0) if norm is None else (norm.weight, norm.bias, norm.eps)
         )
         side = (None, None, 0, 0, 0) if to is None else (to.data, to.halves, *to.strides)
-        listed.append((x, weight, bias, eps, *side, x.stride(0), first, programs))
+        taken = [(None, 0, 0)] * 2
+        taken[: len(sources)] = [(each, each.stride(0), each.stride(1)) for each in sources]
+        wide = [0, 0]
+        wide[: len(sources)] = [each.shape[2] for each in sources]
+        normed = normed or dim
+        listed.append(
+            (x, weight, bias, eps, *side, x.stride(0), first, programs, *taken[0], *taken[1])
+        )
         turned = 0 if to is None or to.rotation < 2 else to.rotation
         forms.append((
             heads, dim, "" if norm is None else norm.kind, weight is not None and weight.dim() == 2,
             rotates and pairs > 0, turned, hadamard_scale(turned), "" if to is None else to.kind,
-            0 if to is None else to.block_bytes, groups_at_once(dim), triton.next_power_of_2(dim),
-            max(turned, 1).bit_length() - 1,
+            0 if to is None else to.block_bytes, groups_at_once(normed), triton.next_power_of_2(dim),
+            max(turned, 1).bit_length() - 1, normed, scales is not None and g == 0, *wide,
         ))  # fmt: skip
         first += programs
     _finish[(first,)](
-        tuple(listed), None if by is None else by.angles, cells, groups[0].x.shape[0],
+        tuple(listed), None if by is None else by.angles, cells, scales, groups[0].x.shape[0],
         0 if by is None else by.offset, FORMS=tuple(forms), PAIRS=pairs,
         WIDE=triton.next_power_of_2(max(pairs, 1)), INTERLEAVED=by is not None and by.interleaved,
         LAST=norm_last, BLOCK=block, num_warps=1, **EXACT,
@@ -68,7 +106,7 @@ def finish(
 
 @triton.jit(do_not_specialize=["n_tokens"])
 def _finish(
-    groups, angles, cells, n_tokens, offset,
+    groups, angles, cells, scales, n_tokens, offset,
     FORMS: tl.constexpr, PAIRS: tl.constexpr, WIDE: tl.constexpr, INTERLEAVED: tl.constexpr,
     LAST: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -78,18 +116,21 @@ def _finish(
         number = tl.program_id(0) - first
         if (number >= 0) & (number < programs):
             _finish_group(
-                groups[g], angles, cells, number, n_tokens, offset,
+                groups[g], angles, cells, scales, number, n_tokens, offset,
                 FORMS[g], PAIRS, WIDE, INTERLEAVED, LAST, BLOCK,
             )  # fmt: skip
 
 
 @triton.jit
 def _finish_group(
-    group, angles, cells, number, n_tokens, offset,
+    group, angles, cells, scales, number, n_tokens, offset,
     FORM: tl.constexpr, PAIRS: tl.constexpr, WIDE: tl.constexpr, INTERLEAVED: tl.constexpr,
     LAST: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    x, weight, bias, eps, data, halves, cell_stride, head_stride, stride, t_stride, _, _ = group
+    (
+        x, weight, bias, eps, data, halves, cell_stride, head_stride, stride, t_stride, _, _,
+        a, a_t, a_h, b, b_t, b_h,
+    ) = group  # fmt: skip
     HEADS: tl.constexpr = FORM[0]
     DIM: tl.constexpr = FORM[1]
     NORM: tl.constexpr = FORM[2]
@@ -98,16 +139,26 @@ def _finish_group(
     t = row // HEADS
     head = row - t * HEADS
     rows = x + (t.to(tl.int64) * t_stride + head * DIM)[:, None]
+    if FORM[14] > 0:
+        _take(a, a_t, a_h, rows, t, head, there, FORM[14], FORM[10])
+        if FORM[15] > 0:
+            _take(b, b_t, b_h, rows + FORM[14], t, head, there, FORM[15], FORM[10])
+        tl.debug_barrier()
     at = head[:, None] * DIM if FORM[3] else head[:, None] * 0
     if NORM != "" and not LAST:
-        _norm_heads(rows, weight, bias, at, eps, there, DIM, NORM, BLOCK, FORM[9], FORM[10])
+        _norm_heads(rows, weight, bias, at, eps, there, FORM[12], NORM, BLOCK, FORM[9], FORM[10])
     if FORM[4]:
         here = there & (tl.arange(0, WIDE) < PAIRS)[None, :]
         own = angles + t.to(tl.int64)[:, None] * (2 * PAIRS)
         turn_pairs(rows + offset, own, here, PAIRS, WIDE, INTERLEAVED)
         tl.debug_barrier()
     if NORM != "" and LAST:
-        _norm_heads(rows, weight, bias, at, eps, there, DIM, NORM, BLOCK, FORM[9], FORM[10])
+        _norm_heads(rows, weight, bias, at, eps, there, FORM[12], NORM, BLOCK, FORM[9], FORM[10])
+    if FORM[13]:
+        cols = tl.arange(0, FORM[10])[None, :]
+        inside = there & (cols < DIM)
+        v = tl.load(rows + cols, mask=inside) * tl.load(scales + t[:, None], mask=there)
+        tl.store(rows + cols, v, mask=inside)
     if FORM[5] > 0:
         turn_heads(rows, there, DIM, BLOCK, FORM[5], FORM[11], FORM[6])
     KIND: tl.constexpr = FORM[7]
@@ -122,6 +173,17 @@ def _finish_group(
                 x, t_stride, data, halves, cells, row * (DIM // 32) + j, n_tokens * (HEADS * DIM // 32),
                 cell_stride, head_stride, stride, HEADS, DIM, KIND, FORM[8], 32, BLOCK,
             )  # fmt: skip
+
+
+@triton.jit
+def _take(
+    source, t_stride, head_stride, rows, t, head, there, WIDE: tl.constexpr, SIZE: tl.constexpr
+):
+    """Copy WIDE channels of heads to pointers ``rows`` [BLOCK, 1]."""
+    cols = tl.arange(0, SIZE)[None, :]
+    inside = there & (cols < WIDE)
+    at = source + (t.to(tl.int64) * t_stride + head * head_stride)[:, None]
+    tl.store(rows + cols, tl.load(at + cols, mask=inside), mask=inside)
 
 
 @triton.jit

@@ -27,7 +27,8 @@ FEW = 16
 """Up to this many rows of activations, weights are multiplied without tensor cores."""
 _TILE = 4  # rows of activations per program
 _WIDE = 8192  # from this many rows of a matrix on, there are enough programs
-_ROOM = 1 << 24  # the most floats for sums of blocks
+SUMS = 1 << 24
+"""The most floats for sums of blocks, unless a single row needs more."""
 
 
 class Rounded(NamedTuple):
@@ -130,7 +131,7 @@ def product(
     length = max(min(triton.next_power_of_2(runs), 512 // width), 8)
     width = min(triton.next_power_of_2(w.n_out), sized(512, width))
     sums = (2 if FORMS[w.type].least else 1, w.n_in // w.block, w.n_out)
-    most = max(_ROOM // math.prod(sums) // at_once, 1) * at_once
+    most = max(SUMS // math.prod(sums) // at_once, 1) * at_once
     if n > most:
         for i in range(0, n, most):
             part = slice(i, i + most)

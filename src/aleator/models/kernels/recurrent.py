@@ -274,7 +274,8 @@ def delta_rule(
 ) -> torch.Tensor:
     """See :func:`aleator.models.layers.scans.delta_rule`, for all runs; ``kept`` is S, [rows, H * Dv, D].
 
-    There may be fewer heads of queries and keys.  ``tiled``: value head h uses key head h modulo their number;
+    ``beta`` is [T, H]; ``decay`` too, or [T, H * D] with a decay for each channel.  There may be fewer heads of
+    queries and keys.  ``tiled``: value head h uses key head h modulo their number;
     otherwise neighbours share one.  Rows may have any stride.
     """
     (t, heads, dim_v), (key_heads, dim) = v.shape, q.shape[1:]
@@ -283,8 +284,8 @@ def delta_rule(
     _delta_rule[(triton.cdiv(heads * dim_v, rows), len(runs.sources))](
         q, k, v, beta, decay, kept, y, runs, q.stride(0), k.stride(0), v.stride(0), beta.stride(0),
         decay.stride(0), heads * dim_v, DIM=dim, DIM_V=dim_v,
-        SHARED=key_heads if tiled else heads // key_heads, TILED=tiled, ROWS=rows, num_warps=4,
-        **EXACT,
+        SHARED=key_heads if tiled else heads // key_heads, TILED=tiled,
+        CHANNELS=decay.shape[1] > heads, ROWS=rows, num_warps=4, **EXACT,
     )  # fmt: skip
     return y
 
@@ -292,7 +293,7 @@ def delta_rule(
 @triton.jit
 def _delta_inputs(
     q, k, v, beta, decay, runs, i, q_row, k_row, v_row, beta_row, decay_row,
-    own, inside, head, key, lanes, DIM: tl.constexpr,
+    own, inside, head, key, lanes, DIM: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
     """Inputs of a token's step; loaded while the step before is computed."""
     t = tl.load(runs.order + i)
@@ -300,7 +301,10 @@ def _delta_inputs(
     keys = _load(k + t * k_row + key, inside, lanes, DIM)
     value = tl.load(v + t * v_row + own, mask=inside)
     written = tl.load(beta + t * beta_row + head, mask=inside)
-    stays = tl.load(decay + t * decay_row + head, mask=inside)
+    if CHANNELS:
+        stays = _load(decay + t * decay_row + head * DIM, inside, lanes, DIM)
+    else:
+        stays = tl.load(decay + t * decay_row + head, mask=inside)[:, None, None, None, None]
     return t, tl.load(runs.stores + i), value, written, stays, queries, keys
 
 
@@ -308,7 +312,7 @@ def _delta_inputs(
 def _delta_rule(
     q, k, v, beta, decay, kept, y, runs, q_row, k_row, v_row, beta_row, decay_row, n,
     DIM: tl.constexpr, DIM_V: tl.constexpr, SHARED: tl.constexpr, TILED: tl.constexpr,
-    ROWS: tl.constexpr,
+    CHANNELS: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     G: tl.constexpr = (DIM + 15) // 16
     own = tl.program_id(0) * ROWS + tl.arange(
@@ -327,19 +331,18 @@ def _delta_rule(
         tl.debug_barrier()  # the run may keep its state in the row that it reads
         ahead = _delta_inputs(
             q, k, v, beta, decay, runs, first, q_row, k_row, v_row, beta_row, decay_row,
-            own, inside, head, key, lanes, DIM,
+            own, inside, head, key, lanes, DIM, CHANNELS,
         )  # fmt: skip
         for i in range(first, last):
             t, row, value, written, stays, queries, keys = ahead
             ahead = _delta_inputs(
                 q, k, v, beta, decay, runs, tl.minimum(i + 1, last - 1), q_row, k_row, v_row,
-                beta_row, decay_row, own, inside, head, key, lanes, DIM,
+                beta_row, decay_row, own, inside, head, key, lanes, DIM, CHANNELS,
             )  # fmt: skip
-            fading = stays[:, None, None, None, None]
             total = tl.zeros((ROWS, 2, 2, 2, 2), tl.float32)
             faded = ()
             for g in tl.static_range(G):
-                old = state[g] * fading
+                old = state[g] * (stays[g] if CHANNELS else stays)
                 if DIM % 16 != 0:  # beyond the key: 0, whatever the decay
                     old = tl.where(g * 16 + lanes < DIM, old, 0.0)
                 total = tl.fma(old, keys[g], total)

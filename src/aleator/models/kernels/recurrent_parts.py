@@ -43,26 +43,33 @@ def _time_step(x, bias, a, step, decay, stride, columns, n, least, BLOCK: tl.con
 def delta_rates(
     beta: torch.Tensor, decay: torch.Tensor, bias: torch.Tensor, a: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """``1 / (1 + e^-beta)`` and ``e^(a softplus(decay + bias))``, for rows [T, heads]; bias and a [heads]."""
-    shape = beta.shape
-    written, stays = (torch.empty(shape, dtype=torch.float32, device=beta.device) for _ in range(2))
-    _delta_rates[_blocks(beta)](
-        beta, decay, bias, a, written, stays, beta.stride(0), decay.stride(0), shape[1],
-        beta.numel(), **_options(),
+    """``1 / (1 + e^-beta)`` and ``e^(a softplus(decay + bias))``.
+
+    beta is [T, heads], a [heads]; decay [T, heads * n] and bias [heads * n], with n decays for each head.
+    """
+    written, stays = (
+        torch.empty(x.shape, dtype=torch.float32, device=x.device) for x in (beta, decay)
+    )
+    _delta_rates[_blocks(decay)](
+        beta, decay, bias, a, written, stays, beta.stride(0), decay.stride(0), decay.shape[1],
+        decay.numel(), EACH=decay.shape[1] // beta.shape[1], **_options(),
     )  # fmt: skip
     return written, stays
 
 
 @triton.jit
 def _delta_rates(
-    beta, decay, bias, a, written, stays, beta_row, decay_row, columns, n, BLOCK: tl.constexpr
-):
+    beta, decay, bias, a, written, stays, beta_row, decay_row, columns, n,
+    EACH: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     i, inside, row, column = _elements(columns, n, BLOCK)
-    value = tl.load(beta + row * beta_row + column, mask=inside)
-    tl.store(written + i, sigmoid(value), mask=inside)
+    head = column // EACH
+    first = inside & (column % EACH == 0)
+    value = tl.load(beta + row * beta_row + head, mask=first)
+    tl.store(written + i // EACH, sigmoid(value), mask=first)
     value = tl.load(decay + row * decay_row + column, mask=inside)
     value = softplus(value + tl.load(bias + column, mask=inside))
-    rate = tl.load(a + column, mask=inside)
+    rate = tl.load(a + head, mask=inside)
     tl.store(stays + i, exponential(value * rate), mask=inside)
 
 
@@ -91,10 +98,13 @@ def unit_length(x: torch.Tensor, size: int, eps: float, queries: int = 0) -> tor
 
 
 def gated_norm(
-    y: torch.Tensor, weight: torch.Tensor, gate: torch.Tensor, eps: float
+    y: torch.Tensor, weight: torch.Tensor, gate: torch.Tensor, eps: float, kind: str = "silu"
 ) -> torch.Tensor:
-    """``rms_norm(y) * silu(gate)`` of parts of rows, y [T, n * size] and gate alike; weight [size]."""
-    return _normalised(y, len(weight), eps, weight, gate)
+    """``rms_norm(y) * silu(gate)`` of parts of rows, y [T, n * size] and gate alike; weight [size].
+
+    ``kind`` "sigmoid": ``rms_norm(y) / (1 + e^-gate)``.
+    """
+    return _normalised(y, len(weight), eps, weight, gate, kind=kind)
 
 
 def group_norm(x: torch.Tensor, weight: torch.Tensor, groups: int, eps: float) -> torch.Tensor:
@@ -109,6 +119,7 @@ def _normalised(
     weight: torch.Tensor | None = None,
     gate: torch.Tensor | None = None,
     queries: int | None = None,
+    kind: str = "",
 ) -> torch.Tensor:
     """Rows [T, parts * size], part by part."""
     t, n = x.shape
@@ -118,7 +129,7 @@ def _normalised(
     rows = rows_at_once(t, 1)
     _norm_parts[(triton.cdiv(t, rows), n // size)](
         x, weight, gate, y, x.stride(0), 0 if gate is None else gate.stride(0), t, n, size, eps, queries,
-        WEIGHTS=weights, ROWS=rows, BLOCK=block, num_warps=min(8, max(1, block // 512)), **EXACT,
+        WEIGHTS=weights, GATE=kind, ROWS=rows, BLOCK=block, num_warps=min(8, max(1, block // 512)), **EXACT,
     )  # fmt: skip
     return y
 
@@ -126,7 +137,7 @@ def _normalised(
 @triton.jit
 def _norm_parts(
     x, weight, gate, y, x_row, gate_row, t, n, size, eps, queries,
-    WEIGHTS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    WEIGHTS: tl.constexpr, GATE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     part = tl.program_id(1)
@@ -160,5 +171,5 @@ def _norm_parts(
         value = value * tl.load(weight + begin + element, mask=used)[None, :]
     if gate is not None:
         z = tl.load(gate + (row * gate_row + begin)[:, None] + element[None, :], mask=inside)
-        value = value * silu(z)
+        value = tl.div_rn(value, 1.0 + exponential(-z)) if GATE == "sigmoid" else value * silu(z)
     tl.store(y + (row * n + begin)[:, None] + element[None, :], value, mask=inside)

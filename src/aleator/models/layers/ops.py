@@ -63,6 +63,7 @@ class Attending(NamedTuple):
     layer: int  # index of the layer in the cells
     windowed: bool  # the cells are those of layers with a window
     norms: tuple[Norm, Norm, Norm]  # norms of queries, keys and values
+    normed_keys: int  # how many first channels of the keys are normalised; 0: all
     norm_last: bool  # queries and keys are normalised after their rotation
     rotary: Rotary | None  # rotation of queries and keys; None: none
     grows: bool  # queries grow with their position
@@ -190,32 +191,45 @@ class TorchOps:
         return torch.sigmoid(x.float() @ vector).to(x)
 
     def finish(
-        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, how: Attending, batch: Pass
+        self,
+        q: Sequence[torch.Tensor],
+        k: Sequence[torch.Tensor],
+        v: Sequence[torch.Tensor],
+        how: Attending,
+        batch: Pass,
     ) -> torch.Tensor:
         """Queries [T, H, D] for :meth:`attend`; stores keys [T, G, D] and values [T, G, Dv] of all tokens.
 
-        The three may be changed.
+        Each of the three is given in one or two parts, whose channels lie side by side.  They may be changed.
         """
+        queries, keys, values = (
+            each[0] if len(each) == 1 else torch.cat(tuple(each), -1) for each in (q, k, v)
+        )
         if how.stores:
             if batch.raw(how.windowed) and how.rotary is not None:
-                k = self._finished(k, 1, how._replace(rotary=None), batch)
-                k = k * how.rotary.magnitude_over(k.shape[-1])
+                keys = self._finished(keys, 1, how._replace(rotary=None), batch)
+                keys = keys * how.rotary.magnitude_over(keys.shape[-1])
             else:
-                k = self._finished(k, 1, how, batch)
-            self.store(k, how.norms[2](v), how, batch)
-        q = self._finished(q, 0, how, batch)
+                keys = self._finished(keys, 1, how, batch)
+            self.store(keys, how.norms[2](values), how, batch)
+        queries = self._finished(queries, 0, how, batch)
         if how.grows and batch.query_scales is not None:
-            q = q * batch.query_scales[:, None, None]
-        return q
+            queries = queries * batch.query_scales[:, None, None]
+        return queries
 
     def _finished(
         self, heads: torch.Tensor, which: int, how: Attending, batch: Pass
     ) -> torch.Tensor:
         """Queries (0) or keys (1) normalised and rotated, in float32."""
-        heads = (heads if how.norm_last else how.norms[which](heads)).float()
+        norm, first = how.norms[which], how.normed_keys if which == 1 else 0
+        if first:
+            heads = torch.cat((norm(heads[..., :first]), heads[..., first:]), -1)
+        elif not how.norm_last:
+            heads = norm(heads)
+        heads = heads.float()
         if how.rotary is not None:
             heads = self.rotate(heads, how.rotary, batch)
-        return how.norms[which](heads).float() if how.norm_last else heads
+        return norm(heads).float() if how.norm_last else heads
 
     def rotate(self, heads: torch.Tensor, rotary: Rotary, batch: Pass) -> torch.Tensor:
         """Queries or keys, float32 [T, heads, head_dim], rotated by their positions."""
@@ -387,12 +401,13 @@ class TorchOps:
         return unit.flatten(1)
 
     def gated_norm(
-        self, y: torch.Tensor, weight: torch.Tensor, gate: torch.Tensor, eps: float
+        self, y: torch.Tensor, weight: torch.Tensor, gate: torch.Tensor, eps: float, kind: str
     ) -> torch.Tensor:
-        """``rms_norm(y) * silu(gate)`` of parts [T, n * size], with weights [size]."""
+        """``rms_norm(y) * f(gate)`` of parts [T, n * size], weights [size]; f: "silu" or "sigmoid"."""
         parts = y.view(len(y), -1, len(weight))
         normed = F.rms_norm(parts, weight.shape, weight, eps).flatten(1)
-        return normed * F.silu(gate.float())
+        gate = gate.float()
+        return normed * (torch.sigmoid(gate) if kind == "sigmoid" else F.silu(gate))
 
 
 TORCH = TorchOps()

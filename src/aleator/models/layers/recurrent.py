@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Generic, TypeVar
 
 import torch
-import torch.nn.functional as F
 
 from aleator.models.layers.feed_forward import Following
 from aleator.models.layers.layer import LayerWeights
@@ -144,7 +143,6 @@ class DeltaNetLayer(StatefulLayer[DeltaNet[Linear, torch.Tensor]]):
         q, k = qk.view(t, 2, net.n_key_heads, net.head_dim).unbind(1)
         v = v.view(t, net.n_heads, net.head_dim_v)
         y = ops.delta_scan(Deltas(q, k, v, beta.float(), decay.float()), parts, batch)
-        if net.channel_decays:
-            normed = F.rms_norm(y, (net.head_dim_v,), parts.head_norm, self.eps).flatten(1)
-            return self.added(x, normed * torch.sigmoid(gate.float()), rows)
-        return self.added(x, ops.gated_norm(y.flatten(1), parts.head_norm, gate, self.eps), rows)
+        kind = "sigmoid" if net.channel_decays else "silu"
+        y = ops.gated_norm(y.flatten(1), parts.head_norm, gate, self.eps, kind)
+        return self.added(x, y, rows)
