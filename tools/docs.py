@@ -13,6 +13,7 @@ tests/golden/declared*.txt.
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import re
 import sys
@@ -39,6 +40,7 @@ from aleator.generate.options import (
 )
 from aleator.models.architecture import Architecture
 from aleator.models.index import ARCHITECTURES, ENCODERS
+from aleator.server import playground
 from aleator.server.accepted import ACCEPTED, Accepted
 from aleator.server.dialects.anthropic_input import MESSAGES
 from aleator.server.dialects.ollama_input import GENERATE, MACHINE
@@ -256,6 +258,11 @@ def spellings() -> str:
     return "\n".join(f"- `{ours}`: {', '.join(theirs)}" for ours, theirs in rows.items())
 
 
+def playground_endpoints() -> str:
+    """The endpoints of the playground, from its package's docstring."""
+    return (inspect.getdoc(playground) or "").partition("\n\n")[2].replace("``", "`")
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "architectures": architectures,
     "llama_cpp_architectures": llama_cpp_architectures,
@@ -280,6 +287,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "spellings": spellings,
     "generate_options": lambda: options(declarations(GenerateOptions).values()),
     "beam_options": lambda: options(declarations(BeamOptions).values()),
+    "playground": playground_endpoints,
     "live": live_picture,
     "try_it": try_it,
 }
