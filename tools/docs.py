@@ -21,9 +21,11 @@ import textwrap
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import ModuleType
 
 import declared
 import declared_models
+import decoder_numerics
 from cited import broken
 from site_page import live_picture, try_it
 
@@ -258,9 +260,9 @@ def spellings() -> str:
     return "\n".join(f"- `{ours}`: {', '.join(theirs)}" for ours, theirs in rows.items())
 
 
-def playground_endpoints() -> str:
-    """The endpoints of the playground, from its package's docstring."""
-    return (inspect.getdoc(playground) or "").partition("\n\n")[2].replace("``", "`")
+def after_first_line(module: ModuleType) -> str:
+    """A module's docstring without its first line."""
+    return (inspect.getdoc(module) or "").partition("\n\n")[2].replace("``", "`")
 
 
 PARTS: dict[str, Callable[[], str]] = {
@@ -287,7 +289,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "spellings": spellings,
     "generate_options": lambda: options(declarations(GenerateOptions).values()),
     "beam_options": lambda: options(declarations(BeamOptions).values()),
-    "playground": playground_endpoints,
+    "playground": lambda: after_first_line(playground),
+    "layers": lambda: after_first_line(decoder_numerics),
     "live": live_picture,
     "try_it": try_it,
 }
