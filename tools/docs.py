@@ -13,7 +13,7 @@ tests/golden/declared*.txt.
 from __future__ import annotations
 
 import argparse
-import inspect
+import ast
 import json
 import re
 import sys
@@ -21,11 +21,9 @@ import textwrap
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from types import ModuleType
 
 import declared
 import declared_models
-import decoder_numerics
 from cited import broken
 from site_page import live_picture, try_it
 
@@ -42,7 +40,6 @@ from aleator.generate.options import (
 )
 from aleator.models.architecture import Architecture
 from aleator.models.index import ARCHITECTURES, ENCODERS
-from aleator.server import playground
 from aleator.server.accepted import ACCEPTED, Accepted
 from aleator.server.dialects.anthropic_input import MESSAGES
 from aleator.server.dialects.ollama_input import GENERATE, MACHINE
@@ -260,9 +257,10 @@ def spellings() -> str:
     return "\n".join(f"- `{ours}`: {', '.join(theirs)}" for ours, theirs in rows.items())
 
 
-def after_first_line(module: ModuleType) -> str:
-    """A module's docstring without its first line."""
-    return (inspect.getdoc(module) or "").partition("\n\n")[2].replace("``", "`")
+def after_first_line(package: str) -> str:
+    """A package's docstring without its first line."""
+    told = ast.get_docstring(ast.parse((ROOT / package / "__init__.py").read_text())) or ""
+    return told.partition("\n\n")[2].replace("``", "`")
 
 
 PARTS: dict[str, Callable[[], str]] = {
@@ -289,8 +287,9 @@ PARTS: dict[str, Callable[[], str]] = {
     "spellings": spellings,
     "generate_options": lambda: options(declarations(GenerateOptions).values()),
     "beam_options": lambda: options(declarations(BeamOptions).values()),
-    "playground": lambda: after_first_line(playground),
-    "layers": lambda: after_first_line(decoder_numerics),
+    "playground": lambda: after_first_line("src/aleator/server/playground"),
+    "layers": lambda: after_first_line("tools/decoder_numerics"),
+    "data_path": lambda: after_first_line("src/aleator/device/backends/triton"),
     "live": live_picture,
     "try_it": try_it,
 }
