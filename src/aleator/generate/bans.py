@@ -2,8 +2,8 @@ r"""Bans strings and matches of regular expressions from a text: their tokens ar
 
 Expressions are RE2's, as llguidance has no ``\b``, and Python's ``re`` is not linear.  An expression itself
 must bound a match, so that nothing else says how long one may be.  A token that was given out is never taken
-back, though exactness would ask for it: with ``aab`` banned, each ``a`` of ``aaaa...`` may have to go if a later one
-does, without end.
+back, though exactness would ask for it: with ``aab`` banned, each ``a`` of ``aaaa...`` may have to go if a
+later one does, without end.
 """
 
 from __future__ import annotations
