@@ -85,7 +85,7 @@ class Phases(Sampler):
         )
 
     @property
-    def within(self) -> tuple[Sampler, ...]:
+    def flattened(self) -> tuple[Sampler, ...]:
         """The samplers of all phases."""
         return tuple(sampler for each in self.chains.values() for sampler in each)
 
