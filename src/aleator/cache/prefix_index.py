@@ -107,8 +107,8 @@ class PrefixIndex:
     """Finds cached prefixes by their tokens.
 
     ``owners`` and the method ``usable_length`` are held weakly, since their pools hold the index.
-    ``config.texts`` sequences from number ``first`` on cache prefixes.  ``usable_length(seq, n)`` is the longest
-    prefix, of at most ``n`` tokens, from which the text that ``seq`` keeps can be continued; None: any.
+    ``config.texts`` sequences from number ``first`` on cache prefixes.  ``usable_length(seq, n)`` is the
+    longest prefix, of at most ``n`` tokens, from which the text that ``seq`` keeps can be continued; None: any.
     """
 
     def __init__(

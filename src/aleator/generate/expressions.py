@@ -245,8 +245,8 @@ def read(source: str) -> tuple[Part, int]:
         raise ParameterError(
             NAME,
             f"{where}: a match may have {many} bytes, and so much text would be held back: repeat at most so "
-            f"often that there are {MAX_MATCH_BYTES}, as in {{0,20}} in place of * (other characters than ASCII "
-            "count four)",
+            f"often that there are {MAX_MATCH_BYTES}, as in {{0,20}} in place of * (other characters than "
+            "ASCII count four)",
         )
     if part.shortest == 0:
         raise ParameterError(
