@@ -1,4 +1,5 @@
-"""A pytest plugin that counts branches with slipcover: probes in the code, while coverage.py traces all of it.
+"""A pytest plugin that counts branches with slipcover: probes in the code, while coverage.py traces all of it,
+and takes half as long again below Python 3.14.
 
     python -m pytest -p branches --branches FILE.json [arguments of pytest]
 

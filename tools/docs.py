@@ -13,6 +13,7 @@ tests/golden/declared*.txt.
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import re
 import sys
@@ -256,6 +257,12 @@ def spellings() -> str:
     return "\n".join(f"- `{ours}`: {', '.join(theirs)}" for ours, theirs in rows.items())
 
 
+def after_first_line(package: str) -> str:
+    """A package's docstring without its first line."""
+    told = ast.get_docstring(ast.parse((ROOT / package / "__init__.py").read_text())) or ""
+    return told.partition("\n\n")[2].replace("``", "`")
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "architectures": architectures,
     "llama_cpp_architectures": llama_cpp_architectures,
@@ -280,6 +287,9 @@ PARTS: dict[str, Callable[[], str]] = {
     "spellings": spellings,
     "generate_options": lambda: options(declarations(GenerateOptions).values()),
     "beam_options": lambda: options(declarations(BeamOptions).values()),
+    "playground": lambda: after_first_line("src/aleator/server/playground"),
+    "layers": lambda: after_first_line("tools/decoder_numerics"),
+    "data_path": lambda: after_first_line("src/aleator/device/backends/triton"),
     "live": live_picture,
     "try_it": try_it,
 }

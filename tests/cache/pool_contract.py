@@ -151,12 +151,12 @@ class PoolContract(ABC):
         text = pool.n_seq_max
         pool.journal.run(pool.hold, 0, text, 8)
         pool.journal.run(pool.seq_rm, 0, 0, END)
-        served = pool.serves(text, 8)
+        served = pool.usable_length(text, 8)
         pool.journal.run(pool.adopt, text, 2, served)
         assert pool.seq_pos_max(2) == served - 1
         pool.journal.run(pool.give_up, text, 0)
         pool.journal.run(pool.seq_rm, 2, 0, END)
-        assert pool.serves(text, 8) in (0, 8)
+        assert pool.usable_length(text, 8) in (0, 8)
         pool.check()
 
     def test_it_says_what_it_takes(self) -> None:

@@ -13,7 +13,7 @@ import pytest
 from make_models import SPECS, write_model
 
 from aleator import load
-from aleator.cache.pools.kept_states import ENDS, MOST, SPARE, KeptStates, kept_rows
+from aleator.cache.pools.kept_states import FREE_ROWS, MAX_ENDS, MAX_SPACED, KeptStates, kept_rows
 from aleator.cache.prefix_index import PrefixConfig
 from aleator.cache.recurrent import RecurrentCache, RecurrentShape
 from aleator.core.errors import CacheError
@@ -142,13 +142,13 @@ def test_a_long_text_has_few_states_and_they_are_spread() -> None:
     kept: Any = cache.kept
     for _ in range(50):
         place(cache, 100)
-        assert len(kept.of(0)) <= MOST
+        assert len(kept.of(0)) <= MAX_SPACED
     at = [position + 1 for _, position in kept.of(0)]
     assert at == list(range(256, 5001, 256))
-    for n in range(5001, 5001 + 2 * ENDS):
+    for n in range(5001, 5001 + 2 * MAX_ENDS):
         place(cache, 1)
         cache.keep(0, [0] * n)
-    assert len(kept.of(0)) == len(at) + ENDS
+    assert len(kept.of(0)) == len(at) + MAX_ENDS
 
 
 def test_memory_is_what_was_said() -> None:
@@ -239,7 +239,7 @@ def test_rows_are_kept_free_for_a_step(rows: int, limit: int) -> None:
     assert cache.prefix is not None
     assert cache.recurrent is not None
     assert KeptStates(cache.recurrent, cache.prefix, rows).limit == limit
-    assert (MOST, ENDS, SPARE) == (32, 4, 8)
+    assert (MAX_SPACED, MAX_ENDS, FREE_ROWS) == (32, 4, 8)
 
 
 def test_a_cache_with_states_and_prefixes_is_freed_at_once(request: pytest.FixtureRequest) -> None:
@@ -305,11 +305,24 @@ def test_holds_serves_and_gives_up() -> None:
     assert [n for n in range(12) if kept.holds(1, n)] == []
     assert cache.keep(0, list(range(10)))
     text = kept.index.numbers()[0]
-    assert [kept.serves(text, n) for n in range(12)] == [0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 10, 10]
+    assert [kept.usable_length(text, n) for n in range(12)] == [
+        0,
+        0,
+        0,
+        0,
+        4,
+        4,
+        4,
+        4,
+        8,
+        8,
+        10,
+        10,
+    ]
     cache.seq_rm(0)
     for length, found in ((9, 8), (8, 8), (7, 4), (3, 0)):
         kept.give_up(text, length)
-        assert kept.serves(text, 12) == found
+        assert kept.usable_length(text, 12) == found
     place(cache, 3)
     assert [n for n in range(6) if kept.holds(0, n)] == [3]
 

@@ -13,7 +13,7 @@ import re2  # noqa: F401  # without it this file is skipped
 from aleator import ParameterError
 from aleator.generate import expressions
 from aleator.generate.expressions import (
-    LONGEST,
+    MAX_MATCH_BYTES,
     Searcher,
     banned_expressions,
     compiled,
@@ -98,7 +98,7 @@ def account(source: str, texts: list[bytes]) -> list[Any]:
         part.looks_back,
         part.looks_on,
     ]
-    if part.longest > LONGEST or part.shortest == 0:
+    if part.longest > MAX_MATCH_BYTES or part.shortest == 0:
         return told
     search = Searcher([part], 0.5)
     places = [
@@ -185,7 +185,7 @@ def test_what_is_refused(given: object, said: str) -> None:
 
 
 def test_just_what_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert read("x{512}")[0].longest == LONGEST == 512
+    assert read("x{512}")[0].longest == MAX_MATCH_BYTES == 512
     assert read("x" * 500 + "|" + "y" * 499)[0].longest == 500
     assert len(banned_expressions([f"a{i}" for i in range(512)])) == 512
     assert len(banned_expressions(["a", *(("a", p / 8) for p in range(1, 5))])) == 5
@@ -236,7 +236,7 @@ def test_several_expressions_are_searched_at_once() -> None:
     assert search.within([b"c.", b"a c.", b"ac.", b".c."], b"b") == [1, 3]
     search = searcher("(?i)ab", "é")
     assert search.within([b"a", b"xABab", b"", b"\xc3", b"\xa9", "aé".encode()], b"") == [1, 5]
-    assert search.longest == 2 <= LONGEST
+    assert search.longest == 2 <= MAX_MATCH_BYTES
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ class Gate:
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
-    monkeypatch.setattr(prefix_load, "LONGEST", 600.0)
+    monkeypatch.setattr(prefix_load, "MAX_WAIT", 600.0)
     made, get = Gate(), DiskStore.get
 
     def held_up(store: DiskStore, key: bytes) -> Sections | None:
@@ -150,7 +150,7 @@ def test_blocks_come_slowly_while_others_write(
 ) -> None:
     below = written(paths["llama"], tmp_path)
     monkeypatch.setattr(engine_core, "LOADING_SHARE", 1e-9)
-    monkeypatch.setattr(prefix_load, "LONGEST", 600.0)
+    monkeypatch.setattr(prefix_load, "MAX_WAIT", 600.0)
     with load(paths["llama"], **{**below, "n_ctx": 8192}).engine(n_seq_max=2) as engine:
         writer = writing(engine)
         put, came = pieces.read_cells, threading.Semaphore(0)
@@ -387,7 +387,7 @@ def test_no_step_touches_the_disk(
 def test_others_go_on_while_the_index_is_looked_at(
     paths: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prefix_load, "LONGEST", 600.0)
+    monkeypatch.setattr(prefix_load, "MAX_WAIT", 600.0)
     below, asked, opened = written(paths["llama"], tmp_path), threading.Event(), threading.Event()
     find = DiskStore.find
 

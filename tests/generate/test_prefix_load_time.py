@@ -14,8 +14,8 @@ from aleator.generate import prefix_load
 from aleator.generate.prefix_load import (
     AHEAD,
     LEAST,
-    LONGEST,
     LOOKING,
+    MAX_WAIT,
     Candidate,
     LookUp,
     PrefixLoad,
@@ -60,7 +60,7 @@ class Waiting:
 
 
 @pytest.mark.parametrize(
-    ("speed", "seconds"), [(0.5, 5.0), (None, LONGEST), (LOOKING / 100, LOOKING), (0.1, 1.0)]
+    ("speed", "seconds"), [(0.5, 5.0), (None, MAX_WAIT), (LOOKING / 100, LOOKING), (0.1, 1.0)]
 )
 def test_a_load_is_late_when_computing_would_have_been_done(
     speed: float | None, seconds: float, monkeypatch: pytest.MonkeyPatch

@@ -2,6 +2,18 @@
 
 The contract is docs/operator.md.  Float32 elementwise operations, integers, and exact fractions only; the
 tests compare the native and the Triton kernels with it, bit for bit.  Nothing that samples imports it.
+
+Where the operator's document contradicts itself, these hold:
+
+- Top-p keeps the first n with cumulative sum >= p, so the crossing token stays (elsewhere: while sum <= p,
+  which drops it); descending, also without top-k (elsewhere: probSum <= 1 - p, ascending, the same nucleus).
+- k is valid up to min(V, ks_max aligned to 8), at most 1,024. ``top_k`` and ``top_p`` are [B] or [B, 1].
+- Removed entries are -inf in ``logits_top_kp_select``, 0 in ``logits_sort_masked``, whose values lie in [0, 1],
+  as p <= 0 gives 1.
+- The noise is abs(q) + eps, as in its code, not q + eps. "Then minP" of the table's "topK-topP" is a slip for
+  topP, as its columns show.
+- Masks are intersected; an index times masks would lose token 0. Segments of 8 * ks_max have no influence.
+- Min-p works in all combinations, as in the formulas, not only with the intermediate result.
 """
 
 from __future__ import annotations

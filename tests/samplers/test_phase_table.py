@@ -8,7 +8,7 @@ import pytest
 
 from aleator import ParameterError, SamplingParams
 from aleator.samplers.params import ALL
-from aleator.samplers.phase_table import LONGEST, MOST, with_start
+from aleator.samplers.phase_table import MAX_MARK_BYTES, MAX_PHASES, with_start
 
 TEXTS = [b"a", b"b", b"<t", b">", b"x<t>y", b" ", b"", b"\n", b" <t>\n", b"t"]
 
@@ -18,14 +18,14 @@ def table(phases: dict[str, Any]) -> dict[str, Any]:
     return {name: own if isinstance(own, str) else dict(own) for name, own in made}
 
 
-@pytest.mark.parametrize(("n", "sound"), [(MOST, True), (MOST + 1, False)])
+@pytest.mark.parametrize(("n", "sound"), [(MAX_PHASES, True), (MAX_PHASES + 1, False)])
 def test_so_many_phases_are_taken_beside_what_holds_for_all(n: int, sound: bool) -> None:
     phases = {f"p{i}": {"begin": f"{i}."} for i in range(10, 10 + n)}
     given = {"histories": "own", **phases, "start": "p11"}
     if sound:
         assert table(given) == {**phases, "histories": "own", "start": "p11"}
         return
-    with pytest.raises(ParameterError, match=f"{n} phases: give at most {MOST}"):
+    with pytest.raises(ParameterError, match=f"{n} phases: give at most {MAX_PHASES}"):
         table(given)
 
 
@@ -33,9 +33,9 @@ def test_so_many_phases_are_taken_beside_what_holds_for_all(n: int, sound: bool)
 @pytest.mark.parametrize(
     ("mark", "sound"),
     [
-        ("x", True), ("x" * LONGEST, True), ("é" * (LONGEST // 2), True), (0, True), (2**24 - 1, True),
-        ("x" * (LONGEST + 1), False), ("é" * (LONGEST // 2) + "x", False), (-1, False), (2**24, False),
-        (True, False), (1.0, False), ("", False),
+        ("x", True), ("x" * MAX_MARK_BYTES, True), ("é" * (MAX_MARK_BYTES // 2), True), (0, True),
+        (2**24 - 1, True), ("x" * (MAX_MARK_BYTES + 1), False), ("é" * (MAX_MARK_BYTES // 2) + "x", False),
+        (-1, False), (2**24, False), (True, False), (1.0, False), ("", False),
     ],
 )  # fmt: skip
 def test_just_what_a_mark_may_be(word: str, mark: Any, sound: bool) -> None:
@@ -75,9 +75,9 @@ def test_a_text_begins_in_the_phase_whose_mark_ends_its_prompt(
 
 def test_the_longest_mark_is_found_whatever_space_follows() -> None:
     """A token for each byte of it, and 64 of white space."""
-    mark = "ab" * (LONGEST // 2)
+    mark = "ab" * (MAX_MARK_BYTES // 2)
     given = SamplingParams(phases={"code": {"begin": mark}}).values()["phases"]
-    tokens = [3, *[0, 1] * (LONGEST // 2), *[5, 7] * 32]
+    tokens = [3, *[0, 1] * (MAX_MARK_BYTES // 2), *[5, 7] * 32]
     assert dict(with_start(given, tokens, TEXTS.__getitem__))["start"] == "code"
     assert dict(with_start(given, tokens[:-63], TEXTS.__getitem__))["start"] == "code"
 

@@ -69,7 +69,7 @@ class Cache(Handles, Uncopyable):
     Args:
         pool: the pool that holds the sequences.
         prefix: how to cache prefixes (:meth:`keep`); None does not cache them.
-        in_parts: whether a cached prefix may be usable only up to certain lengths, not up to any.
+        partial_prefixes: whether a cached prefix may be usable only up to certain lengths, not up to any.
 
     Attributes:
         pool: the pool that holds the sequences.
@@ -80,13 +80,13 @@ class Cache(Handles, Uncopyable):
     """
 
     def __init__(
-        self, pool: Pool, prefix: PrefixConfig | None = None, in_parts: bool = False
+        self, pool: Pool, prefix: PrefixConfig | None = None, partial_prefixes: bool = False
     ) -> None:
         super().__init__(pool)
         self.prefix = None
         if prefix is not None:
-            serves = pool.serves if in_parts else None
-            self.prefix = PrefixIndex(prefix, pool.journal, pool, pool.n_seq_max, serves)
+            usable_length = pool.usable_length if partial_prefixes else None
+            self.prefix = PrefixIndex(prefix, pool.journal, pool, pool.n_seq_max, usable_length)
         self.kept: KeptStates | None = None
         self.recurrent: RecurrentPool | None = None
         self.window: WindowPool | None = None

@@ -5,6 +5,9 @@ checksums (:mod:`aleator.cache.formats.state_file`).  A file is written aside, s
 transaction that notes it, so an entry is there whole or not at all, whenever a process is killed.  Several
 processes may share a directory.  "When" is a counter, so a clock that is set back changes nothing.
 
+What the index has is remembered as it was seen last, since SQLite may wait for a disk.  A file says its block's
+place and length itself, so ``verify`` can mend a wrong row.
+
 A store never raises for what happens to its directory: that is a miss, counted and logged.
 """
 

@@ -134,7 +134,7 @@ class HybridCache(KVCache):
         **options: Any,
     ) -> None:
         first = AttentionPool(layers, n_cells, n_kept=kept_texts(prefix), **options)
-        Cache.__init__(self, HybridPool(first, window, recurrent), prefix, in_parts=True)
+        Cache.__init__(self, HybridPool(first, window, recurrent), prefix, partial_prefixes=True)
         for leaf in self.pools:
             if isinstance(leaf, AttentionPool):
                 log_size(leaf)

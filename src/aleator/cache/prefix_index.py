@@ -106,9 +106,9 @@ class Match:
 class PrefixIndex:
     """Finds cached prefixes by their tokens.
 
-    ``owners`` and the method ``serves`` are held weakly, since their pools hold the index.  ``config.texts``
-    sequences from number ``first`` on cache prefixes.  ``serves(seq, n)`` is the longest prefix, of at most
-    ``n`` tokens, from which the text that ``seq`` keeps can be continued; None: any.
+    ``owners`` and the method ``usable_length`` are held weakly, since their pools hold the index.
+    ``config.texts`` sequences from number ``first`` on cache prefixes.  ``usable_length(seq, n)`` is the
+    longest prefix, of at most ``n`` tokens, from which the text that ``seq`` keeps can be continued; None: any.
     """
 
     def __init__(
@@ -117,11 +117,11 @@ class PrefixIndex:
         journal: Journal,
         owners: Owners,
         first: int,
-        serves: Callable[[int, int], int] | None = None,
+        usable_length: Callable[[int, int], int] | None = None,
     ) -> None:
         self.config, self.journal = config, journal
         self._owners = ref(owners)
-        self._serves = None if serves is None else WeakMethod(serves)
+        self._usable_length = None if usable_length is None else WeakMethod(usable_length)
         self._numbers = range(first, first + config.texts)
         # Values are replaced, not changed, so that the journal can put the old ones back.
         self._texts: dict[int, Text] = {}
@@ -171,17 +171,17 @@ class PrefixIndex:
         depth = 0
         while depth < len(digests) and digests[depth] in self._by_digest:
             depth += 1
-        serves = None if self._serves is None else self._serves()
+        usable_length = None if self._usable_length is None else self._usable_length()
         candidates = (
             list(self._by_digest[digests[depth - 1]])
-            if depth and serves is None
+            if depth and usable_length is None
             else [t for t in self._texts.values() if t.namespace == namespace]
         )
         best, length, served = None, 0, 0
         for text in candidates:
             common = usable = _common(text.tokens, wanted)
-            if serves is not None and common > served:
-                usable = serves(text.seq, min(common, limit))
+            if usable_length is not None and common > served:
+                usable = usable_length(text.seq, min(common, limit))
             if (usable, common) > (served, length):
                 best, length, served = text, common, usable
         if best is None:

@@ -167,7 +167,7 @@ class RecurrentCache(Cache):
     ) -> None:
         kept = kept_rows(prefix, checked("n_seq_max", n_seq_max), layers)
         self._states = RecurrentPool(layers, n_seq_max=n_seq_max, kept_rows=kept, **options)
-        super().__init__(self._states, prefix, in_parts=True)
+        super().__init__(self._states, prefix, partial_prefixes=True)
         log.info(
             "recurrent states: %d sequences, %d layers, %s: %.2f MiB",
             n_seq_max,

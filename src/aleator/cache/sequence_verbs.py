@@ -228,7 +228,7 @@ class SequenceVerbs(CellVerbs):
             return
         if self.prefix is None or match.text is None or not self.prefix.holds(match):
             raise CacheError("what was matched is not kept any more: match again")
-        if self.pool.serves(match.text.seq, match.length) != match.length:
+        if self.pool.usable_length(match.text.seq, match.length) != match.length:
             raise CacheError("what was matched is not kept any more: match again")
         self.pool.adopt(match.text.seq, seq, match.length)
 

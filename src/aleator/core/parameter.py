@@ -55,7 +55,8 @@ class Parameter:
     neutral: Any  # the default; for a sampling parameter the value that does nothing
     help: str  # one sentence for ``--help`` and the documentation
     choices: tuple[str, ...] = ()  # for text: the allowed words
-    most: int | None = None  # for a list: maximum number of entries
+    # For a list whose entries each cost something in every step: their maximum number
+    most: int | None = None
     # Lower bound of a number, inclusive unless ``open_low``; None: unbounded
     low: float | None = None
     # Upper bound of a number, inclusive unless ``open_high``; None: unbounded

@@ -39,7 +39,8 @@ class Pace:
     gets half of the time, in chunks as large as the pause allows, and decoding keeps half of its speed.
 
     The time of a chunk is predicted from earlier ones: a token costs more, the more tokens precede it.
-    A step with a chunk may take ``max_pause`` seconds, or three times a step without one if that is longer.
+    A step with a chunk may take ``max_pause`` seconds, or three times a step without one if that is longer:
+    where such a step takes more than a quarter of ``max_pause``, as with a large model.
     """
 
     def __init__(self, max_pause: float) -> None:

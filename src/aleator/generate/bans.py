@@ -1,4 +1,10 @@
-"""Bans strings and matches of regular expressions from a text: their tokens are taken back and drawn anew."""
+r"""Bans strings and matches of regular expressions from a text: their tokens are taken back and drawn anew.
+
+Expressions are RE2's, as llguidance has no ``\b``, and Python's ``re`` is not linear.  An expression itself
+must bound a match, so that nothing else says how long one may be.  A token that was given out is never taken
+back, though exactness would ask for it: with ``aab`` banned, each ``a`` of ``aaaa...`` may have to go if a
+later one does, without end.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +23,8 @@ from aleator.generate.logprobs import LogprobsOf, TokenBytes
 ONE_BY_ONE = 8
 """Tokens refused at a place one by one; after that, all tokens that contain something banned are refused."""
 KEPT_ROWS = 4
-"""Last held tokens whose logits are kept; those after the prompt are kept as well."""
+r"""Last held tokens whose logits are kept; those after the prompt are kept as well.  All could be 512 rows;
+with none each refused word of an expression with ``\b`` would cost a step."""
 MOST_REFUSED = 1000
 """Most tokens refused one by one at a place; beyond that an error is raised."""
 

@@ -1,4 +1,8 @@
-"""A search of beams under way in an engine."""
+"""A search of beams under way in an engine.
+
+It has its sequences and cells at once and until its end, so it never waits half-way.  Cut off it gives no
+texts, as the best so far may be no good, and status 400, as clients would try 408, 429 and 500 again.
+"""
 
 from __future__ import annotations
 

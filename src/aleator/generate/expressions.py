@@ -22,9 +22,9 @@ from aleator.core.records import dataclass
 Expressions = tuple[tuple[str, float], ...]
 """Type of ``banned_regex``: expressions, each with the probability that a match is banned."""
 
-LONGEST = 512
+MAX_MATCH_BYTES = 512
 """Most bytes of a match of an expression, since this much text may be held back."""
-MOST, MOST_CHARACTERS, MOST_PROBABILITIES = 512, 1000, 4
+MAX_EXPRESSIONS, MOST_CHARACTERS, MOST_PROBABILITIES = 512, 1000, 4
 """Most expressions, characters of one expression, and different probabilities below 1."""
 MOST_SIZE, MEMORY = 20_000, 8 << 20
 """Most RE2 instructions of all expressions together; bytes that RE2 may use for a search, enough for these."""
@@ -223,7 +223,7 @@ def read(source: str) -> tuple[Part, int]:
     """Parse an expression; return what it matches, and its number of RE2 instructions.
 
     Raises:
-        ParameterError: RE2 rejects it; or a match may be empty, or longer than :data:`LONGEST` bytes.
+        ParameterError: RE2 rejects it; or a match may be empty, or longer than :data:`MAX_MATCH_BYTES` bytes.
     """
     where = f"{NAME}={source!r:.80}"
     check_unicode(NAME, source)
@@ -240,13 +240,13 @@ def read(source: str) -> tuple[Part, int]:
         ) from None
     except RecursionError:
         raise ParameterError(NAME, f"{where} has too many groups within groups") from None
-    if part.longest > LONGEST:
+    if part.longest > MAX_MATCH_BYTES:
         many = "any number of" if part.longest == _ENDLESS else f"{part.longest}"
         raise ParameterError(
             NAME,
             f"{where}: a match may have {many} bytes, and so much text would be held back: repeat at most so "
-            f"often that there are {LONGEST}, as in {{0,20}} in place of * (other characters than ASCII count "
-            "four)",
+            f"often that there are {MAX_MATCH_BYTES}, as in {{0,20}} in place of * (other characters than "
+            "ASCII count four)",
         )
     if part.shortest == 0:
         raise ParameterError(
@@ -384,9 +384,9 @@ def searchers(expressions: Expressions) -> tuple[Searcher, ...]:
     Raises:
         ParameterError: there are too many, or together they are too large; or as for :func:`read`.
     """
-    if len(expressions) > MOST:
+    if len(expressions) > MAX_EXPRESSIONS:
         raise ParameterError(
-            f"{NAME} has {len(expressions)} expressions: give at most {MOST}, or join some by |"
+            f"{NAME} has {len(expressions)} expressions: give at most {MAX_EXPRESSIONS}, or join some by |"
         )
     groups: dict[float, list[Part]] = {}
     left = MOST_SIZE

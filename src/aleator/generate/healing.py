@@ -18,7 +18,7 @@ import numpy as np
 from aleator.core.arrays import Floats
 from aleator.core.errors import ParameterError
 from aleator.grammar.spelling import once_for, spelling
-from aleator.samplers.phase_table import LONGEST, Table, marks_of
+from aleator.samplers.phase_table import MAX_MARK_BYTES, Table, marks_of
 
 TakenBack = tuple[int, tuple[int, ...]]
 """The index in a prompt at which tokens were taken back, and these tokens."""
@@ -84,7 +84,7 @@ def take_back(
     marks = [mark for _, *pair in marks_of(phases) for mark in pair if mark is not None]
     start = max(start, end - known.longest)  # each token has at least one byte
     for at in range(end - 1, start - 1, -1) if marks else ():
-        part = tokens[max(0, at + 1 - LONGEST) : at + 1]
+        part = tokens[max(0, at + 1 - MAX_MARK_BYTES) : at + 1]
         if _ends_in_mark(part, marks, tokenizer.vocab):
             start = at + 1
             break

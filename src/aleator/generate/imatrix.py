@@ -1,4 +1,8 @@
-"""Importance matrix: sums of squares of the inputs of a model's matrices while it processes a text."""
+"""Importance matrix: sums of squares of the inputs of a model's matrices while it processes a text.
+
+They are collected where products begin, by the address of a matrix's bytes, so layers need no names.  All
+batches count; llama.cpp skips those below 16 tokens.
+"""
 
 from __future__ import annotations
 

@@ -15,8 +15,7 @@ from aleator.core.integers import exact
 from aleator.core.options import Option, Options, declarations, host_option, option, resolved
 from aleator.core.parameter import check_unicode
 from aleator.core.records import dataclass
-from aleator.generate.expressions import MOST as MOST_EXPRESSIONS
-from aleator.generate.expressions import Expressions, banned_expressions
+from aleator.generate.expressions import MAX_EXPRESSIONS, Expressions, banned_expressions
 from aleator.generate.loops import Limits, loop_limits
 from aleator.models.adapters import AdapterFile, Chosen, adapter_files, chosen_adapters, read_words
 from aleator.models.placement import DeviceMap
@@ -342,7 +341,7 @@ class GenerateOptions(Options):
     banned_regex: Expressions = option(
         "regular expressions (RE2's) that nothing in the text matches: a match is taken back and drawn anew; "
         'several may be given; {"regex": ..., "probability": 0.5} bans a match with that probability',
-        (), type=tuple, most=MOST_EXPRESSIONS, flags=("--banned-regex",), checker=banned_expressions,
+        (), type=tuple, most=MAX_EXPRESSIONS, flags=("--banned-regex",), checker=banned_expressions,
         annotation="str | Mapping[str, object] | Iterable[object]", metavar="REGEX",
         schema={"type": ["string", "object", "array"], "items": {"type": ["string", "object", "array"]}},
     )  # fmt: skip

@@ -27,7 +27,7 @@ LEAST = 32
 """Tokens that a tier must have beyond the pool for loading them to pay."""
 AHEAD = 16 * 2**20
 """Bytes that are requested before those that arrived are taken in, besides the next block."""
-LONGEST = 30.0
+MAX_WAIT = 30.0
 """Seconds to wait for a tier while the time of computing is unknown."""
 LOOKING = 0.02
 """Least time in seconds to wait for an index look-up, however fast computing is."""
@@ -176,7 +176,7 @@ class PrefixLoad:
     def _patience(self, tokens: int) -> float:
         """Seconds that computing ``tokens`` tokens would take."""
         seconds = self._tiers.computing.seconds(tokens)
-        return LONGEST if seconds is None else seconds
+        return MAX_WAIT if seconds is None else seconds
 
     def _look(self) -> None:
         """Select candidates among the entries that were found."""

@@ -15,7 +15,7 @@ from aleator.cache.cache import Cache
 from aleator.cache.formats import llama
 from aleator.cache.formats.state_file import StateFile, read_state_file, write_state_file
 from aleator.cache.pools.attention import AttentionPool
-from aleator.cache.pools.kept_states import ENDS, KeptStates
+from aleator.cache.pools.kept_states import MAX_ENDS, KeptStates
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.core.arrays import Int64s
 from aleator.core.errors import CacheError, FileFormatError, Incompatible, ParameterError
@@ -124,7 +124,7 @@ def _earlier_states(cache: Cache, seq: int, held: int) -> bytes:
     if found is None:
         return b""
     states, keeper = found
-    kept = [each for each in keeper.of(seq) if each[1] < held - 1][-ENDS:]
+    kept = [each for each in keeper.of(seq) if each[1] < held - 1][-MAX_ENDS:]
     rows = [row for row, _ in kept]
     parts = [np.asarray([position for _, position in kept], "<i4").tobytes()]
     parts += [arrays.host(t, rows).astype("<f4").tobytes() for arrays, t in states.rows.made]

@@ -30,7 +30,7 @@ from aleator.cache.prefix_index import checked_text
 from aleator.core.arrays import Int32s
 from aleator.generate.completion import OWN
 from aleator.generate.context import Context, Prefixes
-from aleator.generate.prefix_load import BLOCK, LEAST, LONGEST, Candidate, LookUp, PrefixLoad, Wake
+from aleator.generate.prefix_load import BLOCK, LEAST, MAX_WAIT, Candidate, LookUp, PrefixLoad, Wake
 from aleator.generate.prompt_tiers import PromptTiers, nothing
 from aleator.models.decoder import ARITHMETIC_VERSION
 from aleator.models.fingerprint import ModelIdentity
@@ -138,7 +138,7 @@ class TieredPrefixes:
         looked = self.look_up(tokens, namespace)
         if looked is None:
             return None
-        wait([looked.found], LONGEST)
+        wait([looked.found], MAX_WAIT)
         came = looked.found.done() and not looked.found.cancelled()
         found = looked.found.result() if came else {}
         text = checked_text(tokens, namespace)
@@ -147,7 +147,7 @@ class TieredPrefixes:
             return None
         first = min(held // BLOCK, len(best.blocks)) if self._cells is not None else 0
         read = {key: self._tiers.ask(found[key], self._name) for key in best.pieces[first:]}
-        wait(read.values(), LONGEST)
+        wait(read.values(), MAX_WAIT)
         come = {key: each if each.done() else nothing() for key, each in read.items()}
         at_hand: Future[Mapping[bytes, Entry]] = Future()
         at_hand.set_result(found)

@@ -3,6 +3,7 @@
 A fingerprint is 32 hexadecimal digits: BLAKE2b of the parts' names and sizes and of XXH64 of every 4 MiB of
 them.  It is remembered in ``aleator/fingerprints.json`` of the user's cache folder (``XDG_CACHE_HOME``, or
 ``~/.cache``) by the files' paths, sizes and times of change, so that a large model is read for it only once.
+All bytes count, as texts depend on metadata too.  It does not protect against a deliberate collision.
 """
 
 from __future__ import annotations

@@ -157,7 +157,7 @@ class Sampler(Alone, ABC):
         return bool(single(value) == off if self.switch.type is float else value == off)
 
     @property
-    def within(self) -> tuple[Sampler, ...]:
+    def flattened(self) -> tuple[Sampler, ...]:
         """The sampler itself, or those that it contains."""
         return (self,)
 

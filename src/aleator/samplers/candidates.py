@@ -29,8 +29,28 @@ class Candidates:
     """The candidates of one step: token ids and logits.
 
     A portable chain leaves masked tokens out and keeps ids ascending.  A chain with ``numerics="llama.cpp"``
-    leaves llama.cpp's array in llama.cpp's order, with masked tokens at -inf.  docs/samplers.md says what
-    ``ids``, ``logits``, ``probs``, ``p``, ``selected`` and ``sorted`` are in both.
+    leaves llama.cpp's array in llama.cpp's order, with masked tokens at -inf.
+
+    The attributes, under both numerics, beside llama.cpp's ``llama_token_data_array`` ("array") and its GPU
+    proposal. ``apply_device(data)`` has the same for B rows (``aleator.device.candidates.DeviceCandidates``
+    tells types and shapes): ``sorted`` is false, ``selected`` -1 for none.
+
+    - ``ids``: int32 [n], ascending; llama.cpp's numerics: in the array's order. Array: ``id`` of each
+      entry. Proposal: ``ids``, I32 [V].
+    - ``logits``: float32 [n]; llama.cpp's numerics: -inf where masked. Array: ``logit``. Proposal:
+      ``logits``, F32 [V].
+    - ``size``: ``len(candidates)``, without masked tokens; llama.cpp's numerics and its array count them.
+      Proposal: valid tokens, at the beginning of the tensors.
+    - ``selected``: the token's id, or ``None``. Array and proposal: the index, or -1.
+    - ``sorted``: false for two or more, which stand by id; llama.cpp's numerics: its flag. Array: by
+      descending logit. Proposal: by logits or probabilities.
+    - ``p``: as the last ``Softmax`` left it; 0 without one, or if logits or the temperature changed since.
+      llama.cpp's numerics and array: the field ``p``, 0 at first. Proposal: ``probs``, F32 [V].
+    - ``probs``: of the candidates as they are, summing to 1; llama.cpp's numerics: ``p`` where it still
+      belongs to these candidates and logits, else a softmax.
+
+    ``p`` is not made anew when candidates go: after ``Softmax(), TopK(top_k=2)`` over 0.4, 0.3, 0.2 and 0.1
+    it is 0.4 and 0.3, ``probs`` 0.571 and 0.429.
 
     Args:
         logits: one row, shape ``[V]``, float32, float16 or bfloat16, on the CPU; it is copied.

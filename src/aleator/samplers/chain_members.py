@@ -175,7 +175,7 @@ class ChainMembers(Sequence[Any]):
     @property
     def members(self) -> tuple[Sampler, ...]:
         """All samplers, including those of every phase."""
-        return tuple(member for sampler in self._samplers for member in sampler.within)
+        return tuple(member for sampler in self._samplers for member in sampler.flattened)
 
     @property
     def adapts(self) -> str:

@@ -23,9 +23,9 @@ PRESET = "preset"
 """The key of a phase's preset, which sets all parameters that the phase does not set."""
 OF_ALL = ("histories", "start")
 HISTORIES = ("shared", "own")
-LONGEST = 128
+MAX_MARK_BYTES = 128
 """Maximum length of a mark, in bytes."""
-MOST = 16
+MAX_PHASES = 16
 """Maximum number of phases of a text."""
 OF_TEXTS = (
     "seed", "numerics", "grammar", "json_schema", "regex", "stop_token_ids", "ignore_eos", "phases",
@@ -53,8 +53,8 @@ def checked_phases(
     if given and not given.keys() - set(OF_ALL):
         raise _wrong(f"{value!r:.80} has no phase: name one, such as 'thinking'")
     n = len(given.keys() - set(OF_ALL))
-    if n > MOST:
-        raise _wrong(f"{n} phases: give at most {MOST}")
+    if n > MAX_PHASES:
+        raise _wrong(f"{n} phases: give at most {MAX_PHASES}")
     made: list[tuple[str, Any]] = []
     for name, own in given.items():
         if name == "histories":
@@ -120,8 +120,10 @@ def _mark(phase: str, word: str, value: Any) -> str | int:
             f"{word}={value!r:.60} of {phase!r} is no mark: give a text of at least one character, or the id "
             f"of a token, up to {MAX_TOKEN:,}"
         )
-    if len(check_unicode("phases", value).encode()) > LONGEST:
-        raise _wrong(f"{word} of {phase!r} has more than {LONGEST} bytes: give a shorter mark")
+    if len(check_unicode("phases", value).encode()) > MAX_MARK_BYTES:
+        raise _wrong(
+            f"{word} of {phase!r} has more than {MAX_MARK_BYTES} bytes: give a shorter mark"
+        )
     return value
 
 
@@ -208,7 +210,7 @@ def with_start(table: Table, tokens: Sequence[int], token_bytes: Callable[[int],
     if "start" in dict(table):
         return table
     last, tail = -1, b""
-    for token in reversed(tokens[-LONGEST - 64 :]):
+    for token in reversed(tokens[-MAX_MARK_BYTES - 64 :]):
         tail = token_bytes(token) + tail
         if last < 0 and tail.strip():
             last = token

@@ -10,6 +10,8 @@ Draws      are keyed by seed, position and completion, and each chain counts its
            the same text a phase draws what its chain draws alone.
 History    ``shared``: the chain of every phase accepts all tokens, so that penalties of the answer see the
            reasoning.  ``own``: all accept the prompt, and each only the tokens that it drew.
+Device     the host looks for the marks: an automaton there would need all tokens' bytes, to save a wait or two
+           in a reply.  Chains that adapt stay on the host, whose copy does not see what kernels draw.
 State      the position of the text in the marks before each token, and the states of the chains.
 Masked     as the chains do.
 Elsewhere  llama.cpp, vLLM and transformers have one chain for a whole text.
@@ -83,7 +85,7 @@ class Phases(Sampler):
         )
 
     @property
-    def within(self) -> tuple[Sampler, ...]:
+    def flattened(self) -> tuple[Sampler, ...]:
         """The samplers of all phases."""
         return tuple(sampler for each in self.chains.values() for sampler in each)
 

@@ -9,12 +9,15 @@ Coins     h = 1; for each of the last n tokens, the oldest first, then for the t
 Layers    In shares of 2^40, s = w >> e with e such that the sum of w has 40 bits.  For each layer, with Z the
           sum of s, G that of s where the coin is 1, and f = floor((Z - G) * 2^40 / Z):
           s = coin * s + floor(s * f / 2^40).  That is p * (1 + coin - E[coin]): over coins its mean is p.
+          Integers, as the published float32 update depends on the order of its sums; probabilities differ from
+          transformers' in float64 by 3e-8 at most.
 Draw      by inverse cumulative mass from the shares, with seed and position as ``draw="inverse"``.
 Ordinary  draws are as in samplers/watermark.py: if fewer than n tokens were generated, or if the same n tokens
           occur earlier in the history.  transformers looks 1,024 tokens back, and also marks the first
           tokens of a text unless ``skip_first_ngram_calls`` is set.
 Test      the mean coin over the text's distinct contexts, each at its first place, and all layers.  Its p is
-          exact over independent, uniform keys, whatever the text is.
+          exact over independent, uniform keys, whatever the text is: a text's coins are neither fair nor
+          independent.  A weighted mean has too many values for this.
 """
 
 from __future__ import annotations

@@ -8,8 +8,13 @@ Ties       equal logits rank by lower token id.
 full       with mass="full", Z is the mass that a Softmax earlier in the chain recorded.
 Masked     not candidates; ``min_keep`` does not revive them.
 Precision  integers: any order of summation gives the same set.
-Elsewhere  llama.cpp sums float32 probabilities in order; Gemma (JAX) keeps all ties; llama2.c and
-           FlashInfer's reference continue at equality (docs/decisions.md has a table).
+Elsewhere  llama.cpp sums float32 probabilities in order.  Of probabilities 0.50, 0.25, 0.25 are kept, at p =
+           0.50, 0.60 and 0.75, by
+           1, 2, 2: this one; llama.cpp (stop when the sum >= p); mlx-lm (ascending sum > 1 - p)
+           2, 2, 3: llama2.c (stop when the sum > p); gemma_pytorch (drop when (sum - prob) > p); FlashInfer's
+           trace reference (sum > p, shifted)
+           1, 1, 2: exllamav3 eager (keep sum <= p)
+           1, 3, 3: gemma in JAX (keep logits >= the cut-off logit, so all ties)
 """
 
 from __future__ import annotations

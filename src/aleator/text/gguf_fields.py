@@ -1,6 +1,7 @@
 """A vocabulary of a Hugging Face directory as fields of GGUF's metadata.
 
-The pre-tokenizer is found by trying: it must cut texts as the directory's tokenizer.json does.  At the end both
+The pre-tokenizer is found by trying: it must cut texts as the directory's tokenizer.json does,
+whose names say nothing.  llama.cpp's conversion has a table of hashes.  At the end both
 tokenizers must give the same ids.
 """
 

@@ -23,14 +23,14 @@ from aleator.core.threads import pool as thread_pool
 from aleator.models.kernels import attention, cells
 from aleator.models.kernels.attention import attend
 from aleator.models.kernels.rotation import Turn
-from aleator.models.kernels.seen import SeenTensors, Sight, listed
+from aleator.models.kernels.seen import SeenTensors, VisibleCells, listed
 
 AT = 200  # the tokens' position, where it counts
 Lists = list[tuple[int, int]]
 see: Any = listed
 
 
-def seen_tensors(sight: Sight, longest: int | None = None) -> SeenTensors:
+def seen_tensors(sight: VisibleCells, longest: int | None = None) -> SeenTensors:
     """What tokens see, as kernels take it."""
     rows, positions = (
         None if x is None else torch.from_numpy(x) for x in (sight.rows, sight.positions)

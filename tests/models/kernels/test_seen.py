@@ -10,10 +10,10 @@ import pytest
 pytest.importorskip("triton")
 import torch
 
-from aleator.models.kernels.seen import SeenTensors, Sight, listed
+from aleator.models.kernels.seen import SeenTensors, VisibleCells, listed
 
 
-def cells_of(sight: Sight, token: int) -> tuple[list[int], list[int]]:
+def cells_of(sight: VisibleCells, token: int) -> tuple[list[int], list[int]]:
     """The places in the lists that a kernel reads for a token, and their cells."""
     start, sinks, first, n, _ = (int(each) for each in sight.tokens[:, token])
     places = [start + (i if i < sinks else i - sinks + first) for i in range(n)]

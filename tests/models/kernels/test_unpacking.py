@@ -16,7 +16,7 @@ from decoder_numerics.blocks import FORMATS, Floats
 from aleator import _native
 from aleator.core.threads import pool
 from aleator.models.kernels.planes import FORMS
-from aleator.models.kernels.unpacking import APART
+from aleator.models.kernels.unpacking import UNPACKERS
 from tests.models.test_block_numerics import random_rows
 
 TABLES = {
@@ -29,7 +29,7 @@ def put_together(kind: str, data: np.ndarray) -> Floats:
     """The numbers of blocks, in double precision."""
     form, (elements, size) = FORMS[kind], FORMATS[kind][:2]
     blocks = torch.from_numpy(data).reshape(-1, size)
-    parts = APART[kind](blocks)
+    parts = UNPACKERS[kind](blocks)
     assert parts.u.shape == (len(blocks), elements)
     u = (parts.u.view(torch.int8) if form.low == 8 else parts.u).double()
     table = torch.tensor(TABLES.get(form.table, []), dtype=torch.float64)
@@ -62,7 +62,7 @@ def test_every_type_is_that_of_native_code() -> None:
         expected = np.empty((4, n_in), np.float32)
         stored = _native.StoredMatrix(data.reshape(-1), kind, 4, n_in)
         _native.read_rows(pool(1), stored, np.arange(4), expected)
-        if kind in APART:
+        if kind in UNPACKERS:
             made = put_together(kind, data)
             finite = np.isfinite(expected) & np.isfinite(made)
             assert finite.mean() > 0.5, kind

@@ -42,7 +42,7 @@ class AttentionPool(CellPool):
             )
         return True
 
-    def serves(self, text: int, length: int) -> int:
+    def usable_length(self, text: int, length: int) -> int:
         return length
 
     def adopt(self, text: int, seq: int, length: int) -> None:

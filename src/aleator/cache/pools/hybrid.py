@@ -191,11 +191,11 @@ class HybridPool(Pool):
         """Whether the first pool holds a sequence's first ``length`` tokens, or ParameterError."""
         return self.first.holds(seq, length)
 
-    def serves(self, text: int, length: int) -> int:
+    def usable_length(self, text: int, length: int) -> int:
         while length:
             before = length
             if self.recurrent is not None:
-                length = self.recurrent.serves(text, length)
+                length = self.recurrent.usable_length(text, length)
             if self.window is not None:
                 length = self.window.serves_beside(self.first, text, length)
             if length == before:

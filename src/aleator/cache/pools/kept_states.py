@@ -2,9 +2,9 @@
 
 A state cannot be cut, so a prefix is usable only where a state was kept.  While a text is computed, the states
 at multiples of a spacing are kept.  The spacing doubles as the text grows, so that a text has at most
-:data:`MOST` of them.  States at the ends of texts that were kept (a prompt's, an answer's) stay as well.  All
-are ordinary rows, which sequences and texts share.  Their number is fixed, as each costs as much as a sequence;
-their positions follow from the text's length, not from micro-batches.
+:data:`MAX_SPACED` of them.  States at the ends of texts that were kept (a prompt's, an answer's) stay as well.
+All are ordinary rows, which sequences and texts share.  Their number is fixed, as each costs as much as a
+sequence; their positions follow from the text's length, not from micro-batches.
 
 When rows run out, the last state goes first of the cached prefix whose end was unused for longest.
 """
@@ -21,11 +21,11 @@ from aleator.cache.journal import Journal
 from aleator.cache.pools.recurrent_rows import History, RecurrentShape, Run, row_bytes
 from aleator.cache.prefix_index import PrefixConfig, PrefixIndex, kept_texts
 
-MOST = 32
+MAX_SPACED = 32
 """Most states of one text at multiples of its spacing; a long text has at least half as many."""
-ENDS = 4
+MAX_ENDS = 4
 """Further states of one text: the latest ends at which it was kept."""
-SPARE = 8
+FREE_ROWS = 8
 """Rows kept free for the states of one step, because states are only given up when the step is over."""
 
 
@@ -33,7 +33,7 @@ def kept_rows(prefix: PrefixConfig | None, n_seq_max: int, layers: Sequence[Recu
     """The number of rows for such states: as many as fit in ``prefix.bytes`` and can be used."""
     texts = kept_texts(prefix)
     most = 0 if prefix is None else prefix.bytes // max(1, row_bytes(layers))
-    return min((texts + n_seq_max) * (MOST + ENDS), most)
+    return min((texts + n_seq_max) * (MAX_SPACED + MAX_ENDS), most)
 
 
 class StatePool(Protocol):
@@ -64,7 +64,7 @@ class KeptStates:
         self._pool_held = ref(pool)  # weak, as the pool holds this object
         self.index, self.rows = index, rows
         self._spacing = index.config.spacing
-        self.limit = rows - min(SPARE, rows // 2)
+        self.limit = rows - min(FREE_ROWS, rows // 2)
         self._first = pool.n_seq_max + index.config.texts
         self.grown = False  # whether rows were added since the last trim
 
@@ -108,7 +108,7 @@ class KeptStates:
             {self.number(s): (*self._thinned(self.of(s), end), *new) for s in run.owners}
         )
 
-    def serves(self, text: int, length: int) -> int:
+    def usable_length(self, text: int, length: int) -> int:
         """The longest prefix, of at most ``length`` tokens, after which a state of a text is kept."""
         kept = self._pool.states.history(text)
         return next((position + 1 for _, position in reversed(kept) if position < length), 0)
@@ -171,14 +171,14 @@ class KeptStates:
     def _spacing_at(self, length: int) -> int:
         """The spacing of a text of ``length`` tokens."""
         spacing = self._spacing
-        while length >= spacing * (MOST + 1):
+        while length >= spacing * (MAX_SPACED + 1):
             spacing *= 2
         return spacing
 
     def _thinned(self, kept: History | list[tuple[int, int]], length: int) -> History:
         """The states that a text of ``length`` tokens keeps: at multiples of its spacing, and latest ends."""
         spacing = self._spacing_at(length)
-        ends = [position for _, position in kept if (position + 1) % self._spacing][-ENDS:]
+        ends = [position for _, position in kept if (position + 1) % self._spacing][-MAX_ENDS:]
         return tuple(each for each in kept if (each[1] + 1) % spacing == 0 or each[1] in ends)
 
     def _oldest(self, states: dict[int, History]) -> int | None:

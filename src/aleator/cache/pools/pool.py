@@ -154,7 +154,7 @@ class Pool(Uncopyable, ABC):
         """Whether a sequence's first ``length`` tokens can be held; ParameterError if it has fewer."""
 
     @abstractmethod
-    def serves(self, text: int, length: int) -> int:
+    def usable_length(self, text: int, length: int) -> int:
         """The longest prefix of ``text``, of at most ``length`` tokens, that a sequence can continue from."""
 
     @abstractmethod

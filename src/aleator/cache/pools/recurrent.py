@@ -166,8 +166,8 @@ class RecurrentPool(Pool):
     def holds(self, seq: int, length: int) -> bool:
         return self.keeper is not None and self.keeper.holds(seq, length)
 
-    def serves(self, text: int, length: int) -> int:
-        return 0 if self.keeper is None else self.keeper.serves(text, length)
+    def usable_length(self, text: int, length: int) -> int:
+        return 0 if self.keeper is None else self.keeper.usable_length(text, length)
 
     def adopt(self, text: int, seq: int, length: int) -> None:
         if self.keeper is not None:

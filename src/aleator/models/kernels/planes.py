@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import torch
 
 from aleator.models.files.tensor_types import TENSOR_TYPES
-from aleator.models.kernels.unpacking import APART, Unpacked
+from aleator.models.kernels.unpacking import UNPACKERS, Unpacked
 
 Tensor = torch.Tensor
 
@@ -182,7 +182,7 @@ def _laid_out(rows: Tensor, type: str, n_in: int) -> dict[str, Tensor]:
     if type in FLOATS:
         return {"low": _by_lanes(rows.contiguous().view(FLOATS[type]))}
     blocks = rows.reshape(-1, TENSOR_TYPES[type].size)
-    return _packed(FORMS[type], APART[type](blocks), len(rows), n_in)
+    return _packed(FORMS[type], UNPACKERS[type](blocks), len(rows), n_in)
 
 
 def _by_lanes(rows: Tensor) -> Tensor:

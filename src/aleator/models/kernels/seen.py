@@ -14,7 +14,7 @@ from aleator.cache.rows.batch import MicroBatch, WindowBatch
 Ints = npt.NDArray[np.int32]
 
 
-class Sight(NamedTuple):
+class VisibleCells(NamedTuple):
     """What T tokens see of one pool's cells, on the host; a token's cells are numbered from 0."""
 
     # int32 [5, T]: where the token's list begins in ``cells``, how many of its first cells are sinks, how
@@ -27,7 +27,7 @@ class Sight(NamedTuple):
     positions: Ints | None  # int32 [n], of the listed cells
 
 
-def sight(batch: MicroBatch, raw: bool = False, distances: bool = False) -> Sight:
+def sight(batch: MicroBatch, raw: bool = False, distances: bool = False) -> VisibleCells:
     """What a micro-batch's tokens see; with ``distances`` also the positions, for ALiBi."""
     first, sunk = (batch.first, batch.sunk) if isinstance(batch, WindowBatch) else (None, None)
     return listed(
@@ -51,7 +51,7 @@ def listed(
     positions: Ints | None = None,
     cell_positions: Ints | None = None,
     raw: bool = False,
-) -> Sight:
+) -> VisibleCells:
     """What tokens see, from the arrays of :class:`~aleator.cache.rows.rows.Seen` and those of windows."""
     none = np.zeros_like(counts)
     low = none if first is None else first
@@ -72,14 +72,14 @@ def listed(
             distinct = np.concatenate((distinct, others[others != 0])).astype(np.int32)
             order = np.argsort(distinct)
             rows = order[np.searchsorted(distinct[order], deltas)].astype(np.int32)
-    return Sight(tokens, cells, rows, distinct, cell_positions)
+    return VisibleCells(tokens, cells, rows, distinct, cell_positions)
 
 
 class SeenTensors:
     """What the tokens of a micro-batch see, on a device.
 
     Attributes:
-        tokens: see :class:`Sight`, int32, like the others.
+        tokens: see :class:`VisibleCells`, int32, like the others.
         longest: the most cells that a token sees; kernels are launched for this many.
         raw: keys are stored as at position 0.
         deltas: the distinct deltas, int32, on the host; None: keys are raw.
@@ -88,7 +88,7 @@ class SeenTensors:
 
     def __init__(
         self,
-        seen: Sight,
+        seen: VisibleCells,
         tokens: torch.Tensor,
         cells: torch.Tensor,
         rows: torch.Tensor | None,

@@ -188,7 +188,7 @@ def _tq1_0(b: Tensor) -> Unpacked:
     return Unpacked(torch.cat(parts, 1), b[:, 52:54])
 
 
-APART: dict[str, Callable[[Tensor], Unpacked]] = {
+UNPACKERS: dict[str, Callable[[Tensor], Unpacked]] = {
     "Q8_0": lambda b: Unpacked(b[:, 2:], b[:, :2]),
     "Q4_0": lambda b: Unpacked(_nibbles(b[:, 2:]), b[:, :2]),
     "Q4_1": lambda b: Unpacked(_nibbles(b[:, 4:]), b[:, :2], b[:, 2:4]),

@@ -1,4 +1,4 @@
-"""The playground's page, and its endpoints under ``/api/playground``; docs/playground.md describes them.
+"""The playground's page, and its endpoints under ``/api/playground``; the package's docstring describes them.
 
 Ollama's clients use other paths under ``/api/``.
 """

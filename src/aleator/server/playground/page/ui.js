@@ -1,4 +1,8 @@
-/** @file What all views are made of: templates, components that follow signals, and small controls. */
+/**
+ * @file What all views are made of: templates, components that follow signals, and small controls.
+ *
+ * Signals are bound here, as npm's binding to Preact needs an import map, an inline script that the policy forbids.
+ */
 
 import { h, Component } from "./vendor/preact.mjs";
 import htm from "./vendor/htm.mjs";
