@@ -29,15 +29,13 @@ void DecoderStep::run(Pool& pool, const MicroBatch& batch, Watch* watch) {
       watch);
 }
 
-// Copies x where it is asked for.
+// Copies x where it is asked for: on thread 0 alone, without which no other goes on to change it.
 void DecoderStep::tap(int thread, int64_t layer, const MicroBatch& batch) {
   const Taps& taps = batch.taps;
   const int64_t e = shape_.n_embd();
-  for (int64_t i = 0; i < taps.n; i++)
-    if (taps.layers[i] == layer)
-      products_.pool().each(thread, batch.tokens, [&](int64_t t) {
-        std::copy_n(products_.x(t), e, taps.out + (t * taps.n + i) * e);
-      });
+  for (int64_t i = 0; thread == 0 && i < taps.n; i++)
+    for (int64_t t = 0; taps.layers[i] == layer && t < batch.tokens; t++)
+      std::copy_n(products_.x(t), e, taps.out + (t * taps.n + i) * e);
 }
 
 // Buffers, embeddings, angles and plans of attention: little enough for one thread.
