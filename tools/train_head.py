@@ -173,8 +173,8 @@ def right(logits: list[torch.Tensor], wanted: torch.Tensor, ids: torch.Tensor) -
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("src/aleator/data/shakespeare-eagle3"))
-    parser.add_argument("--texts", type=int, default=160, help="texts that the model writes itself")
-    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--texts", type=int, default=384, help="texts that the model writes itself")
+    parser.add_argument("--steps", type=int, default=800)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--seed", type=int, default=1)

@@ -134,37 +134,47 @@ class BoundDraftHead {
             rates, CopiedChain(chain), {}};
   }
 
+  // What the layer takes at a position of a text.
+  struct Row {
+    Text* text;
+    int64_t at, token;
+    const float* hidden;
+  };
+
   void run(Pool& pool, std::vector<Text>& texts, int64_t window, Watch* watch) {
-    std::vector<Text*> going;
-    for (Text& text : texts) going.push_back(&text);
-    fuse(pool, going);
-    while (!going.empty()) {
-      compute(pool, going, window, watch);
-      std::vector<Text*> next;
-      int64_t row = 0;
-      for (size_t i = 0; i < going.size(); i++) {
-        Text& text = *going[i];
-        row += text.rows();
-        text.first += text.rows();
-        const int64_t token = draw(text, int64_t(i));
+    const int64_t e = layer_->shape().n_embd();
+    fuse(pool, texts);
+    std::vector<Row> before, rows;
+    const float* hidden = hidden_.data();
+    for (Text& text : texts)
+      for (int64_t i = 0; i < text.rows(); i++, hidden += e)
+        (i + 1 < text.rows() ? before : rows)
+            .push_back({&text, text.first + i, text.tokens[i], hidden});
+    if (!before.empty()) compute(pool, before, window, true, watch);
+    grow(states_, int64_t(rows.size()) * e);
+    while (!rows.empty()) {
+      compute(pool, rows, window, false, watch);
+      std::vector<Row> next;
+      for (size_t i = 0; i < rows.size(); i++) {
+        const int64_t token = draw(*rows[i].text, int64_t(i));
         if (token < 0) continue;
-        text.tokens = {token};
-        follow(row - 1, int64_t(next.size()));
-        next.push_back(&text);
+        float* state = &states_[int64_t(next.size()) * e];
+        follow(&given_[int64_t(i) * e], state);
+        next.push_back({rows[i].text, rows[i].at + 1, token, state});
       }
-      going = std::move(next);
+      rows = std::move(next);
     }
   }
 
   // Hidden states of tokens, of what layers of the model took.
-  void fuse(Pool& pool, const std::vector<Text*>& texts) {
+  void fuse(Pool& pool, const std::vector<Text>& texts) {
     const int64_t e = layer_->shape().n_embd();
     int64_t n = 0;
-    for (const Text* text : texts) n += text->rows();
+    for (const Text& text : texts) n += text.rows();
     grow(seen_rows_, n * seen_), grow(hidden_, n * e);
     float* to = seen_rows_.data();
-    for (const Text* text : texts)
-      for (const float* row : text->hidden) {
+    for (const Text& text : texts)
+      for (const float* row : text.hidden) {
         if (fuse_norm_)
           rms_norm_(row, fuse_norm_, seen_, eps_, to);
         else
@@ -177,61 +187,67 @@ class BoundDraftHead {
       std::copy_n(seen_rows_.data(), n * e, hidden_.data());
   }
 
-  // What the layer takes of the texts' tokens and hidden states.
-  const float* inputs(Pool& pool, const std::vector<Text*>& texts, int64_t n) {
+  // What the layer takes of tokens and hidden states.
+  const float* inputs(Pool& pool, const std::vector<Row>& rows) {
     const int64_t e = layer_->shape().n_embd(), stride = join_.data ? 2 * e : 3 * e;
+    const int64_t n = int64_t(rows.size());
     grow(inputs_, n * stride);
     float* to = inputs_.data();
-    const float* hidden = hidden_.data();
-    for (const Text* text : texts)
-      for (const int64_t token : text->tokens) {
-        float *embedded = join_.data ? to : to + e, *normed = embedded + e;
-        read_row_(embedding_, token, embedded);
-        if (scale_ != 1)
-          for (int64_t i = 0; i < e; i++) embedded[i] *= scale_;
-        rms_norm_(embedded, embedding_norm_, e, eps_, embedded);
-        rms_norm_(hidden, hidden_norm_, e, eps_, normed);
-        if (!join_.data) std::copy_n(normed_ ? normed : hidden, e, to);
-        to += stride, hidden += e;
-      }
+    for (const Row& row : rows) {
+      float *embedded = join_.data ? to : to + e, *normed = embedded + e;
+      read_row_(embedding_, row.token, embedded);
+      for (int64_t i = 0; scale_ != 1 && i < e; i++) embedded[i] *= scale_;
+      rms_norm_(embedded, embedding_norm_, e, eps_, embedded);
+      rms_norm_(row.hidden, hidden_norm_, e, eps_, normed);
+      if (!join_.data) std::copy_n(normed_ ? normed : row.hidden, e, to);
+      to += stride;
+    }
     if (!join_.data) return inputs_.data();
     grow(joined_, n * e);
     multiply(pool, join_, inputs_.data(), n, joined_.data());
     return joined_.data();
   }
 
-  // The layer for the texts' rows, the last of each with logits.
-  void compute(Pool& pool, const std::vector<Text*>& texts, int64_t window, Watch* watch) {
+  // The layer for rows, those of a text one after the other: only their keys and values, or all,
+  // with logits.
+  void compute(Pool& pool, const std::vector<Row>& rows, int64_t window, bool keys_only,
+               Watch* watch) {
     positions_.clear(), cell_.clear(), lists_.clear(), list_of_.clear(), count_.clear();
-    first_.clear(), out_rows_.clear(), list_start_.assign(1, 0);
-    for (const Text* text : texts) {
-      const int64_t n = text->rows(), begin = std::max(int64_t(0), text->first + 1 - window);
-      for (int64_t at = begin; at < text->first + n; at++)
-        lists_.push_back(int32_t(text->cell + at % cells_));
-      for (int64_t at = text->first; at < text->first + n; at++) {
-        positions_.push_back(int32_t(at)), cell_.push_back(text->cell + at % cells_);
-        list_of_.push_back(int32_t(list_start_.size() - 1));
-        first_.push_back(std::max(int64_t(0), at + 1 - window) - begin);
-        count_.push_back(at + 1 - begin);
+    first_.clear(), list_start_.clear(), out_rows_.clear();
+    const Text* text = nullptr;
+    int64_t begin = 0;
+    for (const Row& row : rows) {
+      const int64_t from = std::max(int64_t(0), row.at + 1 - window), base = row.text->cell;
+      if (row.text != text) {
+        text = row.text, begin = from;
+        list_start_.push_back(int64_t(lists_.size()));
+        for (int64_t at = begin; at < row.at; at++) lists_.push_back(int32_t(base + at % cells_));
       }
-      list_start_.push_back(int64_t(lists_.size()));
-      out_rows_.push_back(int64_t(cell_.size()) - 1);
+      lists_.push_back(int32_t(base + row.at % cells_));
+      positions_.push_back(int32_t(row.at)), cell_.push_back(lists_.back());
+      list_of_.push_back(int32_t(list_start_.size() - 1));
+      first_.push_back(from - begin), count_.push_back(row.at + 1 - begin);
+      out_rows_.push_back(int64_t(out_rows_.size()));
     }
-    const int64_t n = int64_t(cell_.size()), of = int64_t(texts.size());
-    static constexpr int64_t last = 1;  // the layer's number, and one more
-    grow(given_, n * layer_->shape().n_embd()), grow(rows_, of * layer_->n_out());
+    const int64_t n = int64_t(rows.size()), n_lists = int64_t(list_start_.size());
+    list_start_.push_back(int64_t(lists_.size()));
+    static constexpr int64_t last = 1;  // what follows the layer, which is number 0
     MicroBatch batch;
-    batch.tokens = n, batch.embeddings = inputs(pool, texts, n), batch.stride = layer_->stride();
-    batch.out_rows = out_rows_.data(), batch.n_out = of, batch.logits = rows_.data();
-    batch.positions = positions_.data(), batch.taps = {&last, 1, given_.data()};
-    batch.groups[0] = {cell_.data(),  lists_.data(), list_start_.data(), of, list_of_.data(),
+    batch.tokens = n, batch.embeddings = inputs(pool, rows), batch.stride = layer_->stride();
+    batch.positions = positions_.data(), batch.keys_only = keys_only;
+    batch.groups[0] = {cell_.data(),  lists_.data(), list_start_.data(), n_lists, list_of_.data(),
                        count_.data(), nullptr,       first_.data()};
+    if (!keys_only) {
+      grow(given_, n * layer_->shape().n_embd()), grow(logits_rows_, n * layer_->n_out());
+      batch.out_rows = out_rows_.data(), batch.n_out = n, batch.logits = logits_rows_.data();
+      batch.taps = {&last, 1, given_.data()};
+    }
     layer_->step().run(pool, batch, watch);
   }
 
   // The next guess after row i of the logits, if there is to be one after it; -1: there is not.
   int64_t draw(Text& text, int64_t i) {
-    const float* row = &rows_[i * layer_->n_out()];
+    const float* row = &logits_rows_[i * layer_->n_out()];
     for (size_t k = 0; k < ids_.size(); k++)
       if (ids_[k] < int64_t(logits_.size())) logits_[ids_[k]] = row[k];
     const int64_t token = text.chain.sample(logits_);
@@ -248,14 +264,13 @@ class BoundDraftHead {
     return --text.most > 0 ? token : -1;
   }
 
-  // The hidden state to go on with after a row, which becomes row `to`.
-  void follow(int64_t row, int64_t to) {
+  // The hidden state to go on with, of what the layer gave.
+  void follow(const float* given, float* state) const {
     const int64_t e = layer_->shape().n_embd();
-    const float* given = &given_[row * e];
     if (follow_norm_)
-      rms_norm_(given, follow_norm_, e, eps_, &hidden_[to * e]);
+      rms_norm_(given, follow_norm_, e, eps_, state);
     else
-      std::copy_n(given, e, &hidden_[to * e]);
+      std::copy_n(given, e, state);
   }
 
   nb::object step_;
@@ -268,7 +283,7 @@ class BoundDraftHead {
   bool normed_;
   std::vector<int64_t> ids_;   // the model's token of each of the head's
   std::vector<float> logits_;  // of the model's tokens
-  std::vector<float> seen_rows_, hidden_, inputs_, joined_, given_, rows_;
+  std::vector<float> seen_rows_, hidden_, states_, inputs_, joined_, given_, logits_rows_;
   std::vector<int32_t> positions_, lists_, list_of_;
   std::vector<int64_t> cell_, list_start_, count_, first_, out_rows_;
 };

@@ -98,7 +98,7 @@ class HeadText(Guesser):
         if pos != self._end:  # a context shift, or the beginning was cached
             self._forget()
             self.sure = 0
-        self.waiting.append(hidden[-MOST_NEW:].copy())
+        self.waiting.append(hidden[-MOST_NEW:])
         self._end, self._n = pos + len(hidden), self._n + len(self.waiting[-1])
         most = MOST_MISSED if self.sure else MOST_NEW
         while self._n > most:

@@ -178,9 +178,9 @@ RETRY, LONGEST_RETRY = 32, 1024
 """Steps without guesses after which one token is tried; each failure doubles them up to the second number."""
 SHARE = 0.02
 """Largest fraction of the time without guesses that guesses may lose."""
-GAIN, MOST_SURE = 1.25, 0.9
-"""What else the time of a guess and its row would bring, in tokens, and the most that is asked of a guess."""
-ALLOWANCE = 0.75
+MOST_SURE = 0.9
+"""Most that :meth:`Speculation.least` asks."""
+ALLOWANCE = 1.0
 """Time that guesses may lose before the first is made, in units of a token's time."""
 
 
@@ -274,7 +274,7 @@ class Speculation:
     def least(self, n_sequences: int, costs: Costs) -> float:
         """How probable a guess must be to be worth itself and its row, in a step of ``n_sequences``."""
         row = costs.row(n_sequences) + costs.steps(n_sequences, self._draft_seconds)
-        return min(MOST_SURE, GAIN * n_sequences * row)
+        return min(MOST_SURE, n_sequences * row)
 
     def asked(self, tokens: Sequence[int], n: int) -> list[int]:
         """Ask a drafter other than a draft model for at most ``n`` guesses after ``tokens``.
