@@ -92,7 +92,7 @@ def test_the_tokens_are_the_same_with_every_kind_of_head(arch: str, tmp_path: Pa
         assert guessed.stats.draft_n > 0
 
 
-def test_requests_of_an_engine_share_a_head(bundled: aleator.LanguageModel) -> None:
+def test_requests_of_an_engine_share_a_head(bundled: aleator.LanguageModel, always: None) -> None:
     prompts = [REPEATING, "KING HENRY VI:\nO", REPEATING, "First Citizen:"]
     plain = [bundled.generate(p, max_tokens=60, seed=i) for i, p in enumerate(prompts)]
     with aleator.Engine(bundled, n_seq_max=3) as engine:
