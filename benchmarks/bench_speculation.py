@@ -29,6 +29,9 @@ PROMPTS = {
     "repeats": "A list of names: Ann, Bob, Eve, Ann, Bob, Eve, Ann, Bob, Eve, Ann, Bob,",
     "does not": "It was a bright cold day in April, and the clocks were striking thirteen. Then",
     "a play": "ROMEO:\nO, she doth teach the torches to burn bright!\n\nJULIET:\n",
+    "a king": "KING HENRY:\nWhat news from France? Speak, good my lord, and tell",
+    "a crowd": "First Citizen:\nBefore we proceed any further, hear me speak.\n",
+    "a scene": "Enter the KING and",
 }
 
 

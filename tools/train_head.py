@@ -30,10 +30,10 @@ from aleator.models.hub.bundled import bundled_model
 
 TAPS = (2, 4, 6)
 """The layers whose inputs the head sees; 6: what the last one gives."""
-HEADS, KV_HEADS, N_FF, VOCAB = 4, 2, 256, 1024
-UNROLLED = 3
+HEADS, KV_HEADS, HEAD_DIM, N_FF, VOCAB = 4, 2, 32, 256, 1024
+UNROLLED = 4
 WINDOW = 128
-TEMPERATURES = (0.0, 0.4, 0.8, 1.0)
+TEMPERATURES = (0.0, 0.8, 0.0, 0.5)
 
 
 class Attention(nn.Module):
@@ -41,11 +41,11 @@ class Attention(nn.Module):
 
     def __init__(self, s: Shape) -> None:
         super().__init__()
-        self.dim = s.head_dim
-        self.q_proj = nn.Linear(2 * s.n_embd, HEADS * s.head_dim, bias=False)
-        self.k_proj = nn.Linear(2 * s.n_embd, KV_HEADS * s.head_dim, bias=False)
-        self.v_proj = nn.Linear(2 * s.n_embd, KV_HEADS * s.head_dim, bias=False)
-        self.o_proj = nn.Linear(HEADS * s.head_dim, s.n_embd, bias=False)
+        self.dim = HEAD_DIM
+        self.q_proj = nn.Linear(2 * s.n_embd, HEADS * self.dim, bias=False)
+        self.k_proj = nn.Linear(2 * s.n_embd, KV_HEADS * self.dim, bias=False)
+        self.v_proj = nn.Linear(2 * s.n_embd, KV_HEADS * self.dim, bias=False)
+        self.o_proj = nn.Linear(HEADS * self.dim, s.n_embd, bias=False)
 
     def forward(
         self, x: torch.Tensor, ahead: int, cache: list[tuple[torch.Tensor, ...]], s: Shape
@@ -173,8 +173,8 @@ def right(logits: list[torch.Tensor], wanted: torch.Tensor, ids: torch.Tensor) -
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("src/aleator/data/shakespeare-eagle3"))
-    parser.add_argument("--texts", type=int, default=160, help="texts that the model writes itself")
-    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--texts", type=int, default=384, help="texts that the model writes itself")
+    parser.add_argument("--steps", type=int, default=800)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--seed", type=int, default=1)
@@ -264,7 +264,7 @@ def write(folder: Path, head: Head, ids: torch.Tensor, s: Shape) -> None:
     config = {
         "architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama", "hidden_act": "silu",
         "hidden_size": s.n_embd, "intermediate_size": N_FF, "num_hidden_layers": 1,
-        "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS, "head_dim": s.head_dim,
+        "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS, "head_dim": HEAD_DIM,
         "vocab_size": s.n_vocab, "draft_vocab_size": VOCAB, "rms_norm_eps": s.rms_eps,
         "rope_theta": s.rope_theta, "max_position_embeddings": s.context, "tie_word_embeddings": False,
         "eagle_aux_hidden_state_layer_ids": TAPS,

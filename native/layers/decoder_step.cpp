@@ -29,15 +29,13 @@ void DecoderStep::run(Pool& pool, const MicroBatch& batch, Watch* watch) {
       watch);
 }
 
-// Copies x where it is asked for.
+// Copies x where it is asked for: on thread 0 alone, without which no other goes on to change it.
 void DecoderStep::tap(int thread, int64_t layer, const MicroBatch& batch) {
   const Taps& taps = batch.taps;
   const int64_t e = shape_.n_embd();
-  for (int64_t i = 0; i < taps.n; i++)
-    if (taps.layers[i] == layer)
-      products_.pool().each(thread, batch.tokens, [&](int64_t t) {
-        std::copy_n(products_.x(t), e, taps.out + (t * taps.n + i) * e);
-      });
+  for (int64_t i = 0; thread == 0 && i < taps.n; i++)
+    for (int64_t t = 0; taps.layers[i] == layer && t < batch.tokens; t++)
+      std::copy_n(products_.x(t), e, taps.out + (t * taps.n + i) * e);
 }
 
 // Buffers, embeddings, angles and plans of attention: little enough for one thread.
@@ -102,6 +100,7 @@ void DecoderStep::layer(int thread, const DecoderLayer& l, const MicroBatch& bat
   else if (l.recurrent >= 0)
     recurrent_.run(thread, products_, spaces_[l.recurrent], batch.runs, shape_.eps,
                    shape_.residual_scale);
+  if (batch.keys_only) return;
   if (l.mixture >= 0) {
     const Mixture& m = mixtures_[l.mixture];
     return m.beside() ? mix_beside(thread, l, m, batch.tokens) : mix(thread, l, batch.tokens);
@@ -137,7 +136,9 @@ void DecoderStep::project(int thread, const DecoderLayer& l, const MicroBatch& b
   const Input x = l.wide ? products_.input(thread, batch.embeddings + shape_.n_embd(), batch.stride,
                                            l.q.in, batch.tokens, forms)
                          : products_.normed(thread, l.attention_norm, shape_.eps, forms);
-  if (!l.k.data)
+  if (batch.keys_only && l.v.data)
+    products_.run(thread, x, {{&l.k, k_.data()}, {&l.v, v_.data()}});
+  else if (!l.k.data)
     products_.run(thread, x, {{&l.q, q_.data()}});
   else if (l.v.data)
     products_.run(thread, x, {{&l.q, q_.data()}, {&l.k, k_.data()}, {&l.v, v_.data()}});
@@ -152,6 +153,7 @@ void DecoderStep::attend(int thread, const DecoderLayer& l, const MicroBatch& ba
   Pool& pool = products_.pool();
   project(thread, l, batch);
   place_keys(thread, l, batch);
+  if (batch.keys_only) return;
   attention_[l.group].run(thread, pool, attention(l), l.gated ? queries_.data() : q_.data(),
                           attended_.data());
   pool.barrier();
@@ -208,8 +210,9 @@ void DecoderStep::place_keys(int thread, const DecoderLayer& l, const MicroBatch
     if (kind != HeadNorm::rotated_head) rotate(x, t, raw);
   };
   const int64_t stored = l.k.data || l.latent >= 0 ? l.keys.heads : 0;
-  products_.pool().each(thread, batch.tokens * (l.heads() + stored), [&](int64_t unit) {
-    const int64_t t = unit % batch.tokens, head = unit / batch.tokens - l.heads();
+  const int64_t queries = batch.keys_only ? 0 : l.heads();
+  products_.pool().each(thread, batch.tokens * (queries + stored), [&](int64_t unit) {
+    const int64_t t = unit % batch.tokens, head = unit / batch.tokens - queries;
     if (head < 0) {
       const int64_t at = t * l.heads() + head + l.heads();
       float* query = l.gated ? &queries_[at * dim] : &q_[at * dim];

@@ -104,6 +104,7 @@ struct MicroBatch {
   Runs runs;  // of decoders with recurrent layers
   Adapted adapted;
   Taps taps;
+  bool keys_only = false;  // of one layer: tokens store their keys and values, and that is all
 };
 
 class DecoderStep {

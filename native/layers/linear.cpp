@@ -35,6 +35,23 @@ StoredMatrix::StoredMatrix(Bytes data, const std::string& type, int64_t out, int
     refuse("a bias of ", bias_->size(), " for ", out, " rows");
 }
 
+void multiply(Pool& pool, const Weights& w, const float* x, int64_t tokens, float* y) {
+  Input in{.x = x, .stride = w.in, .tokens = tokens};
+  const Forms forms = forms_of({&w});
+  RoundedRows rounded;
+  if (!forms.floats) {
+    rounded.resize(tokens, w.in, forms.small ? 32 : 256);
+    (forms.small ? in.small : in.large) = rounded.view(tokens);
+  }
+  pool.run_adapting([&](int thread) {
+    if (!forms.floats)
+      pool.each(thread, tokens, [&](int64_t t) { rounded.round(t, x + t * w.in); });
+    pool.split_pieces(thread, w.out, rows_per_unit(w, tokens), [&](int64_t begin, int64_t end) {
+      linear_rows_(w, begin, end, in, y, w.out);
+    });
+  });
+}
+
 static void linear(Pool& pool, const StoredMatrix& matrix, Array<const float, 2> x,
                    Array<float, 2> y) {
   const Weights& w = matrix.weights;
@@ -42,20 +59,7 @@ static void linear(Pool& pool, const StoredMatrix& matrix, Array<const float, 2>
   if (int64_t(x.shape(1)) != w.in || int64_t(y.shape(1)) != w.out || int64_t(y.shape(0)) != tokens)
     refuse("x must be [tokens, in] and y [tokens, out]");
   nb::gil_scoped_release nogil;
-  Input in{.x = x.data(), .stride = w.in, .tokens = tokens};
-  const Forms forms = forms_of({&w});
-  RoundedRows rounded;
-  if (!forms.floats) {
-    rounded.resize(tokens, w.in, forms.small ? 32 : 256);
-    (forms.small ? in.small : in.large) = rounded.view(tokens);
-  }
-  pool.run([&](int thread) {
-    if (!forms.floats)
-      pool.each(thread, tokens, [&](int64_t t) { rounded.round(t, x.data() + t * w.in); });
-    pool.split_pieces(thread, w.out, rows_per_unit(w, tokens), [&](int64_t begin, int64_t end) {
-      linear_rows_(w, begin, end, in, y.data(), w.out);
-    });
-  });
+  multiply(pool, w, x.data(), tokens, y.data());
 }
 
 static void read_rows(Pool& pool, const StoredMatrix& matrix, Array<const int64_t> rows,

@@ -60,6 +60,9 @@ ALEATOR_KERNEL(void, linear_rows,
 // Row `row` of W as float32 [in].
 ALEATOR_KERNEL(void, read_row, (const Weights& w, int64_t row, float* y))
 
+// y [tokens, out] = x [tokens, in] W^T, shared out among the threads of a pool.
+void multiply(Pool& pool, const Weights& w, const float* x, int64_t tokens, float* y);
+
 // Rows that one thread takes at a time: enough to hide the taking (and, of many tokens, to use x
 // several times while it is near), few enough to share evenly; whole tiles of every kernel.
 inline int64_t rows_per_unit(const Weights& w, int64_t tokens) {

@@ -432,6 +432,21 @@ class DecoderStep:
         T tokens: see MicroBatch (native/layers/decoder_step.hpp), Seen (attention_step.hpp) and Runs (state_kernels.hpp). adapted: starts, adapters and scales of Adapted (adapters.hpp). ids int64, or embeddings and all other numbers float32; positions, lists of cells, seen_list and seen_deltas int32; the rest int64. window: for window layers cells to seen_deltas, seen_first, and seen_sinks or None. recurrent: starts, sources, order and stores. taps: numbers of layers int64 [n], and float32 [T, n, n_embd] for what these take, or the last one gives. ValueError, with nothing changed, for an index out of range.
         """
 
+class DraftHead:
+    """Guesses the next tokens of texts."""
+
+    def __init__(self, step: object, parts: object, places: int) -> None:
+        """
+        step: a DecoderStep of one layer with attention, whose cells are shared out among so many places of texts. parts: what DraftHead.parts (models/draft_head.py) says. ValueError when sizes disagree.
+        """
+
+    def guess(self, pool: ThreadPool, texts: Sequence[tuple[int, int, Sequence[Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu', writable=False)]], Sequence[int], int, float, Sequence[float], object]], window: int) -> list[tuple[list[int], list[int]]]:
+        """
+        For each text its guesses and their kinds. A text is its place; the position of its first row, before which its cells have all rows; hidden states [n, layers, n_embd] in pieces, and the tokens that follow them; how many guesses at most; how probable it must at least be that all are right, by the rates of the kinds, which follow; and the chain, of which a copy draws. A row sees the last `window` ones.
+        """
+
+DRAFT_KINDS: int = 10
+
 def xxh64_blocks(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], block: int, seed: int = 0) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,))]:
     """
     XXH64 of each block of this many bytes; the last may be shorter, and one that is empty stands for no data.

@@ -10,13 +10,13 @@ import pytest
 
 import aleator
 from aleator.core.threads import pool
-from aleator.generate import Batch, model_runner, request_state
+from aleator.generate import Batch, draft_heads, model_runner, request_state
 from aleator.generate import speculative as speculation
-from aleator.generate.draft_heads import MOST_MISSED, MOST_WAITING, HeadContext, HeadModel
-from aleator.generate.speculative import Draft, Speculation, draft_together
-from aleator.models import draft_head
-from aleator.models.draft_head import MTP
+from aleator.generate.draft_heads import COUNTED, MOST_MISSED, RATES, HeadDrafts, HeadText
+from aleator.generate.speculative import Draft, Speculation
+from aleator.models.draft_head import MOST_NEW, MTP
 from aleator.models.hub.bundled import bundled_head
+from aleator.samplers import Greedy, SamplerChain
 from tests.generate.test_speculation import OPTIONS, REPEATING
 from tests.models.heads import write_eagle3, write_mtp
 
@@ -34,6 +34,20 @@ def steady(monkeypatch: pytest.MonkeyPatch) -> None:
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three tokens are guessed in every step, whether that pays or not."""
     monkeypatch.setattr(Speculation, "wanted", lambda _, room, *others: min(room, 3))
+    monkeypatch.setattr(Speculation, "least", lambda *others: 0.0)
+
+
+def text_of(model: aleator.LanguageModel, n_texts: int = 1) -> HeadText:
+    """A text that a greedy chain draws."""
+    shared = model.request_states.shared_drafts(2048, n_texts).drafts
+    assert isinstance(shared, HeadDrafts)
+    return shared.model(model.generate("ROMEO:", max_tokens=1, temperature=0).chain)
+
+
+def guesses(text: HeadText, tokens: list[int], n: int = 4, least: float = 0.0) -> list[int]:
+    draft = Draft(text, tokens, n, least)
+    text.shared.guess([draft])
+    return draft.found
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +92,7 @@ def test_the_tokens_are_the_same_with_every_kind_of_head(arch: str, tmp_path: Pa
         assert guessed.stats.draft_n > 0
 
 
-def test_requests_of_an_engine_share_a_head(bundled: aleator.LanguageModel) -> None:
+def test_requests_of_an_engine_share_a_head(bundled: aleator.LanguageModel, always: None) -> None:
     prompts = [REPEATING, "KING HENRY VI:\nO", REPEATING, "First Citizen:"]
     plain = [bundled.generate(p, max_tokens=60, seed=i) for i, p in enumerate(prompts)]
     with aleator.Engine(bundled, n_seq_max=3) as engine:
@@ -121,76 +135,132 @@ def test_a_heads_guesses_do_not_depend_on_how_its_states_arrive(
     bundled: aleator.LanguageModel,
 ) -> None:
     """In one piece or many, with guesses between, or with wrong ones taken back."""
-    maker = bundled.request_states
-    chain = bundled.generate("ROMEO:", max_tokens=1, temperature=0).chain
     text = [*bundled.prompt_tokens(REPEATING)]
     context = bundled.context(n_ctx=256)
     context.decode(Batch.one(text))
     hidden = context.hidden
     assert hidden is not None
-
-    def model() -> HeadModel:
-        shared = maker.shared_drafts(256, 1).drafts
-        assert isinstance(shared, HeadContext)
-        made = shared.model(chain)
-        assert isinstance(made, HeadModel)
-        return made
-
-    def guesses(made: HeadModel, n: int) -> list[int]:
-        draft = Draft(made, text[: n + 1], 4)
-        draft_together([draft])
-        return draft.found
-
     n = len(text) - 1
-    whole = model()
+    whole = text_of(bundled)
     whole.see(0, hidden[:n])
-    wanted = guesses(whole, n)
+    wanted = guesses(whole, text)
     assert len(wanted) == 4
-    pieces = model()
+    pieces = text_of(bundled)
     for at in range(n):
         pieces.see(at, hidden[at : at + 1])
         if at % 3 == 0 and at < n - 1:
-            guesses(pieces, at + 1)
-    assert guesses(pieces, n) == wanted
-    assert guesses(whole, n) == []  # nothing new was shown
-    behind = model()
+            guesses(pieces, text[: at + 2])
+    assert guesses(pieces, text) == wanted
+    assert guesses(whole, text) == []  # nothing new was shown
+    behind = text_of(bundled)
     behind.see(0, hidden[: n - 1])
-    assert guesses(behind, n) == []
+    assert guesses(behind, text) == []
+
+
+def test_several_texts_get_the_guesses_that_each_gets_alone(
+    bundled: aleator.LanguageModel,
+) -> None:
+    first = text_of(bundled, 2)
+    texts = [first, first._places.model(first.chain), first._places.model(first.chain)]
+    tokens = [bundled.prompt_tokens(each) for each in ("ROMEO:\nO", REPEATING, "JULIET:")]
+    hidden = []
+    for each in tokens:
+        context = bundled.context(n_ctx=256)
+        context.decode(Batch.one(each))
+        assert context.hidden is not None
+        hidden.append(context.hidden[:-1])
+    for text, states in zip(texts, hidden, strict=True):
+        text.see(0, states)
+    drafts = [Draft(text, each, n) for text, each, n in zip(texts, tokens, (2, 5, 3), strict=True)]
+    first.shared.guess(drafts)
+    assert [len(each.found) for each in drafts] == [2, 5, 0]  # there are places for two
+    for draft, states in zip(drafts[:2], hidden, strict=False):
+        alone = text_of(bundled)
+        alone.see(0, states)
+        assert guesses(alone, [*draft.tokens], draft.n) == draft.found
+    texts[0].end()
+    assert len(guesses(texts[2], [*tokens[2]], 3)) == 3
+
+
+def test_guesses_end_where_they_are_not_probable_enough(bundled: aleator.LanguageModel) -> None:
+    tokens = bundled.prompt_tokens(REPEATING)
+    context = bundled.context(n_ctx=256)
+    context.decode(Batch.one(tokens))
+    assert context.hidden is not None
+    found = []
+    for right, least in ((1.0, 0.5), (0.6, 0.5), (0.6, 0.7), (0.8, 0.5)):
+        text = text_of(bundled)
+        text._right = [COUNTED * right] * len(RATES)
+        text.see(0, context.hidden[:-1])
+        found.append(len(guesses(text, [*tokens], 6, least)))
+    assert found == [6, 1, 0, 3]  # 0.8 ** 3 > 0.5 > 0.8 ** 4
+
+
+def test_rates_are_learnt_up_to_the_first_wrong_guess(bundled: aleator.LanguageModel) -> None:
+    text = text_of(bundled)
+    assert text.rates() == pytest.approx(RATES)
+    text.seen(1, [3, 3, 5, 7])
+    text.learn(2)
+    wanted = [*RATES]
+    wanted[3] = (COUNTED * RATES[3] + 2) / (COUNTED + 2)
+    wanted[5] = COUNTED * RATES[5] / (COUNTED + 1)
+    assert text.rates() == pytest.approx(wanted)
 
 
 def test_of_a_long_text_the_last_states_are_held(bundled: aleator.LanguageModel) -> None:
-    chain = bundled.generate("ROMEO:", max_tokens=1, seed=1).chain
-    shared = bundled.request_states.shared_drafts(2048, 1).drafts
-    assert shared is not None
-    made = shared.model(chain)
-    assert isinstance(made, HeadModel)
-    rows = np.ones((500, 3, 256), np.float32)
+    made = text_of(bundled)
+    rows = np.arange(1500, dtype=np.float32).repeat(768).reshape(1500, 3, 256)
     for at in range(0, 1500, 500):
-        made.see(at, rows)
-    for at in range(1500, 1600):
-        made.see(at, rows[:1])
-    assert len(made.begin([5] * 1601)) == 1100
+        made.see(at, rows[at : at + 500])
+    made.see(1500, rows[:100])
+    assert len(made.begin([5] * 1601)) == MOST_NEW == 1024
+    held = np.concatenate(made.waiting)[:, 0, 0]
+    assert held.tolist() == [*range(576, 1500), *range(100)]
     made.see(0, rows[:7])  # another text
     assert len(made.begin([5] * 8)) == 7
-    assert MOST_WAITING == 1024
+    made.see(7, rows)
+    assert len(made.begin([5] * 1508)) == MOST_NEW
 
 
 def test_after_a_pause_a_head_is_shown_the_last_tokens_only(
     bundled: aleator.LanguageModel,
 ) -> None:
     """To compute all that was missed would cost more than the guess can save."""
-    chain = bundled.generate("ROMEO:", max_tokens=1, seed=1).chain
-    shared = bundled.request_states.shared_drafts(2048, 1).drafts
-    assert shared is not None
-    made, rows = shared.model(chain), np.ones((100, 3, 256), np.float32)
+    made, rows = text_of(bundled), np.ones((100, 3, 256), np.float32)
     made.see(0, rows)
-    draft_together([Draft(made, [5] * 101, 2)])
+    guesses(made, [5] * 101, 2)
     for at in range(100, 160):
         made.see(at, rows[:1])
     assert len(made.begin([5] * 161)) == MOST_MISSED
-    assert len(made.held) == 100  # what it was shown before stays
-    draft_together([Draft(made, [5] * 161, 2)])
-    assert len(made.held) == 100 + MOST_MISSED + 1
+    assert made.sure == 100  # what it was shown before stays
+    guesses(made, [5] * 161, 2)
+    assert made.sure == 100 + MOST_MISSED
+
+
+def test_a_users_sampler_that_fails_ends_the_guesses_alone(bundled: aleator.LanguageModel) -> None:
+    class Fails:
+        def __init__(self) -> None:
+            self.left = 2
+
+        def apply(self, candidates: Any) -> None:
+            self.left -= 1
+            if self.left < 0:
+                raise RuntimeError("not today")
+
+    text = text_of(bundled)
+    text.chain = SamplerChain([Fails(), Greedy()])
+    text.see(0, np.ones((5, 3, 256), np.float32))
+    assert len(guesses(text, [5] * 6)) == 2
+
+
+def test_a_forks_child_makes_no_guesses(
+    bundled: aleator.LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread of its parent may have been in the native head."""
+    text = text_of(bundled)
+    text.see(0, np.ones((5, 3, 256), np.float32))
+    monkeypatch.setattr(draft_heads.os, "getpid", lambda: -1)
+    assert guesses(text, [5] * 6) == []
 
 
 @pytest.mark.parametrize("name", ["eagle3", MTP])
@@ -206,7 +276,7 @@ def test_a_head_computes_with_the_contexts_threads(
         used.add(n)
         return pool(n)
 
-    monkeypatch.setattr(draft_head, "thread_pool", team)
+    monkeypatch.setattr(draft_heads, "thread_pool", team)
     monkeypatch.setattr(Speculation, "wanted", lambda _, room, *others: min(room, 3))
     assert model.generate("ROMEO:", max_tokens=10, seed=1, **GUESS).tokens
     assert used == {3}

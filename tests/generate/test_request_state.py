@@ -153,6 +153,9 @@ class Guessing:
         self.seen.append(text)
         return list(range(n))
 
+    def least(self, n_sequences: int, costs: Any) -> float:
+        return n_sequences / 10
+
     def observe(self, n: int, seconds: float) -> None:
         self.seen.append((n, seconds))
 
@@ -219,17 +222,18 @@ def test_draft_models_guess_together_and_share_the_time(monkeypatch: pytest.Monk
     times = count(5.0, 6.0)
     monkeypatch.setattr(request_state, "perf_counter", lambda: next(times))
     requests = [at(), at()]
-    guessing = [Guessing(object()) for _ in requests]
+    shared = SimpleNamespace()
+    guessing = [Guessing(SimpleNamespace(shared=shared)) for _ in requests]
     for request, each in zip(requests, guessing, strict=True):
         request.speculation = each  # type: ignore[assignment]
 
     def together(drafts: list[Draft]) -> None:
-        assert [draft.n for draft in drafts] == [3, 3]
+        assert [(draft.n, draft.least) for draft in drafts] == [(3, 0.2), (3, 0.2)]
         assert [draft.model for draft in drafts] == [each.model for each in guessing]
         drafts[0].found = [5, 6]
         drafts[1].error = RuntimeError("not today")
 
-    monkeypatch.setattr(request_state, "draft_together", together)
+    shared.guess = together
     found = proposer(99, failed).propose(requests)
     assert [tokens for _, tokens in found] == [[-1, 5, 6]]
     assert [each.seen for each in guessing] == [[(2, 3.0)], [(0, 3.0)]]
@@ -239,7 +243,7 @@ def test_draft_models_guess_together_and_share_the_time(monkeypatch: pytest.Monk
     def broken(drafts: list[Draft]) -> None:
         raise RuntimeError("nor now")
 
-    monkeypatch.setattr(request_state, "draft_together", broken)
+    shared.guess = broken
     assert proposer(99, failed).propose(requests[:1]) == []
     assert str(requests[0].completion.error) == "nor now"
 

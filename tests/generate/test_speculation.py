@@ -21,18 +21,16 @@ import aleator
 from aleator.core.errors import ParameterError
 from aleator.generate import Batch, Context, model_runner, request_state
 from aleator.generate import speculative as speculation
+from aleator.generate.draft_models import DraftContext, DraftModel
 from aleator.generate.speculative import (
     LONGEST_RETRY,
     REMEMBERED,
     RETRY,
     Costs,
     Draft,
-    DraftContext,
     DraftHistory,
-    DraftModel,
     PromptLookup,
     Speculation,
-    draft_together,
 )
 from aleator.models.hub.bundled import bundled_model
 
@@ -152,7 +150,7 @@ def test_a_draft_model_sees_a_text_that_is_another_at_any_length(
 
     def guesses(made: DraftModel, text: list[int]) -> list[int]:
         draft = Draft(made, text, 2)
-        draft_together([draft])
+        draft.model.shared.guess([draft])
         return draft.found
 
     text = list(range(60, 90))
@@ -181,18 +179,18 @@ def test_a_draft_model_guesses_for_several_texts_in_one_batch(
 
     shared.context.decode = counted  # type: ignore[method-assign]
     drafts = [Draft(*each) for each in zip(models, texts, wanted, strict=True)]
-    draft_together(drafts)
+    shared.guess(drafts)
     assert batches == [41, 3, 2, 1]
     for draft, chain in zip(drafts, chains, strict=True):
         own = DraftModel(DraftContext(lambda: target.context(64), len(target.vocab)), chain)
         alone = Draft(own, draft.tokens, draft.n)
-        draft_together([alone])
+        alone.model.shared.guess([alone])
         assert alone.found == draft.found
     late = Draft(DraftModel(shared, chains[0]), texts[0], 2)
-    draft_together([late])
+    late.model.shared.guess([late])
     assert late.found == []  # there is no sequence left
     models[1].end()
-    draft_together([late])
+    late.model.shared.guess([late])
     assert late.found == drafts[0].found[:2]
 
 

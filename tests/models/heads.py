@@ -13,7 +13,11 @@ import numpy as np
 from model_file import Array, Draws, add_tensors, write_file
 from safetensors.numpy import save_file
 
+import aleator._native as _native
+from aleator.core.threads import pool as thread_pool
+from aleator.models.draft_head import WINDOW, DraftHead
 from aleator.models.hub.bundled import bundled_model
+from aleator.samplers import Greedy, SamplerChain
 
 E, HEADS, KV, DIM, FF, DRAFT = 24, 4, 2, 8, 32, 40
 CONFIG: dict[str, Any] = {
@@ -70,12 +74,27 @@ def rms(x: Any, weight: Any, eps: float = 1e-5) -> Any:
     return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * weight
 
 
-def eagle3_logits(t: dict[str, Any], features: Any, tokens: list[int]) -> Any:
-    """What the head's definition gives for tokens at positions 0, 1, ..., in float64."""
+def eagle3_logits(t: dict[str, Any], features: Any, tokens: list[int], normed: bool = False) -> Any:
+    """What the head's definition gives for tokens at positions 0, 1, ..., in float64.
+
+    ``normed``: the layer's residual is normed.  Tokens behind those of ``features`` are guesses.
+    """
     t = {name.removeprefix("midlayer."): np.asarray(each, np.float64) for name, each in t.items()}
+    if "input_norm.weight" in t:
+        features = rms(features, t["input_norm.weight"])
     hidden = features @ t["fc.weight"].T
+    while True:
+        given, made = _eagle3_layer(t, hidden, tokens[: len(hidden)], normed)
+        if len(hidden) == len(tokens):
+            return made
+        hidden = np.concatenate((hidden, given[-1:]))
+
+
+def _eagle3_layer(t: dict[str, Any], hidden: Any, tokens: list[int], normed: bool) -> Any:
+    """The layer's own hidden states, and logits."""
     embedded = rms(t["embed_tokens.weight"][tokens], t["input_layernorm.weight"])
-    x, n = np.concatenate((embedded, rms(hidden, t["hidden_norm.weight"])), 1), len(tokens)
+    state = rms(hidden, t["hidden_norm.weight"])
+    x, n = np.concatenate((embedded, state), 1), len(tokens)
     angle = np.arange(n)[:, None] * 10000.0 ** (-np.arange(0, DIM, 2) / DIM)
 
     def heads(name: str, rotated: bool) -> Any:
@@ -91,11 +110,39 @@ def eagle3_logits(t: dict[str, Any], features: Any, tokens: list[int]) -> Any:
     scores += np.triu(np.full((n, n), -np.inf), 1)
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     seen = weights / weights.sum(-1, keepdims=True) @ heads("v_proj", False)
-    hidden = hidden + seen.transpose(1, 0, 2).reshape(n, -1) @ t["self_attn.o_proj.weight"].T
-    y = rms(hidden, t["post_attention_layernorm.weight"])
+    made = state if normed else hidden
+    made = made + seen.transpose(1, 0, 2).reshape(n, -1) @ t["self_attn.o_proj.weight"].T
+    y = rms(made, t["post_attention_layernorm.weight"])
     gate, up = y @ t["mlp.gate_proj.weight"].T, y @ t["mlp.up_proj.weight"].T
-    hidden = hidden + (gate / (1 + np.exp(-gate)) * up) @ t["mlp.down_proj.weight"].T
-    return rms(hidden, t["norm.weight"]) @ t["lm_head.weight"].T
+    made = made + (gate / (1 + np.exp(-gate)) * up) @ t["mlp.down_proj.weight"].T
+    return made, rms(made, t["norm.weight"]) @ t["lm_head.weight"].T
+
+
+class Recorder:
+    """A sampler that keeps the logits that it and its copies are given."""
+
+    def __init__(self) -> None:
+        self.rows: list[Array] = []
+
+    def apply(self, candidates: Any) -> None:
+        row = np.full(candidates.n_vocab, -np.inf, np.float32)
+        row[candidates.ids] = candidates.logits
+        self.rows.append(row)
+
+    def clone(self) -> Recorder:
+        return self
+
+
+def head_rows(
+    head: DraftHead, hidden: Any, tokens: list[int], n_tokens: int = 2048, n: int = 1
+) -> list[Array]:
+    """Logits of the head's ``n`` guesses for a text whose hidden states are known, and what follows these."""
+    recorder = Recorder()
+    chain = SamplerChain([recorder, Greedy()])
+    given = [hidden], tokens, n, 0.0, [1.0] * _native.DRAFT_KINDS, chain.in_native
+    ((found, _),) = head.over(1, n_tokens).guess(thread_pool(1), [(0, 0, *given)], WINDOW)
+    assert [row.argmax() for row in recorder.rows] == found
+    return recorder.rows
 
 
 def write_mtp(folder: Path, arch: str, own: bool = False) -> Path:

@@ -9,18 +9,23 @@ import numpy as np
 import pytest
 
 import aleator
+import aleator._native as _native
 from aleator.core.errors import FileFormatError, ParameterError, UnsupportedModel
+from aleator.core.threads import pool as thread_pool
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
-from aleator.models.draft_head import MTP, DraftHead, open_head
+from aleator.models.draft_head import MOST_GUESSES, MOST_NEW, MTP, WINDOW, DraftHead, open_head
 from aleator.models.hub.bundled import bundled_model
 from aleator.models.native_decoder import NativeDecoder
+from aleator.samplers import Greedy, SamplerChain
 from tests.models.heads import (
     CONFIG,
     DRAFT,
     E,
+    Recorder,
     eagle3_logits,
     eagle3_tensors,
+    head_rows,
     rms,
     write_eagle3,
     write_mtp,
@@ -49,11 +54,8 @@ def seen(decoder: NativeDecoder, n_ubatch: int = 64) -> Any:
 
 
 def logits(head: DraftHead, hidden: Any, tokens: list[int]) -> Any:
-    """The head's own logits of a text whose hidden states are known, in one batch."""
-    context, batch = Context(head.decoder, n_ctx=64), Batch()
-    for pos, vector in enumerate(head.inputs(tokens, head.fused(hidden))):
-        batch.add_embedding(vector, pos, logits=True)
-    return context.decode(batch)
+    """The model's logits of the first guess after 1, 2, ... tokens, by the head."""
+    return np.array([head_rows(head, hidden[:n], tokens[:n])[0] for n in range(1, len(tokens) + 1)])
 
 
 def close(a: Any, b: Any, by: float = 1e-4) -> bool:
@@ -82,31 +84,33 @@ def test_an_eagle3_head_gives_its_definitions_logits(tmp_path: Path) -> None:
     head = head_of(tmp_path / "head", decoder)
     hidden, following = seen(decoder), [*TOKENS[1:], 99]
     made = logits(head, hidden, following)
-    wanted = eagle3_logits(tensors, hidden.reshape(len(TOKENS), -1), following)
-    assert close(made, wanted)
-    whole = head.logits(made[0], 2048)
     ids = np.flatnonzero(tensors["t2d"])
-    assert np.array_equal(whole[ids], made[0])
-    assert np.isneginf(np.delete(whole, ids)).all()
+    assert close(made[:, ids], eagle3_logits(tensors, hidden.reshape(len(TOKENS), -1), following))
+    assert np.isneginf(np.delete(made, ids, 1)).all()
+
+
+def test_a_guess_goes_on_with_what_the_layer_gave_for_the_guess_before(tmp_path: Path) -> None:
+    tensors, decoder = write_eagle3(tmp_path / "head"), target()
+    head, hidden = head_of(tmp_path / "head", decoder), seen(decoder)
+    made = np.array(head_rows(head, hidden, [*TOKENS[1:], 99], n=4))
+    text = [*TOKENS[1:], 99, *(int(row.argmax()) for row in made[:3])]
+    wanted = eagle3_logits(tensors, hidden.reshape(len(TOKENS), -1), text)
+    assert close(made[:, tensors["t2d"]], wanted[-4:])
 
 
 def test_an_eagle3_heads_switches_are_followed(tmp_path: Path) -> None:
     decoder, plain = target(), eagle3_tensors()
-    write_eagle3(tmp_path / "plain", plain)
-    made = []
-    for i, changes in enumerate(({}, {"norm_before_residual": True}, {"norm_before_fc": True})):
+    ids = plain["t2d"]
+    for i, changes in enumerate(({"norm_before_residual": True}, {"norm_before_fc": True})):
         own = dict(plain)
         if "norm_before_fc" in changes:
-            own["input_norm.weight"] = np.full(768, 0.5, np.float32)
+            own["input_norm.weight"] = np.linspace(0.5, 1.5, 768, dtype=np.float32)
         write_eagle3(tmp_path / str(i), own, **changes)
         head = head_of(tmp_path / str(i), decoder)
         hidden = seen(decoder)
-        fused = head.fused(hidden)
-        if i == 2:
-            flat = rms(hidden.reshape(len(TOKENS), -1), 0.5)
-            assert close(fused, flat @ plain["fc.weight"].T)
-        made.append(head.inputs(TOKENS, fused)[:, :E])
-    assert close(made[1], rms(made[0], plain["midlayer.hidden_norm.weight"]))
+        made = logits(head, hidden, TOKENS)
+        flat = hidden.reshape(len(TOKENS), -1)
+        assert close(made[:, ids], eagle3_logits(own, flat, TOKENS, i == 0), 1e-3)
 
 
 def test_an_eagle3_head_may_take_embeddings_and_output_from_the_model(tmp_path: Path) -> None:
@@ -122,7 +126,7 @@ def test_an_eagle3_head_may_take_embeddings_and_output_from_the_model(tmp_path: 
     write_eagle3(tmp_path, tensors, hidden_size=256, draft_vocab_size=2048)
     head = head_of(tmp_path, decoder)
     made = logits(head, seen(decoder), TOKENS)
-    assert made.shape == (len(TOKENS), 2048)
+    assert np.isfinite(made).all()
     tensors["embed_tokens.weight"] = tensors["lm_head.weight"] = decoder.weights.floats(
         "token_embd.weight"
     )
@@ -148,13 +152,67 @@ def test_a_further_layer_gives_the_logits_of_plain_floats(
     table = weights.floats(f"{at}embed_tokens.weight" if own else "token_embd.weight")
     embedded = rms(table[[*TOKENS[1:], 99]], weights.floats(f"{at}enorm.weight"))
     both = np.concatenate((embedded, rms(states, weights.floats(f"{at}hnorm.weight"))), 1)
-    context = Context(TorchDecoder(head.decoder.weights, [ON_CPU]), n_ctx=64)
-    batch = Batch()
-    for pos, vector in enumerate(both @ weights.floats(f"{at}eh_proj.weight").T):
-        batch.add_embedding(vector, pos, logits=True)
-    assert close(made, context.decode(batch))
-    norm = weights.floats(f"{at}shared_head_norm.weight" if own else "output_norm.weight")
-    assert close(head.follow(states), rms(states, norm))
+    vectors = both @ weights.floats(f"{at}eh_proj.weight").T
+    torch = TorchDecoder(head.decoder.weights, [ON_CPU])
+
+    def rows(vectors: Any, embeddings: bool) -> Any:
+        context, batch = Context(torch, n_ctx=64, embeddings=embeddings), Batch()
+        for pos, vector in enumerate(vectors):
+            batch.add_embedding(vector, pos, logits=True)
+        return context.decode(batch)
+
+    assert close(made, rows(vectors, False))
+    first, second = head_rows(head, seen(decoder), [*TOKENS[1:], 99], n=2)
+    state = rms(rows(vectors, True)[-1:], weights.floats(f"{at}hnorm.weight"))
+    embedded = rms(table[[first.argmax()]], weights.floats(f"{at}enorm.weight"))
+    further = np.concatenate((embedded, state), 1) @ weights.floats(f"{at}eh_proj.weight").T
+    assert close(second, rows(np.concatenate((vectors, further)), False)[-1])
+
+
+def test_a_text_longer_than_its_place_goes_on(tmp_path: Path) -> None:
+    """Its rows take the cells of those that no row sees any more."""
+    tensors, decoder = write_eagle3(tmp_path), target()
+    head, chain = head_of(tmp_path, decoder), SamplerChain([recorder := Recorder(), Greedy()])
+    rng = np.random.default_rng(1)
+    hidden = rng.standard_normal((3 * WINDOW, 3, 256), np.float32)
+    tokens = rng.integers(0, 2048, 3 * WINDOW).tolist()
+    given: Any = 4, 0.0, [1.0] * _native.DRAFT_KINDS, chain.in_native
+
+    def guess(native: _native.DraftHead, first: int, pieces: list[int]) -> Any:
+        for n in pieces:
+            text = 0, first, [hidden[first : first + n]], tokens[first : first + n], *given
+            native.guess(thread_pool(1), [text], WINDOW)
+            first += n
+        return recorder.rows[-4][tensors["t2d"]]
+
+    whole = guess(head.over(1, 2048), 0, [1000, 1000, 20, 9, 900, 5])
+    assert close(whole, guess(head.over(2, 2048), 0, [500] * 5 + [1, 400, 33]))
+    n = 2934
+    flat = hidden[n - WINDOW : n].reshape(WINDOW, -1)
+    alone = eagle3_logits(tensors, flat, tokens[n - WINDOW : n])[-1]
+    assert close(whole, alone, 1e-3)  # keys are stored in float16
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    ({"place": 1}, "place 1"),
+    ({"first": -1}, "position -1"),
+    ({"tokens": [5, 2048]}, "token 2048"),
+    ({"tokens": [5]}, "2 hidden states of 1 tokens"),
+    ({"most": 0}, "position 0"),
+    ({"most": MOST_NEW + MOST_GUESSES - 1}, "no room for 2 tokens and"),
+    ({"rates": [1.0]}, "a rate of each kind"),
+    ({"hidden": [np.zeros((2, 2, 256), np.float32)]}, "hidden states of 512 numbers"),
+])  # fmt: skip
+def test_texts_that_do_not_fit_are_refused(change: Any, message: str, tmp_path: Path) -> None:
+    write_eagle3(tmp_path)
+    text: dict[str, Any] = {
+        "place": 0, "first": 0, "hidden": [np.zeros((2, 3, 256), np.float32)], "tokens": [5, 6],
+        "most": 3, "least": 0.0, "rates": [1.0] * _native.DRAFT_KINDS,
+        "chain": SamplerChain([Greedy()]).in_native, **change,
+    }  # fmt: skip
+    native = head_of(tmp_path, target()).over(1, 2048)
+    with pytest.raises(ValueError, match=message):
+        native.guess(thread_pool(1), [tuple(text.values())], WINDOW)
 
 
 @pytest.mark.parametrize(("changes", "message"), [

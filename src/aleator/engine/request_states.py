@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from aleator.core.contract import Purpose
 from aleator.core.errors import ParameterError
@@ -16,22 +15,19 @@ from aleator.generate.beam_options import BeamOptions
 from aleator.generate.beams import BeamSearch
 from aleator.generate.complete_grammar import EndingSearch, GrammarCompleter
 from aleator.generate.completion import Completion, Request
-from aleator.generate.context import Context
-from aleator.generate.draft_heads import HeadContext
 from aleator.generate.expressions import searchers
 from aleator.generate.healing import Healing, token_prefixes
 from aleator.generate.request_state import OnLogits, RequestState, go_on
 from aleator.generate.speculative import (
-    DraftContext,
     Drafter,
-    DraftModel,
+    Drafts,
+    Guesser,
     PromptLookup,
     SharedDrafts,
     Speculation,
 )
 from aleator.generate.steering import Guidance, ReasoningBudget
 from aleator.grammar.spelling import spelling
-from aleator.models.draft_head import DraftHead
 from aleator.samplers import SamplerChain
 from aleator.samplers.logit_bias import biases_of_ids
 from aleator.text.tokenizer import StreamDecoder, Tokenizer
@@ -40,30 +36,22 @@ from aleator.text.tokenizer import StreamDecoder, Tokenizer
 class RequestStateMaker:
     """Makes the states of requests.
 
-    ``draft_context`` makes a context of the draft model, or of the draft head ``head``, from numbers of cells
-    and sequences; None: there is neither.
+    ``drafts`` makes what requests of a context share of a draft model or a draft head, from the context's
+    numbers of cells and sequences; None: there is neither.
     """
 
     def __init__(
         self,
         tokenizer: Tokenizer,
         request_maker: RequestMaker,
-        draft_context: Callable[[int, int], Context] | None = None,
-        head: DraftHead | None = None,
+        drafts: Callable[[int, int], Drafts | None] | None = None,
     ) -> None:
         self._tokenizer, self._vocab = tokenizer, tokenizer.vocab
-        self._request_maker, self._draft_context = request_maker, draft_context
-        self._head = head
+        self._request_maker, self._drafts = request_maker, drafts
 
     def shared_drafts(self, n_cells: int, n_seq_max: int) -> SharedDrafts:
         """What the requests of a context of this size share for drafting."""
-        make = self._draft_context
-        if make is None:
-            return SharedDrafts(None)
-        new, n_tokens = partial(make, n_cells, n_seq_max), len(self._vocab)
-        if self._head is not None:
-            return SharedDrafts(HeadContext(self._head, new, n_tokens))
-        return SharedDrafts(DraftContext(new, n_tokens))
+        return SharedDrafts(None if self._drafts is None else self._drafts(n_cells, n_seq_max))
 
     def make(
         self,
@@ -215,7 +203,7 @@ class RequestStateMaker:
             raise ParameterError(
                 f"multi_step={options.multi_step} with {name}: a guess is looked at in every step; give 1"
             )
-        guesses: Drafter | DraftModel | None = drafter
+        guesses: Drafter | Guesser | None = drafter
         if guesses is None and options.spec_type == "ngram":
             guesses = PromptLookup(shared.history, request.cache_namespace)
         elif guesses is None:

@@ -301,8 +301,7 @@ class Context(Uncopyable):
             threads = min(threads, MAX_THREADS)
         rows: list[Any] = []
         hidden: Floats | None = None
-        if n_taps := len(self.decoder.tapped):
-            hidden = np.empty((len(batch), n_taps, config.n_embd), np.float32)
+        n_taps = len(self.decoder.tapped)
         pool.prepare(plan)
         for part in pool.carried_out(plan):
             if self.abort_callback is not None and self.abort_callback():
@@ -311,7 +310,11 @@ class Context(Uncopyable):
             whole = draw if len(part.wanted) == len(plan) and plan.rows is None else None
             about = part.positions, part, part.wanted, threads, whole, adapters(part.tokens)
             rows.append(self._step.run(given, *about))
-            if hidden is not None:
+            if n_taps and len(given) == len(batch) and isinstance(part.tokens, slice):
+                hidden = self._step.taps
+            elif n_taps:
+                if hidden is None:
+                    hidden = np.empty((len(batch), n_taps, config.n_embd), np.float32)
                 hidden[part.tokens] = self._step.taps
         out = self._step.joined(rows, plan.rows, self.device)
         if isinstance(out, np.ndarray):

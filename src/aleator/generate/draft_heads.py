@@ -2,105 +2,143 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 
-import numpy as np
-
+import aleator._native as _native
 from aleator.core.arrays import Floats
-from aleator.generate.context import Batch, Context
-from aleator.generate.speculative import DraftContext, DraftModel
-from aleator.models.draft_head import DraftHead
+from aleator.core.threads import pool as thread_pool
+from aleator.generate.speculative import Draft, Drafts, Guesser
+from aleator.models.draft_head import MOST_GUESSES, MOST_NEW, WINDOW, DraftHead
 from aleator.samplers import SamplerChain
 
-MOST_WAITING = 1024
-"""Tokens whose hidden states are held until the head first guesses; of more the head sees the last ones."""
 MOST_MISSED = 8
-"""Likewise, of tokens made while a head that has guessed is not asked.
+"""Most new tokens that a head is shown which was not asked for a while.
 
 To see them all would cost more than the guess that is tried after a pause can save.
 """
+RATES = (0.3, 0.4, 0.5, 0.5, 0.6, 0.6, 0.7, 0.8, 0.9, 0.97)
+"""How many guesses of each kind are right, as long as none was compared: as with the bundled model's head."""
+COUNTED = 4.0
+"""As how many compared guesses these count."""
 
 
-class HeadContext(DraftContext):
-    """A head's context, with a sequence for each request's text."""
+class HeadDrafts(Drafts):
+    """A head, and places for the texts of ``n_texts`` requests; it computes with ``n_threads``."""
 
-    def __init__(self, head: DraftHead, make: Callable[[], Context], n_tokens: int) -> None:
-        super().__init__(make, n_tokens)
-        self.head = head
+    def __init__(
+        self, head: DraftHead, n_texts: int, n_tokens: int, n_threads: int | None = None
+    ) -> None:
+        self._head, self._n_texts, self._n_tokens = head, n_texts, n_tokens
+        self._n_threads, self._process = n_threads, os.getpid()
+        self.free = list(range(n_texts))
 
-    def model(self, chain: SamplerChain) -> DraftModel:
-        """See :meth:`DraftContext.model`."""
-        return HeadModel(self, self.head, chain)
+    @cached_property
+    def _made(self) -> _native.DraftHead:
+        """Made for the first guess."""
+        return self._head.over(self._n_texts, self._n_tokens)
 
-    def logits(self, row: Floats) -> Floats:
-        """See :meth:`DraftContext.logits`."""
-        return self.head.logits(row, self.n_tokens)
+    def model(self, chain: SamplerChain) -> HeadText:
+        """See :class:`Drafts`."""
+        return HeadText(self, chain)
+
+    def guess(self, drafts: Sequence[Draft]) -> None:
+        """See :class:`Drafts`; a fork's child gets no guesses: a thread of its parent may have made some."""
+        if self._process != os.getpid():
+            return
+        going, texts = [], []
+        for draft in drafts:
+            model = draft.model
+            if not isinstance(model, HeadText) or not (new := model.begin(draft.tokens)):
+                continue
+            most = min(draft.n, MOST_GUESSES - 1)
+            given = model.place, model.sure, [*model.waiting], new, most, draft.least
+            texts.append((*given, model.rates(), model.chain.in_native))
+            going.append((draft, model, len(new)))
+        if not texts:
+            return
+        found = self._made.guess(thread_pool(self._n_threads), texts, WINDOW)
+        for (draft, model, n), (tokens, kinds) in zip(going, found, strict=True):
+            model.seen(n, kinds)
+            draft.found += tokens
 
 
-class HeadModel(DraftModel):
-    """Draws guesses from a head's logits.
+class HeadText(Guesser):
+    """One text's place with a head, and how often its guesses of each kind were right.
 
-    Each position of its sequence has the hidden state of a token of the text and the token after that.  Tokens
-    that it was not shown are left out: those of a cached prompt, and :data:`MOST_MISSED` says which else.
+    Each position of the place has the hidden state of a token of the text and the token after that.  Tokens
+    that it was not shown are left out: those of a cached prompt, all but the last :data:`MOST_NEW` of a long
+    one, and :data:`MOST_MISSED` says which else.
+
+    Attributes:
+        place: its number; -1: none was given yet, or none was left.
+        sure: how many positions the place has.
+        waiting: hidden states of the last tokens, which are to come.
     """
 
-    def __init__(self, shared: HeadContext, head: DraftHead, chain: SamplerChain) -> None:
-        super().__init__(shared, chain)
-        self._head = head
+    stops = True
+
+    def __init__(self, shared: HeadDrafts, chain: SamplerChain) -> None:
+        super().__init__(shared)
+        self.chain, self._places = chain, shared
+        self.place, self.sure = -1, 0
         self._end = 0  # the text's position after the last token that was shown
-        self._waiting: deque[Floats] = (
-            deque()
-        )  # hidden states of the last of these, which the sequence has not
+        self.waiting = deque[Floats]()
         self._n = 0  # how many
-        self._hidden = np.zeros((0, 0), np.float32)  # what the next tokens to compute come after
+        self._kinds: list[int] = []  # of the last guesses
+        self._right = [COUNTED * each for each in RATES]
+        self._tried = [COUNTED] * len(RATES)
 
     def see(self, pos: int, hidden: Floats) -> None:
-        """See :meth:`DraftModel.see`."""
+        """See :meth:`Guesser.see`."""
         if not len(hidden):
             return
         if pos != self._end:  # a context shift, or the beginning was cached
-            self.sure, self._n, self._waiting = 0, 0, deque()
-        self._waiting.append(hidden.copy())
-        self._end, self._n = pos + len(hidden), self._n + len(hidden)
-        most = MOST_MISSED if self.sure else MOST_WAITING
-        while self._n - len(self._waiting[0]) >= most:
-            self._n -= len(self._waiting.popleft())
+            self._forget()
+            self.sure = 0
+        self.waiting.append(hidden[-MOST_NEW:])
+        self._end, self._n = pos + len(hidden), self._n + len(self.waiting[-1])
+        most = MOST_MISSED if self.sure else MOST_NEW
+        while self._n > most:
+            first = self.waiting.popleft()
+            self._n -= len(first)
+            if self._n < most:
+                self.waiting.appendleft(first[self._n - most :])
+                self._n = most
 
     def begin(self, tokens: Sequence[int]) -> list[int]:
-        """Take back guesses; return the tokens that follow the shown states, [] if these are not the text's."""
+        """The tokens that follow the states that wait; [] if these are not the text's, or no place is left."""
         if not self._n or self._end != len(tokens) - 1:
             return []
-        if self.seq < 0:
-            self.seq = self.shared.take()
-        if self.seq >= 0 and self.sure < len(self.held):
-            self.shared.context.cache.seq_rm(self.seq, self.sure)
-        del self.held[self.sure :]
-        context = self.shared.context
-        threads = context.n_threads if self._n == 1 else context.n_threads_batch
-        self._hidden = self._head.fused(np.concatenate(self._waiting), threads)
+        if self.place < 0:
+            if not self._places.free:
+                return []
+            self.place = self._places.free.pop()
         return list(tokens[self._end - self._n + 1 :])
 
-    def add_to(self, batch: Batch, new: Sequence[int]) -> None:
-        """See :meth:`DraftModel.add_to`."""
-        context = self.shared.context
-        threads = context.n_threads if len(new) == 1 else context.n_threads_batch
-        vectors = self._head.inputs(new, self._hidden, threads)
-        n, first = len(new), len(self.held)
-        batch.embeddings += [*vectors]
-        batch.positions += range(first, first + n)
-        batch.sequences += [(self.seq,)] * n
-        batch.logits += [False] * (n - 1) + [True]
+    def seen(self, n: int, kinds: list[int]) -> None:
+        """Note that ``n`` states were taken, and which kinds of guesses followed."""
+        self.sure, self._kinds = self.sure + n, kinds
+        self._forget()
 
-    def computed(self, new: Sequence[int], of_text: int, hidden: Floats | None) -> None:
-        """See :meth:`DraftModel.computed`."""
-        super().computed(new, of_text, hidden)
-        if of_text:
-            self.sure, self._n, self._waiting = len(self.held), 0, deque()
-        if hidden is not None:
-            self._hidden = self._head.follow(hidden[-1:, 0])
+    def rates(self) -> list[float]:
+        """How many guesses of each kind are right."""
+        return [right / tried for right, tried in zip(self._right, self._tried, strict=True)]
+
+    def learn(self, right: int) -> None:
+        """See :meth:`Guesser.learn`."""
+        for i, kind in enumerate(self._kinds[: right + 1]):
+            self._right[kind] += i < right
+            self._tried[kind] += 1
 
     def end(self) -> None:
-        """Give the sequence and the states back."""
-        super().end()
-        self._n, self._waiting = 0, deque()
+        """Give the place and the states back."""
+        if self.place >= 0:
+            self._places.free.append(self.place)
+        self.place, self.sure = -1, 0
+        self._forget()
+
+    def _forget(self) -> None:
+        self.waiting, self._n = deque(), 0

@@ -21,7 +21,7 @@ from aleator.generate.completion import (
 )
 from aleator.generate.context import Context
 from aleator.generate.healing import Healing
-from aleator.generate.speculative import Costs, Draft, Speculation, draft_together
+from aleator.generate.speculative import Costs, Draft, Speculation
 from aleator.generate.steering import Guidance, ReasoningBudget
 from aleator.samplers import SamplerChain
 
@@ -276,7 +276,8 @@ class Proposer:
             return
         text = [*state.tokens, state.drawn]
         if state.speculation.model is not None:
-            drafts.append((state, Draft(state.speculation.model, text, n)))
+            least = state.speculation.least(n_sequences, self.costs)
+            drafts.append((state, Draft(state.speculation.model, text, n, least)))
         else:
             self._add(state, state.speculation.asked(text, n), rows)
 
@@ -286,7 +287,7 @@ class Proposer:
         """Have draft models guess for several requests at once; an error of the model ends all of them."""
         started = perf_counter()
         try:
-            draft_together([draft for _, draft in drafts])
+            drafts[0][1].model.shared.guess([draft for _, draft in drafts])
         except Exception as error:
             for state, _ in drafts:
                 self._errors.fail(state, error)

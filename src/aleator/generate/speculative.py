@@ -2,157 +2,67 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import field
 from itertools import islice
 from time import perf_counter
 from typing import Protocol
 
 from aleator.core.arrays import Floats
-from aleator.core.errors import CacheFull, ParameterError
+from aleator.core.errors import ParameterError
 from aleator.core.integers import exact
 from aleator.core.records import dataclass
-from aleator.generate.context import Batch, Context
 from aleator.samplers import SamplerChain
 
 
-class DraftContext:
-    """A draft model's context, made for the first guess, with a sequence for each request's text."""
+class Drafts(ABC):
+    """What guesses for the requests of a context together: a draft model or a draft head."""
 
-    def __init__(self, make: Callable[[], Context], n_tokens: int) -> None:
-        self._make, self.n_tokens = make, n_tokens
-        self._context: Context | None = None
-        self._free: list[int] = []
-
-    @property
-    def context(self) -> Context:
-        """The context."""
-        if self._context is None:
-            self._context = self._make()
-            self._free = list(range(self._context.n_seq_max))
-        return self._context
-
-    def take(self) -> int:
-        """An empty sequence; -1 if none is left."""
-        context = self.context
-        if not self._free:
-            return -1
-        context.cache.seq_rm(self._free[-1])
-        return self._free.pop()
-
-    def give_back(self, seq: int) -> None:
-        """Return a sequence; only a list is changed."""
-        self._free.append(seq)
-
-    def model(self, chain: SamplerChain) -> DraftModel:
+    @abstractmethod
+    def model(self, chain: SamplerChain) -> Guesser:
         """What guesses for a text that ``chain`` draws."""
-        return DraftModel(self, chain)
 
-    def logits(self, row: Floats) -> Floats:
-        """Logits of the tokens, of a row of the context's."""
-        return row[: self.n_tokens]
+    @abstractmethod
+    def guess(self, drafts: Sequence[Draft]) -> None:
+        """Guess for several texts."""
 
 
-class DraftModel:
-    """Draws guesses from a draft model's logits with a copy of the chain that draws the tokens.
+class Guesser:
+    """Guesses what follows one text, as one of those that share :class:`Drafts`.
 
-    The copy has the same keys, so the draws agree where the models' distributions do.
+    Attributes:
+        stops: whether it knows how probable its guesses are, and stops at :attr:`Draft.least`.
     """
 
-    def __init__(self, shared: DraftContext, chain: SamplerChain) -> None:
-        self.shared, self._chain = shared, chain
-        self.seq = -1
-        self.held: list[int] = []  # tokens that the draft model's cache holds
-        self.sure = 0  # how many of these certainly belong to the text
+    stops = False
 
-    def begin(self, tokens: Sequence[int]) -> list[int]:
-        """Roll the cache back to where it differs from the text; return the tokens to compute, at least one."""
-        if self.seq < 0:
-            self.seq = self.shared.take()
-        sure = self.sure
-        if len(tokens) <= sure or list(tokens[:sure]) != self.held[:sure]:
-            self.sure = 0  # a context shift has moved all positions
-        same = self.sure
-        while same < min(len(self.held), len(tokens) - 1) and self.held[same] == tokens[same]:
-            same += 1
-        if self.seq >= 0 and same < len(self.held):
-            cache = self.shared.context.cache
-            if same < cache.oldest_rewind(self.seq):
-                same = self.sure = 0
-            cache.seq_rm(self.seq, same)
-        del self.held[same:]
-        return list(tokens[same:])
+    def __init__(self, shared: Drafts) -> None:
+        self.shared = shared
 
     def see(self, pos: int, hidden: Floats) -> None:
         """Note the hidden states [n, layers, n_embd] of the text's tokens from ``pos`` on, for a draft head."""
 
-    def add_to(self, batch: Batch, new: Sequence[int]) -> None:
-        """Add tokens to compute after those that are held, the last with its logits."""
-        for pos, token in enumerate(new, len(self.held)):
-            batch.add(token, pos, [self.seq], logits=pos == len(self.held) + len(new) - 1)
-
-    def computed(self, new: Sequence[int], of_text: int, hidden: Floats | None) -> None:
-        """Note that these tokens are in the cache.
-
-        ``of_text``: length of the text that they end; 0: they are guesses.  ``hidden``: their hidden states.
-        """
-        self.held += new
-        self.sure = of_text or self.sure
-
-    def chain(self) -> SamplerChain:
-        """A copy of the chain."""
-        return self._chain.clone()
+    def learn(self, right: int) -> None:
+        """Learn that the first ``right`` of the last guesses were drawn, and that the one after was not."""
 
     def end(self) -> None:
-        """Give the sequence back."""
-        if self.seq >= 0:
-            self.shared.give_back(self.seq)
-            self.seq, self.held, self.sure = -1, [], 0
+        """Give back what it has of what is shared."""
 
 
 @dataclass
 class Draft:
     """At most ``n`` guesses, at least 1, requested from a draft model."""
 
-    model: DraftModel
+    model: Guesser
     tokens: Sequence[int]  # The prompt and all drawn tokens
     n: int
+    least: float = (
+        0.0  # How probable it must be that a guess and those before it are right, if that is known
+    )
     found: list[int] = field(default_factory=list)
     error: Exception | None = None  # An error of the chain, which ends guessing for this text alone
-
-
-def draft_together(drafts: Sequence[Draft]) -> None:
-    """Guess for several texts of one :class:`DraftContext`: the next token of each in one batch."""
-    shared = drafts[0].model.shared
-    context, going = shared.context, []
-    for draft in drafts:
-        new = draft.model.begin(draft.tokens)
-        if new and draft.model.seq >= 0:
-            going.append((draft, draft.model.chain(), new))
-    first = True
-    while going:
-        batch = Batch()
-        for draft, _, new in going:
-            draft.model.add_to(batch, new)
-        try:
-            logits = context.decode(batch)
-        except CacheFull:  # texts that share cells in the main model's cache share none here
-            return
-        following, at, hidden = [], 0, context.hidden
-        for (draft, chain, new), row in zip(going, logits, strict=True):
-            at += len(new)
-            own = None if hidden is None else hidden[at - len(new) : at]
-            draft.model.computed(new, len(draft.tokens) if first else 0, own)
-            try:
-                token = chain.sample(shared.logits(row))
-            except Exception as error:  # from a user's sampler
-                draft.error = error
-                continue
-            draft.found.append(token)
-            if len(draft.found) < draft.n:
-                following.append((draft, chain, [token]))
-        going, first = following, False
 
 
 SIZES = (3, 2)
@@ -202,7 +112,7 @@ class DraftHistory:
 class SharedDrafts:
     """What a context's requests share for drafting: a draft model's context, if any, and earlier texts."""
 
-    def __init__(self, drafts: DraftContext | None) -> None:
+    def __init__(self, drafts: Drafts | None) -> None:
         self.drafts, self.history = drafts, DraftHistory()
 
 
@@ -268,7 +178,9 @@ RETRY, LONGEST_RETRY = 32, 1024
 """Steps without guesses after which one token is tried; each failure doubles them up to the second number."""
 SHARE = 0.02
 """Largest fraction of the time without guesses that guesses may lose."""
-ALLOWANCE = 0.25
+MOST_SURE = 0.9
+"""Most that :meth:`Speculation.least` asks."""
+ALLOWANCE = 1.0
 """Time that guesses may lose before the first is made, in units of a token's time."""
 
 
@@ -319,10 +231,10 @@ class Speculation:
     :data:`SHARE` of the steps, however bad the guesses and whatever their rows cost.
     """
 
-    def __init__(self, drafter: Drafter | DraftModel, n_max: int, n_tokens: int) -> None:
+    def __init__(self, drafter: Drafter | Guesser, n_max: int, n_tokens: int) -> None:
         self._drafter, self._n_max, self._n_tokens = drafter, n_max, n_tokens
         # Guesses for several texts at once; None: `asked` calls another drafter.
-        self.model = drafter if isinstance(drafter, DraftModel) else None
+        self.model = drafter if isinstance(drafter, Guesser) else None
         self._right, self._tried = 1.0, 2.0
         self._draft_seconds = 0.0  # per token
         self._off, self._retry = 0, RETRY
@@ -344,7 +256,10 @@ class Speculation:
         self._account += SHARE - row * self._unpaid_rows
         self._account -= n_sequences * costs.steps(n_sequences, self._unpaid)
         self._unpaid_rows, self._unpaid = 0, 0.0
-        n = min(room, self._worth(n_sequences, costs))
+        n = self._worth(n_sequences, costs)
+        if n and self.model is not None and self.model.stops:
+            n = self._n_max
+        n = min(room, n)
         if n <= 0:
             self._off += 1
             if self._off < self._retry or room < 1:
@@ -356,14 +271,19 @@ class Speculation:
         self._off = 0
         return n
 
+    def least(self, n_sequences: int, costs: Costs) -> float:
+        """How probable a guess must be to be worth itself and its row, in a step of ``n_sequences``."""
+        row = costs.row(n_sequences) + costs.steps(n_sequences, self._draft_seconds)
+        return min(MOST_SURE, n_sequences * row)
+
     def asked(self, tokens: Sequence[int], n: int) -> list[int]:
         """Ask a drafter other than a draft model for at most ``n`` guesses after ``tokens``.
 
         Raises:
             ParameterError: the drafter returned something that is not a token.
         """
-        if isinstance(self._drafter, DraftModel):
-            raise TypeError("a draft model is asked by draft_together")
+        if isinstance(self._drafter, Guesser):
+            raise TypeError("a draft model is asked for several texts at once")
         started = perf_counter()
         found = [self._checked(each) for each in islice(self._drafter.draft(tokens, n), n)]
         self.observe(len(found), perf_counter() - started)
@@ -379,7 +299,7 @@ class Speculation:
             self._draft_seconds += WEIGHT * (seconds / n - self._draft_seconds)
 
     def see(self, pos: int, hidden: Floats) -> None:
-        """See :meth:`DraftModel.see`."""
+        """See :meth:`Guesser.see`."""
         if self.model is not None:
             self.model.see(pos, hidden)
 
@@ -404,6 +324,8 @@ class Speculation:
 
     def learn(self, guessed: int, right: int) -> None:
         """Learn that of ``guessed`` decoded guesses, the first ``right`` were drawn."""
+        if self.model is not None:
+            self.model.learn(right)
         self._account += right
         self._unpaid_rows += guessed
         tried = right + (right < guessed)

@@ -17,10 +17,13 @@ from aleator.engine.prompts import RequestMaker, checked_prompt, options_of
 from aleator.engine.request_states import RequestStateMaker
 from aleator.engine.run import Run
 from aleator.generate.context import SPARE, Context, Prefixes
+from aleator.generate.draft_heads import HeadDrafts
+from aleator.generate.draft_models import DraftContext
 from aleator.generate.generation import Generation, reader_of
-from aleator.generate.options import OF_THE_MACHINE, WHERE, ModelOptions
+from aleator.generate.options import WHERE, ModelOptions
 from aleator.generate.session import Session, load_session, save_session, state_of
 from aleator.generate.session_file import SessionFile
+from aleator.generate.speculative import Drafts
 from aleator.models.decoder import Decoder
 from aleator.models.draft_head import DraftHead
 from aleator.models.encoder import Encoder
@@ -75,11 +78,16 @@ class LoadedModel:
             self.n_ctx = min(self.options.n_ctx or decoder.most_positions, decoder.most_positions)
         self._context_options = context_options
         self.draft = draft
-        drafts = None if draft is None else draft.cells
-        if head is not None:
-            drafts = partial(self._cells_of_head, head.decoder)
+        n_tokens, n_threads = len(self.vocab), context_options.get("n_threads")
+
+        def drafts(n: int, n_seq_max: int) -> Drafts | None:
+            """What guesses for the requests of a context of so many cells and sequences."""
+            if head is not None:
+                return HeadDrafts(head, n_seq_max, n_tokens, n_threads)
+            return draft and DraftContext(partial(draft.cells, n, n_seq_max), n_tokens)
+
         self.request_maker = RequestMaker(tokenizer, weights, decoder.adapters)
-        self.request_states = RequestStateMaker(tokenizer, self.request_maker, drafts, head)
+        self.request_states = RequestStateMaker(tokenizer, self.request_maker, drafts)
         self._context: Context | None = None
         self._user: weakref.ref[Run] | None = None
         self._chat_formats: dict[str | None, ChatFormat] = {}
@@ -161,12 +169,6 @@ class LoadedModel:
     def cells(self, n: int, n_seq_max: int) -> Context:
         """A new context of so many cells and sequences, as far as these have positions."""
         return self.context(n_ctx=min(n, n_seq_max * self.n_ctx), n_seq_max=n_seq_max)
-
-    def _cells_of_head(self, decoder: Decoder, n: int, n_seq_max: int) -> Context:
-        """A new context of a draft head, like :meth:`cells`."""
-        given: dict[str, Any] = dict(self._context_options)
-        given = {name: given[name] for name in OF_THE_MACHINE if name in given}
-        return Context(decoder, n_ctx=min(n, n_seq_max * self.n_ctx), n_seq_max=n_seq_max, **given)
 
     @renamed(keep_texts="prompt_cache")
     def context(

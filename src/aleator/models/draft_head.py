@@ -10,27 +10,30 @@ gives logits of the token after that, and a hidden state to go on with.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 import aleator._native as _native
-from aleator.core.arrays import Floats
+from aleator.cache.kv_cache import KVCache
+from aleator.cache.pools.attention import first_of
 from aleator.core.errors import FileFormatError, ParameterError, UnsupportedModel
 from aleator.core.threads import pool as thread_pool
 from aleator.models.config import ModelConfig
 from aleator.models.decoder import Decoder
 from aleator.models.files.fields import Fields, read_json
 from aleator.models.files.safetensors import read_directory
-from aleator.models.files.tensor_types import StoredTensor
+from aleator.models.files.tensor_types import TENSOR_TYPES, StoredTensor
 from aleator.models.hub.bundled import bundled_head
 from aleator.models.hub.located import located
 from aleator.models.index import read_json as read_config
-from aleator.models.layers.stored import StoredWeight, stored_weight
+from aleator.models.layers.native_layers import add_attention
+from aleator.models.layers.stored import stored_weight
 from aleator.models.native_decoder import NativeDecoder
 from aleator.models.weights import Weights
 
@@ -41,59 +44,43 @@ MTP_ARCHITECTURES = ("deepseek2", "glm4moe", "qwen35", "qwen35moe", "qwen3next")
 """Those whose further layers take and give hidden states after the last norm."""
 
 
-class DraftHead(ABC):
+SMALLER = TENSOR_TYPES["Q8_0"]
+"""What matrices of 16 bits of an EAGLE-3 head are stored in: rougher guesses in half the time."""
+
+WINDOW, MOST_NEW, MOST_GUESSES = 1024, 1024, 64
+"""How many tokens a head sees, is newly shown at once, and guesses at once."""
+
+
+class DraftHead:
     """A head bound to the model that it guesses for.
 
     Attributes:
         decoder: its layer, whose inputs are vectors.
         taps: the layers of the model whose inputs it is shown.
         size_bytes: bytes of its own tensors.
+        parts: what it does around its layer; native code reads it by its names.
     """
 
     decoder: NativeDecoder
     taps: tuple[int, ...]
     size_bytes: int
-    _embedding: StoredWeight
-    _scale: float
+    parts: dict[str, Any]
+    """``embedding``: tokens' vectors, times ``embedding_scale``, normed by ``embedding_norm``.
 
-    def _finish(self, weights: Weights, target: NativeDecoder) -> None:
-        self.decoder = NativeDecoder(weights)
-        self.decoder.tap([1])
-        self._eps = weights.config.rms_eps
+    Hidden states of ``n_seen`` numbers are normed by ``fuse_norm`` and multiplied by ``fuse``, where there are
+    these, then normed by ``hidden_norm``.  The layer takes ``join`` times embedding and normed state; without
+    ``join`` the state (with ``normed_residual`` the normed one), the embedding and the normed state.  The next
+    state is what it gives, normed by ``follow_norm`` if there is one; its logits are of the tokens ``ids``.
+    """
 
-    @abstractmethod
-    def fused(self, seen: Floats, n_threads: int | None = None) -> Floats:
-        """The hidden states [n, n_embd] of tokens, of what the model's layers took, [n, taps, n_embd]."""
-
-    @abstractmethod
-    def inputs(self, tokens: Sequence[int], hidden: Floats, n_threads: int | None = None) -> Floats:
-        """What the layer takes: of hidden states [n, n_embd], and the tokens that follow them."""
-
-    def follow(self, hidden: Floats) -> Floats:
-        """The hidden state [1, n_embd] to go on with, of what the layer gave."""
-        return hidden
-
-    def logits(self, row: Floats, n_tokens: int) -> Floats:
-        """The model's logits [n_tokens], of the layer's."""
-        return row[:n_tokens]
-
-    def _embedded(self, tokens: Sequence[int], n_threads: int | None) -> Floats:
-        made = np.empty((len(tokens), self._embedding.n_in), np.float32)
-        _native.read_rows(
-            thread_pool(n_threads), self._embedding.matrix, np.array(tokens, np.int64), made
-        )
-        return made if self._scale == 1 else made * np.float32(self._scale)
-
-    def _normed(self, x: Floats, weight: Floats) -> Floats:
-        made = np.array(x, np.float32, order="C")
-        _native.rms_norm(made, weight, self._eps)
-        return made
-
-
-def _product(weight: StoredWeight, x: Floats, n_threads: int | None) -> Floats:
-    made = np.empty((len(x), weight.n_out), np.float32)
-    _native.linear(thread_pool(n_threads), weight.matrix, np.ascontiguousarray(x), made)
-    return made
+    def over(self, places: int, n_tokens: int) -> _native.DraftHead:
+        """The head with cells for so many texts, over the first ``n_tokens`` tokens."""
+        n_cells = places * (WINDOW + MOST_NEW + MOST_GUESSES)
+        rows = first_of(KVCache(self.decoder.cache_shapes, n_cells).pool).rows
+        step = self.decoder.step()
+        for block in self.decoder.blocks:
+            add_attention(step, block, rows)
+        return _native.DraftHead(step, SimpleNamespace(**self.parts, n_tokens=n_tokens), places)
 
 
 def open_head(name: str, target: Decoder) -> DraftHead | None:
@@ -158,12 +145,12 @@ class Eagle3Head(DraftHead):
             )
         e, seen = own.n_embd, len(self.taps) * config.n_embd
         own = replace(own, wide=2 * e, context_length=config.context_length, window=None)
-        tensors = _eagle3_tensors(path)
-        self._ids = _ids(path, tensors, n_draft, n_vocab)
+        tensors = {name: _smaller(path, name, t) for name, t in _eagle3_tensors(path).items()}
+        ids = _ids(path, tensors, n_draft, n_vocab)
         if "token_embd.weight" not in tensors:
             _fits(path, e == config.n_embd, f"hidden states of {e} numbers", f"{config.n_embd}")
         embedding = tensors.pop("token_embd.weight", None)
-        if "output.weight" not in tensors and self._ids is None:  # it shares the model's
+        if "output.weight" not in tensors and ids is None:  # it shares the model's
             tensors["output.weight"] = target.weights.stored(
                 "token_embd.weight" if config.tied else "output.weight"
             )
@@ -181,38 +168,27 @@ class Eagle3Head(DraftHead):
                 f"hidden states of another width (fc.weight is {shape})",
                 f"[{e}, {seen}]",
             )
-        self._fc = stored_weight(weights, "fc", e, seen)
-        self._fc_norm: Floats | None = None
-        if fields.get("norm_before_fc", False):
-            weights.expect("input_norm.weight", (seen,))
-            self._fc_norm = weights.floats("input_norm.weight")
-        for name in ("blk.0.embed_norm.weight", "blk.0.attn_norm.weight"):
-            weights.expect(name, (e,))
-        self._embedding_norm = weights.floats("blk.0.embed_norm.weight")
-        self._hidden_norm = weights.floats("blk.0.attn_norm.weight")
-        self._normed_residual = fields.get("norm_before_residual", False)
-        self._embedding, self._scale = target.embedding, target.embedding_scale
-        if embedding is not None:
-            self._embedding, self._scale = stored_weight(weights, "embed_tokens", n_vocab, e), 1.0
-        self._finish(weights, target)
-
-    def fused(self, seen: Floats, n_threads: int | None = None) -> Floats:
-        flat = seen.reshape(len(seen), -1)
-        if self._fc_norm is not None:
-            flat = self._normed(flat, self._fc_norm)
-        return _product(self._fc, flat, n_threads)
-
-    def inputs(self, tokens: Sequence[int], hidden: Floats, n_threads: int | None = None) -> Floats:
-        normed = self._normed(hidden, self._hidden_norm)
-        embedded = self._normed(self._embedded(tokens, n_threads), self._embedding_norm)
-        return np.concatenate((normed if self._normed_residual else hidden, embedded, normed), 1)
-
-    def logits(self, row: Floats, n_tokens: int) -> Floats:
-        if self._ids is None:
-            return row[:n_tokens]
-        made = np.full(n_tokens, -np.inf, np.float32)
-        made[self._ids] = row
-        return made
+        normed = fields.get("norm_before_fc", False)
+        for name, n in (("blk.0.embed_norm", e), ("blk.0.attn_norm", e), ("input_norm", seen)):
+            if name != "input_norm" or normed:
+                weights.expect(f"{name}.weight", (n,))
+        own_embedding = embedding is not None
+        self.parts = {
+            "embedding": [stored_weight(weights, "embed_tokens", n_vocab, e)]
+            if own_embedding
+            else [target.embedding],
+            "embedding_scale": 1.0 if own_embedding else target.embedding_scale,
+            "embedding_norm": weights.floats("blk.0.embed_norm.weight"),
+            "n_seen": seen,
+            "fuse_norm": weights.floats("input_norm.weight") if normed else None,
+            "fuse": [stored_weight(weights, "fc", e, seen)],
+            "hidden_norm": weights.floats("blk.0.attn_norm.weight"),
+            "join": None,
+            "normed_residual": bool(fields.get("norm_before_residual", False)),
+            "follow_norm": None,
+            "ids": ids,
+        }
+        self.decoder = NativeDecoder(weights)
 
 
 def _fits(path: Path, right: bool, has: str, wanted: str) -> None:
@@ -267,6 +243,19 @@ def _eagle3_tensors(path: Path) -> dict[str, StoredTensor]:
             raise FileFormatError(file, f"the tensor is of {tensor.type}", field=name)
         found[ours] = tensor
     return found
+
+
+def _smaller(path: Path, name: str, tensor: StoredTensor) -> StoredTensor:
+    """A matrix of 16 bits as :data:`SMALLER`, where its rows are whole blocks; others as they are."""
+    whole = len(tensor.shape) == 2 and tensor.shape[1] % SMALLER.block == 0
+    if tensor.type not in ("F16", "BF16") or not whole:
+        return tensor
+    rows = tensor.floats()
+    if not np.isfinite(rows).all():
+        raise FileFormatError(path, "the tensor holds NaN or an infinity", field=name)
+    made = np.empty((len(rows), rows.shape[1] // SMALLER.block * SMALLER.size), np.uint8)
+    _native.quantise_rows(thread_pool(), SMALLER.name, rows, None, made)
+    return StoredTensor(SMALLER.name, tensor.shape, made.reshape(-1))
 
 
 def _ids(
@@ -343,23 +332,21 @@ class MTPHead(DraftHead):
         names = ("blk.0.nextn.enorm.weight", "blk.0.nextn.hnorm.weight", "output_norm.weight")
         for name in names:
             made.expect(name, (e,))
-        self._embedding_norm, self._hidden_norm, self._norm = [made.floats(name) for name in names]
-        self._model_norm = weights.floats("output_norm.weight")
-        self._join = stored_weight(made, "blk.0.nextn.eh_proj", e, 2 * e)
-        self._embedding = stored_weight(made, "embed_tokens", config.n_vocab, e)
-        self._scale = target.embedding_scale
-        self._finish(made, target)
-
-    def fused(self, seen: Floats, n_threads: int | None = None) -> Floats:
-        return self._normed(seen[:, 0], self._model_norm)
-
-    def inputs(self, tokens: Sequence[int], hidden: Floats, n_threads: int | None = None) -> Floats:
-        embedded = self._normed(self._embedded(tokens, n_threads), self._embedding_norm)
-        both = np.concatenate((embedded, self._normed(hidden, self._hidden_norm)), 1)
-        return _product(self._join, both, n_threads)
-
-    def follow(self, hidden: Floats) -> Floats:
-        return self._normed(hidden, self._norm)
+        of_embedding, of_hidden, of_output = [made.floats(name) for name in names]
+        self.parts = {
+            "embedding": [stored_weight(made, "embed_tokens", config.n_vocab, e)],
+            "embedding_scale": target.embedding_scale,
+            "embedding_norm": of_embedding,
+            "n_seen": e,
+            "fuse_norm": weights.floats("output_norm.weight"),
+            "fuse": None,
+            "hidden_norm": of_hidden,
+            "join": [stored_weight(made, "blk.0.nextn.eh_proj", e, 2 * e)],
+            "normed_residual": False,
+            "follow_norm": of_output,
+            "ids": None,
+        }
+        self.decoder = NativeDecoder(made)
 
 
 def _one_layer(config: ModelConfig) -> ModelConfig:

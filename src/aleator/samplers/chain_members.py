@@ -73,6 +73,11 @@ class ChainMembers(Sequence[Any]):
         return () if self._grammar is None else ((self._grammar, place),)
 
     @property
+    def in_native(self) -> host.Chain | host.LlamaChain:
+        """The native chain, of which native code may take a copy."""
+        return self._native
+
+    @property
     def kernels(self) -> host.Chain:
         """The native kernels of a portable chain, with their state; the grammar's comes first.
 
