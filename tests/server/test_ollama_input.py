@@ -14,6 +14,7 @@ from aleator.server.dialects.ollama_input import (
     chat_of,
     generation_of,
     messages_of,
+    seconds_of,
 )
 
 HI = [{"role": "user", "content": "Hi"}]
@@ -189,3 +190,24 @@ def test_lenient() -> None:
         {"model": "m", "messages": [{**HI[0], "typo": 1}], "typo": 1, "options": {"typo": 1}}, True
     )
     assert chat_of(body, 64) == ChatRequest(messages=HI)
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [
+        (0, 0.0), (300, 300.0), (1.5, 1.5), (-1, -1.0), ("0", 0.0), ("5m", 300.0), ("1h30m", 5400.0),
+        ("-1m", -60.0), ("+.5s", 0.5), ("1.5h", 5400.0), ("250ms", 0.25), ("1s2us3ns", 1.000002003),
+        ("3µs", 3e-6), (10**400, 1e18),
+    ],
+)  # fmt: skip
+def test_durations(value: Any, wanted: float) -> None:
+    assert seconds_of(value) == pytest.approx(wanted, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "value", ["", "-", "5", "5 m", "m", "5x", "1h-3m", "٣s", True, [], {}, float("nan"), "1s" * 33]
+)
+def test_what_is_no_duration(value: Any) -> None:
+    with pytest.raises(ParameterError, match=r"keep_alive.*give seconds"):
+        seconds_of(value)
+    assert seconds_of("1s" * 32) == 32.0

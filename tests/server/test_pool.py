@@ -535,3 +535,65 @@ def test_any_order_of_requests_ends_within_the_budget(seed: int) -> None:
         assert all(loads == closes for loads, closes in counts.values())
 
     run(work)
+
+
+def test_a_model_is_unloaded_when_it_has_been_idle_for_as_long_as_it_is_kept() -> None:
+    async def work() -> None:
+        models, end = Models("ab"), asyncio.Event()
+        await models.ask("a")
+        entry = models.of["a"].entry
+        assert entry.timer is None
+        entry.keeps = 0.0
+        one = models.busy("a", end)
+        await settled(lambda: "use a" in models.notes)
+        await models.ask("a")  # the other still uses it
+        assert entry.timer is None
+        end.set()
+        await one
+        await settled(lambda: models.loaded == "")
+        entry.keeps = 1e9
+        await models.ask("a")
+        first: Any = entry.timer
+        await models.ask("a")
+        assert first.cancelled()
+        assert models.loaded == "a"
+        models.pool.cut()
+        last: Any = entry.timer
+        assert last.cancelled()
+
+    run(work)
+
+
+def test_a_model_that_is_used_again_is_kept() -> None:
+    async def work() -> None:
+        models, end = Models("a"), asyncio.Event()
+        await models.ask("a")
+        one = models.busy("a", end)
+        await settled(lambda: "use a" in models.notes)
+        models.pool._expire(models.of["a"].entry)
+        await settled(lambda: not models.pool._expiring)
+        assert models.loaded == "a"
+        end.set()
+        await one
+
+    run(work)
+
+
+def test_others_are_loaded_while_a_model_is_downloaded() -> None:
+    async def work() -> None:
+        models, found = Models("ab"), threading.Event()
+
+        def measure() -> int:
+            found.wait(60)
+            return 10
+
+        models.of["a"].entry.measure = measure
+        slow = asyncio.create_task(models.ask("a"))
+        await settled(lambda: models.states()[0] == "loading")
+        await models.ask("b")
+        assert models.notes == ["load b"]
+        found.set()
+        await slow
+        assert models.notes == ["load b", "load a"]
+
+    run(work)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import tokenizers
-from tokenizers import decoders, models, normalizers, pre_tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from aleator.core.errors import FileFormatError, UnsupportedModel
 from aleator.models.files.gguf import GGUFFile
@@ -18,6 +18,7 @@ from aleator.text.gguf_fields import vocabulary_fields
 from aleator.text.pretokenizers import PRE_TOKENIZERS, WHOLE_WORDS
 from aleator.text.tokenizer import splits
 from tests.text.conftest import DATA
+from tests.text.sentencepiece_models import character_map, llama, unigram
 from tests.text.test_huggingface import (
     TEXTS,
     byte_level_backend,
@@ -25,6 +26,8 @@ from tests.text.test_huggingface import (
     sentencepiece_backend,
     write,
 )
+from tests.text.test_word_pieces import PIECES, SPECIAL, wordpiece
+from tests.text.test_word_pieces import unigram as unigram_backend
 
 GGML = "tokenizer.ggml."
 
@@ -271,3 +274,123 @@ def test_added_tokens_that_overlap_are_cut_in_another_way(whole: bool, tmp_path:
     write(tmp_path, backend)
     with pytest.raises(UnsupportedModel, match="cut or merge texts in another way"):
         made(tmp_path, 263 + whole)
+
+
+CHARACTERS = {"\t": " ", "\n": " ", "\r": " ", "\u3000": " ", "\xa0": " ", "ﬁ": "ab"}
+
+
+def one_space() -> tokenizers.Tokenizer:
+    """As XLM-RoBERTa's."""
+    made = unigram_backend()
+    made.normalizer = normalizers.Precompiled(character_map(CHARACTERS))
+    made.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]
+    )
+    return made
+
+
+def trimmed() -> tokenizers.Tokenizer:
+    """As T5's."""
+    made = unigram_backend()
+    spaces = normalizers.Replace(tokenizers.Regex(" {2,}"), "▁")
+    steps = [
+        normalizers.Precompiled(character_map(CHARACTERS)),
+        normalizers.Strip(left=False),
+        spaces,
+    ]
+    made.normalizer = normalizers.Sequence(steps)
+    made.pre_tokenizer = pre_tokenizers.Metaspace()
+    return made
+
+
+def all_spaces() -> tokenizers.Tokenizer:
+    made = unigram_backend()
+    made.normalizer = None
+    made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never")
+    made.decoder = decoders.Metaspace(prepend_scheme="never")
+    return made
+
+
+@pytest.mark.parametrize(
+    ("make", "spaces", "prefix"),
+    [(one_space, True, True), (trimmed, True, True), (all_spaces, False, False)],
+)
+def test_unigram(make: Callable[[], Any], spaces: bool, prefix: bool, tmp_path: Path) -> None:
+    backend = make()
+    write(tmp_path, backend, tokenizer_config={"eos_token": "</s>"})
+    file, left_out = made(tmp_path, 18)
+    assert not left_out
+    assert file.get(GGML + "model", "") == "t5"
+    assert file.get(GGML + "remove_extra_whitespaces", not spaces) == spaces
+    assert file.get(GGML + "add_space_prefix", not prefix) == prefix
+    kind = file.metadata.array(GGML + "precompiled_charsmap")
+    assert (kind is not None and kind.kind == 0) == spaces  # bytes, as llama.cpp wants them
+    vocab = Vocabulary.from_gguf(file)
+    assert vocab.scores is not None
+    assert vocab.scores.tolist() == [0.0] * 4 + [score for _, score in PIECES[4:]] + [0.0] * 3
+    assert (vocab.unk, vocab.eos, vocab.add_bos, vocab.add_eos) == (3, 2, True, True)
+    assert (vocab.tokens[15], vocab.attribute(17)) == ("[PAD15]", TokenAttribute.UNUSED)
+    backend.encode_special_tokens = True
+    for text in ("the ﬁ  ab ", "  a zz"):
+        assert Tokenizer(vocab).encode(text) == backend.encode(text).ids
+    assert vocab.pair == Vocabulary.from_directory(tmp_path).pair
+
+
+def test_words(tmp_path: Path) -> None:
+    for lower, strip in ((True, None), (True, False), (False, None), (False, True)):
+        backend = wordpiece()
+        backend.normalizer = normalizers.BertNormalizer(lowercase=lower, strip_accents=strip)
+        write(tmp_path, backend)
+        file, left_out = made(tmp_path, 21)
+        assert file.get(GGML + "normalizer.lowercase", not lower) == lower
+        wanted = lower if strip is None else strip
+        assert file.get(GGML + "normalizer.strip_accents", not wanted) == wanted
+        vocab = Vocabulary.from_gguf(file)
+        assert (vocab.unk, vocab.special.sep, len(vocab)) == (1, 3, 21)
+        assert left_out == ["that a document after a query is a second segment"]
+        assert Tokenizer(vocab).encode_pair("the", "a")[0] == backend.encode("the", "a").ids
+        assert Tokenizer(vocab).encode("The café ab") == backend.encode("The café ab").ids
+
+
+def test_other_pairs_are_told(tmp_path: Path) -> None:
+    backend = wordpiece()
+    backend.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [MASK] $B [SEP]",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3), ("[MASK]", 4)],
+    )
+    write(tmp_path, backend)
+    assert made(tmp_path, 19)[1] == ["the tokens (4,) between a query and a document"]
+
+
+@pytest.mark.parametrize(
+    ("file", "data"), [("tokenizer.model", llama()), ("tokenizer.model", unigram())]
+)
+def test_directories_with_a_model_of_sentencepiece(file: str, data: bytes, tmp_path: Path) -> None:
+    (tmp_path / file).write_bytes(data)
+    theirs = Vocabulary.from_directory(tmp_path)
+    ours = Vocabulary.from_gguf(made(tmp_path, len(theirs) + 2)[0])
+    assert theirs.scores is not None
+    assert ours.scores is not None
+    assert ours.scores.tolist() == [*theirs.scores.tolist(), 0.0, 0.0]
+    assert (ours.special, ours.add_bos, ours.add_eos) == (
+        theirs.special,
+        theirs.add_bos,
+        theirs.add_eos,
+    )
+    for text in ("ab  a the b", " z "):
+        assert Tokenizer(ours).encode(text) == Tokenizer(theirs).encode(text)
+
+
+def test_directories_with_a_list_of_words(tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL, "the", "##s", "a"]))
+    ours = Tokenizer(Vocabulary.from_gguf(made(tmp_path, 8)[0]))
+    assert ours.encode("Thes a z") == [2, 5, 6, 7, 1, 3]
+    assert ours.encode_pair("the", "a") == ([2, 5, 3, 7, 3], None)
+
+
+def test_damaged_maps_of_characters(tmp_path: Path) -> None:
+    write(tmp_path, one_space())
+    change(tmp_path / "tokenizer.json", "normalizer", "precompiled_charsmap", value="%%%")
+    with pytest.raises(FileFormatError):
+        made(tmp_path, 15)

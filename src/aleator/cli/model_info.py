@@ -88,6 +88,7 @@ def about_weights(weights: Any) -> dict[str, Any]:
         "layers": config.n_layers,
         "width": config.n_embd,
         **(about_attention(config) if config.ssm is None else about_states(config.ssm)),
+        **({} if config.experts is None else {"experts": about_experts(config.experts)}),
         **({} if config.delta is None else {"delta nets": about_delta_nets(config.delta)}),
         **about_output(weights),
     }
@@ -128,6 +129,16 @@ def about_attention(config: Any) -> dict[str, Any]:
             **({"head size": config.window.head_dim} if config.window.head_dim else {}),
         }
     return info
+
+
+def about_experts(experts: Any) -> dict[str, Any]:
+    return {
+        "in a layer": experts.n_experts,
+        "used for a token": experts.n_used,
+        "width": experts.n_ff,
+        **({"width of the shared one": experts.n_ff_shared} if experts.n_ff_shared else {}),
+        "layers": sum(experts.layers),
+    }
 
 
 def about_states(ssm: Any) -> dict[str, Any]:

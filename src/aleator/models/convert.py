@@ -85,6 +85,8 @@ class ConvertedDirectory(GGUFFile):
             **self._sampling(),
             **metadata(directory.architecture, self._said, directory.fields),
         }
+        if "token_types.weight" in self._raw:
+            fields["tokenizer.ggml.token_type_count"] = self._raw["token_types.weight"].shape[0]
         listed = [_entry(path, key, value) for key, value in fields.items()]
         super().__init__(path, beginning([*listed, *vocabulary], new)[0])
         self.left_out += self._check()

@@ -18,6 +18,7 @@ from aleator.models.config import ModelConfig, RopeConfig, SSMConfig, present
 from aleator.models.delta_net import DeltaNetConfig
 from aleator.models.experts import ExpertsConfig
 from aleator.models.files.fields import Fields, Value
+from aleator.models.gguf_config import POOLINGS
 
 DIVISORS = (
     "llama", "granite", "granitemoe", "granitehybrid", "mistral3", "llama4", "exaone4", "falcon-h1", "gemma4",
@@ -101,6 +102,10 @@ def metadata(architecture: Architecture, config: ModelConfig, fields: Fields) ->
     if config.delta is not None:
         made |= _delta_nets(config, config.delta)
     made["final_logit_softcapping"] = config.logit_softcap or None
+    if not architecture.causal:
+        made["attention.causal"] = False
+    for key, pooling in (("", config.pooling), ("classifier.", config.score_pooling)):
+        made[f"{key}pooling_type"] = POOLINGS.index(pooling) if pooling else None
     if files is not None and files.gguf_fields is not None:
         made |= files.gguf_fields(config, fields)
     return {f"{name}.{key}": value for key, value in made.items() if value is not None}

@@ -1,9 +1,10 @@
 """The models of one server: loaded when a request names one, unloaded when idle and others need the room.
 
 Everything here runs in the event loop, which makes each step between two ``await`` atomic; no lock guards a
-model's state.  Only loading and unloading run in other threads, for one model at a time, in the order in which
-models were asked for.  A model is unloaded only while no request uses it.  Where all models are busy, the least
-recently used one gets no new requests until it has been unloaded; these wait for it to be loaded again.
+model's state.  Only finding, loading and unloading run in other threads.  Models are loaded and unloaded one at
+a time, in the order in which they were asked for and found, which may take a download.  A model is unloaded
+only while no request uses it.  Where all models are busy, the least recently used one gets no new requests
+until it has been unloaded; these wait for it to be loaded again.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import asyncio
 import gc
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from time import monotonic, time
 from typing import Any
@@ -56,7 +57,7 @@ class Entry:
 
     name: str  # in responses
     path: str
-    measure: Callable[[], int]  # bytes that it will take; in another thread
+    measure: Callable[[], int]  # bytes that it will take; may download it; in another thread
     load: Callable[[Progress], Loaded]  # in another thread
     aliases: tuple[str, ...] = ()  # other names in requests
     adapters: tuple[str, ...] = ()  # names of its adapters, which requests may give as a model's
@@ -72,6 +73,9 @@ class Entry:
     why_not: str = ""  # why it could not be loaded
     failed: float = 0.0  # when
     task: asyncio.Task[None] | None = None  # loads it
+    # Seconds after its last use after which it is unloaded; None: only where others need the room
+    keeps: float | None = None
+    timer: asyncio.TimerHandle | None = None  # unloads it then
 
     @property
     def ready(self) -> bool:
@@ -151,6 +155,7 @@ class Pool:
         self._changed = asyncio.Event()  # set for a moment where a model has changed
         self._uses = itertools.count(1)
         self._waiting_bytes = 0  # of bodies
+        self._expiring: set[asyncio.Task[None]] = set()
         self.started = int(time())
         self._cut = False
 
@@ -197,6 +202,8 @@ class Pool:
         if not entry.ready:
             await self._wait(entry, gone, size)
         entry.serving += 1  # nothing else has run since it was ready
+        if entry.timer is not None:
+            entry.timer.cancel()
         entry.used = next(self._uses)
         try:
             assert entry.loaded is not None  # noqa: S101
@@ -204,7 +211,21 @@ class Pool:
         finally:
             entry.serving -= 1
             entry.used = next(self._uses)
+            if entry.keeps is not None and not entry.serving:
+                loop = asyncio.get_running_loop()
+                entry.timer = loop.call_later(entry.keeps, self._expire, entry)
             self._tell()
+
+    def _expire(self, entry: Entry) -> None:
+        """Unload a model that has not been used for as long as it is kept."""
+
+        async def work() -> None:
+            with suppress(ApiError):  # it is used again, or gone
+                await self.unload(entry)
+
+        task = asyncio.create_task(work())
+        self._expiring.add(task)
+        task.add_done_callback(self._expiring.discard)
 
     async def _wait(self, entry: Entry, gone: ClientGone | None, size: int) -> None:
         if entry.waiting >= entry.max_queue:
@@ -252,6 +273,8 @@ class Pool:
     async def _load(self, entry: Entry) -> None:
         """Load a model in its turn, if anybody still waits for it then."""
         try:
+            # Which may download it: others are loaded meanwhile.
+            await in_thread(entry.measure)
             async with self._turn:
                 if entry.loaded is not None and entry.loaded.service.engine.closed:
                     await self._unload(entry)
@@ -266,7 +289,9 @@ class Pool:
 
     async def _bring_up(self, entry: Entry) -> None:
         entry.why_not, began = "", monotonic()
-        entry.bytes = await in_thread(entry.measure)
+        entry.bytes = await in_thread(
+            entry.measure
+        )  # meanwhile requests begin to use what was loaded before
         if not await self._make_room(entry):
             return
 
@@ -385,6 +410,8 @@ class Pool:
         for each in self.entries:
             if each.task is not None:
                 each.task.cancel()
+            if each.timer is not None:
+                each.timer.cancel()
         for loaded in self.loaded.values():
             loaded.service.cut()
 

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from aleator.server.app import Guarded, dialects_of, guarded, routed
 from aleator.server.bodies import body_of, in_thread, once
-from aleator.server.dialects import DIALECTS, Dialect, ollama, operation
+from aleator.server.dialects import DIALECTS, Dialect, ollama, ollama_input, operation
 from aleator.server.errors import ApiError
 from aleator.server.fields import Field, Fields, text, wrong
 from aleator.server.playground.routes import page
@@ -169,7 +169,8 @@ class Forward:
         """Answer a request."""
         request = Request(scope, receive)
         body = await request.body()
-        entry = self._pool.find(await self._named(scope, receive, body))
+        name, kept = await self._asked(scope, receive, body)
+        entry = self._pool.find(name)
         if request.query_params.get("autoload", "true") not in ("true", "1") and not entry.ready:
             raise ApiError(400, f"model {entry.name!r:.80} is not loaded", code="model_not_loaded")
         received, size = once(body, receive), len(body)
@@ -177,11 +178,16 @@ class Forward:
         inner = dict(scope)  # its own: a connection that stays open would keep the model in memory
         with suppress(ClientLeft):
             async with self._pool.use(entry, lambda: disconnected(receive), size) as loaded:
+                if kept is not None:
+                    entry.keeps = kept if kept >= 0 else None
                 await loaded.app(inner, received, send)
 
-    async def _named(self, scope: Scope, receive: Receive, body: bytes) -> str | None:
-        """The name of the model that a request asks."""
+    async def _asked(
+        self, scope: Scope, receive: Receive, body: bytes
+    ) -> tuple[str | None, float | None]:
+        """The name of the model that a request asks, and for how many seconds it is kept; negative: always."""
         name: str | None = Request(scope).query_params.get("model")
+        kept, theirs = None, scope["path"].startswith("/api/")
         if body:
             given = await body_of(Request(scope, once(body, receive)))
             own = given.get("model") if isinstance(given, dict) else None
@@ -189,9 +195,11 @@ class Forward:
                 if name not in (None, text("model", own)):
                     raise wrong("model", own, f"the address says model={name!r:.80}: leave one out")
                 name = own
-        if name is not None and scope["path"].startswith("/api/"):
+            if theirs and isinstance(given, dict) and given.get("keep_alive") is not None:
+                kept = ollama_input.seconds_of(given["keep_alive"])
+        if name is not None and theirs:
             name = ollama.untagged(name, self._pool.by_name)
-        return name
+        return name, kept
 
 
 def create_router(pool: Pool, metrics: Metrics) -> Guarded:

@@ -7,15 +7,17 @@ tokenizers must give the same ids.
 
 from __future__ import annotations
 
+import base64
 import unicodedata
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aleator.core.errors import UnsupportedModel
 from aleator.models.files.fields import Fields, Value, read_json
 from aleator.models.files.gguf_writer import field
-from aleator.text.gguf_vocabulary import GGUF_SPECIALS
+from aleator.text.gguf_vocabulary import GGUF_SPECIALS, pair_of
 from aleator.text.huggingface import MAX_TOKENS
 from aleator.text.pretokenizers import PRE_TOKENIZERS, WHOLE_WORDS
 from aleator.text.special_tokens import SPACE, TokenAttribute
@@ -25,6 +27,7 @@ from aleator.text.vocabulary import Vocabulary
 if TYPE_CHECKING:
     import tokenizers
 
+_GGML = "tokenizer.ggml."
 _TEXTS = (
     "The quick brown fox can't jump; they'LL say I'm don'T, it's 12:30 or 3.14159 or 1234567!",
     "\n \n\n\n \t\t\tif (x_1 == 42) {\r\n    return a[i]->b + C++;  // www.Example.com/~x?y=Z\r\n}\n\n",
@@ -55,35 +58,127 @@ def vocabulary_fields(
         UnsupportedModel: a tokenizer that GGUF cannot hold.
     """
     vocab = Vocabulary.from_directory(directory)
-    theirs = Tokenizer(vocab)
-    file = read_json(directory / "tokenizer.json")
     if n_vocab > MAX_TOKENS:
         raise UnsupportedModel(f"{directory}: {n_vocab} tokens; at most {MAX_TOKENS} are converted")
+    theirs = Tokenizer(vocab)
     values, left_out = _common(vocab, n_vocab)
-    left_out += _spaces(file)
-    merges = [_merge(file, each) for each in file.require("model", dict).get("merges") or []]
-    if vocab.kind == "bpe":
-        values |= {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.merges": merges}
-        tried = [
-            values | {"tokenizer.ggml.pre": name} for name in _pre_tokenizers(file, architecture)
-        ]
-    elif architecture == "gemma4":
-        values |= {"tokenizer.ggml.model": "gemma4", "tokenizer.ggml.merges": merges}
-        tried = [values | _scores(vocab.tokens[:n_vocab], merges)]
+    if vocab.tokenizer_json is None:
+        forms = [_as_read(vocab, n_vocab)]
     else:
-        values["tokenizer.ggml.add_space_prefix"] = vocab.add_space_prefix
-        tried = [
-            values | {"tokenizer.ggml.model": "llama"} | _scores(vocab.tokens[:n_vocab], merges)
-        ]
-    for each in tried:
-        if _same(theirs, Tokenizer(Vocabulary.from_metadata(each, directory))):
-            left_out += _ends(vocab, each, directory)
-            return [field(key, value) for key, value in each.items()], left_out
+        file = read_json(vocab.tokenizer_json)
+        left_out += _spaces(file)
+        forms = [*_forms(file, vocab, architecture, n_vocab)]
+    for form in forms:
+        made = values | form
+        if _same(theirs, Tokenizer(found := Vocabulary.from_metadata(made, directory))):
+            left_out += _ends(vocab, found, made) + _pairs(vocab, found, made)
+            return [field(key, value) for key, value in made.items()], left_out
     raise UnsupportedModel(
-        f"{directory / 'tokenizer.json'}: GGUF's tokenizers cut or merge texts in another way "
-        f"({len(tried)} tried): a converted file would read texts as other tokens than the model was trained "
+        f"{directory}: GGUF's tokenizers cut or merge texts in another way than its tokenizer "
+        f"({len(forms)} tried): a converted file would read texts as other tokens than the model was trained "
         "with"
     )
+
+
+def _as_read(vocab: Vocabulary, n_vocab: int) -> dict[str, Value]:
+    """The fields of a vocabulary that was read as GGUF's metadata."""
+    how = vocab.normalisation
+    if vocab.pieces == "wordpiece":
+        return _words(vocab, vocab.unk, how["lowercase"], how["strip_accents"])
+    scores = _of_all([] if vocab.scores is None else vocab.scores.tolist(), n_vocab)
+    if vocab.pieces:
+        return _unigram(scores, how["charsmap"], how["one_space"], vocab.add_space_prefix)
+    return {
+        f"{_GGML}model": "llama",
+        f"{_GGML}scores": scores,
+        f"{_GGML}add_space_prefix": vocab.add_space_prefix,
+    }
+
+
+def _forms(
+    file: Fields, vocab: Vocabulary, architecture: str, n_vocab: int
+) -> Iterator[dict[str, Value]]:
+    """The fields by which GGUF may say what a tokenizer.json does, the likeliest first."""
+    model = Fields(file.path, file.require("model", dict))
+    steps = [*_steps(file.get("normalizer", kind=dict))]
+    if model.get("type") == "WordPiece":
+        how = next((step for step in steps if step.get("type") == "BertNormalizer"), {})
+        lower = how.get("lowercase") is True
+        strip = how.get("strip_accents")
+        unk = model.require("vocab", dict).get(model.get("unk_token", "[UNK]"))
+        yield _words(vocab, unk, lower, lower if strip is None else strip is True)
+        return
+    if model.get("type") == "Unigram":
+        scores = _of_all([float(score) for _, score in model.require("vocab", list)], n_vocab)
+        charsmap, strips = _charsmap(file, steps), vocab.add_space_prefix
+        for one_space, prefix in ((True, strips), (False, strips), (False, not strips)):
+            made = _unigram(scores, charsmap, one_space, prefix)
+            unk = model.get("unk_id", kind=int)
+            yield made | ({} if unk is None else {f"{_GGML}unknown_token_id": unk})
+        return
+    merges = [_merge(file, each) for each in model.get("merges", kind=list) or []]
+    if vocab.kind == "bpe":
+        for pre in _pre_tokenizers(file, architecture):
+            yield {f"{_GGML}model": "gpt2", f"{_GGML}merges": merges, f"{_GGML}pre": pre}
+    elif architecture == "gemma4":
+        yield {f"{_GGML}model": "gemma4", f"{_GGML}merges": merges} | _scores(
+            vocab, n_vocab, merges
+        )
+    else:
+        begin = {f"{_GGML}add_space_prefix": vocab.add_space_prefix}
+        yield {f"{_GGML}model": "llama"} | begin | _scores(vocab, n_vocab, merges)
+
+
+def _of_all(scores: list[float], n_vocab: int) -> list[float]:
+    """The scores of so many tokens; those that have none get 0."""
+    return [*scores, *[0.0] * (n_vocab - len(scores))][:n_vocab]
+
+
+def _words(
+    vocab: Vocabulary, unk: int | None, lowercase: bool, strip_accents: bool
+) -> dict[str, Value]:
+    """The fields of WordPiece, at the end of whose texts llama.cpp puts the separator."""
+    named = {
+        "unknown": unk,
+        "seperator": vocab.eos if vocab.special.sep is None else vocab.special.sep,
+    }
+    ids = {f"{_GGML}{name}_token_id": token for name, token in named.items() if token is not None}
+    return {
+        f"{_GGML}model": "bert",
+        f"{_GGML}normalizer.lowercase": lowercase,
+        f"{_GGML}normalizer.strip_accents": strip_accents,
+        **ids,
+    }
+
+
+def _unigram(
+    scores: list[float], charsmap: bytes, one_space: bool, prefix: bool
+) -> dict[str, Value]:
+    """The fields of a vocabulary whose best sum of scores counts."""
+    made: dict[str, Value] = {
+        f"{_GGML}model": "t5",
+        f"{_GGML}scores": scores,
+        f"{_GGML}add_space_prefix": prefix,
+        f"{_GGML}remove_extra_whitespaces": one_space,
+    }
+    return made | ({f"{_GGML}precompiled_charsmap": charsmap} if charsmap else {})
+
+
+def _steps(step: Any) -> Iterator[dict[str, Any]]:
+    """The steps of a normaliser, with sequences flattened."""
+    if isinstance(step, dict):
+        yield step
+        for each in step.get("normalizers") or []:
+            yield from _steps(each)
+
+
+def _charsmap(file: Fields, steps: list[dict[str, Any]]) -> bytes:
+    """How characters are replaced, compiled; empty if they are not."""
+    found = next((step for step in steps if step.get("type") == "Precompiled"), {})
+    try:
+        return base64.b64decode(found.get("precompiled_charsmap") or "", validate=True)
+    except (ValueError, TypeError):
+        raise file.error("normalizer", "its precompiled_charsmap is not base64") from None
 
 
 def _common(vocab: Vocabulary, n_vocab: int) -> tuple[dict[str, Value], list[str]]:
@@ -141,12 +236,12 @@ def _merge(file: Fields, merge: Any) -> str:
     return " ".join(parts)
 
 
-def _scores(tokens: Sequence[str], merges: Sequence[str]) -> dict[str, Value]:
+def _scores(vocab: Vocabulary, n_vocab: int, merges: Sequence[str]) -> dict[str, Value]:
     """The scores of a SentencePiece vocabulary, by which the merges of earlier rank come first."""
     ranks = reversed([*enumerate(merges, 1)])
     made = {merge.replace(" ", "", 1): -float(rank) for rank, merge in ranks}
     least = -float(len(merges) + 1)
-    return {"tokenizer.ggml.scores": [made.get(token, least) for token in tokens]}
+    return {f"{_GGML}scores": [made.get(token, least) for token in vocab.tokens[:n_vocab]]}
 
 
 def _pre_tokenizers(file: Fields, architecture: str) -> Iterator[str]:
@@ -187,11 +282,32 @@ def _same(one: Tokenizer, other: Tokenizer) -> bool:
     )
 
 
-def _ends(vocab: Vocabulary, values: dict[str, Value], directory: Path) -> list[str]:
+def _ends(vocab: Vocabulary, found: Vocabulary, made: dict[str, Value]) -> list[str]:
     """Name ends of a generation that are not found by their texts; return what is left out."""
-    found = Vocabulary.from_metadata(values, directory)
     missing = sorted(token for token in vocab.eog - found.eog if token < len(found))
     for name in ("eot", "eom"):
         if missing and getattr(found.special, name) is None:
-            values[f"tokenizer.ggml.{name}_token_id"] = missing.pop(0)
+            made[f"{_GGML}{name}_token_id"] = missing.pop(0)
     return [f"that the token {vocab.tokens[token]!r} ends a text" for token in missing]
+
+
+def _pairs(vocab: Vocabulary, found: Vocabulary, made: dict[str, Value]) -> list[str]:
+    """Say what stands between and after a query and a document; return what is left out."""
+    wanted = vocab.pair
+    if not wanted.after:
+        return []
+    left_out = ["that a document after a query is a second segment"] if wanted.second else []
+    model, special = str(made[f"{_GGML}model"]), found.special
+    if special.sep is None and wanted.between:
+        special = replace(special, sep=wanted.between[-1])
+    # WordPiece has its separator at the end whatever add_eos_token says.
+    for add_eos in (False, True) if model == "bert" else (found.add_eos,):
+        for add_sep in (False, True):
+            said = {f"{_GGML}add_eos_token": add_eos, f"{_GGML}add_sep_token": add_sep}
+            pair = pair_of(Fields("", made | said), model, special, found.add_bos)
+            if replace(pair, second=wanted.second) == wanted:
+                made |= said
+                if add_sep and special.sep is not None:
+                    made[f"{_GGML}seperator_token_id"] = special.sep
+                return left_out
+    return [*left_out, f"the tokens {wanted.between} between a query and a document"]

@@ -226,6 +226,8 @@ def normalisation_of(fields: Fields) -> dict[str, Any]:
     key = "tokenizer.ggml.precompiled_charsmap"
     found = fields.values
     stored = found.numbers(key) if isinstance(found, Metadata) else None
+    if stored is None and isinstance(found.get(key), bytes):  # of a directory
+        stored = np.frombuffer(found[key], np.uint8)
     values: Any = fields.get(key, []) if stored is None else stored
     try:
         charsmap = np.array(values, np.int64).astype(np.uint8).tobytes()

@@ -6,7 +6,7 @@ config.json say which are special and how many logits the model has.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,24 +32,14 @@ def read_fields(directory: Path) -> dict[str, Any]:
     if not path.is_file():
         raise FileFormatError(
             directory,
-            "the directory has no tokenizer.json; save the model's tokenizer again with "
-            "transformers, which writes it",
+            "the directory has no tokenizer.json, tokenizer.model or vocab.txt; save the model's tokenizer "
+            "again with transformers, which writes the first",
             field="tokenizer.json",
         )
     file = read_json(path)
-    config = _optional(directory / "tokenizer_config.json")
-    generation = _optional(directory / "generation_config.json")
-    model = _optional(directory / "config.json")
-    tokens, attributes, ids = _tokens(file, model)
-    named = _named(ids, (config, _optional(directory / "special_tokens_map.json")))
-    ends: list[int] = []
-    for source in (generation, model):
-        begin = _id_list(source, "bos_token_id", len(tokens))
-        if "bos" not in named and begin:
-            named["bos"] = begin[0]
-        ends = ends or _id_list(source, "eos_token_id", len(tokens))
-    if "eos" not in named and ends:
-        named["eos"] = ends[0]
+    config = optional(directory / "tokenizer_config.json")
+    tokens, attributes, ids = _tokens(file, optional(directory / "config.json"))
+    named, ends = special_tokens(directory, config, ids, len(tokens))
     kind = _kind(file)
     pair = _pair(file, len(tokens))
     add_bos, add_eos = _added(file, config, named, len(tokens))
@@ -58,7 +48,9 @@ def read_fields(directory: Path) -> dict[str, Any]:
         attributes[special.unk] = TokenAttribute.UNKNOWN
     attributes[list(changed)] = list(changed.values())
     if file.require("model", dict).get("type") == "WordPiece":
-        tokens, ids = _as_words(file, tokens, attributes, ids)
+        words = Fields(path, file.require("model", dict))
+        tokens = as_words(tokens, attributes, words.get("continuing_subword_prefix", "##"))
+        ids = {tokens[i]: i for i in ids.values()}  # only added tokens are looked up by their texts
     elif kind == "spm":
         for i, text in enumerate(tokens):
             if attributes[i] == TokenAttribute.NORMAL and is_byte_token(text):
@@ -75,14 +67,39 @@ def read_fields(directory: Path) -> dict[str, Any]:
         "add_space_prefix": _strips_space(file),
         "pair": pair,
         "rerank_template": _rerank_template(directory),
-        "chat_template": _chat_template(directory, config),
+        "chat_template": chat_template(directory, config),
         "source": directory,
         "tokenizer_json": path,
     }
 
 
-def _optional(path: Path) -> Fields:
+def optional(path: Path) -> Fields:
+    """The fields of a JSON file; none if there is no file."""
     return read_json(path) if path.is_file() else Fields(path, {})
+
+
+def special_tokens(
+    directory: Path, config: Fields, ids: Mapping[str, int], n_tokens: int
+) -> tuple[dict[str, int], list[int]]:
+    """The special tokens that the configurations name, by SpecialTokens' names, and the ends of a generation.
+
+    Args:
+        directory: the Hugging Face directory.
+        config: the fields of tokenizer_config.json.
+        ids: the id of each token.
+        n_tokens: the number of ids.
+    """
+    named = _named(ids, (config, optional(directory / "special_tokens_map.json")))
+    ends: list[int] = []
+    for name in ("generation_config.json", "config.json"):
+        source = optional(directory / name)
+        begin = _id_list(source, "bos_token_id", n_tokens)
+        if "bos" not in named and begin:
+            named["bos"] = begin[0]
+        ends = ends or _id_list(source, "eos_token_id", n_tokens)
+    if "eos" not in named and ends:
+        named["eos"] = ends[0]
+    return named, ends
 
 
 def _tokens(file: Fields, model: Fields) -> tuple[list[str], NDArray[np.uint8], dict[str, int]]:
@@ -140,12 +157,11 @@ def _unigram(description: Fields) -> dict[str, Any]:
     return {text: i for i, text in enumerate(texts)}
 
 
-def _as_words(
-    file: Fields, tokens: list[str], attributes: NDArray[np.uint8], ids: dict[str, int]
-) -> tuple[list[str], dict[str, int]]:
+def as_words(
+    tokens: Sequence[str], attributes: Sequence[int] | NDArray[np.uint8], mark: str = "##"
+) -> list[str]:
     """A WordPiece vocabulary with a space before what begins a word, and no mark before what continues one."""
-    mark = Fields(file.path, file.require("model", dict)).get("continuing_subword_prefix", "##")
-    made = [
+    return [
         text
         if attributes[i] != TokenAttribute.NORMAL
         else text.removeprefix(mark)
@@ -153,11 +169,9 @@ def _as_words(
         else SPACE + text
         for i, text in enumerate(tokens)
     ]
-    # Only added tokens are looked up by their texts.
-    return made, {made[i]: i for i in ids.values()}
 
 
-def _named(ids: dict[str, int], sources: tuple[Fields, ...]) -> dict[str, int]:
+def _named(ids: Mapping[str, int], sources: tuple[Fields, ...]) -> dict[str, int]:
     """The special tokens that the configurations name; the first source that names one counts."""
     named: dict[str, int] = {}
     for source in sources:
@@ -315,7 +329,8 @@ def _rerank_template(directory: Path) -> str | None:
     return _QWEN3_RERANKER if named else None
 
 
-def _chat_template(directory: Path, config: Fields) -> str | None:
+def chat_template(directory: Path, config: Fields) -> str | None:
+    """The chat template of a directory, or of its tokenizer_config.json ``config``."""
     path = directory / "chat_template.jinja"
     if path.is_file():
         if path.stat().st_size > _MAX_TEMPLATE:

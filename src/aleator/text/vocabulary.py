@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Literal, SupportsIndex
 
@@ -135,15 +135,23 @@ class Vocabulary:
 
     @classmethod
     def from_directory(cls, directory: str | os.PathLike[str]) -> Vocabulary:
-        """Read the vocabulary of a Hugging Face directory, from its tokenizer.json and configurations.
+        """Read the vocabulary of a Hugging Face directory.
+
+        It has a tokenizer.json, or a tokenizer.model of SentencePiece, or a vocab.txt of WordPiece.
 
         Raises:
             FileFormatError: a file is missing or unsound; names file and field.
             UnsupportedModel: the tokenizer is of another kind.
         """
-        from aleator.text.huggingface import read_fields  # GGUF files need none of it
+        # GGUF files need none of these.
+        from aleator.text import huggingface, older_files
 
-        return cls(**read_fields(Path(directory)))
+        path = Path(directory)
+        if (path / "tokenizer.json").is_file() or (found := older_files.metadata(path)) is None:
+            return cls(**huggingface.read_fields(path))
+        made = cls.from_metadata(found[0], path)
+        pair = replace(made.pair, second=made.pieces == "wordpiece")
+        return replace(made, eog=made.eog | frozenset(found[1]), pair=pair)
 
     @classmethod
     def from_metadata(

@@ -1,6 +1,6 @@
 """Words to tokens without merges: the longest tokens (WordPiece), or those with the best scores (unigram).
 
-The package `tokenizers` normalises texts, and finds the best scores.
+The package `tokenizers` normalises texts for WordPiece, and finds the best scores.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from aleator.core.errors import AleatorError, FileFormatError, TokenizerError
+from aleator.text.character_map import CharacterMap
 from aleator.text.special_tokens import SPACE, TokenAttribute
 from aleator.text.vocabulary import Vocabulary
 
@@ -104,9 +105,9 @@ class Unigram:
         self.vocab = vocab
 
     @cached_property
-    def _tools(self) -> tuple[models.Unigram, normalizers.Normalizer | None]:
-        """The model and the normaliser; made at the first text, since they take time."""
-        from tokenizers import models, normalizers
+    def _tools(self) -> tuple[models.Unigram, CharacterMap | None]:
+        """The model and the replacements of characters; made at the first text, since they take time."""
+        from tokenizers import models
 
         vocab = self.vocab
         scores = np.zeros(len(vocab)) if vocab.scores is None else vocab.scores.astype(np.float64)
@@ -122,7 +123,7 @@ class Unigram:
         charsmap = vocab.normalisation["charsmap"]
         with refusals(self._damaged):
             made = models.Unigram(pieces, vocab.unk, False)
-            return made, normalizers.Precompiled(charsmap) if charsmap else None
+        return made, CharacterMap(charsmap) if charsmap else None
 
     def _damaged(self, why: str) -> FileFormatError:
         told, source = f"the tokenizer cannot be made: {why}", str(self.vocab.source)
@@ -130,10 +131,10 @@ class Unigram:
 
     def encode(self, text: str) -> list[int]:
         """The tokens of a text."""
-        model, normalizer = self._tools
+        model, replacements = self._tools
+        if replacements is not None:
+            text = replacements.replace(text)
         with refusals():
-            if normalizer is not None:
-                text = normalizer.normalize_str(text)
             if self.vocab.normalisation["one_space"]:
                 text = "".join(SPACE + word for word in text.split(" ") if word)
             else:

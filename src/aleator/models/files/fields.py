@@ -31,7 +31,17 @@ def read_json(path: Path) -> Fields:
     return Fields(path, values)
 
 
-Value = bool | int | float | str | Sequence[bool] | Sequence[int] | Sequence[float] | Sequence[str]
+Value = (
+    bool
+    | int
+    | float
+    | str
+    | bytes
+    | Sequence[bool]
+    | Sequence[int]
+    | Sequence[float]
+    | Sequence[str]
+)
 """A value of GGUF's metadata."""
 T = TypeVar("T")
 _NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "a string"}

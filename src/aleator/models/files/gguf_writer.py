@@ -19,7 +19,7 @@ from aleator.core.records import dataclass
 from aleator.models.files.fields import Value
 from aleator.models.files.tensor_types import TENSOR_TYPES
 
-_STRING, _ARRAY = 8, 9
+_BYTE, _STRING, _ARRAY = 0, 8, 9
 # Python's types -> number of the type, and its struct code
 _SCALARS = {bool: (7, "?"), int: (4, "I"), float: (6, "f")}
 _SIGNED = (5, "i")
@@ -41,12 +41,17 @@ class NewTensor:
 
 
 def field(key: str, value: Value) -> bytes:
-    """An entry of the metadata; numbers have 32 bits, integers a sign if they are negative or in a list."""
+    """An entry of the metadata; numbers have 32 bits, integers a sign if they are negative or in a list.
+
+    Bytes become a list of numbers of eight bits.
+    """
     if isinstance(value, str):
         return _text(key) + struct.pack("<I", _STRING) + _text(value)
     if isinstance(value, bool | int | float):
         number, code = _SIGNED if value < 0 and type(value) is int else _SCALARS[type(value)]
         return _text(key) + struct.pack(f"<I{code}", number, value)
+    if isinstance(value, bytes):
+        return _text(key) + struct.pack("<IIQ", _ARRAY, _BYTE, len(value)) + value
     kind = type(value[0]) if value else str
     number, code = (_STRING, "") if kind is str else _SIGNED if kind is int else _SCALARS[kind]
     head = _text(key) + struct.pack("<IIQ", _ARRAY, number, len(value))

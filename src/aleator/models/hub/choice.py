@@ -17,6 +17,8 @@ CONFIGURATION = (
     "tokenizer.json",
     "tokenizer_config.json",
     "tokenizer.model",
+    "spiece.model",
+    "vocab.txt",
     "special_tokens_map.json",
     "added_tokens.json",
     "vocab.json",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,7 +28,7 @@ from aleator.server.fields import (
 )
 from aleator.server.openai_fields import OURS, template_arguments
 
-_LOADED = Accepted("the model is loaded when the server starts, and stays")
+_LOADED = Accepted("one model stays loaded; of several, each as long as it says")
 _MACHINE = Accepted("it says how the machine works, and changes no text")
 _PICTURES = Accepted("pictures are not supported, only text", ([],))
 
@@ -221,4 +223,32 @@ def _answer(
         if found[0] in open_calls:
             open_calls.remove(found[0])
         made["tool_call_id"] = found[0]["id"]
+    return made
+
+
+_UNITS = {
+    "ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0,
+}  # fmt: skip
+_PART = re.compile(rf"(\d+\.?\d*|\.\d+)({'|'.join(_UNITS)})", re.ASCII)
+_MOST = 64  # characters of a duration
+
+
+def seconds_of(value: object) -> float:
+    """The seconds of ``keep_alive``: a number, or a duration such as "1h30m"; ParameterError for others."""
+    made, given = math.nan, value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        made = float(min(max(value, -1e18), 1e18))
+    elif isinstance(value, str) and len(value) <= _MOST:
+        sign = -1.0 if value.startswith("-") else 1.0
+        value = value.removeprefix("-" if sign < 0 else "+")
+        if value and not _PART.sub("", value):
+            made = sign * sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(value))
+        elif value == "0":
+            made = 0.0
+    if math.isnan(made):
+        raise wrong(
+            "keep_alive",
+            given,
+            'give seconds, or a duration such as "5m", "1h30m", "0", or "-1s" for always',
+        )
     return made

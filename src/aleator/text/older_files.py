@@ -1,0 +1,137 @@
+"""The vocabulary of a directory without tokenizer.json, as GGUF's metadata.
+
+tokenizer.model (or spiece.model) is a model of SentencePiece; vocab.txt lists the tokens of a WordPiece
+vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from aleator.core.errors import FileFormatError, UnsupportedModel
+from aleator.models.files.fields import Fields
+from aleator.models.files.mapping import map_file
+from aleator.text import sentencepiece
+from aleator.text.gguf_vocabulary import GGUF_SPECIALS
+from aleator.text.huggingface import MAX_TOKENS, as_words, chat_template, optional, special_tokens
+from aleator.text.special_tokens import TokenAttribute
+
+_GGML = "tokenizer.ggml."
+_BERT = {f"{name}_token": f"[{name.upper()}]" for name in ("cls", "sep", "unk", "pad", "mask")}
+_NORMAL, _CONTROL = int(TokenAttribute.NORMAL), int(TokenAttribute.CONTROL)
+
+
+def metadata(directory: Path) -> tuple[dict[str, Any], list[int]] | None:
+    """Read the vocabulary.
+
+    Returns:
+        The fields of GGUF's metadata, and the ids that end a generation; None: there is none of these files.
+
+    Raises:
+        FileFormatError: a file is damaged; names file and field.
+        UnsupportedModel: a tokenizer that GGUF cannot describe.
+    """
+    config = optional(directory / "tokenizer_config.json")
+    found = (directory / name for name in ("tokenizer.model", "spiece.model", "vocab.txt"))
+    path = next((path for path in found if path.is_file()), None)
+    if path is None:
+        return None
+    if path.suffix == ".txt":
+        config = config.over(_BERT)
+        config = config.changed(bos_token=config.values["cls_token"])
+        made, named = _words(path, config), dict[str, int]()
+    else:
+        made, named = _pieces(path)
+    tokens, types = made[f"{_GGML}tokens"], made[f"{_GGML}token_type"]
+    _add(made, directory, config)
+    ids = {text: i for i, text in enumerate(tokens)}
+    more, ends = special_tokens(directory, config, ids, len(tokens))
+    named |= more
+    if path.suffix == ".txt":
+        for token in named.values():
+            types[token] = _CONTROL
+        made[f"{_GGML}tokens"] = as_words(tokens, types)
+    for theirs, ours in GGUF_SPECIALS.items():
+        if ours in named:
+            made[f"{_GGML}{theirs}_token_id"] = named[ours]
+    for key in ("add_bos_token", "add_eos_token"):
+        if key in config:
+            made[_GGML + key] = config.require(key, bool)
+    template = chat_template(directory, config)
+    return made | ({} if template is None else {"tokenizer.chat_template": template}), ends
+
+
+def _pieces(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
+    """The fields of a model of SentencePiece, and its special tokens."""
+    found = sentencepiece.read(path)
+    made = {
+        f"{_GGML}model": "t5" if found.unigram else "llama",
+        f"{_GGML}tokens": found.texts,
+        f"{_GGML}token_type": found.attributes,
+        f"{_GGML}scores": found.scores,
+        f"{_GGML}add_space_prefix": found.add_space_prefix,
+        f"{_GGML}remove_extra_whitespaces": found.one_space,
+        f"{_GGML}precompiled_charsmap": found.charsmap,
+    }
+    return made, found.special
+
+
+def _words(path: Path, config: Fields) -> dict[str, Any]:
+    """The fields of a list of tokens, one a line."""
+    data = map_file(path)
+    if data.size > sentencepiece.MAX_BYTES:
+        raise FileFormatError(
+            path, f"{data.size} bytes; at most {sentencepiece.MAX_BYTES} are read"
+        )
+    try:
+        tokens = bytes(data).decode().removesuffix("\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise FileFormatError(path, f"is not UTF-8: {error.reason}") from None
+    tokens = [token.removesuffix("\r") for token in tokens]
+    lower = config.get("do_lower_case", True)
+    for key in ("do_basic_tokenize", "tokenize_chinese_chars"):
+        if not config.get(key, True):
+            raise UnsupportedModel(
+                f"{path}: words that are cut in another way ({key}): GGUF cannot say that"
+            )
+    return {
+        f"{_GGML}model": "bert",
+        f"{_GGML}tokens": tokens,
+        f"{_GGML}token_type": [_NORMAL] * len(tokens),
+        f"{_GGML}normalizer.lowercase": lower,
+        f"{_GGML}normalizer.strip_accents": config.get("strip_accents", lower),
+        # A pair has the separator between and after its texts.
+        f"{_GGML}add_eos_token": True,
+        f"{_GGML}add_sep_token": False,
+    }
+
+
+def _add(made: dict[str, Any], directory: Path, config: Fields) -> None:
+    """Put in the tokens that were added to the vocabulary, and unused ones up to the number of logits."""
+    tokens, types = made[f"{_GGML}tokens"], made[f"{_GGML}token_type"]
+    added = {token: (text, special) for token, text, special in _added(directory, config)}
+    n_vocab = optional(directory / "config.json").integer("vocab_size", 0, MAX_TOKENS, 0)
+    more = range(len(tokens), max(n_vocab, max(added, default=-1) + 1))
+    tokens += [f"[PAD{i}]" for i in more]
+    types += [int(TokenAttribute.UNUSED)] * len(more)
+    if f"{_GGML}scores" in made:
+        made[f"{_GGML}scores"] += [0.0] * len(more)
+    for token, (text, special) in added.items():
+        if tokens[token] != text or types[token] == _NORMAL:
+            tokens[token] = text
+            types[token] = _CONTROL if special else int(TokenAttribute.USER_DEFINED)
+
+
+def _added(directory: Path, config: Fields) -> Iterator[tuple[int, str, bool]]:
+    """The ids and texts of added tokens, and whether they are special."""
+    older = optional(directory / "added_tokens.json")
+    for text in older.values:
+        yield older.integer(text, 0, MAX_TOKENS - 1), text, False
+    listed: dict[str, Any] = config.get("added_tokens_decoder", {})
+    for key, each in listed.items():
+        entry = Fields(config.path, each if isinstance(each, dict) else {})
+        if not key.isascii() or not key.isdecimal() or int(key[:9]) >= MAX_TOKENS:
+            raise config.error("added_tokens_decoder", f"{key!r:.40} is no id of a token")
+        yield int(key[:9]), entry.require("content", str), entry.get("special", False)

@@ -1,0 +1,158 @@
+"""Vocabularies of directories without tokenizer.json: tokenizer.model and vocab.txt."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+from tokenizers import models, normalizers, pre_tokenizers, processors
+
+from aleator.core.errors import AleatorError, FileFormatError, UnsupportedModel
+from aleator.text import TokenAttribute, Tokenizer, Vocabulary
+from tests.text.sentencepiece_models import character_map, llama, unigram
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+WORDS = ["the", "a", "##a", "##b", "b", ",", "cafe", "The", "café"]
+
+
+def opened(folder: Path, file: str, data: bytes, **others: Any) -> Tokenizer:
+    """A directory with a file of tokens, and JSON files by their names."""
+    (folder / file).write_bytes(data)
+    for name, value in others.items():
+        (folder / f"{name}.json").write_text(json.dumps(value))
+    return Tokenizer(Vocabulary.from_directory(folder))
+
+
+def words(folder: Path, **config: Any) -> Tokenizer:
+    data = "\n".join([*SPECIAL, *WORDS]).encode() + b"\n"
+    return opened(folder, "vocab.txt", data, tokenizer_config=config)
+
+
+@pytest.mark.parametrize("name", ["tokenizer.model", "spiece.model"])
+def test_unigram(name: str, tmp_path: Path) -> None:
+    tokenizer = opened(tmp_path, name, unigram(character_map({"ﬁ": "ab"})))
+    vocab = tokenizer.vocab
+    assert (vocab.pieces, vocab.bos, vocab.eos, vocab.unk) == ("unigram", 1, 2, 0)
+    assert (vocab.add_bos, vocab.add_eos) == (False, True)
+    assert tokenizer.encode("  the  ﬁ z") == [4, 8, 6, 3, 0, 2]
+    assert tokenizer.encode_pair("a", "b") == ([8, 2, 3, 6, 2], None)
+    assert tokenizer.decode([4, 8], skip_special=True) == "the a"
+
+
+def test_merges(tmp_path: Path) -> None:
+    tokenizer = opened(tmp_path, "tokenizer.model", llama())
+    vocab = tokenizer.vocab
+    assert (vocab.kind, vocab.pieces, vocab.add_bos, vocab.add_eos) == ("spm", "", True, False)
+    assert tokenizer.encode("ab a\n") == [1, 264, 263, 13]
+    assert vocab.source == tmp_path
+
+
+def test_configurations_count(tmp_path: Path) -> None:
+    tokenizer = opened(
+        tmp_path,
+        "tokenizer.model",
+        llama(),
+        tokenizer_config={
+            "bos_token": {"content": "<s>"},
+            "add_bos_token": False,
+            "add_eos_token": True,
+            "chat_template": "{{ messages }}",
+            "added_tokens_decoder": {
+                "0": {"content": "<unk>", "special": True},
+                "265": {"content": "<|im_end|>", "special": True},
+                "267": {"content": "<x y>"},
+            },
+        },
+        added_tokens={"<|im_end|>": 265, "<q>": 266},
+        generation_config={"eos_token_id": [2, 265]},
+        config={"vocab_size": 270},
+    )
+    vocab = tokenizer.vocab
+    assert len(vocab) == 270
+    assert vocab.eog == {2, 265}
+    assert vocab.chat_template == "{{ messages }}"
+    kinds = [vocab.attribute(i) for i in (0, 1, 265, 266, 267, 268)]
+    types = TokenAttribute
+    assert kinds == [
+        types.UNKNOWN,
+        types.CONTROL,
+        types.CONTROL,
+        types.USER_DEFINED,
+        types.USER_DEFINED,
+        types.UNUSED,
+    ]
+    assert tokenizer.encode("ab<q>") == [264, 266, 2]
+
+
+def backend(lower: bool) -> tokenizers.Tokenizer:
+    ids = {text: i for i, text in enumerate([*SPECIAL, *WORDS])}
+    made = tokenizers.Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))
+    made.normalizer = normalizers.BertNormalizer(lowercase=lower)
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    made.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    return made
+
+
+@pytest.mark.parametrize("lower", [True, False])
+def test_words(lower: bool, tmp_path: Path) -> None:
+    tokenizer = words(tmp_path, **({} if lower else {"do_lower_case": False}))
+    for text in ("The café,aab", "the b zz", "", "中a"):
+        assert tokenizer.encode(text) == backend(lower).encode(text).ids
+    pair = backend(lower).encode("the", "a b")
+    assert tokenizer.encode_pair("the", "a b") == (pair.ids, pair.type_ids.index(1))
+    vocab = tokenizer.vocab
+    special = vocab.special
+    assert (special.unk, special.sep, special.pad, special.mask) == (1, 3, 0, 4)
+    assert all(vocab.is_special(i) == (i < 5) for i in range(len(vocab)))
+    assert tokenizer.decode([2, 6, 7, 8, 9], skip_special=True) == "aab b"
+
+
+def test_accents_stay_where_the_configuration_says_so(tmp_path: Path) -> None:
+    assert words(tmp_path, strip_accents=False).encode("café", add_special=False) == [13]
+
+
+def test_lines_of_other_systems(tmp_path: Path) -> None:
+    data = "\r\n".join([*SPECIAL, *WORDS]).encode()
+    assert opened(tmp_path, "vocab.txt", data).vocab.tokens[-1] == "▁café"
+
+
+@pytest.mark.parametrize(
+    ("file", "data", "others", "message"),
+    [
+        ("vocab.txt", b"[UNK]\nthe\n", {}, "bos_token"),
+        ("vocab.txt", b"\xff", {}, "UTF-8"),
+        ("vocab.txt", "\n".join([*SPECIAL, "a", "a"]).encode(), {}, "are both"),
+        ("tokenizer.model", b"\xff", {}, "no model of SentencePiece"),
+        ("tokenizer.model", llama(), {"added_tokens": {"<q>": -1}}, "must be between"),
+        ("tokenizer.model", llama(), {"added_tokens": {"<q>": 1 << 24}}, "must be between"),
+        ("tokenizer.model", llama(), {"added_tokens": {"<s>": 300}}, "are both"),
+        ("tokenizer.model", llama(), {"tokenizer_config": {"added_tokens_decoder": {"x": {}}}}, "no id"),
+        ("tokenizer.model", llama(), {"tokenizer_config": {"added_tokens_decoder": {"9" * 9: {}}}}, "no id"),
+        ("tokenizer.model", llama(), {"tokenizer_config": {"added_tokens_decoder": {"3": 1}}}, "content"),
+        ("tokenizer.model", llama(), {"config": {"vocab_size": 1 << 30}}, "must be between"),
+        ("tokenizer.model", llama(), {"tokenizer_config": {"add_bos_token": 1}}, "add_bos_token"),
+    ],
+)  # fmt: skip
+def test_damaged_files(file: str, data: bytes, others: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(FileFormatError, match=message):
+        opened(tmp_path, file, data, **others)
+
+
+@pytest.mark.parametrize("key", ["do_basic_tokenize", "tokenize_chinese_chars"])
+def test_words_that_are_cut_in_another_way(key: str, tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedModel, match=key):
+        words(tmp_path, **{key: False})
+
+
+def test_a_list_of_more_bytes_than_any_model(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("aleator.text.sentencepiece.MAX_BYTES", 20)
+    with pytest.raises(FileFormatError, match="at most 20"):
+        words(tmp_path)
+
+
+def test_a_directory_without_any(tmp_path: Path) -> None:
+    with pytest.raises(AleatorError, match=r"no tokenizer\.json, tokenizer\.model or vocab\.txt"):
+        Vocabulary.from_directory(tmp_path)
