@@ -44,17 +44,23 @@ class Adapters {
   // W is the matrix whose bytes are at `data`.
   void set(const uint8_t* data, int64_t adapter, const LowRank& given);
   int64_t size() const { return n_adapters_; }
-  void prepare(const Adapted& batch, int64_t tokens, int threads);
+  void prepare(Pool& pool, const Adapted& batch, int64_t tokens);
 
   // The rest is called by every thread of the pool.
 
-  // Begins products with one input; each is found, then all are lowered: A x.
+  // Begins products with one input; each is found, then all are lowered: A x.  No barrier follows:
+  // whoever adds to their rows waits for it.
   bool any() const { return !runs_.empty(); }
-  void begin(int thread) { found_[thread].clear(); }
+  void begin(int thread) { found_[thread].first = found_[thread].end; }
   void find(int thread, const Weights& w);
-  void lower(int thread, Pool& pool, const Input& x);
+  void lower(int thread, const Input& x);
   // Adds to rows [begin, end) of the product that was found as number k: y [T, W.out].
   void add(int thread, int64_t k, const Weights& w, int64_t begin, int64_t end, float* y) const;
+  // Of W's rows that a thread takes at a time: whole blocks of B's.
+  int64_t rows_per_unit(const Weights& w, int64_t tokens) const {
+    const int64_t rows = aleator::rows_per_unit(w, tokens);
+    return any() ? (rows + 15) / 16 * 16 : rows;
+  }
 
  private:
   using OfMatrix = std::vector<LowRank>;  // by adapter
@@ -69,8 +75,25 @@ class Adapters {
   Adapted batch_;
   int64_t entries_ = 0;
   std::vector<Run> runs_;
-  std::vector<std::vector<const OfMatrix*>> found_;  // of each thread: all find the same
-  std::vector<float> low_;                           // [product, entry, rank_]
+  // What a matrix has, for all adapters.
+  struct Found {
+    const uint8_t* data;
+    int64_t out, adapters;
+    const LowRank* of;
+    const LowRank* with(int32_t adapter) const {
+      return adapter < adapters && of[adapter].a.data ? of + adapter : nullptr;
+    }
+  };
+  // Of each thread, and all find the same: a step's products in their order, most of which the last
+  // step had too. To look for each would be to wait for memory.
+  struct Step {
+    std::vector<Found> products;
+    size_t first = 0, end = 0;  // those with the input that is at work
+    int64_t units = 0;          // that lower them
+  };
+  std::vector<Step> found_;
+  std::vector<float> low_;  // [product, entry, rank_]
+  Pool* pool_ = nullptr;
 };
 
 }  // namespace aleator

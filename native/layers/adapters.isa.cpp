@@ -26,45 +26,28 @@ static inline void store_within16(float* p, int64_t lane, int64_t n, v16 v) {
 #endif
 }
 
-// Sums of K blocks of sixteen rows for T tokens: as many as hide the time that one takes.
-template <class Read, int K, int T>
-static inline __attribute__((always_inline)) void add_blocks(const LowRanks& of, int64_t at,
-                                                             int64_t begin, int64_t end,
-                                                             int64_t token, int64_t ahead) {
+// Sixteen rows for T tokens. One block after another: memory is read as it lies.
+template <class Read, int T>
+static inline __attribute__((always_inline)) void add_block(const LowRanks& of, int64_t at,
+                                                            int64_t begin, int64_t end,
+                                                            int64_t token, int64_t ahead) {
   const int64_t rank = of.rank, bytes = of.b->row_bytes;
-  const uint8_t* columns = of.b->data + at / 16 * rank * bytes;
+  const int64_t first = at < begin ? begin : at, n = (at + 16 < end ? at + 16 : end) - first;
+  const uint8_t* column = of.b->data + at / 16 * rank * bytes;
   const float* low = of.low + token * of.low_stride;
-  float* y = of.y + token * of.y_stride;
-  v16 sums[T][K];
-  const auto each = [&](auto&& f) __attribute__((always_inline)) {
+  float* y = of.y + token * of.y_stride + first;
+  v16 sums[T];
+#pragma GCC unroll 4
+  for (int t = 0; t < T; t++) sums[t] = load_within16(y + t * of.y_stride, first - at, n);
+  for (int64_t j = 0; j < rank; j++, column += bytes) {
+    if (ahead) __builtin_prefetch(column + ahead, 0, 2);
+    const v16 numbers = load16_as<Read>(column, 0);
 #pragma GCC unroll 4
     for (int t = 0; t < T; t++)
-#pragma GCC unroll 4
-      for (int k = 0; k < K; k++) {
-        const int64_t from = at + 16 * k, first = from < begin ? begin : from;
-        f(y + t * of.y_stride + first, first - from, (from + 16 < end ? from + 16 : end) - first,
-          sums[t][k]);
-      }
-  };
-  each([](const float* p, int64_t lane, int64_t n, v16& sum)
-           __attribute__((always_inline)) { sum = load_within16(p, lane, n); });
-  for (int64_t j = 0; j < rank; j++) {
-    v16 column[K];
-#pragma GCC unroll 4
-    for (int k = 0; k < K; k++) {
-      const uint8_t* row = columns + (k * rank + j) * bytes;
-      if (ahead) __builtin_prefetch(row + ahead, 0, 2);
-      column[k] = load16_as<Read>(row, 0);
-    }
-#pragma GCC unroll 4
-    for (int t = 0; t < T; t++) {
-      const v16 by = splat16(low[t * of.low_stride + j]);
-#pragma GCC unroll 4
-      for (int k = 0; k < K; k++) sums[t][k] = fused(column[k], by, sums[t][k]);
-    }
+      sums[t] = fused(numbers, splat16(low[t * of.low_stride + j]), sums[t]);
   }
-  each([](float* p, int64_t lane, int64_t n, const v16& sum)
-           __attribute__((always_inline)) { store_within16(p, lane, n, sum); });
+#pragma GCC unroll 4
+  for (int t = 0; t < T; t++) store_within16(y + t * of.y_stride, first - at, n, sums[t]);
 }
 
 void add_low_ranks(const LowRanks& of, int64_t begin, int64_t end) {
@@ -72,16 +55,13 @@ void add_low_ranks(const LowRanks& of, int64_t begin, int64_t end) {
   const int64_t ahead = (end - begin + 15) / 16 * of.rank * of.b->row_bytes;
   with_floats(of.b->type, [&](auto read) {
     using Read = decltype(read);
-    int64_t token = 0, at = begin / 16 * 16;
+    int64_t token = 0;
     for (; token + 4 <= of.tokens; token += 4)
-      for (at = begin / 16 * 16; at < end; at += 16)
-        add_blocks<Read, 1, 4>(of, at, begin, end, token, 0);
-    for (; token < of.tokens; token++) {
-      for (at = begin / 16 * 16; at + 48 < end; at += 64)
-        add_blocks<Read, 4, 1>(of, at, begin, end, token, token ? 0 : ahead);
-      for (; at < end; at += 16)
-        add_blocks<Read, 1, 1>(of, at, begin, end, token, token ? 0 : ahead);
-    }
+      for (int64_t at = begin / 16 * 16; at < end; at += 16)
+        add_block<Read, 4>(of, at, begin, end, token, 0);
+    for (; token < of.tokens; token++)
+      for (int64_t at = begin / 16 * 16; at < end; at += 16)
+        add_block<Read, 1>(of, at, begin, end, token, token ? 0 : ahead);
   });
 }
 

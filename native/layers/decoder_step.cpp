@@ -48,7 +48,7 @@ void DecoderStep::prepare(Pool& pool, const MicroBatch& batch) {
     if (l.gated) q = std::max(q, 2 * l.q_width()), queries = std::max(queries, l.q_width());
   }
   products_.prepare(pool, t, e, shape_.norm);
-  products_.adapters().prepare(batch.adapted, t, pool.size());
+  products_.adapters().prepare(pool, batch.adapted, t);
   recurrent_.prepare(t, spaces_);
   latent_.prepare(t, latents_);
   experts_.prepare(t, e, mixtures_);
@@ -241,8 +241,11 @@ void DecoderStep::place_keys(int thread, const DecoderLayer& l, const MicroBatch
 void DecoderStep::gate(int thread, const DecoderLayer& l, const Input& x, int64_t tokens) {
   const bool gated = l.up.data;
   products_.lower(thread, x, {{&l.gate, gate_.data()}, {&l.up, up_.data()}});
-  const int64_t own = rows_per_unit(l.gate, tokens),
-                rows = gated ? std::min(own, rows_per_unit(l.up, tokens)) : own, ff = l.gate.out;
+  const auto rows_of = [&](const Weights& w) {
+    return products_.adapters().rows_per_unit(w, tokens);
+  };
+  const int64_t rows = gated ? std::min(rows_of(l.gate), rows_of(l.up)) : rows_of(l.gate);
+  const int64_t ff = l.gate.out;
   products_.pool().split_pieces(thread, ff, rows, [&](int64_t begin, int64_t end) {
     products_.product(thread, 0, l.gate, begin, end, x, gate_.data());
     if (gated) products_.product(thread, 1, l.up, begin, end, x, up_.data());

@@ -147,21 +147,27 @@ static inline vf vf_of_f16(const uint8_t* p) {
 #endif
 }
 
-// What codes from 0 to 15 stand for.
-static inline vf looked_up16(const float (&table)[16], vi q) {
+// What the codes in the lowest four bits of q stand for.
+static inline vf looked_up16(const vf (&table)[16 / lanes], vi q) {
 #if defined(ALEATOR_ISA_v4)
-  return _mm512_maskz_permutexvar_ps(0xffff, reinterpret<__m512i>(q), load(table));
+  return _mm512_maskz_permutexvar_ps(0xffff, reinterpret<__m512i>(q), table[0]);
 #elif defined(ALEATOR_ISA_v3)
-  const __m256i index = reinterpret<__m256i>(q);
-  const vf low = _mm256_permutevar8x32_ps(load(table), index);
-  const vf high = _mm256_permutevar8x32_ps(load(table + 8), index);
-  const vi upper = q > 7;
-  return reinterpret<vf>((reinterpret<vi>(high) & upper) | (reinterpret<vi>(low) & ~upper));
+  const __m256i index = reinterpret<__m256i>(q);  // of which this takes three bits
+  const vf low = _mm256_permutevar8x32_ps(table[0], index);
+  const vf high = _mm256_permutevar8x32_ps(table[1], index);
+  return _mm256_blendv_ps(low, high, reinterpret<vf>(q << 28));
 #else
+  float all[16];
+  std::memcpy(all, table, sizeof all);
   vf v;
-  for (int i = 0; i < lanes; i++) v[i] = table[q[i]];
+  for (int i = 0; i < lanes; i++) v[i] = all[q[i] & 15];
   return v;
 #endif
+}
+static inline vf looked_up16(const float (&table)[16], vi q) {
+  vf all[16 / lanes];
+  std::memcpy(all, table, sizeof all);
+  return looked_up16(all, q);
 }
 
 // Round to nearest, ties to even; a NaN stays one.

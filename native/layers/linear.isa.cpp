@@ -1,6 +1,8 @@
 #include "layers/linear.hpp"
 
+#include <array>
 #include <type_traits>
+#include <utility>
 
 #include "layers/lanes16.hpp"
 #include "layers/scaled.hpp"
@@ -39,8 +41,16 @@ constexpr int64_t least_widened = scaled(Read::type)           ? tile_tokens + 1
 template <class Read>
 static void widen(const uint8_t* p, int64_t end, float* y) {
   int64_t i = 0;
-  for (; i + 16 <= end; i += 16) store16(y + i, load16_as<Read>(p, i));
-  if (i < end) store16(y + i, load16_as<Read>(p, i, end - i), end - i);
+  if constexpr (scaled(Read::type)) {
+    for (; i < end; i += Read::step) {
+      const typename Read::Block block(p + Read::bytes(i));
+#pragma GCC unroll 4
+      for (int j = 0; j < Read::step; j += 16) store16(y + i + j, block.sixteen(j));
+    }
+  } else {
+    for (; i + 16 <= end; i += 16) store16(y + i, load16_as<Read>(p, i));
+    if (i < end) store16(y + i, load16_as<Read>(p, i, end - i), end - i);
+  }
 }
 
 // Keeps GCC from reading v from memory again in every instruction that takes it.
@@ -105,36 +115,56 @@ static inline __attribute__((always_inline)) void add_tile(const uint8_t* w, int
 #pragma GCC unroll 4
           for (int k = 0; k < at_once; k++) f(sums[t][r][k], t, r, part + k);
     };
-    const auto step = [&](auto&& ws, auto&& xs) __attribute__((always_inline)) {
+    // Sixteen elements of each row.
+    const auto step = [&](auto&& w_row, auto&& x_row) __attribute__((always_inline)) {
 #pragma GCC unroll 4
       for (int k = 0; k < at_once; k++) {
         vf own[T];
 #pragma GCC unroll 8
-        for (int t = 0; t < T; t++) own[t] = loaded_once(xs(x + t * x_stride).part[part + k]);
+        for (int t = 0; t < T; t++) own[t] = loaded_once(x_row(x + t * x_stride).part[part + k]);
 #pragma GCC unroll 8
         for (int r = 0; r < R; r++) {
-          const vf row = loaded_once(ws(w + r * row_bytes).part[part + k]);
+          const vf row = loaded_once(w_row(r).part[part + k]);
 #pragma GCC unroll 8
           for (int t = 0; t < T; t++) sums[t][r][k] = fused(row, own[t], sums[t][r][k]);
         }
+      }
+    };
+    const auto ask = [&](int64_t i) __attribute__((always_inline)) {
+#pragma GCC unroll 8
+      for (int r = 0; r < R; r++) {
+        const uint8_t* next = asked.first + r * asked.apart + Read::bytes(i);
+        __builtin_prefetch(next, 0, 2);
+        if constexpr (Read::bytes(Read::step) > 64)
+          __builtin_prefetch(next + Read::bytes(Read::step) - 1, 0, 2);
       }
     };
     if (from)
       each_sum([&](vf& sum, int t, int r, int k) { sum = from[t][r].part[k]; });
     else
       each_sum([](vf& sum, int, int, int) { sum = vf{}; });
-    int64_t i = 0;
-    for (; i + 16 <= n; i += 16) {
-      if (first && part == 0 && i % Read::step == 0)
-#pragma GCC unroll 8
-        for (int r = 0; r < R; r++)
-          __builtin_prefetch(asked.first + r * asked.apart + Read::bytes(i), 0, 2);
-      step([&](const uint8_t* p) { return load16_as<Read>(p, i); },
-           [&](const float* p) { return load16(p + i); });
+    if constexpr (scaled(Read::type)) {
+      for (int64_t i = 0; i < n; i += Read::step) {
+        if (first && part == 0) ask(i);
+        const auto blocks = [&]<int... r>(std::integer_sequence<int, r...>) {
+          return std::array{typename Read::Block(w + r * row_bytes + Read::bytes(i))...};
+        }(std::make_integer_sequence<int, R>());
+#pragma GCC unroll 4
+        for (int j = 0; j < Read::step; j += 16)
+          step([&](int r) { return blocks[r].sixteen(j); },
+               [&](const float* p) { return load16(p + i + j); });
+      }
+    } else {
+      int64_t i = 0;
+      for (; i + 16 <= n; i += 16) {
+        if (first && part == 0 && i % Read::step == 0) ask(i);
+        step([&](int r) { return load16_as<Read>(w + r * row_bytes, i); },
+             [&](const float* p) { return load16(p + i); });
+      }
+      if (i < n)
+        step([&](int r) { return load16_as<Read>(w + r * row_bytes, i, n - i); },
+             [&](const float* p) { return load16(p + i, n - i); });
     }
-    if (i < n)
-      step([&](const uint8_t* p) { return load16_as<Read>(p, i, n - i); },
-           [&](const float* p) { return load16(p + i, n - i); });
     each_sum([&](const vf& sum, int t, int r, int k) { total[t][r].part[k] = sum; });
   }
 }

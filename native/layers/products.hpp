@@ -57,7 +57,7 @@ class Products {
     if (!adapters_.any()) return;
     adapters_.begin(thread);
     for (const Product& p : list) adapters_.find(thread, *p.weights);
-    adapters_.lower(thread, *pool_, x);
+    adapters_.lower(thread, x);
   }
   // Rows [begin, end) of product k, with its adapters.
   void product(int thread, int64_t k, const Weights& w, int64_t begin, int64_t end, const Input& x,
@@ -79,13 +79,19 @@ class Products {
   template <class F>
   void multiply(int thread, const Input& x, std::initializer_list<Product> list, F&& after) {
     lower(thread, x, list);
+    const auto rows_of = [&](const Product& p) {
+      return adapters_.rows_per_unit(*p.weights, x.tokens);
+    };
+    const auto units = [&](const Product& p) {
+      return (p.weights->out + rows_of(p) - 1) / rows_of(p);
+    };
     int64_t n = 0;
-    for (const Product& p : list) n += units(*p.weights, x.tokens);
+    for (const Product& p : list) n += units(p);
     pool_->split(thread, n, [&](int64_t unit) {
       const Product* p = list.begin();
-      for (; unit >= units(*p->weights, x.tokens); p++) unit -= units(*p->weights, x.tokens);
+      for (; unit >= units(*p); p++) unit -= units(*p);
       const Weights& w = *p->weights;
-      const int64_t rows = rows_per_unit(w, x.tokens), begin = unit * rows;
+      const int64_t rows = rows_of(*p), begin = unit * rows;
       const int64_t end = begin + rows < w.out ? begin + rows : w.out;
       product(thread, p - list.begin(), w, begin, end, x, p->out);
       after(p - list.begin(), begin, end);

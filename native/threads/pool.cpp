@@ -30,6 +30,9 @@ static inline void pause_briefly() {
 #endif
 }
 
+// More units than any split has: a thread has failed, and nobody waits for its.
+static constexpr int64_t all_done = int64_t(1) << 62;
+
 // Waiting alone for some 3 us, then offering the core to others, then asleep.  Without a job that
 // is after about 1 ms, because a token follows soon.  Within one it is after some 100 us: whoever
 // is so late has lost its core to another program, and the system moves it to this one once that
@@ -119,6 +122,7 @@ Pool::Pool(int threads) : size_(threads) {
   require(threads >= 1 && threads <= max_threads, "a pool has 1 to ", max_threads, " threads, not ",
           threads);
   cursors_ = std::make_unique<Cursor[]>(size_);
+  ahead_ = std::make_unique<Cursor[]>(size_);
   team_ = new Team;
 }
 
@@ -235,11 +239,28 @@ void Pool::perform(Team& team, void (*body)(void*, int), void* data, int thread)
     team.failed.store(true, std::memory_order_release);
     team.generation.fetch_add(1, std::memory_order_release);  // after it: who waits looks at it
     team.generation.notify_all();
+    done_ahead(all_done, all_done);
   }
 }
 
 void Pool::reset_cursors() {
-  for (int t = 0; t < size_; t++) cursors_[t].taken.store(0, std::memory_order_relaxed);
+  for (int t = 0; t < size_; t++) {
+    cursors_[t].taken.store(0, std::memory_order_relaxed);
+    ahead_[t].taken.store(0, std::memory_order_relaxed);
+  }
+  ahead_done_.store(0, std::memory_order_relaxed);
+}
+
+// n more are done; the last of them, or a failure, ends the wait.
+void Pool::done_ahead(int64_t n, int64_t of) {
+  if (ahead_done_.fetch_add(n, std::memory_order_seq_cst) + n >= of) ahead_done_.notify_all();
+}
+
+void Pool::wait_ahead(int64_t units) {
+  Team* team = team_.load(std::memory_order_relaxed);
+  for (int64_t done; (done = ahead_done_.load(std::memory_order_acquire)) < units;)
+    wait_while(ahead_done_, done, late_yields, leads == this ? &team->helpers.waited : nullptr);
+  if (team->failed.load(std::memory_order_relaxed)) throw Stopped{};
 }
 
 void Pool::barrier() {

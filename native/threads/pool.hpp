@@ -79,16 +79,22 @@ class Pool {
   // is left of the others' parts.
   template <class F>
   void split(int thread, int64_t units, F&& f) {
-    for (int k = 0; k < size_; k++) {
-      const int owner = (thread + k) % size_;
-      const int64_t begin = units * owner / size_, end = units * (owner + 1) / size_;
-      std::atomic<int64_t>& taken = cursors_[owner].taken;
-      if (begin + taken.load(std::memory_order_relaxed) >= end) continue;
-      for (int64_t unit; (unit = begin + taken.fetch_add(1, std::memory_order_relaxed)) < end;) {
-        if (thread == 0 && watch_) watch_->look();
-        f(unit);
-      }
-    }
+    share(cursors_.get(), thread, units, [&](int64_t unit) {
+      if (thread == 0 && watch_) watch_->look();
+      f(unit);
+    });
+  }
+  // A split of little work that the split after it needs, without a barrier between them: there
+  // each thread calls `await_ahead` with the same number before it reads what these units made.
+  template <class F>
+  void split_ahead(int thread, int64_t units, F&& f) {
+    share(ahead_.get(), thread, units, [&](int64_t unit) {
+      f(unit);
+      done_ahead(1, units);
+    });
+  }
+  void await_ahead(int64_t units) {
+    if (ahead_done_.load(std::memory_order_acquire) < units) wait_ahead(units);
   }
 
   void barrier();
@@ -117,10 +123,24 @@ class Pool {
   void perform(Team& team, void (*body)(void*, int), void* data, int thread);
   void start(Team* team);
   void reset_cursors();
+  template <class F>
+  void share(Cursor* cursors, int thread, int64_t units, F&& f) {
+    for (int k = 0; k < size_; k++) {
+      const int owner = (thread + k) % size_;
+      const int64_t begin = units * owner / size_, end = units * (owner + 1) / size_;
+      std::atomic<int64_t>& taken = cursors[owner].taken;
+      if (begin + taken.load(std::memory_order_relaxed) >= end) continue;
+      for (int64_t unit; (unit = begin + taken.fetch_add(1, std::memory_order_relaxed)) < end;)
+        f(unit);
+    }
+  }
+  void done_ahead(int64_t n, int64_t of);
+  void wait_ahead(int64_t units);
 
   const int size_;
-  std::unique_ptr<Cursor[]> cursors_;
-  Watch* watch_ = nullptr;  // of the job that runs; thread 0 reads it
+  std::unique_ptr<Cursor[]> cursors_, ahead_;
+  alignas(64) std::atomic<int64_t> ahead_done_{0};  // units
+  Watch* watch_ = nullptr;                          // of the job that runs; thread 0 reads it
   std::atomic<Team*> team_;
 };
 

@@ -38,7 +38,24 @@ def test_adapted_products_are_the_reference(threads: int, kind: str, grows: bool
     ffn = SimpleNamespace(gate_up=[given], down=[weight(down)], n_ff=FF, gate="relu_squared")
     step.add_feed_forward(SimpleNamespace(norm=norm, ffn=ffn))
     low = []
+
+    def run(chosen: list[list[tuple[int, float]]]) -> np.ndarray:
+        starts = np.cumsum([0, *map(len, chosen)])
+        flat = [each for of_token in chosen for each in of_token]
+        rows = (
+            starts.astype(np.int64),
+            np.array([number for number, _ in flat], np.int32),
+            np.array([scale for _, scale in flat], np.float32),
+        )
+        made, none = np.empty((T, E), np.float32), np.zeros(T, np.int64)
+        step.run(
+            thread_pool(threads), None, x, np.arange(T, dtype=np.int32), none, np.zeros(0, np.int32),
+            np.zeros(2, np.int64), none.astype(np.int32), none, None, np.arange(T), made, adapted=rows,
+        )  # fmt: skip
+        return made
+
     for number, rank in enumerate(RANKS):
+        run([[(number - 1, 1.0)]] * T if number else [[]] * T)  # what it finds is not kept
         a, b, growth = normal(rank, E), normal(FF, rank), normal(FF) if grows else None
         type_of = {"F32": np.float32, "F16": np.float16}[kind]
         a, b, factor = a.astype(type_of), b.astype(type_of), np.float32(2.3)
@@ -51,18 +68,7 @@ def test_adapted_products_are_the_reference(threads: int, kind: str, grows: bool
         data = up.view(np.uint8).reshape(-1)
         step.adapt(data, number, low_a, low_b, float(factor), growth)
         low.append((a.astype(np.float32), b.astype(np.float32), factor, growth))
-    starts = np.cumsum([0, *map(len, CHOSEN)])
-    flat = [each for chosen in CHOSEN for each in chosen]
-    rows = (
-        starts.astype(np.int64),
-        np.array([number for number, _ in flat], np.int32),
-        np.array([scale for _, scale in flat], np.float32),
-    )
-    made, none = np.empty((T, E), np.float32), np.zeros(T, np.int64)
-    step.run(
-        thread_pool(threads), None, x, np.arange(T, dtype=np.int32), none, np.zeros(0, np.int32),
-        np.zeros(2, np.int64), none.astype(np.int32), none, None, np.arange(T), made, adapted=rows,
-    )  # fmt: skip
+    made = run(CHOSEN)
     taken = rms_norm(x, norm, EPS)
     wide = products(up, taken, bias)
     for t, chosen in enumerate(CHOSEN):

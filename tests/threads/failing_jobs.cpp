@@ -1,5 +1,6 @@
-// Jobs that throw on some thread, before, between and after barriers, what the next job does, what
-// threads see of each other behind a barrier, and who is left out of jobs that adapt.
+// Jobs that throw on some thread, before, between and after barriers, or while others wait for what
+// it does ahead, what the next job does, what threads see of each other behind a barrier, and who
+// is left out of jobs that adapt.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -44,6 +45,44 @@ static bool ends_with_some_left_out() {
   return true;
 }
 
+// Whether each unit of a split sees what all units ahead of it made, one part after the other.
+static bool sees_what_is_made_ahead(aleator::Pool& pool) {
+  std::vector<int> made(9);
+  std::atomic<int> units{0}, right{0};
+  pool.run([&](int thread) {
+    for (int part = 1; part < 4; part++) {
+      pool.split_ahead(thread, int64_t(made.size()), [&](int64_t unit) {
+        if (unit == 8) std::this_thread::sleep_for(std::chrono::microseconds(300));
+        made[unit] += part, units++;
+      });
+      pool.split(thread, 100, [&](int64_t) {
+        pool.await_ahead(int64_t(made.size()));
+        right += std::count(made.begin(), made.end(), part * (part + 1) / 2) == 9;
+      });
+      pool.barrier();
+    }
+  });
+  return units == 27 && right == 300;
+}
+
+// A unit ahead throws, and threads that wait for it end.
+static bool ends_when_what_is_ahead_fails(aleator::Pool& pool, int bad) {
+  try {
+    pool.run([&](int thread) {
+      pool.split_ahead(thread, pool.size(), [&](int64_t unit) {
+        if (unit != bad) return;
+        std::this_thread::sleep_for(std::chrono::milliseconds(bad));  // the others may sleep
+        throw std::runtime_error("ahead");
+      });
+      pool.split(thread, 10, [&](int64_t) { pool.await_ahead(pool.size()); });
+      pool.barrier();
+    });
+  } catch (const std::runtime_error& error) {
+    return error.what() == std::string("ahead");
+  }
+  return false;
+}
+
 int main() {
   if (!leaves_out_who_is_late() || !ends_with_some_left_out()) {
     std::printf("jobs do not adapt\n");
@@ -80,10 +119,12 @@ int main() {
         pool.barrier();
         seen[thread] = written[(thread + 1) % size];
       });
+      const bool ahead = round % 40 >= size || (ends_when_what_is_ahead_fails(pool, bad) &&
+                                                sees_what_is_made_ahead(pool));
       const bool ordered = std::count(seen.begin(), seen.end(), round) == size;
-      if (!thrown || units != 1000 || second != 77 || !ordered) {
-        std::printf("size %d round %d: thrown %d, units %d and %d, ordered %d\n", size, round,
-                    thrown, units.load(), second.load(), ordered);
+      if (!thrown || units != 1000 || second != 77 || !ordered || !ahead) {
+        std::printf("size %d round %d: thrown %d, units %d and %d, ordered %d, ahead %d\n", size,
+                    round, thrown, units.load(), second.load(), ordered, ahead);
         return 1;
       }
     }

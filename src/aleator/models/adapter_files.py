@@ -22,6 +22,7 @@ from aleator.models.adapters import Adapter, AdapterFile, Adapters, LowRank
 from aleator.models.conversions import other_pairs
 from aleator.models.files.fields import Fields, read_json
 from aleator.models.files.gguf import GGUFFile
+from aleator.models.files.mapping import zeros_in_large_pages
 from aleator.models.files.safetensors import read_file
 from aleator.models.files.tensor_types import FLOAT_TYPES, StoredTensor
 from aleator.models.fingerprint import fingerprint
@@ -126,9 +127,11 @@ def _side_by_side(matrices: Mapping[str, LowRank]) -> dict[str, LowRank]:
         return int(layer), _KINDS.index(kind)
 
     names = sorted(matrices, key=turn)
-    packed = [_packed([getattr(matrices[name], side) for name in names]) for side in ("a", "b")]
+    packed = iter(_packed([getattr(matrices[name], side) for side in "ab" for name in names]))
+    all_a = [next(packed) for _ in names]
     return {
-        name: replace(matrices[name], a=a, b=b) for name, a, b in zip(names, *packed, strict=True)
+        name: replace(matrices[name], a=a, b=b)
+        for name, a, b in zip(names, all_a, packed, strict=True)
     }
 
 
@@ -154,7 +157,7 @@ def _packed(tensors: Sequence[StoredTensor]) -> list[StoredTensor]:
     tensors = [_narrowed(each) for each in tensors]
     line, made = 64, []
     sizes = [-(-each.data.size // line) * line for each in tensors]
-    room = np.zeros(sum(sizes) + line, np.uint8)
+    room = zeros_in_large_pages(sum(sizes) + line)
     at = -room.ctypes.data % line
     for each, size in zip(tensors, sizes, strict=True):
         part = room[at : at + each.data.size]

@@ -25,6 +25,9 @@ def require_little_endian(path: str | os.PathLike[str]) -> None:
         )
 
 
+LARGE_PAGE = 2 << 20
+
+
 def lock(data: NDArray[np.uint8]) -> str:
     """Lock bytes of :func:`map_file` in memory; return why the system does not, or ""."""
     try:
@@ -65,6 +68,17 @@ def map_file(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
     finally:
         os.close(descriptor)
     return np.frombuffer(mapped, np.uint8)
+
+
+def zeros_in_large_pages(size: int) -> NDArray[np.uint8]:
+    """Zeros, uint8 ``[size]``, in pages of 2 MiB if the system has such pages for programs' memory."""
+    if sys.platform != "linux" or size < LARGE_PAGE:
+        return np.zeros(size, np.uint8)
+    room = (size // LARGE_PAGE + 2) * LARGE_PAGE  # from a page's start on, and of whole pages
+    mapped = mmap.mmap(-1, room, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    _ask_for_large_pages(mapped)
+    made = np.frombuffer(mapped, np.uint8)
+    return made[-made.ctypes.data % LARGE_PAGE :][:size]
 
 
 def _ask_for_large_pages(mapped: mmap.mmap) -> None:
