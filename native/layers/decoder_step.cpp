@@ -238,8 +238,10 @@ void DecoderStep::place_keys(int thread, const DecoderLayer& l, const MicroBatch
 void DecoderStep::gate(int thread, const DecoderLayer& l, const Input& x, int64_t tokens) {
   const bool gated = l.up.data;
   products_.lower(thread, x, {{&l.gate, gate_.data()}, {&l.up, up_.data()}});
-  const int64_t own = rows_per_unit(l.gate, tokens),
-                rows = gated ? std::min(own, rows_per_unit(l.up, tokens)) : own, ff = l.gate.out;
+  const int64_t own = rows_per_unit(l.gate, tokens), ff = l.gate.out;
+  // F32 and one token: several units, as what is asked for ahead is lost while the other is read.
+  const int64_t runs = gated && tokens == 1 && l.gate.type == Stored::f32 ? 4 : 1;
+  const int64_t rows = runs * (gated ? std::min(own, rows_per_unit(l.up, tokens)) : own);
   products_.pool().split_pieces(thread, ff, rows, [&](int64_t begin, int64_t end) {
     products_.product(thread, 0, l.gate, begin, end, x, gate_.data());
     if (gated) products_.product(thread, 1, l.up, begin, end, x, up_.data());

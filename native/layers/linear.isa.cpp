@@ -127,8 +127,13 @@ static inline __attribute__((always_inline)) void add_tile(const uint8_t* w, int
     for (; i + 16 <= n; i += 16) {
       if (first && part == 0 && i % Read::step == 0)
 #pragma GCC unroll 8
-        for (int r = 0; r < R; r++)
-          __builtin_prefetch(asked.first + r * asked.apart + Read::bytes(i), 0, 2);
+        for (int r = 0; r < R; r++) {
+          const uint8_t* line = asked.first + r * asked.apart + asked.along * Read::bytes(i);
+          if (lanes == 8 && T == 1 && asked.in_order())
+            __builtin_prefetch(line, 0, 3);
+          else
+            __builtin_prefetch(line, 0, 2);
+        }
       step([&](const uint8_t* p) { return load16_as<Read>(p, i); },
            [&](const float* p) { return load16(p + i); });
     }
@@ -200,7 +205,7 @@ static void rows_of(const Weights& w, int64_t row, const Input& in, int64_t firs
                    begin + n == w.in,
                    {}};
           if constexpr (head() && asks()) {
-            of.asked = asked_rows(w, row + r, at_once);
+            of.asked = asked_rows(w, row + r, at_once, tokens);
             of.asked.first += Read::bytes(begin);
           }
           tile<From, at_once, count(), head() && asks()>(
