@@ -6,8 +6,8 @@
         [-m FILE.gguf ...] [--llama-python PYTHON] [--llama-bin FOLDER] [--transformers]
         [--cache-types f16 q8_0 ...] [--orders "decode 16 2000" ...] [--real FILE.gguf --text FILE.txt]
 
-Llamas with random weights, of 134 M, 0.94 B and 3 B parameters, and on request a Gemma 3 (121 M), a Mamba (114 M), a
-mixture of experts (1 B of 4 B active), and any files. Each engine runs in its own process, and
+Llamas with random weights, of 134 M, 0.94 B and 3 B parameters, and on request a Gemma 3 (121 M), a Mamba
+(114 M), a mixture of experts (1 B of 4 B active), and any files. Each engine runs in its own process, and
 they take turns: one round of aleator, one of llama.cpp with flash attention, one without, and so on, so that
 a change in the machine's load affects all of them. A ratio is aleator's median speed over that of llama.cpp's
 better variant. The speed at which as many threads read plain memory is measured before each round of decode,
