@@ -2,12 +2,12 @@
 
     python benchmarks/bench_generate.py --prepare             makes the models only (tools/make_models.py)
     python benchmarks/bench_generate.py --quick               about 8 minutes
-    python benchmarks/bench_generate.py [--sizes 134m 1b gemma3 mamba moe] [--types Q4_K_M ...] [--threads N]
+    python benchmarks/bench_generate.py [--sizes 134m 1b 3b gemma3 mamba moe] [--types Q4_K_M ...] [--threads N]
         [-m FILE.gguf ...] [--llama-python PYTHON] [--llama-bin FOLDER] [--transformers]
         [--cache-types f16 q8_0 ...] [--orders "decode 16 2000" ...] [--real FILE.gguf --text FILE.txt]
 
-Llamas with random weights, of 134 M and 0.94 B parameters, and on request a Gemma 3 (121 M), a Mamba (114 M), a
-mixture of experts (1 B of 4 B active), and any files. Each engine runs in its own process, and
+Llamas with random weights, of 134 M, 0.94 B and 3 B parameters, and on request a Gemma 3 (121 M), a Mamba
+(114 M), a mixture of experts (1 B of 4 B active), and any files. Each engine runs in its own process, and
 they take turns: one round of aleator, one of llama.cpp with flash attention, one without, and so on, so that
 a change in the machine's load affects all of them. A ratio is aleator's median speed over that of llama.cpp's
 better variant. The speed at which as many threads read plain memory is measured before each round of decode,
@@ -59,14 +59,14 @@ from run_report import RESULTS, ROOT, about, command, parser
 
 TYPES = (
     "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "Q4_K_M", "IQ4_NL",
-    "IQ4_XS", "F16", "BF16", "F32",
+    "IQ4_XS", "MXFP4", "F16", "BF16", "F32",
 )  # fmt: skip
 SIZES = {
-    "134m": "llama-134m", "1b": "llama-1b", "gemma3": "gemma3-121m", "mamba": "mamba-114m",
+    "134m": "llama-134m", "1b": "llama-1b", "3b": "llama-3b", "gemma3": "gemma3-121m", "mamba": "mamba-114m",
     "moe": "qwen3moe-1b-active",
 }  # fmt: skip
 """Names of make_models.py's models."""
-LARGE = ("1b", "moe")
+LARGE = ("1b", "3b", "moe")
 """Sizes with fewer tokens and rounds."""
 LONG = ("Q4_K_M", "Q8_0", "F16")
 """Types that are also measured with long prompts and long contexts."""

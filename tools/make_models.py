@@ -150,6 +150,10 @@ SPECS: dict[str, Spec] = {
         n_vocab=32000, n_layers=18, n_embd=2048, n_heads=32, n_kv_heads=8, head_dim=64, n_ff=5632,
         context=16384, seed=126,
     ),
+    "llama-3b": Spec(
+        n_vocab=32000, n_layers=28, n_embd=3072, n_heads=24, n_kv_heads=8, head_dim=128, n_ff=8192,
+        context=16384, seed=127,
+    ),
 }  # fmt: skip
 
 

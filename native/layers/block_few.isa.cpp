@@ -246,7 +246,7 @@ static void few(const Weights& w, int64_t begin, int64_t end, const Rounded& x, 
   const int64_t passes = (x.tokens + most_tokens - 1) / most_tokens;
   for (int64_t row = begin; row < end; row += tile) {
     const int64_t rows = end - row < tile ? end - row : tile;
-    const Asked asked = asked_rows(w, row, tile);
+    const Asked asked = asked_rows(w, row, tile, x.tokens);
     for (int64_t i = 0, t = 0; i < passes; i++) {
       const int64_t next = x.tokens * (i + 1) / passes;
       const FewTile of{w, row, rows, asked, x, t, y, y_stride};

@@ -133,8 +133,11 @@ static inline __attribute__((always_inline)) void add_tile(const uint8_t* w, int
     const auto ask = [&](int64_t i) __attribute__((always_inline)) {
 #pragma GCC unroll 8
       for (int r = 0; r < R; r++) {
-        const uint8_t* next = asked.first + r * asked.apart + Read::bytes(i);
-        __builtin_prefetch(next, 0, 2);
+        const uint8_t* next = asked.first + r * asked.apart + asked.along * Read::bytes(i);
+        if (lanes == 8 && T == 1 && asked.in_order())
+          __builtin_prefetch(next, 0, 3);
+        else
+          __builtin_prefetch(next, 0, 2);
         if constexpr (Read::bytes(Read::step) > 64)
           __builtin_prefetch(next + Read::bytes(Read::step) - 1, 0, 2);
       }
@@ -230,7 +233,7 @@ static void rows_of(const Weights& w, int64_t row, const Input& in, int64_t firs
                    begin + n == w.in,
                    {}};
           if constexpr (head() && asks()) {
-            of.asked = asked_rows(w, row + r, at_once);
+            of.asked = asked_rows(w, row + r, at_once, tokens);
             of.asked.first += Read::bytes(begin);
           }
           tile<From, at_once, count(), head() && asks()>(
