@@ -134,16 +134,21 @@ static inline vi vi_of_u8(const uint8_t* p) {
 }
 
 static inline vf vf_of_bf16(const uint8_t* p) { return reinterpret<vf>(vi_of_u16(p) << 16); }
+#if !defined(ALEATOR_ISA_v4) && !defined(ALEATOR_ISA_v3)
+// float16, of 0 to 65535 each.
+static inline vf vf_of_halves(vi h) {
+  const vi rest = (h & 0x7fff) << 13, infinite = rest >= 0x0f800000;
+  const vi bits = reinterpret<vi>(reinterpret<vf>(rest) * 0x1p112f) | (h & 0x8000) << 16;
+  return reinterpret<vf>(bits | (infinite & 0x7f800000));
+}
+#endif
 static inline vf vf_of_f16(const uint8_t* p) {
 #if defined(ALEATOR_ISA_v4)
   return _mm512_maskz_cvtph_ps(0xffff, load_as<__m256i>(p));
 #elif defined(ALEATOR_ISA_v3)
   return _mm256_cvtph_ps(load_as<__m128i>(p));
 #else
-  const vi h = vi_of_u16(p), rest = (h & 0x7fff) << 13;
-  const vi infinite = rest >= 0x0f800000;
-  const vi bits = reinterpret<vi>(reinterpret<vf>(rest) * 0x1p112f) | (h & 0x8000) << 16;
-  return reinterpret<vf>(bits | (infinite & 0x7f800000));
+  return vf_of_halves(vi_of_u16(p));
 #endif
 }
 
