@@ -2,8 +2,8 @@
 
     python tools/relaxed_simd.py MODULE.wasm OUT.wasm
 
-Clang 14, which Debian 12's emscripten has, knows f32x4.relaxed_madd by an earlier number, whose bytes are as many.
-It lacks i32x4.relaxed_dot_i8x16_i7x16_add_s, which also makes one vector of three: native code has
+Clang 14, which Debian 12's emscripten has, knows f32x4.relaxed_madd by an earlier number, whose bytes are as
+many.  It lacks i32x4.relaxed_dot_i8x16_i7x16_add_s, which also makes one vector of three: native code has
 f32x4.relaxed_nmadd in its place (native/layers/block_simd128.hpp).  Code is read instruction by instruction, as
 constants may have the same bytes.
 """

@@ -251,7 +251,19 @@ concept Blocks = in_blocks(Read::type);
 // Calls f(T{}) for the one of several T that is of the type, and says whether there is one.
 template <class... T, class F>
 static inline bool with_one_of(Stored type, F&& f) {
+#if defined(__wasm__)
+  // From a table, which nothing inlines: engines compile a function of all types in another way,
+  // because it is so large, and a third as fast.
+  using Own = std::remove_reference_t<F>;
+  static constexpr Stored types[] = {T::type...};
+  static constexpr void (*calls[])(Own&) = {[](Own& own) { own(T{}); }...};
+  size_t i = 0;
+  while (i < sizeof...(T) && types[i] != type) i++;
+  if (i < sizeof...(T)) calls[i](f);
+  return i < sizeof...(T);
+#else
   return ((type == T::type && (f(T{}), true)) || ...);
+#endif
 }
 // Calls f(Read{}) for a type of single numbers.
 template <class F>

@@ -35,7 +35,9 @@ def test_the_present_numbers_are_written_for_any(added: bytes, dot: bytes) -> No
 def test_bytes_of_constants_stay() -> None:
     plain = module()
     at = plain.index(bytes([0x20, 0, 0xFD, 0x13]))
-    constant = bytes([0xFD, 0x0C]) + EARLIER[MADD] + bytes(13)  # v128.const in place of the first splat
+    constant = (
+        bytes([0xFD, 0x0C]) + EARLIER[MADD] + bytes(13)
+    )  # v128.const in place of the first splat
     code = plain[:at] + constant + plain[at + 4 :]
     longer = len(constant) - 4
     section = code.index(bytes([0x0A, 0x2B, 0x02, 0x14]))
