@@ -252,8 +252,7 @@ concept Blocks = in_blocks(Read::type);
 template <class... T, class F>
 static inline bool with_one_of(Stored type, F&& f) {
 #if defined(__wasm__)
-  // From a table, which nothing inlines: engines compile a function of all types in another way,
-  // because it is so large, and a third as fast.
+  // From a table, which nothing inlines: all types would be one function, larger than any other.
   using Own = std::remove_reference_t<F>;
   static constexpr Stored types[] = {T::type...};
   static constexpr void (*calls[])(Own&) = {[](Own& own) { own(T{}); }...};
