@@ -1,9 +1,11 @@
-"""Gives a WebAssembly module the present number of relaxed SIMD's f32x4.relaxed_madd.
+"""Gives a WebAssembly module the numbers of two instructions of relaxed SIMD.
 
     python tools/relaxed_simd.py MODULE.wasm OUT.wasm
 
-Clang 14, which Debian 12's emscripten has, knows the instruction by an earlier number, whose bytes are as many.
-Code is read instruction by instruction, as constants may have the same bytes.
+Clang 14, which Debian 12's emscripten has, knows f32x4.relaxed_madd by an earlier number, whose bytes are as
+many.  It lacks i32x4.relaxed_dot_i8x16_i7x16_add_s, which also makes one vector of three: native code has
+f32x4.relaxed_nmadd in its place (native/layers/block_simd128.hpp).  Code is read instruction by instruction, as
+constants may have the same bytes.
 """
 
 from __future__ import annotations
@@ -11,7 +13,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-EARLIER, PRESENT = b"\xfd\xaf\x01", b"\xfd\x85\x02"
+MADD, NMADD, DOT = b"\xfd\x85\x02", b"\xfd\x86\x02", b"\xfd\x93\x02"
+NUMBERS = {b"\xfd\xaf\x01": MADD, MADD: MADD, b"\xfd\xb0\x01": DOT, NMADD: DOT}
+"""What the compiler may have written, and what stands in its place."""
 _INDEX = {
     0x07, 0x08, 0x09, 0x0C, 0x0D, 0x10, 0x18, *range(0x20, 0x27), 0x3F, 0x40, 0x41, 0x42, 0xD0, 0xD2,
 }  # fmt: skip
@@ -72,10 +76,10 @@ class Reader:
         elif 84 <= code <= 91:
             self.skip(2)
             self.at += 1
-        found = self.data[start : self.at] in (EARLIER, PRESENT)
-        if found:
-            self.data[start : self.at] = PRESENT
-        return found
+        present = NUMBERS.get(bytes(self.data[start : self.at]))
+        if present:
+            self.data[start : self.at] = present
+        return present is not None
 
     def code(self) -> int:
         """Change the instructions of the code section; return how many there were."""
@@ -110,7 +114,7 @@ def main() -> int:
     source, out = map(Path, sys.argv[1:])
     module, changed = renumbered(source.read_bytes())
     if not changed:
-        raise SystemExit(f"{source} has no relaxed multiply-add")
+        raise SystemExit(f"{source} has no instruction of relaxed SIMD")
     out.write_bytes(module)
     return 0
 

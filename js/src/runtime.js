@@ -12,17 +12,18 @@ export async function bytesOf(url) {
   return new Uint8Array(await response.arrayBuffer())
 }
 
-/** Whether there is an instruction for a multiply-add, and it rounds once: relaxed SIMD leaves that to the machine. */
+/** Whether there are the instructions of relaxed SIMD, and a multiply-add rounds once, which is left to the machine. */
 function fuses() {
-  // (func (export "f") (param f32 f32 f32) (result f32)): relaxed_madd of the three in all lanes, the first lane.
-  const code = `0061736d01000000 0108 01 60037d7d7d017d 0302 0100 0705 01 01 66 0000
-    0a16 01 1400 2000fd13 2001fd13 2002fd13 fd8502 fd1f00 0b`
+  // f and d of three numbers: relaxed_madd, and relaxed_dot_i8x16_i7x16_add_s, of these in all lanes; the first lane.
+  const code = `0061736d01000000 010f 02 60037d7d7d017d 60037f7f7f017f 0303 020001 0709 02 01660000 01640001
+    0a2b 02 1400 2000fd13 2001fd13 2002fd13 fd8502 fd1f00 0b 1400 2000fd0f 2001fd0f 2002fd11 fd9302 fd1b00 0b`
   const bytes = Uint8Array.from(code.replace(/\s/g, '').match(/../g), (byte) => parseInt(byte, 16))
   if (!WebAssembly.validate(bytes)) return false
-  const { f } = new WebAssembly.Instance(new WebAssembly.Module(bytes)).exports
+  const { f, d } = new WebAssembly.Instance(new WebAssembly.Module(bytes)).exports
   // Products whose last bits remain when their first are taken away; one that is half of the least float32, and one greater than any.
   const once = (a, b, c) => Object.is(f(a, b, c), Math.fround(a * b + c))
   const x = 1 + 2 ** -12
+  if (d(-127, 127, 5) !== 5 - 4 * 127 * 127 || d(127, 127, 0) !== 4 * 127 * 127) return false
   return once(x, x, -1) && once(x, -x, 1) && once(2 ** -75, 2 ** -75, 2 ** -149) && f(2 ** 100, 2 ** 100, -Infinity) === -Infinity
 }
 

@@ -3,6 +3,8 @@
 
 #include <wasm_simd128.h>
 
+#include <vector>
+
 #include "layers/block_linear.hpp"
 #include "layers/block_types.hpp"
 #include "layers/lanes16.hpp"
@@ -15,23 +17,92 @@ constexpr int tile_rows = 4, tile_tokens = 4;
 // Where elements go to 255 they are taken as signed, and have no zero to subtract.
 template <class B>
 constexpr int zero_of = B::wide ? 0 : B::zero;
-
-// Sixteen bytes as int16.
-struct Wide {
-  v128_t low, high;
-  explicit Wide(v128_t v)
-      : low(wasm_i16x8_extend_low_i8x16(v)), high(wasm_i16x8_extend_high_i8x16(v)) {}
-};
+// Whether bytes are multiplied: of x, q as it is stands for 16 elements; else two vectors of int16.
+#if defined(__wasm_relaxed_simd__)
 template <class B>
-static inline Wide elements(const uint8_t* u) {
-  const v128_t v = wasm_v128_load(u);
-  return Wide(B::wide ? wasm_v128_xor(v, wasm_i8x16_const_splat(-128)) : v);
+constexpr bool of_bytes = !B::wide;
+#else
+template <class B>
+constexpr bool of_bytes = false;
+#endif
+template <class B>
+constexpr int per16 = of_bytes<B> ? 1 : 2;
+
+// Of a type of which elements go to 255 these are the first and the last eight bytes, of others
+// those of even and those of odd places.
+template <class B>
+static inline void spread(const int8_t* q, v128_t* to) {
+  const v128_t v = wasm_v128_load(q);
+  if constexpr (of_bytes<B>) {
+    to[0] = v;
+  } else if constexpr (B::wide) {
+    to[0] = wasm_i16x8_extend_low_i8x16(v), to[1] = wasm_i16x8_extend_high_i8x16(v);
+  } else {
+    to[0] = wasm_i16x8_shr(wasm_i16x8_shl(v, 8), 8), to[1] = wasm_i16x8_shr(v, 8);
+  }
 }
-// Lanes whose sum is that of the products.
-static inline vi dot(const Wide& a, const Wide& b) {
-  return reinterpret<vi>(
-      wasm_i32x4_add(wasm_i32x4_dot_i16x8(a.low, b.low), wasm_i32x4_dot_i16x8(a.high, b.high)));
+// Lanes whose sum is that of n times 16 products.
+template <class B, int n>
+static inline vi dot(const uint8_t* u, const v128_t* x) {
+  v128_t sum = {};
+  for (int i = 0; i < n; i++) {
+    v128_t v = wasm_v128_load(u + 16 * i), w[2];
+#if defined(__wasm_relaxed_simd__)
+    if constexpr (of_bytes<B>) {
+      // To each lane four products, of signed bytes and of bytes up to 127, with which the
+      // instruction is exact everywhere.  Clang 14 lacks it: tools/relaxed_simd.py puts it in the
+      // place of this one.
+      sum = reinterpret<v128_t>(__builtin_wasm_fms_f32x4(reinterpret<vf>(x[i]), reinterpret<vf>(v),
+                                                         reinterpret<vf>(sum)));
+      continue;
+    }
+#endif
+    if constexpr (B::wide) {
+      v = wasm_v128_xor(v, wasm_i8x16_const_splat(-128));
+      w[0] = wasm_i16x8_extend_low_i8x16(v), w[1] = wasm_i16x8_extend_high_i8x16(v);
+    } else {
+      w[0] = wasm_v128_and(v, wasm_i16x8_const_splat(255)), w[1] = wasm_u16x8_shr(v, 8);
+    }
+    sum = wasm_i32x4_add(sum, wasm_i32x4_add(wasm_i32x4_dot_i16x8(w[0], x[2 * i]),
+                                             wasm_i32x4_dot_i16x8(w[1], x[2 * i + 1])));
+  }
+  return reinterpret<vi>(sum);
 }
+
+#if defined(__wasm_relaxed_simd__)
+// A sum, and what is added to it with one rounding.
+struct Total {
+  vf total = {};
+  void add(vf a, vf b) { total = fused(a, b, total); }
+  vf value() const { return total; }
+};
+
+#else
+// The same in float64, as `fused` says.  Sums so small that their float32 has fewer bits are exact
+// here: all is a multiple of 2^-173, least of all m (2^-24) times a float32 (2^-149).
+struct Total {
+  v2d low = {}, high = {};
+  static v2d rounded(v2d v) {
+    return reinterpret<v2d>(
+        wasm_f64x2_promote_low_f32x4(wasm_f32x4_demote_f64x2_zero(reinterpret<v128_t>(v))));
+  }
+  // Not wherever a loop is unrolled: seldom called.
+  [[gnu::noinline]] static v2d to_odd(v2d product, v2d total) { return sum_to_odd(product, total); }
+  void add(vf a, vf b) {
+    const v2d products[2] = {low_half(a) * low_half(b), high_half(a) * high_half(b)};
+    v2d sums[2] = {products[0] + low, products[1] + high};
+    const vi ends =
+        __builtin_shufflevector(reinterpret<vi>(sums[0]), reinterpret<vi>(sums[1]), 0, 2, 4, 6);
+    const vi half_way = (ends & 0x1fffffff) == 0x10000000;
+    if (__builtin_expect(wasm_v128_any_true(reinterpret<v128_t>(half_way)), false))
+      sums[0] = to_odd(products[0], low), sums[1] = to_odd(products[1], high);
+    low = rounded(sums[0]), high = rounded(sums[1]);
+  }
+  vf value() const { return narrow(low, high); }
+};
+
+#endif
+
 static inline vi dot16_s16(const int16_t* a, const int16_t* b) {
   const auto half = [&](int i) {
     return wasm_i32x4_dot_i16x8(wasm_v128_load(a + i), wasm_v128_load(b + i));
@@ -39,54 +110,52 @@ static inline vi dot16_s16(const int16_t* a, const int16_t* b) {
   return reinterpret<vi>(wasm_i32x4_add(half(0), half(8)));
 }
 // The lanes' sums of four rows.
-static inline vf row_sums(const vi (&v)[tile_rows]) {
+static inline vi row_sums(const vi (&v)[tile_rows]) {
   const auto pairs = [](vi a, vi b) {
     return __builtin_shufflevector(a, b, 0, 4, 1, 5) + __builtin_shufflevector(a, b, 2, 6, 3, 7);
   };
   const vi ab = pairs(v[0], v[1]), cd = pairs(v[2], v[3]);
-  return __builtin_convertvector(
-      __builtin_shufflevector(ab, cd, 0, 1, 4, 5) + __builtin_shufflevector(ab, cd, 2, 3, 6, 7),
-      vf);
+  return __builtin_shufflevector(ab, cd, 0, 1, 4, 5) + __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
 }
+static inline vf floats(vi v) { return __builtin_convertvector(v, vf); }
 template <class F>
-static inline vf each_row(F&& f) {
-  return vf{f(0), f(1), f(2), f(3)};
+static inline auto each_row(F&& f) {
+  typedef decltype(f(0)) Four __attribute__((vector_size(16)));
+  return Four{f(0), f(1), f(2), f(3)};
 }
 
+// Four rows times T tokens; `q` is what their x is spread into.
 template <class B, int T>
-static void tile(const Weights& w, int64_t row, int64_t rows, const Rounded& x, int64_t t0,
-                 float* y, int64_t y_stride) {
+static void tile(const Weights& w, int64_t row, int64_t rows, const Rounded& x, const v128_t* q,
+                 int64_t t0, float* y, int64_t y_stride) {
   constexpr int64_t block = block_shape(B::type).elements, bytes = block_shape(B::type).bytes;
   const uint8_t* p[tile_rows];
   for (int r = 0; r < tile_rows; r++)
     p[r] = w.data + (row + (r < rows ? r : rows - 1)) * w.row_bytes;
-  vf total[T] = {};
-  const int64_t n = x.in / block;
+  Total total[T];
+  const int64_t n = x.in / block, vectors = x.in / 16 * per16<B>;
   for (int64_t b = 0; b < n; b++) {
     vi dots[T][tile_rows], least[T][tile_rows];
     for (int r = 0; r < tile_rows; r++) {
       if constexpr (large<B>) {
+        constexpr int group = B::group / 16;
         Parts part;
         B::unpack(p[r] + b * bytes, part);
         for (int t = 0; t < T; t++) {
-          const int8_t* q = x.q + (t0 + t) * x.in + b * 256;
+          const v128_t* with = q + t * vectors + b * 16 * per16<B>;
           const int16_t* sums = x.sums + ((t0 + t) * n + b) * 16;
           vi acc = {};
-          for (int j = 0; j < 16; j++)
-            acc += dot(elements<B>(part.u + 16 * j), Wide(wasm_v128_load(q + 16 * j))) *
-                   int32_t(part.scale[j]);
+          for (int j = 0; j < 16; j += group)
+            acc += dot<B, group>(part.u + 16 * j, with + j * per16<B>) * int32_t(part.scale[j]);
           if constexpr (zero_of<B> != 0) acc -= dot16_s16(part.scale, sums) * int32_t(zero_of<B>);
           dots[t][r] = acc;
           if constexpr (B::has_least) least[t][r] = dot16_s16(part.least, sums);
         }
       } else {
         const vu8x32 u = B::unpack(p[r] + b * bytes);
-        const auto* from = reinterpret_cast<const uint8_t*>(&u);
-        const Wide low = elements<B>(from), high = elements<B>(from + 16);
-        for (int t = 0; t < T; t++) {
-          const int8_t* q = x.q + (t0 + t) * x.in + b * 32;
-          dots[t][r] = dot(low, Wide(wasm_v128_load(q))) + dot(high, Wide(wasm_v128_load(q + 16)));
-        }
+        for (int t = 0; t < T; t++)
+          dots[t][r] =
+              dot<B, 2>(reinterpret_cast<const uint8_t*>(&u), q + t * vectors + b * 2 * per16<B>);
       }
     }
     const int64_t at = b * bytes;
@@ -95,39 +164,54 @@ static void tile(const Weights& w, int64_t row, int64_t rows, const Rounded& x, 
       d = each_row([&](int r) { return large_scale_of<B>(p[r] + at); });
       if constexpr (B::has_least)
         m = each_row([&](int r) { return half_at(p[r] + at + B::dmin_at); });
-    } else {
+    } else if constexpr (B::has_m) {
+      const vi both = each_row([&](int r) { return load_as<int32_t>(p[r] + at); });
+      d = vf_of_halves(both & 0xffff);
+      m = vf_of_halves(both >> 16 & 0xffff);
+    } else if constexpr (B::type == Stored::mxfp4) {
       d = each_row([&](int r) { return scale_of<B>(p[r] + at); });
-      if constexpr (B::has_m) m = each_row([&](int r) { return half_at(p[r] + at + 2); });
+    } else {
+      d = vf_of_halves(each_row([&](int r) { return int32_t(load_as<uint16_t>(p[r] + at)); }));
     }
     for (int t = 0; t < T; t++) {
       const float dx = x.d[(t0 + t) * n + b];
       if constexpr (large<B>) {
-        total[t] = fused(d * dx, row_sums(dots[t]), total[t]);
-        if constexpr (B::has_least) total[t] = fused(-(m * dx), row_sums(least[t]), total[t]);
+        total[t].add(d * dx, floats(row_sums(dots[t])));
+        if constexpr (B::has_least) total[t].add(-(m * dx), floats(row_sums(least[t])));
       } else {
         const int32_t sum = sum32(x.sums + (t0 + t) * 2 * n + 2 * b);
-        if constexpr (zero_of<B> != 0)
-          for (vi& each : dots[t]) each[0] -= zero_of<B> * sum;
-        total[t] = fused(d * dx, row_sums(dots[t]), total[t]);
-        if constexpr (B::has_m) total[t] = fused(m, splat(dx * float(sum)), total[t]);
+        total[t].add(d * dx, floats(row_sums(dots[t]) - zero_of<B> * sum));
+        if constexpr (B::has_m) total[t].add(m, splat(dx * float(sum)));
       }
     }
   }
-  for (int t = 0; t < T; t++)
+  for (int t = 0; t < T; t++) {
+    const vf sums = total[t].value();
     for (int r = 0; r < rows; r++)
-      y[(t0 + t) * y_stride + row + r] = w.bias ? total[t][r] + w.bias[row + r] : total[t][r];
+      y[(t0 + t) * y_stride + row + r] = w.bias ? sums[r] + w.bias[row + r] : sums[r];
+  }
+}
+
+template <class B, int T>
+static void rows_of(const Weights& w, int64_t begin, int64_t end, const Rounded& x, int64_t t,
+                    float* y, int64_t y_stride) {
+  static thread_local std::vector<v128_t> spread_out;
+  const int64_t n = T * x.in / 16;
+  spread_out.resize(size_t(n * per16<B>));
+  for (int64_t i = 0; i < n; i++)
+    spread<B>(x.q + t * x.in + 16 * i, &spread_out[size_t(i * per16<B>)]);
+  for (int64_t row = begin; row < end; row += tile_rows)
+    tile<B, T>(w, row, end - row < tile_rows ? end - row : tile_rows, x, spread_out.data(), t, y,
+               y_stride);
 }
 
 template <class B>
 static void product(const Weights& w, int64_t begin, int64_t end, const Rounded& x, float* y,
                     int64_t y_stride) {
-  for (int64_t row = begin; row < end; row += tile_rows) {
-    const int64_t rows = end - row < tile_rows ? end - row : tile_rows;
-    int64_t t = 0;
-    for (; t + tile_tokens <= x.tokens; t += tile_tokens)
-      tile<B, tile_tokens>(w, row, rows, x, t, y, y_stride);
-    for (; t < x.tokens; t++) tile<B, 1>(w, row, rows, x, t, y, y_stride);
-  }
+  int64_t t = 0;
+  for (; t + tile_tokens <= x.tokens; t += tile_tokens)
+    rows_of<B, tile_tokens>(w, begin, end, x, t, y, y_stride);
+  for (; t < x.tokens; t++) rows_of<B, 1>(w, begin, end, x, t, y, y_stride);
 }
 
 }  // namespace aleator::ALEATOR_ISA

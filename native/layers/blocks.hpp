@@ -7,6 +7,10 @@
 
 #include "layers/lanes.hpp"
 
+#if defined(__wasm_simd128__)
+#include <wasm_simd128.h>
+#endif
+
 namespace aleator::ALEATOR_ISA {
 
 typedef uint8_t vu8x16 __attribute__((vector_size(16)));
@@ -66,11 +70,14 @@ static inline float half_at(const uint8_t* p) { return f32_of_f16(load_as<uint16
 // The sum of 32 elements from those of each 16.
 static inline int32_t sum32(const int16_t* sums) { return int32_t(sums[0]) + sums[1]; }
 
-// 32 elements whose low nibbles come first: byte i holds elements i (low) and i + 16.
-static inline vu8x32 nibbles32(const uint8_t* p) {
-  const vu8x16 q = load_as<vu8x16>(p), low = q & 15, high = q >> 4;
+static inline vu8x32 joined(vu8x16 low, vu8x16 high) {
   return __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,
                                  16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31);
+}
+// 32 elements whose low nibbles come first: byte i holds elements i (low) and i + 16.
+static inline vu8x32 nibbles32(const uint8_t* p) {
+  const vu8x16 q = load_as<vu8x16>(p);
+  return joined(q & 15, q >> 4);
 }
 // Every byte i whose bit i of `bits` is set has all bits, and the others none.
 static inline vu8x32 set_bytes(uint32_t bits) {
@@ -114,6 +121,13 @@ static inline vu8x32 looked_up32(const Table& from, const uint8_t* p) {
 #if defined(ALEATOR_ISA_v4) || defined(ALEATOR_ISA_v3)
   const __m256i table = _mm256_broadcastsi128_si256(load_as<__m128i>(from.u));
   return reinterpret<vu8x32>(_mm256_shuffle_epi8(table, reinterpret<__m256i>(nibbles32(p))));
+#elif defined(__wasm_simd128__)
+  const vu8x16 q = load_as<vu8x16>(p);
+  const auto half = [&](vu8x16 places) {
+    return reinterpret<vu8x16>(
+        wasm_i8x16_swizzle(wasm_v128_load(from.u), reinterpret<v128_t>(places)));
+  };
+  return joined(half(q & 15), half(q >> 4));
 #else
   vu8x32 v = nibbles32(p);
   for (int i = 0; i < 32; i++) v[i] = from.u[v[i]];

@@ -134,16 +134,21 @@ static inline vi vi_of_u8(const uint8_t* p) {
 }
 
 static inline vf vf_of_bf16(const uint8_t* p) { return reinterpret<vf>(vi_of_u16(p) << 16); }
+#if !defined(ALEATOR_ISA_v4) && !defined(ALEATOR_ISA_v3)
+// float16, of 0 to 65535 each.
+static inline vf vf_of_halves(vi h) {
+  const vi rest = (h & 0x7fff) << 13, infinite = rest >= 0x0f800000;
+  const vi bits = reinterpret<vi>(reinterpret<vf>(rest) * 0x1p112f) | (h & 0x8000) << 16;
+  return reinterpret<vf>(bits | (infinite & 0x7f800000));
+}
+#endif
 static inline vf vf_of_f16(const uint8_t* p) {
 #if defined(ALEATOR_ISA_v4)
   return _mm512_maskz_cvtph_ps(0xffff, load_as<__m256i>(p));
 #elif defined(ALEATOR_ISA_v3)
   return _mm256_cvtph_ps(load_as<__m128i>(p));
 #else
-  const vi h = vi_of_u16(p), rest = (h & 0x7fff) << 13;
-  const vi infinite = rest >= 0x0f800000;
-  const vi bits = reinterpret<vi>(reinterpret<vf>(rest) * 0x1p112f) | (h & 0x8000) << 16;
-  return reinterpret<vf>(bits | (infinite & 0x7f800000));
+  return vf_of_halves(vi_of_u16(p));
 #endif
 }
 
@@ -260,7 +265,18 @@ concept Blocks = in_blocks(Read::type);
 // Calls f(T{}) for the one of several T that is of the type, and says whether there is one.
 template <class... T, class F>
 static inline bool with_one_of(Stored type, F&& f) {
+#if defined(__wasm__)
+  // From a table, which nothing inlines: all types would be one function, larger than any other.
+  using Own = std::remove_reference_t<F>;
+  static constexpr Stored types[] = {T::type...};
+  static constexpr void (*calls[])(Own&) = {[](Own& own) { own(T{}); }...};
+  size_t i = 0;
+  while (i < sizeof...(T) && types[i] != type) i++;
+  if (i < sizeof...(T)) calls[i](f);
+  return i < sizeof...(T);
+#else
   return ((type == T::type && (f(T{}), true)) || ...);
+#endif
 }
 // Calls f(Read{}) for a type of single numbers.
 template <class F>

@@ -29,8 +29,8 @@ static inline float fused(float a, float b, float c) {
 // rounding it once more, to float32, gives what one rounding gives.
 typedef double v2d __attribute__((vector_size(16)));
 typedef int64_t v2l __attribute__((vector_size(16)));
-static inline v2d fused_to_odd(v2d a, v2d b, v2d c) {
-  const v2d product = a * b, total = product + c, rest = total - product;
+static inline v2d sum_to_odd(v2d product, v2d c) {
+  const v2d total = product + c, rest = total - product;
   const v2d lost =
       (product - (total - rest)) + (c - rest);  // exactly; NaN where total is not finite
   const v2l bits = reinterpret<v2l>(total), lost_bits = reinterpret<v2l>(lost);
@@ -39,6 +39,7 @@ static inline v2d fused_to_odd(v2d a, v2d b, v2d c) {
   const v2l beyond = reinterpret<v2l>(reinterpret<v2u>(bits ^ lost_bits) >> 63);
   return reinterpret<v2d>((bits - (beyond & inexact)) | (inexact & 1));
 }
+static inline v2d fused_to_odd(v2d a, v2d b, v2d c) { return sum_to_odd(a * b, c); }
 static inline float fused(float a, float b, float c) {
   return float(fused_to_odd(v2d{a, 0}, v2d{b, 0}, v2d{c, 0})[0]);
 }

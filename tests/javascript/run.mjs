@@ -100,6 +100,17 @@ const doing = {
     for await (const piece of generation) pieces.push(piece)
     return { text: pieces.join(''), tokens: generation.tokens, reason: generation.stopReason }
   },
+  products: ({ kind, out, data, x, shape }) => {
+    const bytes = Buffer.from(data, 'base64')
+    const stored = new native.NativeArray(Uint8Array, bytes.length)
+    stored.array.set(bytes)
+    const given = new native.NativeArray(Float32Array, shape)
+    given.array.set(floats(x))
+    const y = new native.NativeArray(Float32Array, [shape[0], out])
+    const matrix = new native.StoredMatrix(stored, kind, out, shape[1], null)
+    native.linear(new native.ThreadPool(1), matrix, given, y)
+    return hex(y.array)
+  },
   explained: ({ parameters, row }) => {
     const chain = new Chain(parameters)
     const before = explain(chain, floats(row))

@@ -1,4 +1,4 @@
-"""The number of relaxed SIMD's multiply-add in a module, whichever the compiler wrote."""
+"""The numbers of relaxed SIMD's instructions in a module, whichever the compiler wrote."""
 
 from __future__ import annotations
 
@@ -11,30 +11,36 @@ from tests.javascript.conftest import PACKAGE, ROOT
 
 sys.path.append(str(ROOT / "tools"))
 
-from relaxed_simd import EARLIER, PRESENT, renumbered
+from relaxed_simd import DOT, MADD, NMADD, renumbered
+
+EARLIER = {MADD: b"\xfd\xaf\x01", NMADD: b"\xfd\xb0\x01"}
+"""Clang 14's numbers."""
 
 
 def module() -> bytes:
-    """The module with one such instruction that js/src/runtime.js tries the machine with."""
+    """The module with both instructions that js/src/runtime.js tries the machine with."""
     text = (PACKAGE / "runtime.js").read_text()
     [code] = re.findall(r"`(0061736d[^`]*)`", text)
     return bytes.fromhex("".join(code.split()))
 
 
-@pytest.mark.parametrize("number", [EARLIER, PRESENT])
-def test_the_present_number_is_written_for_either(number: bytes) -> None:
+@pytest.mark.parametrize("added", [MADD, EARLIER[MADD]])
+@pytest.mark.parametrize("dot", [NMADD, EARLIER[NMADD]])
+def test_the_present_numbers_are_written_for_any(added: bytes, dot: bytes) -> None:
     present = module()
-    assert present.count(PRESENT) == 1
-    assert renumbered(present.replace(PRESENT, number)) == (present, 1)
+    assert (present.count(MADD), present.count(DOT)) == (1, 1)
+    assert renumbered(present.replace(MADD, added).replace(DOT, dot)) == (present, 2)
 
 
 def test_bytes_of_constants_stay() -> None:
     plain = module()
     at = plain.index(bytes([0x20, 0, 0xFD, 0x13]))
-    constant = bytes([0xFD, 0x0C]) + EARLIER + bytes(13)  # v128.const in place of the first splat
+    constant = (
+        bytes([0xFD, 0x0C]) + EARLIER[MADD] + bytes(13)
+    )  # v128.const in place of the first splat
     code = plain[:at] + constant + plain[at + 4 :]
     longer = len(constant) - 4
-    section = code.index(bytes([0x0A, 0x16, 0x01, 0x14]))
-    sizes = bytes([0x0A, 0x16 + longer, 0x01, 0x14 + longer])
+    section = code.index(bytes([0x0A, 0x2B, 0x02, 0x14]))
+    sizes = bytes([0x0A, 0x2B + longer, 0x02, 0x14 + longer])
     made = code[:section] + sizes + code[section + 4 :]
     assert renumbered(made) == (made, 1)
