@@ -1,10 +1,11 @@
 """Counts what the npm package computes otherwise than this one, in browsers and elsewhere.
 
     python tools/equality_javascript.py [--where chromium firefox node deno] [--draws 100000] [--models 20]
-                                        [--texts 200] [--seed N] [--out FILE.md]
+                                        [--texts 200] [--files 500] [--seed N] [--out FILE.md]
 
 Random chains draw; random models of different architectures give logits after 40 tokens, read together and one
-by one; the bundled model writes texts with random options.  Tokens and bits are compared.  After "make wasm".
+by one; the bundled model writes texts with random options; damaged files end in the same errors, or give equal
+logits.  Tokens and bits are compared.  After "make wasm".
 """
 
 from __future__ import annotations
@@ -35,14 +36,20 @@ sys.path.insert(0, str(ROOT))
 from aleator.models.hub.bundled import bundled_model
 from tests.javascript.conftest import logits_of
 from tests.javascript.firefox import Firefox
-from tests.javascript.random_cases import DRAWS, Case, random_chains, random_texts
+from tests.javascript.random_cases import (
+    DRAWS,
+    Case,
+    damaged_files,
+    random_chains,
+    random_texts,
+)
 from tests.playground.browser import Browser
 
 PROGRAM = "tests/javascript/anywhere.mjs"
 PROGRAMS = {"node": ["node"], "deno": ["deno", "run", "--allow-net", "--allow-read"]}
 PLACES = ("chromium", "firefox", *PROGRAMS)
 PAGE = f'<!doctype html><meta charset="utf-8"><script type="module" src="/{PROGRAM}"></script>'
-AT_ONCE = {"chains": 200, "logits": 1, "text": 5}
+AT_ONCE = {"chains": 200, "logits": 1, "text": 5, "damaged": 20}
 """Cases that are asked for together."""
 TOKENS = 40
 PATIENCE = 900.0
@@ -143,6 +150,12 @@ def texts(n: int, seed: int, address: str) -> Iterator[Work]:
         yield "text", json.dumps(case), case, told
 
 
+def files(n: int, seed: int, folder: Path) -> Iterator[Work]:
+    """Damaged files."""
+    for i, (case, told) in enumerate(islice(damaged_files(seed, folder), n)):
+        yield "damaged", f"{i}: {told[:80]}", case, told
+
+
 def compare(places: Sequence[Place], work: Iterator[Work], done: Counter[str]) -> None:
     """Have every place do the work; count what was compared, and what differs."""
     for first in work:
@@ -170,6 +183,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options_of.add_argument("--draws", type=int, default=100_000)
     options_of.add_argument("--models", type=int, default=20, help=f"at most {len(MODELS)}")
     options_of.add_argument("--texts", type=int, default=200)
+    options_of.add_argument("--files", type=int, default=500)
     options_of.add_argument("--seed", type=int, default=0)
     given = options_of.parse_args(arguments)
     report = Report(
@@ -192,20 +206,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
             chains(given.draws, given.seed),
             models(given.models, given.seed, folder, address),
             texts(given.texts, given.seed, address),
+            files(given.files, given.seed, folder),
         ):
             compare([*places.values()], work, done)
         for place in places.values():
             place.asked.put(None)
     report.table(
         "where", "relaxed SIMD", "draws:", "chains that differ:", "models:", "that differ:", "texts:",
-        "tokens in them:", "that differ:",
+        "tokens in them:", "that differ:", "damaged files:", "that differ:",
     )  # fmt: skip
     for place in places.values():
         told, wrong = about[place.name], place.wrong
         relaxed = "yes" if told["relaxed"] else "no"
         report.row(
             told["who"], relaxed, done["draws"], wrong["chains"], done["logits"], wrong["logits"],
-            done["text"], done["tokens"], wrong["text"],
+            done["text"], done["tokens"], wrong["text"], done["damaged"], wrong["damaged"],
         )  # fmt: skip
     report.write(given.out)
     return 1 if any(place.wrong for place in places.values()) else 0

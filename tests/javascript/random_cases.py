@@ -1,16 +1,20 @@
-"""Random chains, rows of logits and texts, and what this package makes of them: for other forms of it."""
+"""Random chains, rows of logits, texts and damaged files, and what this package makes of them."""
 
 from __future__ import annotations
 
 import base64
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from attacks.world import changed
+from wide_models import SMALL, write_any
 
 import aleator
 from aleator.samplers import SamplingParams
+from tests.javascript.conftest import logits_of
 
 Case = dict[str, Any]
 DRAWS = 6
@@ -99,3 +103,25 @@ def random_texts(seed: int, path: str, length: int = 40) -> Iterator[tuple[Case,
         except (aleator.ParameterError, aleator.ConstraintError, aleator.LogitsError):
             continue  # a contradiction, or a chain that leaves no token
         yield {"path": path, "prompt": prompt, "options": {**given, "maxTokens": length}}, told
+
+
+HEAD = 4000
+"""Bytes at the beginning of a file, where damage is likelier to be noticed."""
+
+
+def damaged_files(seed: int, folder: Path) -> Iterator[tuple[Case, str]]:
+    """Files of small random models with damage, and the error that each ends in, or its logits; without end."""
+    r, tokens = random.Random(seed), [1, 2, 3]
+    some = [SMALL[name] for name in r.sample(sorted(SMALL), 12)]
+    sound = [write_any(folder / f"{i}.gguf", each).read_bytes() for i, each in enumerate(some)]
+    path = folder / "damaged.gguf"
+    while True:
+        data = r.choice(sound)
+        at = HEAD if r.random() < 0.7 else len(data)
+        path.write_bytes(changed(r, data[:at])[1] + data[at:])
+        try:
+            logits = np.frombuffer(bytes.fromhex(logits_of(path, tokens)), np.float32)
+            told = np.where(np.isnan(logits), np.float32(np.nan), logits).tobytes().hex()
+        except aleator.AleatorError as error:
+            told = type(error).__name__
+        yield {"bytes": base64.b64encode(path.read_bytes()).decode(), "tokens": tokens}, told
