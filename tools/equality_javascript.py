@@ -37,7 +37,6 @@ from aleator.models.hub.bundled import bundled_model
 from tests.javascript.conftest import logits_of
 from tests.javascript.firefox import Firefox
 from tests.javascript.random_cases import (
-    DRAWS,
     Case,
     damaged_files,
     random_chains,
@@ -49,7 +48,9 @@ PROGRAM = "tests/javascript/anywhere.mjs"
 PROGRAMS = {"node": ["node"], "deno": ["deno", "run", "--allow-net", "--allow-read"]}
 PLACES = ("chromium", "firefox", *PROGRAMS)
 PAGE = f'<!doctype html><meta charset="utf-8"><script type="module" src="/{PROGRAM}"></script>'
-AT_ONCE = {"chains": 200, "logits": 1, "text": 5, "damaged": 20}
+DRAWS = 24
+"""How often a chain draws."""
+AT_ONCE = {"chains": 50, "logits": 1, "text": 5, "damaged": 20}
 """Cases that are asked for together."""
 TOKENS = 40
 PATIENCE = 900.0
@@ -128,7 +129,7 @@ Work = tuple[str, str, Case, Any]
 
 def chains(draws: int, seed: int) -> Iterator[Work]:
     """Random chains, so many draws."""
-    for case, drawn in islice(random_chains(seed), -(-draws // DRAWS)):
+    for case, drawn in islice(random_chains(seed, DRAWS), -(-draws // DRAWS)):
         yield "chains", str(case["parameters"]), case, drawn
 
 

@@ -17,8 +17,6 @@ from aleator.samplers import SamplingParams
 from tests.javascript.conftest import logits_of
 
 Case = dict[str, Any]
-DRAWS = 6
-"""How often a chain draws."""
 
 
 def packed(row: Any) -> str:
@@ -60,8 +58,8 @@ def parameters(r: random.Random) -> dict[str, Any]:
     return given
 
 
-def random_chains(seed: int) -> Iterator[tuple[Case, list[int]]]:
-    """Chains with rows of logits, as ``doing.mjs`` has them, and what they draw; without end."""
+def random_chains(seed: int, draws: int = 6) -> Iterator[tuple[Case, list[int]]]:
+    """Chains with so many rows of logits, as ``doing.mjs`` has them, and what they draw; without end."""
     r, rng = random.Random(seed), np.random.default_rng(seed)
     while True:
         given, seed = parameters(r), r.randrange(2**64)
@@ -70,10 +68,14 @@ def random_chains(seed: int) -> Iterator[tuple[Case, list[int]]]:
         except aleator.ParameterError:
             continue  # a contradiction, such as mirostat and adaptive_p
         vocab, prompt = r.choice([50, 300, 5000]), [r.randrange(50) for _ in range(r.randrange(20))]
-        rows = rows_of(rng, DRAWS, vocab)
+        rows = rows_of(rng, draws, vocab)
         chain.accept_many(prompt)
         case = {"parameters": given, "seed": str(seed), "prompt": prompt}
-        yield case | {"rows": list(map(packed, rows))}, [chain.sample(row) for row in rows]
+        try:
+            drawn = [chain.sample(row) for row in rows]
+        except aleator.LogitsError:
+            continue  # a row without a token that the chain allows
+        yield case | {"rows": list(map(packed, rows))}, drawn
 
 
 LINES = (

@@ -30,10 +30,10 @@ def test_draws_logits_and_texts_are_the_same(place: str, tmp_path: Path) -> None
     if absent := missing(place):
         pytest.skip(f"{absent} is not installed")
     out = tmp_path / "report.md"
-    small = ["--draws", "60", "--models", "2", "--texts", "3", "--files", "40", "--out", str(out)]
+    small = ["--draws", "72", "--models", "2", "--texts", "3", "--files", "40", "--out", str(out)]
     assert equality_javascript.main(["--where", place, *small]) == 0
     counts = out.read_text().splitlines()[-1].strip("| ").split(" | ")
-    assert counts[2:7] + counts[8:] == ["60", "0", "2", "0", "3", "0", "40", "0"]
+    assert counts[2:7] + counts[8:] == ["72", "0", "2", "0", "3", "0", "40", "0"]
 
 
 def test_what_differs_is_counted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
