@@ -125,6 +125,7 @@ def damaged_files(seed: int, folder: Path) -> Iterator[tuple[Case, str]]:
         at = HEAD if r.random() < 0.7 else len(data)
         path.write_bytes(changed(r, data[:at])[1] + data[at:])
         try:
+            aleator.load(path, n_threads=1)  # its vocabulary too
             logits = np.frombuffer(bytes.fromhex(logits_of(path, tokens)), np.float32)
             told = np.where(np.isnan(logits), np.float32(np.nan), logits).tobytes().hex()
         except aleator.AleatorError as error:
