@@ -1,21 +1,11 @@
 // Does in Node what a test asks for: node run.mjs CASES.json, which says `what`, and gives results as JSON.
 import { readFile } from 'node:fs/promises'
+import { deeds, done, floats, hex, tried } from './doing.mjs'
 
 const asked = JSON.parse(await readFile(process.argv[2], 'utf8'))
 const aleator = await import(asked.package)
 const { Chain, explain, GGUF, load, native, Tokenizer, Vocabulary } = aleator
 const { checkedMessages, textOf } = await import(new URL('chat.js', asked.package))
-
-const floats = (text) => new Float32Array(Uint8Array.from(Buffer.from(text, 'base64')).buffer)
-const hex = (array) => Buffer.from(array.buffer, array.byteOffset, array.byteLength).toString('hex')
-const told = (error) => ({ error: error.name, message: error.message })
-const tried = async (f) => {
-  try {
-    return await f()
-  } catch (error) {
-    return told(error)
-  }
-}
 
 const tokenizerOf = async (path) => {
   const data = new native.NativeArray(Uint8Array, (await readFile(path)).length)
@@ -26,11 +16,7 @@ const tokenizerOf = async (path) => {
 const AsyncFunction = (async () => {}).constructor
 
 const doing = {
-  chains: ({ parameters, seed, prompt, rows }) => {
-    const chain = new Chain({ ...parameters, seed: BigInt(seed) })
-    chain.acceptAll(prompt)
-    return rows.map((row) => chain.sample(floats(row)))
-  },
+  ...deeds(aleator),
   resolved: ({ parameters, preset }) => {
     const { samplers } = new Chain(parameters, { preset })
     return samplers.map((each) => [each.constructor.sampler, each.neutral])
@@ -59,16 +45,6 @@ const doing = {
     for await (const piece of answer) pieces += piece
     return { pieces, tokens: answer.tokens, message: answer.message }
   },
-  logits: async ({ path, tokens, ...types }) => {
-    const model = await load(path, { nCtx: tokens.length })
-    const rows = [true, false].map((together) => {
-      const cache = model.cache(types)
-      if (together) return hex(cache.decode(tokens, { all: true }))
-      return tokens.map((token) => hex(cache.decode([token]))).join('')
-    })
-    model.free()
-    return rows
-  },
   verbs: async ({ path, tokens }) => {
     const cache = (await load(path)).cache({ nCtx: 64, nSeqs: 2 })
     const last = tokens.at(-1)
@@ -93,13 +69,6 @@ const doing = {
     }
     return [told, [...Array(nSeqs).keys()].map((seq) => cache.length(seq))]
   },
-  text: async ({ path, prompt, options }) => {
-    const model = await load(path)
-    const generation = model.generate(prompt, options)
-    const pieces = []
-    for await (const piece of generation) pieces.push(piece)
-    return { text: pieces.join(''), tokens: generation.tokens, reason: generation.stopReason }
-  },
   products: ({ kind, out, data, x, shape }) => {
     const bytes = Buffer.from(data, 'base64')
     const stored = new native.NativeArray(Uint8Array, bytes.length)
@@ -115,9 +84,6 @@ const doing = {
     const chain = new Chain(parameters)
     const before = explain(chain, floats(row))
     return { ...before, seed: String(before.seed), drawn: chain.sample(floats(row)) }
-  },
-  hostile: async ({ bytes }) => {
-    await load(Uint8Array.from(Buffer.from(bytes, 'base64')))
   },
   // The value of an expression, which may await and has the package's names, `path` and `model`.
   value: async ({ code, path }) => {
@@ -153,6 +119,4 @@ const doing = {
   keys: () => Object.keys(native).sort(),
 }
 
-const results = []
-for (const each of asked.cases) results.push((await tried(() => doing[asked.what](each))) ?? null)
-console.log(JSON.stringify(results))
+console.log(JSON.stringify(await done(doing, asked)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import lzma
 import random
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,74 +18,15 @@ from aleator.samplers import SamplingParams
 from aleator.samplers.params import PARAMETERS
 from aleator.text import Tokenizer, Vocabulary
 from tests.javascript.conftest import ROOT, Run, logits_of
+from tests.javascript.random_cases import packed, parameters, random_chains
 from tests.models import builders
 
 VOCABULARIES = ROOT / "tests" / "data" / "vocab"
 
 
-def _packed(row: Any) -> str:
-    return base64.b64encode(row.tobytes()).decode()
-
-
-def _rows(rng: np.random.Generator, n: int, vocab: int) -> Any:
-    rows = rng.standard_normal((n, vocab), np.float32) * rng.uniform(0.3, 8)
-    if rng.random() < 0.3:
-        rows = np.round(rows)  # ties
-    rows[rng.random(rows.shape) < rng.choice([0, 0.2])] = -np.inf
-    rows[:, 0] = 0
-    return rows
-
-
-CHOICES: dict[str, tuple[Any, ...]] = {
-    "temperature": (0.0, 0.3, 0.8, 1.7), "dynatemp_range": (0.5,), "dynatemp_exponent": (0.5, 2.0),
-    "top_k": (1, 5, 40), "top_k_limit": (7,), "top_p": (0.3, 0.95), "min_p": (0.05, 0.2), "min_keep": (3,),
-    "typical_p": (0.5,), "tfs_z": (0.7,), "top_a": (0.2,), "top_n_sigma": (1.0,), "min_k_tau": (3.0,),
-    "epsilon_cutoff": (0.001,), "eta_cutoff": (0.001,), "p_less": ("on", "normalized"), "top_h": (0.4,),
-    "xtc_probability": (0.5,), "xtc_threshold": (0.1,), "smoothing_factor": (0.3,), "smoothing_curve": (2.0,),
-    "repetition_penalty": (1.3,), "frequency_penalty": (0.4,), "presence_penalty": (-0.3,),
-    "penalty_last_n": (-1, 5), "penalty_scope": ("generated", "mixed"), "repetition_per": ("occurrence",),
-    "dry_multiplier": (0.8,), "dry_allowed_length": (1,), "no_repeat_ngram_size": (2,), "mirostat": (1, 2),
-    "mirostat_eta": (0.3,), "adaptive_target": (0.3,), "draw": ("gumbel", "gumbel-pcg", "mt19937"),
-    "allowed_token_ids": ([1, 2, 3, 40, 41],), "logit_bias": ([[3, 2.5], [5, -1.0]],),
-    "bad_words": ([[1, 2], [4]],),
-}  # fmt: skip
-
-
-def _parameters(r: random.Random) -> dict[str, Any]:
-    names = r.sample(sorted(CHOICES), r.randrange(1, 9))
-    given = {name: r.choice(CHOICES[name]) for name in names}
-    if "dry_multiplier" in given:
-        given["dry_sequence_breakers"] = [[7], [8, 9]]
-    if r.random() < 0.2:
-        order = ["penalties", "temperature", "softmax", "top_k", "min_p", "top_p"]
-        given = {"samplers": order, "mass": "full", "top_k": 9, "min_p": 0.1, "temperature": 0.7}
-    return given
-
-
 def test_random_chains_draw_the_same_tokens(run: Run) -> None:
-    r, rng = random.Random(38), np.random.default_rng(38)
-    cases: list[dict[str, Any]] = []
-    expected: list[Any] = []
-    while len(cases) < 300:
-        given, seed = _parameters(r), r.randrange(2**64)
-        try:
-            params = SamplingParams(seed=seed, **given)
-            chain = params.chain()
-        except aleator.ParameterError:
-            continue  # a contradiction, such as mirostat and adaptive_p
-        vocab, prompt = r.choice([50, 300, 5000]), [r.randrange(50) for _ in range(r.randrange(20))]
-        rows = _rows(rng, 6, vocab)
-        chain.accept_many(prompt)
-        expected.append([chain.sample(row) for row in rows])
-        cases.append(
-            {
-                "parameters": given,
-                "seed": str(seed),
-                "prompt": prompt,
-                "rows": list(map(_packed, rows)),
-            }
-        )
-    assert run("chains", cases) == expected
+    cases, expected = zip(*islice(random_chains(38), 300), strict=True)
+    assert run("chains", list(cases)) == list(expected)
 
 
 def test_the_order_of_samplers_is_the_same(run: Run) -> None:
@@ -93,7 +35,7 @@ def test_the_order_of_samplers_is_the_same(run: Run) -> None:
     expected: list[Any] = []
     presets = [None, *aleator.samplers.PRESETS]
     while len(cases) < 200:
-        given, preset = _parameters(r), r.choice(presets)
+        given, preset = parameters(r), r.choice(presets)
         try:
             params = SamplingParams.resolve(given, preset) if preset else SamplingParams(**given)
             listed = params.list()
@@ -138,9 +80,9 @@ def _texts() -> list[str]:
 def test_texts_have_the_same_tokens(run: Run, tmp_path: Path) -> None:
     cases: list[dict[str, Any]] = []
     expected: list[Any] = []
-    for packed in sorted(VOCABULARIES.glob("*.gguf.xz")):
-        path = tmp_path / packed.stem
-        path.write_bytes(lzma.decompress(packed.read_bytes()))
+    for file in sorted(VOCABULARIES.glob("*.gguf.xz")):
+        path = tmp_path / file.stem
+        path.write_bytes(lzma.decompress(file.read_bytes()))
         tokenizer = Tokenizer(Vocabulary.from_gguf(path))
         cases.append({"path": str(path), "texts": _texts()})
         expected.append(
@@ -216,7 +158,7 @@ def test_a_step_is_explained_and_draws_what_it_says(run: Run) -> None:
     row = np.random.default_rng(1).standard_normal(200, np.float32)
     [told] = run(
         "explained",
-        [{"parameters": {"seed": 3, "top_k": 9, "temperature": 0.5}, "row": _packed(row)}],
+        [{"parameters": {"seed": 3, "top_k": 9, "temperature": 0.5}, "row": packed(row)}],
     )
     left = {stage["sampler"]: stage["left"] for stage in told["stages"]}
     assert left["logits"] == 200

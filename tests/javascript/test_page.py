@@ -1,4 +1,4 @@
-"""The npm package as it is packed: in Node, and in Chromium by the page of its README."""
+"""The npm package as it is packed: in Node and Deno, and in Chromium by the page of its README."""
 
 from __future__ import annotations
 
@@ -66,7 +66,13 @@ def address(site: Path) -> Iterator[str]:
     server.server_close()
 
 
-def test_the_packed_package_writes_a_text_in_node(site: Path) -> None:
+@pytest.mark.parametrize(
+    "program", [("node",), ("deno", "run", "--allow-read")], ids=lambda p: p[0]
+)
+def test_the_packed_package_writes_a_text(site: Path, program: tuple[str, ...]) -> None:
+    if shutil.which(program[0]) is None:
+        pytest.skip(f"{program[0]} is not installed")
+    (site / "package.json").write_text("{}")  # Deno looks for packages beside it
     (site / "main.mjs").write_text(
         "import { load } from 'aleator'\n"
         "const model = await load('model.gguf')\n"
@@ -74,7 +80,7 @@ def test_the_packed_package_writes_a_text_in_node(site: Path) -> None:
         "for await (const piece of made) process.stdout.write(piece)\n"
     )
     done = subprocess.run(
-        ["node", "main.mjs"], cwd=site, capture_output=True, text=True, timeout=300
+        [*program, "main.mjs"], cwd=site, capture_output=True, text=True, timeout=300
     )
     assert done.stdout == aleator.load().generate("ROMEO:", seed=4, max_tokens=30).text, done.stderr
 

@@ -123,13 +123,25 @@ def test_answers_are_those_of_the_server(ask: Ask, client: Client, chain: dict[s
         assert told(mine) == told(wanted), each
 
 
+def test_conversations_are_those_of_the_server(ask: Ask, client: Client) -> None:
+    options = {"seed": 7, "max_tokens": 12, "top": 3, "preset": "llama.cpp"}
+    turns = [{"role": "user", "content": "Good <|im_end|> morrow."}]
+    more = [{"role": "assistant", "content": "Nay."}, {"role": "user", "content": "Speak!"}]
+    asked = [
+        {"method": "POST", "path": "/texts", "body": {"messages": each, **options, **more_options}}
+        for each, more_options in ((turns, {}), (turns + more, {"stop": ["e"]}))
+    ]
+    server = Server(client)
+    for each, mine in zip(asked, ask(asked), strict=True):
+        assert told(mine) == told(server.ask(**each))
+
+
 def test_the_declarations_are_the_servers(ask: Ask, client: Client) -> None:
     [mine] = ask([{"method": "GET", "path": ""}])
     wanted = client.get()
     names = {*wanted["parameters"], *wanted["options"], "beams", "cache", "page"}
     assert set(mine.pop("lacking")) <= names
     wanted["model"]["n_ctx"] = mine["model"]["n_ctx"]
-    wanted["model"]["chat"] = mine["model"]["chat"]
     wanted["memory"] = mine["memory"]
     assert told(mine) == told(wanted)
 
@@ -148,6 +160,8 @@ def test_what_cannot_be_is_told(ask: Ask) -> None:
         ("/texts", {"prompt": {}}, "prompt"),
         ("/texts", {"parent": "none"}, "id"),
         ("/texts/none/step", {"step": 0}, "id"),
+        ("/texts", {"messages": [{"role": "king", "content": "a"}]}, "messages"),
+        ("/texts", {"messages": [{"role": "user", "content": "a " * 9000}]}, "messages"),
         ("/tokens", {}, "text"),
         ("/chain", {"preset": "none"}, "preset"),
         ("/chain", {"grammar": "root ::= ]"}, "grammar"),

@@ -1,5 +1,6 @@
 /** @file The playground's endpoints (docs/playground.md), answered by a model in this thread. */
 
+import { checkedMessages } from "../aleator/chat.js";
 import { load } from "../aleator/index.js";
 import declared from "../declared.js";
 import { draws, explain, nameOf, probability, samplersOf } from "./explain.js";
@@ -31,7 +32,7 @@ export class Engine {
       parameters: [...gguf.tensors].reduce((n, [name, { shape }]) => n + (name.startsWith("rope_f") ? 0 : shape.reduce((a, b) => a * b, 1)), 0),
       n_vocab: this.texts.size,
       n_ctx: nCtx,
-      chat: false,
+      chat: chats(model),
       bundled: false,
       fingerprint: fingerprint(gguf.data),
     };
@@ -100,15 +101,28 @@ export class Engine {
   begin({ own, sampling }) {
     const given = ["prompt", "messages", "parent"].filter((name) => own[name] !== undefined && own[name] !== null);
     if (given.length !== 1) throw new RequestError("give one of prompt, messages, parent", given[1] ?? "prompt");
-    if (own.messages) throw new RequestError(`messages: a conversation ${ELSEWHERE}`, "messages");
+    if (own.messages) return this.converse(own.messages, sampling);
     if (own.parent) return this.texts.branch(this.texts.find(own.parent), own.at, own.token, sampling);
-    const { tokenizer, nCtx } = this.model;
+    const { tokenizer } = this.model;
     const tokens = typeof own.prompt === "string" ? tokenizer?.encode(own.prompt) : own.prompt;
     if (!Array.isArray(tokens) || !tokens.length) throw new RequestError("prompt is empty: give a text or a list of token ids", "prompt");
     const { size } = this.texts;
     if (!tokens.every((id) => Number.isInteger(id) && id >= 0 && id < size)) throw new RequestError(`prompt: the model has tokens 0 to ${size - 1}`, "prompt");
-    if (tokens.length > nCtx) throw new RequestError(`prompt has ${tokens.length} tokens and the context ${nCtx} positions: shorten it`, "prompt");
-    return this.texts.begin(tokens, sampling);
+    return this.texts.begin(this.fitting("prompt", tokens), sampling);
+  }
+
+  /** The next turn of a conversation, which ends as the model's turns do. */
+  converse(messages, sampling) {
+    const template = this.model.template();
+    const tokens = template.encode(template.rendered(checkedMessages(messages), {}));
+    const text = this.texts.begin(this.fitting("messages", tokens), sampling);
+    return Object.assign(text, { stops: this.model.vocabulary.chatStop, shown: template.shown });
+  }
+
+  fitting(name, tokens) {
+    const { nCtx } = this.model;
+    if (tokens.length > nCtx) throw new RequestError(`${name}: the prompt has ${tokens.length} tokens and the context ${nCtx} positions: shorten it`, name);
+    return tokens;
   }
 
   /** Lines of a text; `stop` ends it. */
@@ -125,7 +139,7 @@ export class Engine {
     const begun = { prompt: prompt.map(this.named), inherited: inherited.length, seed, chain: chainWords(text.chain) };
     yield { event: "start", id: text.id, parent: parent?.id ?? null, at, ...begun };
     const look = (row) => explain(text.chain, row, Math.max(top, 1), this.named);
-    for await (const { step, found, end } of this.texts.write(text, { maxTokens, stops: [stop].flat() }, look)) {
+    for await (const { step, found, end } of this.texts.write(text, { maxTokens, stops: [...text.stops, ...[stop].flat()] }, look)) {
       if (found) yield this.shortStep(text, step, found, top);
       else yield { event: "end", steps: text.drawn.length, ...end, kept_bytes: this.texts.memory.used, kept_limit: this.texts.memory.limit };
     }
@@ -182,6 +196,15 @@ export class Engine {
 
 const chainWords = (chain) => ["logits", ...samplersOf(chain).map((sampler) => (sampler.neutral ? "?" : "") + nameOf(sampler))].join(" -> ");
 
+/** Whether a conversation is possible: the file has a template, which is understood here. */
+function chats(model) {
+  try {
+    return Boolean(model.template());
+  } catch {
+    return false;
+  }
+}
+
 const OWN = ["prompt", "messages", "parent", "text", "at", "token", "top", "step", "n", ...OPTIONS];
 /** Bounds of whole numbers. */
 const BOUNDS = { max_tokens: [0, 2 ** 31 - 1], at: [0, 2 ** 31 - 1], token: [0, 2 ** 31 - 1], step: [0, 2 ** 31 - 1], top: [0, 1000], n: [1, 10_000] };
@@ -204,7 +227,7 @@ function split(body) {
 /** An error as an answer has it. */
 export function toldError(error) {
   const [first] = /^\w*/.exec(error.message);
-  const known = first === "preset" || Object.hasOwn(declared.parameters, first);
+  const known = first === "preset" || first === "messages" || Object.hasOwn(declared.parameters, first);
   const param = error.param ?? (error.name === "GrammarError" ? "grammar" : known ? first : null);
   const { message, code = null, line, column, status = 400 } = error;
   return { message, param, code, status, ...(line ? { line, column } : {}) };

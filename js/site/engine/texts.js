@@ -55,6 +55,8 @@ class Text {
     this.rows = parent ? parent.rows.slice(0, inherited.length) : [];
     this.own = [];
     this.begun = chain.clone(); // as it is before the first draw
+    this.stops = []; // of a conversation, beside those that are asked for
+    this.shown = []; // control tokens that are part of the text
     this.stopped = false;
   }
   get drawn() {
@@ -211,7 +213,7 @@ export class Texts {
     const began = performance.now();
     const cache = (this.cache ??= model.cache());
     const reused = this.keep(cache, all);
-    const stream = model.tokenizer?.stream({ atStart: false });
+    const stream = model.tokenizer?.stream({ atStart: false, shown: text.shown });
     let [said, next, reason] = ["", all.slice(reused), maxTokens === 0 ? "length" : null];
     while (!reason) {
       await pause();
