@@ -47,9 +47,8 @@ def drawn(name: str, wide: bool, r: random.Random) -> AnySpec:
     changes: dict[str, Any] = {
         "seed": r.randrange(1 << 30), "n_vocab": r.randrange(40, 160), "type": r.choice(TYPES),
     }  # fmt: skip
-    if getattr(
-        spec, "rope", True
-    ):  # vectors of positions, and ALiBi, need as many channels as heads have
+    # Vectors of positions, and ALiBi, need as many channels as heads have.
+    if getattr(spec, "rope", True):
         changes["n_embd"] = r.choice(widths)
     if getattr(spec, "gemma4", None) is None:
         n_ff = r.choice(widths) if wide else 8 * r.randrange(4, 17)
@@ -59,7 +58,8 @@ def drawn(name: str, wide: bool, r: random.Random) -> AnySpec:
             changes["experts"] = replace(experts, n_ff=n_ff)
         if getattr(spec, "n_ff_expert", None) == spec.n_ff:
             changes["n_ff_expert"] = n_ff
-    return replace(spec, **changes)
+    made: AnySpec = replace(spec, **changes)
+    return made
 
 
 def _n_layers(spec: Any) -> int:

@@ -259,7 +259,7 @@ def test_a_forks_child_makes_no_guesses(
     """A thread of its parent may have been in the native head."""
     text = text_of(bundled)
     text.see(0, np.ones((5, 3, 256), np.float32))
-    monkeypatch.setattr(draft_heads.os, "getpid", lambda: -1)
+    monkeypatch.setattr("os.getpid", lambda: -1)
     assert guesses(text, [5] * 6) == []
 
 

@@ -127,7 +127,7 @@ def test_conversations_are_those_of_the_server(ask: Ask, client: Client) -> None
     options = {"seed": 7, "max_tokens": 12, "top": 3, "preset": "llama.cpp"}
     turns = [{"role": "user", "content": "Good <|im_end|> morrow."}]
     more = [{"role": "assistant", "content": "Nay."}, {"role": "user", "content": "Speak!"}]
-    asked = [
+    asked: list[dict[str, Any]] = [
         {"method": "POST", "path": "/texts", "body": {"messages": each, **options, **more_options}}
         for each, more_options in ((turns, {}), (turns + more, {"stop": ["e"]}))
     ]

@@ -134,7 +134,7 @@ def test_memory_of_steps_follows_the_model(tmp_path: Path) -> None:
     """Experts count as far as a token takes them; only layers on the GPU do."""
 
     def bytes_of(n_ubatch: int = 4096, first: int = 0, **changes: Any) -> int:
-        spec = replace(MODELS["mixtral"], **changes)
+        spec: Any = replace(MODELS["mixtral"], **changes)
         weights = open_weights(write_wide(tmp_path / "m.gguf", spec, "Q8_0"))
         places = [ON_CPU] * first + [Place(CUDA, "exact")] * (spec.n_layers - first)
         return step_bytes(weights, places, n_ubatch)

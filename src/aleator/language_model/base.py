@@ -84,7 +84,9 @@ class LoadedModel:
             """What guesses for the requests of a context of so many cells and sequences."""
             if head is not None:
                 return HeadDrafts(head, n_seq_max, n_tokens, n_threads)
-            return draft and DraftContext(partial(draft.cells, n, n_seq_max), n_tokens)
+            if draft is not None:
+                return DraftContext(partial(draft.cells, n, n_seq_max), n_tokens)
+            return None
 
         self.request_maker = RequestMaker(tokenizer, weights, decoder.adapters)
         self.request_states = RequestStateMaker(tokenizer, self.request_maker, drafts)

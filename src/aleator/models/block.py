@@ -87,8 +87,8 @@ class Block:
 
     def __call__(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
         """Compute a micro-batch, see :class:`Layer`; stores all T keys and values."""
-        q, k, v, gate = self._heads(x)
-        q = self.ops.finish(q, k, v, self.attending, batch)
+        queries, k, v, gate = self._heads(x)
+        q = self.ops.finish(queries, k, v, self.attending, batch)
         mixed = None
         if self.beside is not None:
             mixed = self.beside.mixed(x, self.attn_norm, batch, rows)

@@ -242,8 +242,8 @@ class TritonOps(TorchOps):
                 return chosen(x, of_few[:1].expand(t, -1))
             if len(chosen.parts) > 1:
                 return chosen(x, of_few[:t])
-            each = {"chosen": of_few[:t].view(-1, 1)}
-            return product_of_few(chosen.parts, x.flatten(0, 1), **each).view(t, x.shape[1], -1)
+            rows = of_few[:t].view(-1, 1)
+            return product_of_few(chosen.parts, x.flatten(0, 1), chosen=rows).view(t, x.shape[1], -1)
 
         return products
 

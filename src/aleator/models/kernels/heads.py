@@ -80,7 +80,7 @@ def finish(
             (None, None, 0.0) if norm is None else (norm.weight, norm.bias, norm.eps)
         )
         side = (None, None, 0, 0, 0) if to is None else (to.data, to.halves, *to.strides)
-        taken = [(None, 0, 0)] * 2
+        taken: list[tuple[torch.Tensor | None, int, int]] = [(None, 0, 0)] * 2
         taken[: len(sources)] = [(each, each.stride(0), each.stride(1)) for each in sources]
         wide = [0, 0]
         wide[: len(sources)] = [each.shape[2] for each in sources]
