@@ -12,6 +12,7 @@ from aleator.core.errors import UnsupportedModel
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 from aleator.models.convert import ConvertedDirectory
+from aleator.models.files.gguf import GGUFFile
 from aleator.models.files.gguf_writer import field
 from aleator.models.quantise import Quantisation
 from aleator.models.weights import Weights
@@ -73,6 +74,9 @@ def check_converted(
         return
     expected, weights = logits(open_weights(folder), ids), open_weights(out)
     assert weights.kind == "gguf"
+    file = GGUFFile(out)
+    ends = [info.offset + file.stored(name).data.nbytes for name, info in file.tensors.items()]
+    assert out.stat().st_size - max(ends) < file.alignment  # nothing behind the last tensor
     weights.kind = "safetensors"  # GELU without the rounding of llama.cpp's table
     rows = logits(weights, ids)
     theirs, ours = open_weights(folder).config, weights.config

@@ -63,6 +63,13 @@ def gemma3_with_pictures() -> Any:
     return transformers.Gemma3ForConditionalGeneration(config)
 
 
+def gemma4_with_embeddings_of_layers() -> Any:
+    """Their table has more rows than the vocabulary; the file has as many."""
+    tables = {"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 100}
+    config = transformers.Gemma4TextConfig(**SIZES, **tables, sliding_window=8)
+    return transformers.Gemma4ForCausalLM(config)
+
+
 def llama4() -> Any:
     return transformers.Llama4ForCausalLM(transformers.Llama4TextConfig(**LLAMA4))
 
@@ -114,6 +121,7 @@ def mixtral_in_halves() -> Any:
         gemma2,
         gemma3,
         gemma3_with_pictures,
+        gemma4_with_embeddings_of_layers,
         llama4,
         olmo3,
         nemotron_h,

@@ -126,7 +126,11 @@ def test_parts_and_negative_numbers_are_refused() -> None:
 @pytest.mark.parametrize("n_gpu_layers", [None, 0, 1, 9])
 @pytest.mark.parametrize("device", [None, "auto", "cpu", "cuda", "cuda:1"])
 def test_the_device_that_is_taken(
-    device: str | None, n_gpu_layers: int | None, cuda: bool, monkeypatch: pytest.MonkeyPatch
+    device: str | None,
+    n_gpu_layers: int | None,
+    cuda: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     asked: list[str] = []
     monkeypatch.setattr(module, "checked_device", named_device)
@@ -144,7 +148,9 @@ def test_the_device_that_is_taken(
         with pytest.raises(ParameterError, match=f"n_gpu_layers={n_gpu_layers} with device="):
             placement(device, None, n_gpu_layers)
         return
-    made = placement(device, None, n_gpu_layers)
+    with caplog.at_level("INFO"):
+        made = placement(device, None, n_gpu_layers)
+    assert ("no CUDA device" in caplog.text) == (here and n_gpu_layers != 0)
     assert str(made.device) == chosen
     assert made.n_gpu_layers == (0 if here else n_gpu_layers)
     assert len(asked) == (device in (None, "auto") and n_gpu_layers != 0)

@@ -130,7 +130,7 @@ def _grouped(
     ordered = n_in % 32 == 0 and bool((group.reshape(-1, 32) == group[::32, None]).all())
     with np.errstate(over="ignore"):
         half = scales.astype(np.float16)
-    if not ordered or not np.array_equal(half.astype(np.float32), scales, equal_nan=True):
+    if not ordered or not np.array_equal(half.astype(np.float32), scales):
         # Groups that blocks cannot have are rounded as GPTQ's own product is, other scales not at all.
         acts = n_in % 32 == 0 and not ordered
         made = np.empty((n_out, n_in), np.float16 if acts else np.float32)
