@@ -26,6 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
 CASES = [
     ("llama", "Q4_K"), ("qwen3moe", "Q8_0"), ("gemma3", "Q6_K"), ("jamba", "Q4_0"), ("qwen35", "Q5_K"),
+    ("phi3-longrope", "Q8_0"),
 ]  # fmt: skip
 
 
