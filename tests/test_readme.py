@@ -65,6 +65,6 @@ def test_the_index_names_every_page() -> None:
 
 
 def test_every_command_is_shown_and_exists() -> None:
-    page = (ROOT / "docs/command-line.md").read_text()
-    shown = set(re.findall(r"^aleator ([a-z-]+)", page, re.MULTILINE))
+    pages = "\n".join(path.read_text() for path in (README, *(ROOT / "docs").glob("*.md")))
+    shown = set(re.findall(r"(?:^|`|\$ )aleator ([a-z][a-z-]+)", pages, re.MULTILINE))
     assert shown == set(COMMANDS)

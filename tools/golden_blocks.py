@@ -6,7 +6,7 @@ The library is llama.cpp's (llama-cpp-python installs it in ``llama_cpp/lib``), 
 ``gcc -O2 -fPIC -shared -Iinclude -Isrc src/ggml-quants.c -o quants.so -lm``.  Writes
 tests/data/golden_blocks.npz: ``x`` float32 [n, 96], and per type ggml's blocks, uint8 [n, bytes].
 
-ggml does not initialise the integers of an iq4_nl block of zeros, so there is none here.
+ggml does not initialise the integers of an iq4_nl block of zeros, so there is none here; Aleator's are zeros.
 """
 
 from __future__ import annotations

@@ -4,8 +4,9 @@
 
 Clang 14, which Debian 12's emscripten has, knows f32x4.relaxed_madd by an earlier number, whose bytes are as
 many.  It lacks i32x4.relaxed_dot_i8x16_i7x16_add_s, which also makes one vector of three: native code has
-f32x4.relaxed_nmadd in its place (native/layers/block_simd128.hpp).  Code is read instruction by instruction, as
-constants may have the same bytes.
+f32x4.relaxed_nmadd in its place (native/layers/block_simd128.hpp).  The dot product is exact on every machine
+where one side is at most 127, as in nearly all types; Node 20's first compiler computes it wrongly, which
+js/src/runtime.js notices.  Code is read instruction by instruction, as constants may have the same bytes.
 """
 
 from __future__ import annotations

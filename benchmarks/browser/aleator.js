@@ -14,7 +14,7 @@ export async function started(address, given) {
       model?.free()
       model = await load(source, given)
     },
-    prompt: (text, n) => model.tokenizer.decode(model.tokenizer.encode(text).slice(0, n)),
+    prompt: (text, n) => model.tokenizer.decode(model.tokenizer.encode(text, { addSpecial: false }).slice(0, n)),
     /** Seconds of the prompt's tokens and of the others, each per token; tokens; memory in MiB. */
     async text(prompt, n) {
       const ids = model.tokenizer.encode(prompt)

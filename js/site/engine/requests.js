@@ -101,8 +101,8 @@ export class Engine {
   begin({ own, sampling }) {
     const given = ["prompt", "messages", "parent"].filter((name) => own[name] !== undefined && own[name] !== null);
     if (given.length !== 1) throw new RequestError("give one of prompt, messages, parent", given[1] ?? "prompt");
-    if (own.messages) return this.converse(own.messages, sampling);
-    if (own.parent) return this.texts.branch(this.texts.find(own.parent), own.at, own.token, sampling);
+    if (given[0] === "messages") return this.converse(own.messages, sampling);
+    if (given[0] === "parent") return this.texts.branch(this.texts.find(own.parent), own.at, own.token, sampling);
     const { tokenizer } = this.model;
     const tokens = typeof own.prompt === "string" ? tokenizer?.encode(own.prompt) : own.prompt;
     if (!Array.isArray(tokens) || !tokens.length) throw new RequestError("prompt is empty: give a text or a list of token ids", "prompt");

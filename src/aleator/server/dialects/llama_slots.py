@@ -119,7 +119,8 @@ class Slots:
 
         A slot is erased for a request with ``cache_prompt=false``, and is then as after any other request.
         ``look`` is called with its place first: it gives the number of the request's texts, or raises if it
-        cannot be made there.
+        cannot be made there.  Erasing when the request begins would come after its look-ups, and once for each
+        of its texts.
         """
         if number < 0:
             return place_of(own)
