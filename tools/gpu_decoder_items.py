@@ -192,7 +192,7 @@ def limit(decoder: Any, n: int, n_ctx: int) -> float:
     from aleator.generate.device_plan import Machine, device_plan
     from aleator.models import open_weights
 
-    plan = device_plan(open_weights(decoder.weights.path), n_ctx, "f16", "f16", (n,))
+    plan = device_plan(open_weights(decoder.weights.path), n_ctx, "f16", "f16", 512, (n,))
     return n / Machine().seconds(plan.steps[0].bytes, 0)
 
 

@@ -23,12 +23,12 @@ from tests.drawn import recorded
 
 def plan_of(path: Path, name: str, n_ctx: int = 8, **changes: Any) -> DevicePlan:
     spec = replace(MODELS[name], **changes)
-    return device_plan(open_weights(write_wide(path, spec, "Q4_K")), n_ctx, "f16", "f16")
+    return device_plan(open_weights(write_wide(path, spec, "Q4_K")), n_ctx, "f16", "f16", 512)
 
 
 def test_each_step_reads_all_weights_once() -> None:
     weights = open_weights(bundled_model())
-    plan = device_plan(weights, 100, "f16", "f16", (1, 16))
+    plan = device_plan(weights, 100, "f16", "f16", 512, (1, 16))
     assert plan.weights == exact_bytes(weights, [Place(Device("meta"), EXACT)] * 6)
     for step in plan.steps:
         assert sum(part.weights for part in step.parts.values()) == plan.weights  # the head is tied
@@ -43,7 +43,7 @@ def test_each_step_reads_all_weights_once() -> None:
 
 def test_nothing_stays_behind() -> None:
     before = KernelInterface.__getitem__
-    device_plan(open_weights(bundled_model()), 1, "f16", "f16", (1,))
+    device_plan(open_weights(bundled_model()), 1, "f16", "f16", 512, (1,))
     assert KernelInterface.__getitem__ is before
 
 
@@ -108,7 +108,7 @@ def test_what_is_counted_is_as_recorded(name: str, n_ctx: int, tmp_path: Path) -
     if recorded("device_plan", "torch", version) != version:
         pytest.skip("the record is of another version of PyTorch")
     weights = open_weights(write_wide(tmp_path / "m.gguf", MODELS[name], "Q4_K"))
-    told = asdict(device_plan(weights, n_ctx, "q8_0", "f16", (1, 3)))
+    told = asdict(device_plan(weights, n_ctx, "q8_0", "f16", 512, (1, 3)))
     assert told == recorded("device_plan", f"{name} {n_ctx}", told)
 
 

@@ -125,7 +125,7 @@ def test_too_little_memory(gpu: Callable[..., None]) -> None:
 def test_steps_take_no_more_than_is_counted(name: str, tmp_path: Path) -> None:
     """Captured steps and others side by side, of as many tokens as make all else small; nor much less."""
     weights = open_weights(write_wide(tmp_path / "m.gguf", MODELS[name], "Q8_0"))
-    plan = device_plan(weights, 4096, "f16", "f16", (1,), 4096)
+    plan = device_plan(weights, 4096, "f16", "f16", 4096, (1,))
     taken = 2 * max(plan.steps[0].scratch, plan.steps[0].prompt)
     assert taken < plan.scratch < 4 * taken
 

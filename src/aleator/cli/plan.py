@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from aleator.cache.options import CacheOptions
 from aleator.cli.arguments import Parser
 from aleator.cli.model_info import size
 from aleator.cli.options import add_cache_types, add_model, weights_named
@@ -52,7 +53,7 @@ def add_arguments(parser: Parser) -> None:
     group.number(
         "-ub",
         "--ubatch-size",
-        default=512,
+        default=CacheOptions().n_ubatch,
         help="tokens computed at once, n_ubatch: of pieces of prompts",
     )
     add_cache_types(group, "type in the cache")
@@ -76,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     weights = weights_named(arguments)
     n_ctx = arguments.ctx_size or min(weights.config.context_length, 4096)
     types = arguments.cache_type_k, arguments.cache_type_v
-    plan = device_plan(weights, n_ctx, *types, SEQUENCES, arguments.ubatch_size)
+    plan = device_plan(weights, n_ctx, *types, arguments.ubatch_size, SEQUENCES)
     machine = Machine(arguments.bandwidth * 1e12, arguments.launch_cost * 1e-6)
     if arguments.json:
         about = {"path": str(weights.path), "device": arguments.device}

@@ -107,8 +107,8 @@ def device_plan(
     n_ctx: int,  # tokens of each sequence, the one of the step included; 1 or more
     type_k: str,  # type of keys in the cache
     type_v: str,  # type of values
+    n_ubatch: int,  # the most tokens of a step
     sequences: tuple[int, ...] = (1, 4, 16),  # of which there is a step each
-    n_ubatch: int = 512,  # the most tokens of a step
 ) -> DevicePlan:
     """Count a model's steps; ``weights`` are of no use for anything else afterwards.
 
