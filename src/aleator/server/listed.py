@@ -70,7 +70,7 @@ def entry_of(
             files = place.iterdir() if place.is_dir() else [place]
             total += sum(each.stat().st_size for each in files)
         name = chosen.model_draft
-        head = None if name is None else head_bytes(name, find)
+        head = None if name is None else head_bytes(name, find, weights, n_seq_max)
         total += head or 0
         if name is not None and head is None:  # which has its own number of positions
             draft = open_weights(find(name))
