@@ -16,9 +16,9 @@ from aleator.generate.draft_heads import COUNTED, MOST_MISSED, RATES, HeadDrafts
 from aleator.generate.speculative import Draft, Speculation
 from aleator.models.draft_head import MOST_NEW, MTP
 from aleator.models.hub.bundled import bundled_head
-from aleator.samplers import Greedy, SamplerChain
+from aleator.samplers import Dist, Greedy, Penalties, SamplerChain
 from tests.generate.test_speculation import OPTIONS, REPEATING
-from tests.models.heads import write_eagle3, write_mtp
+from tests.models.heads import Recorder, write_eagle3, write_mtp
 
 GUESS: dict[str, Any] = {"spec_type": "draft", "spec_draft_n_max": 4}
 
@@ -235,6 +235,33 @@ def test_after_a_pause_a_head_is_shown_the_last_tokens_only(
     assert made.sure == 100  # what it was shown before stays
     guesses(made, [5] * 161, 2)
     assert made.sure == 100 + MOST_MISSED
+
+
+@pytest.mark.parametrize("numerics", ["portable", "llama.cpp"])
+def test_guesses_are_what_a_copy_of_the_chain_draws(
+    numerics: str, bundled: aleator.LanguageModel
+) -> None:
+    """With the chain's own state, which stays as it is."""
+    tokens, recorder = bundled.prompt_tokens(REPEATING), Recorder()
+    context = bundled.context(n_ctx=256)
+    context.decode(Batch.one(tokens))
+    assert context.hidden is not None
+    made = []
+    for seed in (3, 4):
+        text, recorder.rows = text_of(bundled), []
+        text.chain = SamplerChain(
+            [recorder, Penalties(repetition_penalty=1.5), Dist()], numerics=numerics, seed=seed
+        )
+        text.chain.accept_many(tokens)
+        text.chain.accept(7, generated=True)
+        text.see(0, context.hidden[:-1])
+        before = [*text.chain.history]
+        made.append(guesses(text, [*tokens], 6))
+        assert [*text.chain.history] == before
+        rows, copy = [*recorder.rows], text.chain.clone()
+        assert [copy.sample(row) for row in rows] == made[-1]
+    assert len(made[0]) == 6
+    assert made[0] != made[1]
 
 
 def test_a_users_sampler_that_fails_ends_the_guesses_alone(bundled: aleator.LanguageModel) -> None:
