@@ -48,8 +48,8 @@ class HeadDrafts(Drafts):
     def guess(self, drafts: Sequence[Draft]) -> None:
         """See :class:`Drafts`.
 
-        A fork's child gets no guesses: a thread of its parent may have made some.  Nor does a user's sampler that
-        is asked for one and computes with the same context.
+        A fork's child gets no guesses: a thread of its parent may have made some.  Nor does whoever asks while
+        some are made, such as a user's sampler that is applied for one.
         """
         if self._process != os.getpid() or not self._turn.acquire(blocking=False):
             return
