@@ -222,6 +222,15 @@ def test_of_a_long_text_the_last_states_are_held(bundled: aleator.LanguageModel)
     assert len(made.begin([5] * 1508)) == MOST_NEW
 
 
+def test_states_that_wait_do_not_keep_those_of_other_texts(bundled: aleator.LanguageModel) -> None:
+    """A step may compute a long prompt beside the one token of this text."""
+    made, batch = text_of(bundled), np.ones((500, 3, 256), np.float32)
+    made.see(0, batch[7:8])
+    (held,) = made.waiting
+    assert held.base is None
+    assert np.array_equal(held, batch[7:8])
+
+
 def test_after_a_pause_a_head_is_shown_the_last_tokens_only(
     bundled: aleator.LanguageModel,
 ) -> None:

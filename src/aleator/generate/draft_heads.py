@@ -109,7 +109,7 @@ class HeadText(Guesser):
         if pos != self._end:  # a context shift, or the beginning was cached
             self._forget()
             self.sure = 0
-        self.waiting.append(hidden[-MOST_NEW:])
+        self.waiting.append(hidden[-MOST_NEW:].copy())  # the others of the batch need not wait too
         self._end, self._n = pos + len(hidden), self._n + len(self.waiting[-1])
         most = MOST_MISSED if self.sure else MOST_NEW
         while self._n > most:
