@@ -16,9 +16,9 @@ from aleator.generate.draft_heads import COUNTED, MOST_MISSED, RATES, HeadDrafts
 from aleator.generate.speculative import Draft, Speculation
 from aleator.models.draft_head import MOST_NEW, MTP
 from aleator.models.hub.bundled import bundled_head
-from aleator.samplers import Greedy, SamplerChain
+from aleator.samplers import Dist, Greedy, Penalties, SamplerChain
 from tests.generate.test_speculation import OPTIONS, REPEATING
-from tests.models.heads import write_eagle3, write_mtp
+from tests.models.heads import Recorder, write_eagle3, write_mtp
 
 GUESS: dict[str, Any] = {"spec_type": "draft", "spec_draft_n_max": 4}
 
@@ -62,7 +62,7 @@ def test_the_tokens_are_the_same(bundled: aleator.LanguageModel, options: dict[s
     assert guessed.tokens == plain.tokens
     assert (guessed.text, guessed.stop_reason) == (plain.text, plain.stop_reason)
     assert guessed.logprobs == plain.logprobs
-    assert guessed.stats.draft_n >= guessed.stats.draft_n_accepted
+    assert guessed.stats.draft_n > 0
 
 
 def test_the_bundled_head_guesses_well(bundled: aleator.LanguageModel, always: None) -> None:
@@ -222,6 +222,15 @@ def test_of_a_long_text_the_last_states_are_held(bundled: aleator.LanguageModel)
     assert len(made.begin([5] * 1508)) == MOST_NEW
 
 
+def test_states_that_wait_do_not_keep_those_of_other_texts(bundled: aleator.LanguageModel) -> None:
+    """A step may compute a long prompt beside the one token of this text."""
+    made, batch = text_of(bundled), np.ones((500, 3, 256), np.float32)
+    made.see(0, batch[7:8])
+    (held,) = made.waiting
+    assert held.base is None
+    assert np.array_equal(held, batch[7:8])
+
+
 def test_after_a_pause_a_head_is_shown_the_last_tokens_only(
     bundled: aleator.LanguageModel,
 ) -> None:
@@ -235,6 +244,33 @@ def test_after_a_pause_a_head_is_shown_the_last_tokens_only(
     assert made.sure == 100  # what it was shown before stays
     guesses(made, [5] * 161, 2)
     assert made.sure == 100 + MOST_MISSED
+
+
+@pytest.mark.parametrize("numerics", ["portable", "llama.cpp"])
+def test_guesses_are_what_a_copy_of_the_chain_draws(
+    numerics: str, bundled: aleator.LanguageModel
+) -> None:
+    """With the chain's own state, which stays as it is."""
+    tokens, recorder = bundled.prompt_tokens(REPEATING), Recorder()
+    context = bundled.context(n_ctx=256)
+    context.decode(Batch.one(tokens))
+    assert context.hidden is not None
+    made = []
+    for seed in (3, 4):
+        text, recorder.rows = text_of(bundled), []
+        text.chain = SamplerChain(
+            [recorder, Penalties(repetition_penalty=1.5), Dist()], numerics=numerics, seed=seed
+        )
+        text.chain.accept_many(tokens)
+        text.chain.accept(7, generated=True)
+        text.see(0, context.hidden[:-1])
+        before = [*text.chain.history]
+        made.append(guesses(text, [*tokens], 6))
+        assert [*text.chain.history] == before
+        rows, copy = [*recorder.rows], text.chain.clone()
+        assert [copy.sample(row) for row in rows] == made[-1]
+    assert len(made[0]) == 6
+    assert made[0] != made[1]
 
 
 def test_a_users_sampler_that_fails_ends_the_guesses_alone(bundled: aleator.LanguageModel) -> None:
@@ -251,6 +287,23 @@ def test_a_users_sampler_that_fails_ends_the_guesses_alone(bundled: aleator.Lang
     text.chain = SamplerChain([Fails(), Greedy()])
     text.see(0, np.ones((5, 3, 256), np.float32))
     assert len(guesses(text, [5] * 6)) == 2
+
+
+def test_a_users_sampler_gets_no_guesses_within_one(bundled: aleator.LanguageModel) -> None:
+    """They would be made in the memory of the first ones."""
+    text, inner = text_of(bundled, 2), list[list[int]]()
+    within = text._places.model(SamplerChain([Greedy()]))
+
+    class Asks(Recorder):
+        def apply(self, candidates: Any) -> None:
+            within.see(0, np.ones((5, 3, 256), np.float32))
+            inner.append(guesses(within, [5] * 6))
+
+    text.chain = SamplerChain([Asks(), Greedy()])
+    text.see(0, np.ones((5, 3, 256), np.float32))
+    assert len(guesses(text, [5] * 6)) == 4
+    assert inner == [[]] * 4
+    assert len(guesses(within, [5] * 6)) == 4
 
 
 def test_a_forks_child_makes_no_guesses(

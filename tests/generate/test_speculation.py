@@ -42,6 +42,7 @@ OPTIONS: tuple[dict[str, Any], ...] = (
     {"mirostat": 2, "seed": 3},
     {"seed": 4, "logprobs": 2, "stop": ["the"]},
     {"seed": 5, "grammar": 'root ::= [a-z ]{30} "."'},
+    {"seed": 6, "numerics": "llama.cpp", "grammar": 'root ::= [a-z ]{30} "."'},
 )
 
 

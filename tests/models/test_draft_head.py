@@ -10,12 +10,23 @@ import pytest
 
 import aleator
 import aleator._native as _native
+from aleator.cache.kv_cache import KVCache
 from aleator.core.errors import FileFormatError, ParameterError, UnsupportedModel
 from aleator.core.threads import pool as thread_pool
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
-from aleator.models.draft_head import MOST_GUESSES, MOST_NEW, MTP, WINDOW, DraftHead, open_head
-from aleator.models.hub.bundled import bundled_model
+from aleator.models.draft_head import (
+    BUNDLED,
+    CELLS,
+    MOST_GUESSES,
+    MOST_NEW,
+    MTP,
+    WINDOW,
+    DraftHead,
+    head_bytes,
+    open_head,
+)
+from aleator.models.hub.bundled import bundled_head, bundled_model
 from aleator.models.native_decoder import NativeDecoder
 from aleator.samplers import Greedy, SamplerChain
 from tests.models.heads import (
@@ -87,6 +98,43 @@ def test_an_eagle3_head_gives_its_definitions_logits(tmp_path: Path) -> None:
     ids = np.flatnonzero(tensors["t2d"])
     assert close(made[:, ids], eagle3_logits(tensors, hidden.reshape(len(TOKENS), -1), following))
     assert np.isneginf(np.delete(made, ids, 1)).all()
+
+
+def test_matrices_of_16_bits_are_stored_in_fewer(tmp_path: Path) -> None:
+    """Where rows are whole blocks; a guess is rougher, and no other."""
+    tensors, decoder = eagle3_tensors(), target()
+    for name, each in tensors.items():
+        if each.ndim == 2:
+            tensors[name] = each.astype(np.float16)
+    write_eagle3(tmp_path, tensors)
+    head, hidden = head_of(tmp_path, decoder), seen(decoder)
+    types = {name: head.decoder.weights.stored(name).type for name in head.decoder.weights.names()}
+    assert types["fc.weight"] == types["blk.0.ffn_down.weight"] == "Q8_0"
+    assert types["token_embd.weight"] == types["blk.0.attn_q.weight"] == "F16"  # 24 and 48 wide
+    made = logits(head, hidden, TOKENS)[:, tensors["t2d"]]
+    wanted = eagle3_logits(tensors, hidden.reshape(len(TOKENS), -1), TOKENS)
+    assert close(made, wanted, 0.03)
+    assert not close(made, wanted, 1e-4)
+
+
+def test_a_heads_bytes_are_those_of_its_file_and_its_cells(tmp_path: Path) -> None:
+    def counted(name: str, path: Path, n_texts: int = 3) -> tuple[int | None, int]:
+        """Bytes that are counted, and those of a place's cells."""
+        decoder = target(path)
+        shapes = head_of(name, decoder).decoder.cache_shapes
+        cells = sum(k + v for _, k, v in KVCache(shapes, CELLS).first.sides)
+        return head_bytes(name, Path, decoder.weights, n_texts), cells
+
+    write_eagle3(tmp_path / "head")
+    for name, head in ((str(tmp_path / "head"), tmp_path / "head"), (BUNDLED, bundled_head())):
+        found, cells = counted(name, bundled_model())
+        assert found == (head / "model.safetensors").stat().st_size + 3 * cells
+    for arch in ("qwen35", "deepseek2"):
+        found, cells = counted(MTP, write_mtp(tmp_path, arch))
+        assert found == 3 * cells
+    weights = open_weights(bundled_model())
+    assert head_bytes(MTP, Path, weights, 3) == 0  # it has no such layer, and will be refused
+    assert head_bytes(str(bundled_model()), Path, weights, 3) is None
 
 
 def test_a_guess_goes_on_with_what_the_layer_gave_for_the_guess_before(tmp_path: Path) -> None:
@@ -241,6 +289,14 @@ def _at(name: str, i: int, value: int) -> Any:
     return change
 
 
+def _in_16_bits(name: str, value: float) -> Any:
+    def change(tensors: dict[str, Any]) -> None:
+        tensors[name] = tensors[name].astype(np.float16)
+        tensors[name][-1, -1] = value
+
+    return change
+
+
 @pytest.mark.parametrize(("change", "message"), [
     (_at("d2t", 3, 5000), "d2t gives its token 3 a number outside the model's 2048 tokens"),
     (_at("d2t", 3, -4), "d2t gives its token 3"),
@@ -256,6 +312,8 @@ def _at(name: str, i: int, value: int) -> Any:
     (lambda t: t.update({"norm.weight": np.ones(E, np.int64)}), "is of I64"),
     (lambda t: t.update({"fc.weight": np.ones((E, 768), bool)}), "is of BOOL"),
     (_at("norm.weight", 0, np.nan), "NaN or an infinity"),  # type: ignore[arg-type]
+    (_in_16_bits("fc.weight", np.nan), "NaN or an infinity"),
+    (_in_16_bits("midlayer.mlp.down_proj.weight", -np.inf), "NaN or an infinity"),
 ])  # fmt: skip
 def test_damaged_heads_are_refused(change: Any, message: str, tmp_path: Path) -> None:
     tensors = eagle3_tensors()

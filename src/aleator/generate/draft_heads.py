@@ -6,6 +6,7 @@ import os
 from collections import deque
 from collections.abc import Sequence
 from functools import cached_property
+from threading import Lock
 
 import aleator._native as _native
 from aleator.core.arrays import Floats
@@ -32,7 +33,7 @@ class HeadDrafts(Drafts):
         self, head: DraftHead, n_texts: int, n_tokens: int, n_threads: int | None = None
     ) -> None:
         self._head, self._n_texts, self._n_tokens = head, n_texts, n_tokens
-        self._n_threads, self._process = n_threads, os.getpid()
+        self._n_threads, self._process, self._turn = n_threads, os.getpid(), Lock()
         self.free = list(range(n_texts))
 
     @cached_property
@@ -45,9 +46,19 @@ class HeadDrafts(Drafts):
         return HeadText(self, chain)
 
     def guess(self, drafts: Sequence[Draft]) -> None:
-        """See :class:`Drafts`; a fork's child gets no guesses: a thread of its parent may have made some."""
-        if self._process != os.getpid():
+        """See :class:`Drafts`.
+
+        A fork's child gets no guesses: a thread of its parent may have made some.  Nor does whoever asks while
+        some are made, such as a user's sampler that is applied for one.
+        """
+        if self._process != os.getpid() or not self._turn.acquire(blocking=False):
             return
+        try:
+            self._guess(drafts)
+        finally:
+            self._turn.release()
+
+    def _guess(self, drafts: Sequence[Draft]) -> None:
         going, texts = [], []
         for draft in drafts:
             model = draft.model
@@ -98,7 +109,7 @@ class HeadText(Guesser):
         if pos != self._end:  # a context shift, or the beginning was cached
             self._forget()
             self.sure = 0
-        self.waiting.append(hidden[-MOST_NEW:])
+        self.waiting.append(hidden[-MOST_NEW:].copy())  # the others of the batch need not wait too
         self._end, self._n = pos + len(hidden), self._n + len(self.waiting[-1])
         most = MOST_MISSED if self.sure else MOST_NEW
         while self._n > most:

@@ -24,6 +24,7 @@ from aleator.cache.kv_cache import KVCache
 from aleator.cache.pools.attention import first_of
 from aleator.core.errors import FileFormatError, ParameterError, UnsupportedModel
 from aleator.core.threads import pool as thread_pool
+from aleator.models.architecture import Architecture
 from aleator.models.config import ModelConfig
 from aleator.models.decoder import Decoder
 from aleator.models.files.fields import Fields, read_json
@@ -35,6 +36,7 @@ from aleator.models.index import read_json as read_config
 from aleator.models.layers.native_layers import add_attention
 from aleator.models.layers.stored import stored_weight
 from aleator.models.native_decoder import NativeDecoder
+from aleator.models.sizes import cache_of_layers
 from aleator.models.weights import Weights
 
 MTP, BUNDLED = "mtp", "bundled"
@@ -49,6 +51,8 @@ SMALLER = TENSOR_TYPES["Q8_0"]
 
 WINDOW, MOST_NEW, MOST_GUESSES = 1024, 1024, 64
 """How many tokens a head sees, is newly shown at once, and guesses at once."""
+CELLS = WINDOW + MOST_NEW + MOST_GUESSES
+"""Of each text."""
 
 
 class DraftHead:
@@ -57,13 +61,11 @@ class DraftHead:
     Attributes:
         decoder: its layer, whose inputs are vectors.
         taps: the layers of the model whose inputs it is shown.
-        size_bytes: bytes of its own tensors.
         parts: what it does around its layer; native code reads it by its names.
     """
 
     decoder: NativeDecoder
     taps: tuple[int, ...]
-    size_bytes: int
     parts: dict[str, Any]
     """``embedding``: tokens' vectors, times ``embedding_scale``, normed by ``embedding_norm``.
 
@@ -75,8 +77,7 @@ class DraftHead:
 
     def over(self, places: int, n_tokens: int) -> _native.DraftHead:
         """The head with cells for so many texts, over the first ``n_tokens`` tokens."""
-        n_cells = places * (WINDOW + MOST_NEW + MOST_GUESSES)
-        rows = first_of(KVCache(self.decoder.cache_shapes, n_cells).pool).rows
+        rows = first_of(KVCache(self.decoder.cache_shapes, places * CELLS).pool).rows
         step = self.decoder.step()
         for block in self.decoder.blocks:
             add_attention(step, block, rows)
@@ -121,6 +122,15 @@ def _eagle3_fields(path: Path) -> Fields:
     return fields if inner is None else Fields(fields.path, {**inner, **fields.values, **inner})
 
 
+def _eagle3_config(fields: Fields) -> tuple[Architecture, ModelConfig]:
+    """The architecture of a head's layer, and its dimensions with the head's own number of tokens."""
+    n_draft = fields.length("draft_vocab_size", fields.length("vocab_size"))
+    given = dict(fields.values, num_hidden_layers=1, vocab_size=n_draft, tie_word_embeddings=True)
+    given.setdefault("model_type", "llama")
+    architecture, config = read_config(Fields(fields.path, given))
+    return architecture, replace(config, window=None)
+
+
 class Eagle3Head(DraftHead):
     """A layer with Llama's parts whose attention takes an embedding and a hidden state side by side.
 
@@ -133,18 +143,13 @@ class Eagle3Head(DraftHead):
         self.taps = _taps(fields, config.n_layers)
         n_vocab = fields.length("vocab_size")
         _fits(path, n_vocab == config.n_vocab, f"{n_vocab} tokens", f"{config.n_vocab}")
-        n_draft = fields.length("draft_vocab_size", n_vocab)
-        given = dict(
-            fields.values, num_hidden_layers=1, vocab_size=n_draft, tie_word_embeddings=True
-        )
-        given.setdefault("model_type", "llama")
-        architecture, own = read_config(Fields(fields.path, given))
+        architecture, own = _eagle3_config(fields)
         if architecture.name != "llama":
             raise UnsupportedModel(
                 f"{path}: EAGLE-3 heads of {architecture.name!r}; Llama's are known"
             )
-        e, seen = own.n_embd, len(self.taps) * config.n_embd
-        own = replace(own, wide=2 * e, context_length=config.context_length, window=None)
+        e, seen, n_draft = own.n_embd, len(self.taps) * config.n_embd, own.n_vocab
+        own = replace(own, wide=2 * e, context_length=config.context_length)
         tensors = {name: _smaller(path, name, t) for name, t in _eagle3_tensors(path).items()}
         ids = _ids(path, tensors, n_draft, n_vocab)
         if "token_embd.weight" not in tensors:
@@ -159,7 +164,6 @@ class Eagle3Head(DraftHead):
         if embedding is not None:
             tensors["embed_tokens.weight"] = embedding
         weights = Weights(path, architecture, own, tensors)
-        self.size_bytes = weights.size_bytes
         if weights.stored("fc.weight").shape != (e, seen):
             shape = list(weights.stored("fc.weight").shape)
             _fits(
@@ -309,7 +313,6 @@ class MTPHead(DraftHead):
             for name in weights.names()
             if name.startswith(at)
         }
-        self.size_bytes = sum(tensor.data.size for tensor in own.values())
 
         def shared(name: str, of_model: str) -> StoredTensor:
             found = own.pop(f"blk.0.nextn.{name}.weight", None)
@@ -372,11 +375,24 @@ def _one_layer(config: ModelConfig) -> ModelConfig:
     )
 
 
-def head_bytes(name: str, find: Callable[[str], Path]) -> int | None:
-    """Bytes of the head that ``model_draft`` names, before it is loaded; None: it names a whole model."""
-    if name == MTP:
-        return 0  # they are the model's
-    path = bundled_head() if name == BUNDLED else find(name)
-    return (
-        sum(each.stat().st_size for each in path.glob("*.safetensors")) if is_eagle3(path) else None
-    )
+def head_bytes(name: str, find: Callable[[str], Path], model: Weights, n_texts: int) -> int | None:
+    """Bytes of the head that ``model_draft`` names and of its cells, before it is loaded; None: a whole model.
+
+    Args:
+        name: see :func:`open_head`.
+        find: the place of a path or a name.
+        model: the model that it guesses for.
+        n_texts: how many texts it has cells for.
+    """
+    if name == MTP:  # its tensors are the model's
+        if model.architecture.name not in MTP_ARCHITECTURES:
+            return 0
+        size, config = 0, _one_layer(model.config)
+    else:
+        path = bundled_head() if name == BUNDLED else find(name)
+        if not is_eagle3(path):
+            return None
+        size = sum(each.stat().st_size for each in path.glob("*.safetensors"))
+        config = _eagle3_config(_eagle3_fields(path))[1]
+    ((keys, values, _),) = cache_of_layers(config, n_texts * CELLS, "f16", "f16", n_texts)
+    return size + keys + values

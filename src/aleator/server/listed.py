@@ -61,7 +61,7 @@ def entry_of(
         sizes = cache_of_layers(weights.config, cells, context.type_k, context.type_v, n_seq_max)
         return weights.size_bytes + sum(k + v + n_seq_max * states for k, v, states in sizes)
 
-    def needed() -> int:  # weights, adapters, cells, states and the prompt cache
+    def needed() -> int:  # weights, adapters, cells, states, the prompt cache, a draft's
         weights = open_weights(find(path))
         cells = options.n_cells or n_seq_max * positions(weights, chosen.n_ctx)
         total = taken(weights, cells) + chosen.cache_ram
@@ -70,7 +70,7 @@ def entry_of(
             files = place.iterdir() if place.is_dir() else [place]
             total += sum(each.stat().st_size for each in files)
         name = chosen.model_draft
-        head = None if name is None else head_bytes(name, find)
+        head = None if name is None else head_bytes(name, find, weights, n_seq_max)
         total += head or 0
         if name is not None and head is None:  # which has its own number of positions
             draft = open_weights(find(name))
