@@ -243,7 +243,9 @@ class TritonOps(TorchOps):
             if len(chosen.parts) > 1:
                 return chosen(x, of_few[:t])
             rows = of_few[:t].view(-1, 1)
-            return product_of_few(chosen.parts, x.flatten(0, 1), chosen=rows).view(t, x.shape[1], -1)
+            return product_of_few(chosen.parts, x.flatten(0, 1), chosen=rows).view(
+                t, x.shape[1], -1
+            )
 
         return products
 
