@@ -20,9 +20,10 @@ from aleator.core.errors import ParameterError
 from aleator.generate.device_plan import device_plan
 from aleator.models import build_decoder, exact, open_weights, placement
 from aleator.models.config import PerLayerConfig, without_attention
-from aleator.models.exact import check_device, check_memory, exact_bytes, step_bytes
+from aleator.models.exact import check_device, check_memory, exact_bytes, exact_types, step_bytes
 from aleator.models.native_decoder import NativeDecoder
 from aleator.models.placement import ON_CPU, Place, Placement
+from tests.models.heads import write_mtp
 
 CUDA = Device("cuda", 0)
 MIB = 2**20
@@ -128,6 +129,16 @@ def test_steps_take_no_more_than_is_counted(name: str, tmp_path: Path) -> None:
     plan = device_plan(weights, 4096, "f16", "f16", 4096, (1,))
     taken = 2 * max(plan.steps[0].scratch, plan.steps[0].prompt)
     assert taken < plan.scratch < 4 * taken
+
+
+def test_layers_that_predict_further_tokens_are_not_counted(tmp_path: Path) -> None:
+    weights = open_weights(write_mtp(tmp_path, "glm4moe"))
+    n = weights.config.n_layers
+    own = [name for name in weights.names() if not name.startswith(f"blk.{n}.")]
+    assert len(own) < len(weights.names())
+    places = [Place(CUDA, "exact")] * n
+    assert sum(each.tensors for each in exact_types(weights, places).values()) == len(own)
+    assert step_bytes(weights, places, 64) > 0
 
 
 def test_memory_of_steps_follows_the_model(tmp_path: Path) -> None:

@@ -258,11 +258,16 @@ def weight_bytes(weights: Weights, places: Sequence[Place]) -> dict[str, int]:
 
 
 def placed(weights: Weights, places: Sequence[Place]) -> Iterator[tuple[str, Place]]:
-    """Each tensor's name and place; a matrix at two places comes twice."""
+    """Each tensor's name and place; a matrix at two places comes twice.
+
+    Layers that predict further tokens, after the model's own, are left out: decoders do not load them.
+    """
     first, last = places[0], places[-1]
     for name in weights.names():
         if name.startswith("blk."):
-            yield name, places[int(name.split(".", 2)[1])]
+            layer = int(name.split(".", 2)[1])
+            if layer < len(places):
+                yield name, places[layer]
         elif name.startswith("token_embd.") and weights.config.tied:
             yield from ((name, place) for place in {first, last})
         else:

@@ -75,7 +75,7 @@ class StepInputs:
         shape: its own shape.
         bucket: the shape that it is padded to, for which a graph can be captured; None: there is no graph, as
             kernels do not store the cache's type, keys lag behind by many distances, or a piece of a prompt
-            would need too much padding.
+            would need too much padding or wants the logits of more than 64 tokens.
         states: states of layers that keep one, if there are any.
     """
 
@@ -116,7 +116,7 @@ class StepInputs:
         if n <= ROWS[-1]:
             n = next(rows for rows in ROWS if rows >= n)
             self.bucket = Shape(n, *rooms, n if runs else 0, padded)
-        elif self._wanted is not None:
+        elif 0 <= n_wanted <= ROWS[-1]:  # logits of more take much memory
             size = next((size for size in CHUNKS if size >= n), 0)
             if 4 * n >= 3 * size > 0:
                 self.bucket = Shape(size, *rooms, _power(runs), padded)

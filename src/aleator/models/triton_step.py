@@ -131,9 +131,9 @@ class _Bucket:
 class TritonStep(TensorStep):
     """A decoder in Triton over one pool; ``front`` computes the layers before its own.
 
-    Steps of up to 64 tokens that all want logits are padded to the size of a bucket; prefill chunks have
-    buckets of their own size.  A bucket's first step allocates its memory.  Inputs are copied there before each
-    step, and nothing waits for the device.  The draw of a step is in its graph.
+    Steps are padded to the size of a bucket, see :class:`StepInputs`.  A bucket's first step allocates its
+    memory.  Inputs are copied there before each step, and nothing waits for the device.  The draw of a step is
+    in its graph.
     """
 
     def __init__(self, decoder: TorchDecoder, front: Step | None) -> None:

@@ -334,6 +334,11 @@ def test_values_within_keys() -> None:
         cells.side(layer, 48)
 
 
+def test_no_tokens() -> None:
+    layer = Layer(Case(dim_v=32))
+    assert layer.kernels(queries(layer.case, 0), [(0, 60)], [], [], [], []).shape == (0, 128)
+
+
 def test_sizes_that_do_not_fit_are_refused() -> None:
     layer = Layer(Case())
     seen: tuple[Any, ...] = [(0, 60)], [0], [0], [60], []

@@ -78,10 +78,16 @@ def test_pieces_of_prompts(
     assert bucket == (None if size is None else Shape(size, False, room, room, (1,), 0, 1))
 
 
-def test_more_tokens_that_all_want_logits_have_no_graph(tmp_path: Path, shapes: Any) -> None:
-    context_of(tmp_path, ONE_LAYER, n_ctx=256).decode(Batch.one([1] * 128, logits=True))
+@pytest.mark.parametrize(("wanted", "captured"), [(64, True), (65, False), (128, False)])
+def test_logits_of_more_than_64_tokens_have_no_graph(
+    wanted: int, captured: bool, tmp_path: Path, shapes: Any
+) -> None:
+    batch = Batch()
+    for i in range(128):
+        batch.add(1, i, [0], logits=i < wanted)
+    context_of(tmp_path, ONE_LAYER, n_ctx=256).decode(batch)
     ((_, bucket),) = shapes
-    assert bucket is None
+    assert (bucket is not None) is captured
 
 
 @pytest.mark.parametrize(("wanted", "padded"), [(1, 1), (2, 2), (3, 4), (5, 8)])

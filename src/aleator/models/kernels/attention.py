@@ -49,7 +49,7 @@ def attend(
     group = heads // keys.heads
     out = torch.empty(t, heads, values.dim, device=q.device)
     if t == 0:
-        return out.view(t, -1)
+        return out.flatten(1)
     if q.stride()[1:] != (dim, 1):
         q = q.contiguous()
     variants = 1
