@@ -189,12 +189,10 @@ def test_a_beginning_that_is_not_shown() -> None:
             assert take(held, token) == int(found), (source, token)
     held = Bans(searchers(((r"^a|\bc", 1.0),)), PIECES.__getitem__, 12, lambda _: 0.0, begun=[2])
     assert [take(held, token) for token in (0, 5)] == [0, 0]
-    for before, found in (
-        (9, 0),
-        (1, 1),
-    ):  # after a token without text the beginning is still to come
+    # After a token without text the beginning is still to come.
+    for before, taken_back in ((9, 0), (1, 1)):
         held = Bans(searchers(((" a", 1.0),)), PIECES.__getitem__, 12, lambda _: 0.0, strip=True)
-        assert [take(held, token) for token in (before, 4)] == [0, found]
+        assert [take(held, token) for token in (before, 4)] == [0, taken_back]
 
 
 # Generations.
