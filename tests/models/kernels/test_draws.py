@@ -176,8 +176,8 @@ def test_a_graph_serves_chains_of_the_same_samplers(
         kept.append(ours.generate(PROMPTS[0], **options, sampling_device="device"))
         assert kept[-1].tokens == plain.generate(PROMPTS[0], **options).tokens
         captured.append(len(graphs))
-    assert captured == [1, 1, 2, 2]
-    assert [each.replays for each in graphs] == [4, 0]
+    assert captured == [2, 2, 3, 3]  # the first is of the end of the prompt
+    assert [each.replays for each in graphs] == [3, 4, 0]
     assert len({id(draw.chain) for draw in draws}) == 2
 
 
