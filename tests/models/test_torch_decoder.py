@@ -14,6 +14,7 @@ from make_models import SPECS, write_model
 from aleator.core.errors import ParameterError
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
+from aleator.models.layers.linear import tensor
 from aleator.models.torch_decoder import TorchDecoder
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
@@ -110,3 +111,14 @@ def test_weights_elsewhere_or_in_other_types_go_through_torch(tmp_path: Any) -> 
         build_decoder(open_weights(path), dtype=torch.bfloat16, form="native")
     with pytest.raises(ParameterError, match="form='jit' must be one of auto, native, torch"):
         build_decoder(open_weights(path), form="jit")
+
+
+def test_blocks_are_widened_to_another_type(tmp_path: Any) -> None:
+    path = write_model(tmp_path / "m.gguf", replace(SPECS["llama"], type="Q8_0"))
+    weights = open_weights(path)
+    decoder = build_decoder(weights, dtype=torch.bfloat16)
+    assert isinstance(decoder, TorchDecoder)
+    made = tensor(weights, "blk.0.attn_q.weight", torch.bfloat16)
+    floats = weights.stored("blk.0.attn_q.weight").floats()
+    assert torch.equal(made, torch.from_numpy(floats).to(torch.bfloat16))
+    assert np.isfinite(Context(decoder, n_ctx=16).decode(Batch.one([1]))).all()
