@@ -14,6 +14,7 @@ import pytest
 from aleator.core.errors import EngineClosed, ParameterError, QueueFull
 from aleator.engine.stats import EngineStats
 from aleator.server import pool as pools
+from aleator.server.bodies import in_thread
 from aleator.server.errors import ApiError
 from aleator.server.options import ServerOptions
 from aleator.server.pool import ClientLeft, Entry, Loaded, Pool, Progress
@@ -604,5 +605,28 @@ def test_others_are_loaded_while_a_model_is_downloaded() -> None:
         await slow
         assert models.notes == ["load b", "find a", "load a"]
         assert models.of["a"].entry.bytes == 10
+
+    run(work)
+
+
+def test_many_downloads_leave_threads_for_requests() -> None:
+    async def work() -> None:
+        names = [chr(ord("a") + i) for i in range(50)]  # more than anyio's usual threads
+        models, found, begun = Models("".join(names)), threading.Event(), threading.Semaphore(0)
+
+        def measure() -> int:
+            begun.release()
+            found.wait(60)
+            return 10
+
+        for each in models.of.values():
+            each.entry.measure = measure
+        slow = [asyncio.create_task(models.ask(name)) for name in names]
+        try:
+            async with asyncio.timeout(20):
+                assert await in_thread(lambda: [begun.acquire() for _ in names])
+        finally:
+            found.set()
+        await asyncio.gather(*slow)
 
     run(work)

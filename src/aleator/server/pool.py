@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from time import monotonic, time
 from typing import Any
 
+import anyio.to_thread
 from starlette.types import ASGIApp
 
 from aleator.core.errors import EngineClosed, ParameterError, QueueFull
@@ -274,8 +275,9 @@ class Pool:
     async def _load(self, entry: Entry) -> None:
         """Load a model in its turn, if anybody still waits for it then."""
         try:
-            # Which may download it: others are loaded meanwhile.
-            needed = await in_thread(entry.measure)
+            # Which may download it: others are loaded meanwhile, and requests keep the usual threads.
+            own = anyio.CapacityLimiter(1)
+            needed = await anyio.to_thread.run_sync(entry.measure, limiter=own)
             async with self._turn:
                 if entry.loaded is not None and entry.loaded.service.engine.closed:
                     await self._unload(entry)
