@@ -81,6 +81,22 @@ def test_model_info_of_other_architectures(
         assert info["cache"]["bytes"] == (8192 + 6 * 768) * 2 * 16 * (2 + 2)
 
 
+@pytest.mark.parametrize("name", ["qwen3moe", "qwen2moe"])
+def test_model_info_of_experts(aleator: Command, tmp_path: Path, name: str) -> None:
+    spec = replace(SPECS[name], n_vocab=2048)
+    path = write_model(tmp_path / "m.gguf", spec, tokenizer_from=bundled_model())
+    info = json.loads(aleator("model-info", "--json", str(path)).out)
+    shared = {"width of the shared one": spec.n_ff_shared} if spec.n_ff_shared else {}
+    assert info["experts"] == {
+        "in a layer": spec.n_experts,
+        "used for a token": spec.n_used,
+        "width": spec.n_ff_expert,
+        **shared,
+        "layers": spec.n_layers - spec.dense_layers,
+    }
+    assert "used for a token" in aleator("model-info", str(path)).out
+
+
 def test_model_info_of_devices(aleator: Command) -> None:
     whole = json.loads(aleator("model-info", "--json").out)
     assert "devices" not in whole

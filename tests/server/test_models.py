@@ -222,6 +222,24 @@ def test_every_dialect_reaches_the_model(three: LiveModels, alone: dict[str, str
     assert three.got("/api/playground/cells")
 
 
+def test_ollamas_keep_alive_unloads_its_model_alone(folder: Path) -> None:
+    body = {"model": "small:latest", "prompt": "x", "stream": False, "options": {"num_predict": 1}}
+    with serving([listed(folder / f"{name}.gguf") for name in ("plain", "small")]) as live:
+        live.text("plain")
+        entry = live.pool.by_name["small"]
+        for given, kept in (("5m", 300.0), (None, 300.0), (-1, None)):
+            status, _, data = live.post("/api/generate", {**body, "keep_alive": given})
+            assert (status, entry.keeps) == (200, kept), data
+        status, _, data = live.post("/api/generate", {**body, "keep_alive": "5"})
+        assert (status, b"keep_alive" in data) == (400, True)
+        status, _, data = live.post("/v1/completions", {**BODY, "model": "small", "keep_alive": 0})
+        assert (status, b"keep_alive" in data, entry.keeps) == (400, True, None)
+        assert live.states()["small"] == {"value": "loaded"}
+        assert live.post("/api/generate", {**body, "keep_alive": 0})[0] == 200
+        until(lambda: live.states()["small"] == {"value": "unloaded"})
+        assert live.states()["plain"] == {"value": "loaded"}
+
+
 def test_unknown_models_are_404_in_the_form_of_each_dialect(three: LiveModels) -> None:
     def refused(path: str, **body: Any) -> Any:
         status, _, data = three.post(path, {"model": "gpt-4", **body})

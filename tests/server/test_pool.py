@@ -14,6 +14,7 @@ import pytest
 from aleator.core.errors import EngineClosed, ParameterError, QueueFull
 from aleator.engine.stats import EngineStats
 from aleator.server import pool as pools
+from aleator.server.bodies import in_thread
 from aleator.server.errors import ApiError
 from aleator.server.options import ServerOptions
 from aleator.server.pool import ClientLeft, Entry, Loaded, Pool, Progress
@@ -564,17 +565,24 @@ def test_a_model_is_unloaded_when_it_has_been_idle_for_as_long_as_it_is_kept() -
     run(work)
 
 
-def test_a_model_that_is_used_again_is_kept() -> None:
+@pytest.mark.parametrize("again", [True, False])
+def test_a_model_that_was_used_while_its_unloading_waited_is_kept(again: bool) -> None:
     async def work() -> None:
-        models, end = Models("a"), asyncio.Event()
+        models = Models("ab")
+        entry = models.of["a"].entry
         await models.ask("a")
-        one = models.busy("a", end)
-        await settled(lambda: "use a" in models.notes)
-        models.pool._expire(models.of["a"].entry)
+        used = entry.used
+        models.of["b"].held.clear()
+        other = asyncio.create_task(models.ask("b"))
+        await settled(lambda: "load b" in models.notes)
+        models.pool._expire(entry, used)
+        await asyncio.sleep(0)
+        if again:
+            await models.ask("a")
+        models.of["b"].held.set()
+        await other
         await settled(lambda: not models.pool._expiring)
-        assert models.loaded == "a"
-        end.set()
-        await one
+        assert models.loaded == ("ab" if again else "b")
 
     run(work)
 
@@ -585,6 +593,7 @@ def test_others_are_loaded_while_a_model_is_downloaded() -> None:
 
         def measure() -> int:
             found.wait(60)
+            models.notes.append("find a")
             return 10
 
         models.of["a"].entry.measure = measure
@@ -594,6 +603,30 @@ def test_others_are_loaded_while_a_model_is_downloaded() -> None:
         assert models.notes == ["load b"]
         found.set()
         await slow
-        assert models.notes == ["load b", "load a"]
+        assert models.notes == ["load b", "find a", "load a"]
+        assert models.of["a"].entry.bytes == 10
+
+    run(work)
+
+
+def test_many_downloads_leave_threads_for_requests() -> None:
+    async def work() -> None:
+        names = [chr(ord("a") + i) for i in range(50)]  # more than anyio's usual threads
+        models, found, begun = Models("".join(names)), threading.Event(), threading.Semaphore(0)
+
+        def measure() -> int:
+            begun.release()
+            found.wait(60)
+            return 10
+
+        for each in models.of.values():
+            each.entry.measure = measure
+        slow = [asyncio.create_task(models.ask(name)) for name in names]
+        try:
+            async with asyncio.timeout(20):
+                assert await in_thread(lambda: [begun.acquire() for _ in names])
+        finally:
+            found.set()
+        await asyncio.gather(*slow)
 
     run(work)

@@ -79,10 +79,24 @@ def test_replacements_without_an_end(cut: int, sound: bool) -> None:
     if sound:
         assert ours.replace("a") == "xy"
     else:
-        with pytest.raises(TokenizerError, match="outside"):
+        with pytest.raises(TokenizerError, match="no replacement"):
             ours.replace("a")
 
 
 def test_replacements_that_are_not_utf_8() -> None:
     data = character_map({"a": "x"}).replace(b"x\0", b"\xff\0")
     assert CharacterMap(data).replace("ab") == "\ufffdb"
+
+
+@pytest.mark.parametrize("more", [0, 1])
+@pytest.mark.parametrize("long", ["key", "replacement"])
+def test_maps_that_would_take_all_time_or_memory(long: str, more: int) -> None:
+    key = "é" * (maps.MOST_BYTES // 2) + "é" * more if long == "key" else "é"
+    value = "x" * (maps.MOST_BYTES + more) if long == "replacement" else "x"
+    ours = CharacterMap(character_map({key: value, "b": "c"}))
+    assert (ours._alone == {}) == (long == "key" and more == 1)
+    if more:
+        with pytest.raises(TokenizerError, match=f"{long} of .* {maps.MOST_BYTES} bytes"):
+            ours.replace(f"b{key}")
+    else:
+        assert ours.replace(f"b{key}") == f"c{value}"

@@ -18,7 +18,7 @@ from aleator.text.gguf_fields import vocabulary_fields
 from aleator.text.pretokenizers import PRE_TOKENIZERS, WHOLE_WORDS
 from aleator.text.tokenizer import splits
 from tests.text.conftest import DATA
-from tests.text.sentencepiece_models import character_map, llama, unigram
+from tests.text.sentencepiece_models import BPE, character_map, llama, model, piece, unigram
 from tests.text.test_huggingface import (
     TEXTS,
     byte_level_backend,
@@ -380,6 +380,13 @@ def test_directories_with_a_model_of_sentencepiece(file: str, data: bytes, tmp_p
     )
     for text in ("ab  a the b", " z "):
         assert Tokenizer(ours).encode(text) == Tokenizer(theirs).encode(text)
+
+
+def test_merges_without_tokens_of_bytes_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.model").write_bytes(model(piece("a"), *BPE))
+    assert Tokenizer(Vocabulary.from_directory(tmp_path)).encode("é", add_special=False)[-1] == 0
+    with pytest.raises(UnsupportedModel, match="without tokens of bytes"):
+        vocabulary_fields(tmp_path, "llama", 4)
 
 
 def test_directories_with_a_list_of_words(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from tokenizers import models, normalizers, pre_tokenizers, processors
 
 from aleator.core.errors import AleatorError, FileFormatError, UnsupportedModel
 from aleator.text import TokenAttribute, Tokenizer, Vocabulary
-from tests.text.sentencepiece_models import character_map, llama, unigram
+from tests.text.sentencepiece_models import character_map, entry, llama, unigram
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = ["the", "a", "##a", "##b", "b", ",", "cafe", "The", "café"]
@@ -145,6 +145,26 @@ def test_damaged_files(file: str, data: bytes, others: Any, message: str, tmp_pa
 def test_words_that_are_cut_in_another_way(key: str, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedModel, match=key):
         words(tmp_path, **{key: False})
+
+
+@pytest.mark.parametrize(
+    ("lacks", "data", "needed"),
+    [(46, llama(), "bos"), (47, llama(), "eos"), (47, unigram(), "eos"), (46, unigram(), "")],
+)
+def test_models_without_a_begin_or_an_end(
+    lacks: int, data: bytes, needed: str, tmp_path: Path
+) -> None:
+    """GGUF would take token 1 or 2 for it, whatever that is."""
+    data = data + entry(2, entry(3, 2 if data == llama() else 1) + entry(lacks, "none"))
+    if not needed:
+        assert opened(tmp_path, "tokenizer.model", data).vocab.bos is None
+        return
+    with pytest.raises(UnsupportedModel, match=f"no {needed} token"):
+        opened(tmp_path, "tokenizer.model", data)
+    vocab = opened(
+        tmp_path, "tokenizer.model", data, tokenizer_config={f"{needed}_token": "ab"}
+    ).vocab
+    assert vocab.tokens[getattr(vocab.special, needed)] == "ab"
 
 
 def test_a_list_of_more_bytes_than_any_model(tmp_path: Path, monkeypatch: Any) -> None:

@@ -13,11 +13,12 @@ import asyncio
 import gc
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from time import monotonic, time
 from typing import Any
 
+import anyio.to_thread
 from starlette.types import ASGIApp
 
 from aleator.core.errors import EngineClosed, ParameterError, QueueFull
@@ -213,15 +214,16 @@ class Pool:
             entry.used = next(self._uses)
             if entry.keeps is not None and not entry.serving:
                 loop = asyncio.get_running_loop()
-                entry.timer = loop.call_later(entry.keeps, self._expire, entry)
+                entry.timer = loop.call_later(entry.keeps, self._expire, entry, entry.used)
             self._tell()
 
-    def _expire(self, entry: Entry) -> None:
-        """Unload a model that has not been used for as long as it is kept."""
+    def _expire(self, entry: Entry, used: int) -> None:
+        """Unload a model that has not been used since ``used``, for as long as it is kept."""
 
         async def work() -> None:
-            with suppress(ApiError):  # it is used again, or gone
-                await self.unload(entry)
+            async with self._turn:
+                if entry.used == used and entry.loaded is not None and entry.idle:
+                    await self._unload(entry)
 
         task = asyncio.create_task(work())
         self._expiring.add(task)
@@ -273,12 +275,14 @@ class Pool:
     async def _load(self, entry: Entry) -> None:
         """Load a model in its turn, if anybody still waits for it then."""
         try:
-            # Which may download it: others are loaded meanwhile.
-            await in_thread(entry.measure)
+            # Which may download it: others are loaded meanwhile, and requests keep the usual threads.
+            own = anyio.CapacityLimiter(1)
+            needed = await anyio.to_thread.run_sync(entry.measure, limiter=own)
             async with self._turn:
                 if entry.loaded is not None and entry.loaded.service.engine.closed:
                     await self._unload(entry)
                 if entry.loaded is None and entry.waiting:
+                    entry.bytes = needed
                     await self._bring_up(entry)
         except Exception as error:
             entry.why_not, entry.failed = str(error) or type(error).__name__, monotonic()
@@ -289,9 +293,6 @@ class Pool:
 
     async def _bring_up(self, entry: Entry) -> None:
         entry.why_not, began = "", monotonic()
-        entry.bytes = await in_thread(
-            entry.measure
-        )  # meanwhile requests begin to use what was loaded before
         if not await self._make_room(entry):
             return
 
@@ -321,8 +322,10 @@ class Pool:
                 if idle:
                     await self._unload(min(idle, key=lambda each: each.used))
                     continue
-                if not any(each.leaving for each in others):
-                    min(others, key=lambda each: each.used).leaving = True
+                # One that was loaded just now is used first by what waited for it.
+                busy = [each for each in others if each.serving]
+                if busy and not any(each.leaving for each in others):
+                    min(busy, key=lambda each: each.used).leaving = True
                 await self._changed.wait()
             return entry.waiting > 0
         finally:

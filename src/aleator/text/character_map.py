@@ -19,6 +19,8 @@ PARTS = 1 << 14
 """Parts of texts whose replacements are remembered."""
 REMEMBERED = 64
 """Most characters of such a part."""
+MOST_BYTES = 256
+"""Most bytes of a key or a replacement; NFKC's longest replacement has 33."""
 _LABEL, _VALUE, _HAS_VALUE, _WIDE = 1 << 31 | 255, (1 << 31) - 1, 1 << 8, 1 << 9
 # ASCII text, and other text with the last ASCII character before it, which a key may join to it.
 _PARTS = re.compile(r"[\0-\x7f]+(?![^\0-\x7f])|.[^\0-\x7f]*", re.DOTALL)
@@ -38,7 +40,7 @@ class CharacterMap:
         """The text with its replacements.
 
         Raises:
-            TokenizerError: the map leads outside itself.
+            TokenizerError: the map leads outside itself, or a key or a replacement is too long.
         """
         made = []
         for part in _PARTS.findall(text) if self._alone else (text,):
@@ -51,7 +53,7 @@ class CharacterMap:
 
     @cached_property
     def _alone(self) -> dict[int, str]:
-        """The replacements of ASCII characters; empty if a key has one after its first character."""
+        """The replacements of ASCII characters; empty if a key has one after its first, or is too long."""
         table = np.array(self._table, np.int64)
         below = np.arange(len(table)) ^ (table >> 10 << np.where(table & _WIDE, 8, 0))
         labels, seen, nodes = (
@@ -59,10 +61,12 @@ class CharacterMap:
             np.zeros(len(table), bool),
             np.arange(min(1, len(table))),
         )
+        depth = 0
         while len(nodes):
             children = [self._children(labels, below[nodes], byte) for byte in range(1, 256)]
-            if nodes[0] and any(map(len, children[:127])):
+            if depth > MOST_BYTES or (depth and any(map(len, children[:127]))):
                 return {}
+            depth += 1
             nodes = np.unique(np.concatenate(children))
             nodes = nodes[~seen[nodes]]
             seen[nodes] = True
@@ -89,12 +93,14 @@ class CharacterMap:
                 node = self._child(node, data[i])
                 if not node:
                     break
+                if i - at == MOST_BYTES:
+                    raise _damaged(f"has a key of more than {MOST_BYTES} bytes")
                 if self._table[node] & _HAS_VALUE:
                     end, found = i + 1, self._entry(self._below(node)) & _VALUE
             if found >= 0:
-                stop = self._texts.find(0, found)
+                stop = self._texts.find(0, found, found + MOST_BYTES + 1)
                 if stop < 0:
-                    raise _outside(found)
+                    raise _damaged(f"has no replacement of at most {MOST_BYTES} bytes at {found}")
                 made += self._texts[found:stop]
                 at = end
                 continue
@@ -116,13 +122,12 @@ class CharacterMap:
 
     def _entry(self, index: int) -> int:
         if index >= len(self._table):
-            raise _outside(index)
+            raise _damaged(f"leads to {index}, which is outside it")
         entry: int = self._table[index]
         return entry
 
 
-def _outside(index: int) -> TokenizerError:
+def _damaged(what: str) -> TokenizerError:
     return TokenizerError(
-        f"the text cannot be encoded: the model's table of characters (precompiled_charsmap) leads to {index}, "
-        "which is outside it"
+        f"the text cannot be encoded: the model's table of characters (precompiled_charsmap) {what}"
     )

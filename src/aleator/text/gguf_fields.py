@@ -88,6 +88,11 @@ def _as_read(vocab: Vocabulary, n_vocab: int) -> dict[str, Value]:
     scores = _of_all([] if vocab.scores is None else vocab.scores.tolist(), n_vocab)
     if vocab.pieces:
         return _unigram(scores, how["charsmap"], how["one_space"], vocab.add_space_prefix)
+    if TokenAttribute.BYTE not in vocab.attributes:
+        raise UnsupportedModel(
+            f"{vocab.source}: a BPE model without tokens of bytes: llama.cpp ends at the first character "
+            "that is no token"
+        )
     return {
         f"{_GGML}model": "llama",
         f"{_GGML}scores": scores,

@@ -53,6 +53,8 @@ def metadata(directory: Path) -> tuple[dict[str, Any], list[int]] | None:
         for token in named.values():
             types[token] = _CONTROL
         made[f"{_GGML}tokens"] = as_words(tokens, types)
+    else:
+        _check_ends(path, made, named)
     for theirs, ours in GGUF_SPECIALS.items():
         if ours in named:
             made[f"{_GGML}{theirs}_token_id"] = named[ours]
@@ -76,6 +78,16 @@ def _pieces(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
         f"{_GGML}precompiled_charsmap": found.charsmap,
     }
     return made, found.special
+
+
+def _check_ends(path: Path, made: dict[str, Any], named: dict[str, int]) -> None:
+    """UnsupportedModel where GGUF would take an ordinary token for one that the model lacks."""
+    for name in ("eos",) if made[f"{_GGML}model"] == "t5" else ("bos", "eos"):
+        if name not in named:
+            raise UnsupportedModel(
+                f"{path}: no {name} token: name one as {name}_token in tokenizer_config.json; GGUF files "
+                "always have one"
+            )
 
 
 def _words(path: Path, config: Fields) -> dict[str, Any]:

@@ -1,0 +1,32 @@
+"""Encoders' directories against the GGUF files that they become."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import aleator
+from aleator.cli import main
+from tests.models.test_encoders import encoders, relative, saved, torch
+
+TEXTS = ["the queen loves", "is a king, b", ""]
+
+
+@pytest.mark.parametrize("name", list(encoders()))
+def test_vectors_and_tokens_are_those_of_the_directory(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    folder, file = saved(encoders()[name](), tmp_path / "m"), tmp_path / "m.gguf"
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"bos_token_id": 2, "eos_token_id": 3}  # as the tokenizer has them
+    (folder / "config.json").write_text(json.dumps(config))
+    assert main(["convert", str(folder), str(file)]) == 0
+    theirs, ours = aleator.load(folder), aleator.load(file)
+    for text in TEXTS:
+        tokens = theirs.request_maker.tokens(text, whole=True)
+        assert list(ours.request_maker.tokens(text, whole=True)) == list(tokens)
+    # In GGUF files GELU is llama.cpp's approximation; nomic-bert has SiLU.
+    most = 0.0 if name == "nomic-bert" else 5e-4
+    for pooling in ("mean", "cls"):
+        assert relative(ours.embed(TEXTS, pooling), theirs.embed(TEXTS, pooling)) <= most, pooling
