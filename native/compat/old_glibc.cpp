@@ -32,6 +32,7 @@
 
 OLD(exp);
 OLD(log);
+OLD(log2);
 OLD(pow);
 OLD(pthread_create);
 OLD(pthread_getspecific);
