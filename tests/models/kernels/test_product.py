@@ -265,7 +265,7 @@ def test_each_row_with_its_own_expert(kind: str, monkeypatch: pytest.MonkeyPatch
     all_of_them = stack(each)
     assert all_of_them.nbytes == sum(one.nbytes for one in each)
     assert same(kernels.product(all_of_them, x, expert=expert), expected)
-    monkeypatch.setattr(kernels, "_ROOM", 1)  # a launch for each row
+    monkeypatch.setattr(kernels, "SUMS", 1)  # a launch for each row
     assert same(kernels.product(all_of_them, x[:2], expert=expert[:2]), expected[:2])
 
 
