@@ -349,8 +349,10 @@ def test_the_end_interrupts_loading_and_all_who_wait() -> None:
         one = models.busy("a", end)
         await settled(lambda: "use a" in models.notes)
         models.of["b"].held.clear()
-        others = [asyncio.create_task(models.ask(name)) for name in "bc"]
+        others = [asyncio.create_task(models.ask("b"))]
         await settled(lambda: "load b" in models.notes)
+        others.append(asyncio.create_task(models.ask("c")))
+        await settled(lambda: models.of["c"].entry.waiting == 1)
         models.pool.cut()
         told = await asyncio.gather(*others, return_exceptions=True)
         assert [type(each) for each in told] == [EngineClosed] * 2
