@@ -161,7 +161,7 @@ def test_several_texts_get_the_guesses_that_each_gets_alone(
     bundled: aleator.LanguageModel,
 ) -> None:
     first = text_of(bundled, 2)
-    texts = [first, first._places.model(first.chain), first._places.model(first.chain)]
+    texts = [first, first.shared.model(first.chain), first.shared.model(first.chain)]
     tokens = [bundled.prompt_tokens(each) for each in ("ROMEO:\nO", REPEATING, "JULIET:")]
     hidden = []
     for each in tokens:
@@ -292,7 +292,7 @@ def test_a_users_sampler_that_fails_ends_the_guesses_alone(bundled: aleator.Lang
 def test_a_users_sampler_gets_no_guesses_within_one(bundled: aleator.LanguageModel) -> None:
     """They would be made in the memory of the first ones."""
     text, inner = text_of(bundled, 2), list[list[int]]()
-    within = text._places.model(SamplerChain([Greedy()]))
+    within = text.shared.model(SamplerChain([Greedy()]))
 
     class Asks(Recorder):
         def apply(self, candidates: Any) -> None:

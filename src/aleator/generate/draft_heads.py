@@ -90,10 +90,11 @@ class HeadText(Guesser):
     """
 
     stops = True
+    shared: HeadDrafts
 
     def __init__(self, shared: HeadDrafts, chain: SamplerChain) -> None:
         super().__init__(shared)
-        self.chain, self._places = chain, shared
+        self.chain = chain
         self.place, self.sure = -1, 0
         self._end = 0  # the text's position after the last token that was shown
         self.waiting = deque[Floats]()
@@ -124,9 +125,9 @@ class HeadText(Guesser):
         if not self._n or self._end != len(tokens) - 1:
             return []
         if self.place < 0:
-            if not self._places.free:
+            if not self.shared.free:
                 return []
-            self.place = self._places.free.pop()
+            self.place = self.shared.free.pop()
         return list(tokens[self._end - self._n + 1 :])
 
     def seen(self, n: int, kinds: list[int]) -> None:
@@ -147,7 +148,7 @@ class HeadText(Guesser):
     def end(self) -> None:
         """Give the place and the states back."""
         if self.place >= 0:
-            self._places.free.append(self.place)
+            self.shared.free.append(self.place)
         self.place, self.sure = -1, 0
         self._forget()
 

@@ -82,9 +82,11 @@ class DraftModel(Guesser):
     The copy has the same keys, so the draws agree where the models' distributions do.
     """
 
+    shared: DraftContext
+
     def __init__(self, shared: DraftContext, chain: SamplerChain) -> None:
         super().__init__(shared)
-        self._sequences, self._chain = shared, chain
+        self._chain = chain
         self.seq = -1
         self.held: list[int] = []  # tokens that the draft model's cache holds
         self.sure = 0  # how many of these certainly belong to the text
@@ -92,7 +94,7 @@ class DraftModel(Guesser):
     def begin(self, tokens: Sequence[int]) -> list[int]:
         """Roll the cache back to where it differs from the text; return the tokens to compute, at least one."""
         if self.seq < 0:
-            self.seq = self._sequences.take()
+            self.seq = self.shared.take()
         sure = self.sure
         if len(tokens) <= sure or list(tokens[:sure]) != self.held[:sure]:
             self.sure = 0  # a context shift has moved all positions
@@ -100,7 +102,7 @@ class DraftModel(Guesser):
         while same < min(len(self.held), len(tokens) - 1) and self.held[same] == tokens[same]:
             same += 1
         if self.seq >= 0 and same < len(self.held):
-            cache = self._sequences.context.cache
+            cache = self.shared.context.cache
             if same < cache.oldest_rewind(self.seq):
                 same = self.sure = 0
             cache.seq_rm(self.seq, same)
@@ -124,5 +126,5 @@ class DraftModel(Guesser):
     def end(self) -> None:
         """Give the sequence back."""
         if self.seq >= 0:
-            self._sequences.give_back(self.seq)
+            self.shared.give_back(self.seq)
             self.seq, self.held, self.sure = -1, [], 0

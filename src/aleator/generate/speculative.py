@@ -58,9 +58,7 @@ class Draft:
     model: Guesser
     tokens: Sequence[int]  # The prompt and all drawn tokens
     n: int
-    least: float = (
-        0.0  # How probable it must be that a guess and those before it are right, if that is known
-    )
+    least: float = 0.0  # How probable all guesses together must be, if that is known
     found: list[int] = field(default_factory=list)
     error: Exception | None = None  # An error of the chain, which ends guessing for this text alone
 
