@@ -19,7 +19,7 @@ from triton.backends.nvidia import compiler as nvidia
 from triton.compiler import ASTSource
 
 from aleator.models.kernels import fused, heads, mixture
-from aleator.models.kernels.floats import EXACT
+from aleator.models.kernels.floats import EXACT, Constants
 from aleator.models.kernels.norms import REGISTERS, groups_at_once
 from aleator.models.kernels.planes import FORMS
 from tests.models.kernels.test_product_compiled import APPROXIMATE, of_type
@@ -109,7 +109,7 @@ def products(
         "factor": "fp32", "eps": "fp32",
     }  # fmt: skip
     fixed = {
-        "FORMS": tuple(forms), "N_IN": 4096 if norm else 0, "NORM": norm, "ACTIVATION": activation,
+        "FORMS": Constants(tuple(forms)), "N_IN": 4096 if norm else 0, "NORM": norm, "ACTIVATION": activation,
         "GATED": bool(activation), "NATIVE": True, "T": rows, "R": width, "G": 512 // width,
         "AHEAD": groups_at_once(4096),
     }  # fmt: skip
@@ -144,7 +144,7 @@ def test_mixtures(capability: int, kinds: list[str], weighs: str) -> None:
         "shared_weight": "*fp32" if len(kinds) > 1 else None, "residual": "*fp32", "out": "*fp32",
         "room": "*i32", "float_room": "*fp32", "factor": "fp32",
     }  # fmt: skip
-    fixed = {"FORMS": tuple(forms), "NATIVE": True, "R": 8, "G": 64}
+    fixed = {"FORMS": Constants(tuple(forms)), "NATIVE": True, "R": 8, "G": 64}
     check(mixture._mixed_products, capability, types, fixed, maxnreg=REGISTERS)
 
 
@@ -168,6 +168,6 @@ def test_finished_heads(capability: int, kind: str, size: int, norm: str) -> Non
         "angles": "*fp32", "cells": "*i64", "scales": "*fp32",
     }  # fmt: skip
     fixed = {
-        "FORMS": forms, "PAIRS": 64, "WIDE": 64, "INTERLEAVED": False, "LAST": False, "BLOCK": 1,
+        "FORMS": Constants(forms), "PAIRS": 64, "WIDE": 64, "INTERLEAVED": False, "LAST": False, "BLOCK": 1,
     }  # fmt: skip
     check(heads._finish, capability, types, fixed, num_warps=1)

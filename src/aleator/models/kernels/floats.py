@@ -7,6 +7,7 @@ compiled, they are not correctly rounded or have no fixed order.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,24 @@ INTERPRETED = bool(triton.knobs.runtime.interpret)
 def sized(interpreted: int, compiled: int) -> int:
     """A size of programs: under the interpreter few wide ones are fast."""
     return interpreted if INTERPRETED else compiled
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Constants that a kernel passes on to its functions: before Triton 3.7 a tuple with texts cannot be.
+
+    Attributes:
+        rows: tuples of one length; indices go through one after the other.
+    """
+
+    rows: tuple[tuple[Any, ...], ...]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, i: int) -> Any:
+        row, column = divmod(i, len(self.rows[0]))
+        return self.rows[row][column]
 
 
 _LOG2_E = tl.constexpr(float(np.float32(1.44269504)))

@@ -24,7 +24,7 @@ from aleator.models.kernels.norms import (
     scaled,
 )
 from aleator.models.kernels.planes import FORMS, Planes
-from aleator.models.kernels.product import FEW, form_of, has_dp4a, words
+from aleator.models.kernels.product import FEW, forms_of, has_dp4a, words
 from aleator.models.kernels.product_sums import few_sums, finish, float_sums, rounded
 
 _TYPES = 2  # matrices per launch: more would not fit into registers
@@ -103,7 +103,7 @@ def product_of_few(
         room, room.view(torch.float32),
         n, n_in, x.stride(0), out.stride(0), 0 if residual is None else residual.stride(0), scale,
         0.0 if norm is None else norm.eps, ints + sums, ints,
-        FORMS=tuple(tuple(form_of(m).values()) for m in matrices),
+        FORMS=forms_of(matrices),
         N_IN=0 if norm is None else n_in, NORM="" if norm is None else norm.kind,
         ACTIVATION=activation, GATED=gated, NATIVE=has_dp4a(x), T=rows, R=width, G=length,
         AHEAD=groups_at_once(n_in), maxnreg=REGISTERS, **EXACT,
@@ -155,16 +155,18 @@ def prepared(
 def _of_matrix(
     part, x, weight, shift, table, residual, chosen, times, out, room, float_room,
     n_tokens, n_in, x_stride, out_stride, residual_stride, factor, eps, ints,
-    FORM: tl.constexpr, N_IN: tl.constexpr, NORM: tl.constexpr, ACTIVATION: tl.constexpr,
-    GATED: tl.constexpr, NATIVE: tl.constexpr, T: tl.constexpr, R: tl.constexpr, G: tl.constexpr,
-    AHEAD: tl.constexpr,
+    FORMS: tl.constexpr, P: tl.constexpr, N_IN: tl.constexpr, NORM: tl.constexpr,
+    ACTIVATION: tl.constexpr, GATED: tl.constexpr, NATIVE: tl.constexpr, T: tl.constexpr,
+    R: tl.constexpr, G: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """T rows of x times every nth tile of R rows of a matrix; if gated, half of the rows are gates.
 
     With ``chosen`` T is 1, and the matrix is one of a stack.
     """
     low, high, d, m, scale, least, bias, n_out, chunks, column, first, programs, slots = part
-    BLOCK: tl.constexpr = FORM[7]
+    AT: tl.constexpr = 8 * P
+    TABLE: tl.constexpr = FORMS[AT + 3]
+    BLOCK: tl.constexpr = FORMS[AT + 7]
     SIDES: tl.constexpr = 2 if GATED else 1
     WIDE: tl.constexpr = R // SIDES
     width = n_out // SIDES
@@ -205,8 +207,8 @@ def _of_matrix(
             tl.debug_barrier()
             y = few_sums(
                 low, high, d, m, scale, least, q, xd, xs, block_sums, row, i, own, room_at, R, T * blocks * R,
-                n_out, runs, e, chosen is not None, FORM[0], FORM[1], FORM[2], FORM[3], FORM[4],
-                FORM[5], FORM[6], BLOCK, NATIVE, T, R, G,
+                n_out, runs, e, chosen is not None, FORMS[AT], FORMS[AT + 1], FORMS[AT + 2],
+                TABLE, FORMS[AT + 4], FORMS[AT + 5], FORMS[AT + 6], BLOCK, NATIVE, T, R, G,
             )  # fmt: skip
         else:
             y = float_sums(
@@ -244,12 +246,12 @@ def fused_product(
     """
     number = tl.program_id(1)
     mine = (number.to(tl.int64) * tl.num_programs(0) + tl.program_id(0)) * size
-    for p in tl.static_range(len(parts)):
+    for p in tl.static_range(len(FORMS)):
         first, programs = parts[p][10], parts[p][11] * parts[p][12]
         if (number >= first) & (number < first + programs):
             _of_matrix(
                 parts[p], x, weight, shift, table, residual, chosen if p == 0 else None,
                 times if p == 0 else None, out, room + mine, float_room + mine,
                 n_tokens, n_in, x_stride, out_stride, residual_stride, factor, eps, ints,
-                FORMS[p], N_IN, NORM, ACTIVATION, GATED, NATIVE, T, R, G, AHEAD,
+                FORMS, p, N_IN, NORM, ACTIVATION, GATED, NATIVE, T, R, G, AHEAD,
             )  # fmt: skip

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from aleator.models.kernels.cells import Side, stored
-from aleator.models.kernels.floats import EXACT, sized
+from aleator.models.kernels.floats import EXACT, Constants, sized
 from aleator.models.kernels.norms import RowNorm, groups_at_once, moments, scaled
 from aleator.models.kernels.rotation import Turn, hadamard_scale, turn_heads, turn_pairs
 
@@ -98,7 +98,7 @@ def finish(
         first += programs
     _finish[(first,)](
         tuple(listed), None if by is None else by.angles, cells, scales, groups[0].x.shape[0],
-        0 if by is None else by.offset, FORMS=tuple(forms), PAIRS=pairs,
+        0 if by is None else by.offset, FORMS=Constants(tuple(forms)), PAIRS=pairs,
         WIDE=triton.next_power_of_2(max(pairs, 1)), INTERLEAVED=by is not None and by.interleaved,
         LAST=norm_last, BLOCK=block, num_warps=1, **EXACT,
     )  # fmt: skip
@@ -111,67 +111,71 @@ def _finish(
     LAST: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """BLOCK heads of one of the groups."""
-    for g in tl.static_range(len(groups)):
+    for g in tl.static_range(len(FORMS)):
         first, programs = groups[g][10], groups[g][11]
         number = tl.program_id(0) - first
         if (number >= 0) & (number < programs):
             _finish_group(
                 groups[g], angles, cells, scales, number, n_tokens, offset,
-                FORMS[g], PAIRS, WIDE, INTERLEAVED, LAST, BLOCK,
+                FORMS, g, PAIRS, WIDE, INTERLEAVED, LAST, BLOCK,
             )  # fmt: skip
 
 
 @triton.jit
 def _finish_group(
     group, angles, cells, scales, number, n_tokens, offset,
-    FORM: tl.constexpr, PAIRS: tl.constexpr, WIDE: tl.constexpr, INTERLEAVED: tl.constexpr,
-    LAST: tl.constexpr, BLOCK: tl.constexpr,
+    FORMS: tl.constexpr, G: tl.constexpr, PAIRS: tl.constexpr, WIDE: tl.constexpr,
+    INTERLEAVED: tl.constexpr, LAST: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     (
         x, weight, bias, eps, data, halves, cell_stride, head_stride, stride, t_stride, _, _,
         a, a_t, a_h, b, b_t, b_h,
     ) = group  # fmt: skip
-    HEADS: tl.constexpr = FORM[0]
-    DIM: tl.constexpr = FORM[1]
-    NORM: tl.constexpr = FORM[2]
+    AT: tl.constexpr = 16 * G
+    HEADS: tl.constexpr = FORMS[AT]
+    DIM: tl.constexpr = FORMS[AT + 1]
+    NORM: tl.constexpr = FORMS[AT + 2]
+    AT_ONCE: tl.constexpr = FORMS[AT + 9]
+    SIZE: tl.constexpr = FORMS[AT + 10]
+    FIRST: tl.constexpr = FORMS[AT + 14]
     row = number * BLOCK + tl.arange(0, BLOCK)
     there = (row < n_tokens * HEADS)[:, None]
     t = row // HEADS
     head = row - t * HEADS
     rows = x + (t.to(tl.int64) * t_stride + head * DIM)[:, None]
-    if FORM[14] > 0:
-        _take(a, a_t, a_h, rows, t, head, there, FORM[14], FORM[10])
-        if FORM[15] > 0:
-            _take(b, b_t, b_h, rows + FORM[14], t, head, there, FORM[15], FORM[10])
+    if FIRST > 0:
+        _take(a, a_t, a_h, rows, t, head, there, FIRST, SIZE)
+        if FORMS[AT + 15] > 0:
+            _take(b, b_t, b_h, rows + FIRST, t, head, there, FORMS[AT + 15], SIZE)
         tl.debug_barrier()
-    at = head[:, None] * DIM if FORM[3] else head[:, None] * 0
+    at = head[:, None] * DIM if FORMS[AT + 3] else head[:, None] * 0
     if NORM != "" and not LAST:
-        _norm_heads(rows, weight, bias, at, eps, there, FORM[12], NORM, BLOCK, FORM[9], FORM[10])
-    if FORM[4]:
+        _norm_heads(rows, weight, bias, at, eps, there, FORMS[AT + 12], NORM, BLOCK, AT_ONCE, SIZE)
+    if FORMS[AT + 4]:
         here = there & (tl.arange(0, WIDE) < PAIRS)[None, :]
         own = angles + t.to(tl.int64)[:, None] * (2 * PAIRS)
         turn_pairs(rows + offset, own, here, PAIRS, WIDE, INTERLEAVED)
         tl.debug_barrier()
     if NORM != "" and LAST:
-        _norm_heads(rows, weight, bias, at, eps, there, FORM[12], NORM, BLOCK, FORM[9], FORM[10])
-    if FORM[13]:
-        cols = tl.arange(0, FORM[10])[None, :]
+        _norm_heads(rows, weight, bias, at, eps, there, FORMS[AT + 12], NORM, BLOCK, AT_ONCE, SIZE)
+    if FORMS[AT + 13]:
+        cols = tl.arange(0, SIZE)[None, :]
         inside = there & (cols < DIM)
         v = tl.load(rows + cols, mask=inside) * tl.load(scales + t[:, None], mask=there)
         tl.store(rows + cols, v, mask=inside)
-    if FORM[5] > 0:
-        turn_heads(rows, there, DIM, BLOCK, FORM[5], FORM[11], FORM[6])
-    KIND: tl.constexpr = FORM[7]
+    if FORMS[AT + 5] > 0:
+        turn_heads(rows, there, DIM, BLOCK, FORMS[AT + 5], FORMS[AT + 11], FORMS[AT + 6])
+    KIND: tl.constexpr = FORMS[AT + 7]
     if KIND == "f32" or KIND == "f16" or KIND == "bf16":
         stored(
             x, t_stride, data, halves, cells, row, n_tokens * HEADS, cell_stride, head_stride, stride,
-            HEADS, DIM, KIND, FORM[8], FORM[10], BLOCK,
+            HEADS, DIM, KIND, FORMS[AT + 8], SIZE, BLOCK,
         )  # fmt: skip
     elif KIND != "":
         for j in range(0, DIM // 32):
             stored(
                 x, t_stride, data, halves, cells, row * (DIM // 32) + j, n_tokens * (HEADS * DIM // 32),
-                cell_stride, head_stride, stride, HEADS, DIM, KIND, FORM[8], 32, BLOCK,
+                cell_stride, head_stride, stride, HEADS, DIM, KIND, FORMS[AT + 8], 32, BLOCK,
             )  # fmt: skip
 
 

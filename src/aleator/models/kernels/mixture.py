@@ -16,7 +16,7 @@ from aleator.models.kernels.floats import EXACT, sized
 from aleator.models.kernels.fused import PROGRAMS, planes_of, prepared
 from aleator.models.kernels.norms import REGISTERS
 from aleator.models.kernels.planes import FORMS, Planes
-from aleator.models.kernels.product import form_of, has_dp4a
+from aleator.models.kernels.product import forms_of, has_dp4a
 from aleator.models.kernels.product_sums import few_sums, finish, float_sums
 
 
@@ -66,16 +66,15 @@ def mixed_products(
         tuple(listed), x, chosen, weights, shared_weight, residual, out, room, room.view(torch.float32),
         used, x.stride(0), out.stride(0), 0 if residual is None else residual.stride(0), scale,
         ints + sums, ints,
-        FORMS=tuple(tuple(form_of(m).values()) for m in matrices),
+        FORMS=forms_of(matrices),
         NATIVE=has_dp4a(x), R=width, G=length, maxnreg=REGISTERS, **EXACT,
     )  # fmt: skip
     return out
 
 
 @triton.jit
-def _rounded(part, x, room, float_room, t, rows, FORM: tl.constexpr):
+def _rounded(part, x, room, float_room, t, rows, BLOCK: tl.constexpr):
     """The inputs of a part, ``rows`` of them, in int8, if its matrices are in blocks."""
-    BLOCK: tl.constexpr = FORM[7]
     n_in, column, begin = part[9], part[10], part[11]
     if BLOCK > 1:
         runs, blocks = n_in // 32, n_in // BLOCK
@@ -90,11 +89,14 @@ def _rounded(part, x, room, float_room, t, rows, FORM: tl.constexpr):
 @triton.jit
 def _product(
     part, x, room, float_room, sums, e, k, t, row,
-    STACKED: tl.constexpr, FORM: tl.constexpr, NATIVE: tl.constexpr, R: tl.constexpr, G: tl.constexpr,
+    STACKED: tl.constexpr, FORMS: tl.constexpr, P: tl.constexpr, NATIVE: tl.constexpr, R: tl.constexpr,
+    G: tl.constexpr,
 ):  # fmt: skip
     """Input ``k`` of a part times rows ``row`` [R] of its matrix ``e``; float32 [1, R]."""
     low, high, d, m, scale, least, bias, n_out, chunks, n_in, column, begin = part
-    BLOCK: tl.constexpr = FORM[7]
+    AT: tl.constexpr = 8 * P
+    TABLE: tl.constexpr = FORMS[AT + 3]
+    BLOCK: tl.constexpr = FORMS[AT + 7]
     if BLOCK > 1:
         runs, blocks = n_in // 32, n_in // BLOCK
         at = begin + k * (runs * 10 + blocks)
@@ -102,8 +104,9 @@ def _product(
         tl.debug_barrier()
         y = few_sums(
             low, high, d, m, scale, least, room + at, float_room + at + runs * 10, room + at + runs * 8, sums,
-            row, t, room_at >= 0, room_at, R, blocks * R, n_out, runs, e, STACKED, FORM[0], FORM[1], FORM[2],
-            FORM[3], FORM[4], FORM[5], FORM[6], BLOCK, NATIVE, 1, R, G,
+            row, t, room_at >= 0, room_at, R, blocks * R, n_out, runs, e, STACKED, FORMS[AT],
+            FORMS[AT + 1], FORMS[AT + 2], TABLE, FORMS[AT + 4], FORMS[AT + 5], FORMS[AT + 6], BLOCK,
+            NATIVE, 1, R, G,
         )  # fmt: skip
     else:
         if STACKED:
@@ -138,9 +141,9 @@ def _mixed_products(
     sums = float_room + ints
     x += token * x_stride
     one = tl.arange(0, 1)
-    _rounded(parts[0], x, room, float_room, one, used, FORMS[0])
-    if len(parts) == 2:
-        _rounded(parts[1], x, room, float_room, one, 1, FORMS[1])
+    _rounded(parts[0], x, room, float_room, one, used, FORMS[7])
+    if len(FORMS) == 2:
+        _rounded(parts[1], x, room, float_room, one, 1, FORMS[8 + 7])
     n_out = parts[0][7]
     c = tl.arange(0, R)
     for tile in range(number, tl.cdiv(n_out, R), programs):
@@ -150,14 +153,14 @@ def _mixed_products(
         for k in range(0, used):
             e = tl.load(chosen + token * used + k)
             y = _product(
-                parts[0], x, room, float_room, sums, e, k, one, row, True, FORMS[0], NATIVE, R, G
+                parts[0], x, room, float_room, sums, e, k, one, row, True, FORMS, 0, NATIVE, R, G
             )
             if weights is not None:
                 weight = tl.load(weights + token * used + k + one)[:, None]
             total = tl.fma(weight, y, total)
-        if len(parts) == 2:
+        if len(FORMS) == 2:
             y = _product(
-                parts[1], x, room, float_room, sums, 0, 0, one, row, False, FORMS[1], NATIVE, R, G
+                parts[1], x, room, float_room, sums, 0, 0, one, row, False, FORMS, 1, NATIVE, R, G
             )
             weight = tl.full([1, 1], 1.0, tl.float32)
             if shared_weight is not None:

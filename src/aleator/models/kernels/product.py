@@ -8,12 +8,13 @@ more they are unpacked for the tensor cores' integers.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 import triton
 
-from aleator.models.kernels.floats import EXACT, sized
+from aleator.models.kernels.floats import EXACT, Constants, sized
 from aleator.models.kernels.planes import FORMS, Form, Planes
 from aleator.models.kernels.product_kernels import (
     few_rows,
@@ -173,6 +174,11 @@ def form_of(weights: Planes) -> dict[str, Any]:
         "LOW": form.low, "HIGH": form.high, "OFFSET": form.offset, "TABLE": form.table,
         "GROUP": form.group, "LEAST": form.least, "D_FACTOR": form.d_factor, "BLOCK": weights.block,
     }  # fmt: skip
+
+
+def forms_of(matrices: Sequence[Planes]) -> Constants:
+    """The constants of each matrix's type."""
+    return Constants(tuple(tuple(form_of(m).values()) for m in matrices))
 
 
 def words(part: torch.Tensor | None) -> torch.Tensor | None:
