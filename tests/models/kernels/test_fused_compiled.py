@@ -86,10 +86,10 @@ def parts_of(kinds: list[str], numbers: int) -> tuple[list[Any], list[Any]]:
                     ("m", "*fp16"), ("scale", "*i8"), ("least", "*i8"),
                 )
             ]  # fmt: skip
-            forms.append(tuple(value for name, value in own.items() if name.isupper()))
+            forms.append((*(value for name, value in own.items() if name.isupper()), 0))
         else:
             planes = ["*bf16", None, None, None, None, None]
-            forms.append((0, 0, 0, "", 256, 0, 1.0, 1))
+            forms.append((0, 0, 0, "", 256, 0, 1.0, 1, 2))
         parts.append((*planes, None if kind == "Q6_K" else "*fp32", *["i32"] * numbers))
     return parts, forms
 

@@ -38,8 +38,8 @@ def check(
     wanted: str,
     warps: int = 4,
     **constants: Any,
-) -> None:
-    """Compile for sizes that are a multiple of 16; arguments that no table names are integers."""
+) -> str:
+    """Compile for sizes that are a multiple of 16; arguments that no table names are integers; return PTX."""
     tools = Path(nvidia.__file__).parent / "bin"
     if not (tools / "ptxas").exists() or not (tools / "cuobjdump").exists():
         pytest.skip("this Triton comes without ptxas and cuobjdump")
@@ -67,6 +67,7 @@ def check(
     finally:
         path.unlink()
     assert "STACK:0" in usage, usage
+    return str(ptx)
 
 
 def of_type(kind: str, **more: Any) -> dict[str, Any]:
@@ -108,18 +109,25 @@ def test_many_rows(kind: str, capability: int, wanted: str) -> None:
     check(product_kernels.many_rows, capability, types, wanted, warps=8, **constants)
 
 
-@pytest.mark.parametrize(("w", "capability", "rows"), [("*bf16", 90, 1), ("*fp16", 80, 16)])
-def test_floats(w: str, capability: int, rows: int) -> None:
+@pytest.mark.parametrize(
+    ("w", "capability", "rows", "ahead"),
+    [("*bf16", 90, 1, 8), ("*fp16", 80, 4, 2), ("*fp32", 120, 1, 0)],
+)
+def test_floats(w: str, capability: int, rows: int, ahead: int) -> None:
     check(
-        product_kernels.float_rows,
-        capability,
-        {"w": w},
-        "fma.rn.f32",
-        T=rows,
-        R=16,
-        expert=None,
-        residual=None,
-    )
+        product_kernels.float_rows, capability, {"w": w}, "fma.rn.f32",
+        AHEAD=ahead, T=rows, R=8, expert=None, residual=None,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("w", "capability"), [("*bf16", 90), ("*fp16", 80), ("*fp32", 120)])
+def test_tiles_of_floats(w: str, capability: int) -> None:
+    """No thread waits for another between the sums: only before and after they go through memory."""
+    ptx = check(
+        product_kernels.float_tiles, capability, {"w": w}, "fma.rn.f32",
+        AHEAD=1, ROWS=8, T=8, R=8, bias=None,
+    )  # fmt: skip
+    assert ptx.count("bar.sync") == 2
 
 
 def test_rounding_and_reading() -> None:
@@ -138,7 +146,7 @@ def test_sizes_of_one() -> None:
     check(product_kernels.many_rows, 90, {"low": "*u8", "xq": "*i8"}, "wgmma", warps=8, **constants)
     check(
         product_kernels.float_rows, 90, {"w": "*bf16"}, "fma.rn.f32",
-        T=1, R=1, n_out=1, n_tokens=1, chunks=1, **absent,
+        AHEAD=1, T=1, R=1, n_out=1, n_tokens=1, chunks=1, **absent,
     )  # fmt: skip
     check(
         product_kernels.rounded_rows,

@@ -25,7 +25,7 @@ from aleator.models.kernels.norms import (
 )
 from aleator.models.kernels.planes import FORMS, Planes
 from aleator.models.kernels.product import FEW, forms_of, has_dp4a, words
-from aleator.models.kernels.product_sums import few_sums, finish, float_sums, rounded
+from aleator.models.kernels.product_sums import few_sums, finish, float_sums, places, rounded
 
 _TYPES = 2  # matrices per launch: more would not fit into registers
 _TILE = 4  # rows of activations per program
@@ -74,10 +74,10 @@ def product_of_few(
         return out
     x = x if x.stride(1) == 1 else x.contiguous()
     floats = all(m.block == 1 for m in matrices)
-    most = FEW if floats and norm is None else sized(FEW, _TILE)
+    most = sized(FEW, _TILE)
     rows = min(triton.next_power_of_2(n), most) if chosen is None else 1
     widest = max(m.n_out for m in matrices)
-    width = 16 if floats or widest > _WIDE else 8
+    width = 16 if widest > _WIDE and not floats else 8
     width = sized(min(triton.next_power_of_2(widest), 512), width)
     n_in = matrices[0].n_in
     length = max(min(triton.next_power_of_2(n_in // 32), 512 // width), 8)
@@ -92,18 +92,18 @@ def product_of_few(
     # A program's own memory: rounded rows, and sums of blocks.
     blocks = [m.n_in // m.block for m in matrices if m.block > 1]
     least = any(m.block > 1 and FORMS[m.type].least for m in matrices)
-    ints = rows * (n_in // 32) * 10
+    ints = 0 if floats else rows * (n_in // 32) * 10
     sums = rows * max(blocks, default=0) * (1 + (2 if least else 1) * width)
-    room = torch.empty(
-        (0 if floats else first * tall, ints + sums), dtype=torch.int32, device=x.device
-    )
+    if any(m.block == 1 for m in matrices) and (norm is not None or times is not None):
+        sums = max(sums, rows * n_in)  # normalised rows
+    room = torch.empty((first * tall, ints + sums), dtype=torch.int32, device=x.device)
     fused_product[(tall, first)](
         tuple(listed), x, None if norm is None else norm.weight, None if norm is None else norm.bias,
         gelu_table(x.device) if activation == "gelu_rounded" else None, residual, chosen, times, out,
         room, room.view(torch.float32),
         n, n_in, x.stride(0), out.stride(0), 0 if residual is None else residual.stride(0), scale,
         0.0 if norm is None else norm.eps, ints + sums, ints,
-        FORMS=forms_of(matrices),
+        FORMS=forms_of(matrices, rows),
         N_IN=0 if norm is None else n_in, NORM="" if norm is None else norm.kind,
         ACTIVATION=activation, GATED=gated, NATIVE=has_dp4a(x), T=rows, R=width, G=length,
         AHEAD=groups_at_once(n_in), maxnreg=REGISTERS, **EXACT,
@@ -152,6 +152,23 @@ def prepared(
 
 
 @triton.jit
+def made_ready(
+    x, weight, shift, mean, factor, times, out, t, x_stride, n_in, NORM: tl.constexpr, T: tl.constexpr,
+):  # fmt: skip
+    """Rows ``t`` [T] of x, normalised and multiplied by what is at ``times``: ``out`` float32 [T, n_in]."""
+    i = tl.arange(0, T).to(tl.int64)[:, None]
+    for begin in range(0, n_in, 1024):
+        column = begin + tl.arange(0, 1024)[None, :]
+        there = column < n_in
+        value = tl.load(x + t[:, None] * x_stride + column, mask=there)
+        if NORM != "":
+            value = scaled(value, weight, shift, mean, factor, column, there, NORM)
+        if times is not None:
+            value = value * tl.load(times)
+        tl.store(out + i * n_in + column, value, mask=there)
+
+
+@triton.jit
 def _of_matrix(
     part, x, weight, shift, table, residual, chosen, times, out, room, float_room,
     n_tokens, n_in, x_stride, out_stride, residual_stride, factor, eps, ints,
@@ -164,7 +181,7 @@ def _of_matrix(
     With ``chosen`` T is 1, and the matrix is one of a stack.
     """
     low, high, d, m, scale, least, bias, n_out, chunks, column, first, programs, slots = part
-    AT: tl.constexpr = 8 * P
+    AT: tl.constexpr = 9 * P
     TABLE: tl.constexpr = FORMS[AT + 3]
     BLOCK: tl.constexpr = FORMS[AT + 7]
     SIDES: tl.constexpr = 2 if GATED else 1
@@ -200,6 +217,12 @@ def _of_matrix(
         i = tl.arange(0, T)
         room_at = i.to(tl.int64)[:, None] * blocks * R + tl.arange(0, R)[None, :]
         own = (i[:, None] + tl.arange(0, R)[None, :]) >= 0
+    elif NORM != "" or times is not None:
+        made_ready(x, weight, shift, mean, by, times, float_room, t, x_stride, n_in, NORM, T)
+        x, tokens = float_room, places(0, n_in, T, T)
+        tl.debug_barrier()
+    else:
+        tokens = places(tl.program_id(0) * T, x_stride, n_tokens - 1, T)
     r = tl.arange(0, R)
     for tile in range(begin, tl.cdiv(width, WIDE), programs):
         row = tl.minimum(tile * WIDE + r % WIDE, width - 1) + r // WIDE * width
@@ -212,7 +235,7 @@ def _of_matrix(
             )  # fmt: skip
         else:
             y = float_sums(
-                low, x, row.to(tl.int64), t, x_stride, n_in, chunks, weight, shift, mean, by, times, NORM, T, R
+                low, x, row.to(tl.int64), tokens, n_in, chunks, FORMS[AT + 8], T, R
             )  # fmt: skip
         c = tile * WIDE + tl.arange(0, WIDE)
         there = (t_ < n_tokens)[:, None] & (c < width)[None, :]

@@ -17,7 +17,7 @@ from aleator.models.kernels.fused import PROGRAMS, planes_of, prepared
 from aleator.models.kernels.norms import REGISTERS
 from aleator.models.kernels.planes import FORMS, Planes
 from aleator.models.kernels.product import forms_of, has_dp4a
-from aleator.models.kernels.product_sums import few_sums, finish, float_sums
+from aleator.models.kernels.product_sums import few_sums, finish, float_sums, places
 
 
 def mixed_products(
@@ -94,9 +94,10 @@ def _product(
 ):  # fmt: skip
     """Input ``k`` of a part times rows ``row`` [R] of its matrix ``e``; float32 [1, R]."""
     low, high, d, m, scale, least, bias, n_out, chunks, n_in, column, begin = part
-    AT: tl.constexpr = 8 * P
+    AT: tl.constexpr = 9 * P
     TABLE: tl.constexpr = FORMS[AT + 3]
     BLOCK: tl.constexpr = FORMS[AT + 7]
+    AHEAD: tl.constexpr = FORMS[AT + 8]
     if BLOCK > 1:
         runs, blocks = n_in // 32, n_in // BLOCK
         at = begin + k * (runs * 10 + blocks)
@@ -112,8 +113,7 @@ def _product(
         if STACKED:
             low += e.to(tl.int64) * n_out * chunks * 128
         y = float_sums(
-            low, x + column + k * n_in, row.to(tl.int64), t.to(tl.int64), 0, n_in, chunks, None, None, 0.0, 1.0,
-            None, "", 1, R,
+            low, x + column + k * n_in, row.to(tl.int64), places(0, 0, 0, 1), n_in, chunks, AHEAD, 1, R
         )  # fmt: skip
     if bias is not None:
         if STACKED:
@@ -143,7 +143,7 @@ def _mixed_products(
     one = tl.arange(0, 1)
     _rounded(parts[0], x, room, float_room, one, used, FORMS[7])
     if len(FORMS) == 2:
-        _rounded(parts[1], x, room, float_room, one, 1, FORMS[8 + 7])
+        _rounded(parts[1], x, room, float_room, one, 1, FORMS[9 + 7])
     n_out = parts[0][7]
     c = tl.arange(0, R)
     for tile in range(number, tl.cdiv(n_out, R), programs):

@@ -11,8 +11,9 @@ A *run* is 32 elements of a row, ``e = 16 h + 4 j + b``: two halves ``h`` of fou
 * ``d``, ``m``: [blocks, n_out], float16, or the exponents of MXFP4, uint8.
 * ``scale``, ``least`` (blocks of 256): int8, [2, n_out, runs] with a scale for each half, else [n_out, runs].
 
-A matrix in F32, F16 or BF16 keeps its type, as [n_out, chunks, 128]: element ``128 c + 16 k + i`` at
-``[c, 8 i + k]``, so that one load brings eight elements of one of the contract's 16 lanes.
+A matrix in F32, F16 or BF16 keeps its type, as [n_out, chunks, 128].  A word of 32 bits has elements of one of
+the contract's 16 lanes, and 16 words follow each other: F32 is in order, and of the other types element
+``32 j + 16 h + i`` is at ``32 j + 2 i + h``.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from aleator.models.kernels.unpacking import UNPACKERS, Unpacked
 Tensor = torch.Tensor
 
 CHUNK = 128
-"""Elements of a row that a matrix in floats stores lane by lane."""
+"""A row of a matrix in floats is padded to a multiple of this."""
 FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 """Types whose elements are floats."""
 _AT_ONCE = 1 << 24  # elements laid out at a time
@@ -188,8 +189,13 @@ def _laid_out(rows: Tensor, type: str, n_in: int) -> dict[str, Tensor]:
 def _by_lanes(rows: Tensor) -> Tensor:
     """Rows [n, n_in] of floats -> [n, chunks, 128], padded with zeros."""
     padded = torch.nn.functional.pad(rows, (0, -rows.shape[1] % CHUNK))
-    lanes = padded.reshape(len(rows), -1, CHUNK // 16, 16).transpose(2, 3)
-    return lanes.reshape(len(rows), -1, CHUNK)
+    words = padded.reshape(len(rows), -1, 4 // rows.itemsize, 16).transpose(2, 3)
+    return words.reshape(len(rows), -1, CHUNK)
+
+
+def in_order(lanes: Tensor) -> Tensor:
+    """Rows [n, chunks, 128] -> [n, 128 chunks], the inverse of how rows are laid out."""
+    return lanes.flatten(1).unflatten(1, (-1, 16, 4 // lanes.itemsize)).transpose(2, 3).flatten(1)
 
 
 def _packed(form: Form, parts: Unpacked, n: int, n_in: int) -> dict[str, Tensor]:

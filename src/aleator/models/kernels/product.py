@@ -7,6 +7,7 @@ more they are unpacked for the tensor cores' integers.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -15,10 +16,11 @@ import torch
 import triton
 
 from aleator.models.kernels.floats import EXACT, Constants, sized
-from aleator.models.kernels.planes import FORMS, Form, Planes
+from aleator.models.kernels.planes import CHUNK, FORMS, Form, Planes, in_order
 from aleator.models.kernels.product_kernels import (
     few_rows,
     float_rows,
+    float_tiles,
     many_rows,
     rounded_rows,
     widened_rows,
@@ -28,6 +30,8 @@ FEW = 16
 """Up to this many rows of activations, weights are multiplied without tensor cores."""
 _TILE = 4  # rows of activations per program
 _WIDE = 8192  # from this many rows of a matrix on, there are enough programs
+_SIDE = 8  # of a program with many rows of floats: rows of x, rows of the matrix per thread, threads beside
+_AHEAD = 8  # chunks of a matrix of floats that are read before they are added, for one row
 SUMS = 1 << 24
 """The most floats for sums of blocks, unless a single row needs more."""
 
@@ -107,11 +111,23 @@ def product(
         return out
     strides = out.stride(0), 0 if residual is None else residual.stride(0)
     if isinstance(x, torch.Tensor):
-        at_once = 1 if expert is not None else min(triton.next_power_of_2(n), 16)
-        width = min(triton.next_power_of_2(w.n_out), sized(256, 16))
+        x = x.contiguous()
+        shape = n, w.n_out, w.n_in, w.low.shape[-2], *strides, scale
+        if n > FEW and expert is None:
+            side, wide = sized(2, _SIDE), sized(64, _SIDE)
+            tiles = triton.cdiv(n, side) * triton.cdiv(w.n_out, side * wide)
+            programs = min(tiles, sized(1, 2 * processors(rows.device)))
+            room = torch.empty((programs, side * side * wide * 16), device=rows.device)
+            float_tiles[(programs,)](
+                w.low, w.bias, x, residual, out, room, *shape, AHEAD=min(chunks_ahead(w, 1), 1),
+                ROWS=side, T=side, R=wide, **EXACT,
+            )  # fmt: skip
+            return out
+        at_once = 1 if expert is not None else min(triton.next_power_of_2(n), _TILE)
+        width = min(triton.next_power_of_2(w.n_out), sized(256, 8))
         float_rows[(triton.cdiv(n, at_once), triton.cdiv(w.n_out, width))](
-            w.low, w.bias, x.contiguous(), expert, residual, out,
-            n, w.n_out, w.n_in, w.low.shape[-2], *strides, scale, T=at_once, R=width, **EXACT,
+            w.low, w.bias, x, expert, residual, out, *shape,
+            AHEAD=chunks_ahead(w, at_once), T=at_once, R=width, **EXACT,
         )  # fmt: skip
         return out
     if x.block != w.block or (expert is not None and not x.in_words):
@@ -153,9 +169,7 @@ def product(
 def read_rows(weights: Planes, ids: torch.Tensor) -> torch.Tensor:
     """Rows ``ids`` int64 [T] of a matrix, widened to float32 [T, n_in]; the ids have been checked."""
     if weights.block == 1:
-        lanes = weights.low[ids].unflatten(-1, (16, 8))
-        rows = lanes.transpose(-1, -2).flatten(1)
-        return rows[:, : weights.n_in].float().contiguous()
+        return in_order(weights.low[ids])[:, : weights.n_in].float().contiguous()
     runs = weights.n_in // 32
     out = torch.empty((len(ids), weights.n_in), dtype=torch.float32, device=ids.device)
     if len(ids):
@@ -176,13 +190,29 @@ def form_of(weights: Planes) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def forms_of(matrices: Sequence[Planes]) -> Constants:
-    """The constants of each matrix's type."""
-    return Constants(tuple(tuple(form_of(m).values()) for m in matrices))
+def forms_of(matrices: Sequence[Planes], tokens: int = 1) -> Constants:
+    """The constants of each matrix's type: those of :func:`form_of`, and :func:`chunks_ahead`."""
+    return Constants(tuple((*form_of(m).values(), chunks_ahead(m, tokens)) for m in matrices))
+
+
+def chunks_ahead(weights: Planes, tokens: int) -> int:
+    """AHEAD of :func:`~aleator.models.kernels.product_sums.float_sums`; 0 also of matrices in blocks."""
+    if weights.block > 1 or weights.n_in % CHUNK:
+        return 0
+    chunks = weights.n_in // CHUNK
+    return next(k for k in range(max(_AHEAD // tokens, 1), 0, -1) if chunks % k == 0)
 
 
 def words(part: torch.Tensor | None) -> torch.Tensor | None:
     return None if part is None else part.view(torch.int32)
+
+
+@functools.cache
+def processors(device: torch.device) -> int:
+    """How many multiprocessors a device has; 1 for a CPU."""
+    if device.type != "cuda":
+        return 1
+    return torch.cuda.get_device_properties(device).multi_processor_count
 
 
 def has_dp4a(x: torch.Tensor) -> bool:

@@ -13,8 +13,10 @@ from aleator.models.kernels.product_sums import (
     finish,
     float_sums,
     looked_up,
+    places,
     power_of_2,
     rounded,
+    sums_of_lanes,
 )
 
 
@@ -183,9 +185,9 @@ def many_rows(
 def float_rows(
     w, bias, x, expert, residual, out,
     n_tokens, n_out, n_in, chunks, out_stride, residual_stride, factor,
-    T: tl.constexpr, R: tl.constexpr,
+    AHEAD: tl.constexpr, T: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
-    """T rows of x, float32, times R rows of a matrix of floats, eight groups of 16 elements at a time."""
+    """T rows of x, float32, times R rows of a matrix of floats."""
     row = tl.program_id(1) * R + tl.arange(0, R)
     t = tl.program_id(0) * T + tl.arange(0, T)
     there = (t < n_tokens)[:, None] & (row < n_out)[None, :]
@@ -196,8 +198,48 @@ def float_rows(
         w += e * n_out * chunks * 128
         if bias is not None:
             bias += e * n_out
-    y = float_sums(w, x, row_in, t_in, n_in, n_in, chunks, None, None, 0.0, 1.0, None, "", T, R)
+    own = places(tl.program_id(0) * T, n_in, n_tokens - 1, T)
+    y = float_sums(w, x, row_in, own, n_in, chunks, AHEAD, T, R)
     finish(y, out, out_stride, residual, residual_stride, factor, bias, t_in, row_in, there)
+
+
+@triton.jit
+def float_tiles(
+    w, bias, x, residual, out, room, n_tokens, n_out, n_in, chunks, out_stride, residual_stride, factor,
+    AHEAD: tl.constexpr, ROWS: tl.constexpr, T: tl.constexpr, R: tl.constexpr,
+):  # fmt: skip
+    """Every nth tile of T rows of x, float32, and ROWS * R rows of a matrix of floats; each thread adds many.
+
+    Sums of lanes go through ``room``, float32 [programs, ROWS * T * R * 16].
+    """
+    WIDE: tl.constexpr = ROWS * R
+    room += tl.program_id(0).to(tl.int64) * (WIDE * T * 16)
+    lane = tl.arange(0, R)[:, None] * 16 + tl.arange(0, 16)[None, :]
+    t_, c = tl.arange(0, T), tl.arange(0, WIDE)
+    at = room + (c // R * T)[None, :] * (R * 16) + t_[:, None] * (R * 16) + (c % R * 16)[None, :]
+    across = tl.cdiv(n_out, WIDE)
+    for tile in range(tl.program_id(0), across * tl.cdiv(n_tokens, T), tl.num_programs(0)):
+        first, begin = tile // across * T, tile % across * WIDE
+        rows = ()
+        for r in tl.static_range(ROWS):
+            rows += (tl.minimum(begin + r * R + tl.arange(0, R), n_out - 1).to(tl.int64),)
+        own = places(first, n_in, n_tokens - 1, T)
+        lanes = sums_of_lanes(w, x, rows, own, n_in, chunks, AHEAD, R)
+        for i in tl.static_range(ROWS * T):
+            tl.store(room + i * (R * 16) + lane, lanes[i])
+        tl.debug_barrier()
+        y = (_four(at, 0) + _four(at, 2)) + (_four(at, 1) + _four(at, 3))
+        there = (first + t_ < n_tokens)[:, None] & (begin + c < n_out)[None, :]
+        row, t = tl.minimum(begin + c, n_out - 1), tl.minimum(first + t_, n_tokens - 1)
+        finish(y, out, out_stride, residual, residual_stride, factor, bias, t, row, there)
+        tl.debug_barrier()
+
+
+@triton.jit
+def _four(at, lane: tl.constexpr):
+    """The sum of a lane and those 8, 4 and 12 behind it, as in :func:`~aleator.models.kernels.floats.tree`."""
+    here = tl.load(at + lane) + tl.load(at + lane + 8)
+    return here + (tl.load(at + lane + 4) + tl.load(at + lane + 12))
 
 
 @triton.jit

@@ -8,7 +8,6 @@ import triton
 import triton.language as tl
 
 from aleator.models.kernels.floats import tree
-from aleator.models.kernels.norms import scaled
 
 # The sum of four products of signed bytes and one more number.
 _DP4A = tl.constexpr("dp4a.s32.s32 $0, $1, $2, $3;")
@@ -221,34 +220,78 @@ def few_sums(
 
 
 @triton.jit
-def float_sums(
-    w, x, row, t, x_stride, n_in, chunks, weight, shift, mean, factor, times,
-    NORM: tl.constexpr, T: tl.constexpr, R: tl.constexpr,
-):  # fmt: skip
-    """Rows ``t`` [T] of x, normalised first (see :func:`~aleator.models.kernels.norms.scaled`), multiplied by
-    what is at ``times``, if anything is, then times rows ``row`` [R] of a matrix of floats, both int64;
-    float32 [T, R].
+def _element(word, half: tl.constexpr, TYPE: tl.constexpr):
+    """An element of a word of 32 bits, widened to float32."""
+    if TYPE.primitive_bitwidth == 32:
+        return word.to(tl.float32, bitcast=True)
+    if TYPE.is_bf16():
+        return (word << 16 if half == 0 else word & -65536).to(tl.float32, bitcast=True)
+    return (word >> (half * 16)).to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)
+
+
+@triton.jit
+def places(first, stride, last, T: tl.constexpr):
+    """Where rows ``first`` to ``first + T`` begin, a tuple of int64; the last one repeats."""
+    made = ()
+    for i in tl.static_range(T):
+        made += (tl.minimum(first + i, last).to(tl.int64) * stride,)
+    return made
+
+
+@triton.jit
+def sums_of_lanes(w, x, rows, t, n_in, chunks, AHEAD: tl.constexpr, R: tl.constexpr):
+    """Rows of x, float32, times rows of a matrix of floats: a tuple of float32 [R, 16], the sums of lanes.
+
+    ``rows`` is a tuple of int64 [R], rows of the matrix, and ``t`` one of int64, where rows of x begin; results
+    are for each of ``rows`` with each of ``t``.  AHEAD: how many chunks are read before they are added, which
+    divides their number; 0: the last chunk is not whole.
     """
+    T: tl.constexpr = len(t)
+    TYPE: tl.constexpr = w.dtype.element_ty
+    PER: tl.constexpr = 32 // TYPE.primitive_bitwidth
+    AT_ONCE: tl.constexpr = AHEAD if AHEAD > 0 else 1
+    # Every load brings a word of each sum's lane, so that threads read what they add, and wait for no other.
     lane = tl.arange(0, 16)[None, :]
-    k = tl.arange(0, 8)[None, None, :]
+    w_at = ()
+    for r in tl.static_range(len(rows)):
+        first = rows[r][:, None] * chunks * (128 // PER) + lane
+        w_at += (w.to(tl.pointer_type(tl.int32)) + first,)
+    x_at = x + (rows[0] * 0)[:, None] + lane
     groups = (n_in + 15) // 16
-    lanes = tl.full((T, R, 16), 0.0, tl.float32)
-    for c in range(0, chunks):
-        eight = tl.load(w + (row * chunks + c)[:, None, None] * 128 + lane[:, :, None] * 8 + k)
-        even, odd = tl.split(tl.reshape(eight, (R, 16, 4, 2)))
-        w0, w2 = tl.split(tl.reshape(even, (R, 16, 2, 2)))
-        w1, w3 = tl.split(tl.reshape(odd, (R, 16, 2, 2)))
-        parts = tl.split(w0) + tl.split(w1) + tl.split(w2) + tl.split(w3)  # 0 4 1 5 2 6 3 7
-        for g in tl.static_range(8):
-            i = (c * 8 + g) * 16 + lane
-            # After the last group, a product of -0 leaves every sum unchanged.
-            behind = tl.where(c * 8 + g < groups, 0.0, -0.0)
-            value = tl.load(x + t[:, None] * x_stride + i, mask=i < n_in)
-            if NORM != "":
-                value = scaled(value, weight, shift, mean, factor, i, i < n_in, NORM)
-            if times is not None:
-                value = value * tl.load(times)
-            value = tl.where(i < n_in, value, behind)
-            part = parts[2 * (g % 4) + g // 4].to(tl.float32)
-            lanes = tl.fma(part[None, :, :], value[:, None, :], lanes)
-    return tl.reshape(tree(tl.reshape(lanes, (T * R, 16)), T * R), (T, R))
+    lanes = ()
+    for _ in tl.static_range(len(rows) * T):
+        lanes += (tl.full((R, 16), 0.0, tl.float32),)
+    for c in range(0, chunks, AT_ONCE):
+        words = ()
+        for k in tl.static_range(AT_ONCE * 8 // PER):
+            for r in tl.static_range(len(rows)):
+                words += (tl.load(w_at[r] + c * (128 // PER) + k * 16),)
+        for k in tl.static_range(AT_ONCE * 8):
+            group = c * 8 + k
+            values = ()
+            for i in tl.static_range(T):
+                if AHEAD > 0:
+                    values += (tl.load(x_at + t[i] + group * 16),)
+                else:
+                    # After the last group, a product of -0 leaves every sum unchanged.
+                    inside = group * 16 + lane < n_in
+                    behind = tl.where(group < groups, 0.0, -0.0)
+                    value = tl.load(x_at + t[i] + group * 16, mask=inside)
+                    values += (tl.where(inside, value, behind),)
+            sums = ()
+            for r in tl.static_range(len(rows)):
+                part = _element(words[k // PER * len(rows) + r], k % PER, TYPE)
+                for i in tl.static_range(T):
+                    sums += (tl.fma(part, values[i], lanes[r * T + i]),)
+            lanes = sums
+    return lanes
+
+
+@triton.jit
+def float_sums(w, x, row, t, n_in, chunks, AHEAD: tl.constexpr, T: tl.constexpr, R: tl.constexpr):
+    """Rows of x times rows ``row`` int64 [R] of a matrix, see :func:`sums_of_lanes`; float32 [T, R]."""
+    lanes = sums_of_lanes(w, x, (row,), t, n_in, chunks, AHEAD, R)
+    y = tl.full((T, R), 0.0, tl.float32)
+    for i in tl.static_range(T):
+        y = tl.where(tl.arange(0, T)[:, None] == i, tree(lanes[i], R)[None, :], y)
+    return y
