@@ -8,6 +8,9 @@ import pytest
 import torch
 
 from aleator import SamplingParams
+
+pytest.importorskip("aleator.integrations.transformers", exc_type=ImportError)  # also if it is old
+
 from aleator.integrations.transformers import AleatorLogitsProcessor, aleator_generate
 from aleator.integrations.transformers_cache import AleatorCache
 from aleator.integrations.transformers_layers import held_by
