@@ -424,7 +424,12 @@ def test_a_text_whose_sampler_reads_another_of_its_batch_ends_and_the_other_goes
     context, reading, other = FakeContext(), state(max_tokens=9), state("juliet", max_tokens=9)
     made = run(context, reading, other).generations
     pieces = iter(made[1])
-    reading.on_logits = lambda chain, logits: made[1].wait() if len(chain.history) > 7 else None
+
+    def looks(chain: Any, logits: Any) -> None:
+        if len(chain.history) > 7:
+            made[1].wait()
+
+    reading.on_logits = looks
     first = next(pieces)  # a step is made
     with pytest.raises(AleatorError, match="a step is needed, and one is under way: a sampler"):
         made[0].wait()
