@@ -11,6 +11,7 @@ import dense_models
 import gguf
 import numpy as np
 import pytest
+from decoder_numerics.floats import adapted as reference
 from make_models import SPECS, random_tensors, write_model
 from model_file import write_file
 
@@ -66,6 +67,28 @@ def test_embeddings_and_output(tmp_path: Path, tied: bool, which: str) -> None:
     rows = logits(adapted(path, write_adapter(tmp_path / "a.gguf", given)), "a")
     check_near(rows, merged, tmp_path)
     assert np.abs(rows - logits(build_decoder(open_weights(path)))).max() > 0.1
+
+
+def test_embeddings_are_the_reference_bit_for_bit(tmp_path: Path) -> None:
+    tensors, scale = outer(tied=False), 0.3
+    path = write_gguf(tmp_path / "base.gguf", None, tensors)
+    pairs = [of_embeddings(1), of_embeddings(2, 17)]
+    files = [
+        write_adapter(tmp_path / f"{i}.gguf", {EMBEDDING: each}) for i, each in enumerate(pairs)
+    ]
+    decoder: Any = adapted(path, *files)
+    decoder.tap([0])
+    context: Any = Context(decoder, n_ctx=64, n_threads=1)
+    context.adapters.set(0, chosen_adapters({"a": scale, "b": -2.0}))
+    context.decode(Batch.one(TOKENS))
+    wanted = tensors[EMBEDDING][TOKENS]
+    for (a, b), by in zip(pairs, (scale, -2.0), strict=True):
+        factor = np.float32(by) * np.float32(ALPHA / b.shape[1])
+        one = np.eye(1, 16, dtype=np.float32)  # of A's column as a matrix with one input
+        for t, token in enumerate(TOKENS):
+            low = np.outer(a[token], one)
+            wanted[t] = reference(wanted[t : t + 1], one, low, b, float(factor))[0]
+    assert context._step.taps[:, 0].tobytes() == wanted.tobytes()
 
 
 def test_embeddings_are_scaled_with_what_is_added(tmp_path: Path) -> None:
