@@ -16,7 +16,7 @@ from aleator.models.files.mapping import map_file
 from aleator.text import sentencepiece
 from aleator.text.gguf_vocabulary import GGUF_SPECIALS
 from aleator.text.huggingface import MAX_TOKENS, as_words, chat_template, optional, special_tokens
-from aleator.text.special_tokens import TokenAttribute
+from aleator.text.special_tokens import SPACE, TokenAttribute
 
 _GGML = "tokenizer.ggml."
 _BERT = {f"{name}_token": f"[{name.upper()}]" for name in ("cls", "sep", "unk", "pad", "mask")}
@@ -49,6 +49,9 @@ def metadata(directory: Path) -> tuple[dict[str, Any], list[int]] | None:
     ids = {text: i for i, text in enumerate(tokens)}
     more, ends = special_tokens(directory, config, ids, len(tokens))
     named |= more
+    for i, kind in enumerate(types):  # user-defined ones are looked for before spaces are replaced
+        if kind == TokenAttribute.USER_DEFINED and SPACE in tokens[i]:
+            types[i] = _NORMAL
     if path.suffix == ".txt":
         for token in named.values():
             types[token] = _CONTROL
