@@ -292,6 +292,30 @@ def test_peft_on_single_experts(tmp_path: Path) -> None:
     assert np.abs(logits(decoder, "a") - wanted).max() < 2e-5 * np.ptp(wanted)
 
 
+def test_dora_on_the_output_and_on_an_expert(tmp_path: Path) -> None:
+    spec, rng = SPECS["qwen3moe"], np.random.default_rng(3)
+    tensors = random_tensors(spec)
+    path = write_model(tmp_path / "base.gguf", spec, tensors)
+    named: dict[str, Floats] = {}
+    merged = dict(tensors)
+    for i, (ours, theirs) in enumerate(
+        {OUTPUT: "lm_head", EXPERTS[2]: "model.layers.1.mlp.experts.3.down_proj"}.items()
+    ):
+        whole = merged[OUTPUT] if ours == OUTPUT else merged[f"blk.1.{ours}.weight"][3]
+        a, b = pair(i, *whole.shape)
+        size = rng.uniform(1, 3, len(whole)).astype(np.float32)
+        parts = {"lora_A.weight": a, "lora_B.weight": b, "lora_magnitude_vector": size}
+        named |= {f"{theirs}.{end}": part for end, part in parts.items()}
+        whole += np.float32(SCALE) * (b @ a)
+        whole *= (size / np.linalg.norm(whole, axis=1))[:, None]
+    folder = write_outer_peft(tmp_path / "p", named)
+    about = {"peft_type": "LORA", "r": RANK, "lora_alpha": ALPHA, "use_dora": True}
+    (folder / "adapter_config.json").write_text(json.dumps(about))
+    rows = logits(adapted(path, folder), "a")
+    wanted = logits(build_decoder(open_weights(write_model(tmp_path / "m", spec, merged))))
+    assert np.abs(rows - wanted).max() < 2e-5 * np.ptp(wanted)
+
+
 WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"model.embed_tokens.base_layer.weight": np.ones((25, 32), np.float32)},
      FileFormatError, r"shape \[25, 32\], and the model's is \[24, 32\]"),
