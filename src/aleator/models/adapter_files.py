@@ -27,6 +27,7 @@ from aleator.models.files.mapping import zeros_in_large_pages
 from aleator.models.files.safetensors import read_file
 from aleator.models.files.tensor_types import FLOAT_TYPES, StoredTensor
 from aleator.models.fingerprint import fingerprint
+from aleator.models.peft_experts import divided
 from aleator.models.weights import Weights, separated
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
@@ -47,7 +48,7 @@ _KNOWN = {
     "auto_mapping", "peft_version", "base_model_name_or_path", "revision", "inference_mode", "target_modules",
     "exclude_modules", "lora_dropout", "layers_to_transform", "layers_pattern", "megatron_core",
     "loftq_config", "eva_config", "corda_config", "lora_ga_config", "qalora_group_size",
-    "ensure_weight_tying",
+    "ensure_weight_tying", "target_parameters",
 }  # fmt: skip
 # The others change the computation, but for these values; of one that is not listed: null, false and empty.
 _NEUTRAL: Mapping[str, tuple[object, ...]] = {
@@ -226,7 +227,14 @@ def _read_peft(path: Path, weights: Weights) -> dict[str, _Part]:
     names = files.names(config.n_layers, config.experts.n_experts if config.experts else 0)
     found: dict[str, dict[str, StoredTensor]] = {}
     modules: dict[str, str] = {}
-    for key, tensor in read_file(path / TENSORS).items():
+    stored = read_file(path / TENSORS)
+    tensors = divided(path, stored, weights)
+    alphas = _patterns(fields, "alpha_pattern")
+    if alphas and tensors.keys() != stored.keys():
+        raise UnsupportedModel(
+            f"{path}: alpha_pattern is not applied beside target_parameters: {_CONVERT}"
+        )
+    for key, tensor in tensors.items():
         base = _OF_BASE.fullmatch(key)
         match = base or _OF_PEFT.fullmatch(key)
         theirs = "" if match is None else files.ours(f"{match[1]}.weight")
@@ -257,7 +265,6 @@ def _read_peft(path: Path, weights: Weights) -> dict[str, _Part]:
         raise fields.error("use_dora", f"use_dora is {dora}, and the tensors say otherwise")
     root = fields.get("use_rslora", False)
     alpha = fields.number("lora_alpha", -LARGEST_ALPHA, LARGEST_ALPHA)
-    alphas = _patterns(fields, "alpha_pattern")
     ranks, rank_of_all = _patterns(fields, "rank_pattern"), fields.integer("r", 1, 1 << 20)
 
     def scale(name: str, rank: int) -> float:
