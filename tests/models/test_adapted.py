@@ -385,3 +385,30 @@ def test_the_order_of_a_step() -> None:
     assert sorted(set(names), key=adapted_module.turn) == names
     for name in ("output_norm.weight", "blk.0.ffn_gate_up.0.weight", "blk.01.attn_q.weight"):
         assert not adapted_module.adaptable(name)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_long_texts_have_the_bits_of_single_tokens(tmp_path: Path, threads: int) -> None:
+    """More tokens than are lowered at a time."""
+    spec = SPECS["qwen2moe"]
+    tensors = random_tensors(spec)
+    path = write_model(tmp_path / "base.gguf", spec, tensors)
+    a, b = pair(1, spec.n_embd, spec.n_vocab)
+    pairs = of_experts(tensors, 1) | {
+        EMBEDDING: (np.ascontiguousarray(a.T), b),
+        OUTPUT: pair(2, *tensors[OUTPUT].shape),
+    }
+    decoder = adapted(path, write_adapter(tmp_path / "a.gguf", pairs, architecture=spec.arch))
+    text = (TOKENS * 7)[:75]
+    whole, single = (
+        Context(
+            decoder, n_ctx=128, n_ubatch=96, n_batch=96, type_k="f32", type_v="f32",
+            n_threads=threads, n_threads_batch=threads,
+        )
+        for _ in range(2)
+    )  # fmt: skip
+    for context in (whole, single):
+        context.adapters.set(0, chosen_adapters("a"))
+    rows = whole.decode(Batch.one(text, logits=True))
+    for pos, token in enumerate(text):
+        assert (single.decode(Batch.one([token], pos)) == rows[pos]).all(), pos
