@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from aleator.core.errors import FileFormatError
+from aleator.models.experts import ExpertsConfig
 from aleator.models.files.tensor_types import StoredTensor
 from aleator.models.weights import Weights
 
@@ -43,7 +44,7 @@ def divided(
             found.setdefault((match[1], match[2]), {})[match[3]] = tensor
     for (layer, wrapper), sides in found.items():
         where = f"{layer}.experts{wrapper}"
-        for ours, expert, a, b in _experts(path, where, sides, weights):
+        for ours, expert, a, b in _experts(path, where, sides, weights.config.n_embd, experts):
             for side, part in (("lora_A", a), ("lora_B", b)):
                 key = f"{layer}.{theirs[ours].format(expert)}.{side}.weight"
                 if key in made:
@@ -55,38 +56,32 @@ def divided(
 
 
 def _experts(
-    path: Path, where: str, sides: Mapping[str, StoredTensor], weights: Weights
+    path: Path, where: str, sides: Mapping[str, StoredTensor], n_embd: int, experts: ExpertsConfig
 ) -> Iterator[tuple[str, int, StoredTensor, StoredTensor]]:
     """The matrices of each expert, by GGUF's names: A [rank, in] and B [out, rank]."""
-    config, experts = weights.config, weights.config.experts
-    a, b = sides.get("lora_A"), sides.get("lora_B")
-    if a is None or b is None or experts is None:
+    if len(sides) < 2:
         raise FileFormatError(path, "one of lora_A and lora_B is missing", field=where)
-    n, e, ff = experts.n_experts, config.n_embd, experts.n_ff
-    (rows, n_in), (n_out, columns) = (a.shape, b.shape) if _flat(a, b) else ((0, 0), (0, 0))
+    a, b, n, ff = sides["lora_A"], sides["lora_B"], experts.n_experts, experts.n_ff
+    rank, n_in, n_out = a.shape[0] // n, a.shape[-1], b.shape[0]
     parts = {
-        (e, 2 * ff): {_GATE: slice(ff), _UP: slice(ff, None)},
-        (ff, e): {_DOWN: slice(None)},
+        (n_embd, 2 * ff): {_GATE: slice(ff), _UP: slice(ff, None)},
+        (ff, n_embd): {_DOWN: slice(None)},
     }.get((n_in, n_out), {})
-    if rows != columns or rows % n or not parts:
+    if not parts or (a.shape, b.shape) != ((n * rank, n_in), (n_out, n * rank)):
         raise FileFormatError(
             path,
-            f"lora_A {list(a.shape)} and lora_B {list(b.shape)} do not fit {n} experts of [{ff}, {e}]: give an "
-            "adapter that was trained on this model",
+            f"lora_A {list(a.shape)} and lora_B {list(b.shape)} do not fit {n} experts of [{ff}, {n_embd}]: "
+            "give an adapter that was trained on this model",
             field=where,
         )
     for expert in range(n):
-        own = a.moved(lambda values, i=expert: values.reshape(n, -1, n_in)[i])  # type: ignore[misc]
+        own = a.moved(lambda values, i=expert: values.reshape(n, rank, n_in)[i])  # type: ignore[misc]
         for name, cut in parts.items():
             yield (
                 name,
                 expert,
                 own,
                 b.moved(
-                    lambda values, i=expert, cut=cut: values.reshape(n_out, -1, n)[cut, :, i]  # type: ignore[misc]
+                    lambda values, i=expert, cut=cut: values.reshape(n_out, rank, n)[cut, :, i]  # type: ignore[misc]
                 ),
             )
-
-
-def _flat(a: StoredTensor, b: StoredTensor) -> bool:
-    return len(a.shape) == len(b.shape) == 2
