@@ -355,6 +355,9 @@ def test_wrong_matrices_of_peft(
         ("blk.0.ffn_up_exps.weight", (8, 31, 64), r"shape \[31, 64\].*\[32, 64\]"),
         ("blk.0.ffn_up.8.weight", (32, 64), r"has no 'blk.0.ffn_up.8.weight'"),
         ("blk.2.ffn_up.0.weight", (32, 64), r"has no 'blk.2.ffn_up.0.weight'"),
+        ("blk.2.attn_q.weight", (64, 64), r"has no 'blk.2.attn_q.weight'"),
+        ("strange.weight", (64, 64), r"has no 'strange.weight'"),
+        ("blk.0.ffn_gate_up_exps.weight", (8, 63, 64), r"has no 'blk.0.ffn_gate_up.0.weight'"),
     ],
 )
 def test_experts_that_the_model_does_not_have(

@@ -5,6 +5,7 @@ An expert's matrices are called ``blk.0.ffn_gate.3.weight``, however the model's
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING
 
@@ -37,11 +38,11 @@ def adaptable(name: str) -> bool:
     return name in (EMBEDDING, OUTPUT) or _OF_LAYER.fullmatch(name) is not None
 
 
-def turn(name: str) -> tuple[int, int, int]:
+def turn(name: str) -> tuple[float, ...]:
     """The place of an adaptable matrix in the order of a step."""
     match = _OF_LAYER.fullmatch(name)
     if match is None:
-        return (-1, 0, 0) if name == EMBEDDING else (1 << 30, 0, 0)
+        return (-math.inf,) if name == EMBEDDING else (math.inf,)
     return int(match[1]), _KINDS.index(match[2] or match[3]), int(match[4] or 0)
 
 
@@ -73,7 +74,7 @@ def matrix(weights: Weights, name: str) -> StoredTensor | None:
         return weights.stored(EMBEDDING)
     match = _OF_LAYER.fullmatch(name)
     experts = weights.config.experts
-    if match is None or match[3] is None or experts is None or int(match[4]) >= experts.n_experts:
+    if match is None or not match[3] or experts is None or int(match[4]) >= experts.n_experts:
         return None
     at, kind = f"blk.{match[1]}.", match[3]
     if f"{at}{kind}_exps.weight" in weights:
