@@ -101,7 +101,7 @@ def test_what_no_form_can_say_is_told(tmp_path: Path) -> None:
 
 def test_a_text_with_spaces_that_another_token_has(tmp_path: Path) -> None:
     """The form with spaces is passed over."""
-    folder = directory(tmp_path, ["▁▁", "  "], True, True, False)
+    folder = directory(tmp_path, ["▁▁", "  "], False, True, False)
     file, _ = made(folder, 272)
     assert "▁▁" in file.metadata[GGML + "tokens"]
 
