@@ -32,6 +32,18 @@ struct LowRanks {
 // In rows [begin, end) of W.
 ALEATOR_KERNEL(void, add_low_ranks, (const LowRanks& of, int64_t begin, int64_t end))
 
+// Rows of a product that follow each other, and whose tokens have an adapter at one scale.
+struct AdaptedRun {
+  int64_t row, rows;
+  int64_t entry, step;  // of A x: the first row's, and how far the next one's is
+  int32_t adapter;
+  float scale;
+};
+struct AdaptedRows {
+  std::vector<AdaptedRun> runs;
+  int64_t entries = 0;
+};
+
 // Adapters of T tokens; those of token t are starts[t] to starts[t + 1], in the order of their sum.
 struct Adapted {
   const int64_t* starts = nullptr;    // [T + 1]; none: no token has one
@@ -41,20 +53,47 @@ struct Adapted {
 
 class Adapters {
  public:
+  using OfMatrix = std::vector<LowRank>;  // by adapter
   // W is the matrix whose bytes are at `data`.
   void set(const uint8_t* data, int64_t adapter, const LowRank& given);
+  // Of the tokens' embeddings: row i of A [n_vocab, rank] is what A makes of token i.
+  void set_embedding(int64_t adapter, const LowRank& given);
   int64_t size() const { return n_adapters_; }
-  void prepare(Pool& pool, const Adapted& batch, int64_t tokens);
+  // Logits are wanted of `wanted` tokens, n_wanted of them.
+  void prepare(Pool& pool, const Adapted& batch, int64_t tokens, const int64_t* wanted,
+               int64_t n_wanted);
+  // Adds to a token's embedding x [n]; one thread.
+  void embed(int64_t token, int64_t id, float* x, int64_t n);
+
+  // What products have whose rows are not those of the batch.
+
+  // Appends the runs of n rows, which are of these tokens; without them of all in their order.
+  void add_runs(const int64_t* tokens, int64_t n, AdaptedRows& to) const;
+  // What W has, or nothing.
+  const OfMatrix* of(const Weights& w) const;
+  int64_t rank() const { return rank_; }  // the largest
+  static constexpr int64_t rows_at_once = 8;
+  int64_t blocks() const { return (rank_ + rows_at_once - 1) / rows_at_once; }
+  // Rows [begin, begin + rows_at_once) of A x for a run of the rows of x: low [entries, rank()].
+  void lower(const LowRank& given, const AdaptedRun& run, int64_t begin, const Input& x,
+             float* low) const;
+  // Adds to rows [begin, end) of the products of a run with W: y [rows, W.out].
+  void add(const LowRank& given, const AdaptedRun& run, const Weights& w, int64_t begin,
+           int64_t end, const float* low, float* y) const;
 
   // The rest is called by every thread of the pool.
 
   // Begins products with one input; each is found, then all are lowered: A x.  No barrier follows:
   // whoever adds to their rows waits for it.
-  bool any() const { return !runs_.empty(); }
-  void begin(int thread) { found_[thread].first = found_[thread].end; }
+  bool any() const { return !all_.runs.empty(); }
+  const AdaptedRows& all() const { return all_; }
+  const AdaptedRows& wanted() const { return wanted_; }
+  void begin(int thread, const AdaptedRows& rows) {
+    found_[thread].first = found_[thread].end, found_[thread].rows = &rows;
+  }
   void find(int thread, const Weights& w);
   void lower(int thread, const Input& x);
-  // Adds to rows [begin, end) of the product that was found as number k: y [T, W.out].
+  // Adds to rows [begin, end) of the product that was found as number k: y [rows, W.out].
   void add(int thread, int64_t k, const Weights& w, int64_t begin, int64_t end, float* y) const;
   // Of W's rows that a thread takes at a time: whole blocks of B's.
   int64_t rows_per_unit(const Weights& w, int64_t tokens) const {
@@ -63,18 +102,13 @@ class Adapters {
   }
 
  private:
-  using OfMatrix = std::vector<LowRank>;  // by adapter
-  struct Run {                           // tokens that follow each other and have the same adapters
-    int64_t token, tokens, entry, step;  // entries of one adapter are `step` apart
-    int32_t adapter;
-  };
-  static constexpr int64_t rows_at_once = 8, most_tokens = 32;
+  static constexpr int64_t most_rows = 32;
 
   std::unordered_map<const uint8_t*, OfMatrix> matrices_;
-  int64_t n_adapters_ = 0, rank_ = 0;  // rank_: the largest
+  OfMatrix embedding_;
+  int64_t n_adapters_ = 0, rank_ = 0;
   Adapted batch_;
-  int64_t entries_ = 0;
-  std::vector<Run> runs_;
+  AdaptedRows all_, wanted_;
   // What a matrix has, for all adapters.
   struct Found {
     const uint8_t* data;
@@ -89,7 +123,8 @@ class Adapters {
   struct Step {
     std::vector<Found> products;
     size_t first = 0, end = 0;  // those with the input that is at work
-    int64_t units = 0;          // that lower them
+    const AdaptedRows* rows = nullptr;
+    int64_t units = 0;  // that lower them
   };
   std::vector<Step> found_;
   std::vector<float> low_;  // [product, entry, rank_]

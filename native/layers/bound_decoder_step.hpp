@@ -105,17 +105,22 @@ class BoundDecoderStep {
   // W: the matrix whose bytes are `data`; the others: see LowRank.
   void adapt(Bytes data, int64_t adapter, const StoredMatrix& a, const StoredMatrix& b,
              float factor, std::optional<Floats> grows) {
-    const Given given({}, kept_);
-    const Weights &low = a.weights, &high = b.weights;
-    require(adapter >= 0 && adapter < 1 << 16, "adapter ", adapter);
-    require(high.in == 16 && high.out % low.out == 0 && data.size() > 0 && single(low.type) &&
-                single(high.type),
-            "A [rank, in] and B's columns [rank, 16] in floats do not fit");
-    require(!grows || (int64_t(grows->size()) + 15) / 16 * low.out == high.out,
+    const int64_t rank = a.weights.out;
+    require(data.size() > 0, "a matrix without bytes");
+    require(!grows || (int64_t(grows->size()) + 15) / 16 * rank == b.weights.out,
             "a number for every row of W");
-    step_.adapters().set(given.keep(data)->data(), adapter,
-                         {given.keep(a)->weights, given.keep(b)->weights, factor,
-                          grows ? given.keep(*grows)->data() : nullptr});
+    LowRank given = low_rank(adapter, a, b, rank, factor);
+    const Given kept({}, kept_);
+    if (grows) given.grows = kept.keep(*grows)->data();
+    step_.adapters().set(kept.keep(data)->data(), adapter, given);
+  }
+  // The same of the tokens' embeddings, where A is [n_vocab, rank].
+  void adapt_embedding(int64_t adapter, const StoredMatrix& a, const StoredMatrix& b,
+                       float factor) {
+    const Weights& w = shape_.embedding;
+    require(a.weights.out == w.out && b.weights.out == (w.in + 15) / 16 * a.weights.in,
+            "A [n_vocab, rank] and B do not fit the embeddings");
+    step_.adapters().set_embedding(adapter, low_rank(adapter, a, b, a.weights.in, factor));
   }
 
   // The same for native code, which has checked every index.
@@ -186,6 +191,15 @@ class BoundDecoderStep {
   }
 
  private:
+  LowRank low_rank(int64_t adapter, const StoredMatrix& a, const StoredMatrix& b, int64_t rank,
+                   float factor) {
+    const Given given({}, kept_);
+    require(adapter >= 0 && adapter < 1 << 16, "adapter ", adapter);
+    require(b.weights.in == 16 && b.weights.out % rank == 0 && single(a.weights.type) &&
+                single(b.weights.type),
+            "A [rank, in] and B's columns [rank, 16] in floats do not fit");
+    return {given.keep(a)->weights, given.keep(b)->weights, factor};
+  }
   static Rotation rotation_of(const Given& given) {
     const auto* all = given.keep(given.get<Array<const double, 1>>("frequencies"));
     return {all->data(), int64_t(all->size()), given.get<double>("magnitude"),

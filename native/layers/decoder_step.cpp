@@ -48,7 +48,7 @@ void DecoderStep::prepare(Pool& pool, const MicroBatch& batch) {
     if (l.gated) q = std::max(q, 2 * l.q_width()), queries = std::max(queries, l.q_width());
   }
   products_.prepare(pool, t, e, shape_.norm);
-  products_.adapters().prepare(pool, batch.adapted, t);
+  products_.adapters().prepare(pool, batch.adapted, t, batch.out_rows, batch.n_out);
   recurrent_.prepare(t, spaces_);
   latent_.prepare(t, latents_);
   experts_.prepare(t, e, mixtures_);
@@ -65,6 +65,7 @@ void DecoderStep::prepare(Pool& pool, const MicroBatch& batch) {
       std::copy_n(batch.embeddings + i * batch.stride, e, x);
     } else {
       read_row_(shape_.embedding, batch.ids[i], x);
+      products_.adapters().embed(i, batch.ids[i], x, e);
       if (shape_.embedding_scale != 1)
         for (int64_t j = 0; j < e; j++) x[j] *= shape_.embedding_scale;
     }

@@ -37,6 +37,8 @@ ALEATOR_BIND(decoder_step) {
            "grows"_a.noconvert().none() = nb::none(),
            "Products with the matrix whose bytes are data get B (scale * (A x)) for tokens with "
            "this adapter: see LowRank (native/layers/adapters.hpp).")
+      .def("adapt_embedding", &BoundDecoderStep::adapt_embedding, "adapter"_a, "a"_a, "b"_a,
+           "factor"_a, "The same of the tokens' embeddings; a: [n_vocab, rank].")
       .def("run", &BoundDecoderStep::run, "pool"_a, "ids"_a.none(), "embeddings"_a.none(),
            "positions"_a, "cells"_a, "seen"_a, "list_start"_a, "seen_list"_a, "seen_count"_a,
            "seen_deltas"_a.none(), "out_rows"_a, "logits"_a.noconvert(),

@@ -37,34 +37,35 @@ void Experts::run(int thread, Products& products, const Mixture& m, const float*
   }
   const Input x = products.normed(thread, m.beside() ? m.expert_norm : norm, eps, forms);
   if (!m.beside()) products.run(thread, x, {{&m.router, logits_.data()}});
-  choose(thread, pool, m, x);
+  choose(thread, products, m, x);
   gather(thread, pool, m, x);
-  activate(thread, pool, m, x);
-  give_back(thread, pool, m);
+  activate(thread, products, m, x);
+  give_back(thread, products, m);
 }
 
-void Experts::choose(int thread, Pool& pool, const Mixture& m, const Input& x) {
+void Experts::choose(int thread, Products& products, const Mixture& m, const Input& x) {
   const Routing& r = m.routing;
+  Pool& pool = products.pool();
   pool.each(thread, tokens_, [&](int64_t t) {
     route_(r, &logits_[t * r.n_experts], &keys_[t * (r.n_experts + r.n_groups)],
            &chosen_[t * r.n_used], &weights_[t * r.n_used]);
     shared_weight_[t] =
         m.shared_router ? sigmoid_of_dot_(x.x + t * x.stride, m.shared_router, n_embd_) : 1.0f;
   });
-  if (thread == 0) group(m);
+  if (thread == 0) group(m, products.adapters());
   pool.barrier();
 }
 
 // Gives the choices slots, those of one expert side by side and in the order of their tokens.
-void Experts::group(const Mixture& m) {
+void Experts::group(const Mixture& m, const Adapters& adapters) {
   const Routing& r = m.routing;
   const int64_t n = tokens_ * r.n_used;
   std::fill_n(counts_.begin(), r.n_experts, 0);
   for (int64_t i = 0; i < n; i++) counts_[chosen_[i]]++;
-  groups_.clear();
+  groups_.clear(), adapted_ = {}, group_of_run_.clear();
   units_ = units_down_ = 0;
   const auto add = [&](const Expert& e, int64_t first, int64_t tokens) {
-    groups_.push_back({&e, first, tokens, units_, units_down_});
+    groups_.push_back({&e, first, tokens, units_, units_down_, 0, 0, {}});
     const int64_t rows = rows_at_once(e, tokens);
     units_ += (e.gate.out + rows - 1) / rows;
     units_down_ += units(e.down, tokens);
@@ -81,6 +82,8 @@ void Experts::group(const Mixture& m) {
     token_[slot_[i]] = i;
   }
   if (m.shared.gate.data) add(m.shared, 0, tokens_);
+  if (adapters.any())
+    for (Group& g : groups_) adapt(g, m, adapters);
   const Weights &gate = m.experts[0].gate, &down = m.experts[0].down;
   if (gathers(m)) {
     small_.resize(n, gate.in, 32);
@@ -92,6 +95,50 @@ void Experts::group(const Mixture& m) {
     shared_hidden_.resize(tokens_, last.in, block_shape(last.type).elements == 256 ? 256 : 32);
 }
 
+// The adapters of a group's rows, if they change its expert.
+void Experts::adapt(Group& g, const Mixture& m, const Adapters& adapters) {
+  const Expert& e = *g.expert;
+  int which = 0;
+  for (const Weights* w : {&e.gate, &e.up, &e.down}) g.adapted[which++] = adapters.of(*w);
+  if (!g.adapted[0] && !g.adapted[1] && !g.adapted[2]) return;
+  std::vector<int64_t> tokens(g.tokens);
+  for (int64_t i = 0; i < g.tokens; i++)
+    tokens[i] = &e == &m.shared ? i : token_[g.first + i] / m.routing.n_used;
+  g.run = adapted_.runs.size();
+  adapters.add_runs(tokens.data(), g.tokens, adapted_);
+  g.last_run = adapted_.runs.size();
+  group_of_run_.resize(g.last_run, &g - groups_.data());
+  grow(low_, 2 * adapted_.entries * adapters.rank());
+}
+
+void Experts::lower(int thread, Products& products, const Mixture& m, const Input& x, bool down) {
+  if (adapted_.runs.empty()) return;
+  const Adapters& adapters = products.adapters();
+  const int64_t n = int64_t(adapted_.runs.size()), blocks = adapters.blocks();
+  products.pool().each(thread, n * blocks * (down ? 1 : 2), [&](int64_t unit) {
+    const int64_t run = unit / blocks % n, which = unit / blocks / n;
+    const AdaptedRun& of = adapted_.runs[run];
+    const Group& g = groups_[group_of_run_[run]];
+    if (const LowRank* given = g.with(down ? 2 : int(which), of.adapter))
+      adapters.lower(*given, of, unit % blocks * Adapters::rows_at_once,
+                     down ? hidden(m, g) : input(m, g, x),
+                     &low_[which * adapted_.entries * adapters.rank()]);
+  });
+}
+
+void Experts::add(const Adapters& adapters, const Group& g, int which, int64_t begin, int64_t end,
+                  float* y) const {
+  const Expert& e = *g.expert;
+  const float* low = low_.data() + (which == 1) * adapted_.entries * adapters.rank();
+  for (size_t run = g.run; run < g.last_run; run++)
+    if (const LowRank* given = g.with(which, adapted_.runs[run].adapter))
+      adapters.add(*given, adapted_.runs[run],
+                   which == 2 ? e.down
+                   : which    ? e.up
+                              : e.gate,
+                   begin, end, low, y);
+}
+
 // The rows that experts take, in the order of the slots.
 void Experts::gather(int thread, Pool& pool, const Mixture& m, const Input& x) {
   if (!gathers(m)) return;
@@ -99,7 +146,7 @@ void Experts::gather(int thread, Pool& pool, const Mixture& m, const Input& x) {
   pool.each(thread, tokens_ * m.routing.n_used, [&](int64_t slot) {
     const int64_t choice = token_[slot], t = choice / m.routing.n_used;
     float* row = &gathered_[slot * n_embd_];
-    if (forms.floats || m.weighs_input || InputSquares::active)
+    if (forms.floats || m.weighs_input || !adapted_.runs.empty() || InputSquares::active)
       std::copy_n(x.x + t * x.stride, n_embd_, row);
     if (m.weighs_input) {
       for (int64_t i = 0; i < n_embd_; i++) row[i] *= weights_[choice];
@@ -113,7 +160,9 @@ void Experts::gather(int thread, Pool& pool, const Mixture& m, const Input& x) {
 }
 
 // gate and up of every expert, and their product.
-void Experts::activate(int thread, Pool& pool, const Mixture& m, const Input& x) {
+void Experts::activate(int thread, Products& products, const Mixture& m, const Input& x) {
+  Pool& pool = products.pool();
+  lower(thread, products, m, x, false);
   size_t at = 0;
   pool.each(thread, units_, [&](int64_t unit) {
     if (unit < groups_[at].units) at = 0;
@@ -121,16 +170,17 @@ void Experts::activate(int thread, Pool& pool, const Mixture& m, const Input& x)
     const Group& g = groups_[at];
     const bool shared = g.expert == &m.shared;
     const Expert& e = *g.expert;
-    Input in = x;
-    if (!shared && gathers(m))
-      in = {&gathered_[g.first * n_embd_], n_embd_, g.tokens, small_.view(g.first, g.tokens),
-            large_.view(g.first, g.tokens)};
+    const Input in = input(m, g, x);
     const int64_t ff = e.gate.out, rows = rows_at_once(e, g.tokens);
     const int64_t begin = (unit - g.units) * rows, end = std::min(ff, begin + rows);
     float* gate = &(shared ? shared_gate_ : gate_)[g.first * ff];
     float* up = &(shared ? shared_up_ : up_)[g.first * ff];
     product_rows(e.gate, begin, end, in, gate, e.gate.out);
-    if (e.gated()) product_rows(e.up, begin, end, in, up, e.up.out);
+    add(products.adapters(), g, 0, begin, end, gate);
+    if (e.gated()) {
+      product_rows(e.up, begin, end, in, up, e.up.out);
+      add(products.adapters(), g, 1, begin, end, up);
+    }
     for (int64_t t = 0; t < g.tokens; t++)
       apply_gate(m.gate, gate + t * ff + begin, e.gated() ? up + t * ff + begin : ones_.data(),
                  end - begin);
@@ -147,6 +197,12 @@ void Experts::activate(int thread, Pool& pool, const Mixture& m, const Input& x)
   });
 }
 
+Input Experts::input(const Mixture& m, const Group& g, const Input& x) const {
+  if (g.expert == &m.shared || !gathers(m)) return x;
+  return {&gathered_[g.first * n_embd_], n_embd_, g.tokens, small_.view(g.first, g.tokens),
+          large_.view(g.first, g.tokens)};
+}
+
 Input Experts::hidden(const Mixture& m, const Group& g) const {
   const bool shared = g.expert == &m.shared;
   const int64_t ff = g.expert->gate.out;
@@ -155,7 +211,9 @@ Input Experts::hidden(const Mixture& m, const Group& g) const {
 }
 
 // Back to the width, and what a token's experts give, best first, in one sum.
-void Experts::give_back(int thread, Pool& pool, const Mixture& m) {
+void Experts::give_back(int thread, Products& products, const Mixture& m) {
+  Pool& pool = products.pool();
+  lower(thread, products, m, {}, true);
   size_t at = 0;
   pool.each(thread, units_down_, [&](int64_t unit) {
     if (unit < groups_[at].units_down) at = 0;
@@ -166,6 +224,7 @@ void Experts::give_back(int thread, Pool& pool, const Mixture& m) {
     const int64_t begin = (unit - g.units_down) * rows, end = std::min(down.out, begin + rows);
     std::vector<float>& to = g.expert == &m.shared ? shared_down_ : down_;
     product_rows(down, begin, end, hidden(m, g), &to[g.first * n_embd_], down.out);
+    add(products.adapters(), g, 2, begin, end, &to[g.first * n_embd_]);
   });
   constexpr int64_t at_once = 512;
   const int64_t pieces = (n_embd_ + at_once - 1) / at_once, used = m.routing.n_used;

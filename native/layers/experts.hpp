@@ -48,14 +48,27 @@ class Experts {
   struct Group {
     const Expert* expert;
     int64_t first, tokens;
-    int64_t units, units_down;  // pieces of work before it
+    int64_t units, units_down;             // pieces of work before it
+    size_t run, last_run;                  // [run, last_run) of its rows' adapters
+    const Adapters::OfMatrix* adapted[3];  // those of gate, up and down
+    const LowRank* with(int which, int32_t adapter) const {
+      const Adapters::OfMatrix* all = adapted[which];
+      return all && adapter < int64_t(all->size()) && (*all)[adapter].a.data ? &(*all)[adapter]
+                                                                             : nullptr;
+    }
   };
-  void choose(int thread, Pool& pool, const Mixture& m, const Input& x);
-  void group(const Mixture& m);
+  void choose(int thread, Products& products, const Mixture& m, const Input& x);
+  void group(const Mixture& m, const Adapters& adapters);
+  void adapt(Group& g, const Mixture& m, const Adapters& adapters);
   void gather(int thread, Pool& pool, const Mixture& m, const Input& x);
-  void activate(int thread, Pool& pool, const Mixture& m, const Input& x);
-  void give_back(int thread, Pool& pool, const Mixture& m);
+  void activate(int thread, Products& products, const Mixture& m, const Input& x);
+  void give_back(int thread, Products& products, const Mixture& m);
+  // What adapters make of the input of gate and up, or of down; a barrier follows.
+  void lower(int thread, Products& products, const Mixture& m, const Input& x, bool down);
+  void add(const Adapters& adapters, const Group& g, int which, int64_t begin, int64_t end,
+           float* y) const;
   bool gathers(const Mixture& m) const { return tokens_ > 1 || m.weighs_input; }
+  Input input(const Mixture& m, const Group& g, const Input& x) const;
   Input hidden(const Mixture& m, const Group& g) const;
 
   int64_t tokens_ = 0, n_embd_ = 0;
@@ -64,6 +77,9 @@ class Experts {
   std::vector<int64_t> slot_, token_;  // of each choice its slot, of each slot its choice
   std::vector<int64_t> counts_;
   std::vector<Group> groups_;
+  AdaptedRows adapted_;  // of the groups, one after the other
+  std::vector<size_t> group_of_run_;
+  std::vector<float> low_;  // A x of gate and up, or of down: [2 or 1, entries, rank]
   int64_t units_ = 0, units_down_ = 0;
   std::vector<float> gathered_, gate_, up_, down_, shared_gate_, shared_up_, shared_down_, out_;
   std::vector<float> ones_;  // in place of up, where there is none

@@ -117,7 +117,7 @@ void Products::logits(int thread, const Weights& w, const float* norm, float eps
   const Input in = forms(thread, n_embd_, n, forms_of({&w}), y, stride, [&](int64_t i) {
     this->norm(x(rows[i]), norm, n_embd_, eps, y + i * stride);
   });
-  multiply(thread, in, {{&w, out}}, nothing_after);
+  multiply(thread, in, {{&w, out}}, adapters_.wanted(), nothing_after);
 }
 
 }  // namespace aleator

@@ -46,7 +46,7 @@ class Products {
   // thread that has computed these rows of a product's matrix.
   template <class F>
   void run(int thread, const Input& x, std::initializer_list<Product> list, F&& after) {
-    multiply(thread, x, list, after);
+    multiply(thread, x, list, adapters_.all(), after);
     pool_->barrier();
   }
   void run(int thread, const Input& x, std::initializer_list<Product> list) {
@@ -54,8 +54,12 @@ class Products {
   }
   // What adapters take of the input of these products, before their rows are computed.
   void lower(int thread, const Input& x, std::initializer_list<Product> list) {
+    lower(thread, x, list, adapters_.all());
+  }
+  void lower(int thread, const Input& x, std::initializer_list<Product> list,
+             const AdaptedRows& rows) {
     if (!adapters_.any()) return;
-    adapters_.begin(thread);
+    adapters_.begin(thread, rows);
     for (const Product& p : list) adapters_.find(thread, *p.weights);
     adapters_.lower(thread, x);
   }
@@ -77,8 +81,9 @@ class Products {
  private:
   static void nothing_after(int64_t, int64_t, int64_t) {}
   template <class F>
-  void multiply(int thread, const Input& x, std::initializer_list<Product> list, F&& after) {
-    lower(thread, x, list);
+  void multiply(int thread, const Input& x, std::initializer_list<Product> list,
+                const AdaptedRows& adapted, F&& after) {
+    lower(thread, x, list, adapted);
     const auto rows_of = [&](const Product& p) {
       return adapters_.rows_per_unit(*p.weights, x.tokens);
     };

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from aleator.cache.devices import CPU
-from aleator.core.errors import ContextFull, ParameterError
+from aleator.core.errors import AleatorError, ContextFull, ParameterError
 from aleator.engine.run import Run
 from aleator.engine.scheduled_request import cells_needed
 from aleator.generate.completion import Request, remaining
@@ -418,3 +418,29 @@ def test_who_follows_a_prompt_goes_on_with_it_when_it_is_given_up() -> None:
     assert generations[0].tokens == []
     assert made.stats.prompt_tokens == 10
     assert context.cache.used() == 0
+
+
+def test_a_text_whose_sampler_reads_another_of_its_batch_ends_and_the_other_goes_on() -> None:
+    context, reading, other = FakeContext(), state(max_tokens=9), state("juliet", max_tokens=9)
+    made = run(context, reading, other).generations
+    pieces = iter(made[1])
+
+    def looks(chain: Any, logits: Any) -> None:
+        if len(chain.history) > 7:
+            made[1].wait()
+
+    reading.on_logits = looks
+    first = next(pieces)  # a step is made
+    with pytest.raises(AleatorError, match="a step is needed, and one is under way: a sampler"):
+        made[0].wait()
+    assert len(made[0].tokens) == 3
+    assert first + "".join(pieces) == single("juliet", max_tokens=9).text
+
+
+def test_a_sampler_may_read_what_there_is_of_another_text_of_its_batch() -> None:
+    context, reading, other = FakeContext(), state(max_tokens=3), state("b", max_tokens=1)
+    made = run(context, other, reading).generations
+    seen: list[str] = []
+    reading.on_logits = lambda chain, logits: seen.append(made[0].text)
+    assert made[1].tokens == single(max_tokens=3).tokens
+    assert seen == [single("b", max_tokens=1).text] * 3

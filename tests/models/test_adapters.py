@@ -298,7 +298,12 @@ DAMAGED: list[tuple[dict[str, Any], str, type[Exception], str]] = [
     ({}, "shape", FileFormatError, r"shape \[32, 40\].*\[32, 32\].*trained on this model"),
     ({}, "layer", FileFormatError, r"has no 'blk.7.attn_q.weight'"),
     ({}, "norm", UnsupportedModel, r"'blk.0.attn_norm.weight'"),
-    ({}, "embedding", UnsupportedModel, r"'token_embd.weight'"),
+    (
+        {},
+        "embedding",
+        FileFormatError,
+        r"lora_a \[6, 32\] and lora_b \[24, 6\] do not fit.*'token_embd",
+    ),
     ({}, "other", UnsupportedModel, r"'blk.0.attn_q.weight' is no part of LoRA"),
     ({}, "nothing", FileFormatError, "no tensors"),
     ({}, "wide", UnsupportedModel, "has rank 5000, and at most 4096"),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +20,12 @@ from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 from aleator.models.adapter_files import load_adapters
 from aleator.models.adapters import adapter_files, chosen_adapters
+from aleator.models.convert import ConvertedDirectory
 from aleator.models.exact import exact_bytes
 from aleator.models.placement import ON_CPU, Place, weight_bytes
+from aleator.models.quantise import Quantisation
 from tests.models.adapters import write_adapter
-from tests.models.check_converted import converted, logits
+from tests.models.check_converted import NO_VOCABULARY, converted, logits
 from tests.models.prequantised import (
     N_EMBD,
     N_FF,
@@ -99,6 +103,56 @@ def test_a_converted_file_has_the_same_logits(tmp_path: Path, name: str) -> None
     rows = logits(open_weights(tmp_path / "m.gguf"), IDS)
     # llama.cpp rotates neighbours, so that sums of scores have another order.
     assert np.abs(rows - expected).max() < (0.02 if "BF16" in kind else 1e-2) * np.ptp(expected)
+
+
+@pytest.mark.parametrize("kind", ["F32", "F16", "BF16", "Q8_0", None])
+@pytest.mark.parametrize("name", ["fp8", "nf4 nested"])
+def test_every_type_is_made_of_the_numbers_themselves(
+    tmp_path: Path, name: str, kind: str | None
+) -> None:
+    """The file is that of the directory with these numbers in float32; without a type it has BF16."""
+    whole, _ = write(tmp_path / "m", name)
+    converted(tmp_path / "m", tmp_path / "m.gguf", kind)
+    converted(tmp_path / "m" / "floats", tmp_path / "floats.gguf", kind or "BF16")
+    made, floats = (open_weights(tmp_path / f"{each}.gguf") for each in ("m", "floats"))
+    for stem in whole:
+        ours_, theirs = made.stored(ours(stem)), floats.stored(ours(stem))
+        assert ours_.type == theirs.type == (kind or "BF16")
+        assert ours_.data.tobytes() == theirs.data.tobytes(), stem
+
+
+def test_progress_ends_at_the_whole(tmp_path: Path) -> None:
+    write(tmp_path / "m", "fp8")
+    plan = Quantisation(ConvertedDirectory(tmp_path / "m", NO_VOCABULARY), "F16")
+    seen: list[tuple[int, int]] = []
+    plan.write(tmp_path / "m.gguf", 1, lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (plan.size[0], plan.size[0])
+
+
+def half(value: Fraction) -> float:
+    """The nearest float16, of two as near the one whose last bit is 0, in exact arithmetic."""
+    exponent = max(math.frexp(float(value))[1] - 1, -14)
+    return float(round(value / Fraction(2) ** (exponent - 10)) * Fraction(2) ** (exponent - 10))
+
+
+def test_float16_of_fp8_is_rounded_once(tmp_path: Path) -> None:
+    """Scales in BF16 make exact products of 12 bits: BF16, with 8, is no place on the way to float16."""
+
+    def make(rng: np.random.Generator, out: int, n_in: int) -> Made:
+        tensors, _ = fp8(rng, out, n_in)
+        scale = tensors["weight_scale_inv"].to(torch.bfloat16)
+        of = scale.float().repeat_interleave(64, 0)[:out].repeat_interleave(64, 1)[:, :n_in]
+        return tensors | {"weight_scale_inv": scale}, (tensors["weight"].float() * of).numpy()
+
+    whole = write_quantised(tmp_path / "m", FP8, make)
+    converted(tmp_path / "m", tmp_path / "m.gguf", "F16")
+    weights = open_weights(tmp_path / "m.gguf")
+    stem = next(each for each in whole if ours(each) == "blk.1.ffn_up.weight")
+    made, exact = weights.floats(ours(stem)), whole[stem]
+    wanted = [half(Fraction(float(value))) for value in exact.reshape(-1)]
+    assert made.reshape(-1).tolist() == wanted
+    twice = torch.from_numpy(exact).to(torch.bfloat16).to(torch.float16).float().numpy()
+    assert 0.1 < (made != twice).mean() < 1
 
 
 @pytest.mark.parametrize("make", [fp8, nf4])

@@ -232,10 +232,13 @@ def test_ollamas_keep_alive_unloads_its_model_alone(folder: Path) -> None:
             assert (status, entry.keeps) == (200, kept), data
         status, _, data = live.post("/api/generate", {**body, "keep_alive": "5"})
         assert (status, b"keep_alive" in data) == (400, True)
+        for wrong in ({"options": {"top_p": "x"}}, {"format": "xml"}):
+            status, _, data = live.post("/api/generate", {**body, **wrong, "keep_alive": 0})
+            assert (status, entry.keeps) == (400, None), data
         status, _, data = live.post("/v1/completions", {**BODY, "model": "small", "keep_alive": 0})
         assert (status, b"keep_alive" in data, entry.keeps) == (400, True, None)
         assert live.states()["small"] == {"value": "loaded"}
-        assert live.post("/api/generate", {**body, "keep_alive": 0})[0] == 200
+        assert live.post("/api/generate", {**body, "stream": True, "keep_alive": 0})[0] == 200
         until(lambda: live.states()["small"] == {"value": "unloaded"})
         assert live.states()["plain"] == {"value": "loaded"}
 

@@ -8,11 +8,20 @@ from typing import Any
 
 import pytest
 import tokenizers
-from tokenizers import models, normalizers, pre_tokenizers, processors
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from aleator.core.errors import AleatorError, FileFormatError, UnsupportedModel
 from aleator.text import TokenAttribute, Tokenizer, Vocabulary
-from tests.text.sentencepiece_models import character_map, entry, llama, unigram
+from aleator.text.gguf_fields import vocabulary_fields
+from tests.text.sentencepiece_models import (
+    UNIGRAM,
+    character_map,
+    entry,
+    llama,
+    piece,
+    unigram,
+)
+from tests.text.test_gguf_fields import CHARACTERS
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = ["the", "a", "##a", "##b", "b", ",", "cafe", "The", "café"]
@@ -48,6 +57,91 @@ def test_merges(tmp_path: Path) -> None:
     assert (vocab.kind, vocab.pieces, vocab.add_bos, vocab.add_eos) == ("spm", "", True, False)
     assert tokenizer.encode("ab a\n") == [1, 264, 263, 13]
     assert vocab.source == tmp_path
+
+
+XLMR = {"config": {"model_type": "xlm-roberta", "vocab_size": 14}}
+
+
+def xlm_roberta(charsmap: bytes) -> tokenizers.Tokenizer:
+    """The tokenizer.json that transformers makes of sentencepiece.bpe.model."""
+    names = ["<s>", "<pad>", "</s>", "<unk>"]
+    pieces = [*((name, 0.0) for name in names), *UNIGRAM, ("<mask>", 0.0)]
+    made = tokenizers.Tokenizer(models.Unigram(pieces, unk_id=3, byte_fallback=False))
+    made.normalizer = normalizers.Precompiled(charsmap)
+    made.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]
+    )
+    made.decoder = decoders.Metaspace()
+    made.add_special_tokens([*names, "<mask>"])
+    made.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>",
+        pair="<s> $A </s> </s> $B </s>",
+        special_tokens=[("<s>", 0), ("</s>", 2)],
+    )
+    return made
+
+
+def test_xlm_roberta_has_other_ids_than_its_file(tmp_path: Path) -> None:
+    charsmap = character_map(CHARACTERS)
+    tokenizer = opened(tmp_path, "sentencepiece.bpe.model", unigram(charsmap), **XLMR)
+    vocab, special, backend = tokenizer.vocab, tokenizer.vocab.special, xlm_roberta(charsmap)
+    assert [*vocab.tokens] == [
+        "<s>", "<pad>", "</s>", "<unk>", *(text for text, _ in UNIGRAM), "<mask>", "[PAD12]", "[PAD13]",
+    ]  # fmt: skip
+    assert vocab.scores is not None
+    assert vocab.scores.tolist() == [0.0] * 4 + [score for _, score in UNIGRAM] + [0.0] * 3
+    assert vocab.attributes.tolist() == [3, 3, 3, 2, *[1] * len(UNIGRAM), 3, 5, 5]
+    assert (special.bos, special.pad, special.eos, special.unk) == (0, 1, 2, 3)
+    assert (special.sep, special.mask) == (2, 11)
+    for text in ("  the \n ﬁ z", "ab a", "a", ""):
+        assert tokenizer.encode(text) == backend.encode(text).ids
+    assert tokenizer.encode("a<mask>", parse_special=True) == [0, 9, 11, 2]
+    assert tokenizer.encode_pair("a", "b") == (backend.encode("a", "b").ids, None)
+
+
+def test_xlm_roberta_converts_as_with_a_tokenizer_json(tmp_path: Path) -> None:
+    charsmap = character_map(CHARACTERS)
+    found = []
+    for name in ("model", "json"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps(XLMR["config"]))
+        if name == "model":
+            (folder / "sentencepiece.bpe.model").write_bytes(unigram(charsmap))
+        else:
+            xlm_roberta(charsmap).save(str(folder / "tokenizer.json"))
+            about = {"unk_token": "<unk>", "pad_token": "<pad>", "mask_token": "<mask>"}
+            (folder / "tokenizer_config.json").write_text(json.dumps(about))
+        fields, left_out = vocabulary_fields(folder, "bert", 14)
+        assert not left_out
+        found.append({each for each in fields if b"seperator" not in each})
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("data", "others", "words"),
+    [
+        (unigram(), {"config": {"model_type": "camembert"}}, "ids of 'camembert'"),
+        (unigram(), {}, "ids of 'an unknown tokenizer'"),
+        (unigram(), XLMR | {"tokenizer_config": {"tokenizer_class": "MBartTokenizer"}}, "ids of 'MBart"),
+        (llama(), XLMR, "is a unigram model that begins"),
+        (unigram()[len(piece("<unk>", kind=2)):], XLMR, "instead of one"),
+        (piece("q") + unigram(), XLMR, r"begins with \['q', '<unk>', '<s>'\]"),
+    ],
+)  # fmt: skip
+def test_shifted_ids_that_are_not_known(
+    data: bytes, others: Any, words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(AleatorError, match=words):
+        opened(tmp_path, "sentencepiece.bpe.model", data, **others)
+
+
+def test_a_tokenizer_of_xlm_roberta_is_enough(tmp_path: Path) -> None:
+    about = {"tokenizer_class": "XLMRobertaTokenizerFast"}
+    tokenizer = opened(
+        tmp_path, "sentencepiece.bpe.model", unigram(), tokenizer_config=about, config={"model_type": "x"}
+    )  # fmt: skip
+    assert tokenizer.encode("a") == [0, 9, 2]
 
 
 def test_configurations_count(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import Any
 
 from aleator.cache.devices import Device
-from aleator.core.errors import ParameterError
+from aleator.core.errors import AleatorError, ParameterError
 from aleator.core.packages import required_torch
 from aleator.engine.engine_core import EngineCore
 from aleator.engine.scheduled_request import (
@@ -64,6 +64,7 @@ class Run:
     ) -> None:
         self.stats, self.states = Stats(), list(states)
         self._lock = threading.RLock()  # several threads may read the generations
+        self._stepping = False
         for state in states:
             check_rollback(state, context)
             state.take_place(-1, most_positions(state, n_ctx), self.stats)
@@ -133,8 +134,18 @@ class Run:
         One thread at a time makes a step.  An error of one completion, such as an error of its callback, ends
         that completion and is raised to its reader.  Any other error ends all completions with stop reason
         "interrupted", and is raised here.
+
+        Raises:
+            AleatorError: a step is under way, and what it calls, such as a user's sampler, asks for another.
         """
         with self._lock:
+            if self._stepping:
+                raise AleatorError(
+                    "a text is read for which a step is needed, and one is under way: a sampler, on_logits or "
+                    "progress cannot wait for the texts that are made together with its own; read them "
+                    "afterwards, or generate them apart"
+                )
+            self._stepping = True
             try:
                 self._end_ended()
                 if self._scheduled:
@@ -145,6 +156,8 @@ class Run:
             except BaseException as error:
                 self._break_off(error)
                 raise
+            finally:
+                self._stepping = False
 
     def _step(self) -> None:
         started, core = perf_counter(), self._core

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from aleator.core.errors import FileFormatError, ParameterError, UnsupportedModel
 from aleator.core.records import dataclass
+from aleator.models import adapted
 from aleator.models.adapters import Adapter, AdapterFile, Adapters, LowRank
 from aleator.models.conversions import other_pairs
 from aleator.models.files.fields import Fields, read_json
@@ -26,17 +27,19 @@ from aleator.models.files.mapping import zeros_in_large_pages
 from aleator.models.files.safetensors import read_file
 from aleator.models.files.tensor_types import FLOAT_TYPES, StoredTensor
 from aleator.models.fingerprint import fingerprint
+from aleator.models.peft_experts import divided
 from aleator.models.weights import Weights, separated
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
-_KINDS = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
-ADAPTED = re.compile(rf"blk\.\d+\.(?:{'|'.join(_KINDS)})\.weight", re.ASCII)
-"""Matrices that an adapter may change: native code adds to their products."""
 LARGEST_ALPHA, LARGEST_RANK = 1e6, 4096
 Words = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 _OF_PEFT = re.compile(
-    r"base_model\.model\.(.+)\.(lora_A|lora_B|lora_magnitude_vector)(?:\.weight)?", re.ASCII
+    r"base_model\.model\.(.+)\.(lora_A|lora_B|lora_embedding_A|lora_embedding_B|lora_magnitude_vector)"
+    r"(?:\.weight)?",
+    re.ASCII,
 )
+# Beside an adapter of embeddings PEFT saves the matrices that it leaves as they are.
+_OF_BASE = re.compile(r"base_model\.model\.(.+)\.base_layer\.weight", re.ASCII)
 # The patterns of PEFT that are accepted: a regular expression from a file could run for ever.
 _PATTERN = re.compile(r"(\^?)([\w.]+)", re.ASCII)
 # Settings of adapter_config.json that are read, or that only say how the adapter was trained (PEFT 0.21).
@@ -45,7 +48,7 @@ _KNOWN = {
     "auto_mapping", "peft_version", "base_model_name_or_path", "revision", "inference_mode", "target_modules",
     "exclude_modules", "lora_dropout", "layers_to_transform", "layers_pattern", "megatron_core",
     "loftq_config", "eva_config", "corda_config", "lora_ga_config", "qalora_group_size",
-    "ensure_weight_tying",
+    "ensure_weight_tying", "target_parameters",
 }  # fmt: skip
 # The others change the computation, but for these values; of one that is not listed: null, false and empty.
 _NEUTRAL: Mapping[str, tuple[object, ...]] = {
@@ -62,8 +65,8 @@ _CONVERT = (
 class _Part:
     """What a file holds for one matrix, with rows in the order of that kind of file."""
 
-    a: StoredTensor
-    b: StoredTensor
+    a: StoredTensor  # [rank, n_in]; of embeddings [n_vocab, rank]
+    b: StoredTensor  # [n_out, rank]
     scale: float
     magnitude: StoredTensor | None = None
 
@@ -121,12 +124,7 @@ def _grown(matrix: LowRank) -> StoredTensor:
 
 def _side_by_side(matrices: Mapping[str, LowRank]) -> dict[str, LowRank]:
     """Lay out the matrices in memory in the order of a step, so that each prefetches the next."""
-
-    def turn(name: str) -> tuple[int, int]:
-        _, layer, kind, _ = name.split(".")
-        return int(layer), _KINDS.index(kind)
-
-    names = sorted(matrices, key=turn)
+    names = sorted(matrices, key=adapted.turn)
     packed = iter(_packed([getattr(matrices[name], side) for side in "ab" for name in names]))
     all_a = [next(packed) for _ in names]
     return {
@@ -192,11 +190,26 @@ def _read_gguf(gguf: GGUFFile, weights: Weights) -> dict[str, _Part]:
         )
     alpha = fields.number("adapter.lora.alpha", -LARGEST_ALPHA, LARGEST_ALPHA, 0.0)
     found: dict[str, dict[str, StoredTensor]] = {}
+    n_experts = weights.config.experts.n_experts if weights.config.experts else 0
     for name in gguf.tensors:
         stem, _, side = name.rpartition(".")
         if side not in ("lora_a", "lora_b"):
             raise UnsupportedModel(f"{path}: the tensor {name!r} is no part of LoRA: {_CONVERT}")
-        found.setdefault(stem, {})[side] = gguf.stored(name)
+        tensor = gguf.stored(name)
+        experts = adapted.expert_names(stem, n_experts)
+        if experts is None:
+            found.setdefault(stem, {})[side] = tensor
+            continue
+        if len(tensor.shape) != 3 or tensor.shape[0] != n_experts:
+            raise FileFormatError(
+                path,
+                f"the adapter's shape is {list(tensor.shape)}, and the model has {n_experts} experts: give an "
+                "adapter that was trained on this model",
+                field=name,
+            )
+        rows = tensor.data.reshape(n_experts, -1)
+        for expert, part in zip(experts, rows, strict=True):
+            found.setdefault(expert, {})[side] = StoredTensor(tensor.type, tensor.shape[1:], part)
     return _paired(path, found, lambda _, rank: alpha / rank if alpha else 1.0)
 
 
@@ -214,8 +227,16 @@ def _read_peft(path: Path, weights: Weights) -> dict[str, _Part]:
     names = files.names(config.n_layers, config.experts.n_experts if config.experts else 0)
     found: dict[str, dict[str, StoredTensor]] = {}
     modules: dict[str, str] = {}
-    for key, tensor in read_file(path / TENSORS).items():
-        match = _OF_PEFT.fullmatch(key)
+    stored = read_file(path / TENSORS)
+    tensors = divided(path, stored, weights)
+    alphas = _patterns(fields, "alpha_pattern")
+    if alphas and tensors.keys() != stored.keys():
+        raise UnsupportedModel(
+            f"{path}: alpha_pattern is not applied beside target_parameters: {_CONVERT}"
+        )
+    for key, tensor in tensors.items():
+        base = _OF_BASE.fullmatch(key)
+        match = base or _OF_PEFT.fullmatch(key)
         theirs = "" if match is None else files.ours(f"{match[1]}.weight")
         if match is None or theirs not in names:
             raise UnsupportedModel(
@@ -223,7 +244,15 @@ def _read_peft(path: Path, weights: Weights) -> dict[str, _Part]:
                 f"{config.n_layers} layers: {_CONVERT}"
             )
         ours = names[theirs]
-        side = {"lora_A": "lora_a", "lora_B": "lora_b"}.get(match[2], "magnitude")
+        if base is not None:
+            _check_matrix(path, key, ours, tensor.shape, weights)
+            continue
+        embeds = match[2].startswith("lora_embedding")
+        if embeds != (ours == adapted.EMBEDDING) and match[2] != "lora_magnitude_vector":
+            raise FileFormatError(path, "this is no matrix of embeddings, or is one", field=key)
+        side = {"A": "lora_a", "B": "lora_b"}.get(match[2][-1], "magnitude")
+        if embeds and side == "lora_a" and len(tensor.shape) == 2:
+            tensor = tensor.moved(np.transpose)
         if modules.setdefault(ours, match[1]) != match[1] or side in found.get(ours, {}):
             raise FileFormatError(path, "the adapter changes this matrix twice", field=key)
         found.setdefault(ours, {})[side] = tensor
@@ -236,7 +265,6 @@ def _read_peft(path: Path, weights: Weights) -> dict[str, _Part]:
         raise fields.error("use_dora", f"use_dora is {dora}, and the tensors say otherwise")
     root = fields.get("use_rslora", False)
     alpha = fields.number("lora_alpha", -LARGEST_ALPHA, LARGEST_ALPHA)
-    alphas = _patterns(fields, "alpha_pattern")
     ranks, rank_of_all = _patterns(fields, "rank_pattern"), fields.integer("r", 1, 1 << 20)
 
     def scale(name: str, rank: int) -> float:
@@ -306,16 +334,22 @@ def _paired(
         if "lora_a" not in sides or "lora_b" not in sides:
             raise FileFormatError(path, "one of lora_a and lora_b is missing", field=name)
         a, b, m = sides["lora_a"], sides["lora_b"], sides.get("magnitude")
-        fits = len(a.shape) == len(b.shape) == 2 and a.shape[0] == b.shape[1]
+        embeds = name == adapted.EMBEDDING
+        fits = len(a.shape) == len(b.shape) == 2 and a.shape[embeds] == b.shape[1]
         if not fits or (m is not None and m.n_elements != b.shape[0]):
             raise FileFormatError(
                 path, f"lora_a {list(a.shape)} and lora_b {list(b.shape)} do not fit", field=name
             )
-        if a.shape[0] > LARGEST_RANK:
+        rank = b.shape[1]
+        if rank > LARGEST_RANK:
             raise UnsupportedModel(
-                f"{path}: {name!r} has rank {a.shape[0]}, and at most {LARGEST_RANK} is applied: {_CONVERT}"
+                f"{path}: {name!r} has rank {rank}, and at most {LARGEST_RANK} is applied: {_CONVERT}"
             )
-        made[name] = _Part(a, b, scale(name, a.shape[0]), m)
+        if embeds and m is not None:
+            raise UnsupportedModel(
+                f"{path}: {name!r}: DoRA of embeddings is not applied: {_CONVERT}"
+            )
+        made[name] = _Part(a, b, scale(name, rank), m)
     return made
 
 
@@ -331,14 +365,18 @@ def _low_ranks(
     if part.magnitude is not None:
         column = part.magnitude.floats().reshape(-1, 1)
         b = StoredTensor.of(np.concatenate((b.floats(), column), axis=1))
-    for name, rows in separated({tensor: b}, weights.architecture, weights.config).items():
-        _check_matrix(path, tensor, name, (rows.shape[0], a.shape[1]), weights)
+    parts = separated(adapted.divided_experts(tensor, b), weights.architecture, weights.config)
+    for name, rows in parts.items():
+        sizes = rows.shape[0], a.shape[1]
+        if name == adapted.EMBEDDING:
+            sizes = a.shape[0], rows.shape[0]
+        matrix = _check_matrix(path, tensor, name, sizes, weights)
         turned = _in_order(_words(rows), name, weights, of_peft)
         grows = None
         if part.magnitude is not None:
-            own, sizes = np.split(turned.view(np.float32), [rank], axis=1)
-            whole = weights.floats(name) + np.float32(part.scale) * (own @ a.floats())
-            growth = sizes[:, 0] / np.sqrt((whole.astype(np.float64) ** 2).sum(1))
+            own, magnitudes = np.split(turned.view(np.float32), [rank], axis=1)
+            whole = matrix.floats() + np.float32(part.scale) * (own @ a.floats())
+            growth = magnitudes[:, 0] / np.sqrt((whole.astype(np.float64) ** 2).sum(1))
             if not np.isfinite(growth).all():
                 raise FileFormatError(path, "a row of zeros cannot be normalised", field=name)
             grows = (growth - 1).astype(np.float32)
@@ -363,32 +401,35 @@ def _columns(b: Words, kind: str) -> StoredTensor:
 
 
 def _check_matrix(
-    path: Path, tensor: str, name: str, shape: tuple[int, int], weights: Weights
-) -> None:
-    if name not in weights:
+    path: Path, tensor: str, name: str, shape: tuple[int, ...], weights: Weights
+) -> StoredTensor:
+    """The model's matrix, which must be there, adaptable and of this shape."""
+    matrix = adapted.matrix(weights, name)
+    if matrix is None:
         raise FileFormatError(
             path,
             f"the model {weights.path} has no {name!r}: give an adapter that was trained on this model",
             field=tensor,
         )
-    if ADAPTED.fullmatch(name) is None:
+    if not adapted.adaptable(name):
         raise UnsupportedModel(
-            f"{path}: the adapter changes {name!r}; projections of attention and of dense feed-forward parts "
-            f"can be changed: {_CONVERT}"
+            f"{path}: the adapter changes {name!r}; embeddings, the output matrix, projections of attention, "
+            f"and feed-forward parts with their experts and routers can be changed: {_CONVERT}"
         )
-    if weights.stored(name).shape != shape:
+    if matrix.shape != shape:
         raise FileFormatError(
             path,
-            f"the adapter is for a matrix of shape {list(shape)}, and the model's is "
-            f"{list(weights.stored(name).shape)}: give an adapter that was trained on this model",
+            f"the adapter is for a matrix of shape {list(shape)}, and the model's is {list(matrix.shape)}: "
+            "give an adapter that was trained on this model",
             field=tensor,
         )
+    return matrix
 
 
 def _in_order(rows: npt.NDArray[Any], name: str, weights: Weights, of_peft: bool) -> Words:
     """Reorder rows of queries and keys as in the model's own file, which rotates other pairs."""
     files, config = weights.architecture.hugging_face, weights.config
-    _, layer, kind, _ = name.split(".")
+    _, layer, kind, *_ = *name.split("."), "", ""
     same = files is None or files.rope_style == weights.architecture.rope_style
     if same or of_peft == (weights.kind == "safetensors") or kind not in ("attn_q", "attn_k"):
         return rows

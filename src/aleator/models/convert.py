@@ -17,9 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import aleator._native as _native
 from aleator.core.errors import AleatorError, FileFormatError, ParameterError, UnsupportedModel
-from aleator.core.threads import pool
 from aleator.models import sampling
 from aleator.models.config import ModelConfig, present
 from aleator.models.conversions import other_pairs
@@ -92,11 +90,11 @@ class ConvertedDirectory(GGUFFile):
         self.left_out += self._check()
 
     def stored(self, name: str) -> StoredTensor:
-        """The tensor ``name`` as the file will store it, made anew."""
+        """The tensor ``name``, made anew; in its own type where GGUF has none, and the file will have BF16."""
         if name in self._made:
             return self._made[name]
         sources = self._sources[name]
-        parts = [self._parts(each)[name if len(sources) == 1 else each] for each in sources]
+        parts = [self._parts(each)[name if len(sources) == 1 else each][1] for each in sources]
         if len(parts) == 1:
             return parts[0]
         data = np.concatenate([part.data for part in parts])
@@ -129,9 +127,9 @@ class ConvertedDirectory(GGUFFile):
             if expert is not None:
                 experts.setdefault(f"{expert[1]}_exps.weight", {})[int(expert[2])] = name
                 continue
-            for new, part in self._parts(name).items():
+            for new, (kind, part) in self._parts(name).items():
                 self._sources[new] = [name]
-                made.append(NewTensor(new, part.type, part.shape))
+                made.append(NewTensor(new, kind, part.shape))
         for new, names in experts.items():
             count = self._said.experts.n_experts if self._said.experts is not None else 0
             missing = next((i for i in range(count) if i not in names), None)
@@ -141,19 +139,27 @@ class ConvertedDirectory(GGUFFile):
                 )
             self._sources[new] = [names[i] for i in range(count)]
             parts = [self._parts(each)[each] for each in self._sources[new]]
-            if any((part.type, part.shape) != (parts[0].type, parts[0].shape) for part in parts):
+            kind, first = parts[0]
+            if any((part.type, part.shape) != (first.type, first.shape) for _, part in parts):
                 raise FileFormatError(
                     self.directory.path, "the experts' matrices differ in shape or type", field=new
                 )
-            made.append(NewTensor(new, parts[0].type, (count, *parts[0].shape)))
+            made.append(NewTensor(new, kind, (count, *first.shape)))
         return made
 
-    def _parts(self, name: str) -> dict[str, StoredTensor]:
-        """What one of the directory's tensors becomes, by name."""
+    def _parts(self, name: str) -> dict[str, tuple[str, StoredTensor]]:
+        """What one of the directory's tensors becomes, by name: the file's type, and the tensor.
+
+        For a type that GGUF does not have the file's is BF16, which other converters take too.
+        """
         whole = self.directory.made(name, self._raw[name])
-        if whole.type not in TENSOR_TYPES:
-            whole = _in_bfloat16(whole)
-        return {new: self._formed(new, part) for new, part in self._divided(name, whole).items()}
+        made = {}
+        for new, part in self._divided(name, whole).items():
+            formed = self._formed(new, part)
+            changes = may_change(TensorInfo(new, 0, formed.shape, 0))
+            kind = "BF16" if changes and whole.type not in TENSOR_TYPES else formed.type
+            made[new] = kind, formed
+        return made
 
     def _divided(self, name: str, whole: StoredTensor) -> dict[str, StoredTensor]:
         """A tensor, or the parts of one that llama.cpp wants apart."""
@@ -310,14 +316,6 @@ def _halves(whole: StoredTensor) -> list[tuple[str, StoredTensor]]:
         (name, move(lambda values, rows=rows: values[:, rows]))  # type: ignore[misc]
         for name, rows in parts.items()
     ]
-
-
-def _in_bfloat16(tensor: StoredTensor) -> StoredTensor:
-    """A tensor of a type that GGUF does not have in BF16, to which other converters round too."""
-    rows = tensor.floats().reshape(-1, tensor.shape[-1])
-    data = np.empty((len(rows), 2 * rows.shape[1]), np.uint8)
-    _native.quantise_rows(pool(), "BF16", rows, None, data)
-    return StoredTensor("BF16", tensor.shape, data.reshape(-1))
 
 
 def _tiled(config: ModelConfig, stem: str, tensor: StoredTensor) -> StoredTensor:

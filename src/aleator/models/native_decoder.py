@@ -22,6 +22,7 @@ from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.pools.recurrent_rows import RecurrentBatch
 from aleator.core.arrays import Floats
 from aleator.core.threads import pool as thread_pool
+from aleator.models import adapted
 from aleator.models.adapters import Rows
 from aleator.models.decoder import Decoder, Progress
 from aleator.models.layers.layer_source import Matrix, mixed_experts
@@ -203,8 +204,10 @@ class NativeStep(Step):
                 a, b = [
                     StoredWeight(Matrix(name, each, None)).matrix for each in (added.a, added.b)
                 ]
-                data = decoder.weights.stored(name).data
-                step.adapt(data, number, a, b, added.factor, added.grows)
+                if name == adapted.EMBEDDING:
+                    step.adapt_embedding(number, a, b, added.factor)
+                elif (matrix := adapted.matrix(decoder.weights, name)) is not None:
+                    step.adapt(matrix.data, number, a, b, added.factor, added.grows)
         # Together, and last: an interrupt leaves the earlier step, or none that counts as valid.
         self._rows: tuple[Floats, Floats] | None = None
         self._step, self._rows = step, None if states is None else (states.conv[0], states.ssm[0])

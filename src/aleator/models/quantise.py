@@ -147,7 +147,9 @@ class Quantisation:
             stored = self._gguf.stored(new.name)
             log.info("%s %s: %s -> %s", new.name, list(new.shape), before[new.name], new.type)
             made = (
-                self._copied(stored) if new.type == stored.type else self._stored(new, stored, team)
+                self._copied(stored)
+                if new.type == stored.type
+                else self._stored(new, stored, before[new.name], team)
             )
             for share, piece in made:
                 yield piece
@@ -200,7 +202,7 @@ class Quantisation:
             yield part.size, part
 
     def _stored(
-        self, new: NewTensor, stored: StoredTensor, team: _native.ThreadPool
+        self, new: NewTensor, stored: StoredTensor, before: str, team: _native.ThreadPool
     ) -> Iterator[tuple[int, NDArray[np.generic]]]:
         """A tensor in its new type, piece by piece, with the bytes that each piece had before."""
         index, _ = stored.first_nonfinite()
@@ -214,7 +216,7 @@ class Quantisation:
         columns, kind = new.shape[-1], TENSOR_TYPES[new.type]
         height = new.shape[-2]
         row_bytes = columns // kind.block * kind.size
-        share = stored.data.size * columns // stored.n_elements
+        share = replace(new, type=before, shape=(columns,)).nbytes
         for first, rows in stored.pieces():
             while len(rows):
                 count = len(rows)

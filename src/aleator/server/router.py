@@ -15,7 +15,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from aleator.server.app import Guarded, dialects_of, guarded, routed
 from aleator.server.bodies import body_of, in_thread, once
@@ -178,9 +178,13 @@ class Forward:
         inner = dict(scope)  # its own: a connection that stays open would keep the model in memory
         with suppress(ClientLeft):
             async with self._pool.use(entry, lambda: disconnected(receive), size) as loaded:
-                if kept is not None:
-                    entry.keeps = kept if kept >= 0 else None
-                await loaded.app(inner, received, send)
+
+                async def sent(message: Message) -> None:
+                    if kept is not None and message.get("status", 400) < 400:
+                        entry.keeps = kept if kept >= 0 else None
+                    await send(message)
+
+                await loaded.app(inner, received, sent)
 
     async def _asked(
         self, scope: Scope, receive: Receive, body: bytes

@@ -14,6 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from aleator.core.errors import UnsupportedModel
 from aleator.models.files.fields import Fields, Value, read_json
 from aleator.models.files.gguf_writer import field
@@ -38,6 +40,8 @@ _TEXTS = (
     "CamelCaseHTTPServer snake_case XMLHttpRequest iPhone9s A1b2C3 \ufffd word.Word,word;word/word",
 )
 """Texts on which tokenizers differ."""
+_MOST_TRIED = 16
+"""User-defined tokens with spaces that are tried in texts."""
 
 
 def vocabulary_fields(
@@ -68,10 +72,21 @@ def vocabulary_fields(
         file = read_json(vocab.tokenizer_json)
         left_out += _spaces(file)
         forms = [*_forms(file, vocab, architecture, n_vocab)]
+    marked = _marked(vocab, n_vocab)
     for form in forms:
-        made = values | form
-        if _same(theirs, Tokenizer(found := Vocabulary.from_metadata(made, directory))):
-            left_out += _ends(vocab, found, made) + _pairs(vocab, found, made)
+        found = [
+            (made, read, _agreeing(theirs, Tokenizer(read), marked))
+            for made in _with_marked(values | form, marked)
+            if _same(theirs, Tokenizer(read := Vocabulary.from_metadata(made, directory)))
+        ]
+        if found:
+            made, read, agreeing = max(found, key=lambda each: each[2])
+            left_out += _ends(vocab, read, made) + _pairs(vocab, read, made)
+            if agreeing < (texts := tuple(map(len, _around(vocab, marked)))):
+                left_out.append(
+                    f"how texts beside tokens such as {vocab.tokens[marked[0]]!r:.60} are cut "
+                    f"({sum(texts) - sum(agreeing)} of {sum(texts)} differ)"
+                )
             return [field(key, value) for key, value in made.items()], left_out
     raise UnsupportedModel(
         f"{directory}: GGUF's tokenizers cut or merge texts in another way than its tokenizer "
@@ -198,11 +213,6 @@ def _common(vocab: Vocabulary, n_vocab: int) -> tuple[dict[str, Value], list[str
     more = range(len(tokens), n_vocab)
     tokens = [*tokens, *(f"[PAD{i}]" for i in more)][:n_vocab]
     types = [*types, *(int(TokenAttribute.UNUSED) for _ in more)][:n_vocab]
-    if vocab.kind == "spm":
-        # llama.cpp looks for these in texts before spaces are replaced.
-        for i, kind in enumerate(types):
-            if kind == TokenAttribute.USER_DEFINED:
-                tokens[i] = tokens[i].replace(SPACE, " ")
     values: dict[str, Value] = {
         "tokenizer.ggml.tokens": tokens,
         "tokenizer.ggml.token_type": types,
@@ -216,6 +226,57 @@ def _common(vocab: Vocabulary, n_vocab: int) -> tuple[dict[str, Value], list[str
     if vocab.chat_template is not None:
         values["tokenizer.chat_template"] = vocab.chat_template
     return values, left_out
+
+
+def _marked(vocab: Vocabulary, n_vocab: int) -> list[int]:
+    """The user-defined tokens with a space of SentencePiece's in them."""
+    if vocab.kind != "spm":
+        return []
+    defined = np.flatnonzero(vocab.attributes[:n_vocab] == TokenAttribute.USER_DEFINED).tolist()
+    return [i for i in defined if SPACE in vocab.tokens[i]]
+
+
+def _with_marked(made: dict[str, Value], marked: Sequence[int]) -> Iterator[dict[str, Value]]:
+    """The ways in which GGUF may hold these tokens, of equal ones the better first.
+
+    llama.cpp looks for user-defined tokens in a text as it is, and shows them as they are.  Others it merges,
+    and shows with spaces.
+    """
+    tokens, types = (list[Any](made[f"{_GGML}{each}"]) for each in ("tokens", "token_type"))  # type: ignore[arg-type]
+    spaced, ordinary = list(tokens), list(types)
+    for i in marked:
+        spaced[i] = tokens[i].replace(SPACE, " ")
+        ordinary[i] = int(TokenAttribute.NORMAL)
+    if not marked or len(set(spaced)) == len(spaced):
+        yield made | {f"{_GGML}tokens": spaced}
+    if marked:
+        yield made | {f"{_GGML}token_type": ordinary}
+    if marked and all(tokens[i].strip(SPACE) for i in marked):  # marks would be shown for spaces
+        yield made
+
+
+def _around(vocab: Vocabulary, marked: Sequence[int]) -> tuple[list[str], list[str]]:
+    """Texts with such tokens, with spaces and with their own marks."""
+    own = [vocab.tokens[i] for i in marked[:_MOST_TRIED]]
+    of_all = [own, [text.replace(SPACE, " ") for text in own]]
+    marks, spaces = (
+        [
+            f"{a}{text}{b}"
+            for text in texts
+            for a in ("", "x", "a ")
+            for b in ("", "y", "a", " a", text)
+        ]
+        for texts in of_all
+    )
+    return spaces, marks
+
+
+def _agreeing(one: Tokenizer, other: Tokenizer, marked: Sequence[int]) -> tuple[int, ...]:
+    """How many texts of each kind get the same ids."""
+    return tuple(
+        sum(one.encode(text) == other.encode(text) for text in texts)
+        for texts in _around(one.vocab, marked)
+    )
 
 
 def _spaces(file: Fields) -> list[str]:

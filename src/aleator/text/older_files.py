@@ -1,7 +1,7 @@
 """The vocabulary of a directory without tokenizer.json, as GGUF's metadata.
 
-tokenizer.model (or spiece.model) is a model of SentencePiece; vocab.txt lists the tokens of a WordPiece
-vocabulary.
+tokenizer.model (or spiece.model) is a model of SentencePiece, and so is XLM-RoBERTa's sentencepiece.bpe.model,
+whose ids are others; vocab.txt lists the tokens of a WordPiece vocabulary.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from aleator.models.files.mapping import map_file
 from aleator.text import sentencepiece
 from aleator.text.gguf_vocabulary import GGUF_SPECIALS
 from aleator.text.huggingface import MAX_TOKENS, as_words, chat_template, optional, special_tokens
-from aleator.text.special_tokens import TokenAttribute
+from aleator.text.special_tokens import SPACE, TokenAttribute
 
 _GGML = "tokenizer.ggml."
 _BERT = {f"{name}_token": f"[{name.upper()}]" for name in ("cls", "sep", "unk", "pad", "mask")}
 _NORMAL, _CONTROL = int(TokenAttribute.NORMAL), int(TokenAttribute.CONTROL)
+_SHIFTED = "sentencepiece.bpe.model"
+_FILES = "tokenizer.model", "spiece.model", _SHIFTED, "vocab.txt"
 
 
 def metadata(directory: Path) -> tuple[dict[str, Any], list[int]] | None:
@@ -34,8 +36,7 @@ def metadata(directory: Path) -> tuple[dict[str, Any], list[int]] | None:
         UnsupportedModel: a tokenizer that GGUF cannot describe.
     """
     config = optional(directory / "tokenizer_config.json")
-    found = (directory / name for name in ("tokenizer.model", "spiece.model", "vocab.txt"))
-    path = next((path for path in found if path.is_file()), None)
+    path = next((path for name in _FILES if (path := directory / name).is_file()), None)
     if path is None:
         return None
     if path.suffix == ".txt":
@@ -44,11 +45,16 @@ def metadata(directory: Path) -> tuple[dict[str, Any], list[int]] | None:
         made, named = _words(path, config), dict[str, int]()
     else:
         made, named = _pieces(path)
+        if path.name == _SHIFTED:
+            named = _shift(path, made, config)
     tokens, types = made[f"{_GGML}tokens"], made[f"{_GGML}token_type"]
     _add(made, directory, config)
     ids = {text: i for i, text in enumerate(tokens)}
     more, ends = special_tokens(directory, config, ids, len(tokens))
     named |= more
+    for i, kind in enumerate(types):  # user-defined ones are looked for before spaces are replaced
+        if kind == TokenAttribute.USER_DEFINED and SPACE in tokens[i]:
+            types[i] = _NORMAL
     if path.suffix == ".txt":
         for token in named.values():
             types[token] = _CONTROL
@@ -78,6 +84,31 @@ def _pieces(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
         f"{_GGML}precompiled_charsmap": found.charsmap,
     }
     return made, found.special
+
+
+def _shift(path: Path, made: dict[str, Any], config: Fields) -> dict[str, int]:
+    """Give the tokens XLM-RoBERTa's ids, which are fairseq's; returns its special tokens."""
+    theirs = config.get("tokenizer_class", "")
+    model = optional(path.parent / "config.json").get("model_type", "")
+    if not (theirs.startswith("XLMRoberta") if theirs else model == "xlm-roberta"):
+        raise UnsupportedModel(
+            f"{path}: the ids of {theirs or model or 'an unknown tokenizer'!r:.60}, which are not the file's; "
+            "XLM-RoBERTa's are known: save the tokenizer again with transformers, as tokenizer.json"
+        )
+    tokens, types, scores = (made[f"{_GGML}{each}"] for each in ("tokens", "token_type", "scores"))
+    if made[f"{_GGML}model"] != "t5" or tokens[:3] != ["<unk>", "<s>", "</s>"]:
+        raise UnsupportedModel(
+            f"{path}: a model that begins with {tokens[:3]!r:.80}: XLM-RoBERTa's is a unigram model that "
+            "begins with <unk>, <s> and </s>"
+        )
+    tokens[:3], types[:3] = ["<s>", "<pad>", "</s>", "<unk>"], [_CONTROL] * 3
+    types.insert(3, int(TokenAttribute.UNKNOWN))
+    made[f"{_GGML}scores"] = [0.0] * 4 + scores[3:] + [0.0]
+    tokens.append("<mask>")
+    types.append(_CONTROL)
+    for each in ("bos", "eos", "sep"):
+        made[f"{_GGML}add_{each}_token"] = True
+    return {"bos": 0, "pad": 1, "eos": 2, "sep": 2, "unk": 3, "mask": len(tokens) - 1}
 
 
 def _check_ends(path: Path, made: dict[str, Any], named: dict[str, int]) -> None:

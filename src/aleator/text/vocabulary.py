@@ -319,7 +319,10 @@ class Vocabulary:
         index = self.check_id(token)
         text, attribute = self.tokens[index], int(self.attributes[index])
         if attribute in _SHOWN_AS_STORED:
-            return text.encode()
+            # A GGUF file has spaces in a user-defined token's text, a tokenizer.json the marks for them.
+            defined = attribute == TokenAttribute.USER_DEFINED and self.kind == "spm"
+            marks = defined and self.tokenizer_json is not None
+            return (text.replace(SPACE, " ") if marks else text).encode()
         if attribute in _NOT_SHOWN:
             return b""
         if self.kind == "bpe":

@@ -18,6 +18,7 @@ CONFIGURATION = (
     "tokenizer_config.json",
     "tokenizer.model",
     "spiece.model",
+    "sentencepiece.bpe.model",
     "vocab.txt",
     "special_tokens_map.json",
     "added_tokens.json",

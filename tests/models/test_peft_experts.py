@@ -1,0 +1,121 @@
+"""PEFT's adapters on the parameters that all experts of a layer share (``target_parameters``)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from make_models import SPECS, random_tensors, write_model
+
+from aleator.core.errors import AleatorError, FileFormatError, UnsupportedModel
+from aleator.models import build_decoder, open_weights
+from tests.models.adapters import ALPHA, RANK
+from tests.models.builders import write_gguf
+from tests.models.test_adapted import SCALE, Floats, write_outer_peft
+from tests.models.test_adapters import adapted, logits
+
+SPEC = SPECS["qwen3moe"]
+N, E, FF = SPEC.n_experts, SPEC.n_embd, SPEC.n_ff_expert
+AT = "model.layers.1.mlp.experts."
+GATE_UP, DOWN = f"{AT}base_layer.", AT
+
+
+def tensors(seed: int = 1) -> dict[str, Floats]:
+    """Of gate_up_proj [N, 2 FF, E] and down_proj [N, E, FF], the second around the first."""
+    rng = np.random.default_rng(seed)
+    made = {}
+    for at, out, n_in in ((GATE_UP, 2 * FF, E), (DOWN, E, FF)):
+        made[f"{at}lora_A.weight"] = 0.3 * rng.standard_normal((N * RANK, n_in))
+        made[f"{at}lora_B.weight"] = 0.3 * rng.standard_normal((out, N * RANK))
+    return {name: values.astype(np.float32) for name, values in made.items()}
+
+
+def delta(given: dict[str, Floats], at: str) -> Floats:
+    """As PEFT computes what is added to a parameter, [N, out, in]."""
+    a, b = given[f"{at}lora_A.weight"], given[f"{at}lora_B.weight"]
+    a, b = a.reshape(N, RANK, -1), b.reshape(len(b), RANK, N)
+    added: Floats = np.float32(SCALE) * np.einsum("ore,eri->eoi", b, a)
+    return added
+
+
+def write(folder: Path, given: dict[str, Floats], **config: Any) -> Path:
+    path = write_outer_peft(folder, given)
+    about = {"peft_type": "LORA", "r": RANK, "lora_alpha": ALPHA}
+    about["target_parameters"] = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
+    (path / "adapter_config.json").write_text(json.dumps(about | config))
+    return path
+
+
+def test_all_experts_of_a_layer(tmp_path: Path) -> None:
+    base, given = random_tensors(SPEC), tensors()
+    path = write_model(tmp_path / "base.gguf", SPEC, base)
+    decoder = adapted(path, write(tmp_path / "p", given))
+    both = delta(given, GATE_UP)
+    for name, added in (
+        ("gate", both[:, :FF]), ("up", both[:, FF:]), ("down", delta(given, DOWN)),
+    ):  # fmt: skip
+        base[f"blk.1.ffn_{name}_exps.weight"] += added
+    wanted = logits(build_decoder(open_weights(write_model(tmp_path / "m", SPEC, base))))
+    assert np.abs(logits(decoder, "a") - wanted).max() < 2e-5 * np.ptp(wanted)
+    assert len(decoder.adapters.loaded[0].matrices) == 3 * N
+
+
+def test_they_are_adapters_of_each_expert(tmp_path: Path) -> None:
+    """Bit for bit, and one parameter may be left out."""
+    path = write_model(tmp_path / "base.gguf", SPEC)
+    given = {name: values for name, values in tensors().items() if name.startswith(GATE_UP)}
+    one = write(tmp_path / "one", given)
+    a, b = given[f"{GATE_UP}lora_A.weight"], given[f"{GATE_UP}lora_B.weight"]
+    each = {}
+    for expert in range(N):
+        for name, rows in (("gate", slice(FF)), ("up", slice(FF, None))):
+            stem = f"{AT}{expert}.{name}_proj."
+            each[f"{stem}lora_A.weight"] = a.reshape(N, RANK, -1)[expert]
+            each[f"{stem}lora_B.weight"] = b.reshape(len(b), RANK, N)[rows, :, expert]
+    other = write(tmp_path / "other", each, target_parameters=None)
+    decoder = adapted(path, one, other)
+    assert (logits(decoder, "a") == logits(decoder, "b")).all()
+    assert (logits(decoder, "a") != logits(decoder)).any()
+
+
+WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({f"{DOWN}lora_A.weight": np.ones((N * RANK, FF + 1))}, FileFormatError, r"8 experts of \[32, 64\]"),
+    ({f"{DOWN}lora_A.weight": np.ones((N * RANK - 1, FF)),
+      f"{DOWN}lora_B.weight": np.ones((E, N * RANK - 1))}, FileFormatError, "do not fit 8 experts"),
+    ({f"{DOWN}lora_B.weight": np.ones((E, N * RANK + N))}, FileFormatError, "do not fit 8 experts"),
+    ({f"{DOWN}lora_A.weight": np.ones(N)}, FileFormatError, "do not fit 8 experts"),
+    ({f"{DOWN}lora_A.weight": None}, FileFormatError, "one of lora_A and lora_B is missing"),
+    ({f"{DOWN}lora_A.weight": np.ones((N * RANK, E)), f"{DOWN}lora_B.weight": np.ones((2 * FF, N * RANK))},
+     FileFormatError, "these experts twice"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "error", "words"), WRONG)
+def test_tensors_that_fit_no_experts(
+    tmp_path: Path, change: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    path = write_model(tmp_path / "base.gguf", SPEC)
+    given = {
+        name: np.asarray(values, np.float32)
+        for name, values in (tensors() | change).items()
+        if values is not None
+    }
+    with pytest.raises(error, match=words):
+        adapted(path, write(tmp_path / "p", given))
+
+
+def test_ranks_and_patterns(tmp_path: Path) -> None:
+    path = write_model(tmp_path / "base.gguf", SPEC)
+    with pytest.raises(FileFormatError, match=f"has rank {RANK}, and the configuration says 5"):
+        adapted(path, write(tmp_path / "r", tensors(), r=5))
+    with pytest.raises(UnsupportedModel, match="alpha_pattern is not applied beside target_p"):
+        adapted(path, write(tmp_path / "a", tensors(), alpha_pattern={"down_proj": 1.0}))
+
+
+def test_a_model_without_experts(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "base.gguf")
+    with pytest.raises(AleatorError, match="is no part of LoRA for 'llama'"):
+        adapted(path, write(tmp_path / "p", tensors()))
