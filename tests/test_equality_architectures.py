@@ -71,12 +71,65 @@ def test_a_difference_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert found.where
 
 
-def test_a_failure_is_no_success(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def fails(*_: Any) -> Any:
-        raise ValueError("no")
+def called(
+    monkeypatch: pytest.MonkeyPatch, out: Path, found: dict[str, Any], *more: str
+) -> tuple[int, list[tuple[str, int]]]:
+    """The status of a call in which models are compared as ``found`` says, and those that were."""
+    told: list[tuple[str, int]] = []
 
-    monkeypatch.setattr(equality_architectures, "compared", fails)
+    def compared(name: str, number: int, options: Any) -> Any:
+        told.append((name, number))
+        wrong = found.get(name, 0)
+        if isinstance(wrong, BaseException):
+            raise wrong
+        return not wrong, ["small", "F32", "f16, f16", 18, 40, wrong, "", "1"]
+
+    monkeypatch.setattr(equality_architectures, "compared", compared)
     monkeypatch.setenv("TRITON_INTERPRET", "1")
+    names = ("--names", "llama", "mamba", "gemma", "--each", "2")
+    return equality_architectures.main([*names, "--out", str(out), *more]), told
+
+
+def test_a_failure_is_no_success(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     out = tmp_path / "out.md"
-    assert equality_architectures.main(["--names", "llama", "--out", str(out)]) == 1
-    assert "| llama | number 0 failed |" in out.read_text()
+    assert called(monkeypatch, out, {"llama": ValueError("no")})[0] == 1
+    assert "| llama | 0 | failed |" in out.read_text()
+    assert called(monkeypatch, tmp_path / "other.md", {"mamba": 3})[0] == 1
+    assert called(monkeypatch, tmp_path / "equal.md", {})[0] == 0
+
+
+def test_lines_are_added_as_they_come(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    out = tmp_path / "out.md"
+    with pytest.raises(KeyboardInterrupt):
+        called(monkeypatch, out, {"gemma": KeyboardInterrupt()})
+    lines = out.read_text().splitlines()
+    assert lines[0].startswith("# ")
+    assert [line.split(" | ")[:2] for line in lines if "| small |" in line] == [
+        ["| llama", "0"], ["| llama", "1"], ["| mamba", "0"], ["| mamba", "1"],
+    ]  # fmt: skip
+
+
+def test_parts_add_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What failed or differed is compared again, what was equal is not."""
+    out = tmp_path / "out.md"
+    part = called(monkeypatch, out, {}, "--part", "0", "2")
+    assert part == (0, [("llama", 0), ("llama", 1), ("gemma", 0), ("gemma", 1)])
+    before = out.read_text()
+    assert called(monkeypatch, out, {"mamba": ValueError("no")}) == (
+        1,
+        [("mamba", 0), ("mamba", 1)],
+    )
+    assert called(monkeypatch, out, {"mamba": 2}) == (1, [("mamba", 0), ("mamba", 1)])
+    assert called(monkeypatch, out, {}) == (0, [("mamba", 0), ("mamba", 1)])
+    assert called(monkeypatch, out, {}) == (0, [])
+    assert out.read_text().startswith(before)
+    assert out.read_text().count("# Random") == 1
+
+
+def test_a_file_of_other_draws_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    out = tmp_path / "out.md"
+    called(monkeypatch, out, {})
+    before = out.read_text()
+    with pytest.raises(SystemExit, match=r"seed 2, .*give another --out"):
+        called(monkeypatch, out, {}, "--seed", "2")
+    assert out.read_text() == before

@@ -5,7 +5,8 @@
 
 The models are in no repository: sizes, types of matrices, keys and values, micro-batches, lengths and
 tokens are drawn.  Every second model of an architecture is wide enough for blocks of 256.  Each goes through
-the walk of decoder_walk.py.  A line is printed for each model as it ends.  ``--part 0 2`` takes every second
+the walk of decoder_walk.py.  A line is printed for each model as it ends, and added to the file: a later call
+with the same file and seed leaves out the models that are equal there.  ``--part 0 2`` takes every second
 architecture.  On the CPU Triton's interpreter computes.  The exit status is 0 if no bit differs and nothing
 failed.
 """
@@ -35,6 +36,11 @@ from aleator.models.index import ARCHITECTURES
 
 CACHES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 """Types of keys and of values."""
+WRONG = "other bits:"
+COLUMNS = (
+    "architecture", "number:", "model", "matrices", "keys, values", "micro-batch:", "rows:", WRONG,
+    "refused by both", "processor seconds:",
+)  # fmt: skip
 MOST_LAYERS = 8
 """Models with more layers are not drawn."""
 
@@ -76,7 +82,7 @@ def drawn_caches(decoder: Any, r: random.Random) -> tuple[str, str]:
 
 
 def compared(name: str, number: int, options: argparse.Namespace) -> tuple[bool, list[Any]]:
-    """Compare one random model; returns whether all was equal, and a row of the table."""
+    """Compare one random model; returns whether all was equal, and the rest of its row."""
     r = random.Random(f"{options.seed} {name} {number}")
     spec = drawn(name, number % 2 == 1, r)
     n_ubatch, seed = r.choice((18, 24, 64)), r.randrange(1 << 30)
@@ -93,7 +99,7 @@ def compared(name: str, number: int, options: argparse.Namespace) -> tuple[bool,
     model = f"{spec.n_embd} wide, {_n_layers(spec)} layers, {spec.n_vocab} tokens"
     seconds = time.process_time() - began
     row = [
-        name, model, spec.type, ", ".join(caches), n_ubatch, found.rows, found.wrong,
+        model, spec.type, ", ".join(caches), n_ubatch, found.rows, found.wrong,
         ", ".join(found.refused), f"{seconds:.0f}",
     ]  # fmt: skip
     if found.where:
@@ -120,24 +126,43 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     return asked.parse_args(arguments)
 
 
-def run(options: argparse.Namespace, report: Report) -> bool:
-    """Compare all models; returns whether all was equal."""
+def equal_before(out: Path | None, drawn_by: str) -> set[tuple[str, int]]:
+    """Names and numbers of the models that are equal in the file of an earlier call.
+
+    Raises:
+        SystemExit: its models were drawn, or compared, in another way.
+    """
+    if out is None or not out.exists():
+        return set()
+    text = out.read_text()
+    if drawn_by not in text.splitlines():
+        raise SystemExit(
+            f"{out} is of other models, without the line {drawn_by!r}: give another --out"
+        )
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    found = [row for row in rows if len(row) == len(COLUMNS) and row[COLUMNS.index(WRONG)] == "0"]
+    return {(row[0], int(row[1])) for row in found}
+
+
+def run(options: argparse.Namespace, report: Report, before: set[tuple[str, int]]) -> bool:
+    """Compare the models that are not of ``before``; returns whether all was equal."""
     ok = True
-    report.table(
-        "architecture", "model", "matrices", "keys, values", "micro-batch:", "rows:", "other bits:",
-        "refused by both", "processor seconds:",
-    )  # fmt: skip
     first, step = options.part
     with np.errstate(all="ignore"):
         for name in options.names[first::step]:
             for number in range(options.each):
+                if (name, number) in before:
+                    continue
                 try:
                     equal, row = compared(name, number, options)
                 except Exception:
                     traceback.print_exc()
-                    equal, row = False, [name, f"number {number} failed", *[""] * 7]
+                    equal, row = False, ["failed", *[""] * (len(COLUMNS) - 3)]
                 ok = ok and equal
-                report.row(*row)
+                report.row(name, number, *row)
+                if options.out is not None:
+                    with options.out.open("a") as file:
+                        file.write(report.lines[-1] + "\n")
     return ok
 
 
@@ -147,15 +172,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.device == "cpu":
         os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
     where = "Triton's interpreter" if options.device == "cpu" else options.device
+    drawn_by = f"Drawn with seed {options.seed}, compared in {where}."
+    before = equal_before(options.out, drawn_by)
     report = Report(
         "Random models of every architecture, in Triton and native",
-        f"{machine('torch', 'triton')}; in {where}.",
+        f"{machine('torch', 'triton')}.",
+        drawn_by,
         f"    {command(__file__, arguments)}",
         "Each row of logits, and the bytes of a saved sequence, are compared bit for bit. What is done with "
         "each model stands in tools/decoder_walk.py.",
     )
-    ok = run(options, report)
-    report.write(options.out)
+    report.table(*COLUMNS)
+    if options.out is not None and not options.out.exists():
+        report.write(options.out)
+    ok = run(options, report, before)
     return 0 if ok else 1
 
 

@@ -165,26 +165,26 @@ static void score_cells(const Attended& seen, const CacheSide& keys, float scale
     for (int64_t k = 0; k < 32; k++) rows[k] = all[seen.cells[j + std::min(k, n - 1)]];
     for (int64_t k = j + mixed_rows; k < std::min(j + 16 + mixed_rows, seen.n); k++)
       expect(all[seen.cells[k]], row_bytes);
-    if (many || raw)
+    if (many || raw || widened_first<Read>)
       for (int64_t k = 0; k < 16; k++) {
         float* row = block + k * width;
         widen_row<Read>(rows[k], 0, dim, row);
+        rows[k] = rows[k + 16] = reinterpret_cast<const uint8_t*>(row);
         if (!raw) continue;
         if (keys.rotation) hadamard(row, dim, keys.rotation);
         const int64_t at = seen.key_rows ? seen.key_rows[j + std::min(k, n - 1)] : 0;
         rotate(row + seen.offset, seen.key_angles + at * seen.pairs * 2, seen.pairs,
                seen.interleaved);
-        rows[k] = rows[k + 16] = reinterpret_cast<const uint8_t*>(row);
       }
     if (many) transpose(block, width, columns);
     for (int64_t k = 0; k < n;) {
       const int64_t to = std::min(n, part->end - j);
       if (many)
         score_many(seen, part->variant, columns, k, to, width, scale, scores + j, stride);
-      else if (raw)
+      else if (raw || widened_first<Read>)
         score_few<ReadF32>(seen, part->variant, rows + k, to - k, dim, scale, scores + j + k,
                            stride);
-      else
+      else if constexpr (!widened_first<Read>)
         score_few<Read>(seen, part->variant, rows + k, to - k, dim, scale, scores + j + k, stride);
       k = to;
       if (part->end - j <= k && j + k < seen.n) part++;

@@ -185,20 +185,21 @@ static void mix_cells(const Attended& seen, const CacheSide& values, const float
   const int64_t dim = values.dim, n = end - begin;
   const int32_t* cells = seen.cells + begin;
   const CacheSide::Rows rows = values.rows(seen.head);
-  if (!values.by_channel && (seen.n_queries < many_mixed || !Blocks<Read>))
-    return mix_seen(InCache<Read>{rows, cells, seen.n - begin}, seen, weights, stride, begin, n,
-                    dim, c0, c1, out, out_stride);
+  if constexpr (!widened_first<Read>)
+    if (!values.by_channel && (seen.n_queries < many_mixed || !Blocks<Read>))
+      return mix_seen(InCache<Read>{rows, cells, seen.n - begin}, seen, weights, stride, begin, n,
+                      dim, c0, c1, out, out_stride);
   const int64_t width = padded(c1 - c0);
-  if constexpr (!Blocks<Read>) {
-    for (int64_t j = 0; j < n; j++)
-      for (int64_t c = dim - c0; c < width; c++) room[j * width + c] = 0;
-    gather_channels<Read>(values, seen.head, cells, n, c0, std::min(c1, dim), room, width);
-  } else {
+  if (Blocks<Read> || (widened_first<Read> && !values.by_channel)) {
     for (int64_t j = 0; j < n; j++) {
       if (begin + j + n < seen.n)
         expect(rows[cells[j + n]] + Read::bytes(c0), Read::bytes(c1) - Read::bytes(c0));
-      widen_row<Read>(rows[cells[j]], c0, c1, room + j * width);
+      widen_row<Read>(rows[cells[j]], c0, std::min(c1, dim), room + j * width);
     }
+  } else if constexpr (!Blocks<Read>) {
+    for (int64_t j = 0; j < n; j++)
+      for (int64_t c = dim - c0; c < width; c++) room[j * width + c] = 0;
+    gather_channels<Read>(values, seen.head, cells, n, c0, std::min(c1, dim), room, width);
   }
   mix_seen(Widened{room, width}, seen, weights, stride, begin, n, width, 0, width, out + c0,
            out_stride);

@@ -189,10 +189,10 @@ static void few_large(const FewTile& tile) {
 
 constexpr int most_tokens = lanes == 16 ? 4 : 3;
 
-// Codebooks: what takes blocks apart costs several times the products, and is long; so it is the
-// same for every number of tokens, and the products are the same for every type.
+// Codebooks and digits to base 3: what takes blocks apart costs several times the products, and is
+// long; so it is the same for every number of tokens, and the products are the same for every type.
 template <class B>
-concept Coded = std::is_base_of_v<OfGrid, B>;
+concept Coded = std::is_base_of_v<OfGrid, B> || B::type == Stored::tq1_0;
 struct AnyCoded {
   static constexpr bool wide = false;
   static constexpr int zero = 0;  // what the type's zero makes is subtracted afterwards

@@ -36,10 +36,27 @@ class Ahead {
 namespace aleator::ALEATOR_ISA {
 
 template <class B>
-static void many(const Weights& w, int64_t begin, int64_t end, const Rounded& x, float* y,
-                 int64_t y_stride) {
-  PanelOf<B> panel;
-  using F = typename PanelOf<B>::Shared;
+static void fill(Panel& panel, const Weights& w, int64_t row, int64_t rows, int64_t k, int64_t n) {
+  static_cast<PanelOf<B>&>(panel).fill(w, row, rows, k, n);
+}
+
+[[gnu::noinline]] static void give(const float (*sums)[panel_rows], int64_t tokens, int64_t rows,
+                                   const float* bias, float* y, int64_t y_stride) {
+  for (int64_t t = 0; t < tokens; t++, y += y_stride) {
+    if (bias)
+      for (int64_t r = 0; r < rows; r++) y[r] = sums[t][r] + bias[r];
+    else if (rows == panel_rows)
+      std::memcpy(y, sums[t], sizeof sums[t]);
+    else
+      std::memcpy(y, sums[t], size_t(rows) * sizeof(float));
+  }
+}
+
+// Products of a panel, which fill<B> fills.
+template <class F>
+[[gnu::noinline]] static void many_of(Panel& panel, decltype(fill<BlockQ8_0>)& fill,
+                                      const Weights& w, int64_t begin, int64_t end,
+                                      const Rounded& x, float* y, int64_t y_stride) {
   const int64_t bytes = panel_rows * w.row_bytes;
   alignas(64) float acc[near_tokens][panel_rows];
   for (int64_t first = 0; first < x.tokens; first += near_tokens) {
@@ -50,22 +67,22 @@ static void many(const Weights& w, int64_t begin, int64_t end, const Rounded& x,
       std::memset(acc, 0, size_t(tokens) * sizeof acc[0]);
       for (int64_t k = 0; k < x.in; k += panel_chunk) {
         const int64_t n = x.in - k < panel_chunk ? x.in - k : panel_chunk;
-        panel.fill(w, row, rows, k, n);
+        fill(panel, w, row, rows, k, n);
         const uint8_t* next = w.data + row * w.row_bytes + bytes;
         Ahead ahead(next + bytes * k / x.in, next + bytes * (k + n) / x.in, passes * n / F::group);
         all_tokens<F>(panel, n, x, first, tokens, k, acc, ahead);
       }
-      for (int64_t t = 0; t < tokens; t++) {
-        float* to = y + (first + t) * y_stride + row;
-        if (w.bias)
-          for (int64_t r = 0; r < rows; r++) to[r] = acc[t][r] + w.bias[row + r];
-        else if (rows == panel_rows)
-          std::memcpy(to, acc[t], sizeof acc[t]);
-        else
-          std::memcpy(to, acc[t], size_t(rows) * sizeof(float));
-      }
+      give(acc, tokens, rows, w.bias ? w.bias + row : nullptr, y + first * y_stride + row,
+           y_stride);
     }
   }
+}
+
+template <class B>
+static void many(const Weights& w, int64_t begin, int64_t end, const Rounded& x, float* y,
+                 int64_t y_stride) {
+  PanelOf<B> panel;
+  many_of<typename PanelOf<B>::Shared>(panel, fill<B>, w, begin, end, x, y, y_stride);
 }
 
 void block_many(const Weights& w, int64_t begin, int64_t end, const Rounded& x, float* y,

@@ -105,6 +105,37 @@ struct Panel {
   // by two, the least values, or the scales of a type that has none.
   alignas(64) int32_t scale[panel_chunk / 16][panel_rows];
   alignas(64) int16_t two[panel_chunk / 32][panel_rows][2];
+
+  static void store_at(auto& rows, int first, auto v) {
+    std::memcpy(reinterpret_cast<uint8_t*>(&rows) + 4 * first, &v, sizeof v);
+  }
+  // Block b of `lanes` rows from `first` on, which are taken apart and have no least values: the
+  // same code for every such type.
+  template <int group>
+  [[gnu::noinline]] void put_parts(const Parts (&parts)[lanes], int64_t b, int first) {
+    for (int64_t e = 0; e < 256; e += 16) {
+      const Sixteen of = sixteen_bytes([&](int r) { return parts[r].u + e; });
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; i++) store_at(u[b * 64 + e / 4 + i], first, of.v[i]);
+    }
+    for (int64_t j = 0; j < 16; j += 8) {
+      const Sixteen scales = sixteen_bytes([&](int r) { return parts[r].scale + j; });
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; i++) {
+        const int64_t at = (b * 256 + (j + 2 * i) * 16) / group;
+#if defined(ALEATOR_ISA_v4)
+        const vi v = reinterpret<vi>(scales.v[i]);
+        store_at(scale[at], first, v << 16 >> 16);
+        if constexpr (group == 16) store_at(scale[at + 1], first, v >> 16);
+#else
+        store_at(scale[at], first, in_lanes(scales.v[i], 0, 1, 0, 1));
+        if constexpr (group == 16)
+          store_at(scale[at + 1], first, in_lanes(scales.v[i], 2, 3, 2, 3));
+#endif
+        store_at(two[b * 8 + j / 2 + i], first, scales.v[i]);
+      }
+    }
+  }
 };
 // What these products depend on: types that agree in it share them.  A negative zero is the
 // panel's: for small blocks another register would be missing.
@@ -143,9 +174,6 @@ struct PanelOf : Panel {
   static constexpr int64_t bytes = block_shape(B::type).bytes;
   using Rows = const uint8_t* const (&)[lanes];
 
-  static void store_at(auto& rows, int first, auto v) {
-    std::memcpy(reinterpret_cast<uint8_t*>(&rows) + 4 * first, &v, sizeof v);
-  }
   // Element 4 * at and the three after it.
   void put(int64_t at, int first, vbytes v) { store_at(u[at], first, is_signed ? v ^ 128 : v); }
   static Sixteen of_rows(Rows p, int64_t at) {
@@ -392,34 +420,11 @@ struct PanelOf : Panel {
     }
   }
   void fill_large(Rows p, int64_t at, int64_t b, int first) {
+    static_assert(!is_signed && !B::has_least);
     put_factors(p, at, b, first);
     Parts parts[lanes];
     for (int r = 0; r < lanes; r++) B::unpack(p[r] + at, parts[r]);
-    for (int64_t e = 0; e < 256; e += 16) {
-      const Sixteen of = sixteen_bytes([&](int r) { return parts[r].u + e; });
-#pragma GCC unroll 4
-      for (int i = 0; i < 4; i++) put(b * 64 + e / 4 + i, first, of.v[i]);
-    }
-    for (int64_t j = 0; j < 16; j += 8) {
-      const Sixteen scales = sixteen_bytes([&](int r) { return parts[r].scale + j; });
-      const Sixteen least =
-          B::has_least ? sixteen_bytes([&](int r) { return parts[r].least + j; }) : scales;
-#pragma GCC unroll 4
-      for (int i = 0; i < 4; i++) {
-        const vi v = reinterpret<vi>(scales.v[i]);
-        const int64_t at = (b * 256 + (j + 2 * i) * 16) / group;
-#if defined(ALEATOR_ISA_v4)
-        store_at(scale[at], first, v << 16 >> 16);
-        if constexpr (group == 16) store_at(scale[at + 1], first, v >> 16);
-#else
-        store_at(scale[at], first, in_lanes(scales.v[i], 0, 1, 0, 1));
-        if constexpr (group == 16)
-          store_at(scale[at + 1], first, in_lanes(scales.v[i], 2, 3, 2, 3));
-        (void)v;
-#endif
-        store_at(two[b * 8 + j / 2 + i], first, least.v[i]);
-      }
-    }
+    put_parts<group>(parts, b, first);
   }
 };
 

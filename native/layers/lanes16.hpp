@@ -106,6 +106,16 @@ static inline vf fused(vf a, vf b, vf c) {
 }
 #endif
 
+// Where that is a function, elements that are multiplied are widened to float32 first, which costs
+// little beside it: one kernel does for every type.
+#if defined(__x86_64__)
+template <class Read>
+constexpr bool widened_first = lanes == 4 && Read::type != Stored::f32;
+#else
+template <class Read>
+constexpr bool widened_first = false;
+#endif
+
 // --- sixteen lanes ---
 
 constexpr int parts16 = 16 / lanes;

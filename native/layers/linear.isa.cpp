@@ -33,7 +33,8 @@ constexpr int64_t most_chunk = 768;
 template <class Read>
 constexpr bool may_widen = parts16 > 1 || scaled(Read::type);
 template <class Read>
-constexpr int64_t least_widened = scaled(Read::type)           ? tile_tokens + 1
+constexpr int64_t least_widened = widened_first<Read>          ? 1
+                                  : scaled(Read::type)         ? tile_tokens + 1
                                   : Read::type == Stored::bf16 ? 10
                                                                : 16;
 
@@ -236,17 +237,20 @@ static void rows_of(const Weights& w, int64_t row, const Input& in, int64_t firs
             of.asked = asked_rows(w, row + r, at_once, tokens);
             of.asked.first += Read::bytes(begin);
           }
-          tile<From, at_once, count(), head() && asks()>(
-              of, in.x + (first + t) * in.stride + begin, in.stride,
-              reinterpret_cast<v16(*)[at_once]>(total +
-                                                (chunks == 1 ? 0 : t * tile_rows + r * count())),
-              w.bias ? w.bias + row + r : nullptr, y + (first + t) * y_stride + row + r, y_stride);
+          // Of a scaled type there is one tile: where there are several it is widened.
+          if constexpr (head() || !scaled(From::type))
+            tile<From, at_once, count(), head() && asks()>(
+                of, in.x + (first + t) * in.stride + begin, in.stride,
+                reinterpret_cast<v16(*)[at_once]>(total +
+                                                  (chunks == 1 ? 0 : t * tile_rows + r * count())),
+                w.bias ? w.bias + row + r : nullptr, y + (first + t) * y_stride + row + r,
+                y_stride);
         }
       });
     };
     const uint8_t* rows = w.data + row * w.row_bytes + Read::bytes(begin);
     if (!widened) {
-      products(Read(), rows, w.row_bytes, std::true_type());
+      if constexpr (least_widened<Read> > 1) products(Read(), rows, w.row_bytes, std::true_type());
     } else if constexpr (may_widen<Read>) {
       for (int r = 0; r < tile_rows; r++) {
         const uint8_t* p = rows + r * w.row_bytes;

@@ -13,6 +13,8 @@ from triton.runtime.jit import KernelInterface
 from wide_models import MODELS, write_wide
 
 from aleator.cache.devices import Device
+from aleator.generate import device_plan as planner
+from aleator.generate.context import Batch, Context
 from aleator.generate.device_plan import AFTER, BEFORE, COPIES, DevicePlan, Machine, device_plan
 from aleator.models import open_weights
 from aleator.models.exact import exact_bytes
@@ -110,6 +112,47 @@ def test_what_is_counted_is_as_recorded(name: str, n_ctx: int, tmp_path: Path) -
     weights = open_weights(write_wide(tmp_path / "m.gguf", MODELS[name], "Q4_K"))
     told = asdict(device_plan(weights, n_ctx, "q8_0", "f16", 512, (1, 3)))
     assert told == recorded("device_plan", f"{name} {n_ctx}", told)
+
+
+def test_bytes_and_time_are_those_of_a_full_context(tmp_path: Path) -> None:
+    short, long = (plan_of(tmp_path / "m.gguf", "llama", n_ctx).steps[1] for n_ctx in (100, 300))
+    config = open_weights(tmp_path / "m.gguf").config
+    of_cell = 2 * 2 * config.n_kv_heads[0] * config.head_dim * config.n_layers
+    assert long.bytes - short.bytes == 4 * 200 * of_cell
+    assert long.launches == short.launches
+    seconds = [Machine().seconds(each.bytes, each.launches) for each in (short, long)]
+    assert seconds[1] - seconds[0] == pytest.approx(4 * 200 * of_cell / Machine().bandwidth)
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3", "jamba"])
+def test_small_pieces_of_a_long_prompt_are_not_all_computed(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launched = []
+    monkeypatch.setattr(planner, "_nothing", lambda *args: launched.append(args))
+    weights = open_weights(write_wide(tmp_path / "m.gguf", MODELS[name], "Q4_K"))
+    plan = device_plan(weights, 200, "f16", "f16", 1, (1,))
+    few = plan.steps[0]
+    assert len(launched) <= 3 * few.launches
+    whole = plan_of(tmp_path / "m.gguf", name, 200).steps[0]
+    assert (few.parts, few.scratch) == (whole.parts, whole.scratch)
+    assert 0 < few.prompt < whole.prompt
+
+
+@pytest.mark.parametrize(
+    ("n_ubatch", "n"), [(64, 64), (64, 65), (64, 199), (50, 150), (50, 151), (8, 201)]
+)
+def test_the_prompt_takes_what_all_its_pieces_take(
+    n_ubatch: int, n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = bundled_model()
+    some = device_plan(open_weights(weights), n, "f16", "f16", n_ubatch, (1,))
+
+    def all_of(context: Context, n: int) -> None:
+        context.decode(Batch.one([0] * n, 0, logits=False))
+
+    monkeypatch.setattr(planner, "_prompt", all_of)
+    assert some == device_plan(open_weights(weights), n, "f16", "f16", n_ubatch, (1,))
 
 
 def test_time_is_bytes_and_launches() -> None:

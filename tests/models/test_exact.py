@@ -21,6 +21,7 @@ from aleator.generate.device_plan import device_plan
 from aleator.models import build_decoder, exact, open_weights, placement
 from aleator.models.config import PerLayerConfig, without_attention
 from aleator.models.exact import check_device, check_memory, exact_bytes, exact_types, step_bytes
+from aleator.models.kernels import attention
 from aleator.models.native_decoder import NativeDecoder
 from aleator.models.placement import ON_CPU, Place, Placement
 from tests.models.heads import write_mtp
@@ -112,14 +113,14 @@ def test_too_little_memory(gpu: Callable[..., None]) -> None:
     weights = aleator.load().weights
     for on_gpu in (6, 2):
         places = Placement(CUDA, "exact", on_gpu).places(6)
-        needed = exact_bytes(weights, places) + step_bytes(weights, places, 512)
+        needed = exact_bytes(weights, places) + step_bytes(weights, places, 512, 4096)
         gpu(free=needed)
-        check_memory(weights, places, 0, 512)
+        check_memory(weights, places, 0, 512, 4096)
         with pytest.raises(
             ParameterError, match=r"n_ubatch=512 tokens .* a smaller n_ctx, n_ubatch or"
         ):
-            check_memory(weights, places, 1, 512)
-        check_memory(weights, places, 1, 256)
+            check_memory(weights, places, 1, 512, 4096)
+        check_memory(weights, places, 1, 256, 4096)
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen3moe", "deepseek2", "qwen3next", "gemma4"])
@@ -131,6 +132,35 @@ def test_steps_take_no_more_than_is_counted(name: str, tmp_path: Path) -> None:
     assert taken < plan.scratch < 4 * taken
 
 
+@pytest.mark.parametrize("name", ["llama", "minicpm3", "qwen3"])
+def test_scores_of_a_long_text_are_counted(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One token's scores take more than the memory that several share."""
+    monkeypatch.setattr(attention, "ROOM", 1)
+    weights = open_weights(write_wide(tmp_path / "m.gguf", MODELS[name], "Q8_0"))
+    plan = device_plan(weights, 8192, "f16", "f16", 1, (1,))
+    taken = 2 * max(plan.steps[0].scratch, plan.steps[0].prompt)
+    assert taken < plan.scratch < 2 * taken
+
+
+def test_memory_of_scores_follows_heads_and_cells(tmp_path: Path) -> None:
+    weights = open_weights(write_wide(tmp_path / "m.gguf", MODELS["llama"], "Q8_0"))
+    heads = weights.config.n_heads[0]
+
+    def bytes_of(n_ctx: int, *places: Place) -> int:
+        return step_bytes(weights, places, 1, n_ctx)
+
+    n, place = weights.config.n_layers, Place(CUDA, "exact")
+    most = attention.ROOM // heads
+    lists = 4 * 2 * 4 * most
+    assert bytes_of(most, *[place] * n) - bytes_of(1, *[place] * n) == lists - 4 * 2 * 4
+    more = bytes_of(most + 1, *[place] * n)
+    assert more - bytes_of(most, *[place] * n) == 4 * 2 * attention.ROOM + lists
+    assert bytes_of(2 * most, *[place] * n) == more
+    assert more - bytes_of(2 * most, *[ON_CPU] * n) > 4 * 2 * attention.ROOM
+
+
 def test_layers_that_predict_further_tokens_are_not_counted(tmp_path: Path) -> None:
     weights = open_weights(write_mtp(tmp_path, "glm4moe"))
     n = weights.config.n_layers
@@ -138,7 +168,7 @@ def test_layers_that_predict_further_tokens_are_not_counted(tmp_path: Path) -> N
     assert len(own) < len(weights.names())
     places = [Place(CUDA, "exact")] * n
     assert sum(each.tensors for each in exact_types(weights, places).values()) == len(own)
-    assert step_bytes(weights, places, 64) > 0
+    assert step_bytes(weights, places, 64, 4096) > 0
 
 
 def test_memory_of_steps_follows_the_model(tmp_path: Path) -> None:
@@ -148,7 +178,7 @@ def test_memory_of_steps_follows_the_model(tmp_path: Path) -> None:
         spec: Any = replace(MODELS["mixtral"], **changes)
         weights = open_weights(write_wide(tmp_path / "m.gguf", spec, "Q8_0"))
         places = [ON_CPU] * first + [Place(CUDA, "exact")] * (spec.n_layers - first)
-        return step_bytes(weights, places, n_ubatch)
+        return step_bytes(weights, places, n_ubatch, 4096)
 
     assert bytes_of() - bytes_of(2048) == pytest.approx(bytes_of(2112) - bytes_of(64), rel=1e-6)
     assert bytes_of(n_experts=12) < 1.01 * bytes_of(n_experts=6)

@@ -124,7 +124,7 @@ def device_plan(
         raise TypeError("a decoder on a device is PyTorch's or Triton's")
     types = {"type_k": type_k, "type_v": type_v}
     steps = [_step(decoder, made.memory, n, n_ctx, n_ubatch, **types) for n in sequences]
-    of_step = step_bytes(weights, places, n_ubatch)
+    of_step = step_bytes(weights, places, n_ubatch, n_ctx)
     return DevicePlan(exact_types(weights, places), of_step, n_ctx, n_ubatch, steps)
 
 
@@ -154,8 +154,7 @@ def _step(
         COPIES: Part(),
     }
     with _launching(_nothing), PeakBytes() as prompt:
-        if n_ctx > 1:
-            context.decode(Batch.one([0] * (n_ctx - 1), 0, logits=False))
+        _prompt(context, n_ctx - 1)
         for seq in range(1, n):
             context.cache.seq_cp(0, seq)
     batch = Batch()
@@ -174,6 +173,28 @@ def _step(
         count.parts[kind].layers += 1
         count.parts[kind].cached += n * cached_bytes(counted.config, i, n_ctx, type_k, type_v)
     return StepPlan(n, count.parts, context.cache.device_bytes[META], peak.most, prompt.most)
+
+
+def _prompt(context: Context, n: int) -> None:
+    """Decode ``n`` tokens.  Of many pieces the first and the last two are computed, the others get cells.
+
+    None of these takes more memory: they are as long as the first one, and see less than the last ones.
+    """
+    size = context.n_ubatch
+    first = min(size, n)
+    last = max(first, (n - 1) // size * size - size)
+    for begin, end, computed in ((0, first, True), (first, last, False), (last, n, True)):
+        if begin >= end:
+            continue
+        batch = Batch.one([0] * (end - begin), begin, logits=False)
+        if computed:
+            context.decode(batch)
+            continue
+        cache = context.cache
+        at_once = end - begin if cache.window is None else size  # a window has room for no more
+        with cache.step(cache.plan(batch, n_ubatch=at_once, rule=context.split)) as step:
+            for _ in step:
+                pass
 
 
 def cached_bytes(config: ModelConfig, layer: int, n_ctx: int, type_k: str, type_v: str) -> int:

@@ -136,11 +136,10 @@ def _check_room(
             "dtype='exact', the default on a GPU, reads the cache there: give offload_kqv=True, or "
             "dtype='bfloat16'",
         )
-    sizes = cache_of_layers(
-        weights.config, positions(weights, n_ctx), options.type_k, options.type_v, 1
-    )
+    cells = positions(weights, n_ctx)
+    sizes = cache_of_layers(weights.config, cells, options.type_k, options.type_v, 1)
     on_gpu = (sum(of) for of, place in zip(sizes, places, strict=True) if place.dtype == EXACT)
-    check_memory(weights, places, sum(on_gpu), min(options.n_ubatch, options.n_batch))
+    check_memory(weights, places, sum(on_gpu), min(options.n_ubatch, options.n_batch), cells)
 
 
 def check_same_vocabulary(vocab: Vocabulary, other: Vocabulary, path: str) -> None:

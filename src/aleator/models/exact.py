@@ -87,16 +87,17 @@ def check_device(device: Device) -> None:
 
 
 def check_memory(
-    weights: Weights, places: Sequence[Place], cache_bytes: int, n_ubatch: int
+    weights: Weights, places: Sequence[Place], cache_bytes: int, n_ubatch: int, n_ctx: int
 ) -> None:
     """Check that layers fit into the GPU's free memory; ParameterError says how much they take.
 
-    ``n_ubatch`` are the most tokens of a step.
+    ``n_ubatch`` are the most tokens of a step, ``n_ctx`` the most cells that one of them sees.
     """
     torch = required_torch("dtype='exact' on a GPU")
     device = places[-1].device
     free, _ = torch.cuda.mem_get_info(str(device))
-    of_weights, of_steps = exact_bytes(weights, places), step_bytes(weights, places, n_ubatch)
+    of_weights = exact_bytes(weights, places)
+    of_steps = step_bytes(weights, places, n_ubatch, n_ctx)
     needed = of_weights + cache_bytes + of_steps
     if needed > free:
         raise ParameterError(
@@ -107,12 +108,13 @@ def check_memory(
         )
 
 
-def step_bytes(weights: Weights, places: Sequence[Place], n_ubatch: int) -> int:
+def step_bytes(weights: Weights, places: Sequence[Place], n_ubatch: int, n_ctx: int) -> int:
     """The most bytes that steps of ``n_ubatch`` tokens take besides weights and cache, by count.
 
-    Counted are the outputs of all matrices of the widest layer, half of them again for what is made of them,
-    the layer's inputs, scores of attention and sums of blocks: all of it twice, as captured steps and others
-    have memory of their own; and the logits of captured steps.
+    A token sees at most ``n_ctx`` cells.  Counted are the outputs of all matrices of the widest layer, half of
+    them again for what is made of them, the layer's inputs, scores of attention, lists of the cells that are
+    seen, and sums of blocks: all of it twice, as captured steps and others have memory of their own; and the
+    logits of captured steps.
     """
     from aleator.models.kernels.attention import ROOM  # PyTorch and Triton are optional
     from aleator.models.kernels.product import SUMS
@@ -134,7 +136,23 @@ def step_bytes(weights: Weights, places: Sequence[Place], n_ubatch: int) -> int:
         inputs += 2 * config.n_layers * config.per_layer.width
     tokens = n_ubatch * (inputs + 1.5 * max(widths))
     logits = 3 * min(n_ubatch, LOGITS) * config.n_vocab
-    return int(4 * (2 * (ROOM + sums + tokens) + logits))
+    layers = (layer for layer, place in enumerate(places) if place.dtype == EXACT)
+    heads = max((_score_heads(config, each) for each in layers if config.attends(each)), default=0)
+    # Two kinds of layers have lists; a captured step of each power of two has its own.
+    scores, lists = max(ROOM, heads * _power(n_ctx)), 2 * 2 * _power(n_ctx)
+    return int(4 * (2 * (scores + lists + sums + tokens) + logits))
+
+
+def _score_heads(config: ModelConfig, layer: int) -> int:
+    """Rows of scores that attention has for a token: those of a key-value head are a power of two."""
+    compressed = config.latent is not None and config.latent.compressed
+    kv_heads = 1 if compressed else config.n_kv_heads[layer]
+    return kv_heads * _power(config.n_heads[layer] // kv_heads)
+
+
+def _power(n: int) -> int:
+    """The lowest power of two that is at least ``n``."""
+    return 1 << (n - 1).bit_length()
 
 
 @dataclass(frozen=True)
