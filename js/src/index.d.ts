@@ -57,6 +57,12 @@ export interface Stage {
 /** What each sampler makes of a row of logits; the chain stays as it is. */
 export function explain(chain: Chain, logits: Float32Array, top?: number): { stages: Stage[]; token: number | null; seed: bigint; position: number }
 
+/**
+ * The grammar that a JSON schema becomes: an object, true, or JSON text.  As `grammar` it gives the same text in Python's
+ * package, too.
+ */
+export function gbnf(schema: boolean | string | Record<string, unknown>): string
+
 /** Keys and values of sequences. Positions are [p0, p1); negative: from the beginning, to the end. */
 export class Cache {
   private constructor()
@@ -83,6 +89,8 @@ export interface Generation extends AsyncIterable<string> {
   readonly seed: bigint
   readonly tokens: number[]
   readonly stopReason: StopReason | null
+  /** Once it has ended: whether the text is all that its grammar or JSON schema asks for; null without one. */
+  readonly complete: boolean | null
 }
 
 export interface Message {
@@ -110,6 +118,8 @@ export interface GenerateOptions extends SamplingParameters {
   /** The text after what is to be written, for models with tokens for that. */
   suffix?: string
   completion?: number
+  /** Whether a text with a grammar or JSON schema is brought to its end before maxTokens or the context cuts it off; default true. */
+  completeGrammar?: boolean
 }
 
 export interface ChatOptions extends Omit<GenerateOptions, 'parseSpecial' | 'suffix'> {

@@ -1,6 +1,8 @@
 /** @file Texts as they are written, their logits within a memory bound, chains over these, and branches
  *  (src/aleator/server/playground/recording.py). */
 
+import { Completion, pause } from "../aleator/completion.js";
+
 const LIMIT = 256 << 20;
 const MOST_TEXTS = 512;
 const MOST_BRANCHES = 256;
@@ -13,14 +15,6 @@ export class RequestError extends Error {
     Object.assign(this, { param, code, status });
   }
 }
-
-/** Lets the worker read its messages. */
-const pause = () =>
-  new Promise((done) => {
-    const { port1, port2 } = new MessageChannel();
-    port1.onmessage = () => (port1.close(), done());
-    port2.postMessage(null);
-  });
 
 /** Rows of logits; the oldest are forgotten when they would exceed a number of bytes. */
 class Memory {
@@ -213,12 +207,13 @@ export class Texts {
     const began = performance.now();
     const cache = (this.cache ??= model.cache());
     const reused = this.keep(cache, all);
-    const stream = model.tokenizer?.stream({ atStart: false, shown: text.shown });
-    let [said, next, reason] = ["", all.slice(reused), maxTokens === 0 ? "length" : null];
-    while (!reason) {
+    const { tokenizer, nCtx } = model;
+    const completion = new Completion(text.chain, { tokenizer, nCtx, maxTokens, stops, shown: text.shown });
+    let next = all.slice(reused);
+    while (!completion.stopReason) {
       await pause();
       if (text.stopped) {
-        reason = "interrupted";
+        completion.stopReason = "interrupted";
         break;
       }
       const part = next.slice(0, AT_ONCE);
@@ -229,27 +224,16 @@ export class Texts {
       const row = logits.slice(0, this.size); // the matrix may have more rows than there are tokens
       text.rows.push(this.memory.keep(row));
       const found = look(row);
-      const token = text.chain.sample(row);
+      const token = await completion.draw(row, this.held.length, { get aborted() { return text.stopped; } });
+      if (token === null) continue;
       text.own.push(token);
       next = [token];
-      said += stream?.push(token) ?? "";
+      completion.feed(token, this.held.length);
       yield { found, step: text.rows.length - 1 };
-      reason = this.ended(text, token, stops.some((stop) => said.includes(stop)), maxTokens);
     }
-    const { kernels, values } = text.chain;
-    const whole = () => reason === "eog" || (reason !== "stop" && kernels.samplers[0].constrained.constraint.complete);
-    const complete = values.grammar === null ? null : whole();
+    completion.end();
+    const { stopReason: reason, complete } = completion;
     yield { end: { reason, complete, computed: all.length - reused, reused, seconds: (performance.now() - began) / 1000 } };
-  }
-
-  ended({ chain, own }, token, stopped, maxTokens) {
-    const { values } = chain;
-    if (this.model.vocabulary?.eog.has(token) && !values.ignore_eos) return "eog";
-    if (values.stop_token_ids.includes(token)) return "stop_token";
-    if (stopped) return "stop";
-    if (own.length >= maxTokens) return "length";
-    if (chain.finished) return "grammar";
-    return this.held.length >= this.model.nCtx ? "context" : null;
   }
 
   /** Keep what the cache and these tokens have in common, but for the last; how many that are. */
