@@ -24,6 +24,7 @@ CHAINS: list[dict[str, Any]] = [
     {"preset": "neutral", "adaptive_target": 0.3, "min_p": 0.01},
     {"preset": "vllm", "top_p": 0.9, "logit_bias": {"300": 1.5}, "bad_words": ["the", "my lord"]},
     {"preset": "neutral", "grammar": 'root ::= ("ay" | "nay") " "+ [a-z]*'},
+    {"preset": "neutral", "grammar": 'root ::= "(" [a-z ]* ")"'},  # brought to its end
     {"preset": "akunu-balanced"},
 ]
 APART = ("microseconds", "seconds", "kept_bytes", "kept_limit", "computed", "reused")

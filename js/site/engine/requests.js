@@ -216,10 +216,12 @@ function split(body) {
     const [low, high] = BOUNDS[name] ?? [];
     if (value === null && OWN.includes(name)) continue;
     if (BOUNDS[name] && !(Number.isInteger(value) && value >= low && value <= high)) throw new RequestError(`${name}=${JSON.stringify(value)}: give a whole number from ${low} to ${high}`, name);
+    const isParameter = Object.hasOwn(declared.parameters, name);
+    const known = isParameter ? declared.parameters[name] : Object.hasOwn(declared.options, name) && declared.options[name];
     if (OWN.includes(name)) made.own[name] = value;
-    else if (name === "preset" || Object.hasOwn(declared.parameters, name)) made.sampling[name] = value;
-    else if (!Object.hasOwn(declared.options, name)) throw new RequestError(`there is no parameter ${JSON.stringify(name)}`, name);
-    else if (JSON.stringify(value) !== JSON.stringify(declared.options[name].default)) throw new RequestError(`${name} ${ELSEWHERE}`, name);
+    else if (name === "preset" || (isParameter && !Object.hasOwn(lacking, name))) made.sampling[name] = value;
+    else if (!known) throw new RequestError(`there is no parameter ${JSON.stringify(name)}`, name);
+    else if (JSON.stringify(value) !== JSON.stringify(known.default)) throw new RequestError(`${name} ${ELSEWHERE}`, name);
   }
   return made;
 }
