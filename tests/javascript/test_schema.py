@@ -154,7 +154,7 @@ def _known(value: Any) -> Any:
 def test_texts_of_random_schemas_obey_them_and_are_those_of_python(run: Run) -> None:
     schemas = [_known(random_schema(n)) for n in range(25)]
     grammars = _grammars(run, schemas)
-    works = [
+    works: list[tuple[int, Any, Any, dict[str, Any]]] = [
         (i, schema, grammar, {"seed": i, "preset": "neutral", "temperature": 1.0 + i % 3})
         for i, (schema, grammar) in enumerate(zip(schemas, grammars, strict=True))
         if isinstance(grammar, str)
