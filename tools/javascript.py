@@ -25,6 +25,8 @@ from aleator.chat import message, prompt
 from aleator.chat.families import FAMILIES
 from aleator.core.parameter import Parameter
 from aleator.generate import complete_grammar as ending
+from aleator.generate import loops
+from aleator.generate.options import GenerateOptions
 from aleator.models import config, gguf_config, refused
 from aleator.models.files import fields as limits
 from aleator.models.files.fields import Fields
@@ -208,6 +210,8 @@ def facts() -> dict[str, Any]:
             **{k: v for k, v in vars(ending).items() if type(v) is int},
             "DIGITS": [order.decode() for order in ending._DIGITS],
         },
+        "LOOPS": {"RANGES": loops.RANGES, "USUAL": loops.USUAL, "SHORT": loops.SHORT},
+        "REASONING_MARKS": GenerateOptions().reasoning_marks,
         "CHAT": {
             "ROLES": message.ROLES,
             "FIELDS": message._FIELDS,

@@ -2,50 +2,16 @@
 // Work is a generator that pauses after each part.
 import { ENDING } from './facts.js'
 import { Random } from './random.js'
+import { binary, spellingOf } from './spelling.js'
 
 const { GROWTH, TRIALS, THOROUGH, BREADTH, ATTEMPTS, FEW, DIGITS } = ENDING
-const latin = new TextDecoder('latin1') // another character for each byte
-const keyOf = (words) => latin.decode(new Uint8Array(words.buffer, words.byteOffset, words.byteLength))
+const keyOf = (words) => binary(new Uint8Array(words.buffer, words.byteOffset, words.byteLength))
 const allows = (words, token) => (words[token >>> 5] >>> (token & 31)) & 1
-
-/** Cuts bytes into the tokens with which a model would usually spell them (src/aleator/grammar/spelling.py). */
-class Spelling {
-  constructor(tokenizer) {
-    const { vocabulary } = tokenizer
-    this.tokenizer = tokenizer
-    this.ends = [...vocabulary.eog].sort((a, b) => a - b)
-    this.pieces = tokenizer.allBytes().map((bytes, token) => (vocabulary.eog.has(token) || vocabulary.isSpecial(token) ? new Uint8Array() : bytes))
-    this.texts = this.pieces.map((piece) => latin.decode(piece))
-    this.ids = new Map()
-    this.texts.forEach((text, token) => text && !this.ids.has(text) && this.ids.set(text, token))
-    this.longest = this.texts.reduce((most, { length }) => Math.max(most, length), 0)
-  }
-  tokens(bytes) {
-    const text = latin.decode(bytes)
-    let tokens = []
-    try {
-      tokens = this.tokenizer.encode(new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes), { addSpecial: false })
-    } catch {} // not UTF-8, or a character without a token
-    if (tokens.length && this.texts[tokens[0]] === ' ' && !text.startsWith(' ')) tokens.shift() // SentencePiece begins a text with it
-    return tokens.map((token) => this.texts[token]).join('') === text ? tokens : this.longestFirst(text)
-  }
-  longestFirst(text) {
-    const tokens = []
-    for (let at = 0; at < text.length; ) {
-      let length = Math.min(this.longest, text.length - at)
-      while (length && !this.ids.has(text.slice(at, at + length))) length--
-      if (!length) break
-      tokens.push(this.ids.get(text.slice(at, at + length)))
-      at += length
-    }
-    return tokens
-  }
-}
 
 /** Searches for a short ending: few tokens, none of them banned, after which a constrained text is complete. */
 export class EndingSearch {
   constructor(tokenizer, banned) {
-    const spelling = (tokenizer.spelling ??= new Spelling(tokenizer))
+    const spelling = spellingOf(tokenizer)
     this.spelling = spelling
     this.ends = spelling.ends
     this.usable = Uint8Array.from(spelling.texts, (text) => text !== '')

@@ -1,22 +1,47 @@
 // A text as its tokens come: what it says, and why it ends (src/aleator/generate/completion.py).
 import { GrammarCompleter } from './complete-grammar.js'
+import { Healing } from './healing.js'
+import { LoopDetector } from './loops.js'
+import { ReasoningBudget } from './steering.js'
 
 const NO_TEXT = { push: () => '', flush: () => '' }
 
 export class Completion {
   /**
    * chain: it has accepted what comes before; tokenizer: null without a vocabulary; nCtx: positions of the text.
-   * stops: strings that end it; shown: control tokens that are part of the text.
+   * prompt: its tokens; taken: those of it that were taken back; begun: tokens of the text that are there already;
+   * shown: control tokens that are part of the text.
+   * others: what textOptions gives.
    */
-  constructor(chain, { tokenizer, nCtx, maxTokens, stops, shown, completeGrammar = true }) {
+  constructor(chain, { tokenizer, nCtx, prompt, taken = [], begun = [], shown, maxTokens, stops, loops = null, reasoning = null, completeGrammar = true }) {
     Object.assign(this, { chain, tokenizer, nCtx, maxTokens, tokens: [], complete: null })
     this.stopReason = maxTokens === 0 ? 'length' : null
-    this.stream = tokenizer?.stream({ atStart: false, shown }) ?? NO_TEXT
+    this.healing = taken.length ? new Healing(tokenizer, taken) : null
+    const skip = this.healing?.text.length ?? 0
+    const atStart = prompt.every((token) => tokenizer?.vocabulary.isSpecial(token)) && !skip
+    this.stream = tokenizer?.stream({ atStart, shown, skip }) ?? NO_TEXT
     this.matcher = new StopMatcher(stops)
-    this.completer = completeGrammar && chain.constraint ? new GrammarCompleter(chain, tokenizer) : null
+    this.loops = loops && new LoopDetector(loops)
+    this.budget = reasoning && new ReasoningBudget(tokenizer, reasoning, prompt)
+    for (const token of begun) {
+      this.stream.push(token)
+      this.loops?.push(token)
+      this.budget?.next()
+      this.budget?.take(token, tokenizer.vocabulary.bytes(token))
+    }
+    this.completer = completeGrammar && !reasoning && chain.constraint ? new GrammarCompleter(chain, tokenizer) : null
   }
-  /** The token drawn from a row of logits, `used` positions being taken; null: the text has ended without one. */
+  /** The logits to draw from. */
+  allowed(row) {
+    return this.healing ? this.healing.masked(row, this.tokens) : row
+  }
+  /** The token drawn from these, `used` positions being taken; null: the text has ended without one. */
   async draw(row, used, signal) {
+    const forced = this.budget?.next() ?? null
+    if (forced !== null) {
+      this.chain.accept(forced, { generated: true })
+      return forced
+    }
     if (!this.completer) return this.chain.sample(row)
     const [left, reason] = this.limits(used)
     const token = await worked(this.completer.sample(row, left), signal)
@@ -34,11 +59,14 @@ export class Completion {
     const { matcher } = this
     const { values } = this.chain
     this.tokens.push(token)
+    this.budget?.take(token, this.tokenizer.vocabulary.bytes(token))
+    const looping = this.loops?.push(token)
     if (this.tokenizer?.vocabulary.eog.has(token) && !values.ignore_eos) this.stopReason = 'eog'
     else if (values.stop_token_ids.includes(token)) this.stopReason = 'stop_token'
     if (this.stopReason) return ''
     const piece = matcher.push(this.stream.push(token))
     if (matcher.matched !== null) this.stopReason = 'stop'
+    else if (looping) this.stopReason = 'loop'
     else if (this.tokens.length >= this.maxTokens) this.stopReason = 'length'
     else if (this.chain.finished) this.stopReason = 'grammar'
     else if (used >= this.nCtx) this.stopReason = 'context'

@@ -80,7 +80,7 @@ export class Cache {
   free(): void
 }
 
-export type StopReason = 'eog' | 'grammar' | 'stop' | 'stop_token' | 'length' | 'context' | 'interrupted'
+export type StopReason = 'eog' | 'grammar' | 'stop' | 'stop_token' | 'loop' | 'length' | 'context' | 'interrupted'
 
 /** A text while it is made, read once: `for await (const piece of generation)`. */
 export interface Generation extends AsyncIterable<string> {
@@ -120,9 +120,21 @@ export interface GenerateOptions extends SamplingParameters {
   completion?: number
   /** Whether a text with a grammar or JSON schema is brought to its end before maxTokens or the context cuts it off; default true. */
   completeGrammar?: boolean
+  /** Take back the prompt's last tokens that a longer token begins with, and write them anew; not with a grammar. */
+  heal?: boolean
+  /** End a text whose last tokens are so many repeats of one cycle, and so many tokens: { repeats: 4, min_tokens: 64 }. */
+  stopLoops?: { repeats?: number; min_tokens?: number } | number[] | string | null
+  /** Tokens of reasoning at most; after these its end is forced.  -1 or null: no limit. */
+  reasoningBudget?: number | null
+  /** Text that ends reasoning whose budget is spent, before its end. */
+  reasoningBudgetMessage?: string
+  /** Tokens beyond the budget in which a sentence may end. */
+  reasoningBudgetGrace?: number
+  /** Texts that begin and end reasoning; a chat knows those of its template. */
+  reasoningMarks?: [string, string]
 }
 
-export interface ChatOptions extends Omit<GenerateOptions, 'parseSpecial' | 'suffix'> {
+export interface ChatOptions extends Omit<GenerateOptions, 'parseSpecial' | 'suffix' | 'heal'> {
   /** In Jinja's language, in place of the model's. */
   chatTemplate?: string
   enableThinking?: boolean

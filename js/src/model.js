@@ -7,9 +7,11 @@ import { Completion, pause } from './completion.js'
 import { Decoder } from './decoder.js'
 import { GGUF } from './gguf.js'
 import { NO_VOCABULARY } from './facts.js'
+import { takeBack } from './healing.js'
 import { AleatorError, options, whole } from './native.js'
 import { grammarOf, resolve } from './parameters.js'
 import { native } from './runtime.js'
+import { textOptions } from './text-options.js'
 import { Tokenizer } from './tokenizer.js'
 import { Vocabulary } from './vocabulary.js'
 
@@ -62,21 +64,19 @@ export class Model {
    * The text that continues a prompt, in pieces.
    * options: sampling parameters, seed among them; preset; maxTokens; stop, strings that end it; signal, an
    * AbortSignal; parseSpecial, for prompts with control tokens; suffix, the text after what is to be written;
-   * completeGrammar: false to let maxTokens or the context cut off what a grammar or JSON schema asks for.
+   * others: text-options.js.
    */
   generate(prompt, options = {}) {
     return this.generation(prompt, options, [])
   }
   /** shown: control tokens that are part of the text. */
-  generation(prompt, { preset, maxTokens = Infinity, stop = [], signal, parseSpecial, suffix, completion, completeGrammar = true, ...parameters }, shown) {
-    if (maxTokens !== Infinity) whole('maxTokens', maxTokens, 0)
-    const stops = Array.isArray(stop) ? [...stop] : [stop]
-    if (stops.some((each) => typeof each !== 'string' || !each)) throw new AleatorError('ParameterError', 'stop: give strings of at least one character')
-    if (signal !== undefined && typeof signal?.aborted !== 'boolean') throw new AleatorError('ParameterError', 'signal: give an AbortSignal')
-    if (typeof completeGrammar !== 'boolean') throw new AleatorError('ParameterError', `completeGrammar=${String(completeGrammar)}: give true or false`)
+  generation(prompt, given, shown) {
+    const { options, rest } = textOptions(given)
+    const { preset, parseSpecial, suffix, completion, ...parameters } = rest
     if (typeof prompt !== 'string' && !Array.isArray(prompt) && !ArrayBuffer.isView(prompt)) throw new AleatorError('ParameterError', 'prompt: give a text, or an array of token ids')
-    if (!this.tokenizer && (typeof prompt === 'string' || stops.length))
-      throw new AleatorError('TokenizerError', 'the model has no vocabulary (tokenizer.ggml.model): give token ids, take the ids that come, and leave stop out')
+    const named = ['heal', 'reasoning'].find((name) => options[name])
+    if (!this.tokenizer && (typeof prompt === 'string' || options.stops.length || named))
+      throw new AleatorError('TokenizerError', `the model has no vocabulary (tokenizer.ggml.model): give token ids, take the ids that come, and leave ${named ?? 'stop'} out`)
     if (suffix !== undefined && (typeof suffix !== 'string' || !this.tokenizer))
       throw new AleatorError('ParameterError', 'suffix: give a text, for a model with a vocabulary')
     const tokens =
@@ -88,7 +88,9 @@ export class Model {
     if (tokens.length > this.nCtx)
       throw new AleatorError('ContextFull', `the prompt has ${tokens.length} tokens and the context ${this.nCtx} positions: shorten it, or load the model with a larger nCtx`)
     const chain = this.chain(parameters, { preset, completion })
-    return new Generation(this, tokens, chain, { maxTokens, stops, signal, shown, completeGrammar })
+    if (options.heal && chain.constraint) throw new AleatorError('ParameterError', 'heal=true: not with a grammar, as both say what the first tokens are: leave one out')
+    const [left, taken] = options.heal ? takeBack(tokens, this.tokenizer) : [tokens, []]
+    return new Generation(this, left, chain, { ...options, shown, taken })
   }
   /**
    * The answer to messages, [{ role, content }], in pieces; names of control tokens in them are text.
@@ -108,6 +110,11 @@ export class Model {
       delete given.json_schema
       given.completeGrammar ??= false // the end of reasoning cannot be searched for
     }
+    if ((given.reasoningBudget ?? -1) !== -1) {
+      if (!template.thinking) throw new AleatorError('ParameterError', `reasoningBudget=${given.reasoningBudget}: nothing says how this model writes its reasoning: leave it out`)
+      given.reasoningMarks ??= [template.thinking.begin, template.thinking.end + template.thinking.after]
+    }
+    if (given.heal) throw new AleatorError('ParameterError', "heal=true: the template ends a chat's prompt, and not a word: leave it out")
     const generation = this.generation(template.encode(rendered), { ...given, stop: stops }, template.shown)
     return new ChatGeneration(generation, template.thinking, opened)
   }
@@ -125,7 +132,7 @@ export class Model {
 export class Generation {
   constructor(model, prompt, chain, options) {
     Object.assign(this, { model, prompt, chain, options, seed: chain.seed, begun: false })
-    this.completion = new Completion(chain, { tokenizer: model.tokenizer, nCtx: model.nCtx, ...options })
+    this.completion = new Completion(chain, { tokenizer: model.tokenizer, nCtx: model.nCtx, prompt, ...options })
   }
   get tokens() {
     return this.completion.tokens
@@ -163,7 +170,8 @@ export class Generation {
           continue
         }
         // The matrix may have more rows than there are tokens.
-        const token = await completion.draw(logits.subarray(0, model.vocabulary?.size), cache.length(), signal)
+        const row = completion.allowed(logits.subarray(0, model.vocabulary?.size))
+        const token = await completion.draw(row, cache.length(), signal)
         if (token === null) continue
         next = [token]
         const piece = completion.feed(token, cache.length())

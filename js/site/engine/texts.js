@@ -49,7 +49,7 @@ class Text {
     this.rows = parent ? parent.rows.slice(0, inherited.length) : [];
     this.own = [];
     this.begun = chain.clone(); // as it is before the first draw
-    this.stops = []; // of a conversation, beside those that are asked for
+    this.taken = []; // tokens of the prompt that are written anew
     this.shown = []; // control tokens that are part of the text
     this.stopped = false;
   }
@@ -189,26 +189,27 @@ export class Texts {
   }
 
   /** Write a text, after those that were begun before it: what `look` makes of each row before the draw, and how it ended. */
-  async *write(text, { maxTokens, stops }, look) {
+  async *write(text, options, look) {
     const before = this.turn;
     let done;
     this.turn = new Promise((resolve) => (done = resolve));
     await before;
     try {
-      yield* this.writing(text, maxTokens, stops, look);
+      yield* this.writing(text, options, look);
     } finally {
       done();
     }
   }
 
-  async *writing(text, maxTokens, stops, look) {
+  async *writing(text, options, look) {
     const { model } = this;
     const all = [...text.prompt, ...text.inherited];
     const began = performance.now();
     const cache = (this.cache ??= model.cache());
     const reused = this.keep(cache, all);
     const { tokenizer, nCtx } = model;
-    const completion = new Completion(text.chain, { tokenizer, nCtx, maxTokens, stops, shown: text.shown });
+    const { prompt, taken, inherited: begun, shown } = text;
+    const completion = new Completion(text.chain, { tokenizer, nCtx, prompt, taken, begun, shown, ...options });
     let next = all.slice(reused);
     while (!completion.stopReason) {
       await pause();
@@ -221,7 +222,7 @@ export class Texts {
       this.held.push(...part);
       next = next.slice(AT_ONCE);
       if (next.length) continue;
-      const row = logits.slice(0, this.size); // the matrix may have more rows than there are tokens
+      const row = completion.allowed(logits.slice(0, this.size)); // the matrix may have more rows than there are tokens
       text.rows.push(this.memory.keep(row));
       const found = look(row);
       const token = await completion.draw(row, this.held.length, { get aborted() { return text.stopped; } });
