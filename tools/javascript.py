@@ -25,7 +25,7 @@ from aleator.chat import message, prompt
 from aleator.chat.families import FAMILIES
 from aleator.core.parameter import Parameter
 from aleator.generate import complete_grammar as ending
-from aleator.generate import loops
+from aleator.generate import bans, loops
 from aleator.generate.options import GenerateOptions
 from aleator.models import config, gguf_config, refused
 from aleator.models.files import fields as limits
@@ -211,6 +211,7 @@ def facts() -> dict[str, Any]:
             "DIGITS": [order.decode() for order in ending._DIGITS],
         },
         "LOOPS": {"RANGES": loops.RANGES, "USUAL": loops.USUAL, "SHORT": loops.SHORT},
+        "BANS": {k: v for k, v in vars(bans).items() if type(v) is int},
         "REASONING_MARKS": GenerateOptions().reasoning_marks,
         "CHAT": {
             "ROLES": message.ROLES,

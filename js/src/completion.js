@@ -1,7 +1,9 @@
 // A text as its tokens come: what it says, and why it ends (src/aleator/generate/completion.py).
+import { Bans } from './bans.js'
 import { GrammarCompleter } from './complete-grammar.js'
 import { Healing } from './healing.js'
 import { LoopDetector } from './loops.js'
+import { binary } from './spelling.js'
 import { ReasoningBudget } from './steering.js'
 
 const NO_TEXT = { push: () => '', flush: () => '' }
@@ -13,7 +15,7 @@ export class Completion {
    * shown: control tokens that are part of the text.
    * others: what textOptions gives.
    */
-  constructor(chain, { tokenizer, nCtx, prompt, taken = [], begun = [], shown, maxTokens, stops, loops = null, reasoning = null, completeGrammar = true }) {
+  constructor(chain, { tokenizer, nCtx, prompt, taken = [], begun = [], shown, maxTokens, stops, loops = null, reasoning = null, banned = [], completeGrammar = true }) {
     Object.assign(this, { chain, tokenizer, nCtx, maxTokens, tokens: [], complete: null })
     this.stopReason = maxTokens === 0 ? 'length' : null
     this.healing = taken.length ? new Healing(tokenizer, taken) : null
@@ -23,17 +25,26 @@ export class Completion {
     this.matcher = new StopMatcher(stops)
     this.loops = loops && new LoopDetector(loops)
     this.budget = reasoning && new ReasoningBudget(tokenizer, reasoning, prompt)
+    this.banned = banned.length ? this.bans(banned, { begun, skip, strip: atStart && tokenizer.vocabulary.addSpacePrefix && !begun.length, shown }) : null
     for (const token of begun) {
       this.stream.push(token)
       this.loops?.push(token)
       this.budget?.next()
       this.budget?.take(token, tokenizer.vocabulary.bytes(token))
     }
-    this.completer = completeGrammar && !reasoning && chain.constraint ? new GrammarCompleter(chain, tokenizer) : null
+    this.completer = completeGrammar && !reasoning && !this.banned && chain.constraint ? new GrammarCompleter(chain, tokenizer) : null
+  }
+  bans(strings, { begun, skip, strip, shown = [] }) {
+    const { vocabulary } = this.tokenizer
+    const silent = (token) => this.isEnd(token) || this.isStop(token) || (vocabulary.isSpecial(token) && !shown.includes(token))
+    const bytesOf = (token) => (silent(token) ? '' : binary(vocabulary.bytes(token)))
+    return new Bans(strings, { bytesOf, size: vocabulary.size, begun, skip, strip })
   }
   /** The logits to draw from. */
   allowed(row) {
-    return this.healing ? this.healing.masked(row, this.tokens) : row
+    const held = this.banned?.held.map(({ token }) => token) ?? []
+    if (this.healing) row = this.healing.masked(row, [...this.tokens, ...held])
+    return this.banned ? this.banned.masked(row) : row
   }
   /** The token drawn from these, `used` positions being taken; null: the text has ended without one. */
   async draw(row, used, signal) {
@@ -51,25 +62,59 @@ export class Completion {
   /** How many tokens may still be drawn, and why the text ends after them. */
   limits(used) {
     const room = this.nCtx - used + 1
-    const more = this.maxTokens - this.tokens.length
+    const more = this.maxTokens - this.tokens.length - (this.banned?.held.length ?? 0)
     return more <= room ? [more, 'length'] : [room, 'context']
   }
+  /**
+   * Take in a token that was drawn from a row: the text that comes of it; the token that is decoded `next`, null: the
+   * last one that was, again; and how many decoded ones are to be forgotten before.
+   */
+  take(token, row, used) {
+    const { banned, chain } = this
+    let forget = 0
+    let ready = [token]
+    if (banned) {
+      let over = this.endsWith(token, used)
+      for (let n; (n = banned.take(token, row)); ) {
+        const gone = banned.back(n)
+        chain.rollback(n)
+        forget += n - 1
+        if (!gone.row) return { piece: '', next: null, forget }
+        row = gone.row
+        token = chain.sample(banned.masked(row))
+        over = this.endsWith(token, used - forget)
+      }
+      ready = banned.ready(over)
+    }
+    const piece = ready.map((each) => this.feed(each)).join('')
+    if (!this.stopReason && chain.finished) this.stopReason = 'grammar'
+    if (!this.stopReason && used - forget >= this.nCtx) this.stopReason = 'context'
+    return { piece, next: token, forget }
+  }
+  /** Whether the text ends with a token that was drawn. */
+  endsWith(token, used) {
+    return this.isEnd(token) || this.isStop(token) || this.limits(used)[0] === 1 || this.chain.finished
+  }
+  isEnd(token) {
+    return this.tokenizer?.vocabulary.eog.has(token) && !this.chain.values.ignore_eos
+  }
+  isStop(token) {
+    return this.chain.values.stop_token_ids.includes(token)
+  }
   /** The text that a token completes; notes why the text ends, if it does. */
-  feed(token, used) {
+  feed(token) {
     const { matcher } = this
-    const { values } = this.chain
+    if (this.stopReason) return ''
     this.tokens.push(token)
     this.budget?.take(token, this.tokenizer.vocabulary.bytes(token))
     const looping = this.loops?.push(token)
-    if (this.tokenizer?.vocabulary.eog.has(token) && !values.ignore_eos) this.stopReason = 'eog'
-    else if (values.stop_token_ids.includes(token)) this.stopReason = 'stop_token'
+    if (this.isEnd(token)) this.stopReason = 'eog'
+    else if (this.isStop(token)) this.stopReason = 'stop_token'
     if (this.stopReason) return ''
     const piece = matcher.push(this.stream.push(token))
     if (matcher.matched !== null) this.stopReason = 'stop'
     else if (looping) this.stopReason = 'loop'
     else if (this.tokens.length >= this.maxTokens) this.stopReason = 'length'
-    else if (this.chain.finished) this.stopReason = 'grammar'
-    else if (used >= this.nCtx) this.stopReason = 'context'
     return piece
   }
   /** The rest of the text, which has ended. */
@@ -81,6 +126,21 @@ export class Completion {
     if (constraint) this.complete = this.stopReason === 'eog' || (this.stopReason !== 'stop' && constraint.complete)
     return rest + (matcher.matched === null ? matcher.flush() : '')
   }
+}
+
+/** What is decoded after some of the tokens that a cache has were forgotten; next: as `take` gives it. */
+export function following(cache, decoded, { next, forget }) {
+  if (!forget && next !== null) return [next]
+  const token = next ?? decoded.at(-1 - forget)
+  decoded.length -= forget + (next === null ? 1 : 0)
+  try {
+    cache.seqRm(0, decoded.length)
+  } catch (error) {
+    if (error.name !== 'CannotRewind') throw error
+    cache.clear()
+    return [...decoded.splice(0), token]
+  }
+  return [token]
 }
 
 /** Passes text through until one of several strings is in it; what may become one is held back. */

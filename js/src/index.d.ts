@@ -132,6 +132,8 @@ export interface GenerateOptions extends SamplingParameters {
   reasoningBudgetGrace?: number
   /** Texts that begin and end reasoning; a chat knows those of its template. */
   reasoningMarks?: [string, string]
+  /** Texts that never occur: where one does, its tokens are taken back and drawn anew. */
+  bannedStrings?: string | string[]
 }
 
 export interface ChatOptions extends Omit<GenerateOptions, 'parseSpecial' | 'suffix' | 'heal'> {

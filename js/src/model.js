@@ -3,7 +3,7 @@ import { Chain } from './chain.js'
 import { ChatGeneration, ChatTemplate, checkedMessages, textOf } from './chat.js'
 import { readConfig } from './config.js'
 import { Cache } from './cache.js'
-import { Completion, pause } from './completion.js'
+import { Completion, following, pause } from './completion.js'
 import { Decoder } from './decoder.js'
 import { GGUF } from './gguf.js'
 import { NO_VOCABULARY } from './facts.js'
@@ -74,9 +74,9 @@ export class Model {
     const { options, rest } = textOptions(given)
     const { preset, parseSpecial, suffix, completion, ...parameters } = rest
     if (typeof prompt !== 'string' && !Array.isArray(prompt) && !ArrayBuffer.isView(prompt)) throw new AleatorError('ParameterError', 'prompt: give a text, or an array of token ids')
-    const named = ['heal', 'reasoning'].find((name) => options[name])
-    if (!this.tokenizer && (typeof prompt === 'string' || options.stops.length || named))
-      throw new AleatorError('TokenizerError', `the model has no vocabulary (tokenizer.ggml.model): give token ids, take the ids that come, and leave ${named ?? 'stop'} out`)
+    const named = { heal: options.heal, reasoningBudget: options.reasoning, bannedStrings: options.banned.length }
+    if (!this.tokenizer && (typeof prompt === 'string' || options.stops.length || Object.values(named).some(Boolean)))
+      throw new AleatorError('TokenizerError', `the model has no vocabulary (tokenizer.ggml.model): give token ids, take the ids that come, and leave ${Object.keys(named).find((name) => named[name]) ?? 'stop'} out`)
     if (suffix !== undefined && (typeof suffix !== 'string' || !this.tokenizer))
       throw new AleatorError('ParameterError', 'suffix: give a text, for a model with a vocabulary')
     const tokens =
@@ -157,12 +157,15 @@ export class Generation {
     try {
       chain.acceptAll(this.prompt)
       let next = this.prompt
+      const decoded = []
       while (!completion.stopReason) {
         if (signal?.aborted) {
           completion.stopReason = 'interrupted'
           break
         }
-        const logits = cache.decode(next.slice(0, AT_ONCE))
+        const part = next.slice(0, AT_ONCE)
+        const logits = cache.decode(part)
+        decoded.push(...part)
         next = next.slice(AT_ONCE)
         // Whoever waits for the page's events gets them between two steps.
         if (next.length) {
@@ -173,9 +176,9 @@ export class Generation {
         const row = completion.allowed(logits.subarray(0, model.vocabulary?.size))
         const token = await completion.draw(row, cache.length(), signal)
         if (token === null) continue
-        next = [token]
-        const piece = completion.feed(token, cache.length())
-        if (piece) yield piece
+        const taken = completion.take(token, row, cache.length())
+        if (taken.piece) yield taken.piece
+        next = following(cache, decoded, taken)
         await pause()
       }
       const rest = completion.end()

@@ -8,13 +8,15 @@ const isTexts = (value) => value.every((each) => typeof each === 'string' && eac
 const most = 2 ** 31 - 1
 
 /** What a text's options are, checked; `rest`: what is no option of it. */
-export function textOptions({ maxTokens = Infinity, stop = [], signal, heal = false, completeGrammar, stopLoops, reasoningBudget, reasoningBudgetMessage = '', reasoningBudgetGrace = 0, reasoningMarks = REASONING_MARKS, ...rest }) {
+export function textOptions({ maxTokens = Infinity, stop = [], signal, heal = false, completeGrammar, stopLoops, reasoningBudget, reasoningBudgetMessage = '', reasoningBudgetGrace = 0, reasoningMarks = REASONING_MARKS, bannedStrings = [], ...rest }) {
   const stops = [stop].flat()
   if (maxTokens !== Infinity) whole('maxTokens', maxTokens, 0)
   if (!isTexts(stops)) throw wrong('stop', stop, 'give strings of at least one character')
   if (signal !== undefined && typeof signal?.aborted !== 'boolean') throw wrong('signal', signal, 'give an AbortSignal')
   for (const [name, value] of Object.entries({ heal, completeGrammar: completeGrammar ?? true })) if (typeof value !== 'boolean') throw wrong(name, value, 'give true or false')
-  const made = { maxTokens, stops, signal, heal, completeGrammar, loops: null, reasoning: null }
+  const banned = [bannedStrings].flat()
+  if (!isTexts(banned)) throw wrong('bannedStrings', bannedStrings, 'give strings of at least one character')
+  const made = { maxTokens, stops, signal, heal, completeGrammar, banned, loops: null, reasoning: null }
   if ((stopLoops ?? null) !== null) made.loops = loopLimits(stopLoops)
   if (typeof reasoningBudgetMessage !== 'string' || !reasoningBudgetMessage.isWellFormed?.() && /\p{Surrogate}/u.test(reasoningBudgetMessage)) throw wrong('reasoningBudgetMessage', reasoningBudgetMessage, 'give a text')
   whole('reasoningBudgetGrace', reasoningBudgetGrace, 0, most)
@@ -25,7 +27,8 @@ export function textOptions({ maxTokens = Infinity, stop = [], signal, heal = fa
       if (reasoningBudgetMessage.includes(text)) throw wrong('reasoningBudgetMessage', reasoningBudgetMessage, `it has ${JSON.stringify(text)} in it, which ends the reasoning or the text: leave it out`)
     made.reasoning = { budget, message: reasoningBudgetMessage, grace: reasoningBudgetGrace, marks: reasoningMarks }
   }
-  if (completeGrammar && made.reasoning) throw wrong('completeGrammar', true, 'not with reasoningBudget, which chooses tokens itself: leave one out')
+  if (completeGrammar && (made.reasoning || banned.length)) throw wrong('completeGrammar', true, 'not with reasoningBudget or bannedStrings, which choose tokens themselves: leave one out')
+  if (made.reasoning && banned.length) throw wrong('bannedStrings', bannedStrings, 'not with reasoningBudget, as what is forced cannot be drawn anew: leave one out')
   if (heal && made.reasoning) throw wrong('heal', true, 'not with reasoningBudget, as both say what the first tokens are: leave one out')
   return { options: made, rest }
 }

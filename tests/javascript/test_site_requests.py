@@ -137,6 +137,8 @@ WITH_OPTIONS: list[dict[str, Any]] = [
     {"prompt": "ROMEO:<think>", "reasoning_budget": 3, "reasoning_budget_message": " Enough, \u00e9."},
     {"prompt": "ROMEO: T", "reasoning_budget": 2, "reasoning_budget_grace": 6, "reasoning_marks": ["T", "."]},
     {"messages": [{"role": "user", "content": "Who's there?"}], "stop_loops": [2, 4], "top_k": 2},
+    {"prompt": "ROMEO:", "banned_strings": ["the", "e\n", " my", "I"], "max_tokens": 40},
+    {"prompt": "ROMEO:", "banned_strings": ["a", "o", "I would not have been"], "top_k": 4},
 ]  # fmt: skip
 
 
@@ -204,7 +206,8 @@ def test_what_cannot_be_is_told(ask: Ask) -> None:
             {"prompt": "x", "reasoning_budget": 3, "reasoning_budget_message": "</think>"},
             "reasoning_budget_message",
         ),
-        ("/texts", {"prompt": "x", "banned_strings": ["a"]}, "banned_strings"),
+        ("/texts", {"prompt": "x", "banned_strings": [5]}, "banned_strings"),
+        ("/texts", {"prompt": "x", "banned_regex": ["a"]}, "banned_regex"),
         ("/texts", {"prompt": [99999]}, "prompt"),
         ("/texts", {"prompt": {}}, "prompt"),
         ("/texts", {"parent": "none"}, "id"),

@@ -20,6 +20,7 @@ NAMES = {
     "reasoning_budget_message": "reasoningBudgetMessage",
     "reasoning_budget_grace": "reasoningBudgetGrace",
     "reasoning_marks": "reasoningMarks",
+    "banned_strings": "bannedStrings",
 }
 LIGHT = "What light through yonder win"
 OPTIONS: list[tuple[str, dict[str, Any]]] = [
@@ -38,6 +39,24 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
     ("ROMEO:", {"reasoning_budget": 4, "reasoning_marks": ["\n", "!"]}),
     ("ROMEO:", {"reasoning_budget": 4, "reasoning_marks": ["\nI", "x"], "logit_bias": [["I", 9]]}),
     ("ROMEO:", {"reasoning_budget": 9, "reasoning_marks": ["I", " the"], "top_k": 3}),
+    *(("ROMEO:", {"banned_strings": ["the", " my", "e\n", "Juliet"], "seed": n}) for n in range(4)),
+    ("ROMEO:", {"banned_strings": "I", "top_k": 2}),
+    ("ROMEO:", {"banned_strings": [" the", "\n\n"], "stop": ["\n"], "seed": 4}),
+    ("ROMEO:", {"banned_strings": [" ", "a", "e"], "seed": 5, "stop_loops": [2, 4]}),
+    (
+        "ROMEO: \u00e9",
+        {"banned_strings": ["\u00e9", "\U0001f600x", "the lord my"], "temperature": 3.0},
+    ),
+    (LIGHT, {"heal": True, "banned_strings": ["windows", "ch", "ter"]}),
+    (
+        "ROMEO:",
+        {"banned_strings": ["b", "ou"], "grammar": 'root ::= ("ay" | "nay") " " [a-z ]{30}'},
+    ),
+    (
+        "ROMEO:",
+        {"banned_strings": ["I would not be so long to", "ll th"], "top_k": 3, "ignore_eos": True},
+    ),
+    ("ROMEO:\n" * 40, {"banned_strings": ["a", "\n\n", "lo"], "seed": 8}),
     ("<think>", {"reasoning_budget": 2, "grammar": 'root ::= [^<]* "</think>" [a-z]+ "."'}),
 ]
 
@@ -91,9 +110,49 @@ REFUSED = {
     "{ reasoningBudgetMessage: 5 }": "reasoningBudgetMessage=5",
     "{ reasoningBudget: 3, reasoningBudgetMessage: 'a</think>' }": "reasoningBudgetMessage=",
     "{ reasoningBudget: 3, stop: 'b', reasoningBudgetMessage: 'ab' }": "reasoningBudgetMessage=",
+    "{ bannedStrings: [''] }": "bannedStrings=",
+    "{ bannedStrings: 'a', reasoningBudget: 3 }": "bannedStrings=",
+    "{ bannedStrings: 'a', completeGrammar: true }": "completeGrammar=true",
     "{ reasoningMarks: ['a'] }": "reasoningMarks=",
     "{ reasoningMarks: ['a', ''] }": "reasoningMarks=",
 }
+
+
+def test_a_cache_goes_back_or_begins_anew(run: Run) -> None:
+    code = f"""(async () => {{
+      const {{ following }} = await import({(PACKAGE / "completion.js").as_uri()!r})
+      return [[0, 9], [0, null], [2, 9], [2, null]].flatMap(([forget, next]) =>
+        ['', 'CannotRewind', 'ContextFull'].map((error) => {{
+          const told = []
+          const seqRm = (seq, at) => {{
+            told.push(at)
+            if (error) throw new AleatorError(error, '')
+          }}
+          const decoded = [1, 2, 3, 4, 5]
+          try {{
+            const made = following({{ seqRm, clear: () => told.push('clear') }}, decoded, {{ next, forget }})
+            return [made, decoded, told]
+          }} catch (error) {{
+            return error.name
+          }}
+        }}))
+    }})()"""
+    [found] = run("value", [{"code": code}])
+    kept = [[9], [1, 2, 3, 4, 5], []]
+    again = [[5], [1, 2, 3, 4], [4]], [[1, 2, 3, 4, 5], [], [4, "clear"]], "ContextFull"
+    other = [[9], [1, 2, 3], [3]], [[1, 2, 3, 9], [], [3, "clear"]], "ContextFull"
+    both = [[3], [1, 2], [2]], [[1, 2, 3], [], [2, "clear"]], "ContextFull"
+    assert found == [kept, kept, kept, *again, *other, *both]
+
+
+def test_what_cannot_be_avoided_ends_with_an_error(run: Run) -> None:
+    code = """(async () => {
+      const letters = model.tokenizer.encode('abcdefgh', { addSpecial: false })
+      const given = { allowed_token_ids: letters, bannedStrings: [...'abcdefgh'] }
+      await model.generate('a', { ...given, seed: 1, maxTokens: 9 }).text()
+    })()"""
+    [told] = run("value", [{"code": code, "path": PATH}])
+    assert told["error"] == "LogitsError"
 
 
 def test_what_is_wrong_is_refused_by_name(run: Run) -> None:

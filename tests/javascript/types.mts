@@ -12,6 +12,7 @@ cache.seqAdd(0, 0, -1, next.length)
 model.cache({ typeK: 'Q8_0' })
 const whole: boolean | null = model.generate('a', { json_schema: { type: 'object' }, completeGrammar: false }).complete
 model.generate('a', { heal: true, stopLoops: { repeats: 4 }, reasoningBudget: 9, reasoningMarks: ['<a>', '</a>'] })
+model.generate('a', { bannedStrings: ['b'] })
 new Chain({ grammar: gbnf(true), json_schema: String(whole) })
 // @ts-expect-error a schema is no number
 model.chat([{ role: 'user', content: 'Hi' }], { json_schema: 5 })

@@ -14,12 +14,12 @@ const MOST_TEXT = 2000;
 const ELSEWHERE = "needs aleator playground on a computer: not in a page alone";
 /** What a page without a server lacks, by name of parameter, option or view. */
 const lacking = Object.fromEntries(
-  ["json_schema", "regex", "phases", "watermark_key_file", "banned_strings", "banned_regex", "beams", "cache", "page"].map((name) => [name, ELSEWHERE]),
+  ["json_schema", "regex", "phases", "watermark_key_file", "banned_regex", "beams", "cache", "page"].map((name) => [name, ELSEWHERE]),
 );
 /** Options of a text that are understood here, by the names that the package gives them. */
 const OPTIONS = {
   maxTokens: "max_tokens", stop: "stop", stopLoops: "stop_loops", heal: "heal", reasoningBudget: "reasoning_budget",
-  reasoningBudgetMessage: "reasoning_budget_message", reasoningBudgetGrace: "reasoning_budget_grace", reasoningMarks: "reasoning_marks",
+  reasoningBudgetMessage: "reasoning_budget_message", reasoningBudgetGrace: "reasoning_budget_grace", reasoningMarks: "reasoning_marks", bannedStrings: "banned_strings",
 };
 
 /** A model, and the texts that it wrote. */

@@ -1,7 +1,7 @@
 /** @file Texts as they are written, their logits within a memory bound, chains over these, and branches
  *  (src/aleator/server/playground/recording.py). */
 
-import { Completion, pause } from "../aleator/completion.js";
+import { Completion, following, pause } from "../aleator/completion.js";
 
 const LIMIT = 256 << 20;
 const MOST_TEXTS = 512;
@@ -211,6 +211,9 @@ export class Texts {
     const { prompt, taken, inherited: begun, shown } = text;
     const completion = new Completion(text.chain, { tokenizer, nCtx, prompt, taken, begun, shown, ...options });
     let next = all.slice(reused);
+    let step = begun.length;
+    const found = []; // of each step
+    text.own = completion.tokens;
     while (!completion.stopReason) {
       await pause();
       if (text.stopped) {
@@ -223,14 +226,14 @@ export class Texts {
       next = next.slice(AT_ONCE);
       if (next.length) continue;
       const row = completion.allowed(logits.slice(0, this.size)); // the matrix may have more rows than there are tokens
+      const { position } = text.chain;
+      text.rows.length = position; // those of tokens that were taken back
       text.rows.push(this.memory.keep(row));
-      const found = look(row);
+      found[position] = look(row);
       const token = await completion.draw(row, this.held.length, { get aborted() { return text.stopped; } });
       if (token === null) continue;
-      text.own.push(token);
-      next = [token];
-      completion.feed(token, this.held.length);
-      yield { found, step: text.rows.length - 1 };
+      next = following(cache, this.held, completion.take(token, row, this.held.length));
+      for (; step < text.drawn.length; step++) yield { found: found[step], step };
     }
     completion.end();
     const { stopReason: reason, complete } = completion;
