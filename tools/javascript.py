@@ -24,8 +24,8 @@ from aleator.cache.storage.layer import TYPES as CACHE_TYPES
 from aleator.chat import message, prompt
 from aleator.chat.families import FAMILIES
 from aleator.core.parameter import Parameter
-from aleator.generate import complete_grammar as ending
 from aleator.generate import bans, loops
+from aleator.generate import complete_grammar as ending
 from aleator.generate.options import GenerateOptions
 from aleator.models import config, gguf_config, refused
 from aleator.models.files import fields as limits
