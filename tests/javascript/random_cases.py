@@ -89,6 +89,23 @@ GRAMMARS = (
 )
 
 
+NAMES = {
+    "stop_loops": "stopLoops",
+    "reasoning_budget": "reasoningBudget",
+    "reasoning_budget_message": "reasoningBudgetMessage",
+    "reasoning_budget_grace": "reasoningBudgetGrace",
+    "reasoning_marks": "reasoningMarks",
+    "banned_strings": "bannedStrings",
+}
+"""Options of texts, and what the package calls them."""
+STEERING: tuple[Case, ...] = (
+    {"heal": True},
+    {"stop_loops": [2, 6]},
+    {"banned_strings": ["the", " my", "e\n"]},
+    {"reasoning_budget": 4, "reasoning_marks": ["\n", "!"]},
+)
+
+
 def told_of(made: aleator.Generation) -> Case:
     """What tests have the package tell of a text."""
     return {
@@ -106,6 +123,8 @@ def random_texts(seed: int, path: str, length: int = 40) -> Iterator[tuple[Case,
         given = parameters(r) | {"seed": r.randrange(2**53)}
         if r.random() < 0.2:
             given["grammar"] = r.choice(GRAMMARS)
+        elif r.random() < 0.4:
+            given |= r.choice(STEERING)
         if r.random() < 0.3:
             given["stop"] = r.choice((["\n\n"], ["e", "\u00e9\U0001f600"], ["And ", "thou"]))
         prompt = r.choice(LINES)
@@ -114,7 +133,8 @@ def random_texts(seed: int, path: str, length: int = 40) -> Iterator[tuple[Case,
             told = told_of(made)
         except (aleator.ParameterError, aleator.ConstraintError, aleator.LogitsError):
             continue  # a contradiction, or a chain that leaves no token
-        yield {"path": path, "prompt": prompt, "options": {**given, "maxTokens": length}}, told
+        options = {NAMES.get(name, name): value for name, value in given.items()}
+        yield {"path": path, "prompt": prompt, "options": {**options, "maxTokens": length}}, told
 
 
 HEAD = 4000

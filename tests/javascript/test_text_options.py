@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import lzma
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,18 +12,10 @@ import pytest
 import aleator
 from aleator.generate.loops import LoopDetector
 from aleator.models.hub.bundled import bundled_model
-from tests.javascript.conftest import PACKAGE, Run
-from tests.javascript.random_cases import told_of
+from tests.javascript.conftest import PACKAGE, ROOT, Run
+from tests.javascript.random_cases import NAMES, told_of
 
 PATH = str(bundled_model())
-NAMES = {
-    "stop_loops": "stopLoops",
-    "reasoning_budget": "reasoningBudget",
-    "reasoning_budget_message": "reasoningBudgetMessage",
-    "reasoning_budget_grace": "reasoningBudgetGrace",
-    "reasoning_marks": "reasoningMarks",
-    "banned_strings": "bannedStrings",
-}
 LIGHT = "What light through yonder win"
 OPTIONS: list[tuple[str, dict[str, Any]]] = [
     *((LIGHT[:n], {"heal": True, "seed": n}) for n in (1, 2, 9, 12, 21, 27, 29)),
@@ -184,3 +178,23 @@ def test_a_chat_knows_the_marks_of_its_template(run: Run) -> None:
     assert told["message"]["reasoning_content"] == answer.message.reasoning_content
     assert "nothing says how this model writes its reasoning" in none["message"]
     assert "heal=true" in healed["message"]
+
+
+def test_a_text_after_nothing_begins_without_the_space_of_the_vocabulary(
+    run: Run, tmp_path: Path
+) -> None:
+    path = tmp_path / "spm.gguf"
+    path.write_bytes(lzma.decompress((ROOT / "tests/data/vocab/llama-spm.gguf.xz").read_bytes()))
+    code = f"""(async () => {{
+      const {{ Completion }} = await import({(PACKAGE / "completion.js").as_uri()!r})
+      const bytes = await (await import('node:fs/promises')).readFile({str(path)!r})
+      const data = new native.NativeArray(Uint8Array, bytes.length)
+      data.array.set(bytes)
+      const tokenizer = new Tokenizer(new Vocabulary(new GGUF(data)))
+      const [bos, hello] = tokenizer.encode('Hello')
+      return [[bos], [bos, hello]].map((prompt) => {{
+        const given = {{ tokenizer, nCtx: 9, prompt, maxTokens: 5, stops: [] }}
+        return new Completion(new Chain(), given).feed(hello)
+      }})
+    }})()"""
+    assert run("value", [{"code": code}]) == [["Hello", " Hello"]]
