@@ -1,6 +1,7 @@
 // Strings of JSON schemas: lengths, patterns, formats and names of properties, as trees of gbnf.js.
 import { all, any, common, complement, maybe } from './gbnf.js'
 
+const MOST_REPEATED = 1_000_000
 const code = (text) => text.codePointAt()
 const range = (text) => [code(text), code(Array.from(text).at(-1))]
 const QUOTE = code('"')
@@ -198,6 +199,7 @@ class Pattern {
       min = Number(found[1])
       max = found[2] === undefined ? min : found[3] ? Number(found[3]) : Infinity
       if (max < min) this.fail('a repetition has a maximum below its minimum')
+      if (min > MOST_REPEATED) this.fail(`a repetition is of more than ${MOST_REPEATED}`)
     } else return { tree, least, most }
     this.take('?') // as few as possible: the same texts
     if (this.next && '*+?{'.includes(this.next)) this.fail('a repetition is repeated')

@@ -16,7 +16,7 @@ const isObject = (value) => typeof value === 'object' && value !== null && !Arra
 const isSchema = (value) => typeof value === 'boolean' || isObject(value)
 const listOf = (test) => (value) => Array.isArray(value) && value.every(test)
 const isText = (value) => typeof value === 'string'
-const count = [(value) => Number.isInteger(value) && value >= 0, 'a whole number from 0']
+const count = [(value) => Number.isInteger(value) && value >= 0 && value < 2 ** 31, 'a whole number from 0']
 const number = [(value) => typeof value === 'number', 'a number']
 const schema = [isSchema, 'a schema']
 const schemas = [(value) => listOf(isSchema)(value) && value.length > 0, 'an array of schemas']
@@ -91,7 +91,7 @@ class Schema {
     while (this.waiting.length) this.waiting.pop()() // not by recursion: schemas may nest
     return this.grammar.text(root)
   }
-
+  /** What may come before the value. */
   reasoning({ begin, end, after, opened }) {
     const rest = all(this.grammar.upTo(end), after || { of: '\n', min: 0, max: 2 })
     return opened ? rest : maybe(all(begin, rest))
