@@ -58,7 +58,7 @@ def test_other_texts_than_json_are_not_taken(run: Run) -> None:
     assert [text for text in wrong if takes(compiled, text)] == []
 
 
-@pytest.mark.parametrize(("least", "most"), [(0, 2001), (2500, 4600), (999, 3000)])
+@pytest.mark.parametrize(("least", "most"), [(0, 2001), (2500, 4600), (0, 3000)])
 def test_long_texts_are_counted(run: Run, least: int, most: int) -> None:
     schema = {"type": "string", "minLength": least, "maxLength": most}
     compiled = compile_gbnf(_grammars(run, [schema])[0], "root", BYTES)
