@@ -24,6 +24,9 @@ from aleator.cache.storage.layer import TYPES as CACHE_TYPES
 from aleator.chat import message, prompt
 from aleator.chat.families import FAMILIES
 from aleator.core.parameter import Parameter
+from aleator.generate import bans, loops
+from aleator.generate import complete_grammar as ending
+from aleator.generate.options import GenerateOptions
 from aleator.models import config, gguf_config, refused
 from aleator.models.files import fields as limits
 from aleator.models.files.fields import Fields
@@ -42,7 +45,7 @@ from aleator.text import gguf_vocabulary, pretokenizers, special_tokens, vocabul
 OUT = Path(__file__).parent.parent / "js" / "src"
 METHODS = ("asked_for", "neutral", "coefficients", "seed_in", "_unseeded", "arguments", "native")
 BASE = (base.Sampler, base.SeededSampler)  # js/src/sampler.js has these
-ELSEWHERE = ("json_schema", "regex", "phases", "watermark_key_file")
+ELSEWHERE = ("regex", "phases", "watermark_key_file")
 """Parameters that JavaScript lacks."""
 
 
@@ -203,6 +206,13 @@ def facts() -> dict[str, Any]:
         "END_TEXTS": special_tokens._END_TEXTS,
         "END_SPECIALS": special_tokens._END_SPECIALS,
         "MESSAGE_PARTS": special_tokens._MESSAGE_PARTS,
+        "ENDING": {
+            **{k: v for k, v in vars(ending).items() if type(v) is int},
+            "DIGITS": [order.decode() for order in ending._DIGITS],
+        },
+        "LOOPS": {"RANGES": loops.RANGES, "USUAL": loops.USUAL, "SHORT": loops.SHORT},
+        "BANS": {k: v for k, v in vars(bans).items() if type(v) is int},
+        "REASONING_MARKS": GenerateOptions().reasoning_marks,
         "CHAT": {
             "ROLES": message.ROLES,
             "FIELDS": message._FIELDS,
@@ -234,6 +244,7 @@ TYPES = {
     "allowed_token_ids": "number[]",
     "stop_token_ids": "number[]",
     "grammar": "string",
+    "json_schema": "boolean | string | Record<string, unknown>",
 }
 
 

@@ -1,7 +1,7 @@
 // Chains of samplers: logits in, a token out.
 import { AleatorError, options, whole } from './native.js'
 import { native } from './runtime.js'
-import { resolve, samplersOf, settle } from './parameters.js'
+import { grammarOf, resolve, samplersOf, settle } from './parameters.js'
 import { Tokenizer } from './tokenizer.js'
 
 /** Samplers in order over one sequence; equal logits and seeds give equal tokens on every machine. */
@@ -23,9 +23,10 @@ export class Chain {
       const [name, given] = sampler.native({ seed: this.seed, ordinal })
       return make(name, given)
     })
-    if (this.values.grammar !== null) {
-      if (!tokenizer) throw new AleatorError('ParameterError', 'grammar needs a tokenizer: give it as the option tokenizer')
-      kernels.unshift(new native.ConstraintSampler(tokenizer.grammar(this.values.grammar), [...tokenizer.vocabulary.eog]))
+    this.grammar = grammarOf(this.values)
+    if (this.grammar !== null) {
+      if (!tokenizer) throw new AleatorError('ParameterError', `${this.values.json_schema === null ? 'grammar' : 'json_schema'} needs a tokenizer: give it as the option tokenizer`)
+      kernels.unshift(new native.ConstraintSampler(tokenizer.grammar(this.grammar), [...tokenizer.vocabulary.eog]))
     }
     this.kernels = new native.Chain(kernels, whole('completion', completion, 0, 2 ** 32 - 1))
   }
@@ -63,7 +64,11 @@ export class Chain {
   }
   /** Whether a grammar's text is complete, so that nothing but its end may follow. */
   get finished() {
-    return this.values.grammar !== null && this.kernels.samplers[0].constrained.finished
+    return this.constraint !== null && this.kernels.samplers[0].constrained.finished
+  }
+  /** The parser of its grammar; null: it has none. */
+  get constraint() {
+    return this.grammar === null ? null : this.kernels.samplers[0].constrained.constraint
   }
   free() {
     this.kernels.free()
@@ -75,7 +80,7 @@ export function explain(chain, logits, top = 10) {
   whole('top', top, 0)
   const copy = chain.kernels.clone()
   const candidates = new native.Candidates(Float32Array.from(logits))
-  const first = chain.values.grammar === null ? 0 : 1 // the grammar is before the samplers
+  const first = chain.grammar === null ? 0 : 1 // the grammar is before the samplers
   const state = (sampler, neutral) => {
     const { ids, logits: values, weights } = candidates
     const mass = weights.reduce((a, b) => a + BigInt(b), 0n)

@@ -55,6 +55,10 @@ export class ChatTemplate {
     if (Object.hasOwn(given, name)) throw wrong('enableThinking', enableThinking, 'it is given twice, once in templateArguments')
     return { ...given, [name]: enableThinking }
   }
+  /** Whether a reply to this text may reason before its content. */
+  mayThink(text, opened, enableThinking) {
+    return Boolean(this.thinking) && (opened || !(enableThinking === false || text.slice(-40).includes(this.thinking.end)))
+  }
   /** Checked messages as text; names of control tokens in them are private characters, which `literal` explains. */
   rendered(messages, variables) {
     const read = messages.map((message) => this.asRead(message))
@@ -205,6 +209,9 @@ export class ChatGeneration {
   }
   get stopReason() {
     return this.generation.stopReason
+  }
+  get complete() {
+    return this.generation.complete
   }
   async text() {
     for await (const _ of this); // read to the end

@@ -57,6 +57,12 @@ export interface Stage {
 /** What each sampler makes of a row of logits; the chain stays as it is. */
 export function explain(chain: Chain, logits: Float32Array, top?: number): { stages: Stage[]; token: number | null; seed: bigint; position: number }
 
+/**
+ * The grammar that a JSON schema becomes: an object, true, or JSON text.  As `grammar` it gives the same text in Python's
+ * package, too.
+ */
+export function gbnf(schema: boolean | string | Record<string, unknown>): string
+
 /** Keys and values of sequences. Positions are [p0, p1); negative: from the beginning, to the end. */
 export class Cache {
   private constructor()
@@ -74,7 +80,7 @@ export class Cache {
   free(): void
 }
 
-export type StopReason = 'eog' | 'grammar' | 'stop' | 'stop_token' | 'length' | 'context' | 'interrupted'
+export type StopReason = 'eog' | 'grammar' | 'stop' | 'stop_token' | 'loop' | 'length' | 'context' | 'interrupted'
 
 /** A text while it is made, read once: `for await (const piece of generation)`. */
 export interface Generation extends AsyncIterable<string> {
@@ -83,6 +89,8 @@ export interface Generation extends AsyncIterable<string> {
   readonly seed: bigint
   readonly tokens: number[]
   readonly stopReason: StopReason | null
+  /** Once it has ended: whether the text is all that its grammar or JSON schema asks for; null without one. */
+  readonly complete: boolean | null
 }
 
 export interface Message {
@@ -110,9 +118,25 @@ export interface GenerateOptions extends SamplingParameters {
   /** The text after what is to be written, for models with tokens for that. */
   suffix?: string
   completion?: number
+  /** Whether a text with a grammar or JSON schema is brought to its end before maxTokens or the context cuts it off; default true. */
+  completeGrammar?: boolean
+  /** Take back the prompt's last tokens that a longer token begins with, and write them anew; not with a grammar. */
+  heal?: boolean
+  /** End a text whose last tokens are so many repeats of one cycle, and so many tokens: { repeats: 4, min_tokens: 64 }. */
+  stopLoops?: { repeats?: number; min_tokens?: number } | number[] | string | null
+  /** Tokens of reasoning at most; after these its end is forced.  -1 or null: no limit. */
+  reasoningBudget?: number | null
+  /** Text that ends reasoning whose budget is spent, before its end. */
+  reasoningBudgetMessage?: string
+  /** Tokens beyond the budget in which a sentence may end. */
+  reasoningBudgetGrace?: number
+  /** Texts that begin and end reasoning; a chat knows those of its template. */
+  reasoningMarks?: [string, string]
+  /** Texts that never occur: where one does, its tokens are taken back and drawn anew. */
+  bannedStrings?: string | string[]
 }
 
-export interface ChatOptions extends Omit<GenerateOptions, 'parseSpecial' | 'suffix'> {
+export interface ChatOptions extends Omit<GenerateOptions, 'parseSpecial' | 'suffix' | 'heal'> {
   /** In Jinja's language, in place of the model's. */
   chatTemplate?: string
   enableThinking?: boolean

@@ -3,12 +3,15 @@ import { Chain } from './chain.js'
 import { ChatGeneration, ChatTemplate, checkedMessages, textOf } from './chat.js'
 import { readConfig } from './config.js'
 import { Cache } from './cache.js'
+import { Completion, following, pause } from './completion.js'
 import { Decoder } from './decoder.js'
 import { GGUF } from './gguf.js'
 import { NO_VOCABULARY } from './facts.js'
+import { takeBack } from './healing.js'
 import { AleatorError, options, whole } from './native.js'
-import { resolve } from './parameters.js'
+import { grammarOf, resolve } from './parameters.js'
 import { native } from './runtime.js'
+import { textOptions } from './text-options.js'
 import { Tokenizer } from './tokenizer.js'
 import { Vocabulary } from './vocabulary.js'
 
@@ -60,20 +63,20 @@ export class Model {
   /**
    * The text that continues a prompt, in pieces.
    * options: sampling parameters, seed among them; preset; maxTokens; stop, strings that end it; signal, an
-   * AbortSignal; parseSpecial, for prompts with control tokens; suffix, the text after what is to be written.
+   * AbortSignal; parseSpecial, for prompts with control tokens; suffix, the text after what is to be written;
+   * others: text-options.js.
    */
   generate(prompt, options = {}) {
     return this.generation(prompt, options, [])
   }
   /** shown: control tokens that are part of the text. */
-  generation(prompt, { preset, maxTokens = Infinity, stop = [], signal, parseSpecial, suffix, completion, ...parameters }, shown) {
-    if (maxTokens !== Infinity) whole('maxTokens', maxTokens, 0)
-    const stops = Array.isArray(stop) ? [...stop] : [stop]
-    if (stops.some((each) => typeof each !== 'string' || !each)) throw new AleatorError('ParameterError', 'stop: give strings of at least one character')
-    if (signal !== undefined && typeof signal?.aborted !== 'boolean') throw new AleatorError('ParameterError', 'signal: give an AbortSignal')
+  generation(prompt, given, shown) {
+    const { options, rest } = textOptions(given)
+    const { preset, parseSpecial, suffix, completion, ...parameters } = rest
     if (typeof prompt !== 'string' && !Array.isArray(prompt) && !ArrayBuffer.isView(prompt)) throw new AleatorError('ParameterError', 'prompt: give a text, or an array of token ids')
-    if (!this.tokenizer && (typeof prompt === 'string' || stops.length))
-      throw new AleatorError('TokenizerError', 'the model has no vocabulary (tokenizer.ggml.model): give token ids, take the ids that come, and leave stop out')
+    const named = { heal: options.heal, reasoningBudget: options.reasoning, bannedStrings: options.banned.length }
+    if (!this.tokenizer && (typeof prompt === 'string' || options.stops.length || Object.values(named).some(Boolean)))
+      throw new AleatorError('TokenizerError', `the model has no vocabulary (tokenizer.ggml.model): give token ids, take the ids that come, and leave ${Object.keys(named).find((name) => named[name]) ?? 'stop'} out`)
     if (suffix !== undefined && (typeof suffix !== 'string' || !this.tokenizer))
       throw new AleatorError('ParameterError', 'suffix: give a text, for a model with a vocabulary')
     const tokens =
@@ -85,7 +88,9 @@ export class Model {
     if (tokens.length > this.nCtx)
       throw new AleatorError('ContextFull', `the prompt has ${tokens.length} tokens and the context ${this.nCtx} positions: shorten it, or load the model with a larger nCtx`)
     const chain = this.chain(parameters, { preset, completion })
-    return new Generation(this, tokens, chain, { maxTokens, stops, signal, shown })
+    if (options.heal && chain.constraint) throw new AleatorError('ParameterError', 'heal=true: not with a grammar, as both say what the first tokens are: leave one out')
+    const [left, taken] = options.heal ? takeBack(tokens, this.tokenizer) : [tokens, []]
+    return new Generation(this, left, chain, { ...options, shown, taken })
   }
   /**
    * The answer to messages, [{ role, content }], in pieces; names of control tokens in them are text.
@@ -98,8 +103,19 @@ export class Model {
     const template = this.template(chatTemplate)
     const rendered = template.rendered(checked, template.arguments(enableThinking, templateArguments))
     const stops = [...this.vocabulary.chatStop, ...(Array.isArray(stop) ? stop : [stop])]
+    const text = textOf(rendered)
+    const opened = template.thinking && text.trimEnd().endsWith(template.thinking.begin)
+    if ((given.json_schema ?? null) !== null && template.mayThink(text, opened, enableThinking)) {
+      given.grammar = grammarOf(given, { ...template.thinking, opened })
+      delete given.json_schema
+      given.completeGrammar ??= false // the end of reasoning cannot be searched for
+    }
+    if ((given.reasoningBudget ?? -1) !== -1) {
+      if (!template.thinking) throw new AleatorError('ParameterError', `reasoningBudget=${given.reasoningBudget}: nothing says how this model writes its reasoning: leave it out`)
+      given.reasoningMarks ??= [template.thinking.begin, template.thinking.end + template.thinking.after]
+    }
+    if (given.heal) throw new AleatorError('ParameterError', "heal=true: the template ends a chat's prompt, and not a word: leave it out")
     const generation = this.generation(template.encode(rendered), { ...given, stop: stops }, template.shown)
-    const opened = template.thinking && textOf(rendered).trimEnd().endsWith(template.thinking.begin)
     return new ChatGeneration(generation, template.thinking, opened)
   }
   template(source = this.vocabulary.chatTemplate) {
@@ -115,7 +131,17 @@ export class Model {
 /** A text while it is made, read once: for await (const piece of generation), or await generation.text(). */
 export class Generation {
   constructor(model, prompt, chain, options) {
-    Object.assign(this, { model, prompt, chain, options, tokens: [], stopReason: null, seed: chain.seed, begun: false })
+    Object.assign(this, { model, prompt, chain, options, seed: chain.seed, begun: false })
+    this.completion = new Completion(chain, { tokenizer: model.tokenizer, nCtx: model.nCtx, prompt, ...options })
+  }
+  get tokens() {
+    return this.completion.tokens
+  }
+  get stopReason() {
+    return this.completion.stopReason
+  }
+  get complete() {
+    return this.completion.complete
   }
   async text() {
     let all = ''
@@ -123,23 +149,23 @@ export class Generation {
     return all
   }
   async *[Symbol.asyncIterator]() {
-    const { model, chain } = this
-    const { maxTokens, stops, signal, shown } = this.options
+    const { model, chain, completion } = this
+    const { signal } = this.options
     if (this.begun) throw new AleatorError('StateError', 'a generation is read once: call generate again, with its seed for the same text')
     this.begun = true
     const cache = model.cache()
-    const stream = model.tokenizer?.stream({ atStart: false, shown }) ?? { push: () => '', flush: () => '' }
-    const matcher = new StopMatcher(stops)
     try {
       chain.acceptAll(this.prompt)
       let next = this.prompt
-      if (maxTokens === 0) this.stopReason = 'length'
-      while (!this.stopReason) {
+      const decoded = []
+      while (!completion.stopReason) {
         if (signal?.aborted) {
-          this.stopReason = 'interrupted'
+          completion.stopReason = 'interrupted'
           break
         }
-        const logits = cache.decode(next.slice(0, AT_ONCE))
+        const part = next.slice(0, AT_ONCE)
+        const logits = cache.decode(part)
+        decoded.push(...part)
         next = next.slice(AT_ONCE)
         // Whoever waits for the page's events gets them between two steps.
         if (next.length) {
@@ -147,84 +173,21 @@ export class Generation {
           continue
         }
         // The matrix may have more rows than there are tokens.
-        const token = chain.sample(logits.subarray(0, model.vocabulary?.size))
-        next = [token]
-        this.tokens.push(token)
-        const piece = this.take(token, stream, matcher, cache)
-        if (piece) yield piece
+        const row = completion.allowed(logits.subarray(0, model.vocabulary?.size))
+        const token = await completion.draw(row, cache.length(), signal)
+        if (token === null) continue
+        const taken = completion.take(token, row, cache.length())
+        if (taken.piece) yield taken.piece
+        next = following(cache, decoded, taken)
         await pause()
       }
-      const rest = this.stopReason === 'eog' || this.stopReason === 'grammar' || this.stopReason === 'stop_token' ? matcher.push(stream.flush()) : ''
-      if (matcher.matched !== null) this.stopReason = 'stop'
-      const last = rest + (matcher.matched === null ? matcher.flush() : '')
-      if (last) yield last
+      const rest = completion.end()
+      if (rest) yield rest
     } finally {
       cache.free()
     }
   }
-  /** The text that a token completes; notes why the text ends, if it does. */
-  take(token, stream, matcher, cache) {
-    const { values } = this.chain
-    if (this.model.vocabulary?.eog.has(token) && !values.ignore_eos) this.stopReason = 'eog'
-    else if (values.stop_token_ids.includes(token)) this.stopReason = 'stop_token'
-    if (this.stopReason) return ''
-    const piece = matcher.push(stream.push(token))
-    if (matcher.matched !== null) this.stopReason = 'stop'
-    else if (this.tokens.length >= this.options.maxTokens) this.stopReason = 'length'
-    else if (this.chain.finished) this.stopReason = 'grammar'
-    else if (cache.length() >= this.model.nCtx) this.stopReason = 'context'
-    return piece
-  }
 }
-
-/** Passes text through until one of several strings is in it; what may become one is held back. */
-class StopMatcher {
-  constructor(stops) {
-    this.stops = stops
-    this.longest = Math.max(0, ...stops.map((each) => each.length))
-    this.matched = null
-    this.held = ''
-  }
-  push(piece) {
-    if (this.matched !== null) return ''
-    const text = this.held + piece
-    let end = Infinity
-    for (const stop of this.stops) {
-      const at = text.indexOf(stop)
-      if (at < 0) continue
-      const own = at + stop.length
-      if (own < end || (own === end && stop.length > this.matched.length)) {
-        end = own
-        this.matched = stop
-      }
-    }
-    this.held = ''
-    if (this.matched !== null) return text.slice(0, end - this.matched.length)
-    let open = Math.min(text.length, this.longest - 1)
-    while (open > 0 && !this.stops.some((stop) => stop.startsWith(text.slice(-open)))) open--
-    open = Math.max(0, open)
-    this.held = text.slice(text.length - open)
-    return text.slice(0, text.length - open)
-  }
-  flush() {
-    const held = this.held
-    this.held = ''
-    return held
-  }
-}
-
-// Not setTimeout, which waits for 1 to 4 ms.
-const pause = globalThis.setImmediate
-  ? () => new Promise((done) => setImmediate(done))
-  : () =>
-      new Promise((done) => {
-        const { port1, port2 } = new MessageChannel()
-        port1.onmessage = () => {
-          port1.close()
-          done()
-        }
-        port2.postMessage(null)
-      })
 
 /** All bytes of a file in the native code's memory. */
 async function nativeBytes(source, onProgress) {

@@ -1,6 +1,7 @@
 // Sampling parameters: checked, and made into samplers in order (src/aleator/samplers/params.py, order.py).
 import * as facts from './facts.js'
 import { AleatorError } from './native.js'
+import { gbnf } from './schema.js'
 
 const { PARAMETERS, PRESETS } = facts
 const ORDERED = new Map(facts.SAMPLERS.filter((cls) => cls.ordered).map((cls) => [cls.sampler, cls]))
@@ -170,6 +171,13 @@ function fromMetadata(metadata) {
   return values
 }
 
+/** The GBNF that a text obeys; null: nothing; thinking: what may come before (schema.js). */
+export function grammarOf({ grammar = null, json_schema = null }, thinking) {
+  if (json_schema === null) return grammar
+  if (grammar !== null) throw wrong('grammar and json_schema are both given: choose one')
+  return gbnf(json_schema, thinking)
+}
+
 /** The samplers in order, the one that chooses the token last; `tokenizer`: for texts, and ends of a text. */
 export function samplersOf(values, tokenizer) {
   const all = { ...values }
@@ -178,7 +186,7 @@ export function samplersOf(values, tokenizer) {
     return tokenizer
   }
   const ends = (what) => [...needed(what).vocabulary.eog].sort((a, b) => a - b)
-  if (all.grammar !== null && all.repetition_under_grammar === 'none') all.repetition_penalty = 1
+  if ((all.grammar ?? all.json_schema) !== null && all.repetition_under_grammar === 'none') all.repetition_penalty = 1
   all.logit_bias = [...biases(all.logit_bias, needed)]
   if (all.ignore_eos) for (const id of ends('ignore_eos')) all.logit_bias = [...all.logit_bias.filter((b) => b[0] !== id), [id, -Infinity]]
   all.logit_bias.sort((a, b) => a[0] - b[0])

@@ -122,8 +122,8 @@ export class Tokenizer {
     const stream = this.stream(options(given, { skipSpecial: false, atStart: true }))
     return Array.from(ids, (token) => stream.push(token)).join('') + stream.flush()
   }
-  /** Takes one id at a time; a character is returned when its last byte arrives; shown: control tokens that are text. */
-  stream({ skipSpecial = true, atStart = true, shown = [] } = {}) {
+  /** Takes one id at a time; a character is returned when its last byte arrives; shown: control tokens that are text; skip: bytes to leave out. */
+  stream({ skipSpecial = true, atStart = true, shown = [], skip = 0 } = {}) {
     const { vocabulary } = this
     const decoder = new TextDecoder('utf-8', { ignoreBOM: true })
     let strip = atStart && vocabulary.addSpacePrefix
@@ -133,7 +133,9 @@ export class Tokenizer {
         if (!piece.length || (skipSpecial && vocabulary.isSpecial(token) && !shown.includes(token))) return ''
         if (strip && piece[0] === 0x20) piece = piece.subarray(1)
         strip = false
-        return decoder.decode(piece, { stream: true })
+        const left = piece.subarray(skip)
+        skip -= piece.length - left.length
+        return decoder.decode(left, { stream: true })
       },
       flush: () => decoder.decode(),
     }

@@ -49,7 +49,7 @@ export const deeds = ({ Chain, load }) => ({
     const generation = model.generate(prompt, options)
     const text = await generation.text()
     model.free()
-    return { text, tokens: generation.tokens, reason: generation.stopReason }
+    return { text, tokens: generation.tokens, reason: generation.stopReason, complete: generation.complete }
   },
   hostile: async ({ bytes }) => {
     await load(bytesOf(bytes))

@@ -89,25 +89,52 @@ GRAMMARS = (
 )
 
 
-def random_texts(seed: int, path: str, length: int = 40) -> Iterator[tuple[Case, Case]]:
-    """Texts of the bundled model, which is at ``path``, and what they are; without end.
+NAMES = {
+    "stop_loops": "stopLoops",
+    "reasoning_budget": "reasoningBudget",
+    "reasoning_budget_message": "reasoningBudgetMessage",
+    "reasoning_budget_grace": "reasoningBudgetGrace",
+    "reasoning_marks": "reasoningMarks",
+    "banned_strings": "bannedStrings",
+}
+"""Options of texts, and what the package calls them."""
+STEERING: tuple[Case, ...] = (
+    {"heal": True},
+    {"stop_loops": [2, 6]},
+    {"banned_strings": ["the", " my", "e\n"]},
+    {"reasoning_budget": 4, "reasoning_marks": ["\n", "!"]},
+)
 
-    JavaScript completes no grammar's text that comes to its limit.
-    """
+
+def told_of(made: aleator.Generation) -> Case:
+    """What tests have the package tell of a text."""
+    return {
+        "text": made.text,
+        "tokens": list(made.tokens),
+        "reason": made.stop_reason,
+        "complete": made.complete,
+    }
+
+
+def random_texts(seed: int, path: str, length: int = 40) -> Iterator[tuple[Case, Case]]:
+    """Texts of the bundled model, which is at ``path``, and what they are; without end."""
     r, model = random.Random(seed), aleator.load(n_threads=1)
     while True:
         given = parameters(r) | {"seed": r.randrange(2**53)}
         if r.random() < 0.2:
             given["grammar"] = r.choice(GRAMMARS)
+        elif r.random() < 0.4:
+            given |= r.choice(STEERING)
         if r.random() < 0.3:
             given["stop"] = r.choice((["\n\n"], ["e", "\u00e9\U0001f600"], ["And ", "thou"]))
         prompt = r.choice(LINES)
         try:
-            made = model.generate(prompt, max_tokens=length, complete_grammar=False, **given)
-            told = {"text": made.text, "tokens": list(made.tokens), "reason": made.stop_reason}
+            made = model.generate(prompt, max_tokens=length, **given)
+            told = told_of(made)
         except (aleator.ParameterError, aleator.ConstraintError, aleator.LogitsError):
             continue  # a contradiction, or a chain that leaves no token
-        yield {"path": path, "prompt": prompt, "options": {**given, "maxTokens": length}}, told
+        options = {NAMES.get(name, name): value for name, value in given.items()}
+        yield {"path": path, "prompt": prompt, "options": {**options, "maxTokens": length}}, told
 
 
 HEAD = 4000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 import aleator
 from aleator.chat.message import checked_messages
 from aleator.chat.prompt import ChatFormat
+from aleator.grammar import compile_gbnf
 from aleator.models.hub.bundled import bundled_model
+from tests.javascript.byte_texts import BYTES, takes
 from tests.javascript.conftest import Run
 
 TEMPLATES = {
@@ -101,6 +104,71 @@ def test_reasoning_is_apart_from_the_content(run: Run) -> None:
         "content": "Yes.",
         "reasoning_content": "Hm, no.",
     }
+
+
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"enum": ["Romeo", "Juliet"]},
+        "age": {"type": "integer", "minimum": 0, "maximum": 99},
+    },
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize("template", [None, "reasoning", "headers"])
+def test_an_answer_is_json(run: Run, template: str | None) -> None:
+    own = {} if template is None else {"chatTemplate": TEMPLATES[template]}
+    asked: list[dict[str, Any]] = [
+        {"json_schema": PERSON, "logit_bias": [["<", -30]]},
+        {"json_schema": json.dumps(PERSON), "enableThinking": False},
+        {"json_schema": PERSON, "logit_bias": [["<", 30]]},  # it reasons, where it may
+        {"json_schema": PERSON, "grammar": 'root ::= "a"'},
+    ]
+    path, talk = str(bundled_model()), [{"role": "user", "content": "Who art thou?"}]
+    base = {"maxTokens": 50, "seed": 3, **own}
+    plain, shut, biased, two = run(
+        "talks", [{"path": path, "messages": talk, "options": {**base, **each}} for each in asked]
+    )
+    assert json.loads(plain["message"]["content"])["name"] in ("Romeo", "Juliet")
+    assert two["error"] == "ParameterError"
+    assert "json_schema" in two["message"]
+    if template == "reasoning":
+        assert json.loads(shut["message"]["content"])["age"] < 100
+        assert biased["message"]["reasoning_content"] != ""
+    else:
+        assert "enableThinking" in shut["message"]  # which the template does not read
+        assert json.loads(biased["message"]["content"])["age"] < 100
+
+
+def test_reasoning_comes_before_json_up_to_its_mark(run: Run) -> None:
+    thinking = {"begin": "<<", "end": "aab>", "after": ""}
+    asked = [
+        {**thinking, "opened": False},
+        {**thinking, "opened": True},
+        {**thinking, "opened": True, "after": "="},
+    ]
+    codes = [f"gbnf({{ const: 1 }}, {json.dumps(each)})" for each in asked]
+    closed, opened, after = (
+        compile_gbnf(text, "root", BYTES) for text in run("value", [{"code": c} for c in codes])
+    )
+    good = [
+        "aab>1",
+        "x aaab>\n1",
+        "aaaab>\n\n1",
+        "aaaa aabaab>1",
+        "\u00e9aa\U0001f600aab>1",
+        "aab<<aab>1",
+    ]
+    bad = ["1", "aab1", "aab>\n\n\n1", "aab>1aab>1", "a ab>1", "aab>"]
+    assert [each for each in good if not takes(opened, each)] == []
+    assert [each for each in bad if takes(opened, each)] == []
+    assert [each for each in good if not takes(closed, f"<<{each}")] == []
+    assert [each for each in (*good, *bad[1:]) if takes(closed, each)] == []
+    assert takes(closed, "1")
+    assert takes(after, "aab>=1")
+    assert not takes(after, "aab>1")
 
 
 def test_a_template_gets_its_variables(run: Run) -> None:

@@ -18,7 +18,7 @@ from aleator.samplers import SamplingParams
 from aleator.samplers.params import PARAMETERS
 from aleator.text import Tokenizer, Vocabulary
 from tests.javascript.conftest import ROOT, Run, logits_of
-from tests.javascript.random_cases import packed, parameters, random_chains
+from tests.javascript.random_cases import packed, parameters, random_chains, told_of
 from tests.models import builders
 
 VOCABULARIES = ROOT / "tests" / "data" / "vocab"
@@ -138,10 +138,7 @@ def test_the_bundled_model_writes_the_same_texts(run: Run) -> None:
         # The last one's prompt is read in several steps.
         prompt = "ROMEO:" if given is not options[-1] else "ROMEO:\nWhat light?\n" * 20
         cases.append({"path": str(path), "prompt": prompt, "options": {**given, "maxTokens": 60}})
-        made = model.generate(prompt, max_tokens=60, **given)
-        expected.append(
-            {"text": made.text, "tokens": list(made.tokens), "reason": made.stop_reason}
-        )
+        expected.append(told_of(model.generate(prompt, max_tokens=60, **given)))
     assert run("text", cases) == expected
 
 

@@ -1,5 +1,5 @@
 // How programs use the types: checked, not run.
-import { load, Chain, explain, AleatorError, PRESETS, VERSION, Cache, type GenerateOptions } from 'aleator'
+import { load, Chain, explain, gbnf, AleatorError, PRESETS, VERSION, Cache, type GenerateOptions } from 'aleator'
 const options: GenerateOptions = { seed: 4n, temperature: 0.5, stop: ['a'], maxTokens: 5, logit_bias: new Map([[1, 2]]), preset: 'greedy' }
 const model = await load('a.gguf', { nCtx: 5, onProgress: (a, b) => console.log(a / b) })
 for await (const piece of model.generate('a', options)) console.log(piece.length)
@@ -10,6 +10,12 @@ for await (const piece of answer) console.log(piece.length)
 const next: string = answer.message.content + answer.message.reasoning_content
 cache.seqAdd(0, 0, -1, next.length)
 model.cache({ typeK: 'Q8_0' })
+const whole: boolean | null = model.generate('a', { json_schema: { type: 'object' }, completeGrammar: false }).complete
+model.generate('a', { heal: true, stopLoops: { repeats: 4 }, reasoningBudget: 9, reasoningMarks: ['<a>', '</a>'] })
+model.generate('a', { bannedStrings: ['b'] })
+new Chain({ grammar: gbnf(true), json_schema: String(whole) })
+// @ts-expect-error a schema is no number
+model.chat([{ role: 'user', content: 'Hi' }], { json_schema: 5 })
 // @ts-expect-error there is no such role
 model.chat([{ role: 'king', content: 'Hi' }])
 const chain = new Chain({ logit_bias: { 1: 2 }, samplers: ['top_k'] }, { tokenizer: model.tokenizer })

@@ -63,7 +63,7 @@ export function probability(logits, id) {
 }
 
 /** The samplers of a chain in order, its grammar first. */
-export const samplersOf = (chain) => [...(chain.values.grammar === null ? [] : [GRAMMAR]), ...chain.samplers];
+export const samplersOf = (chain) => [...(chain.grammar === null ? [] : [GRAMMAR]), ...chain.samplers];
 export const nameOf = (sampler) => (sampler === GRAMMAR ? "grammar" : sampler.constructor.sampler);
 
 /** Explain a step: the chain stays as it is. `named` makes tokens of ids. */

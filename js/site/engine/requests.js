@@ -1,7 +1,9 @@
 /** @file The playground's endpoints (docs/playground.md), answered by a model in this thread. */
 
 import { checkedMessages } from "../aleator/chat.js";
+import { takeBack } from "../aleator/healing.js";
 import { load } from "../aleator/index.js";
+import { textOptions } from "../aleator/text-options.js";
 import declared from "../declared.js";
 import { draws, explain, nameOf, probability, samplersOf } from "./explain.js";
 import { fingerprint } from "./fingerprint.js";
@@ -12,11 +14,13 @@ const MOST_TEXT = 2000;
 const ELSEWHERE = "needs aleator playground on a computer: not in a page alone";
 /** What a page without a server lacks, by name of parameter, option or view. */
 const lacking = Object.fromEntries(
-  ["json_schema", "regex", "phases", "watermark_key_file", "stop_loops", "reasoning_budget", "reasoning_budget_message", "reasoning_budget_grace",
-    "banned_strings", "banned_regex", "heal", "beams", "cache", "page"].map((name) => [name, ELSEWHERE]),
+  ["json_schema", "regex", "phases", "watermark_key_file", "banned_regex", "beams", "cache", "page"].map((name) => [name, ELSEWHERE]),
 );
-/** Options of a text that are understood here. */
-const OPTIONS = ["max_tokens", "stop"];
+/** Options of a text that are understood here, by the names that the package gives them. */
+const OPTIONS = {
+  maxTokens: "max_tokens", stop: "stop", stopLoops: "stop_loops", heal: "heal", reasoningBudget: "reasoning_budget",
+  reasoningBudgetMessage: "reasoning_budget_message", reasoningBudgetGrace: "reasoning_budget_grace", reasoningMarks: "reasoning_marks", bannedStrings: "banned_strings",
+};
 
 /** A model, and the texts that it wrote. */
 export class Engine {
@@ -101,22 +105,29 @@ export class Engine {
   begin({ own, sampling }) {
     const given = ["prompt", "messages", "parent"].filter((name) => own[name] !== undefined && own[name] !== null);
     if (given.length !== 1) throw new RequestError("give one of prompt, messages, parent", given[1] ?? "prompt");
-    if (given[0] === "messages") return this.converse(own.messages, sampling);
-    if (given[0] === "parent") return this.texts.branch(this.texts.find(own.parent), own.at, own.token, sampling);
+    if (given[0] === "messages") return this.converse(own, sampling);
+    const options = optionsOf(own);
+    if (given[0] === "parent") return { options, text: this.texts.branch(this.texts.find(own.parent), own.at, own.token, sampling) };
     const { tokenizer } = this.model;
     const tokens = typeof own.prompt === "string" ? tokenizer?.encode(own.prompt) : own.prompt;
     if (!Array.isArray(tokens) || !tokens.length) throw new RequestError("prompt is empty: give a text or a list of token ids", "prompt");
     const { size } = this.texts;
     if (!tokens.every((id) => Number.isInteger(id) && id >= 0 && id < size)) throw new RequestError(`prompt: the model has tokens 0 to ${size - 1}`, "prompt");
-    return this.texts.begin(this.fitting("prompt", tokens), sampling);
+    if (options.heal && (sampling.grammar ?? null) !== null) throw new RequestError("heal=true: not with a grammar, as both say what the first tokens are", "heal");
+    const [left, taken] = options.heal ? takeBack(this.fitting("prompt", tokens), tokenizer) : [this.fitting("prompt", tokens), []];
+    return { options, text: Object.assign(this.texts.begin(left, sampling), { taken }) };
   }
 
   /** The next turn of a conversation, which ends as the model's turns do. */
-  converse(messages, sampling) {
+  converse(own, sampling) {
     const template = this.model.template();
-    const tokens = template.encode(template.rendered(checkedMessages(messages), {}));
-    const text = this.texts.begin(this.fitting("messages", tokens), sampling);
-    return Object.assign(text, { stops: this.model.vocabulary.chatStop, shown: template.shown });
+    const { thinking } = template;
+    const tokens = template.encode(template.rendered(checkedMessages(own.messages), {}));
+    if (own.heal) throw new RequestError("heal=true: the template ends a chat's prompt, and not a word: leave it out", "heal");
+    if ((own.reasoning_budget ?? -1) !== -1 && !thinking) throw new RequestError(`reasoning_budget=${own.reasoning_budget}: nothing says how this model writes its reasoning: leave it out`, "reasoning_budget");
+    const marks = thinking && { reasoning_marks: [thinking.begin, thinking.end + thinking.after] };
+    const options = optionsOf({ ...marks, ...own, stop: [...this.model.vocabulary.chatStop, ...[own.stop ?? []].flat()] });
+    return { options, text: Object.assign(this.texts.begin(this.fitting("messages", tokens), sampling), { shown: template.shown }) };
   }
 
   fitting(name, tokens) {
@@ -128,18 +139,16 @@ export class Engine {
   /** Lines of a text; `stop` ends it. */
   write(body) {
     const asked = split(body);
-    const stops = [asked.own.stop ?? []].flat();
-    if (stops.some((each) => typeof each !== "string" || !each)) throw new RequestError("stop: give strings of at least one character", "stop");
-    const text = this.begin(asked);
-    return Object.assign(this.lines(text, asked), { stop: () => (text.stopped = true) });
+    const { text, options } = this.begin(asked);
+    return Object.assign(this.lines(text, options, asked.own.top), { stop: () => (text.stopped = true) });
   }
 
-  async *lines(text, { own: { top = 10, max_tokens: maxTokens = Infinity, stop = [] } }) {
+  async *lines(text, options, top = 10) {
     const { prompt, parent, at, inherited, seed } = text;
     const begun = { prompt: prompt.map(this.named), inherited: inherited.length, seed, chain: chainWords(text.chain) };
     yield { event: "start", id: text.id, parent: parent?.id ?? null, at, ...begun };
     const look = (row) => explain(text.chain, row, Math.max(top, 1), this.named);
-    for await (const { step, found, end } of this.texts.write(text, { maxTokens, stops: [...text.stops, ...[stop].flat()] }, look)) {
+    for await (const { step, found, end } of this.texts.write(text, options, look)) {
       if (found) yield this.shortStep(text, step, found, top);
       else yield { event: "end", steps: text.drawn.length, ...end, kept_bytes: this.texts.memory.used, kept_limit: this.texts.memory.limit };
     }
@@ -205,9 +214,20 @@ function chats(model) {
   }
 }
 
-const OWN = ["prompt", "messages", "parent", "text", "at", "token", "top", "step", "n", ...OPTIONS];
+const OWN = ["prompt", "messages", "parent", "text", "at", "token", "top", "step", "n", ...Object.values(OPTIONS)];
 /** Bounds of whole numbers. */
 const BOUNDS = { max_tokens: [0, 2 ** 31 - 1], at: [0, 2 ** 31 - 1], token: [0, 2 ** 31 - 1], step: [0, 2 ** 31 - 1], top: [0, 1000], n: [1, 10_000] };
+
+/** A text's options, of a body's fields; errors have the names of these. */
+function optionsOf(own) {
+  const given = Object.entries(OPTIONS).map(([name, field]) => [name, own[field]]);
+  try {
+    return textOptions(Object.fromEntries(given.filter(([, value]) => value !== undefined))).options;
+  } catch (error) {
+    const [name] = /^\w*/.exec(error.message);
+    throw new RequestError(error.message.replace(name, OPTIONS[name]), OPTIONS[name]);
+  }
+}
 
 /** A body's own fields, options of the text among them, and its sampling parameters. */
 function split(body) {
@@ -216,10 +236,12 @@ function split(body) {
     const [low, high] = BOUNDS[name] ?? [];
     if (value === null && OWN.includes(name)) continue;
     if (BOUNDS[name] && !(Number.isInteger(value) && value >= low && value <= high)) throw new RequestError(`${name}=${JSON.stringify(value)}: give a whole number from ${low} to ${high}`, name);
+    const isParameter = Object.hasOwn(declared.parameters, name);
+    const known = isParameter ? declared.parameters[name] : Object.hasOwn(declared.options, name) && declared.options[name];
     if (OWN.includes(name)) made.own[name] = value;
-    else if (name === "preset" || Object.hasOwn(declared.parameters, name)) made.sampling[name] = value;
-    else if (!Object.hasOwn(declared.options, name)) throw new RequestError(`there is no parameter ${JSON.stringify(name)}`, name);
-    else if (JSON.stringify(value) !== JSON.stringify(declared.options[name].default)) throw new RequestError(`${name} ${ELSEWHERE}`, name);
+    else if (name === "preset" || (isParameter && !Object.hasOwn(lacking, name))) made.sampling[name] = value;
+    else if (!known) throw new RequestError(`there is no parameter ${JSON.stringify(name)}`, name);
+    else if (JSON.stringify(value) !== JSON.stringify(known.default)) throw new RequestError(`${name} ${ELSEWHERE}`, name);
   }
   return made;
 }

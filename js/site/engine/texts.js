@@ -1,6 +1,8 @@
 /** @file Texts as they are written, their logits within a memory bound, chains over these, and branches
  *  (src/aleator/server/playground/recording.py). */
 
+import { Completion, following, pause } from "../aleator/completion.js";
+
 const LIMIT = 256 << 20;
 const MOST_TEXTS = 512;
 const MOST_BRANCHES = 256;
@@ -13,14 +15,6 @@ export class RequestError extends Error {
     Object.assign(this, { param, code, status });
   }
 }
-
-/** Lets the worker read its messages. */
-const pause = () =>
-  new Promise((done) => {
-    const { port1, port2 } = new MessageChannel();
-    port1.onmessage = () => (port1.close(), done());
-    port2.postMessage(null);
-  });
 
 /** Rows of logits; the oldest are forgotten when they would exceed a number of bytes. */
 class Memory {
@@ -55,7 +49,7 @@ class Text {
     this.rows = parent ? parent.rows.slice(0, inherited.length) : [];
     this.own = [];
     this.begun = chain.clone(); // as it is before the first draw
-    this.stops = []; // of a conversation, beside those that are asked for
+    this.taken = []; // tokens of the prompt that are written anew
     this.shown = []; // control tokens that are part of the text
     this.stopped = false;
   }
@@ -195,30 +189,35 @@ export class Texts {
   }
 
   /** Write a text, after those that were begun before it: what `look` makes of each row before the draw, and how it ended. */
-  async *write(text, { maxTokens, stops }, look) {
+  async *write(text, options, look) {
     const before = this.turn;
     let done;
     this.turn = new Promise((resolve) => (done = resolve));
     await before;
     try {
-      yield* this.writing(text, maxTokens, stops, look);
+      yield* this.writing(text, options, look);
     } finally {
       done();
     }
   }
 
-  async *writing(text, maxTokens, stops, look) {
+  async *writing(text, options, look) {
     const { model } = this;
     const all = [...text.prompt, ...text.inherited];
     const began = performance.now();
     const cache = (this.cache ??= model.cache());
     const reused = this.keep(cache, all);
-    const stream = model.tokenizer?.stream({ atStart: false, shown: text.shown });
-    let [said, next, reason] = ["", all.slice(reused), maxTokens === 0 ? "length" : null];
-    while (!reason) {
+    const { tokenizer, nCtx } = model;
+    const { prompt, taken, inherited: begun, shown } = text;
+    const completion = new Completion(text.chain, { tokenizer, nCtx, prompt, taken, begun, shown, ...options });
+    let next = all.slice(reused);
+    let step = begun.length;
+    const found = []; // of each step
+    text.own = completion.tokens;
+    while (!completion.stopReason) {
       await pause();
       if (text.stopped) {
-        reason = "interrupted";
+        completion.stopReason = "interrupted";
         break;
       }
       const part = next.slice(0, AT_ONCE);
@@ -226,30 +225,19 @@ export class Texts {
       this.held.push(...part);
       next = next.slice(AT_ONCE);
       if (next.length) continue;
-      const row = logits.slice(0, this.size); // the matrix may have more rows than there are tokens
+      const row = completion.allowed(logits.slice(0, this.size)); // the matrix may have more rows than there are tokens
+      const { position } = text.chain;
+      text.rows.length = position; // those of tokens that were taken back
       text.rows.push(this.memory.keep(row));
-      const found = look(row);
-      const token = text.chain.sample(row);
-      text.own.push(token);
-      next = [token];
-      said += stream?.push(token) ?? "";
-      yield { found, step: text.rows.length - 1 };
-      reason = this.ended(text, token, stops.some((stop) => said.includes(stop)), maxTokens);
+      found[position] = look(row);
+      const token = await completion.draw(row, this.held.length, { get aborted() { return text.stopped; } });
+      if (token === null) continue;
+      next = following(cache, this.held, completion.take(token, row, this.held.length));
+      for (; step < text.drawn.length; step++) yield { found: found[step], step };
     }
-    const { kernels, values } = text.chain;
-    const whole = () => reason === "eog" || (reason !== "stop" && kernels.samplers[0].constrained.constraint.complete);
-    const complete = values.grammar === null ? null : whole();
+    completion.end();
+    const { stopReason: reason, complete } = completion;
     yield { end: { reason, complete, computed: all.length - reused, reused, seconds: (performance.now() - began) / 1000 } };
-  }
-
-  ended({ chain, own }, token, stopped, maxTokens) {
-    const { values } = chain;
-    if (this.model.vocabulary?.eog.has(token) && !values.ignore_eos) return "eog";
-    if (values.stop_token_ids.includes(token)) return "stop_token";
-    if (stopped) return "stop";
-    if (own.length >= maxTokens) return "length";
-    if (chain.finished) return "grammar";
-    return this.held.length >= this.model.nCtx ? "context" : null;
   }
 
   /** Keep what the cache and these tokens have in common, but for the last; how many that are. */

@@ -1,0 +1,310 @@
+// JSON schemas as grammars in GBNF: every text of the grammar obeys the schema.  A keyword that cannot be kept is
+// refused by name and place.  Texts are those of Python's json.dumps: on one line, properties in the schema's order.
+import { AleatorError } from './native.js'
+import { Grammar, NOTHING, all, any, maybe } from './gbnf.js'
+import { GREATEST, NUMBER, integers, numbers } from './schema-numbers.js'
+import { CHARACTER, FORMATS, otherNames, patternOf } from './schema-strings.js'
+
+const TYPES = ['object', 'array', 'string', 'number', 'integer', 'boolean', 'null']
+const MOST_BRANCHES = 1000
+const MOST_DEPTH = 200
+const MOST_CHARACTERS = 1 << 26 // of all schemas that are made of one
+const MOST_READ = 200_000 // schemas, each as often as it is read
+const TOO_MUCH = 'the JSON schema asks for too much: its parts are combined in too many ways'
+
+const isObject = (value) => typeof value === 'object' && value !== null && !Array.isArray(value)
+const isSchema = (value) => typeof value === 'boolean' || isObject(value)
+const listOf = (test) => (value) => Array.isArray(value) && value.every(test)
+const isText = (value) => typeof value === 'string'
+const count = [(value) => Number.isInteger(value) && value >= 0 && value < 2 ** 31, 'a whole number from 0']
+const number = [(value) => typeof value === 'number', 'a number']
+const schema = [isSchema, 'a schema']
+const schemas = [(value) => listOf(isSchema)(value) && value.length > 0, 'an array of schemas']
+/** What the value of a keyword must be. */
+const KEYWORDS = {
+  $ref: [isText, 'a text such as "#/$defs/name"'],
+  allOf: schemas, anyOf: schemas, oneOf: schemas,
+  type: [(value) => [value].flat().every((each) => TYPES.includes(each)), `one of ${TYPES.join(', ')}, or an array of these`],
+  enum: [Array.isArray, 'an array'],
+  const: [() => true],
+  minLength: count, maxLength: count,
+  pattern: [isText, 'a text'], format: [(value) => Object.hasOwn(FORMATS, value), `one of ${Object.keys(FORMATS).join(', ')}`],
+  minimum: number, maximum: number, exclusiveMinimum: number, exclusiveMaximum: number,
+  properties: [(value) => isObject(value) && Object.values(value).every(isSchema), 'an object of schemas'],
+  required: [listOf(isText), 'an array of names'],
+  additionalProperties: schema,
+  items: schema, prefixItems: [listOf(isSchema), 'an array of schemas'],
+  minItems: count, maxItems: count,
+  uniqueItems: [(value) => value === false, 'false, as items are not compared'],
+}
+/** What does not say which texts are valid. */
+const NOTES = ['$schema', '$id', '$comment', '$defs', 'definitions', '$anchor', 'title', 'description', 'default', 'examples', 'deprecated', 'readOnly', 'writeOnly', 'uniqueItems']
+const NUMBERS = ['minimum', 'maximum', 'exclusiveMinimum', 'exclusiveMaximum']
+
+const refused = (message) => new AleatorError('GrammarError', message)
+/** JSON on one line, as Python writes it. */
+function written(value) {
+  if (Array.isArray(value)) return `[${value.map(written).join(', ')}]`
+  if (isObject(value)) return `{${Object.entries(value).map(([name, each]) => `${JSON.stringify(name)}: ${written(each)}`).join(', ')}}`
+  return JSON.stringify(value)
+}
+const sorted = (value) => (isObject(value) ? Object.fromEntries(Object.keys(value).sort().map((name) => [name, sorted(value[name])])) : Array.isArray(value) ? value.map(sorted) : value)
+const same = (a, b) => JSON.stringify(sorted(a)) === JSON.stringify(sorted(b))
+const kindOf = (value) => (value === null ? 'null' : Array.isArray(value) ? 'array' : Number.isInteger(value) ? 'integer' : typeof value)
+const deep = (value, depth = 0) => depth > MOST_DEPTH || (typeof value === 'object' && value !== null && Object.values(value).some((each) => deep(each, depth + 1)))
+
+/**
+ * The GBNF of a JSON schema, which is an object, true, or JSON text.
+ * thinking: { begin, end, after } of the reasoning that may come before; opened: the text begins within it.
+ */
+export function gbnf(given, thinking = null) {
+  let root
+  try {
+    root = JSON.parse(typeof given === 'string' ? given : JSON.stringify(given))
+  } catch (error) {
+    throw refused(`the JSON schema is not JSON: ${error.message}`)
+  }
+  if (!isSchema(root)) throw refused(`a JSON schema is an object or a boolean, not ${written(root)?.slice(0, 80)}`)
+  if (deep(root)) throw refused(`the JSON schema nests deeper than ${MOST_DEPTH}`)
+  const text = new Schema(root).text(thinking)
+  if (text === null) throw refused('no text obeys the JSON schema: what it requires excludes itself, or never ends')
+  return text
+}
+
+/**
+ * A schema without references and choices is called plain: its `enum` has the values of `const`, its `type` is an
+ * array.  `path` is where it stands.
+ */
+class Schema {
+  constructor(root) {
+    this.root = root
+    this.grammar = new Grammar()
+    this.known = new Map() // rules by plain schema, as JSON
+    this.waiting = []
+    this.characters = 0
+    this.read = 0
+  }
+  text(thinking) {
+    this.character = this.grammar.rule('character', CHARACTER)
+    const value = this.value(this.root, '#')
+    const root = thinking ? all(this.reasoning(thinking), value) : value
+    while (this.waiting.length) this.waiting.pop()() // not by recursion: schemas may nest
+    return this.grammar.text(root)
+  }
+  /** What may come before the value. */
+  reasoning({ begin, end, after, opened }) {
+    const rest = all(this.grammar.upTo(end), after || { of: '\n', min: 0, max: 2 })
+    return opened ? rest : maybe(all(begin, rest))
+  }
+
+  // From a schema to plain ones.
+
+  unsupported(name, path, why = 'which is not supported') {
+    return refused(`the JSON schema uses ${name} (at ${path}), ${why}: leave it out, and check the result for it`)
+  }
+  /** Values that obey a schema. */
+  value(schema, path) {
+    return any(this.plain(schema, path).map((each) => this.ruleOf(each, path)))
+  }
+  ruleOf(plain, path) {
+    const key = JSON.stringify(plain)
+    if (!this.known.has(key)) {
+      this.characters += key.length
+      if (this.characters > MOST_CHARACTERS) throw refused(TOO_MUCH)
+      const made = this.grammar.rule(path === '#' ? 'value' : path.split('/').at(-1))
+      this.known.set(key, made)
+      this.waiting.push(() => this.grammar.rules.set(made.rule, this.body(plain, path)))
+    }
+    return this.known.get(key)
+  }
+  /** Plain schemas, one of which a value obeys if it obeys this one. */
+  plain(schema, path, passed = []) {
+    if (typeof schema === 'boolean') return schema ? [{}] : []
+    if (++this.read > MOST_READ) throw refused(TOO_MUCH)
+    for (const [name, value] of Object.entries(schema)) {
+      const [test, wanted] = Object.hasOwn(KEYWORDS, name) ? KEYWORDS[name] : []
+      if (test ? !test(value) : !NOTES.includes(name) || (name === '$id' && path !== '#'))
+        throw test ? refused(`the JSON schema has ${name}=${written(value).slice(0, 80)} (at ${path}): give ${wanted}`) : this.unsupported(name, path)
+    }
+    const { $ref, allOf = [], anyOf, oneOf, ...rest } = schema
+    const own = Object.fromEntries(Object.entries(rest).filter(([name]) => !NOTES.includes(name)))
+    if ('type' in own) own.type = [own.type].flat()
+    if ('const' in own) {
+      own.enum = (own.enum ?? [own.const]).filter((each) => same(each, own.const))
+      delete own.const
+    }
+    const parts = allOf.map((each, i) => this.plain(each, `${path}/allOf/${i}`, passed))
+    if ($ref !== undefined) {
+      if (passed.includes($ref) || passed.length > MOST_DEPTH) throw refused(`the JSON schema never ends: $ref ${written($ref)} (at ${path}) leads back to itself`)
+      parts.push(this.plain(this.target($ref, path), $ref, [...passed, $ref]))
+    }
+    if (anyOf) parts.push(anyOf.flatMap((each, i) => this.plain(each, `${path}/anyOf/${i}`, passed)))
+    if (oneOf) {
+      const branches = oneOf.map((each, i) => this.plain(each, `${path}/oneOf/${i}`, passed))
+      branches.forEach((a, i) => branches.slice(i + 1).forEach((b) => {
+        if (!this.apart(a, b)) throw refused(`the JSON schema uses oneOf (at ${path}) with branches that do not exclude each other, which is not supported: write anyOf`)
+      }))
+      parts.push(branches.flat())
+    }
+    let made = [own]
+    for (const part of parts) {
+      if (made.length * part.length > MOST_BRANCHES) throw refused(`the JSON schema combines more than ${MOST_BRANCHES} branches (at ${path})`)
+      made = made.flatMap((a) => part.map((b) => this.both(a, b, path)))
+    }
+    return made
+  }
+  /** What a reference stands for. */
+  target(ref, path) {
+    const [first, ...names] = ref.split('/')
+    let found = first === '#' ? this.root : undefined
+    for (const name of names) {
+      const key = decoded(name).replaceAll('~1', '/').replaceAll('~0', '~')
+      found = typeof found === 'object' && found !== null && Object.hasOwn(found, key) ? found[key] : undefined
+    }
+    if (!isSchema(found)) throw refused(`the JSON schema has $ref ${written(ref)} (at ${path}), which is no part of it`)
+    return found
+  }
+  /** The plain schema of what obeys both of these. */
+  both(a, b, path) {
+    const made = { ...a, ...b }
+    const pair = (x = true, y = true) => (x === true ? y : y === true || same(x, y) ? x : { allOf: [x, y] })
+    for (const name of Object.keys(b)) {
+      if (!Object.hasOwn(a, name)) continue
+      const [x, y] = [a[name], b[name]]
+      if (name === 'type') made.type = TYPES.filter((each) => [x, y].every((types) => types.includes(each) || (each === 'integer' && types.includes('number'))))
+      else if (name === 'enum') made.enum = x.filter((each) => y.some((other) => same(each, other)))
+      else if (name === 'required') made.required = [...new Set([...x, ...y])]
+      else if (/^(min|exclusiveMin)/.test(name)) made[name] = Math.max(x, y)
+      else if (/^(max|exclusiveMax)/.test(name)) made[name] = Math.min(x, y)
+      else if (['pattern', 'format'].includes(name) && x !== y) throw this.unsupported(name, path, 'where another one must be kept, too, which is not supported')
+    }
+    const others = [a, b].map((each) => each.additionalProperties ?? true)
+    const of = ({ properties = {} }, name, i) => (Object.hasOwn(properties, name) ? properties[name] : others[i])
+    const names = Object.keys({ ...a.properties, ...b.properties })
+    if (names.length) made.properties = Object.fromEntries(names.map((name) => [name, pair(of(a, name, 0), of(b, name, 1))]))
+    const rest = pair(...others)
+    if (rest !== true) made.additionalProperties = rest
+    const item = ({ prefixItems = [], items }, i) => prefixItems[i] ?? items
+    const first = Math.max(a.prefixItems?.length ?? 0, b.prefixItems?.length ?? 0)
+    if (first) made.prefixItems = Array.from({ length: first }, (_, i) => pair(item(a, i), item(b, i)))
+    const items = pair(a.items, b.items)
+    if (items !== true) made.items = items
+    return made
+  }
+  /** Whether it is certain that no value obeys one of the schemas a and one of b; `depth`: of properties. */
+  apart(a, b, depth = 0) {
+    return a.every((x) => b.every((y) => this.twoApart(x, y, depth)))
+  }
+  twoApart(a, b, depth) {
+    if (a.enum && b.enum) return !a.enum.some((each) => b.enum.some((other) => same(each, other)))
+    const kinds = ({ enum: values, type = TYPES }) => new Set(values ? values.map(kindOf) : type.flatMap((each) => (each === 'number' ? ['number', 'integer'] : [each])))
+    const shared = [...kinds(a)].filter((each) => kinds(b).has(each))
+    if (shared.some((each) => each !== 'object')) return false
+    if (!shared.length) return true
+    if (a.enum || b.enum || depth > 8) return false
+    const needs = [a, b].map(({ required = [] }) => required)
+    const lacks = ({ properties = {}, additionalProperties }, name) => additionalProperties === false && !Object.hasOwn(properties, name)
+    if (needs[0].some((name) => lacks(b, name)) || needs[1].some((name) => lacks(a, name))) return true
+    return needs[0].some((name) => {
+      const [x, y] = [a, b].map(({ properties = {}, additionalProperties = true }) => (Object.hasOwn(properties, name) ? properties[name] : additionalProperties))
+      return needs[1].includes(name) && this.apart(this.plain(x, '#'), this.plain(y, '#'), depth + 1)
+    })
+  }
+
+  // From plain schemas to trees.
+
+  body(plain, path) {
+    const { enum: values, type = TYPES, ...rest } = plain
+    const allowed = (value) => type.includes(kindOf(value)) || (type.includes('number') && typeof value === 'number')
+    if (values) {
+      const [beside] = Object.keys(rest)
+      if (beside) throw this.unsupported('enum', path, `beside ${beside}, which is not supported`)
+      return any(values.filter(allowed).map(written))
+    }
+    return any(type.filter((each) => each !== 'integer' || !type.includes('number')).map((each) => this[each](plain, path)))
+  }
+  null() {
+    return 'null'
+  }
+  boolean() {
+    return any(['true', 'false'])
+  }
+  string({ minLength = 0, maxLength = Infinity, pattern, format }, path) {
+    const source = pattern ?? FORMATS[format]
+    if (source === undefined) return all('"', this.grammar.repeat(this.character, minLength, maxLength), '"')
+    if (pattern !== undefined && format !== undefined) throw this.unsupported('format', path, 'beside pattern, which is not supported')
+    let made
+    try {
+      made = patternOf(source, this.grammar)
+    } catch (error) {
+      if (error instanceof AleatorError) throw error
+      throw this.unsupported(`pattern ${written(pattern)}`, path, `which is not supported: ${error.message}`)
+    }
+    if (made.least < minLength) throw this.unsupported('minLength', path, 'beside a pattern or format of shorter texts, which is not supported')
+    if (made.most > maxLength) throw this.unsupported('maxLength', path, 'beside a pattern or format of longer texts, which is not supported')
+    return all('"', made.tree, '"')
+  }
+  integer(plain, path) {
+    const { minimum = -Infinity, maximum = Infinity, exclusiveMinimum: above = -Infinity, exclusiveMaximum: below = Infinity } = plain
+    const low = Math.max(Math.ceil(minimum), Math.floor(above) + 1)
+    const high = Math.min(Math.floor(maximum), Math.ceil(below) - 1)
+    this.checkBounds(plain, path, Number.MAX_SAFE_INTEGER)
+    return integers(low, high)
+  }
+  number(plain, path) {
+    if (!NUMBERS.some((name) => name in plain)) return NUMBER
+    this.checkBounds(plain, path, GREATEST)
+    const { minimum = -Infinity, maximum = Infinity, exclusiveMinimum: above = -Infinity, exclusiveMaximum: below = Infinity } = plain
+    const low = { value: Math.max(minimum, above), open: above >= minimum }
+    const high = { value: Math.min(maximum, below), open: below <= maximum }
+    const made = numbers(low, high)
+    if (!made) throw this.unsupported(NUMBERS.filter((name) => name in plain).join(' and '), path, 'with too many digits, which is not supported')
+    return made
+  }
+  /** Refuse bounds beyond which texts that differ are equal numbers. */
+  checkBounds(plain, path, most) {
+    for (const name of NUMBERS)
+      if (name in plain && (Math.abs(plain[name]) > most || (plain[name] !== 0 && Math.abs(plain[name]) < 1e-6)))
+        throw this.unsupported(name, path, `and ${plain[name]} is not within 1e-6 and ${most}`)
+  }
+  array({ items = true, prefixItems = [], minItems = 0, maxItems = Infinity }, path) {
+    const first = prefixItems.map((each, i) => this.value(each, `${path}/prefixItems/${i}`))
+    const item = this.value(items, `${path}/items`)
+    // What may follow, from the last of the first items back.
+    const n = Math.min(first.length, maxItems)
+    const optional = (tree, at) => (at < minItems ? tree : maybe(tree))
+    const least = Math.max(0, minItems - n)
+    if (n > 0) {
+      let rest = maxItems > n ? this.grammar.repeat(all(', ', item), least, maxItems - n) : least ? NOTHING : ''
+      for (let at = n - 1; at >= 0; at--) rest = this.grammar.rule('items', optional(all(at ? ', ' : '', first[at], rest), at))
+      return all('[', rest, ']')
+    }
+    if (maxItems === 0) return minItems ? NOTHING : '[]'
+    return all('[', optional(all(item, this.grammar.repeat(all(', ', item), Math.max(0, minItems - 1), maxItems - 1)), 0), ']')
+  }
+  object({ properties = {}, required = [], additionalProperties = true }, path) {
+    const free = required.filter((name) => !Object.hasOwn(properties, name)).map((name) => [name, additionalProperties])
+    const members = [...Object.entries(properties), ...new Map(free)]
+    const pairs = members.map(([name, each]) => all(`${JSON.stringify(name)}: `, this.value(each, `${path}/properties/${name}`)))
+    const rest = additionalProperties === false ? NOTHING : this.grammar.rule('pair', all('"', otherNames(members.map(([name]) => name), this.grammar), '": ', this.value(additionalProperties, `${path}/additionalProperties`)))
+    // What follows members, and what may come where there are none before; from the last member back.
+    let after = { of: all(', ', rest), min: 0, max: Infinity }
+    let begin = maybe(all(rest, after))
+    for (let i = pairs.length - 1; i >= 0; i--) {
+      const needed = required.includes(members[i][0])
+      const here = all(pairs[i], after)
+      begin = this.grammar.rule('members', needed ? here : any([here, begin]))
+      const next = all(', ', pairs[i])
+      after = this.grammar.rule('more', all(needed ? next : maybe(next), after))
+    }
+    return all('{', begin, '}')
+  }
+}
+
+function decoded(name) {
+  try {
+    return decodeURIComponent(name)
+  } catch {
+    return name
+  }
+}

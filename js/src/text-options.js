@@ -1,0 +1,34 @@
+// Options of a text beside sampling parameters (src/aleator/generate/options.py).
+import { REASONING_MARKS } from './facts.js'
+import { loopLimits } from './loops.js'
+import { AleatorError, whole } from './native.js'
+
+const wrong = (name, value, why) => new AleatorError('ParameterError', `${name}=${(JSON.stringify(value) ?? String(value)).slice(0, 80)}: ${why}`)
+const isTexts = (value) => value.every((each) => typeof each === 'string' && each)
+const most = 2 ** 31 - 1
+
+/** What a text's options are, checked; `rest`: what is no option of it. */
+export function textOptions({ maxTokens = Infinity, stop = [], signal, heal = false, completeGrammar, stopLoops, reasoningBudget, reasoningBudgetMessage = '', reasoningBudgetGrace = 0, reasoningMarks = REASONING_MARKS, bannedStrings = [], ...rest }) {
+  const stops = [stop].flat()
+  if (maxTokens !== Infinity) whole('maxTokens', maxTokens, 0)
+  if (!isTexts(stops)) throw wrong('stop', stop, 'give strings of at least one character')
+  if (signal !== undefined && typeof signal?.aborted !== 'boolean') throw wrong('signal', signal, 'give an AbortSignal')
+  for (const [name, value] of Object.entries({ heal, completeGrammar: completeGrammar ?? true })) if (typeof value !== 'boolean') throw wrong(name, value, 'give true or false')
+  const banned = [bannedStrings].flat()
+  if (!isTexts(banned)) throw wrong('bannedStrings', bannedStrings, 'give strings of at least one character')
+  const made = { maxTokens, stops, signal, heal, completeGrammar, banned, loops: null, reasoning: null }
+  if ((stopLoops ?? null) !== null) made.loops = loopLimits(stopLoops)
+  if (typeof reasoningBudgetMessage !== 'string' || !reasoningBudgetMessage.isWellFormed?.() && /\p{Surrogate}/u.test(reasoningBudgetMessage)) throw wrong('reasoningBudgetMessage', reasoningBudgetMessage, 'give a text')
+  whole('reasoningBudgetGrace', reasoningBudgetGrace, 0, most)
+  if (!Array.isArray(reasoningMarks) || reasoningMarks.length !== 2 || !isTexts(reasoningMarks)) throw wrong('reasoningMarks', reasoningMarks, 'give two texts, such as those of <think>')
+  if ((reasoningBudget ?? -1) !== -1) {
+    const budget = whole('reasoningBudget', reasoningBudget, -1, most)
+    for (const text of [reasoningMarks[1], ...stops])
+      if (reasoningBudgetMessage.includes(text)) throw wrong('reasoningBudgetMessage', reasoningBudgetMessage, `it has ${JSON.stringify(text)} in it, which ends the reasoning or the text: leave it out`)
+    made.reasoning = { budget, message: reasoningBudgetMessage, grace: reasoningBudgetGrace, marks: reasoningMarks }
+  }
+  if (completeGrammar && (made.reasoning || banned.length)) throw wrong('completeGrammar', true, 'not with reasoningBudget or bannedStrings, which choose tokens themselves: leave one out')
+  if (made.reasoning && banned.length) throw wrong('bannedStrings', bannedStrings, 'not with reasoningBudget, as what is forced cannot be drawn anew: leave one out')
+  if (heal && made.reasoning) throw wrong('heal', true, 'not with reasoningBudget, as both say what the first tokens are: leave one out')
+  return { options: made, rest }
+}

@@ -1,0 +1,200 @@
+"""Options of texts in the npm package: the same tokens as here, and the same refusals."""
+
+from __future__ import annotations
+
+import lzma
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import aleator
+from aleator.generate.loops import LoopDetector
+from aleator.models.hub.bundled import bundled_model
+from tests.javascript.conftest import PACKAGE, ROOT, Run
+from tests.javascript.random_cases import NAMES, told_of
+
+PATH = str(bundled_model())
+LIGHT = "What light through yonder win"
+OPTIONS: list[tuple[str, dict[str, Any]]] = [
+    *((LIGHT[:n], {"heal": True, "seed": n}) for n in (1, 2, 9, 12, 21, 27, 29)),
+    ("ROMEO: \u00e9\U0001f600", {"heal": True}),
+    ("ROMEO:", {"stop_loops": {"repeats": 3, "min_tokens": 6}, "preset": "greedy"}),
+    ("ROMEO:", {"stop_loops": {}, "preset": "greedy"}),
+    ("ROMEO:", {"stop_loops": '{"min_tokens": 3}', "top_k": 2}),
+    ("ROMEO:", {"stop_loops": "2,12", "top_k": 2}),
+    ("ROMEO:", {"stop_loops": [2, 1], "top_k": 4}),
+    ("a <think>", {"reasoning_budget": 0}),
+    ("a <think>", {"reasoning_budget": 7, "reasoning_budget_message": "\n... no.\u00e9"}),
+    ("a <think> b</think> c", {"reasoning_budget": 7}),
+    ("<think>a</think><think>", {"reasoning_budget": 2, "reasoning_budget_grace": 9, "seed": 5}),
+    ("<think>a</think><think>", {"reasoning_budget": 2, "reasoning_budget_grace": 2, "seed": 5}),
+    ("ROMEO:", {"reasoning_budget": 4, "reasoning_marks": ["\n", "!"]}),
+    ("ROMEO:", {"reasoning_budget": 4, "reasoning_marks": ["\nI", "x"], "logit_bias": [["I", 9]]}),
+    ("ROMEO:", {"reasoning_budget": 9, "reasoning_marks": ["I", " the"], "top_k": 3}),
+    *(("ROMEO:", {"banned_strings": ["the", " my", "e\n", "Juliet"], "seed": n}) for n in range(4)),
+    ("ROMEO:", {"banned_strings": "I", "top_k": 2}),
+    ("ROMEO:", {"banned_strings": [" the", "\n\n"], "stop": ["\n"], "seed": 4}),
+    ("ROMEO:", {"banned_strings": [" ", "a", "e"], "seed": 5, "stop_loops": [2, 4]}),
+    (
+        "ROMEO: \u00e9",
+        {"banned_strings": ["\u00e9", "\U0001f600x", "the lord my"], "temperature": 3.0},
+    ),
+    (LIGHT, {"heal": True, "banned_strings": ["windows", "ch", "ter"]}),
+    (
+        "ROMEO:",
+        {"banned_strings": ["b", "ou"], "grammar": 'root ::= ("ay" | "nay") " " [a-z ]{30}'},
+    ),
+    (
+        "ROMEO:",
+        {"banned_strings": ["I would not be so long to", "ll th"], "top_k": 3, "ignore_eos": True},
+    ),
+    ("ROMEO:\n" * 40, {"banned_strings": ["a", "\n\n", "lo"], "seed": 8}),
+    ("<think>", {"reasoning_budget": 2, "grammar": 'root ::= [^<]* "</think>" [a-z]+ "."'}),
+]
+
+
+def test_texts_are_the_same(run: Run) -> None:
+    model = aleator.load(n_threads=1)
+    cases, expected = [], []
+    for prompt, given in OPTIONS:
+        own = {"seed": 3, **given}
+        options = {NAMES.get(name, name): value for name, value in own.items()}
+        cases.append({"path": PATH, "prompt": prompt, "options": {**options, "maxTokens": 60}})
+        expected.append(told_of(model.generate(prompt, max_tokens=60, **own)))
+    assert run("text", cases) == expected
+    assert {"loop", "length", "grammar"} <= {told["reason"] for told in expected}
+
+
+@pytest.mark.parametrize(("repeats", "least"), [(2, 1), (3, 10), (2, 64), (5, 7)])
+def test_loops_end_where_they_do_here(run: Run, repeats: int, least: int) -> None:
+    r = random.Random(repeats * 100 + least)
+    texts = []
+    for period in (1, 2, 3, 7, 8, 9, 16, 31, 50):
+        cycle = [r.choice((0, 1, 2, 70000)) for _ in range(period)]
+        texts.append([r.randrange(3) for _ in range(r.randrange(40))] + cycle * 20)
+    code = f"""(async () => {{
+      const {{ LoopDetector }} = await import({(PACKAGE / "loops.js").as_uri()!r})
+      return {texts}.map((text) => {{
+        const detector = new LoopDetector([{repeats}, {least}])
+        return text.map((token) => detector.push(token))
+      }})
+    }})()"""
+    [found] = run("value", [{"code": code}])
+    for text, periods in zip(texts, found, strict=True):
+        detector = LoopDetector(repeats, least)
+        assert periods == [detector.push(token) for token in text]
+
+
+REFUSED = {
+    "{ stopLoops: { repeats: 1 } }": "repeats=1 is out of range",
+    "{ stopLoops: [4, 5000] }": "min_tokens=5000 is out of range",
+    "{ stopLoops: [4, 1.5] }": "min_tokens=1.5 is out of range",
+    "{ stopLoops: '[4' }": "stopLoops=",
+    "{ stopLoops: { repeat: 4 } }": "stopLoops=",
+    "{ stopLoops: { temperature: 2 } }": "another temperature",
+    "{ stopLoops: [4, 64, 1.5, 32] }": "another temperature",
+    "{ heal: 'yes' }": "heal=",
+    "{ heal: true, grammar: 'root ::= \"a\"' }": "heal=true",
+    "{ heal: true, reasoningBudget: 3 }": "heal=true",
+    "{ completeGrammar: true, reasoningBudget: 3 }": "completeGrammar=true",
+    "{ reasoningBudget: -2 }": "reasoningBudget=-2",
+    "{ reasoningBudgetGrace: -1 }": "reasoningBudgetGrace=-1",
+    "{ reasoningBudgetMessage: 5 }": "reasoningBudgetMessage=5",
+    "{ reasoningBudget: 3, reasoningBudgetMessage: 'a</think>' }": "reasoningBudgetMessage=",
+    "{ reasoningBudget: 3, stop: 'b', reasoningBudgetMessage: 'ab' }": "reasoningBudgetMessage=",
+    "{ bannedStrings: [''] }": "bannedStrings=",
+    "{ bannedStrings: 'a', reasoningBudget: 3 }": "bannedStrings=",
+    "{ bannedStrings: 'a', completeGrammar: true }": "completeGrammar=true",
+    "{ reasoningMarks: ['a'] }": "reasoningMarks=",
+    "{ reasoningMarks: ['a', ''] }": "reasoningMarks=",
+}
+
+
+def test_a_cache_goes_back_or_begins_anew(run: Run) -> None:
+    code = f"""(async () => {{
+      const {{ following }} = await import({(PACKAGE / "completion.js").as_uri()!r})
+      return [[0, 9], [0, null], [2, 9], [2, null]].flatMap(([forget, next]) =>
+        ['', 'CannotRewind', 'ContextFull'].map((error) => {{
+          const told = []
+          const seqRm = (seq, at) => {{
+            told.push(at)
+            if (error) throw new AleatorError(error, '')
+          }}
+          const decoded = [1, 2, 3, 4, 5]
+          try {{
+            const made = following({{ seqRm, clear: () => told.push('clear') }}, decoded, {{ next, forget }})
+            return [made, decoded, told]
+          }} catch (error) {{
+            return error.name
+          }}
+        }}))
+    }})()"""
+    [found] = run("value", [{"code": code}])
+    kept = [[9], [1, 2, 3, 4, 5], []]
+    again = [[5], [1, 2, 3, 4], [4]], [[1, 2, 3, 4, 5], [], [4, "clear"]], "ContextFull"
+    other = [[9], [1, 2, 3], [3]], [[1, 2, 3, 9], [], [3, "clear"]], "ContextFull"
+    both = [[3], [1, 2], [2]], [[1, 2, 3], [], [2, "clear"]], "ContextFull"
+    assert found == [kept, kept, kept, *again, *other, *both]
+
+
+def test_what_cannot_be_avoided_ends_with_an_error(run: Run) -> None:
+    code = """(async () => {
+      const letters = model.tokenizer.encode('abcdefgh', { addSpecial: false })
+      const given = { allowed_token_ids: letters, bannedStrings: [...'abcdefgh'] }
+      await model.generate('a', { ...given, seed: 1, maxTokens: 9 }).text()
+    })()"""
+    [told] = run("value", [{"code": code, "path": PATH}])
+    assert told["error"] == "LogitsError"
+
+
+def test_what_is_wrong_is_refused_by_name(run: Run) -> None:
+    codes = [f"model.generate('a', {each})" for each in REFUSED]
+    told = run("value", [{"code": code, "path": PATH} for code in codes])
+    for said, each in zip(REFUSED.values(), told, strict=True):
+        assert each["error"] == "ParameterError", (said, each)
+        assert said in each["message"]
+
+
+def test_a_chat_knows_the_marks_of_its_template(run: Run) -> None:
+    talk = [{"role": "user", "content": "a"}]
+    source = "{{ messages[0].content }}<think>"
+    case = {"path": PATH, "messages": talk}
+    plain = {"chatTemplate": "{{ messages[0].content }}"}
+    opened = {"chatTemplate": source, "reasoningBudget": 4, "maxTokens": 30, "seed": 2}
+    told, none, healed = run(
+        "talks",
+        [
+            {**case, "options": opened},
+            {**case, "options": {**plain, "reasoningBudget": 4}},
+            {**case, "options": {**plain, "heal": True}},
+        ],
+    )
+    answer = aleator.load().chat(
+        talk, chat_template=source, reasoning_budget=4, max_tokens=30, seed=2
+    )
+    assert told["pieces"] == "".join(answer)
+    assert told["message"]["reasoning_content"] == answer.message.reasoning_content
+    assert "nothing says how this model writes its reasoning" in none["message"]
+    assert "heal=true" in healed["message"]
+
+
+def test_a_text_after_nothing_begins_without_the_space_of_the_vocabulary(
+    run: Run, tmp_path: Path
+) -> None:
+    path = tmp_path / "spm.gguf"
+    path.write_bytes(lzma.decompress((ROOT / "tests/data/vocab/llama-spm.gguf.xz").read_bytes()))
+    code = f"""(async () => {{
+      const {{ Completion }} = await import({(PACKAGE / "completion.js").as_uri()!r})
+      const bytes = await (await import('node:fs/promises')).readFile({str(path)!r})
+      const data = new native.NativeArray(Uint8Array, bytes.length)
+      data.array.set(bytes)
+      const tokenizer = new Tokenizer(new Vocabulary(new GGUF(data)))
+      const [bos, hello] = tokenizer.encode('Hello')
+      return [[bos], [bos, hello]].map((prompt) => {{
+        const given = {{ tokenizer, nCtx: 9, prompt, maxTokens: 5, stops: [] }}
+        return new Completion(new Chain(), given).feed(hello)
+      }})
+    }})()"""
+    assert run("value", [{"code": code}]) == [["Hello", " Hello"]]
