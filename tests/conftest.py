@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import quick_interpreter
 from hypothesis import HealthCheck, Phase, settings
 
 from tests.drawn import drawn as drawn
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from aleator.models.decoder import Decoder
 
 
+quick_interpreter.install()
 # A busy machine is no failure.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
