@@ -35,7 +35,7 @@ demo: $(VENV)/.built
 
 # Two processes, which divide the tests about evenly.  `make test` leaves out what is marked slow.
 FIRST := tests/benchmarks tests/core tests/device tests/grammar tests/models tests/ops tests/playground tests/samplers \
-         tests/threads
+         tests/server tests/threads
 RUN := $(BIN)/python -m pytest -p no:cacheprovider
 .PHONY: first rest
 first:
