@@ -1,8 +1,8 @@
 # Needs CPython 3.11 or newer with venv, make and g++.  Everything else is installed into .venv.
 #
 #   make demo      a real model writes text; installs what a user needs
-#   make test      the test suite
-#   make check     format, lint, types, tests with branch coverage: what CI runs
+#   make test      the test suite without what is marked slow
+#   make check     format, lint, types, all tests with branch coverage: what CI runs
 #   make mutate    tests under 300 random changes to Python code: hours; stops after MINUTES, and goes on
 #   make attack    engines, files, records and a server of the bundled model under attack for MINUTES (3)
 #   make check-no-torch  tests of the CPU in an environment without PyTorch
@@ -33,17 +33,18 @@ help:
 demo: $(VENV)/.built
 	@$(BIN)/aleator generate -p "ROMEO:" -n 200 --seed 4
 
-# Two processes, which divide the tests about evenly.
-FIRST := tests/benchmarks tests/core tests/device tests/grammar tests/models tests/ops tests/samplers tests/threads
+# Two processes, which divide the tests about evenly.  `make test` leaves out what is marked slow.
+FIRST := tests/benchmarks tests/core tests/device tests/grammar tests/models tests/ops tests/playground tests/samplers \
+         tests/server tests/threads
 RUN := $(BIN)/python -m pytest -p no:cacheprovider
 .PHONY: first rest
 first:
-	OMP_NUM_THREADS=1 $(RUN) $(FIRST)
+	OMP_NUM_THREADS=1 $(RUN) $(MARKED) $(FIRST)
 rest:
-	OMP_NUM_THREADS=1 $(RUN) tests $(FIRST:%=--ignore=%)
+	OMP_NUM_THREADS=1 $(RUN) $(MARKED) tests $(FIRST:%=--ignore=%)
 
 test: setup
-	$(MAKE) --no-print-directory --jobs 2 first rest
+	$(MAKE) --no-print-directory --jobs 2 MARKED='-m "not slow"' first rest
 
 check: lint types cover
 

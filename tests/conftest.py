@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import gc
 import os
 import random
 import secrets
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import quick_interpreter
 from hypothesis import HealthCheck, Phase, settings
 
 from tests.drawn import drawn as drawn
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from aleator.models.decoder import Decoder
 
 
+quick_interpreter.install()
 # A busy machine is no failure.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
@@ -43,6 +46,12 @@ def pytest_make_collect_report(collector: pytest.Collector) -> pytest.CollectRep
     return pytest.CollectReport(collector.nodeid, "skipped", why, [])
 
 
+def pytest_collection_finish() -> None:
+    """Modules and the list of tests stay as they are: garbage is looked for among what tests make."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     """Bring coverage's trace function back after tests that have one of their own."""
@@ -57,6 +66,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(exitstatus: int) -> None:
     """A thread that a test left behind may not keep the process from ending: say where it is, and end."""
+    gc.unfreeze()  # nanobind looks for what is left
 
     def leave() -> None:
         print("the process does not end by itself", file=sys.stderr)

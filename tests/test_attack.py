@@ -51,6 +51,7 @@ def test_scenes_find_nothing(scene: str, tmp_path: Path) -> None:
     assert sum(found.counts.values()) >= 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scene", sorted({*SCENES} - {*HERE}))
 def test_scenes_in_processes_of_their_own_find_nothing(scene: str) -> None:
     trials = MORE.get(scene, 1)
@@ -281,6 +282,7 @@ def started(folder: Path) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 def test_the_tool_says_what_it_found(tmp_path: Path) -> None:
     words = [sys.executable, str(TOOL), "--scene", "caches", "--trials", "3", "--seed", "9"]
     out = tmp_path / "report.md"

@@ -82,6 +82,7 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_each_test_has_a_result_whatever_the_others_do(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "results.jsonl"
     done = tool("--out", out, "--limit", "20", folder)
@@ -108,6 +109,7 @@ def test_each_test_has_a_result_whatever_the_others_do(folder: Path, tmp_path: P
     assert gpu_tests.not_passed(again) == [t for t in first["tests"] if t.endswith(("dies", "up"))]
 
 
+@pytest.mark.slow
 def test_the_exit_status_is_0_if_all_pass(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "results.jsonl"
     done = tool("--out", out, folder / "test_second.py")

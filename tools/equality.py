@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import quick_interpreter
 import torch
 from equality_rows import CHAINS, DTYPES, OPTIONAL, Rows, default, rows_of
 from run_report import Report, command, machine, parser, progress, table_head, table_row
@@ -387,6 +388,7 @@ def _quiet() -> None:
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     warnings.simplefilter("ignore", RuntimeWarning)
+    quick_interpreter.install()
 
 
 if __name__ == "__main__":

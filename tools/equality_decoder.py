@@ -31,6 +31,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import quick_interpreter
 from run_report import Report, command, machine, parser, progress
 from wide_models import MODELS, write_wide
 
@@ -348,6 +349,7 @@ def _begin() -> None:
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    quick_interpreter.install()
 
 
 def run(options: argparse.Namespace, show: bool) -> tuple[Outcome, str]:

@@ -43,8 +43,10 @@ TESTS = (
     "tests/samplers/test_golden_portable.py", "tests/samplers/test_dist.py",
     "tests/samplers/test_token_mask.py",
     "tests/core", "--ignore=tests/core/test_options.py",
-    "tests/cache/test_kv_cache.py", "tests/cache/test_cells.py", "tests/cache/test_window.py",
-    "tests/cache/test_recurrent.py", "tests/cache/test_journal.py", "tests/cache/test_pools_golden.py",
+    "tests/cache/test_kv_cache.py", "tests/cache/test_cells.py", "tests/cache/test_cells_mask.py",
+    "tests/cache/test_cells_many.py", "tests/cache/test_window.py",
+    "tests/cache/test_recurrent.py", "tests/cache/test_recurrent_sizes.py",
+    "tests/cache/test_journal.py", "tests/cache/test_pools_golden.py",
     "tests/cache/test_stored_rows.py", "tests/cache/test_sequence.py", "tests/grammar/test_gbnf.py",
     "tests/grammar/test_gbnf_golden.py", "tests/grammar/test_gbnf_lazy.py", "tests/ops/test_sample.py",
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
     python tools/mutate.py [name ...]
 
-Each mutation is built in build/mutate, a copy of native/, and tests/samplers/test_conformance.py runs
+Each mutation is built in build/mutate, a copy of native/, and tests/samplers/test_conformance*.py run
 against it.  Each takes about a minute, so this is not part of `make check`.  A complete run in which all are
 noticed writes its table to benchmarks/results.
 """
@@ -21,7 +21,7 @@ from native_module import ROOT, BuildError, build, environment
 
 WORK = ROOT / "build" / "mutate"
 RESULTS = ROOT / "benchmarks" / "results"
-TEST = "tests/samplers/test_conformance.py"
+TESTS = ("tests/samplers/test_conformance.py", "tests/samplers/test_conformance_bounds.py")
 TIME_LIMIT = 600
 
 
@@ -110,7 +110,7 @@ def outcome(mutation: Mutation | None) -> str:
         if mutation:
             path.write_text(sound)
     command = [
-        sys.executable, "-m", "pytest", "-q", "-x", "--tb=no", "-p", "no:cacheprovider", TEST,
+        sys.executable, "-m", "pytest", "-q", "-x", "--tb=no", "-p", "no:cacheprovider", *TESTS,
     ]  # fmt: skip
     try:
         done = subprocess.run(

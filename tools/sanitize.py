@@ -21,6 +21,7 @@ STEADY = ["setarch", "-R"]
 """Turns off random addresses: ThreadSanitizer of GCC 12 fails if they are too high."""
 TESTS = [
     "tests/core", "tests/samplers", "tests/threads", "tests/cache/test_cells.py",
+    "tests/cache/test_cells_mask.py", "tests/cache/test_cells_many.py",
     "tests/cache/test_cells_state_machine.py", "tests/cache/storage", "tests/ops/test_sample.py",
     "tests/ops/test_golden.py",
     "tests/models/test_gguf.py", "tests/models/test_native_linear.py",

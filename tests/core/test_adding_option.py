@@ -80,6 +80,7 @@ def insert(root: Path, name: str, above: str, lines: str) -> None:
     path.write_text(text.replace(above, lines + above))
 
 
+@pytest.mark.slow
 def test_an_option_is_a_field_its_use_and_a_name(copied: Path) -> None:
     python(copied, "tools/stubs.py")
     python(copied, "tools/docs.py")

@@ -96,7 +96,7 @@ def chain_of(samplers: list[Any], row: int) -> SamplerChain:
     return chain
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_every_rank_draws_what_one_would(ranks: int, tmp_path: Path) -> None:
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     spawn: Any = torch.multiprocessing.spawn  # type: ignore[attr-defined]

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
 
 from aleator.cache import HybridCache, KVCache, RecurrentCache
-from aleator.cache.rows import rows as shift
 from aleator.core.errors import (
     Aborted,
-    CacheFull,
-    CannotRewind,
-    InvalidBatch,
     NoLogits,
     ParameterError,
 )
 from aleator.generate import Batch, Context
-from aleator.models import build_decoder
 from aleator.models.decoder import Decoder
-from aleator.models.native_decoder import NativeStep
 from aleator.samplers import Greedy, SamplerChain
 
 F32: dict[str, Any] = {"type_k": "f32", "type_v": "f32"}
@@ -39,21 +32,6 @@ def tokens(n: int, seed: int = 0) -> list[int]:
 
 def close(a: Any, b: Any, tolerance: float = 1e-5) -> bool:
     return a.shape == b.shape and bool(np.abs(a - b).max() <= tolerance * (b.max() - b.min()))
-
-
-def snapshot(ctx: Context) -> list[Any]:
-    """All that a failed decode must not change: cells, counters, rows of used cells."""
-    cells = ctx.cache.cells
-    used = np.flatnonzero(cells.positions >= 0)
-    stored = ctx.cache.keys.layers + ctx.cache.values.layers
-    return [
-        cells.positions.tobytes(),
-        cells.owners.tobytes(),
-        cells.shifts.tobytes(),
-        (cells.head, cells.used, cells.top),
-        [t[used].tobytes() for t in stored],
-        ctx.cache.key_positions[used].tobytes(),
-    ]
 
 
 def decode_rows(ctx: Context, rows: list[tuple[int, int, list[int]]]) -> Any:
@@ -231,123 +209,6 @@ def test_a_shared_prefix_is_computed_once(llama: Decoder) -> None:
         assert close(row, alone[0])
 
 
-def test_exactly_full(llama: Decoder) -> None:  # study T9
-    ctx = Context(llama, n_ctx=256, n_seq_max=2, **F32)
-    ctx.decode(Batch.one(tokens(256), 0))
-    before = snapshot(ctx)
-    with pytest.raises(CacheFull) as caught:
-        ctx.decode(Batch.one([1], 256))
-    assert (caught.value.needed, caught.value.free) == (1, 0)
-    assert snapshot(ctx) == before
-    ctx.cache.seq_rm(0, 100, 110)
-    with pytest.raises(CacheFull):
-        ctx.decode(Batch.one(tokens(11), 0, seq=1))
-    ctx.decode(Batch.one(tokens(10), 0, seq=1))
-    assert np.flatnonzero(ctx.cache.cells.owners[:, 0] == 2).tolist() == list(range(100, 110))
-    assert (ctx.cache.head, ctx.cache.used) == (110, 256)
-
-
-def test_a_batch_that_does_not_fit_changes_nothing(llama: Decoder) -> None:  # study T10 (a)
-    ctx = Context(llama, n_ctx=256, n_batch=256, n_ubatch=64, n_seq_max=2, **F32)
-    ctx.decode(Batch.one(tokens(186), 0))
-    before = snapshot(ctx)
-    with pytest.raises(CacheFull):
-        ctx.decode(Batch.one(tokens(100), 0, seq=1))
-    assert snapshot(ctx) == before
-    ctx.decode(Batch.one(tokens(70), 0, seq=1))
-    assert ctx.cache.used == 256
-
-
-def fail_at(
-    original: Callable[..., Any], call: int, error: type[BaseException]
-) -> Callable[..., Any]:
-    """A layer that works, then raises at its ``call``-th call."""
-    count = 0
-
-    def layer(self: Any, *args: Any) -> Any:
-        nonlocal count
-        count += 1
-        if count == call:
-            raise error("injected")
-        return original(self, *args)
-
-    return layer
-
-
-@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, MemoryError])
-@pytest.mark.parametrize("call", [1, 2, 3, 6])
-@pytest.mark.parametrize("shifted", [False, True])
-def test_a_failed_decode_restores_every_byte(
-    llama: Decoder,
-    monkeypatch: pytest.MonkeyPatch,
-    error: type[BaseException],
-    call: int,
-    shifted: bool,
-) -> None:
-    pytest.importorskip("torch")
-    from aleator.models.block import Block as layer
-
-    llama = build_decoder(llama.weights, form="torch")  # its layers can fail one by one
-    ctx = Context(llama, n_ctx=64, n_ubatch=4, n_seq_max=2)
-    ctx.decode(Batch.one(tokens(20), 0))
-    ctx.cache.seq_cp(0, 1, 0, 8)
-    if shifted:
-        ctx.cache.seq_rm(0, 3, 6)
-        ctx.cache.seq_add(0, 6, -1, -3)
-    before = snapshot(ctx)
-    after = ctx.cache.seq_pos_max(0) + 1
-    with monkeypatch.context() as patch:
-        patch.setattr(layer, "__call__", fail_at(layer.__call__, call, error))
-        with pytest.raises(error, match="injected"):
-            ctx.decode(Batch.one(tokens(12, seed=3), after))
-    assert snapshot(ctx) == before
-    ctx.cache.cells.check()
-    # What follows is as if nothing had happened.
-    other = Context(llama, n_ctx=64, n_ubatch=4, n_seq_max=2)
-    other.decode(Batch.one(tokens(20), 0))
-    other.cache.seq_cp(0, 1, 0, 8)
-    if shifted:
-        other.cache.seq_rm(0, 3, 6)
-        other.cache.seq_add(0, 6, -1, -3)
-    batch = Batch.one(tokens(12, seed=3), after, logits=True)
-    assert np.array_equal(ctx.decode(batch), other.decode(batch))
-
-
-def test_a_failing_shift_restores_every_byte(
-    llama: Decoder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ctx = Context(llama, n_ctx=64)
-    ctx.decode(Batch.one(tokens(20), 0))
-    ctx.cache.seq_rm(0, 3, 6)
-    ctx.cache.seq_add(0, 6, -1, -3)
-    before = snapshot(ctx)
-
-    # Rewritten cell by cell; the third one's fails.
-    monkeypatch.setattr(shift, "MAX_DISTANCES", 0)
-    monkeypatch.setattr(shift, "CHUNK_BYTES", 1)
-    calls = []
-
-    def rotate(layer: int, keys: Any, deltas: Any) -> Any:
-        calls.append(layer)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return llama.shift_keys(layer, keys, deltas)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ctx.cache.first.rows, "rotate", rotate)
-        with pytest.raises(KeyboardInterrupt):
-            ctx.decode(Batch.one([1]))
-    assert snapshot(ctx) == before
-    # And a decode that fails after the shift was done.
-    with monkeypatch.context() as patch:
-        patch.setattr(NativeStep, "run", fail_at(NativeStep.run, 1, RuntimeError))
-        with pytest.raises(RuntimeError):
-            ctx.decode(Batch.one([1]))
-    assert snapshot(ctx) == before
-    ctx.decode(Batch.one([1]))
-    assert not len(shift.behind(ctx.cache.cells, ctx.cache.first.rows))
-
-
 @pytest.mark.parametrize(("types", "tolerance"), [("f32", 1e-5), ("bf16", 0.02), ("f16", 2e-3)])
 def test_remove_and_shift_equal_the_shortened_text(
     make_decoder: Any, types: str, tolerance: float
@@ -470,96 +331,6 @@ def test_positions_beyond_the_table(make_decoder: Any) -> None:
     assert close(far, near, 1e-4)
 
 
-def test_sizes(llama: Decoder) -> None:
-    ctx = Context(llama)
-    assert (ctx.n_ctx, ctx.n_batch, ctx.n_ubatch, ctx.n_vocab) == (512, 512, 512, 64)
-    assert (ctx.cache.type_k, ctx.cache.type_v) == ("f16", "f16")
-
-    class Model:
-        decoder = llama
-
-    ctx = Context(Model(), n_ctx=100, n_batch=40, n_ubatch=64)
-    assert (ctx.n_ctx, ctx.n_batch, ctx.n_ubatch) == (100, 40, 40)
-
-
-@pytest.mark.parametrize(
-    ("parameter", "value"),
-    [
-        ("n_ctx", -1),
-        ("n_ctx", 2**31),
-        ("n_ctx", 1.5),
-        ("n_batch", 0),
-        ("n_ubatch", 0),
-        ("n_seq_max", 0),
-        ("n_threads", 0),
-        ("n_threads_batch", -1),
-        ("type_k", "q4_0"),
-        ("model", None),
-    ],
-)
-def test_parameters_out_of_range(llama: Decoder, parameter: str, value: Any) -> None:
-    with pytest.raises(ParameterError, match=parameter) as caught:
-        Context(**{"model": llama, parameter: value})
-    assert caught.value.parameter == parameter
-
-
-def test_threads_follow_the_kind_of_decode(llama: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    ctx: Any = Context(llama, n_ctx=32, n_threads=1, n_threads_batch=2)
-    run, calls = ctx._step.run, []
-
-    def noted(*given: Any) -> Any:
-        calls.append(given[4])  # n_threads
-        return run(*given)
-
-    monkeypatch.setattr(ctx._step, "run", noted)
-    for n in (4, 1, 1, 3):
-        ctx.decode(Batch.one([1] * n))
-    assert calls == [2, 1, 1, 2]
-
-
-def test_threads_of_layers_in_torch(llama: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    torch = pytest.importorskip("torch")
-    calls: list[int] = []
-    current = [1]
-    monkeypatch.setattr(torch, "get_num_threads", lambda: current[0])
-
-    def set_threads(n: int) -> None:
-        calls.append(n)
-        current[0] = n
-
-    monkeypatch.setattr(torch, "set_num_threads", set_threads)
-    llama = build_decoder(llama.weights, form="torch")
-    ctx = Context(llama, n_ctx=32, n_threads=1, n_threads_batch=2)
-    for n in (4, 1, 1, 3):
-        ctx.decode(Batch.one([1] * n))
-    assert calls == [2, 1, 2]
-    calls.clear()
-    Context(llama, n_ctx=32).decode(Batch.one([1, 2]))
-    assert calls == []
-
-
-def test_invalid_batch_is_a_cache_error(llama: Decoder) -> None:
-    from aleator.core.errors import AleatorError, CacheError
-
-    with pytest.raises(CacheError):
-        Context(llama, n_ctx=8).decode(Batch())
-    assert issubclass(InvalidBatch, AleatorError)
-
-
-def test_what_is_wrong_with_a_batch_as_a_whole_has_no_index(llama: Decoder) -> None:
-    context, both = Context(llama, n_ctx=8), Batch()
-    both.add(1)
-    both.add_embedding(np.zeros(llama.config.n_embd))
-    wrong: tuple[Any, ...] = (
-        lambda: Batch.one(cast(Any, 5)), lambda: context.decode(both),
-        lambda: context.decode(cast(Any, [1, 2])),
-    )  # fmt: skip
-    for call in wrong:
-        with pytest.raises(InvalidBatch) as error:
-            call()
-        assert error.value.index == -1
-
-
 @pytest.mark.parametrize(("name", "n"), [("llama", 1), ("gemma3", 2), ("mamba", 1), ("jamba", 2)])
 def test_addresses_are_those_of_all_pools(make_decoder: Any, name: str, n: int) -> None:
     decoder = make_decoder(name)
@@ -576,14 +347,6 @@ def test_every_cache_has_the_same_verbs() -> None:
     assert {"seq_rm", "state_write", "defrag", "find_slot", "cells"} < names
     assert all(hasattr(HybridCache, name) for name in names)
     assert all(name in dir(RecurrentCache) for name in names)
-
-
-def test_positions_below_0_are_refused(llama: Decoder) -> None:
-    context = Context(llama, n_ctx=16)
-    with pytest.raises(InvalidBatch) as error:
-        context.decode(Batch.one([1], -1))
-    assert error.value.code == -1
-    assert context.cache.used == 0
 
 
 @pytest.mark.parametrize(
@@ -606,37 +369,6 @@ def test_without_causality_a_shared_token_sees_its_last_sequence(
         assert close(rows, decode((1, 0, [0]), (2, 1, [0]), (3, 2, [0])))
     else:
         assert close(rows[:2], decode((1, 0, [0]), (2, 1, [0])))
-
-
-@pytest.mark.parametrize("name", ["llama", "gemma3", "mamba", "jamba"])
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("n_rollback", -5),
-        ("n_rollback", "a"),
-        ("n_rollback", 5000),
-        ("n_seq_max", 2.5),
-        ("n_seq_max", 0),
-        ("n_seq_max", 5000),
-        ("causal_attn", False),
-    ],
-)
-def test_options_are_checked_at_construction(
-    make_decoder: Any, name: str, option: str, value: Any
-) -> None:
-    if (name, option) == ("llama", "causal_attn"):
-        return
-    options: dict[str, Any] = {"n_ctx": 64, option: value}
-    with pytest.raises(ParameterError, match=option) as caught:
-        Context(make_decoder(name), **options)
-    assert caught.value.parameter == option
-
-
-def test_a_refused_rewind_names_the_option_of_the_context(make_decoder: Any) -> None:
-    ctx = Context(make_decoder("mamba"), n_rollback=1)
-    ctx.decode(Batch.one(tokens(9)))
-    with pytest.raises(CannotRewind, match="larger n_rollback"):
-        ctx.cache.seq_rm(0, 3, -1)
 
 
 def test_states_of_a_context_are_those_of_its_cache(llama: Decoder) -> None:

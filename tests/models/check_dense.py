@@ -19,6 +19,11 @@ from tests.models.check_golden import check_script, relative, tokens_of
 GOLDEN = Path(__file__).parents[1] / "data" / "golden_dense"
 F32: Any = {"type_k": "f32", "type_v": "f32"}
 N_STATE = 6
+SMALL: dict[str, Any] = {
+    "vocab_size": 96, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512, "pad_token_id": 0,
+}  # fmt: skip
+"""Of most small models of transformers': the configuration's sizes."""
 
 
 def decoder_of(name: str, folder: Path, form: str = "auto") -> Decoder:

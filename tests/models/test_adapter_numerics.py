@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -78,16 +75,3 @@ def test_adapted_products_are_the_reference(threads: int, kind: str, grows: bool
             wide[t] = adapted(wide[t : t + 1], taken[t : t + 1], a, b, by, growth, bias)[0]
     right = rms_norm(x + products(down, relu_squared(wide)), last, EPS)
     assert made.tobytes() == right.tobytes()
-
-
-@pytest.mark.parametrize("isa", ["base", "v3"])
-def test_lower_instruction_sets(isa: str) -> None:
-    """The comparison above once more, where this processor has better."""
-    if os.environ.get("ALEATOR_ISA") or _native.isa() in ("base", isa):
-        pytest.skip("no better instruction set here")
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
-    command += ["-k", "reference", __file__]
-    environment = {**os.environ, "ALEATOR_ISA": isa}
-    out = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert out.returncode == 0, out.stdout[-3000:]
-    assert " passed" in out.stdout

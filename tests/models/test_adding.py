@@ -71,6 +71,7 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_an_architecture_is_a_module_a_line_and_a_test(copied: Path) -> None:
     pytest.importorskip("transformers")
     test = f"tests/models/test_{STEM}.py"

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -327,19 +324,6 @@ def test_against_float64() -> None:
         weights = np.exp(scores - scores.max())
         exact = weights @ v[:, head // 2] / weights.sum()
         np.testing.assert_allclose(got[head], exact, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("isa", ["base", "v3"])
-def test_lower_instruction_sets(isa: str) -> None:
-    """The comparisons above once more, where this processor has better."""
-    if os.environ.get("ALEATOR_ISA") or _native.isa() in ("base", isa):
-        pytest.skip("no better instruction set here")
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
-    command += ["-k", "reference or does_not_see or shared_out", __file__]
-    environment = {**os.environ, "ALEATOR_ISA": isa}
-    out = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert out.returncode == 0, out.stdout[-3000:]
-    assert " passed" in out.stdout
 
 
 def test_a_raw_key_at_a_position_below_zero_is_refused() -> None:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import gguf
 import numpy as np
 import numpy.typing as npt
@@ -176,16 +172,3 @@ def test_rounding_ties_go_to_even() -> None:
     rounded = round_rows(x, 32)
     assert rounded.d[0, 0] == 1
     assert rounded.q[0, :6].tolist() == [127, 0, 2, 2, 0, -2]
-
-
-@pytest.mark.parametrize("isa", ["base", "v3"])
-def test_lower_instruction_sets(isa: str) -> None:
-    """The comparisons above once more, where this processor has better."""
-    if os.environ.get("ALEATOR_ISA") or _native.isa() in ("base", isa):
-        pytest.skip("no better instruction set here")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    command += ["-k", "reference or extreme or rows_are_read or broken", __file__]
-    environment = {**os.environ, "ALEATOR_ISA": isa}
-    out = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert out.returncode == 0, out.stdout[-3000:]
-    assert " passed" in out.stdout

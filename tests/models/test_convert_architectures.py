@@ -10,21 +10,12 @@ import pytest
 import torch
 
 from tests.models.check_converted import check_converted
+from tests.models.check_dense import SMALL
 from tests.models.check_transformers import write
 
 transformers: Any = pytest.importorskip("transformers")
 
-SIZES: dict[str, Any] = {
-    "vocab_size": 96,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "max_position_embeddings": 512,
-    "pad_token_id": 0,
-}
+SIZES: dict[str, Any] = SMALL | {"intermediate_size": 48, "num_hidden_layers": 4, "head_dim": 8}
 GEMMA = SIZES | {"query_pre_attn_scalar": 8, "sliding_window": 8}
 LLAMA4 = SIZES | {
     "intermediate_size_mlp": 64,

@@ -120,6 +120,7 @@ def test_logits_do_not_depend_on_composition_or_threads(
     bits(tmp_path, model, kind, cache)
 
 
+@pytest.mark.slow
 def test_logits_are_equal_on_every_instruction_set() -> None:
     sets = ["base", "v3", "v4"]
     sets = sets[: sets.index(_native.isa()) + 1] if _native.isa() in sets else [_native.isa()]

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import subprocess
-import sys
 from decimal import Context, Decimal
 
 import numpy as np
@@ -165,16 +162,3 @@ def test_angles_of_this_machine_are_everyones() -> None:
     words = angles.reshape(-1).view(np.uint32).astype(np.uint64)
     mixed = (words * (2 * np.arange(len(words), dtype=np.uint64) + 1)).sum(dtype=np.uint64)
     assert hex(int(mixed)) == "0xd916281c82ce7105"
-
-
-@pytest.mark.parametrize("isa", ["base", "v3"])
-def test_lower_instruction_sets(isa: str) -> None:
-    """The comparisons above once more, where this processor has better."""
-    if os.environ.get("ALEATOR_ISA") or _native.isa() in ("base", isa):
-        pytest.skip("no better instruction set here")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    command += ["-k", "reference or everyones", __file__]
-    environment = {**os.environ, "ALEATOR_ISA": isa}
-    out = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert out.returncode == 0, out.stdout[-3000:]
-    assert " passed" in out.stdout

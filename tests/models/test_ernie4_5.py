@@ -7,19 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.models.check_dense import check_golden, check_transformers
+from tests.models.check_dense import SMALL, check_golden, check_transformers
 
 transformers: Any = pytest.importorskip("transformers")
-SIZES = {
-    "vocab_size": 96,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 512,
-    "pad_token_id": 0,
-}
 
 NAMES = ["ernie4_5"]
 
@@ -33,5 +23,5 @@ def test_llama_cpp(name: str, tmp_path: Path) -> None:
     "changes", [{"head_dim": 16}, {"head_dim": 8, "use_bias": True, "tie_word_embeddings": False}]
 )
 def test_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
-    config = transformers.Ernie4_5Config(**(SIZES | changes))
+    config = transformers.Ernie4_5Config(**(SMALL | changes))
     check_transformers(transformers.Ernie4_5ForCausalLM(config), tmp_path)

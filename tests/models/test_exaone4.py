@@ -8,19 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.models.check_dense import check_golden, check_transformers
+from tests.models.check_dense import SMALL, check_golden, check_transformers
 
 transformers: Any = pytest.importorskip("transformers")
-SIZES = {
-    "vocab_size": 96,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 512,
-    "pad_token_id": 0,
-}
+SIZES = SMALL | {"num_hidden_layers": 4}
 
 NAMES = ["exaone4"]
 

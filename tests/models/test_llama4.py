@@ -17,18 +17,21 @@ from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 from aleator.models.files.fields import Fields
 from aleator.models.index import read_json
-from tests.models.check_dense import F32, GOLDEN, check_golden, check_transformers, decoder_of
+from tests.models.check_dense import (
+    F32,
+    GOLDEN,
+    SMALL,
+    check_golden,
+    check_transformers,
+    decoder_of,
+)
 from tests.models.check_golden import relative, tokens_of
 
 LATE = 8180  # where golden_models.py begins a text that crosses the end of a chunk
-SIZES: dict[str, Any] = {
-    "vocab_size": 96,
-    "hidden_size": 32,
+SIZES: dict[str, Any] = SMALL | {
     "intermediate_size": 24,
     "intermediate_size_mlp": 48,
     "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
     "head_dim": 8,
     "num_local_experts": 5,
     "num_experts_per_tok": 2,
@@ -36,9 +39,7 @@ SIZES: dict[str, Any] = {
     "attention_chunk_size": 12,
     "floor_scale": 8,
     "attn_scale": 0.7,
-    "max_position_embeddings": 512,
-    "pad_token_id": 0,
-    "rms_norm_eps": 1e-5,
+    "rms_norm_eps": 1e-05,
 }
 
 

@@ -7,18 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.models.check_dense import check_golden, check_transformers
+from tests.models.check_dense import SMALL, check_golden, check_transformers
 
 transformers: Any = pytest.importorskip("transformers")
-SIZES: dict[str, Any] = {
-    "vocab_size": 96,
-    "hidden_size": 32,
-    "intermediate_size": 64,
+SIZES: dict[str, Any] = SMALL | {
     "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 512,
-    "pad_token_id": 0,
     "num_local_experts": 6,
     "num_experts_per_tok": 2,
     "head_dim": 16,

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -231,17 +228,3 @@ def test_a_weight_that_is_not_finite_is_named(tmp_path: Path) -> None:
     weights = open_weights(write_model(tmp_path / "m.gguf", SPECS["llama"], tensors))
     with pytest.raises(FileFormatError, match=r"blk\.0\.attn_k\.weight"):
         stored_weight(weights, "blk.0.attn_k", 32, 64, bias=False)
-
-
-@pytest.mark.parametrize("isa", ["base", "v3"])
-def test_lower_instruction_sets(isa: str) -> None:
-    """The tests above and those of whole steps once more, where this processor has better."""
-    if os.environ.get("ALEATOR_ISA") or _native.isa() in ("base", isa):
-        pytest.skip("no better instruction set here")
-    chosen = "reference or rounded_with or 16_bit or q8_0 or float64 or do_not_depend"
-    files = [__file__, str(Path(__file__).with_name("test_native_step.py"))]
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", chosen, *files]
-    environment = {**os.environ, "ALEATOR_ISA": isa}
-    out = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert out.returncode == 0, out.stdout[-3000:]
-    assert " passed" in out.stdout

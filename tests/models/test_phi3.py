@@ -7,19 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.models.check_dense import check_golden, check_transformers
+from tests.models.check_dense import SMALL, check_golden, check_transformers
 
 transformers: Any = pytest.importorskip("transformers")
-SIZES = {
-    "vocab_size": 96,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 512,
-    "pad_token_id": 0,
-}
 
 NAMES = ["phi3", "phi3-longrope", "phi3-longrope-short"]
 
@@ -39,7 +29,7 @@ def test_llama_cpp(name: str, tmp_path: Path) -> None:
     ],
 )
 def test_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
-    config = transformers.Phi3Config(**(SIZES | changes))
+    config = transformers.Phi3Config(**(SMALL | changes))
     check_transformers(transformers.Phi3ForCausalLM(config), tmp_path)
 
 
@@ -53,6 +43,6 @@ def test_longrope_by_the_size_of_the_context(n: int, n_ctx: int, tmp_path: Path)
         "long_factor": [1.0, 2.0, 3.0, 4.0],
     }
     config = transformers.Phi3Config(
-        **SIZES, rope_parameters=rope, original_max_position_embeddings=32
+        **SMALL, rope_parameters=rope, original_max_position_embeddings=32
     )
     check_transformers(transformers.Phi3ForCausalLM(config), tmp_path, n, n_ctx)

@@ -7,19 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.models.check_dense import check_golden, check_no_shift, check_transformers
+from tests.models.check_dense import SMALL, check_golden, check_no_shift, check_transformers
 
 transformers: Any = pytest.importorskip("transformers")
-SIZES = {
-    "vocab_size": 96,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 512,
-    "pad_token_id": 0,
-}
 
 
 def test_llama_cpp(tmp_path: Path) -> None:
@@ -30,7 +20,7 @@ def test_llama_cpp(tmp_path: Path) -> None:
 def test_transformers(kind: str, tmp_path: Path) -> None:
     rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2]}
     config = getattr(transformers, f"{kind}Config")(
-        text_config=SIZES | {"rope_parameters": rope},
+        text_config=SMALL | {"rope_parameters": rope},
         vision_config={"depth": 1, "embed_dim": 16, "hidden_size": 32, "num_heads": 2},
     )
     model = getattr(transformers, f"{kind}ForConditionalGeneration")(config)

@@ -10,20 +10,11 @@ import pytest
 
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
-from tests.models.check_dense import check_transformers
+from tests.models.check_dense import SMALL, check_transformers
 from tests.models.check_golden import relative
 
 transformers: Any = pytest.importorskip("transformers")
-SIZES = {
-    "vocab_size": 96,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "max_position_embeddings": 48,
-    "pad_token_id": 0,
-}
+SIZES = SMALL | {"num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 48}
 THETA = {"rope_theta": 1e4}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16} | THETA
 

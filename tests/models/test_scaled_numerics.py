@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -101,16 +97,3 @@ def test_no_cache_and_no_adapter_is_of_these_types(kind: str) -> None:
 
 def test_gguf_files_do_not_have_them() -> None:
     assert not SCALED_TYPES.keys() & TENSOR_TYPES.keys()
-
-
-@pytest.mark.parametrize("isa", ["base", "v3"])
-def test_lower_instruction_sets(isa: str) -> None:
-    """The comparisons above once more, where this processor has better."""
-    if os.environ.get("ALEATOR_ISA") or _native.isa() in ("base", isa):
-        pytest.skip("no better instruction set here")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    command += ["-k", "reference", __file__]
-    environment = {**os.environ, "ALEATOR_ISA": isa}
-    out = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert out.returncode == 0, out.stdout[-3000:]
-    assert " passed" in out.stdout

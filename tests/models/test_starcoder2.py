@@ -7,19 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.models.check_dense import check_golden, check_transformers
+from tests.models.check_dense import SMALL, check_golden, check_transformers
 
 transformers: Any = pytest.importorskip("transformers")
-SIZES = {
-    "vocab_size": 96,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 512,
-    "pad_token_id": 0,
-}
 
 NAMES = ["starcoder2"]
 
@@ -37,5 +27,5 @@ def test_llama_cpp(name: str, tmp_path: Path) -> None:
     ],
 )
 def test_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
-    config = transformers.Starcoder2Config(**(SIZES | changes))
+    config = transformers.Starcoder2Config(**(SMALL | changes))
     check_transformers(transformers.Starcoder2ForCausalLM(config), tmp_path)

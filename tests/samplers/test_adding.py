@@ -112,6 +112,7 @@ def blocks() -> list[str]:
     return re.findall(r"```\w+\n(.*?)```", page, flags=re.DOTALL)
 
 
+@pytest.mark.slow
 def test_a_sampler_is_a_module_a_golden_file_and_a_line(copied: Path) -> None:
     assert STEM in python(copied, "tools/golden_portable.py", STEM)
     filled = json.loads((copied / f"tests/golden/portable/{STEM}.json").read_text())
@@ -144,6 +145,7 @@ def test_its_test_and_its_benchmark_run(copied: Path) -> None:
     assert re.fullmatch(r"\[\d+\]\n", out)
 
 
+@pytest.mark.slow
 def test_its_device_form_gives_the_tokens_of_the_host(copied: Path) -> None:
     pytest.importorskip("torch")
     module, imported, entry, chain = blocks()[8:]

@@ -18,13 +18,14 @@ from mutate import MUTATIONS
 from native_module import ROOT
 
 from tests.samplers import test_conformance as conformance
+from tests.samplers import test_conformance_bounds as bounds
 
 NUMERICS, SAMPLERS = "aleator.core.numerics", "aleator.samplers"
 DRAW_AT_A_BOUNDARY = partial(
-    conformance.test_a_draw_exactly_at_a_boundary_takes_the_next_token, conformance.PADS[0]
+    bounds.test_a_draw_exactly_at_a_boundary_takes_the_next_token, bounds.PADS[0]
 )
 MASS_AT_A_BOUND = partial(
-    conformance.test_a_mass_just_below_the_bound_does_not_end_the_prefix, 0.7, conformance.PADS[0]
+    bounds.test_a_mass_just_below_the_bound_does_not_end_the_prefix, 0.7, bounds.PADS[0]
 )
 
 
@@ -53,9 +54,9 @@ MISTAKES = [
     Mistake("min-p's product", f"{SAMPLERS}.min_p", "MinP.reference",
             {"row.temperature * math.log(float(bound))":
              "np.float32(row.temperature) * np.float32(math.log(float(bound)))"},
-            partial(conformance.test_min_p_keeps_what_is_exactly_at_its_bound, [])),
+            partial(bounds.test_min_p_keeps_what_is_exactly_at_its_bound, [])),
     Mistake("min-p's bound", f"{SAMPLERS}.min_p", "MinP.reference", {">= threshold": "> threshold"},
-            partial(conformance.test_min_p_keeps_what_is_exactly_at_its_bound, [])),
+            partial(bounds.test_min_p_keeps_what_is_exactly_at_its_bound, [])),
     Mistake("temperature", f"{SAMPLERS}.temperature", "Temperature.reference",
             {"row.temperature * chosen": "float(np.float32(row.temperature * chosen))"}, "twice"),
     Mistake("draw", NUMERICS, "by_mass", {"target < weight": "target <= weight"}, DRAW_AT_A_BOUNDARY),
@@ -79,7 +80,7 @@ MISTAKES = [
     Mistake("entropy's weights", NUMERICS, "Row.entropy", {"np.floor(": "np.rint("},
             conformance.test_entropy_equals_reference),
     Mistake("top-n-sigma", f"{SAMPLERS}.top_n_sigma", "TopNSigma.reference", {"np.rint": "np.trunc"},
-            conformance.test_top_n_sigma_near_its_bound),
+            bounds.test_top_n_sigma_near_its_bound),
     Mistake("tail-free", f"{SAMPLERS}.tail_free", "TailFree.reference",
             {"keep_first(i)": "keep_first(i + 1)"}, "tail_free"),
     Mistake("p-less", f"{SAMPLERS}.p_less", "PLess.reference",

@@ -62,7 +62,7 @@ class Follower:
         elif before is None or here._drawn.count(False) <= before._drawn.count(False):
             self._left = here
 
-    def took(self, token: int) -> None:
+    def record(self, token: int) -> None:
         """Record a token that the chain has just drawn and accepted."""
         self.tokens.append(token)
         self._drawn.append(True)
@@ -70,7 +70,7 @@ class Follower:
     def draw(self, logits: Any) -> int:
         """Draw the next token from logits [V] on the CPU; see :meth:`SamplerChain.sample`."""
         token = self.chain.sample(logits)
-        self.took(token)
+        self.record(token)
         return token
 
 
@@ -84,7 +84,7 @@ def draw_all(followers: Sequence[Follower], logits: Any) -> list[int]:
         return [follower.draw(row) for follower, row in zip(followers, logits, strict=True)]
     tokens = sample_batch(chains, logits)
     for follower, token in zip(followers, tokens, strict=True):
-        follower.took(token)
+        follower.record(token)
     return tokens
 
 

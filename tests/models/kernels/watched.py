@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,7 @@ class Launch:
             writers[place] = program
 
 
+@cache
 def _no_value(shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
     """NaN and large numbers in turns, as maxima pass over NaN; of integers the least and the largest."""
     limits = np.finfo(dtype) if np.dtype(dtype).kind == "f" else np.iinfo(dtype)

@@ -1,0 +1,157 @@
+"""How many tokens are guessed: as many as pay."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from aleator.generate.speculative import (
+    LONGEST_RETRY,
+    RETRY,
+    Costs,
+    Speculation,
+)
+from tests.generate.test_speculation import Oracle
+from tests.generate.test_speculation import steady as steady
+
+
+def test_guesses_grow_where_they_are_right_and_end_where_they_do_not_pay() -> None:
+    class Counted:
+        def draft(self, tokens: Sequence[int], n: int) -> list[int]:
+            return [1] * n
+
+    costs, made = Costs(), Speculation(Counted(), 16, 100)
+    assert made.wanted(99, 1, costs) == 0  # nothing to compare with
+    costs.observe(1, 0, 1.0)
+    first = made.wanted(99, 1, costs)
+    for _ in range(10):
+        n = len(made.asked([1], made.wanted(99, 1, costs)))
+        made.learn(n, n)
+    assert made.wanted(99, 1, costs) > first > 0
+    assert made.wanted(2, 1, costs) <= 2
+    for _ in range(12):
+        n = made.wanted(99, 1, costs)
+        if n:
+            made.learn(n, 0)
+    tries = [made.wanted(99, 1, costs) for _ in range(2 * RETRY)]
+    assert sum(n > 0 for n in tries) <= 1
+    for _ in range(20):
+        made.learn(2, 0)
+    assert made._retry == LONGEST_RETRY
+
+
+def test_rows_cost_what_was_measured() -> None:
+    costs = Costs()
+    costs.observe(1, 4, 9.0)  # nothing to compare with
+    before = costs.row(1)
+    costs.observe(1, 0, 1.0)
+    costs.observe(1, 4, 3.0)
+    assert before < 0.34 < costs.row(1)  # the first one counts half
+    for _ in range(100):
+        costs.observe(1, 4, 3.0)
+    assert costs.row(1) == pytest.approx(0.5, abs=0.01)
+    assert costs.known(1)
+    assert not costs.known(2)
+    assert costs.steps(1, 2.0) == 2.0
+    assert costs.steps(2, 2.0) == 0.0
+    costs.observe(8, 0, 2.0)
+    assert costs.row(8) == pytest.approx(0.25, abs=0.01)  # as many seconds, of a longer step
+
+
+@pytest.mark.parametrize("row", [0.05, 0.3, 0.6, 1.0])
+def test_guesses_that_do_not_pay_cost_next_to_nothing(row: float) -> None:
+    """By what steps cost, from rows that are nearly free to rows that cost as much as a step."""
+
+    class Always:
+        def draft(self, tokens: Sequence[int], n: int) -> list[int]:
+            return [0] * n
+
+    for likely in (0.0, 0.1, 0.3, 0.5, 0.7):
+        for seed in range(8):
+            rng, costs = random.Random(seed), Costs()
+            drafts = Speculation(Always(), 8, 100)
+            made, steps = 0, 0.0
+            while made < 200:
+                n = drafts.wanted(199 - made, 1, costs)
+                steps += 1 + row * n
+                costs.observe(1, n, 0.01 * (1 + row * n))
+                right = next((i for i in range(n) if rng.random() >= likely), n)
+                if n:
+                    drafts.learn(n, right)
+                made += right + 1
+            assert made / steps >= 0.975
+
+
+def test_a_drafter_that_finds_nothing_is_asked_as_often_as_its_time_allows() -> None:
+    """A lookup that takes a tenth of a step, as in a very small model."""
+    costs, drafts, asked = Costs(), Speculation(Oracle([]), 8, 100), 0
+    costs.observe(1, 0, 0.01)
+    for _ in range(200):
+        if drafts.wanted(99, 1, costs):
+            drafts.observe(0, 0.001)
+            asked += 1
+    assert 30 < asked < 55  # 0.02 of 200 steps
+
+
+def account(likely: float, row: float, drafter: float, n_sequences: int) -> list[str]:
+    """What a drafter is asked for in 120 steps, and what is thought of rows and of guesses then."""
+
+    class Always:
+        def draft(self, tokens: Sequence[int], n: int) -> list[int]:
+            return [0] * n
+
+    rng, costs, made = random.Random(6), Costs(), Speculation(Always(), 6, 100)
+    told = []
+    for step in range(120):
+        n = made.wanted(12 - step % 11, n_sequences, costs)
+        if n:
+            made.observe(n if rng.random() < 0.8 else 0, drafter * n)
+        costs.observe(n_sequences, n, 0.01 * (1 + row * n) * (1 + 0.2 * rng.random()))
+        right = next((i for i in range(n) if rng.random() >= likely), n)
+        if n:
+            made.learn(n, right)
+        told.append(f"{n} {costs.row(n_sequences).hex()} {made.likely.hex()}")
+    return [*told, repr((made._account, made._retry, made._off, costs.steps(n_sequences, 1.0)))]
+
+
+def test_the_account_of_guesses_is_as_recorded() -> None:
+    """``python -m tests.generate.test_speculation_pays`` records a change that is meant."""
+    assert json.loads(ACCOUNTS.read_text()) == accounts()
+
+
+ACCOUNTS = Path(__file__).parent.parent / "data" / "speculation.json"
+
+
+def accounts() -> dict[str, str]:
+    """A digest of each case, and what is asked for."""
+    made = {}
+    for likely, row, drafter, n_sequences in product(
+        (0.1, 0.6, 0.95), (0.02, 0.4), (0, 1e-3), (1, 3)
+    ):
+        told = account(likely, row, drafter, n_sequences)
+        asked = "".join(each.partition(" ")[0] for each in told[:-1])
+        digest = hashlib.blake2b("\n".join(told).encode(), digest_size=8).hexdigest()
+        made[f"{likely} {row} {drafter} {n_sequences}"] = f"{digest} {asked}"
+    return made
+
+
+def test_one_token_is_tried_after_some_steps_without_guesses() -> None:
+    """A row costs too much of a token's time for guesses that are as often wrong as right."""
+    costs: Any = SimpleNamespace(
+        known=lambda n: True, row=lambda n: 0.6, steps=lambda n, seconds: 0.0
+    )
+    asks = Speculation(Oracle([]), 4, 30)
+    wanted = [asks.wanted(9, 1, costs) for _ in range(3 * RETRY)]
+    assert [i for i, n in enumerate(wanted, 1) if n] == [RETRY * i for i in (1, 2, 3)]
+
+
+if __name__ == "__main__":
+    ACCOUNTS.write_text(json.dumps(accounts(), indent=1) + "\n")

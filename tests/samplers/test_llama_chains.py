@@ -1,0 +1,141 @@
+"""Chains with llama.cpp's numerics: rollback, rows, and what may be called when."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aleator import samplers as S
+from aleator.core.errors import LogitsError, ParameterError
+from tests.samplers.test_llama_departures import (
+    ROW,
+    SELECTING,
+    applied,
+    chain,
+    full_chain,
+    run,
+    run_on,
+)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_seeds_have_32_bits(own: bool) -> None:
+    with pytest.raises(ParameterError, match=r"seed=4294967296.*32 bits|0 to 4294967294"):
+        chain(S.Dist(2**32)) if own else chain(S.Dist(), seed=2**32)
+
+
+def test_a_completion_adds_to_the_seed() -> None:
+    hot = S.Temperature(temperature=2)
+    for i in (0, 1, 7):
+        assert run(chain(hot, S.Dist(), seed=100, completion=i), 9) == run(
+            chain(hot, S.Dist(100 + i)), 9
+        )
+        assert run(chain(hot, S.Dist(100), completion=i), 9) == run(chain(hot, S.Dist(100 + i)), 9)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [full_chain, *[lambda samplers=samplers: chain(*samplers) for samplers in SELECTING]],
+)
+def test_rollback_is_exact_at_any_depth(build: Any) -> None:
+    c = build()
+    for token in (3, 3, 9):
+        c.accept(token)
+    tokens = run(c, 100)
+    for depth in (0, 1, 7, 63, 64, 65, 100):
+        c.rollback(depth)
+        assert c.history == [3, 3, 9, *tokens[: 100 - depth]]
+        assert c.position == 100 - depth
+        applied(c, ROW)  # draws, and is undone with the rest
+        c.accept(5)
+        c.rollback(1)
+        assert run(c, depth) == tokens[100 - depth :]
+    c.rollback(103)
+    assert (c.position, c.history) == (0, [])
+    with pytest.raises(ParameterError, match="0 were accepted"):
+        c.rollback(1)
+
+
+def test_rollback_far_back_finds_the_generators_place() -> None:
+    c = chain(S.Temperature(temperature=2), S.Dist(4))
+    small = ROW[:50]
+    tokens = [c.sample(small) for _ in range(5000)]
+    for depth in (4999, 3000, 1500, 600, 10):
+        c.rollback(depth)
+        assert [c.sample(small) for _ in range(depth)] == tokens[5000 - depth :]
+
+
+def test_reset_starts_again() -> None:
+    c = full_chain()
+    first = run(c, 40)
+    c.reset()
+    assert (c.position, c.history) == (0, [])
+    assert run(c, 40) == first
+
+
+def test_apply_draws_anew_and_sample_is_apply_and_accept() -> None:
+    c, d = chain(S.Dist(42)), chain(S.Dist(42))
+    zeros = np.zeros(1000, np.float32)
+    assert run_on(c, zeros, 3) == [d.sample(zeros) for _ in range(3)] == [796, 183, 779]
+    assert c.history == []
+    assert d.history == [796, 183, 779]
+    assert (d.n_sampled, d.position) == (3, 3)
+    assert d.seconds > 0
+
+
+def test_the_position_cannot_be_set() -> None:
+    with pytest.raises(ParameterError, match="position cannot be set"):
+        chain(S.Dist(1)).position = 3
+
+
+def test_a_row_is_read_only_and_reused() -> None:
+    before = ROW.copy()
+    c = full_chain()
+    for n in (3000, 100, 1, 2999, 3000):
+        c.sample(ROW[:n])
+    chain(S.Temperature(temperature=0.3), S.TopNSigma(top_n_sigma=1), S.Greedy()).sample(ROW)
+    assert ROW.tobytes() == before.tobytes()
+
+
+@pytest.mark.parametrize("token", [-1, 2**24])
+def test_accept_refuses_what_is_no_token(token: int) -> None:
+    c = full_chain()
+    with pytest.raises(ParameterError, match="token"):
+        c.accept(token)
+    assert c.history == []
+
+
+def test_a_chain_without_selection_says_so() -> None:
+    c = chain(S.XTC(xtc_probability=0.5, xtc_threshold=0.01, seed=3))
+    expected = [len(applied(c, ROW)) for _ in range(10)]
+    c.reset()
+    for _ in range(5):
+        with pytest.raises(ParameterError, match="end it with Dist or Greedy"):
+            c.sample(ROW)
+    assert [len(applied(c, ROW)) for _ in range(10)] == expected
+
+
+def test_two_threads_on_one_chain_get_an_error_not_a_wrong_token() -> None:
+    wide = np.random.default_rng(1).normal(size=200_000).astype(np.float32)
+    c = chain(S.Temperature(temperature=1.5), S.TopP(top_p=0.99), S.Dist(1))
+    outcomes: Counter[str] = Counter()
+
+    def work() -> None:
+        for _ in range(8):
+            try:
+                c.sample(wide)
+                outcomes["token"] += 1
+            except LogitsError as error:
+                outcomes["error" if "another thread" in str(error) else "wrong error"] += 1
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert outcomes["token"] == c.position == len(c.history)
+    assert outcomes["wrong error"] == 0
