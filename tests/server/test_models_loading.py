@@ -36,7 +36,7 @@ def test_ollamas_keep_alive_unloads_its_model_alone(folder: Path) -> None:
         status, _, data = live.post("/v1/completions", {**BODY, "model": "small", "keep_alive": 0})
         assert (status, b"keep_alive" in data, entry.keeps) == (400, True, None)
         assert live.states()["small"] == {"value": "loaded"}
-        assert live.post("/api/generate", {**body, "keep_alive": 0})[0] == 200
+        assert live.post("/api/generate", {**body, "stream": True, "keep_alive": 0})[0] == 200
         until(lambda: live.states()["small"] == {"value": "unloaded"})
         assert live.states()["plain"] == {"value": "loaded"}
 
