@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from aleator.core.errors import FileFormatError
+from aleator.core.errors import FileFormatError, UnsupportedModel
 from aleator.models.experts import ExpertsConfig
 from aleator.models.files.tensor_types import StoredTensor
 from aleator.models.weights import Weights
@@ -19,16 +19,21 @@ _OF_EXPERTS = re.compile(
     r"(base_model\.model\.(?:\w+\.)*layers\.\d+)\.\w+\.experts((?:\.base_layer)*)\.(lora_[AB])\.weight",
     re.ASCII,
 )
+_TURNED = re.compile(r"0\.(?:19|[2-9]\d|\d{3,})\b|[1-9]", re.ASCII)
+"""Versions of PEFT that take the second dimension for what comes out; the others for what goes in."""
 _GATE, _UP, _DOWN = "ffn_gate.{}", "ffn_up.{}", "ffn_down.{}"
 
 
 def divided(
-    path: Path, tensors: Mapping[str, StoredTensor], weights: Weights
+    path: Path, tensors: Mapping[str, StoredTensor], weights: Weights, version: str
 ) -> dict[str, StoredTensor]:
     """The tensors of an adapter, with those of all experts replaced by each expert's.
 
+    ``version``: PEFT's, which saved them.
+
     Raises:
         FileFormatError: they do not fit the model's experts.
+        UnsupportedModel: square ones, whose sides an older PEFT may have taken for each other.
     """
     files, experts = weights.architecture.hugging_face, weights.config.experts
     theirs = {} if files is None else {ours: name for name, ours in files.expert.items()}
@@ -44,6 +49,11 @@ def divided(
             found.setdefault((match[1], match[2]), {})[match[3]] = tensor
     for (layer, wrapper), sides in found.items():
         where = f"{layer}.experts{wrapper}"
+        if not _TURNED.match(version) and _square(sides):
+            raise UnsupportedModel(
+                f"{path}: {where}: square matrices of PEFT {version or 'before 0.18'!r:.40}, which may take "
+                "what goes in for what comes out: train it with PEFT 0.19 or later, or merge it into its model"
+            )
         for ours, expert, a, b in _experts(path, where, sides, weights.config.n_embd, experts):
             for side, part in (("lora_A", a), ("lora_B", b)):
                 key = f"{layer}.{theirs[ours].format(expert)}.{side}.weight"
@@ -53,6 +63,10 @@ def divided(
                     )
                 made[key] = part
     return made
+
+
+def _square(sides: Mapping[str, StoredTensor]) -> bool:
+    return len(sides) == 2 and sides["lora_A"].shape[-1] == sides["lora_B"].shape[0]
 
 
 def _experts(
