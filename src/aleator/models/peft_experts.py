@@ -49,12 +49,8 @@ def divided(
             found.setdefault((match[1], match[2]), {})[match[3]] = tensor
     for (layer, wrapper), sides in found.items():
         where = f"{layer}.experts{wrapper}"
-        if not _TURNED.match(version) and _square(sides):
-            raise UnsupportedModel(
-                f"{path}: {where}: square matrices of PEFT {version or 'before 0.18'!r:.40}, which may take "
-                "what goes in for what comes out: train it with PEFT 0.19 or later, or merge it into its model"
-            )
-        for ours, expert, a, b in _experts(path, where, sides, weights.config.n_embd, experts):
+        n_embd = weights.config.n_embd
+        for ours, expert, a, b in _experts(path, where, sides, n_embd, experts, version):
             for side, part in (("lora_A", a), ("lora_B", b)):
                 key = f"{layer}.{theirs[ours].format(expert)}.{side}.weight"
                 if key in made:
@@ -65,12 +61,13 @@ def divided(
     return made
 
 
-def _square(sides: Mapping[str, StoredTensor]) -> bool:
-    return len(sides) == 2 and sides["lora_A"].shape[-1] == sides["lora_B"].shape[0]
-
-
 def _experts(
-    path: Path, where: str, sides: Mapping[str, StoredTensor], n_embd: int, experts: ExpertsConfig
+    path: Path,
+    where: str,
+    sides: Mapping[str, StoredTensor],
+    n_embd: int,
+    experts: ExpertsConfig,
+    version: str,
 ) -> Iterator[tuple[str, int, StoredTensor, StoredTensor]]:
     """The matrices of each expert, by GGUF's names: A [rank, in] and B [out, rank]."""
     if len(sides) < 2:
@@ -87,6 +84,11 @@ def _experts(
             f"lora_A {list(a.shape)} and lora_B {list(b.shape)} do not fit {n} experts of [{ff}, {n_embd}]: "
             "give an adapter that was trained on this model",
             field=where,
+        )
+    if n_in == n_out and not _TURNED.match(version):
+        raise UnsupportedModel(
+            f"{path}: {where}: square matrices of PEFT {version or 'before 0.18'!r:.40}, which may take "
+            "what goes in for what comes out: train it with PEFT 0.19 or later, or merge it into its model"
         )
     for expert in range(n):
         own = a.moved(lambda values, i=expert: values.reshape(n, rank, n_in)[i])  # type: ignore[misc]
