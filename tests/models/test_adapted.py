@@ -370,6 +370,21 @@ def test_experts_that_the_model_does_not_have(
         adapted(path, file)
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_an_expert_that_is_there_twice(tmp_path: Path, turned: bool) -> None:
+    spec = SPECS["qwen3moe"]
+    path = write_model(tmp_path / "base.gguf", spec)
+    given = {
+        "blk.0.ffn_up_exps.weight": pair(1, 8, 32, 64),
+        "blk.0.ffn_up.3.weight": pair(2, 32, 64),
+    }
+    file = write_adapter(
+        tmp_path / "a", dict(reversed(given.items())) if turned else given, architecture=spec.arch
+    )
+    with pytest.raises(FileFormatError, match="changes this matrix twice"):
+        adapted(path, file)
+
+
 def test_experts_of_a_model_without_them(tmp_path: Path) -> None:
     path = write_gguf(tmp_path / "base.gguf")
     named = {"blk.0.ffn_up_exps.weight": pair(1, 8, 64, 32)}

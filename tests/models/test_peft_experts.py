@@ -43,7 +43,7 @@ def delta(given: dict[str, Floats], at: str) -> Floats:
 
 def write(folder: Path, given: dict[str, Floats], **config: Any) -> Path:
     path = write_outer_peft(folder, given)
-    about = {"peft_type": "LORA", "r": RANK, "lora_alpha": ALPHA}
+    about = {"peft_type": "LORA", "r": RANK, "lora_alpha": ALPHA, "peft_version": "0.19.0"}
     about["target_parameters"] = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
     (path / "adapter_config.json").write_text(json.dumps(about | config))
     return path
@@ -113,6 +113,24 @@ def test_ranks_and_patterns(tmp_path: Path) -> None:
         adapted(path, write(tmp_path / "r", tensors(), r=5))
     with pytest.raises(UnsupportedModel, match="alpha_pattern is not applied beside target_p"):
         adapted(path, write(tmp_path / "a", tensors(), alpha_pattern={"down_proj": 1.0}))
+
+
+@pytest.mark.parametrize(
+    "version", [None, "0.18.1", "0.18.2.dev0", "0.9.0", "0.190.0", "0.20.1.dev0@1a", "1.0.0"]
+)
+def test_square_matrices_of_an_older_peft(tmp_path: Path, version: str | None) -> None:
+    """It took rows for what goes in, which shapes do not tell here."""
+    assert E == 2 * FF
+    path, given = write_model(tmp_path / "base.gguf", SPEC), tensors()
+    new = version is not None and not version.startswith(("0.18.", "0.9."))
+    folder = write(tmp_path / "p", given, peft_version=version)
+    if new:
+        assert adapted(path, folder).adapters.names == ["a"]
+    else:
+        with pytest.raises(UnsupportedModel, match="square matrices of PEFT"):
+            adapted(path, folder)
+    down = {name: values for name, values in given.items() if not name.startswith(GATE_UP)}
+    assert adapted(path, write(tmp_path / "d", down, peft_version=version)).adapters.names == ["a"]
 
 
 def test_a_model_without_experts(tmp_path: Path) -> None:

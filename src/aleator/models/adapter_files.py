@@ -60,6 +60,8 @@ _CONVERT = (
     "merge it into its model (PEFT: merge_and_unload; GGUF: llama-export-lora), and load that"
 )
 
+_TWICE = "the adapter changes this matrix twice"
+
 
 @dataclass(frozen=True)
 class _Part:
@@ -106,7 +108,7 @@ def _load(name: str, path: Path, weights: Weights) -> Adapter:
     for tensor, part in parts.items():
         for own, made in _low_ranks(path, tensor, part, weights, of_peft=path.is_dir()):
             if own in matrices:
-                raise FileFormatError(path, "the adapter changes this matrix twice", field=own)
+                raise FileFormatError(path, _TWICE, field=own)
             matrices[own] = made
     matrices = _side_by_side(matrices)
     numbers = [
@@ -197,19 +199,24 @@ def _read_gguf(gguf: GGUFFile, weights: Weights) -> dict[str, _Part]:
             raise UnsupportedModel(f"{path}: the tensor {name!r} is no part of LoRA: {_CONVERT}")
         tensor = gguf.stored(name)
         experts = adapted.expert_names(stem, n_experts)
-        if experts is None:
-            found.setdefault(stem, {})[side] = tensor
-            continue
-        if len(tensor.shape) != 3 or tensor.shape[0] != n_experts:
-            raise FileFormatError(
-                path,
-                f"the adapter's shape is {list(tensor.shape)}, and the model has {n_experts} experts: give an "
-                "adapter that was trained on this model",
-                field=name,
-            )
-        rows = tensor.data.reshape(n_experts, -1)
-        for expert, part in zip(experts, rows, strict=True):
-            found.setdefault(expert, {})[side] = StoredTensor(tensor.type, tensor.shape[1:], part)
+        own = {stem: tensor}
+        if experts is not None:
+            if len(tensor.shape) != 3 or tensor.shape[0] != n_experts:
+                raise FileFormatError(
+                    path,
+                    f"the adapter's shape is {list(tensor.shape)}, and the model has {n_experts} experts: "
+                    "give an adapter that was trained on this model",
+                    field=name,
+                )
+            rows = tensor.data.reshape(n_experts, -1)
+            own = {
+                expert: StoredTensor(tensor.type, tensor.shape[1:], part)
+                for expert, part in zip(experts, rows, strict=True)
+            }
+        for each, part in own.items():
+            if side in found.setdefault(each, {}):
+                raise FileFormatError(path, _TWICE, field=each)
+            found[each][side] = part
     return _paired(path, found, lambda _, rank: alpha / rank if alpha else 1.0)
 
 
@@ -228,7 +235,7 @@ def _read_peft(path: Path, weights: Weights) -> dict[str, _Part]:
     found: dict[str, dict[str, StoredTensor]] = {}
     modules: dict[str, str] = {}
     stored = read_file(path / TENSORS)
-    tensors = divided(path, stored, weights)
+    tensors = divided(path, stored, weights, fields.get("peft_version", ""))
     alphas = _patterns(fields, "alpha_pattern")
     if alphas and tensors.keys() != stored.keys():
         raise UnsupportedModel(
@@ -254,7 +261,7 @@ def _read_peft(path: Path, weights: Weights) -> dict[str, _Part]:
         if embeds and side == "lora_a" and len(tensor.shape) == 2:
             tensor = tensor.moved(np.transpose)
         if modules.setdefault(ours, match[1]) != match[1] or side in found.get(ours, {}):
-            raise FileFormatError(path, "the adapter changes this matrix twice", field=key)
+            raise FileFormatError(path, _TWICE, field=key)
         found.setdefault(ours, {})[side] = tensor
         if side == "lora_b" and files.convert(ours, tensor) is not tensor:
             raise UnsupportedModel(

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from aleator.core.errors import FileFormatError
+from aleator.core.errors import FileFormatError, UnsupportedModel
 from aleator.models.experts import ExpertsConfig
 from aleator.models.files.tensor_types import StoredTensor
 from aleator.models.weights import Weights
@@ -19,16 +19,21 @@ _OF_EXPERTS = re.compile(
     r"(base_model\.model\.(?:\w+\.)*layers\.\d+)\.\w+\.experts((?:\.base_layer)*)\.(lora_[AB])\.weight",
     re.ASCII,
 )
+_TURNED = re.compile(r"0\.(?:19|[2-9]\d|\d{3,})\b|[1-9]", re.ASCII)
+"""Versions of PEFT that take the second dimension for what comes out; the others for what goes in."""
 _GATE, _UP, _DOWN = "ffn_gate.{}", "ffn_up.{}", "ffn_down.{}"
 
 
 def divided(
-    path: Path, tensors: Mapping[str, StoredTensor], weights: Weights
+    path: Path, tensors: Mapping[str, StoredTensor], weights: Weights, version: str
 ) -> dict[str, StoredTensor]:
     """The tensors of an adapter, with those of all experts replaced by each expert's.
 
+    ``version``: PEFT's, which saved them.
+
     Raises:
         FileFormatError: they do not fit the model's experts.
+        UnsupportedModel: square ones, whose sides an older PEFT may have taken for each other.
     """
     files, experts = weights.architecture.hugging_face, weights.config.experts
     theirs = {} if files is None else {ours: name for name, ours in files.expert.items()}
@@ -44,7 +49,8 @@ def divided(
             found.setdefault((match[1], match[2]), {})[match[3]] = tensor
     for (layer, wrapper), sides in found.items():
         where = f"{layer}.experts{wrapper}"
-        for ours, expert, a, b in _experts(path, where, sides, weights.config.n_embd, experts):
+        n_embd = weights.config.n_embd
+        for ours, expert, a, b in _experts(path, where, sides, n_embd, experts, version):
             for side, part in (("lora_A", a), ("lora_B", b)):
                 key = f"{layer}.{theirs[ours].format(expert)}.{side}.weight"
                 if key in made:
@@ -56,7 +62,12 @@ def divided(
 
 
 def _experts(
-    path: Path, where: str, sides: Mapping[str, StoredTensor], n_embd: int, experts: ExpertsConfig
+    path: Path,
+    where: str,
+    sides: Mapping[str, StoredTensor],
+    n_embd: int,
+    experts: ExpertsConfig,
+    version: str,
 ) -> Iterator[tuple[str, int, StoredTensor, StoredTensor]]:
     """The matrices of each expert, by GGUF's names: A [rank, in] and B [out, rank]."""
     if len(sides) < 2:
@@ -73,6 +84,11 @@ def _experts(
             f"lora_A {list(a.shape)} and lora_B {list(b.shape)} do not fit {n} experts of [{ff}, {n_embd}]: "
             "give an adapter that was trained on this model",
             field=where,
+        )
+    if n_in == n_out and not _TURNED.match(version):
+        raise UnsupportedModel(
+            f"{path}: {where}: square matrices of PEFT {version or 'before 0.18'!r:.40}, which may take "
+            "what goes in for what comes out: train it with PEFT 0.19 or later, or merge it into its model"
         )
     for expert in range(n):
         own = a.moved(lambda values, i=expert: values.reshape(n, rank, n_in)[i])  # type: ignore[misc]
