@@ -68,12 +68,31 @@ def test_long_texts_are_counted(run: Run, least: int, most: int) -> None:
     assert not least or not takes(compiled, json.dumps("a" * (least - 1)))
 
 
+def test_large_maxima_are_narrowed(run: Run) -> None:
+    schema = {"type": "string", "maxLength": 2**31 - 1}
+    compiled = compile_gbnf(_grammars(run, [schema])[0], "root", BYTES)
+    assert takes(compiled, json.dumps("a" * 100_000))
+    assert not takes(compiled, json.dumps("a" * 100_001))
+
+
 TREE = {str(n): {"allOf": [{"$ref": f"#/$defs/{n - 1}"}] * 2} if n else {} for n in range(31)}
+LONG: dict[str, Any] = {"190": {}}
+for i in range(190):
+    LONG[str(i)] = {"$ref": f"#/$defs/{i + 1}"}
+    for _ in range(90):
+        LONG[str(i)] = {"allOf": [LONG[str(i)]]}
+NAMES = dict.fromkeys(map(str, range(3000)), True)
 MANY = [{"minimum": n} for n in range(40)]
 TOO_MUCH: list[tuple[Any, str]] = [
     ("{", "is not JSON"),
-    ({"type": "string", "maxLength": 10**9}, "more than 100000 rules"),
-    (json.loads('{"items":' * 300 + "{}" + "}" * 300), "deeper than 200"),
+    ({"properties": {str(n): {"const": n} for n in range(40_000)}}, "more than 100000 rules"),
+    ('{"items":' * 300 + "{}" + "}" * 300, "deeper than 200"),
+    ("[" * 10**5 + "]" * 10**5, "deeper than 200"),
+    ({"$ref": "#/$defs/0", "$defs": LONG}, "asks for too much"),
+    ({"properties": NAMES, "allOf": [{"properties": {}}] * 3000}, "asks for too much"),
+    ('{"items": {"const": -1e400}}', "too large a number (at #/items/const)"),
+    ('{"enum": [1e400]}', "too large a number (at #/enum/0)"),
+    ({"allOf": [{"enum": [*range(50_000)]}, {"enum": [0.5] * 50_000}]}, "no text obeys"),
     ({"$ref": "#/$defs/30", "$defs": TREE}, "asks for too much"),
     ({"anyOf": MANY, "allOf": [{"anyOf": MANY}]}, "more than 1000 branches"),
     ({"type": "string", "pattern": "(" * 60 + ")" * 60}, "too deep"),
