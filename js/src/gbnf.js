@@ -70,18 +70,23 @@ export class Grammar {
       left = left.filter(([name, tree]) => !ends(tree) || !ending.add(name)).reverse() // forwards and backwards
     }
     if (!ends(root)) return null
-    const empty = (tree) => tree === '' || (tree.of !== undefined && (tree.max === 0 || !ends(tree.of)))
+    // GBNF repeats no empty text.
+    const empty = (tree) =>
+      tree === '' || (tree.all ? tree.all.every(empty) : tree.any ? tree.any.filter(ends).every(empty) : tree.of !== undefined && (tree.max === 0 || !ends(tree.of) || empty(tree.of)))
     // inside: what a tree is a part of, which says whether it needs brackets.
     const written = (tree, inside = '') => {
       if (typeof tree === 'string') return literal(tree)
       if (tree.set) return `[${tree.set.map(([a, b]) => (a === b ? escaped(a) : `${escaped(a)}-${escaped(b)}`)).join('')}]`
       if (tree.rule) return tree.rule
       if (tree.of !== undefined) {
-        const made = empty(tree) ? '""' : written(tree.of, 'of') + times(tree)
+        if (empty(tree)) return '""'
+        const made = written(tree.of, 'of') + times(tree)
         return inside === 'of' ? `(${made})` : made
       }
       const kind = tree.all ? 'all' : 'any'
-      const parts = tree.all ? tree.all.filter((each) => !empty(each)) : tree.any.filter(ends)
+      const ways = (tree.all ?? tree.any).filter(ends)
+      const parts = ways.filter((each) => !empty(each))
+      if (tree.any && parts.length && parts.length < ways.length) return written(maybe(any(parts)), inside)
       if (parts.length < 2) return parts.length ? written(parts[0], inside) : '""'
       const made = parts.map((each) => written(each, kind)).join(tree.all ? ' ' : ' | ')
       return inside === 'of' || (inside === 'all' && kind === 'any') ? `(${made})` : made

@@ -105,6 +105,21 @@ def test_schemas_that_ask_for_too_much_are_refused(run: Run) -> None:
         assert said in told["message"]
 
 
+def test_branches_that_refer_to_themselves_are_told_apart_by_their_tags(run: Run) -> None:
+    branches = [
+        {
+            "type": "object",
+            "properties": {"left": {"$ref": "#"}, "op": {"enum": [n]}, "right": {"$ref": "#"}},
+            "required": ["left", "op", "right"],
+        }
+        for n in range(30)
+    ]
+    [text] = _grammars(run, [{"oneOf": [*branches, {"type": "null"}]}])
+    compiled = compile_gbnf(text, "root", BYTES)
+    assert takes(compiled, '{"left": null, "op": 29, "right": null}')
+    assert not takes(compiled, '{"left": null, "op": 30, "right": null}')
+
+
 BOUNDS: list[dict[str, float]] = [
     {"minimum": 0}, {"minimum": 7, "maximum": 123}, {"exclusiveMinimum": -13, "exclusiveMaximum": 4},
     {"maximum": -1}, {"exclusiveMaximum": 0}, {"minimum": -205.5, "maximum": -99.25},
