@@ -6,6 +6,8 @@ import { AleatorError } from './native.js'
 const MOST_RULES = 100_000
 const MOST_REPEATED = 2000 // GBNF takes a larger maximum for none
 const BLOCK = 1000
+/** The largest number that is counted. */
+export const MOST_COUNTED = 100_000
 
 export const all = (...parts) => ({ all: parts })
 export const any = (parts) => ({ any: parts })
@@ -17,18 +19,20 @@ export class Grammar {
   rules = new Map()
   /** A rule of this tree, which may be set later; `hint`: what its name begins with. */
   rule(hint, tree = NOTHING) {
-    if (this.rules.size >= MOST_RULES) throw new AleatorError('GrammarError', `it asks for more than ${MOST_RULES} rules: ask for less, or for shorter parts`)
+    if (this.rules.size >= MOST_RULES) throw new AleatorError('GrammarError', `the JSON schema asks for more than ${MOST_RULES} rules: ask for less, or for shorter parts`)
     const rule = `${hint.replace(/[^A-Za-z0-9]+/g, '-')}-${this.rules.size}`
     this.rules.set(rule, tree)
     return { rule }
   }
-  /** A tree so often, however large `max` is. */
+  /** A tree so often; `max`: at most MOST_COUNTED are allowed, unless infinite. */
   repeat(of, min, max) {
     if (max < min) return NOTHING
     if (max === Infinity || max <= MOST_REPEATED) return { of, min, max }
-    let more = max - min
+    let more = Math.min(max, MOST_COUNTED) - min
     let rest = { of, min: 0, max: more % BLOCK }
-    for (; more >= BLOCK; more -= BLOCK) rest = this.rule('more', any([{ of, min: 0, max: BLOCK - 1 }, all({ of, min: BLOCK, max: BLOCK }, rest)]))
+    const fewer = this.rule('fewer', { of, min: 0, max: BLOCK - 1 })
+    const block = this.rule('block', { of, min: BLOCK, max: BLOCK })
+    for (; more >= BLOCK; more -= BLOCK) rest = this.rule('more', any([fewer, all(block, rest)]))
     return all({ of, min, max: min }, rest)
   }
   /** A text up to a mark, which is the first of its kind in it, with the mark. */
@@ -66,18 +70,23 @@ export class Grammar {
       left = left.filter(([name, tree]) => !ends(tree) || !ending.add(name)).reverse() // forwards and backwards
     }
     if (!ends(root)) return null
-    const empty = (tree) => tree === '' || (tree.of !== undefined && (tree.max === 0 || !ends(tree.of)))
+    // GBNF repeats no empty text.
+    const empty = (tree) =>
+      tree === '' || (tree.all ? tree.all.every(empty) : tree.any ? tree.any.filter(ends).every(empty) : tree.of !== undefined && (tree.max === 0 || !ends(tree.of) || empty(tree.of)))
     // inside: what a tree is a part of, which says whether it needs brackets.
     const written = (tree, inside = '') => {
       if (typeof tree === 'string') return literal(tree)
       if (tree.set) return `[${tree.set.map(([a, b]) => (a === b ? escaped(a) : `${escaped(a)}-${escaped(b)}`)).join('')}]`
       if (tree.rule) return tree.rule
       if (tree.of !== undefined) {
-        const made = empty(tree) ? '""' : written(tree.of, 'of') + times(tree)
+        if (empty(tree)) return '""'
+        const made = written(tree.of, 'of') + times(tree)
         return inside === 'of' ? `(${made})` : made
       }
       const kind = tree.all ? 'all' : 'any'
-      const parts = tree.all ? tree.all.filter((each) => !empty(each)) : tree.any.filter(ends)
+      const ways = (tree.all ?? tree.any).filter(ends)
+      const parts = ways.filter((each) => !empty(each))
+      if (tree.any && parts.length && parts.length < ways.length) return written(maybe(any(parts)), inside)
       if (parts.length < 2) return parts.length ? written(parts[0], inside) : '""'
       const made = parts.map((each) => written(each, kind)).join(tree.all ? ' ' : ' | ')
       return inside === 'of' || (inside === 'all' && kind === 'any') ? `(${made})` : made
@@ -100,7 +109,7 @@ function escaped(code) {
   return code < 0x100 ? `\\x${digits.padStart(2, '0')}` : code < 0x10000 ? `\\u${digits.padStart(4, '0')}` : `\\U${digits.padStart(8, '0')}`
 }
 
-const SURROGATES = [0xd800, 0xdfff]
+export const SURROGATES = [0xd800, 0xdfff]
 const LAST = 0x10ffff
 
 /** All code points but those in these ranges, and but surrogates, which are no characters. */

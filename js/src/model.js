@@ -71,12 +71,11 @@ export class Model {
   }
   /** shown: control tokens that are part of the text. */
   generation(prompt, given, shown) {
-    const { options, rest } = textOptions(given)
+    const { options, rest } = textOptions(this.tokenizer, given)
     const { preset, parseSpecial, suffix, completion, ...parameters } = rest
     if (typeof prompt !== 'string' && !Array.isArray(prompt) && !ArrayBuffer.isView(prompt)) throw new AleatorError('ParameterError', 'prompt: give a text, or an array of token ids')
-    const named = { heal: options.heal, reasoningBudget: options.reasoning, bannedStrings: options.banned.length }
-    if (!this.tokenizer && (typeof prompt === 'string' || options.stops.length || Object.values(named).some(Boolean)))
-      throw new AleatorError('TokenizerError', `the model has no vocabulary (tokenizer.ggml.model): give token ids, take the ids that come, and leave ${Object.keys(named).find((name) => named[name]) ?? 'stop'} out`)
+    if (!this.tokenizer && typeof prompt === 'string')
+      throw new AleatorError('TokenizerError', 'the model has no vocabulary (tokenizer.ggml.model): give token ids, and take the ids that come')
     if (suffix !== undefined && (typeof suffix !== 'string' || !this.tokenizer))
       throw new AleatorError('ParameterError', 'suffix: give a text, for a model with a vocabulary')
     const tokens =

@@ -1,7 +1,6 @@
 // Strings of JSON schemas: lengths, patterns, formats and names of properties, as trees of gbnf.js.
-import { all, any, common, complement, maybe } from './gbnf.js'
+import { MOST_COUNTED, SURROGATES, all, any, common, complement } from './gbnf.js'
 
-const MOST_REPEATED = 1_000_000
 const code = (text) => text.codePointAt()
 const range = (text) => [code(text), code(Array.from(text).at(-1))]
 const QUOTE = code('"')
@@ -161,6 +160,7 @@ class Pattern {
     if (digits && /^[0-9a-fA-F]+$/.test(written) && written.length === digits) {
       this.at += digits
       const point = parseInt(written, 16)
+      if (SURROGATES[0] <= point && point <= SURROGATES[1]) this.fail('halves of characters are not supported: write the character itself')
       return [[point, point]]
     }
     if (/[A-Za-z0-9]/.test(after)) this.fail(`\\${after} is not supported`)
@@ -199,7 +199,7 @@ class Pattern {
       min = Number(found[1])
       max = found[2] === undefined ? min : found[3] ? Number(found[3]) : Infinity
       if (max < min) this.fail('a repetition has a maximum below its minimum')
-      if (min > MOST_REPEATED) this.fail(`a repetition is of more than ${MOST_REPEATED}`)
+      if (min > MOST_COUNTED) this.fail(`a repetition is of more than ${MOST_COUNTED}`)
     } else return { tree, least, most }
     this.take('?') // as few as possible: the same texts
     if (this.next && '*+?{'.includes(this.next)) this.fail('a repetition is repeated')

@@ -1,7 +1,7 @@
 // JSON schemas as grammars in GBNF: every text of the grammar obeys the schema.  A keyword that cannot be kept is
 // refused by name and place.  Texts are those of Python's json.dumps: on one line, properties in the schema's order.
 import { AleatorError } from './native.js'
-import { Grammar, NOTHING, all, any, maybe } from './gbnf.js'
+import { Grammar, MOST_COUNTED, NOTHING, all, any, maybe } from './gbnf.js'
 import { GREATEST, NUMBER, integers, numbers } from './schema-numbers.js'
 import { CHARACTER, FORMATS, otherNames, patternOf } from './schema-strings.js'
 
@@ -9,7 +9,7 @@ const TYPES = ['object', 'array', 'string', 'number', 'integer', 'boolean', 'nul
 const MOST_BRANCHES = 1000
 const MOST_DEPTH = 200
 const MOST_CHARACTERS = 1 << 26 // of all schemas that are made of one
-const MOST_READ = 200_000 // schemas, each as often as it is read
+const MOST_WORK = 200_000 // schemas and names of properties, each as often as it is read or combined
 const TOO_MUCH = 'the JSON schema asks for too much: its parts are combined in too many ways'
 
 const isObject = (value) => typeof value === 'object' && value !== null && !Array.isArray(value)
@@ -17,6 +17,7 @@ const isSchema = (value) => typeof value === 'boolean' || isObject(value)
 const listOf = (test) => (value) => Array.isArray(value) && value.every(test)
 const isText = (value) => typeof value === 'string'
 const count = [(value) => Number.isInteger(value) && value >= 0 && value < 2 ** 31, 'a whole number from 0']
+const least = [(value) => count[0](value) && value <= MOST_COUNTED, `a whole number from 0 to ${MOST_COUNTED}`]
 const number = [(value) => typeof value === 'number', 'a number']
 const schema = [isSchema, 'a schema']
 const schemas = [(value) => listOf(isSchema)(value) && value.length > 0, 'an array of schemas']
@@ -27,14 +28,14 @@ const KEYWORDS = {
   type: [(value) => [value].flat().every((each) => TYPES.includes(each)), `one of ${TYPES.join(', ')}, or an array of these`],
   enum: [Array.isArray, 'an array'],
   const: [() => true],
-  minLength: count, maxLength: count,
+  minLength: least, maxLength: count,
   pattern: [isText, 'a text'], format: [(value) => Object.hasOwn(FORMATS, value), `one of ${Object.keys(FORMATS).join(', ')}`],
   minimum: number, maximum: number, exclusiveMinimum: number, exclusiveMaximum: number,
   properties: [(value) => isObject(value) && Object.values(value).every(isSchema), 'an object of schemas'],
   required: [listOf(isText), 'an array of names'],
   additionalProperties: schema,
   items: schema, prefixItems: [listOf(isSchema), 'an array of schemas'],
-  minItems: count, maxItems: count,
+  minItems: least, maxItems: count,
   uniqueItems: [(value) => value === false, 'false, as items are not compared'],
 }
 /** What does not say which texts are valid. */
@@ -49,9 +50,20 @@ function written(value) {
   return JSON.stringify(value)
 }
 const sorted = (value) => (isObject(value) ? Object.fromEntries(Object.keys(value).sort().map((name) => [name, sorted(value[name])])) : Array.isArray(value) ? value.map(sorted) : value)
-const same = (a, b) => JSON.stringify(sorted(a)) === JSON.stringify(sorted(b))
+const identity = (value) => JSON.stringify(sorted(value))
+const same = (a, b) => identity(a) === identity(b)
+/** The values of a that are in b. */
+function shared(a, b) {
+  const known = new Set(b.map(identity))
+  return a.filter((each) => known.has(identity(each)))
+}
 const kindOf = (value) => (value === null ? 'null' : Array.isArray(value) ? 'array' : Number.isInteger(value) ? 'integer' : typeof value)
-const deep = (value, depth = 0) => depth > MOST_DEPTH || (typeof value === 'object' && value !== null && Object.values(value).some((each) => deep(each, depth + 1)))
+/** Refuse JSON that nests too deep, or has numbers that JavaScript has not. */
+function check(value, path = '#', depth = 0) {
+  if (depth > MOST_DEPTH) throw refused(`the JSON schema nests deeper than ${MOST_DEPTH}`)
+  if (value === Infinity || value === -Infinity) throw refused(`the JSON schema has too large a number (at ${path})`)
+  if (typeof value === 'object' && value !== null) for (const [name, each] of Object.entries(value)) check(each, `${path}/${name}`, depth + 1)
+}
 
 /**
  * The GBNF of a JSON schema, which is an object, true, or JSON text.
@@ -64,9 +76,14 @@ export function gbnf(given, thinking = null) {
   } catch (error) {
     throw refused(`the JSON schema is not JSON: ${error.message}`)
   }
-  if (!isSchema(root)) throw refused(`a JSON schema is an object or a boolean, not ${written(root)?.slice(0, 80)}`)
-  if (deep(root)) throw refused(`the JSON schema nests deeper than ${MOST_DEPTH}`)
-  const text = new Schema(root).text(thinking)
+  check(root)
+  if (!isSchema(root)) throw refused(`a JSON schema is an object or a boolean, not ${written(root).slice(0, 80)}`)
+  let text
+  try {
+    text = new Schema(root).text(thinking)
+  } catch (error) {
+    throw error instanceof RangeError ? refused(TOO_MUCH) : error // references and parts nest too deep together
+  }
   if (text === null) throw refused('no text obeys the JSON schema: what it requires excludes itself, or never ends')
   return text
 }
@@ -82,7 +99,8 @@ class Schema {
     this.known = new Map() // rules by plain schema, as JSON
     this.waiting = []
     this.characters = 0
-    this.read = 0
+    this.work = 0
+    this.compared = new Set() // oneOf whose branches are compared
   }
   text(thinking) {
     this.character = this.grammar.rule('character', CHARACTER)
@@ -95,6 +113,11 @@ class Schema {
   reasoning({ begin, end, after, opened }) {
     const rest = all(this.grammar.upTo(end), after || { of: '\n', min: 0, max: 2 })
     return opened ? rest : maybe(all(begin, rest))
+  }
+
+  spend(work) {
+    this.work += work
+    if (this.work > MOST_WORK) throw refused(TOO_MUCH)
   }
 
   // From a schema to plain ones.
@@ -120,7 +143,7 @@ class Schema {
   /** Plain schemas, one of which a value obeys if it obeys this one. */
   plain(schema, path, passed = []) {
     if (typeof schema === 'boolean') return schema ? [{}] : []
-    if (++this.read > MOST_READ) throw refused(TOO_MUCH)
+    this.spend(1)
     for (const [name, value] of Object.entries(schema)) {
       const [test, wanted] = Object.hasOwn(KEYWORDS, name) ? KEYWORDS[name] : []
       if (test ? !test(value) : !NOTES.includes(name) || (name === '$id' && path !== '#'))
@@ -130,7 +153,7 @@ class Schema {
     const own = Object.fromEntries(Object.entries(rest).filter(([name]) => !NOTES.includes(name)))
     if ('type' in own) own.type = [own.type].flat()
     if ('const' in own) {
-      own.enum = (own.enum ?? [own.const]).filter((each) => same(each, own.const))
+      own.enum = shared([own.const], own.enum ?? [own.const])
       delete own.const
     }
     const parts = allOf.map((each, i) => this.plain(each, `${path}/allOf/${i}`, passed))
@@ -141,9 +164,12 @@ class Schema {
     if (anyOf) parts.push(anyOf.flatMap((each, i) => this.plain(each, `${path}/anyOf/${i}`, passed)))
     if (oneOf) {
       const branches = oneOf.map((each, i) => this.plain(each, `${path}/oneOf/${i}`, passed))
-      branches.forEach((a, i) => branches.slice(i + 1).forEach((b) => {
-        if (!this.apart(a, b)) throw refused(`the JSON schema uses oneOf (at ${path}) with branches that do not exclude each other, which is not supported: write anyOf`)
-      }))
+      if (!this.compared.has(oneOf)) {
+        this.compared.add(oneOf) // first, as branches may refer to it
+        branches.forEach((a, i) => branches.slice(i + 1).forEach((b) => {
+          if (!this.apart(a, b, `${path}/oneOf/${i}`)) throw refused(`the JSON schema uses oneOf (at ${path}) with branches that do not exclude each other, which is not supported: write anyOf`)
+        }))
+      }
       parts.push(branches.flat())
     }
     let made = [own]
@@ -172,7 +198,7 @@ class Schema {
       if (!Object.hasOwn(a, name)) continue
       const [x, y] = [a[name], b[name]]
       if (name === 'type') made.type = TYPES.filter((each) => [x, y].every((types) => types.includes(each) || (each === 'integer' && types.includes('number'))))
-      else if (name === 'enum') made.enum = x.filter((each) => y.some((other) => same(each, other)))
+      else if (name === 'enum') made.enum = shared(x, y)
       else if (name === 'required') made.required = [...new Set([...x, ...y])]
       else if (/^(min|exclusiveMin)/.test(name)) made[name] = Math.max(x, y)
       else if (/^(max|exclusiveMax)/.test(name)) made[name] = Math.min(x, y)
@@ -181,6 +207,7 @@ class Schema {
     const others = [a, b].map((each) => each.additionalProperties ?? true)
     const of = ({ properties = {} }, name, i) => (Object.hasOwn(properties, name) ? properties[name] : others[i])
     const names = Object.keys({ ...a.properties, ...b.properties })
+    this.spend(1 + names.length)
     if (names.length) made.properties = Object.fromEntries(names.map((name) => [name, pair(of(a, name, 0), of(b, name, 1))]))
     const rest = pair(...others)
     if (rest !== true) made.additionalProperties = rest
@@ -191,23 +218,26 @@ class Schema {
     if (items !== true) made.items = items
     return made
   }
-  /** Whether it is certain that no value obeys one of the schemas a and one of b; `depth`: of properties. */
-  apart(a, b, depth = 0) {
-    return a.every((x) => b.every((y) => this.twoApart(x, y, depth)))
+  /** Whether it is certain that no value obeys one of the schemas a, which stand at `path`, and one of b; `depth`: of properties. */
+  apart(a, b, path, depth = 0) {
+    return a.every((x) => b.every((y) => this.twoApart(x, y, path, depth)))
   }
-  twoApart(a, b, depth) {
-    if (a.enum && b.enum) return !a.enum.some((each) => b.enum.some((other) => same(each, other)))
+  twoApart(a, b, path, depth) {
+    if (a.enum && b.enum) return !shared(a.enum, b.enum).length
     const kinds = ({ enum: values, type = TYPES }) => new Set(values ? values.map(kindOf) : type.flatMap((each) => (each === 'number' ? ['number', 'integer'] : [each])))
-    const shared = [...kinds(a)].filter((each) => kinds(b).has(each))
-    if (shared.some((each) => each !== 'object')) return false
-    if (!shared.length) return true
-    if (a.enum || b.enum || depth > 8) return false
+    const both = [...kinds(a)].filter((each) => kinds(b).has(each))
+    if (both.some((each) => each !== 'object')) return false
+    if (!both.length) return true
+    if (a.enum || b.enum || depth > 2) return false
     const needs = [a, b].map(({ required = [] }) => required)
     const lacks = ({ properties = {}, additionalProperties }, name) => additionalProperties === false && !Object.hasOwn(properties, name)
     if (needs[0].some((name) => lacks(b, name)) || needs[1].some((name) => lacks(a, name))) return true
-    return needs[0].some((name) => {
-      const [x, y] = [a, b].map(({ properties = {}, additionalProperties = true }) => (Object.hasOwn(properties, name) ? properties[name] : additionalProperties))
-      return needs[1].includes(name) && this.apart(this.plain(x, '#'), this.plain(y, '#'), depth + 1)
+    const of = ({ properties = {}, additionalProperties = true }, name) => (Object.hasOwn(properties, name) ? properties[name] : additionalProperties)
+    const names = needs[0].filter((name) => needs[1].includes(name))
+    const isTag = (name) => ['const', 'enum'].some((each) => each in Object(of(a, name)))
+    return [...names.filter(isTag), ...names.filter((name) => !isTag(name))].some((name) => {
+      const at = `${path}/properties/${name}`
+      return this.apart(this.plain(of(a, name), at), this.plain(of(b, name), at), at, depth + 1)
     })
   }
 
@@ -285,13 +315,14 @@ class Schema {
   object({ properties = {}, required = [], additionalProperties = true }, path) {
     const free = required.filter((name) => !Object.hasOwn(properties, name)).map((name) => [name, additionalProperties])
     const members = [...Object.entries(properties), ...new Map(free)]
+    const needs = new Set(required)
     const pairs = members.map(([name, each]) => all(`${JSON.stringify(name)}: `, this.value(each, `${path}/properties/${name}`)))
     const rest = additionalProperties === false ? NOTHING : this.grammar.rule('pair', all('"', otherNames(members.map(([name]) => name), this.grammar), '": ', this.value(additionalProperties, `${path}/additionalProperties`)))
     // What follows members, and what may come where there are none before; from the last member back.
     let after = { of: all(', ', rest), min: 0, max: Infinity }
     let begin = maybe(all(rest, after))
     for (let i = pairs.length - 1; i >= 0; i--) {
-      const needed = required.includes(members[i][0])
+      const needed = needs.has(members[i][0])
       const here = all(pairs[i], after)
       begin = this.grammar.rule('members', needed ? here : any([here, begin]))
       const next = all(', ', pairs[i])

@@ -7,8 +7,8 @@ const wrong = (name, value, why) => new AleatorError('ParameterError', `${name}=
 const isTexts = (value) => value.every((each) => typeof each === 'string' && each)
 const most = 2 ** 31 - 1
 
-/** What a text's options are, checked; `rest`: what is no option of it. */
-export function textOptions({ maxTokens = Infinity, stop = [], signal, heal = false, completeGrammar, stopLoops, reasoningBudget, reasoningBudgetMessage = '', reasoningBudgetGrace = 0, reasoningMarks = REASONING_MARKS, bannedStrings = [], ...rest }) {
+/** What a text's options are, checked; `rest`: what is no option of it; tokenizer: null without a vocabulary. */
+export function textOptions(tokenizer, { maxTokens = Infinity, stop = [], signal, heal = false, completeGrammar, stopLoops, reasoningBudget, reasoningBudgetMessage = '', reasoningBudgetGrace = 0, reasoningMarks = REASONING_MARKS, bannedStrings = [], ...rest }) {
   const stops = [stop].flat()
   if (maxTokens !== Infinity) whole('maxTokens', maxTokens, 0)
   if (!isTexts(stops)) throw wrong('stop', stop, 'give strings of at least one character')
@@ -30,5 +30,8 @@ export function textOptions({ maxTokens = Infinity, stop = [], signal, heal = fa
   if (completeGrammar && (made.reasoning || banned.length)) throw wrong('completeGrammar', true, 'not with reasoningBudget or bannedStrings, which choose tokens themselves: leave one out')
   if (made.reasoning && banned.length) throw wrong('bannedStrings', bannedStrings, 'not with reasoningBudget, as what is forced cannot be drawn anew: leave one out')
   if (heal && made.reasoning) throw wrong('heal', true, 'not with reasoningBudget, as both say what the first tokens are: leave one out')
+  const texts = { stop: stops.length, heal, reasoningBudget: made.reasoning, bannedStrings: banned.length }
+  const needs = tokenizer ? undefined : Object.keys(texts).find((name) => texts[name])
+  if (needs) throw new AleatorError('TokenizerError', `${needs}: the model has no vocabulary (tokenizer.ggml.model): leave it out`)
   return { options: made, rest }
 }

@@ -68,12 +68,31 @@ def test_long_texts_are_counted(run: Run, least: int, most: int) -> None:
     assert not least or not takes(compiled, json.dumps("a" * (least - 1)))
 
 
+def test_large_maxima_are_narrowed(run: Run) -> None:
+    schema = {"type": "string", "maxLength": 2**31 - 1}
+    compiled = compile_gbnf(_grammars(run, [schema])[0], "root", BYTES)
+    assert takes(compiled, json.dumps("a" * 100_000))
+    assert not takes(compiled, json.dumps("a" * 100_001))
+
+
 TREE = {str(n): {"allOf": [{"$ref": f"#/$defs/{n - 1}"}] * 2} if n else {} for n in range(31)}
+LONG: dict[str, Any] = {"190": {}}
+for i in range(190):
+    LONG[str(i)] = {"$ref": f"#/$defs/{i + 1}"}
+    for _ in range(90):
+        LONG[str(i)] = {"allOf": [LONG[str(i)]]}
+NAMES = dict.fromkeys(map(str, range(3000)), True)
 MANY = [{"minimum": n} for n in range(40)]
 TOO_MUCH: list[tuple[Any, str]] = [
     ("{", "is not JSON"),
-    ({"type": "string", "maxLength": 10**9}, "more than 100000 rules"),
-    (json.loads('{"items":' * 300 + "{}" + "}" * 300), "deeper than 200"),
+    ({"properties": {str(n): {"const": n} for n in range(40_000)}}, "more than 100000 rules"),
+    ('{"items":' * 300 + "{}" + "}" * 300, "deeper than 200"),
+    ("[" * 10**5 + "]" * 10**5, "deeper than 200"),
+    ({"$ref": "#/$defs/0", "$defs": LONG}, "asks for too much"),
+    ({"properties": NAMES, "allOf": [{"properties": {}}] * 3000}, "asks for too much"),
+    ('{"items": {"const": -1e400}}', "too large a number (at #/items/const)"),
+    ('{"enum": [1e400]}', "too large a number (at #/enum/0)"),
+    ({"allOf": [{"enum": [*range(50_000)]}, {"enum": [0.5] * 50_000}]}, "no text obeys"),
     ({"$ref": "#/$defs/30", "$defs": TREE}, "asks for too much"),
     ({"anyOf": MANY, "allOf": [{"anyOf": MANY}]}, "more than 1000 branches"),
     ({"type": "string", "pattern": "(" * 60 + ")" * 60}, "too deep"),
@@ -84,6 +103,21 @@ def test_schemas_that_ask_for_too_much_are_refused(run: Run) -> None:
     for (_, said), told in zip(TOO_MUCH, _grammars(run, [s for s, _ in TOO_MUCH]), strict=True):
         assert told["error"] == "GrammarError"
         assert said in told["message"]
+
+
+def test_branches_that_refer_to_themselves_are_told_apart_by_their_tags(run: Run) -> None:
+    branches = [
+        {
+            "type": "object",
+            "properties": {"left": {"$ref": "#"}, "op": {"enum": [n]}, "right": {"$ref": "#"}},
+            "required": ["left", "op", "right"],
+        }
+        for n in range(30)
+    ]
+    [text] = _grammars(run, [{"oneOf": [*branches, {"type": "null"}]}])
+    compiled = compile_gbnf(text, "root", BYTES)
+    assert takes(compiled, '{"left": null, "op": 29, "right": null}')
+    assert not takes(compiled, '{"left": null, "op": 30, "right": null}')
 
 
 BOUNDS: list[dict[str, float]] = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import lzma
 import random
 from pathlib import Path
@@ -155,6 +156,18 @@ def test_what_is_wrong_is_refused_by_name(run: Run) -> None:
     for said, each in zip(REFUSED.values(), told, strict=True):
         assert each["error"] == "ParameterError", (said, each)
         assert said in each["message"]
+
+
+@pytest.mark.parametrize("name", ["stop", "heal", "reasoningBudget", "bannedStrings"])
+def test_texts_need_a_vocabulary(run: Run, name: str) -> None:
+    given = json.dumps({name: {"heal": True, "reasoningBudget": 0}.get(name, "a")})
+    code = f"""(async () => {{
+      const {{ textOptions }} = await import({(PACKAGE / "text-options.js").as_uri()!r})
+      return [Boolean(textOptions({{}}, {given})), textOptions(null, {given})]
+    }})()"""
+    [told] = run("value", [{"code": code}])
+    assert told["error"] == "TokenizerError"
+    assert told["message"].startswith(f"{name}: the model has no vocabulary")
 
 
 def test_a_chat_knows_the_marks_of_its_template(run: Run) -> None:

@@ -106,7 +106,7 @@ export class Engine {
     const given = ["prompt", "messages", "parent"].filter((name) => own[name] !== undefined && own[name] !== null);
     if (given.length !== 1) throw new RequestError("give one of prompt, messages, parent", given[1] ?? "prompt");
     if (given[0] === "messages") return this.converse(own, sampling);
-    const options = optionsOf(own);
+    const options = optionsOf(own, this.model.tokenizer);
     if (given[0] === "parent") return { options, text: this.texts.branch(this.texts.find(own.parent), own.at, own.token, sampling) };
     const { tokenizer } = this.model;
     const tokens = typeof own.prompt === "string" ? tokenizer?.encode(own.prompt) : own.prompt;
@@ -126,7 +126,7 @@ export class Engine {
     if (own.heal) throw new RequestError("heal=true: the template ends a chat's prompt, and not a word: leave it out", "heal");
     if ((own.reasoning_budget ?? -1) !== -1 && !thinking) throw new RequestError(`reasoning_budget=${own.reasoning_budget}: nothing says how this model writes its reasoning: leave it out`, "reasoning_budget");
     const marks = thinking && { reasoning_marks: [thinking.begin, thinking.end + thinking.after] };
-    const options = optionsOf({ ...marks, ...own, stop: [...this.model.vocabulary.chatStop, ...[own.stop ?? []].flat()] });
+    const options = optionsOf({ ...marks, ...own, stop: [...this.model.vocabulary.chatStop, ...[own.stop ?? []].flat()] }, this.model.tokenizer);
     return { options, text: Object.assign(this.texts.begin(this.fitting("messages", tokens), sampling), { shown: template.shown }) };
   }
 
@@ -219,10 +219,10 @@ const OWN = ["prompt", "messages", "parent", "text", "at", "token", "top", "step
 const BOUNDS = { max_tokens: [0, 2 ** 31 - 1], at: [0, 2 ** 31 - 1], token: [0, 2 ** 31 - 1], step: [0, 2 ** 31 - 1], top: [0, 1000], n: [1, 10_000] };
 
 /** A text's options, of a body's fields; errors have the names of these. */
-function optionsOf(own) {
+function optionsOf(own, tokenizer) {
   const given = Object.entries(OPTIONS).map(([name, field]) => [name, own[field]]);
   try {
-    return textOptions(Object.fromEntries(given.filter(([, value]) => value !== undefined))).options;
+    return textOptions(tokenizer, Object.fromEntries(given.filter(([, value]) => value !== undefined))).options;
   } catch (error) {
     const [name] = /^\w*/.exec(error.message);
     throw new RequestError(error.message.replace(name, OPTIONS[name]), OPTIONS[name]);
