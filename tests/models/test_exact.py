@@ -21,7 +21,7 @@ from aleator.generate.device_plan import device_plan
 from aleator.models import build_decoder, exact, open_weights, placement
 from aleator.models.config import PerLayerConfig, without_attention
 from aleator.models.exact import check_device, check_memory, exact_bytes, exact_types, step_bytes
-from aleator.models.kernels import attention
+from aleator.models.kernels import attention, fused
 from aleator.models.native_decoder import NativeDecoder
 from aleator.models.placement import ON_CPU, Place, Placement
 from tests.models.heads import write_mtp
@@ -138,10 +138,24 @@ def test_scores_of_a_long_text_are_counted(
 ) -> None:
     """One token's scores take more than the memory that several share."""
     monkeypatch.setattr(attention, "ROOM", 1)
+    monkeypatch.setattr(fused, "PROGRAMS", 1)
     weights = open_weights(write_wide(tmp_path / "m.gguf", MODELS[name], "Q8_0"))
     plan = device_plan(weights, 8192, "f16", "f16", 1, (1,))
     taken = 2 * max(plan.steps[0].scratch, plan.steps[0].prompt)
     assert taken < plan.scratch < 2 * taken
+
+
+@pytest.mark.parametrize(("type", "n"), [("BF16", 1), ("BF16", 3), ("BF16", 16), ("Q8_0", 4)])
+def test_programs_of_products_are_counted(
+    type: str, n: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For a few tokens their memory is most of what a step takes."""
+    monkeypatch.setattr(attention, "ROOM", 1)
+    spec: Any = replace(MODELS["llama"], n_layers=1, n_embd=1024, n_ff=2048)
+    weights = open_weights(write_wide(tmp_path / "m.gguf", spec, type))
+    plan = device_plan(weights, 64, "f16", "f16", n, (n,))
+    taken = 2 * max(plan.steps[0].scratch, plan.steps[0].prompt)
+    assert taken < plan.scratch < 4 * taken
 
 
 def test_memory_of_scores_follows_heads_and_cells(tmp_path: Path) -> None:

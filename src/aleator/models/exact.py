@@ -113,14 +113,15 @@ def step_bytes(weights: Weights, places: Sequence[Place], n_ubatch: int, n_ctx: 
 
     A token sees at most ``n_ctx`` cells.  Counted are the outputs of all matrices of the widest layer, half of
     them again for what is made of them, the layer's inputs, scores of attention, lists of the cells that are
-    seen, and sums of blocks: all of it twice, as captured steps and others have memory of their own; and the
-    logits of captured steps.
+    seen, and sums of blocks, or for a few tokens the memory of a product's programs: all of it twice, as
+    captured steps and others have memory of their own; and the logits of captured steps.
     """
     from aleator.models.kernels.attention import ROOM  # PyTorch and Triton are optional
-    from aleator.models.kernels.product import SUMS
+    from aleator.models.kernels.fused import PROGRAMS, TILE
+    from aleator.models.kernels.product import FEW, SUMS
 
     config = weights.config
-    experts, widths = config.experts, [0.0] * config.n_layers
+    experts, widths, n_in = config.experts, [0.0] * config.n_layers, 0
     for name, place in placed(weights, places):
         shape = weights.stored(name).shape
         if place.dtype != EXACT or not name.startswith("blk.") or len(shape) < 2:
@@ -129,18 +130,21 @@ def step_bytes(weights: Weights, places: Sequence[Place], n_ubatch: int, n_ctx: 
         if experts is not None and _EXPERTS.search(name):
             wide *= experts.n_used / experts.n_experts
         widths[int(name.split(".")[1])] += wide
+        n_in = max(n_in, shape[-1])
     inputs, sums = 4 * config.n_embd, 0
     if experts is not None:
         inputs, sums = inputs + experts.n_used * config.n_embd, SUMS
     if config.per_layer is not None:
         inputs += 2 * config.n_layers * config.per_layer.width
-    tokens = n_ubatch * (inputs + 1.5 * max(widths))
+    of_token = inputs + 1.5 * max(widths)
     logits = 3 * min(n_ubatch, LOGITS) * config.n_vocab
     layers = (layer for layer, place in enumerate(places) if place.dtype == EXACT)
     heads = max((_score_heads(config, each) for each in layers if config.attends(each)), default=0)
     # Two kinds of layers have lists; a captured step of each power of two has its own.
     scores, lists = max(ROOM, heads * _power(n_ctx)), 2 * 2 * _power(n_ctx)
-    return int(4 * (2 * (scores + lists + sums + tokens) + logits))
+    # Each program of a product with few rows has them rounded, with sums of blocks, or normalised.
+    few = PROGRAMS * min(_power(n_ubatch), TILE) * n_in + min(n_ubatch, FEW) * of_token
+    return int(4 * (2 * (max(scores + n_ubatch * of_token, few) + lists + sums) + logits))
 
 
 def _score_heads(config: ModelConfig, layer: int) -> int:

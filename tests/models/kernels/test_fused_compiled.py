@@ -73,8 +73,8 @@ def check(
     assert "STACK:0" in usage, usage
 
 
-def parts_of(kinds: list[str], numbers: int) -> tuple[list[Any], list[Any]]:
-    """The types and forms of matrices, each with so many numbers behind its bias."""
+def parts_of(kinds: list[str], numbers: int, rows: int = 1) -> tuple[list[Any], list[Any]]:
+    """The types and forms of matrices, 4096 wide, each with so many numbers behind its bias."""
     parts, forms = [], []
     for kind in kinds:
         if kind in FORMS:
@@ -88,8 +88,8 @@ def parts_of(kinds: list[str], numbers: int) -> tuple[list[Any], list[Any]]:
             ]  # fmt: skip
             forms.append((*(value for name, value in own.items() if name.isupper()), 0))
         else:
-            planes = ["*bf16", None, None, None, None, None]
-            forms.append((0, 0, 0, "", 256, 0, 1.0, 1, 2))
+            planes = [{"BF16": "*bf16", "F32": "*fp32"}[kind], None, None, None, None, None]
+            forms.append((0, 0, 0, "", 256, 0, 1.0, 1, 8 // rows))
         parts.append((*planes, None if kind == "Q6_K" else "*fp32", *["i32"] * numbers))
     return parts, forms
 
@@ -99,7 +99,7 @@ def products(
     weighs: str = "",
 ) -> None:  # fmt: skip
     """``weighs``: the first matrix is a stack; "input": its weights multiply what it takes."""
-    parts, forms = parts_of(kinds, 6)
+    parts, forms = parts_of(kinds, 6, rows)
     types = {
         "chosen": "*i32" if weighs else None, "times": "*fp32" if weighs == "input" else None,
         "parts": tuple(parts), "x": "*fp32", "weight": "*fp32" if norm else None,
@@ -122,7 +122,7 @@ def products(
         (90, ["Q4_K", "Q6_K"], 1, 8, "rms", ""), (80, ["Q4_K", "Q6_K"], 4, 8, "layer", ""),
         (90, ["Q4_K"], 4, 16, "rms", "silu"), (120, ["Q8_0"], 4, 16, "rms", "gelu_rounded"),
         (90, ["Q6_K"], 4, 8, "", ""), (120, ["MXFP4"], 1, 16, "", ""),
-        (80, ["BF16"], 4, 16, "rms", "silu"), (90, ["BF16"], 16, 16, "", ""),
+        (80, ["BF16"], 4, 8, "rms", "silu"), (90, ["F32", "BF16"], 1, 8, "", ""),
     ],
 )  # fmt: skip
 def test_products(

@@ -196,8 +196,11 @@ def test_rounding_is_the_reference(block: int) -> None:
 
 
 @pytest.mark.parametrize("kind", FLOATS)
-@pytest.mark.parametrize(("n_out", "n_in"), [(1, 1), (5, 7), (9, 40), (37, 300)])
+@pytest.mark.parametrize(
+    ("n_out", "n_in"), [(1, 1), (5, 7), (9, 40), (37, 300), (67, 256), (3, 1280)]
+)
 def test_floats_are_the_reference(kind: str, n_out: int, n_in: int) -> None:
+    """Also of several tiles each way, and of whole chunks, of which some are read at a time."""
     rng = np.random.default_rng([n_out, n_in])
     w = torch.from_numpy(rng.standard_normal((n_out, n_in)).astype(np.float32)).to(FLOATS[kind])
     w[0, 0] = -0.0
@@ -205,7 +208,7 @@ def test_floats_are_the_reference(kind: str, n_out: int, n_in: int) -> None:
     x = activations(17, max(n_in, 7))[:, :n_in]
     own = planes(w.view(torch.uint8), kind, n_out, n_in, torch.from_numpy(bias))
     bare = planes(w.view(torch.uint8), kind, n_out, n_in)
-    for n in (3, 17):
+    for n in (1, 3, 17):
         part = x[:n].copy()
         assert same(
             kernels.product(own, torch.from_numpy(part)),

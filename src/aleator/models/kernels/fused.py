@@ -28,8 +28,9 @@ from aleator.models.kernels.product import FEW, forms_of, has_dp4a, words
 from aleator.models.kernels.product_sums import few_sums, finish, float_sums, places, rounded
 
 _TYPES = 2  # matrices per launch: more would not fit into registers
-_TILE = 4  # rows of activations per program
 _WIDE = 8192  # from this many rows of a matrix on, there are enough programs
+TILE = 4
+"""The most rows of activations per program."""
 PROGRAMS = 512
 """The most programs per launch, roughly: each has its own memory, which the L2 cache should hold."""
 
@@ -74,7 +75,7 @@ def product_of_few(
         return out
     x = x if x.stride(1) == 1 else x.contiguous()
     floats = all(m.block == 1 for m in matrices)
-    most = sized(FEW, _TILE)
+    most = sized(FEW, TILE)
     rows = min(triton.next_power_of_2(n), most) if chosen is None else 1
     widest = max(m.n_out for m in matrices)
     width = 16 if widest > _WIDE and not floats else 8
