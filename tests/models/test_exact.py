@@ -151,7 +151,8 @@ def test_programs_of_products_are_counted(
 ) -> None:
     """For a few tokens their memory is most of what a step takes."""
     monkeypatch.setattr(attention, "ROOM", 1)
-    spec: Any = replace(MODELS["llama"], n_layers=1, n_embd=1024, n_ff=2048)
+    llama: Any = MODELS["llama"]
+    spec = replace(llama, n_layers=1, n_embd=1024, n_ff=2048)
     weights = open_weights(write_wide(tmp_path / "m.gguf", spec, type))
     plan = device_plan(weights, 64, "f16", "f16", n, (n,))
     taken = 2 * max(plan.steps[0].scratch, plan.steps[0].prompt)
