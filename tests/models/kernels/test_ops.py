@@ -159,3 +159,9 @@ def test_gates() -> None:
     assert OPS.soften(own, 2.0) is own
     torch.testing.assert_close(own, 2 * torch.tanh(x / 2), rtol=1e-5, atol=1e-6)
     assert OPS.norm("rms", None, 1e-5) is as_it_is
+
+
+def test_parts_of_no_rows_are_normalised() -> None:
+    """The last layer has none where no token wants logits."""
+    y = OPS.grouped_norm(torch.empty(0, 6), 3, torch.ones(6), 1e-5)
+    assert y.shape == (0, 6)

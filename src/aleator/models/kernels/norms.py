@@ -217,7 +217,7 @@ def _in_three(x: torch.Tensor) -> torch.Tensor:
 
 def rows_at_once(n_rows: int, few: int) -> int:
     """How many of ``n_rows`` rows a program takes: ``few`` on a device."""
-    return sized(min(triton.next_power_of_2(n_rows), 64), few)
+    return sized(min(triton.next_power_of_2(max(n_rows, 1)), 64), few)
 
 
 @triton.jit
