@@ -20,10 +20,9 @@ from aleator.generate import Batch, Context
 from aleator.models import adapted as adapted_module
 from aleator.models import build_decoder, open_weights
 from aleator.models.adapters import chosen_adapters
-from aleator.models.decoder import Decoder
 from tests.models.adapters import ALPHA, RANK, pairs_of, write_adapter
 from tests.models.builders import N_EMBD, N_VOCAB, model_tensors, write_gguf
-from tests.models.test_adapters import COMPANY, TOKENS, adapted, check_near, logits
+from tests.models.test_adapters import COMPANY, TOKENS, adapted, check_near, company, logits
 
 Floats = np.ndarray[Any, np.dtype[np.float32]]
 Pair = tuple[Floats, Floats]
@@ -173,31 +172,6 @@ def test_experts_whose_gate_and_up_are_one_tensor(tmp_path: Path) -> None:
             joint[f"blk.{layer}.ffn_gate_up_exps.weight"] = np.concatenate(parts, 1)
     wanted = logits(build_decoder(open_weights(write_model(tmp_path / "m", spec, joint))))
     assert np.abs(rows - wanted).max() < 2e-5 * np.ptp(wanted)
-
-
-def company(decoder: Decoder, alone: list[Any], threads: int, at_once: int) -> None:
-    """Compare texts that are decoded together with what each has alone, bit for bit."""
-    context = Context(
-        decoder, n_ctx=128, n_seq_max=len(COMPANY), n_ubatch=at_once, n_batch=at_once,
-        type_k="f32", type_v="f32", n_threads=threads, n_threads_batch=threads,
-    )  # fmt: skip
-    batch, last = Batch(), Batch()
-    for i, chosen in enumerate(COMPANY):
-        context.adapters.set(i, chosen_adapters(chosen))
-    for pos in range(len(TOKENS)):
-        for i in range(len(COMPANY)):
-            if pos < len(TOKENS) - i:
-                batch.add(TOKENS[i + pos], pos, [i], logits=True)
-                last.add(TOKENS[i + pos], pos, [i], logits=pos == len(TOKENS) - i - 1)
-    rows = context.decode(batch)
-    for i, own in enumerate(alone):
-        mine = [n for n, seqs in enumerate(batch.sequences) if seqs == (i,)]
-        assert (rows[mine] == own).all(), i
-        context.cache.seq_rm(i, -1, -1)
-    rows = context.decode(last)  # logits of few rows, which do not follow each other
-    order = [seqs[0] for seqs, wanted in zip(last.sequences, last.logits, strict=True) if wanted]
-    for i, row in zip(order, rows, strict=True):
-        assert (row == alone[i][-1]).all(), i
 
 
 @pytest.mark.parametrize("threads", [1, 3])

@@ -236,6 +236,32 @@ def test_dora_leaves_biases_alone(tmp_path: Path) -> None:
 COMPANY: list[Any] = ["a", {}, {"a": 0.5, "b": -1.0}, "b", {"a": 0.25}]
 
 
+def company(decoder: Decoder, alone: list[Any], threads: int, at_once: int) -> Context:
+    """Compare texts that are decoded together with what each has alone, bit for bit; return their context."""
+    context = Context(
+        decoder, n_ctx=128, n_seq_max=len(COMPANY), n_ubatch=at_once, n_batch=at_once,
+        type_k="f32", type_v="f32", n_threads=threads, n_threads_batch=threads,
+    )  # fmt: skip
+    batch, last = Batch(), Batch()
+    for i, chosen in enumerate(COMPANY):
+        context.adapters.set(i, chosen_adapters(chosen))
+    for pos in range(len(TOKENS)):
+        for i in range(len(COMPANY)):
+            if pos < len(TOKENS) - i:
+                batch.add(TOKENS[i + pos], pos, [i], logits=True)
+                last.add(TOKENS[i + pos], pos, [i], logits=pos == len(TOKENS) - i - 1)
+    rows = context.decode(batch)
+    for i, own in enumerate(alone):
+        mine = [n for n, seqs in enumerate(batch.sequences) if seqs == (i,)]
+        assert (rows[mine] == own).all(), i
+        context.cache.seq_rm(i, -1, -1)
+    rows = context.decode(last)  # logits of few rows, which do not follow each other
+    order = [seqs[0] for seqs, wanted in zip(last.sequences, last.logits, strict=True) if wanted]
+    for i, row in zip(order, rows, strict=True):
+        assert (row == alone[i][-1]).all(), i
+    return context
+
+
 @pytest.mark.parametrize("n_threads", [1, 3])
 @pytest.mark.parametrize("n_ubatch", [5, 64])
 def test_bits_are_those_alone(base: Path, tmp_path: Path, n_threads: int, n_ubatch: int) -> None:
@@ -247,21 +273,7 @@ def test_bits_are_those_alone(base: Path, tmp_path: Path, n_threads: int, n_ubat
     alone = [logits(decoder, chosen, TOKENS[i:]) for i, chosen in enumerate(COMPANY)]
     assert (alone[1] == logits(plain, (), TOKENS[1:])).all()
     assert (alone[0] != logits(plain)).any()
-    context = Context(
-        decoder, n_ctx=128, n_seq_max=5, n_ubatch=n_ubatch, n_batch=n_ubatch, type_k="f32",
-        type_v="f32", n_threads=n_threads, n_threads_batch=n_threads,
-    )  # fmt: skip
-    batch = Batch()
-    for i, chosen in enumerate(COMPANY):
-        context.adapters.set(i, chosen_adapters(chosen))
-    for pos in range(len(TOKENS)):
-        for i in range(len(COMPANY)):
-            if pos < len(TOKENS) - i:
-                batch.add(TOKENS[i + pos], pos, [i], logits=True)
-    rows = context.decode(batch)
-    for i, own in enumerate(alone):
-        mine = [n for n, seqs in enumerate(batch.sequences) if seqs == (i,)]
-        assert (rows[mine] == own).all(), i
+    context = company(decoder, alone, n_threads, n_ubatch)
     for i, own in enumerate(alone):  # and one token after the other
         context.cache.seq_rm(i, -1, -1)
         for pos, wanted in enumerate(own):

@@ -117,8 +117,8 @@ def step_bytes(weights: Weights, places: Sequence[Place], n_ubatch: int, n_ctx: 
     captured steps and others have memory of their own; and the logits of captured steps.
     """
     from aleator.models.kernels.attention import ROOM  # PyTorch and Triton are optional
-    from aleator.models.kernels.fused import PROGRAMS, TILE
-    from aleator.models.kernels.product import FEW, SUMS
+    from aleator.models.kernels.fused import PROGRAMS
+    from aleator.models.kernels.product import FEW, SUMS, TILE
 
     config = weights.config
     experts, widths, n_in = config.experts, [0.0] * config.n_layers, 0

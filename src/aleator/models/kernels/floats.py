@@ -28,7 +28,7 @@ def sized(interpreted: int, compiled: int) -> int:
 
 @dataclass(frozen=True)
 class Constants:
-    """Constants that a kernel passes on to its functions: before Triton 3.7 a tuple with texts cannot be.
+    """Constants that a kernel passes on to its functions: Triton 3.6 passes no tuple of constants on.
 
     Attributes:
         rows: tuples of one length; indices go through one after the other.

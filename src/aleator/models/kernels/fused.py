@@ -24,13 +24,11 @@ from aleator.models.kernels.norms import (
     scaled,
 )
 from aleator.models.kernels.planes import FORMS, Planes
-from aleator.models.kernels.product import FEW, forms_of, has_dp4a, words
+from aleator.models.kernels.product import FEW, TILE, forms_of, has_dp4a, words
 from aleator.models.kernels.product_sums import few_sums, finish, float_sums, places, rounded
 
 _TYPES = 2  # matrices per launch: more would not fit into registers
 _WIDE = 8192  # from this many rows of a matrix on, there are enough programs
-TILE = 4
-"""The most rows of activations per program."""
 PROGRAMS = 512
 """The most programs per launch, roughly: each has its own memory, which the L2 cache should hold."""
 

@@ -28,7 +28,8 @@ from aleator.models.kernels.product_kernels import (
 
 FEW = 16
 """Up to this many rows of activations, weights are multiplied without tensor cores."""
-_TILE = 4  # rows of activations per program
+TILE = 4
+"""The most rows of activations per program."""
 _WIDE = 8192  # from this many rows of a matrix on, there are enough programs
 _SIDE = 8  # of a program with many rows of floats: rows of x, rows of the matrix per thread, threads beside
 _AHEAD = 8  # chunks of a matrix of floats that are read before they are added, for one row
@@ -123,7 +124,7 @@ def product(
                 ROWS=side, T=side, R=wide, **EXACT,
             )  # fmt: skip
             return out
-        at_once = 1 if expert is not None else min(triton.next_power_of_2(n), _TILE)
+        at_once = 1 if expert is not None else min(triton.next_power_of_2(n), TILE)
         width = min(triton.next_power_of_2(w.n_out), sized(256, 8))
         float_rows[(triton.cdiv(n, at_once), triton.cdiv(w.n_out, width))](
             w.low, w.bias, x, expert, residual, out, *shape,
@@ -142,7 +143,7 @@ def product(
             num_warps=8, **form_of(w), **EXACT,
         )  # fmt: skip
         return out
-    at_once = 1 if expert is not None else min(triton.next_power_of_2(n), sized(FEW, _TILE))
+    at_once = 1 if expert is not None else min(triton.next_power_of_2(n), sized(FEW, TILE))
     # Tiles of 512 runs, four per thread.
     width = min(triton.next_power_of_2(w.n_out), 16 if w.n_out > _WIDE else 8)
     length = max(min(triton.next_power_of_2(runs), 512 // width), 8)
@@ -191,7 +192,7 @@ def form_of(weights: Planes) -> dict[str, Any]:
 
 
 def forms_of(matrices: Sequence[Planes], tokens: int = 1) -> Constants:
-    """The constants of each matrix's type: those of :func:`form_of`, and :func:`chunks_ahead`."""
+    """Nine constants of each matrix: those of :func:`form_of`, and :func:`chunks_ahead`."""
     return Constants(tuple((*form_of(m).values(), chunks_ahead(m, tokens)) for m in matrices))
 
 
