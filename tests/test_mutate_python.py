@@ -229,8 +229,11 @@ def test_nothing(): m.f(1)
 def test_wrong(): assert m.f(2) == 5
 """
 CONFTEST = """
+import gc
 from hypothesis import settings
 settings.register_profile("no_shrinking")
+
+def pytest_collection_finish(): gc.freeze()
 """
 OTHER_TESTS = """
 from aleator.samplers import m
