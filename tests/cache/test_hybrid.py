@@ -354,6 +354,21 @@ def test_a_checkpoint_of_other_pools_is_refused(
     assert pools.seen() == before
 
 
+def test_a_checkpoint_whose_window_has_other_rows_is_refused_before_anything_changes() -> None:
+    class Other(Pools):
+        keeps = False
+
+    pools = Other()
+    pools.decode({0: 3}, None)
+    mark: Any = pools.cache.checkpoint(0)
+    pools.cache.seq_rm(0, 2, -1)
+    before = pools.seen()
+    foreign = replace(mark.window, keys=(), values=())
+    with pytest.raises(ParameterError, match="of another shape or type"):
+        pools.cache.restore(0, replace(mark, window=foreign))
+    assert pools.seen() == before
+
+
 def test_a_checkpoint_brings_back_every_pool() -> None:
     for machine in ALL:
         pools = machine()

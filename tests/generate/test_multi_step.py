@@ -314,6 +314,21 @@ def test_capturing_changes_nothing(
     assert (graphs.captures, graphs.replays) == (2, 27)
 
 
+def test_cells_are_reserved_where_the_first_layers_are(make_decoder: MakeDecoder) -> None:
+    cache = Context(make_decoder("llama"), n_ctx=600).cache
+    assert len(cache.devices) == 2
+
+    class Elsewhere:
+        devices = ("meta", "cpu")
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(cache, name)
+
+    elsewhere: Any = Elsewhere()
+    cells = ReservedCells(elsewhere, 4, lambda layer, keys, distances: keys)
+    assert cells.cell_ids.device == cells.count.device == torch.device("meta")
+
+
 def test_rows_see_the_first_of_their_cells(make_decoder: MakeDecoder) -> None:
     """Of lists at random, of which some repeat others; shapes are of whole buckets."""
     context, dice = Context(make_decoder("llama"), n_ctx=600), np.random.default_rng(2)
