@@ -85,12 +85,14 @@ class LoadedTests:
     Attributes:
         coverage: which tests of the folder run which changed lines; noted once per state of the code.
         others: the tests of which that is not known.
+        unsound: tests that have failed without a change.
     """
 
     def __init__(
         self, copy: Path, folder: str, changes: Sequence[Change], longest: float, near: bool = False
     ) -> None:
         self.copy, kernels = copy, folder == KERNELS
+        self.unsound: set[str] = set()
         own = tests_of(copy, folder)
         built = [f"tests/{each}" for each in BUILT_ON.get(Path(folder).parts[0], "").split()]
         lines: dict[str, set[int]] = {}
@@ -132,23 +134,38 @@ class LoadedTests:
         self.coverage = Coverage(values["tests"], values["seconds"], values["lines"])
 
     def notices(self, change: Change, noticed: Counter[str], most: float) -> bool:
-        """Whether a test fails, or does not end, with the change; it is counted in ``noticed``."""
+        """Whether a test fails, or does not end, with the change but not without; ``noticed`` counts it."""
         path = self.copy / change.file
         sound = path.read_text()
-        path.write_text(change.applied(sound))
-        try:
-            anew = self.coverage.at_import(change)
-            tests = self.coverage.of(change, noticed, most)
-            status, test = self.run(path, tests, anew)
-            left = most - sum(tests.values())
-            if status in (PASSED, NO_TESTS) and left > 0:
-                others = self.others.near(change, noticed, anew)
-                status, test = self.run(path, others, anew, end_after=left)
-            if status not in (PASSED, NO_TESTS) and test:
+        while True:
+            path.write_text(change.applied(sound))
+            try:
+                test, anew = self.failing_test(change, path, noticed, most)
+            finally:
+                path.write_text(sound)
+            if test is None:
+                return False
+            if not test or self.run(path, {test: LONG}, anew)[0] in (PASSED, NO_TESTS):
                 noticed[test] += 1
-            return status not in (PASSED, NO_TESTS)
-        finally:
-            path.write_text(sound)
+                return True
+            self.unsound.add(test)
+
+    def failing_test(
+        self, change: Change, path: Path, noticed: Counter[str], most: float
+    ) -> tuple[str | None, bool]:
+        """A test that fails with the change made, "" if tests cannot be loaded, and how it was run."""
+        anew = self.coverage.at_import(change)
+        tests = self.sound(self.coverage.of(change, noticed, most))
+        status, test = self.run(path, tests, anew)
+        left = most - sum(tests.values())
+        if status in (PASSED, NO_TESTS) and left > 0:
+            others = self.sound(self.others.near(change, noticed, anew))
+            status, test = self.run(path, others, anew, end_after=left)
+        return None if status in (PASSED, NO_TESTS) else test, anew
+
+    def sound(self, tests: dict[str, float]) -> dict[str, float]:
+        """Those tests that are not known to fail without a change."""
+        return {test: seconds for test, seconds in tests.items() if test not in self.unsound}
 
     def run(
         self, path: Path, tests: dict[str, float], anew: bool, end_after: float = 0.0
