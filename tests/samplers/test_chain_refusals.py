@@ -107,13 +107,15 @@ def test_a_chain_without_selection_says_so() -> None:
     assert candidates.selected is None
 
 
-def test_two_threads_on_one_chain_get_an_error_not_a_wrong_token() -> None:
+@pytest.mark.parametrize(("numerics", "times"), [("portable", 30), ("llama.cpp", 8)])
+def test_two_threads_on_one_chain_get_an_error_not_a_wrong_token(numerics: str, times: int) -> None:
     row = np.random.default_rng(1).normal(size=200_000).astype(np.float32)
-    chain = S.SamplerChain([S.Temperature(temperature=1.5), S.TopP(top_p=0.99), S.Dist(1)])
+    samplers = [S.Temperature(temperature=1.5), S.TopP(top_p=0.99), S.Dist(1)]
+    chain = S.SamplerChain(samplers, numerics=numerics)
     outcomes: Counter[str] = Counter()
 
     def work() -> None:
-        for _ in range(30):
+        for _ in range(times):
             try:
                 chain.sample(row)
                 outcomes["token"] += 1
@@ -127,4 +129,4 @@ def test_two_threads_on_one_chain_get_an_error_not_a_wrong_token() -> None:
         thread.join()
     assert outcomes["token"] == chain.position == len(chain.history)
     assert outcomes["wrong error"] == 0
-    assert outcomes.total() == 120
+    assert outcomes.total() == 4 * times

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-from collections import Counter
 from typing import Any
 
 import numpy as np
 import pytest
 
 from aleator import samplers as S
-from aleator.core.errors import LogitsError, ParameterError
+from aleator.core.errors import ParameterError
 from tests.samplers.test_llama_departures import (
     ROW,
     SELECTING,
@@ -117,25 +115,3 @@ def test_a_chain_without_selection_says_so() -> None:
         with pytest.raises(ParameterError, match="end it with Dist or Greedy"):
             c.sample(ROW)
     assert [len(applied(c, ROW)) for _ in range(10)] == expected
-
-
-def test_two_threads_on_one_chain_get_an_error_not_a_wrong_token() -> None:
-    wide = np.random.default_rng(1).normal(size=200_000).astype(np.float32)
-    c = chain(S.Temperature(temperature=1.5), S.TopP(top_p=0.99), S.Dist(1))
-    outcomes: Counter[str] = Counter()
-
-    def work() -> None:
-        for _ in range(8):
-            try:
-                c.sample(wide)
-                outcomes["token"] += 1
-            except LogitsError as error:
-                outcomes["error" if "another thread" in str(error) else "wrong error"] += 1
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert outcomes["token"] == c.position == len(c.history)
-    assert outcomes["wrong error"] == 0
