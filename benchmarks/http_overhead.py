@@ -82,7 +82,7 @@ class Served:
 
     def end(self) -> None:
         """End it."""
-        self._server.should_exit = True
+        self._server.end()
         self.thread.join()
 
 

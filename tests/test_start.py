@@ -38,6 +38,9 @@ UNNEEDED = {
     "aleator.integrations",
     "aleator.device.chain",
     "aleator.engine.engine",
+    "aleator.models.adapter_files",
+    "aleator.models.directory",
+    "aleator.models.prequantised",
     "aleator.models.torch_decoder",
 }
 """Modules that cost milliseconds each, and are for commands, options and errors that most runs do without."""

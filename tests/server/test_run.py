@@ -14,9 +14,11 @@ from pathlib import Path
 import pytest
 
 from aleator.core.errors import ParameterError
+from aleator.language_model import LanguageModel
+from aleator.server import run
 from aleator.server.options import ServerOptions
-from aleator.server.run import bound
-from tests.server.live import PATIENCE, Process, request_of, rest, until
+from aleator.server.run import Server, bound
+from tests.server.live import PATIENCE, Process, in_thread, request_of, rest, until
 
 LONG = {
     "prompt": "ROMEO:", "max_tokens": 1000, "n": 8, "seed": 1, "ignore_eos": True, "stream": True,
@@ -100,6 +102,24 @@ def test_over_a_unix_socket(tmp_path: Path) -> None:
         server.signal()
         assert server.end() == 0
         assert not path.exists()
+
+
+def test_the_loop_sleeps_between_requests_and_ends_at_once(
+    model: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = []
+    on_tick = Server.on_tick
+
+    async def noted(self: Server, counter: int) -> bool:
+        looks.append(counter)
+        return await on_tick(self, counter)
+
+    monkeypatch.setattr(Server, "on_tick", noted)
+    monkeypatch.setattr(run, "SWEEP_SECONDS", 10 * PATIENCE)
+    with in_thread(model, engine={"n_seq_max": 1}) as live:  # waits for its end
+        came = live.answer(request_of({"prompt": "ROMEO:", "max_tokens": 1}))
+        assert b"\r\ndate: " in came
+    assert looks == [0]
 
 
 def test_the_first_signal_lets_requests_end_and_the_log_says_nothing_of_them() -> None:

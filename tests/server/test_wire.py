@@ -73,9 +73,9 @@ def test_the_engines_thread_sends(live: Live, monkeypatch: pytest.MonkeyPatch) -
     threads = []
     send = Wire.send
 
-    def watched(self: Wire, body: bytes) -> None:
+    def watched(self: Wire, body: bytes) -> bool:
         threads.append(threading.current_thread().name)
-        send(self, body)
+        return send(self, body)
 
     waits = engine_waits(monkeypatch)
     monkeypatch.setattr(Wire, "send", watched)
@@ -114,7 +114,7 @@ def test_the_bytes_do_not_depend_on_who_sends_them(
 def test_an_error_of_what_writes_ends_the_stream_and_nothing_else(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(self: Wire, body: bytes) -> None:
+    def broken(self: Wire, body: bytes) -> bool:
         raise RuntimeError("of a test")
 
     with monkeypatch.context() as other:
@@ -152,10 +152,10 @@ def test_what_is_lost_is_not_written_to() -> None:
         assert not made.ready()
         made.opened(transport)
         assert made.ready()
-        made.send(b"one")
+        assert made.send(b"one")
         made.lost()
         assert not made.ready()
-        made.send(b"two")
+        assert not made.send(b"two")
         assert made.sent == 3
         transport.close()
         await asyncio.sleep(0)
@@ -177,10 +177,8 @@ def test_the_loop_writes_the_rest_of_a_chunk_before_what_follows(
     class Made:
         """A text whose last pieces are taken in the loop's thread, without a turn of the loop."""
 
-        async def pass_on(self, ready: Any, take: Any) -> None:
-            assert ready()
-            take([Piece("one", 1)])
-            assert not ready()
+        async def pass_on(self, take: Any) -> None:
+            assert not take([Piece("one", 1)])
 
     async def run() -> None:
         loop = asyncio.get_running_loop()

@@ -240,12 +240,14 @@ def filled(text: str, first: str, more: str, width: int = 110) -> str:
 
     An import fills hundreds of texts, for which the module ``textwrap`` takes ten times as long.
     """
-    lines, line = [], first
-    for word in text.split():
-        if len(line) + len(word) >= width and line.strip():
-            lines.append(line)
-            line = more
-        line += word if line in (first, more) else f" {word}"
+    lines, line, start = [], first + " ".join(text.split()), len(first)
+    while len(line) > width:
+        end = line.rfind(" ", start, width + 1)
+        end = line.find(" ", width) if end < 0 else end  # a word that is longer than a line
+        if end < 0:
+            break
+        lines.append(line[:end])
+        line, start = more + line[end + 1 :], len(more)
     return "\n".join([*lines, line])
 
 

@@ -307,7 +307,8 @@ def unique(parameters: Iterable[Parameter]) -> dict[str, Parameter]:
     """Index declarations by name; samplers share some, such as ``min_keep`` and ``seed``."""
     index: dict[str, Parameter] = {}
     for parameter in parameters:
-        if index.setdefault(parameter.name, parameter) != parameter:
+        known = index.setdefault(parameter.name, parameter)
+        if known is not parameter and known != parameter:
             raise ValueError(f"{parameter.name} is declared twice, differently")
     return index
 

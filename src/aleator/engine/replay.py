@@ -182,10 +182,8 @@ class Record:
 
         Long parameters are replaced by their hash.
         """
-        short = dataclasses.replace(self, prompt=None, given=None, made=None, chain_state=b"")
-        made = short.as_json()
-        del made["name"]
-        made.pop("echo", None)
+        left_out = ("name", "prompt", "given", "made", "chain_state", "echo")
+        made = {name: value for name, value in self.as_json().items() if name not in left_out}
         text = json.dumps(made, separators=(",", ":"))
         if len(text) > LONG:
             chosen = json.dumps([self.params, self.options], sort_keys=True)

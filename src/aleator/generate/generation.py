@@ -87,29 +87,27 @@ class GenerationReader:
             self.completion.check()
         return self._rest()
 
-    async def pass_on(self, ready: Callable[[], bool], take: Callable[[list[Piece]], None]) -> None:
+    async def pass_on(self, take: Callable[[list[Piece]], bool]) -> None:
         """Let the thread that makes the pieces hand them to ``take`` as soon as they are made.
 
-        Returns at the end, or when ``ready`` says that pieces cannot be taken; :meth:`next_pieces` has the
-        rest. ``ready`` and ``take`` are called in any thread, one call at a time, and must be quick.  Their
-        errors are raised here, and the text goes on.
+        Returns at the end, or when ``take`` has returned False and takes no more; :meth:`next_pieces` has the
+        rest.  ``take`` is called in any thread, one call at a time, and must be quick.  Its errors are raised
+        here, and the text goes on.
         """
         self._require_text()
-        over = False
+        takes, made = True, self.completion
         raised: BaseException | None = None
 
-        def passed() -> bool:
-            nonlocal over, raised
-            if not over and self._has_more():
+        def over() -> bool:
+            nonlocal takes, raised
+            if takes and self._given < len(made.pieces):
                 try:
-                    over = not ready()
-                    if not over:
-                        take(self._rest())
+                    takes = take(self._rest())
                 except BaseException as error:
-                    over, raised = True, error
-            return over
+                    takes, raised = False, error
+            return not takes or made.done
 
-        await self.run.make_async(lambda: passed() or self.completion.done)
+        await self.run.make_async(over)
         if raised is not None:
             raise raised
 

@@ -39,9 +39,9 @@ KINDS = (
 )  # fmt: skip
 """Patterns of llguidance's messages, and what to say instead; the first match counts."""
 
-QUOTED = re.compile(r'"[^"]*"|\'[^\']*\'|`[^`]*`|#/\S*')
+QUOTED = r'"[^"]*"|\'[^\']*\'|`[^`]*`|#/\S*'
 """Quotations of the user's own text."""
-INTERNAL = re.compile(r"\b[A-Z][a-z0-9]+[A-Z]\w*|\b[a-z]+_\w+|::|panic|assert|%\w+|json-schema:")
+INTERNAL = r"\b[A-Z][a-z0-9]+[A-Z]\w*|\b[a-z]+_\w+|::|panic|assert|%\w+|json-schema:"
 """Texts that look like internal names."""
 
 
@@ -51,9 +51,9 @@ def plain(message: str) -> str:
     line = reason[1] if reason else next(iter(message.strip().splitlines()), "")
     line = line.replace("json-schema:///", "")
     for pattern, words in KINDS:
-        if re.search(pattern, QUOTED.sub("", line)):
+        if re.search(pattern, re.sub(QUOTED, "", line)):
             return words
-    if not line or INTERNAL.search(QUOTED.sub("", line)):
+    if not line or re.search(INTERNAL, re.sub(QUOTED, "", line)):
         return FALLBACK
     return line if len(line) <= MOST else f"{line[:MOST]}..."
 

@@ -29,7 +29,7 @@ Made = TypeVar("Made")
 TOGETHER = 32
 """Most texts that are computed together."""
 QUERY, DOCUMENT = "{query}", "{document}"
-_PLACES = re.compile(r"\{query\}|\{document\}")
+_PLACES = r"\{query\}|\{document\}"
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,7 @@ class EmbeddingModel(LoadedModel):
         """The tokens of a template, in which names of control tokens in query and document are text."""
         marks = Marks([query, document], control_names(self.vocab))
         said = {QUERY: marks.mark(query), DOCUMENT: marks.mark(document)}
-        text = _PLACES.sub(lambda found: said[found[0]], template)
+        text = re.sub(_PLACES, lambda found: said[found[0]], template)
         return Rendered(text, marks.literal).encode(self.tokenizer)
 
     def _scores(self, texts: list[tuple[int, ...]], seconds: list[int | None]) -> list[float]:

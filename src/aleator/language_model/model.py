@@ -34,7 +34,6 @@ from aleator.generate.session import Session
 from aleator.generate.speculative import Drafter
 from aleator.language_model.base import positions
 from aleator.language_model.scoring import ScoringModel
-from aleator.models.adapter_files import load_adapters
 from aleator.models.adapters import Adapters
 from aleator.models.build import build_decoder, check_encoder
 from aleator.models.draft_head import open_head
@@ -98,7 +97,11 @@ def load(
         places, form = _placed(
             weights, placement(CPU, chosen.dtype), chosen.n_ctx, ContextOptions.of(given)
         )
-    adapters = load_adapters(chosen.adapters, weights) if chosen.adapters else Adapters()
+    adapters = Adapters()
+    if chosen.adapters:
+        from aleator.models.adapter_files import load_adapters  # most models have none
+
+        adapters = load_adapters(chosen.adapters, weights)
     with BackgroundCall(lambda: Tokenizer(load_vocabulary(weights))) as text:
         decoder = build_decoder(weights, progress=progress, places=places, form=form)
     decoder.take(adapters)

@@ -24,23 +24,20 @@ _KINDS = (
     *(f"{each}_shexp" for each in _FEED_FORWARD),
 )
 _NUMBER = "(?:0|[1-9][0-9]{0,8})"
-_OF_LAYER = re.compile(
-    rf"blk\.({_NUMBER})\.(?:({'|'.join(_KINDS)})|({'|'.join(_FEED_FORWARD)})\.({_NUMBER}))\.weight",
-    re.ASCII,
+_OF_LAYER = (
+    rf"blk\.({_NUMBER})\.(?:({'|'.join(_KINDS)})|({'|'.join(_FEED_FORWARD)})\.({_NUMBER}))\.weight"
 )
-_OF_EXPERTS = re.compile(
-    rf"(blk\.{_NUMBER}\.(?:ffn_gate_up|{'|'.join(_FEED_FORWARD)}))_exps\.weight", re.ASCII
-)
+_OF_EXPERTS = rf"(blk\.{_NUMBER}\.(?:ffn_gate_up|{'|'.join(_FEED_FORWARD)}))_exps\.weight"
 
 
 def adaptable(name: str) -> bool:
     """Whether native code adds what adapters have to the products of such a matrix."""
-    return name in (EMBEDDING, OUTPUT) or _OF_LAYER.fullmatch(name) is not None
+    return name in (EMBEDDING, OUTPUT) or re.fullmatch(_OF_LAYER, name) is not None
 
 
 def turn(name: str) -> tuple[float, ...]:
     """The place of an adaptable matrix in the order of a step."""
-    match = _OF_LAYER.fullmatch(name)
+    match = re.fullmatch(_OF_LAYER, name)
     if match is None:
         return (-math.inf,) if name == EMBEDDING else (math.inf,)
     return int(match[1]), _KINDS.index(match[2] or match[3]), int(match[4] or 0)
@@ -48,7 +45,7 @@ def turn(name: str) -> tuple[float, ...]:
 
 def expert_names(name: str, n: int) -> list[str] | None:
     """The names of the matrices of n experts that are in one tensor; None: the tensor is no such one."""
-    match = _OF_EXPERTS.fullmatch(name)
+    match = re.fullmatch(_OF_EXPERTS, name)
     return None if match is None else [f"{match[1]}.{expert}.weight" for expert in range(n)]
 
 
@@ -72,7 +69,7 @@ def matrix(weights: Weights, name: str) -> StoredTensor | None:
         return weights.stored(name)
     if name == OUTPUT and weights.config.tied:
         return weights.stored(EMBEDDING)
-    match = _OF_LAYER.fullmatch(name)
+    match = re.fullmatch(_OF_LAYER, name)
     experts = weights.config.experts
     if match is None or not match[3] or experts is None or int(match[4]) >= experts.n_experts:
         return None

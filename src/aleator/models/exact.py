@@ -26,7 +26,7 @@ LEAST = (8, 0)
 """The lowest compute capability that kernels are compiled for."""
 LOGITS = 64
 """The most tokens of a captured step, whose logits stay in memory."""
-_EXPERTS = re.compile(r"ffn_\w+(_exps|\.\d+)\.weight$")
+_EXPERTS = r"ffn_\w+(_exps|\.\d+)\.weight$"
 _BESIDES = ("conv1d", "shortconv.conv", "position_embd", "ssm_a")
 """Parts of names of two-axis tensors that are not used in matrix products: kept in float32."""
 
@@ -127,7 +127,7 @@ def step_bytes(weights: Weights, places: Sequence[Place], n_ubatch: int, n_ctx: 
         if place.dtype != EXACT or not name.startswith("blk.") or len(shape) < 2:
             continue
         wide = math.prod(shape[:-1]) * 1.0
-        if experts is not None and _EXPERTS.search(name):
+        if experts is not None and re.search(_EXPERTS, name):
             wide *= experts.n_used / experts.n_experts
         widths[int(name.split(".")[1])] += wide
         n_in = max(n_in, shape[-1])

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from aleator.core.errors import FileFormatError
-from aleator.models import prequantised
 from aleator.models.architecture import Architecture
 from aleator.models.config import (
     MAX_THETA,
@@ -191,7 +190,9 @@ def refuse_features(
     for key in ("num_experts", "num_local_experts"):
         if not experts and fields.get(key, 0):
             raise unsupported(fields.path, f"a mixture of experts ({key})")
-    prequantised.given_by(fields)
+    from aleator.models.prequantised import given_by  # GGUF files do without
+
+    given_by(fields)
 
 
 def read_size(fields: Fields) -> tuple[int, int]:

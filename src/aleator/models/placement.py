@@ -39,7 +39,7 @@ DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
 log = logging.getLogger(__name__)
 
 _EXAMPLE = "'cpu=0:20,cuda:0=20:32' or [('cpu', 0, 20), ('cuda:0', 20, 32)]"
-_PART = re.compile(r"\s*([^=\s]+)=(\d{1,9}):(\d{1,9})\s*")
+_PART = r"\s*([^=\s]+)=(\d{1,9}):(\d{1,9})\s*"
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class DeviceMap:
 def _part(whole: object, part: object) -> tuple[Device, int, int]:
     """One range of a map."""
     if isinstance(part, str):
-        found = _PART.fullmatch(part)
+        found = re.fullmatch(_PART, part)
         part = found.groups() if found else None
         part = part and (part[0], int(part[1]), int(part[2]))
     if not isinstance(part, Sequence) or len(part) != 3:

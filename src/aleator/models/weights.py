@@ -14,7 +14,6 @@ from aleator.core.errors import FileFormatError, UnsupportedModel
 from aleator.models import delta_net, sampling
 from aleator.models.architecture import Architecture
 from aleator.models.config import LatentConfig, ModelConfig
-from aleator.models.directory import Directory
 from aleator.models.files.fields import Fields, read_json
 from aleator.models.files.gguf import GGUFFile, open_parts
 from aleator.models.files.mapping import lock
@@ -203,6 +202,8 @@ def open_weights(path: str | os.PathLike[str]) -> Weights:
     path = located(path)
     if path.is_dir():
         # Tensors stay on disk, except those that need conversion.
+        from aleator.models.directory import Directory  # most models are GGUF files
+
         directory = Directory(path)
         tensors = {name: directory.made(name, tensor) for name, tensor in directory.tensors()}
         return Weights(path, directory.architecture, directory.config, tensors)

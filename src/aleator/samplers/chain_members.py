@@ -164,8 +164,8 @@ class ChainMembers(Sequence[Any]):
     @property
     def seed(self) -> int:
         """The seed in use: the last sampler's own, else the chain's."""
-        own = [s.seed for s in self._samplers if isinstance(getattr(s, "seed", None), int)]  # type: ignore[attr-defined]
-        return own[-1] if own else self._chain_seed
+        own = (getattr(each, "seed", None) for each in reversed(self._samplers))
+        return next((seed for seed in own if isinstance(seed, int)), self._chain_seed)
 
     @property
     def grammar(self) -> ConstraintSampler | None:

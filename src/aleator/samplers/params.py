@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -248,7 +247,7 @@ class Methods:
 
     def values(self) -> dict[str, Any]:
         """All parameters by name."""
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
+        return dict(vars(self))
 
     def by_phase(self) -> dict[str, Any]:
         """The parameters of each phase by its name; empty without phases."""

@@ -88,23 +88,27 @@ class Wire:
         except RuntimeError:  # the loop was just changing what waits
             return False
 
-    def send(self, body: bytes) -> None:
-        """Send a non-empty chunk; the loop writes what the socket does not accept now."""
+    def send(self, body: bytes) -> bool:
+        """Send a non-empty chunk; the loop writes what the socket does not accept now.
+
+        Returns whether all of it was accepted, so that another chunk can be next.
+        """
         data = b"%x\r\n%b\r\n" % (len(body), body)
         with self._lock:
             if self._file < 0 or self._loop is None:  # the client is gone, as the loop knows
-                return
+                return False
             self.sent += len(body)
             try:
                 n = os.write(self._file, data) if self.ready() else 0
             except (BlockingIOError, InterruptedError):
                 n = 0
             except OSError:  # the client is gone; the loop will notice
-                return
+                return False
             if n < len(data):
                 if not self._rest:
                     self._loop.call_soon_threadsafe(self.flush)
                 self._rest += data[n:]
+            return n == len(data)
 
     def flush(self) -> None:
         """Write what the socket did not accept; in the loop, before it writes anything else."""
@@ -137,18 +141,17 @@ class Line(Generic[T]):
         self, reader: GenerationReader, read: Callable[[list[Piece]], Sequence[T]]
     ) -> None:
         """Send pieces of a text as they are made; return when the loop has to continue."""
-        wire = self._wire
-        if wire is None:
+        wire, write = self._wire, self.write
+        if wire is None or not wire.ready():
             return
         send = wire.send
 
-        def take(pieces: list[Piece]) -> None:
-            data = self.write(read(pieces))
-            if data:
-                send(data)
+        def take(pieces: list[Piece]) -> bool:
+            data = write(read(pieces))
+            return not data or send(data)
 
         try:
-            await reader.pass_on(wire.ready, take)
+            await reader.pass_on(take)
         finally:
             wire.flush()
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 PACKAGE = "llm-"
 """Prefix of the names of packages that hold a model."""
-_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_PLAIN = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 
 
 def located(
@@ -43,7 +43,7 @@ def located(
 
         return fetched(HubName.read(str(model)), token=token, offline=offline)
     path = Path(model)
-    if isinstance(model, str) and _PLAIN.fullmatch(model) and not path.exists():
+    if isinstance(model, str) and re.fullmatch(_PLAIN, model) and not path.exists():
         return _packaged(model) or path
     return path
 

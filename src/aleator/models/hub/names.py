@@ -8,7 +8,7 @@ from aleator.core.errors import ParameterError
 from aleator.core.records import dataclass
 
 HUB = "hf:"
-_HUB = re.compile(
+_HUB = (
     r"(?P<repo>[A-Za-z0-9][\w.-]*/[\w.-]+)(?:@(?P<revision>[\w./-]+?))?"
     r"(?::(?P<quant>[A-Za-z0-9_.-]+)|/(?P<file>[^:]+\.gguf))?"
 )
@@ -26,7 +26,7 @@ class HubName:
     @classmethod
     def read(cls, text: str) -> HubName:
         """Read a name, with or without ``hf:``; ParameterError if it is not one."""
-        match = _HUB.fullmatch(text.removeprefix(HUB))
+        match = re.fullmatch(_HUB, text.removeprefix(HUB))
         if match is None:
             raise ParameterError(
                 f"model={text!r}: a model of the hub is written hf:ORG/NAME, hf:ORG/NAME:Q4_K_M or "
