@@ -256,9 +256,9 @@ def test_errors_end_one_request_and_an_interrupt_none() -> None:
         raise error
 
     with pytest.raises(KeyboardInterrupt):
-        errors.alone(request, raises, KeyboardInterrupt())
+        errors.run_for(request, raises, KeyboardInterrupt())
     assert not request.completion.done
-    errors.alone(request, raises, SystemExit(3))
+    errors.run_for(request, raises, SystemExit(3))
     assert isinstance(request.completion.error, SystemExit)
     assert dropped == [request]
 

@@ -76,7 +76,7 @@ class EngineCore:
         for request in begun:  # those that follow others as well, which were not adopted
             state = self._states[request]
             state.seq = request.seq
-            self.runner.errors.alone(state, self._adapt, request, state)
+            self.runner.errors.run_for(state, self._adapt, request, state)
         self.scheduling_seconds += perf_counter() - started
         return begun
 
@@ -182,13 +182,13 @@ class EngineCore:
         for request in decoding:
             state = self._states[request]
             if state in self.runner.pending:  # it takes part if its token is chosen now
-                self.runner.errors.alone(state, self.runner.choose, state)
+                self.runner.errors.run_for(state, self.runner.choose, state)
             if state.completion.done or state in self.runner.pending:
                 continue
             if state.search is not None:
                 searches.append((state, state.search.ends))
             else:
-                self.runner.errors.alone(state, make_room, state)
+                self.runner.errors.run_for(state, make_room, state)
         return [*self.runner.proposer.propose(going), *searches]
 
     # For the scheduler

@@ -207,7 +207,7 @@ class RequestErrors:
     def __init__(self, drop: Callable[[RequestState], None], failed: Failed | None) -> None:
         self._drop, self._failed = drop, failed
 
-    def alone(self, state: RequestState, action: Callable[..., object], *given: object) -> None:
+    def run_for(self, state: RequestState, action: Callable[..., object], *given: object) -> None:
         """Run an action for one request; an error ends the completion of this request only.
 
         So does a SystemExit from its callback.  KeyboardInterrupt belongs to no request, and is raised.
@@ -247,7 +247,7 @@ class Proposer:
             state.drafted = False
             nobody = state.spell is None and state.speculation is None
             if not nobody and state.banned is None:  # held tokens may be taken back
-                self._errors.alone(state, self._guess, state, rows, drafts)
+                self._errors.run_for(state, self._guess, state, rows, drafts)
         if drafts:
             self._draft(drafts, rows)
         return [(state, tokens) for state, tokens in rows.items() if not state.completion.done]

@@ -12,7 +12,7 @@ from aleator.core import host
 from aleator.core.errors import ConstraintError, LogitsError, ParameterError, StateError
 from aleator.core.records import dataclass
 from aleator.core.threads import pool
-from aleator.samplers.base import Alone
+from aleator.samplers.base import StandaloneSampler
 from aleator.samplers.candidates import Candidates, is_row, wrong_logits
 from aleator.samplers.chain_members import ChainMembers
 from aleator.samplers.chain_state import Configuration, pack, unpack
@@ -382,7 +382,7 @@ class SamplerChain(ChainMembers):
         return Configuration.of(self.numerics, self.completion, self.all_placed)
 
 
-Alone._chain_of = SamplerChain
+StandaloneSampler._chain_of = SamplerChain
 
 
 def _from_pickle(

@@ -151,7 +151,7 @@ class Grammars:
         """Check that a request's grammar can be compiled in time."""
         for name, told, key in _grammars_of(options):
             if self.trials and not self._passed(key):
-                with self._alone(key):
+                with self._lock_of(key):
                     self._try(name, told, key)
 
     def compiled(self, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -174,7 +174,7 @@ class Grammars:
             for each in self.trials:
                 each.close()
 
-    def _alone(self, key: str) -> threading.Lock:
+    def _lock_of(self, key: str) -> threading.Lock:
         """The lock for work on one grammar; it exists while in use."""
         with self._lock:
             lock = self._compiling.get(key)
@@ -205,7 +205,7 @@ class Grammars:
         known = self._made.find(key)
         if known is not None:
             return known
-        with self._alone(key):
+        with self._lock_of(key):
             known = self._made.find(key)
             if known is not None:  # another request has compiled it meanwhile
                 return known
