@@ -69,7 +69,7 @@ nb::class_<Chain> bind_chain(nb::module_& m, const char* name) {
             chain.read_state({state.c_str(), state.size()});
           },
           "state"_a)
-      .def("adopt", exclusive<Chain>(&Chain::adopt), "other"_a)
+      .def("replace_with", exclusive<Chain>(&Chain::replace_with), "other"_a)
       .def("reset_perf", exclusive<Chain>(&Chain::reset_perf))
       .def("free_scratch",
            [](Chain& chain) {

@@ -152,7 +152,7 @@ class PoolContract(ABC):
         pool.journal.run(pool.hold, 0, text, 8)
         pool.journal.run(pool.seq_rm, 0, 0, END)
         served = pool.usable_length(text, 8)
-        pool.journal.run(pool.adopt, text, 2, served)
+        pool.journal.run(pool.reuse_prefix, text, 2, served)
         assert pool.seq_pos_max(2) == served - 1
         pool.journal.run(pool.give_up, text, 0)
         pool.journal.run(pool.seq_rm, 2, 0, END)

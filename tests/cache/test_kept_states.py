@@ -93,7 +93,7 @@ def test_a_text_goes_on_from_the_last_boundary_before_it_parts(decoder: Decoder)
         text = [*TEXT[:same], 1, 2, 3, 4, 5]
         match = ctx.cache.match(text)
         assert match.length == expected
-        ctx.cache.adopt(1, match)
+        ctx.cache.reuse_prefix(1, match)
         fresh = feed(Context(decoder), text)
         got = feed(ctx, text[expected:], 1)
         assert np.abs(got - fresh).max() < 1e-5 * (fresh.max() - fresh.min())
@@ -102,7 +102,7 @@ def test_a_text_goes_on_from_the_last_boundary_before_it_parts(decoder: Decoder)
     match = ctx.cache.match([*TEXT[:39], 1, 2])
     ctx.cache.clear()
     with pytest.raises(CacheError, match="match again"):
-        ctx.cache.adopt(1, match)
+        ctx.cache.reuse_prefix(1, match)
 
 
 def test_ends_of_prompts_stay_when_their_texts_grow() -> None:

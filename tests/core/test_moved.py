@@ -78,7 +78,14 @@ def test_what_was_renamed_in_its_module_has_both_names() -> None:
             getattr(base, name)
 
 
-FORMER_NAMES = [(StandaloneSampler, "alone", "own_chain")]
+FORMER_NAMES = [
+    (StandaloneSampler, "alone", "own_chain"),
+    (Sampler, "course", "state_history"),
+    (SamplerChain, "course", "state_history"),
+    (Sequence, "adopt", "reuse_prefix"),
+    (SequenceVerbs, "adopt", "reuse_prefix"),
+    (SequenceVerbs, "give_up", "forget_namespace"),
+]
 
 
 @pytest.mark.parametrize(("cls", "old", "new"), FORMER_NAMES)

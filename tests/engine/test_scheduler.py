@@ -25,7 +25,7 @@ class Cells:
         self.cached, self.tells = cached, tells
         self.holding: list[ScheduledRequest] = []
 
-    def adopt(self, request: ScheduledRequest) -> int:
+    def reuse_prefix(self, request: ScheduledRequest) -> int:
         self.holding.append(request)
         return min(self.cached, len(request.prompt) - 1)
 
@@ -278,9 +278,9 @@ def test_a_simulation_of_many_requests_keeps_all_promises() -> None:
 
 def test_what_is_being_read_is_not_computed(make_request: Numbered) -> None:
     class Reads(Cells):
-        def adopt(self, request: ScheduledRequest) -> int:
+        def reuse_prefix(self, request: ScheduledRequest) -> int:
             request.loading = len(request.prompt) == 100
-            return super().adopt(request)
+            return super().reuse_prefix(request)
 
     made, cells = scheduler(), Reads()
     slow, other = make_request(100), make_request(5)

@@ -230,9 +230,11 @@ class Sequence(Uncopyable):
         """Find the longest cached prefix of ``tokens``; see :meth:`KVCache.match`."""
         return self.cache.match(tokens, namespace)
 
-    def adopt(self, match: Match) -> None:
+    def reuse_prefix(self, match: Match) -> None:
         """Share the cells of a match; the sequence must be empty."""
-        self.cache.adopt(self.id, match)
+        self.cache.reuse_prefix(self.id, match)
+
+    adopt = FormerName("reuse_prefix")
 
     def keep(self, tokens: Seq[int], namespace: str = "") -> bool:
         """Let the cache keep this text, computed from ``tokens``; see :meth:`KVCache.keep`."""

@@ -219,7 +219,7 @@ class SequenceVerbs(CellVerbs):
         return self.prefix.match(text, namespace)
 
     @atomic
-    def adopt(self, seq: int, match: Match) -> None:
+    def reuse_prefix(self, seq: int, match: Match) -> None:
         """Let an empty sequence hold a match, at positions 0 to ``match.length`` - 1."""
         self._check("seq", seq)
         if self.pool.seq_pos_max(seq) >= 0:
@@ -230,13 +230,15 @@ class SequenceVerbs(CellVerbs):
             raise CacheError("what was matched is not kept any more: match again")
         if self.pool.usable_length(match.text.seq, match.length) != match.length:
             raise CacheError("what was matched is not kept any more: match again")
-        self.pool.adopt(match.text.seq, seq, match.length)
+        self.pool.reuse_prefix(match.text.seq, seq, match.length)
+
+    adopt = FormerName("reuse_prefix")
 
     @atomic
     def reuse(self, seq: int, tokens: Sequence[int], namespace: str = "") -> int:
-        """Call :meth:`match` and :meth:`adopt`; return the number of tokens that need not be computed."""
+        """Call :meth:`match` and :meth:`reuse_prefix`; return how many tokens need not be computed."""
         match = self.match(tokens, namespace)
-        self.adopt(seq, match)
+        self.reuse_prefix(seq, match)
         return match.length
 
     @atomic

@@ -73,7 +73,7 @@ class EngineCore:
         """
         started = perf_counter()
         begun = self.scheduler.admit(self)
-        for request in begun:  # those that follow others as well, which were not adopted
+        for request in begun:  # also those that follow others, which did not reuse a prefix
             state = self._states[request]
             state.seq = request.seq
             self.runner.errors.run_for(state, self._adapt, request, state)
@@ -193,7 +193,7 @@ class EngineCore:
 
     # For the scheduler
 
-    def adopt(self, request: ScheduledRequest) -> int:
+    def reuse_prefix(self, request: ScheduledRequest) -> int:
         """See :class:`aleator.engine.scheduler.Cells`."""
         state = self._states[request]
         state.seq = request.seq

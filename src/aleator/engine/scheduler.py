@@ -20,7 +20,7 @@ SHORTEST = 2
 class Cells(Protocol):
     """The cache as the scheduler uses it."""
 
-    def adopt(self, request: ScheduledRequest) -> int:
+    def reuse_prefix(self, request: ScheduledRequest) -> int:
         """Give a request's sequence the cached prefix of its prompt; return the prefix's length.
 
         The request itself records the progress of a second prompt (``second_done``) and whether more is
@@ -215,7 +215,7 @@ class Scheduler:
         request.seq = heappop(self._free)
         request.others = [heappop(self._free) for _ in range(1, request.width)]
         request.follows = leader is not None
-        request.done = 0 if request.follows else cells.adopt(request)
+        request.done = 0 if request.follows else cells.reuse_prefix(request)
         self.running[request.seq] = request
         held = None if certain or growth is None else cells.held()
         if (

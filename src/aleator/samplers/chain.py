@@ -354,7 +354,7 @@ class SamplerChain(ChainMembers):
         if not 0 <= text_start <= len(fresh.history):
             raise StateError("not a sound state of a chain: the constraints begin behind its end")
         restore_users(adapters_of(fresh))
-        self._native.adopt(fresh)  # type: ignore[arg-type]  # both are of this chain's numerics
+        self._native.replace_with(fresh)  # type: ignore[arg-type]  # both are of this chain's numerics
         self._text_start = text_start
 
     @property

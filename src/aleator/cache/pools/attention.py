@@ -45,7 +45,7 @@ class AttentionPool(CellPool):
     def usable_length(self, text: int, length: int) -> int:
         return length
 
-    def adopt(self, text: int, seq: int, length: int) -> None:
+    def reuse_prefix(self, text: int, seq: int, length: int) -> None:
         self.cells.seq_cp(text, seq, 0, length)
 
     def _leave_texts(self, seq: int, p0: int) -> None:

@@ -202,9 +202,9 @@ class HybridPool(Pool):
                 break
         return length
 
-    def adopt(self, text: int, seq: int, length: int) -> None:
+    def reuse_prefix(self, text: int, seq: int, length: int) -> None:
         for pool in self.leaves:
-            pool.adopt(text, seq, length)
+            pool.reuse_prefix(text, seq, length)
 
     # Verbs
 

@@ -120,7 +120,7 @@ class KeptStates:
             position == length - 1 for _, position in newest
         )
 
-    def adopt(self, text: int, seq: int, length: int) -> None:
+    def reuse_prefix(self, text: int, seq: int, length: int) -> None:
         """Let a sequence continue from a cached prefix's state after ``length`` tokens."""
         kept = tuple(each for each in self._pool.states.history(text) if each[1] < length)
         self._pool.states.change({seq: kept[-1:], self.number(seq): kept})

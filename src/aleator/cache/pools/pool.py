@@ -158,7 +158,7 @@ class Pool(Uncopyable, ABC):
         """The longest prefix of ``text``, of at most ``length`` tokens, that a sequence can continue from."""
 
     @abstractmethod
-    def adopt(self, text: int, seq: int, length: int) -> None:
+    def reuse_prefix(self, text: int, seq: int, length: int) -> None:
         """Let an empty sequence hold the first ``length`` tokens of ``text``."""
 
     # Rows, bytes and state

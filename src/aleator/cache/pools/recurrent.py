@@ -169,9 +169,9 @@ class RecurrentPool(Pool):
     def usable_length(self, text: int, length: int) -> int:
         return 0 if self.keeper is None else self.keeper.usable_length(text, length)
 
-    def adopt(self, text: int, seq: int, length: int) -> None:
+    def reuse_prefix(self, text: int, seq: int, length: int) -> None:
         if self.keeper is not None:
-            self.keeper.adopt(text, seq, length)
+            self.keeper.reuse_prefix(text, seq, length)
 
     # Verbs
 
