@@ -154,7 +154,7 @@ class PoolContract(ABC):
         served = pool.usable_length(text, 8)
         pool.journal.run(pool.reuse_prefix, text, 2, served)
         assert pool.seq_pos_max(2) == served - 1
-        pool.journal.run(pool.give_up, text, 0)
+        pool.journal.run(pool.shorten, text, 0)
         pool.journal.run(pool.seq_rm, 2, 0, END)
         assert pool.usable_length(text, 8) in (0, 8)
         pool.check()

@@ -297,7 +297,7 @@ def test_a_step_keeps_every_second_state_while_there_is_no_room(room: int) -> No
     assert [position + 1 for _, position in cache.kept.of(0)] == at
 
 
-def test_holds_serves_and_gives_up() -> None:
+def test_holds_serves_and_shortens() -> None:
     cache = bare(100)
     kept: Any = cache.kept
     place(cache, 10)
@@ -321,7 +321,7 @@ def test_holds_serves_and_gives_up() -> None:
     ]
     cache.seq_rm(0)
     for length, found in ((9, 8), (8, 8), (7, 4), (3, 0)):
-        kept.give_up(text, length)
+        kept.shorten(text, length)
         assert kept.usable_length(text, 12) == found
     place(cache, 3)
     assert [n for n in range(6) if kept.holds(0, n)] == [3]

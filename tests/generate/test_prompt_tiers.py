@@ -290,7 +290,7 @@ def test_what_comes_from_disk_is_in_memory_from_then_on(
         assert made(model, ids(300))[2] == 256
         assert model.prompt_tiers.tell()[tier]["hits"] == 1
         assert model.prompt_tiers.tell()[others].get("bytes_read", 0) == before
-        model.own_context().cache.give_up("")
+        model.own_context().cache.forget_namespace("")
 
 
 def test_what_was_dropped_is_written_when_it_is_kept_again(
@@ -302,7 +302,7 @@ def test_what_was_dropped_is_written_when_it_is_kept_again(
         full.setattr(prompt_tiers, "QUEUED", 10)
         made(model, ids(300))
     assert not list((tmp_path / "blocks").iterdir())
-    model.own_context().cache.give_up("")
+    model.own_context().cache.forget_namespace("")
     wanted = made(load(paths["llama"]), ids(300))
     with monkeypatch.context() as uncopied:
         uncopied.setattr(pieces, "write_cells", None)

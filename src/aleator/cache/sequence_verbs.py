@@ -264,14 +264,16 @@ class SequenceVerbs(CellVerbs):
         return self.prefix.keep(seq, text, namespace)
 
     @atomic
-    def give_up(self, namespace: str) -> int:
+    def forget_namespace(self, namespace: str) -> int:
         """Forget the texts kept in a namespace, except pinned ones; sequences keep what they hold.
 
         Returns:
             The number of cached prefixes that were forgotten.
         """
         checked_text((), namespace)
-        return 0 if self.prefix is None else self.prefix.give_up(namespace)
+        return 0 if self.prefix is None else self.prefix.forget_namespace(namespace)
+
+    give_up = FormerName("forget_namespace")
 
     def _check(self, parameter: str, seq: int) -> None:
         check_sequence(parameter, seq, self.n_seq_max)

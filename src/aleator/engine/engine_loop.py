@@ -367,7 +367,7 @@ class EngineLoop:
             try:
                 self._failures += 1
                 if self._failures > TRIES:
-                    self._give_up(error)
+                    self._fail_all(error)
                     return
                 # First, and before another request ends: it may be no longer among them.
                 if self._ending is not None and self._ending.scheduled.number not in self._handles:
@@ -390,7 +390,7 @@ class EngineLoop:
             except BaseException as again:
                 error = again
 
-    def _give_up(self, error: BaseException) -> None:
+    def _fail_all(self, error: BaseException) -> None:
         """End all requests with an error, without touching the context, and take no more."""
         with self._lock:
             self.closed = True

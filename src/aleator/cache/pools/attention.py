@@ -31,7 +31,7 @@ class AttentionPool(CellPool):
         """Let sequence ``text`` hold a sequence's first ``length`` tokens; no data moves."""
         self.cells.seq_cp(seq, text, 0, length)
 
-    def give_up(self, text: int, length: int) -> None:
+    def shorten(self, text: int, length: int) -> None:
         self.cells.seq_rm(text, length, END)
 
     def holds(self, seq: int, length: int) -> bool:

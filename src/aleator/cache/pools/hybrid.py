@@ -183,9 +183,9 @@ class HybridPool(Pool):
         for pool in self.leaves:
             pool.hold(seq, text, length)
 
-    def give_up(self, text: int, length: int) -> None:
+    def shorten(self, text: int, length: int) -> None:
         for pool in self.leaves:
-            pool.give_up(text, length)
+            pool.shorten(text, length)
 
     def holds(self, seq: int, length: int) -> bool:
         """Whether the first pool holds a sequence's first ``length`` tokens, or ParameterError."""

@@ -161,7 +161,7 @@ class KeptStates:
             self.number(seq): self._thinned(kept, length) + tuple(later),
         })  # fmt: skip
 
-    def give_up(self, text: int, length: int) -> None:
+    def shorten(self, text: int, length: int) -> None:
         """Give up the states after more than ``length`` tokens."""
         kept = self._pool.states.history(text)
         self._pool.states.change(

@@ -146,7 +146,7 @@ class Pool(Uncopyable, ABC):
         """Let sequence ``text`` hold a sequence's first ``length`` tokens."""
 
     @abstractmethod
-    def give_up(self, text: int, length: int) -> None:
+    def shorten(self, text: int, length: int) -> None:
         """Let sequence ``text`` hold no more than its first ``length`` tokens."""
 
     @abstractmethod

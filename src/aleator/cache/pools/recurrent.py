@@ -159,9 +159,9 @@ class RecurrentPool(Pool):
         if self.keeper is not None:
             self.keeper.hold(seq, text, length)
 
-    def give_up(self, text: int, length: int) -> None:
+    def shorten(self, text: int, length: int) -> None:
         if self.keeper is not None:
-            self.keeper.give_up(text, length)
+            self.keeper.shorten(text, length)
 
     def holds(self, seq: int, length: int) -> bool:
         return self.keeper is not None and self.keeper.holds(seq, length)

@@ -247,7 +247,7 @@ class Slots:
         where = own + key_of(session.adapters)
 
         def put(context: Context, seq: int) -> tuple[Session, TieredPrefixes | None]:
-            context.cache.give_up(where)
+            context.cache.forget_namespace(where)
             restored = restore_session(context, state, session, seq, own)
             return restored, model.tiers_of(context)
 
@@ -280,7 +280,7 @@ class Slots:
         def look(context: Context, seq: int) -> tuple[int, TieredPrefixes | None]:
             held = context.cache.match([*tokens, 0], where).length
             if forget:
-                context.cache.give_up(where)
+                context.cache.forget_namespace(where)
             return held, model.tiers_of(context)
 
         return await asyncio.wrap_future(self._service.engine.visit(look))
