@@ -6,8 +6,10 @@ from types import ModuleType
 
 import pytest
 
+from aleator.cache.sequence import Sequence
+from aleator.cache.sequence_verbs import SequenceVerbs
 from aleator.core.moved import MOVED, RENAMED, MovedModules
-from aleator.samplers import TopK
+from aleator.samplers import Sampler, SamplerChain, TopK
 from aleator.samplers.base import StandaloneSampler
 
 

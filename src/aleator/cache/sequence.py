@@ -19,6 +19,7 @@ from aleator.cache.sequence_verbs import Checkpoint, Restored, SequenceVerbs
 from aleator.core.arrays import Int32s, Int64s
 from aleator.core.errors import CacheError, CacheFull, CannotRewind, ParameterError
 from aleator.core.integers import UNBOUNDED, integer_in
+from aleator.core.moved import FormerName
 
 
 class Slid(NamedTuple):

@@ -24,6 +24,7 @@ from aleator.cache.pools.attention import AttentionPool
 from aleator.cache.pools.pool import Pool
 from aleator.cache.prefix_index import Match, PrefixIndex, checked_text
 from aleator.core.errors import CacheError, FileFormatError, Incompatible, ParameterError
+from aleator.core.moved import FormerName
 
 
 class Checkpoint:

@@ -179,9 +179,11 @@ class Sampler(StandaloneSampler, ABC):
         """The sampler's state by name, from its kernel or from the tokens accepted so far."""
         return {}
 
-    def course(self, kernel: Any) -> dict[str, list[float]]:
+    def state_history(self, kernel: Any) -> dict[str, list[float]]:
         """The portable kernel's state besides the history, by name, after each number of tokens."""
         return {}
+
+    course = FormerName("state_history")
 
     def native(self, place: Place) -> host.Sampler:
         """Make the host kernel; a sampler without a kernel runs its reference."""

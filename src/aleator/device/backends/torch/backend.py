@@ -367,14 +367,14 @@ def _remembered(
     found = {}
     for index, (sampler, place) in enumerate(here):
         if chain.position and sampler.adapts and not sampler.neutral:
-            course = chain.course(index)
-            if not course:
+            states = chain.state_history(index)
+            if not states:
                 raise ParameterError(
                     "chain",
                     f"the chain has generated {chain.position} tokens, and what {sampler.name} remembers of "
                     "them cannot be given to a device: give the chain before it draws any",
                 )
-            found[sampler.name, place.ordinal] = course
+            found[sampler.name, place.ordinal] = states
     return found
 
 
