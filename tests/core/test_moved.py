@@ -84,6 +84,8 @@ FORMER_NAMES = [
     (StandaloneSampler, "alone", "own_chain"),
     (Sampler, "course", "state_history"),
     (SamplerChain, "course", "state_history"),
+    (SamplerChain, "placed", "samplers_with_places"),
+    (SamplerChain, "all_placed", "all_with_places"),
     (Sequence, "adopt", "reuse_prefix"),
     (SequenceVerbs, "adopt", "reuse_prefix"),
     (SequenceVerbs, "give_up", "forget_namespace"),

@@ -384,7 +384,7 @@ class SamplerChain(ChainMembers):
         return pack(self._configuration(), self._text_start, self._native.write_state(users))
 
     def _configuration(self) -> Configuration:
-        return Configuration.of(self.numerics, self.completion, self.all_placed)
+        return Configuration.of(self.numerics, self.completion, self.all_with_places)
 
 
 StandaloneSampler._chain_of = SamplerChain

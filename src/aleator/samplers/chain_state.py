@@ -38,12 +38,10 @@ class Configuration:
 
     @classmethod
     def of(
-        cls, numerics: str, completion: int, placed: Iterable[tuple[Sampler, Place]]
+        cls, numerics: str, completion: int, pairs: Iterable[tuple[Sampler, Place]]
     ) -> Configuration:
         """The configuration of a chain of these samplers."""
-        samplers = (
-            (s.describe(), _digest_of(s.configured(place, numerics))) for s, place in placed
-        )
+        samplers = ((s.describe(), _digest_of(s.configured(place, numerics))) for s, place in pairs)
         return cls(numerics, completion, tuple(samplers))
 
     def require(self, other: Configuration) -> None:

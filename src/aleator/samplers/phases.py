@@ -107,7 +107,9 @@ class Phases(Sampler):
 
     def configured(self, place: Place, numerics: str) -> tuple[Any, ...]:
         inner = {
-            name: [s.configured(p, numerics) for s, p in _chain(samplers, place).placed]
+            name: [
+                s.configured(p, numerics) for s, p in _chain(samplers, place).samplers_with_places
+            ]
             for name, samplers in self.chains.items()
         }
         marks = [(name, begin, end) for name, begin, end in marks_of(self.table)]
@@ -137,7 +139,7 @@ class Phases(Sampler):
         for name in ("history", "generated"):
             values = zip(getattr(step, name), heard, strict=True)
             setattr(seen, name, [value for value, told in values if told])
-        for sampler, own in _chain(self.chains[present], place).placed:
+        for sampler, own in _chain(self.chains[present], place).samplers_with_places:
             if not sampler.neutral:
                 sampler.reference(row, seen, own)
 

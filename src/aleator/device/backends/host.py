@@ -32,12 +32,14 @@ class HostBackend(Backend):
         self._chains = [template.clone() for _ in range(options.max_batch)]
 
     def plan(self, chain: SamplerChain) -> Plan:
-        names = tuple(sampler.name for sampler, _ in chain.placed if not sampler.neutral)
+        names = tuple(
+            sampler.name for sampler, _ in chain.samplers_with_places if not sampler.neutral
+        )
         return Plan("cpu, native kernels", names, (), split=len(chain))
 
     def set_row(self, row: int, chain: SamplerChain) -> None:
         """Give a row any chain."""
-        for sampler, _ in chain.placed:
+        for sampler, _ in chain.samplers_with_places:
             if isinstance(sampler, LogitBias):
                 check_tokens(sampler.logit_bias, self._options.n_vocab)
         self._chains[row] = chain.clone()

@@ -14,7 +14,7 @@ from aleator.core import host
 from aleator.core.errors import ConstraintError, ParameterError
 from aleator.device.arguments import ChainOptions
 from aleator.device.backends.backend import Backend, Launches
-from aleator.device.backends.torch.program import Placed, Program, split
+from aleator.device.backends.torch.program import PlacedSampler, Program, split
 from aleator.device.candidates import NOTHING, DeviceCandidates
 from aleator.device.device_sampler import DeviceSampler
 from aleator.device.host_steps import finish, mask_of
@@ -117,12 +117,14 @@ class TorchBackend(Backend):
         self.histories.set(row, history, flags)
         made.used = len(history)
 
-    def _fitted(self, row: int, chain: SamplerChain) -> tuple[Program, dict[DeviceSampler, Placed]]:
+    def _fitted(
+        self, row: int, chain: SamplerChain
+    ) -> tuple[Program, dict[DeviceSampler, PlacedSampler]]:
         """A program with places for a row's chain, and its samplers by places; changes nothing."""
         here = [each for each in split(chain)[0] if not each[0].neutral]
         program, fitted = self.program.fit(here, self._needed(row))
-        for place, placed in fitted.items():
-            place.values(*placed)  # may raise
+        for place, given in fitted.items():
+            place.values(*given)  # may raise
         return program, fitted
 
     def _needed(self, row: int) -> list[DeviceSampler]:
@@ -131,7 +133,9 @@ class TorchBackend(Backend):
         used = {place for r in others for place in r.samplers}
         return [p for p in self.program.places if p in self._template_places or p in used]
 
-    def _made(self, chain: SamplerChain, here: Sequence[Placed], there: Sequence[Placed]) -> Row:
+    def _made(
+        self, chain: SamplerChain, here: Sequence[PlacedSampler], there: Sequence[PlacedSampler]
+    ) -> Row:
         """The row, and what of it the host follows."""
         made = Row(chain.clone())
         kernels = chain.kernels
@@ -193,7 +197,7 @@ class TorchBackend(Backend):
         if not 0 <= n <= length:
             raise ParameterError(f"n={n} is out of range: row {row} holds {length} tokens")
         if state.tail is not None and n:
-            for sampler, _ in state.chain.placed[-len(state.tail.samplers) :]:
+            for sampler, _ in state.chain.samplers_with_places[-len(state.tail.samplers) :]:
                 if isinstance(sampler, UserSampler) and not sampler.can_roll_back:
                     raise ParameterError(
                         "n", f"{sampler.name} of row {row} has no rollback(n): it cannot roll back"
@@ -361,7 +365,7 @@ class TorchBackend(Backend):
 
 
 def _remembered(
-    chain: SamplerChain, here: Sequence[Placed]
+    chain: SamplerChain, here: Sequence[PlacedSampler]
 ) -> dict[tuple[str, int], dict[str, NDArray[np.float64]]]:
     """What adaptive samplers on the device take over, by name and ordinal; refused where one cannot."""
     found = {}
