@@ -9,6 +9,7 @@ import pytest
 from aleator.cache.sequence import Sequence
 from aleator.cache.sequence_verbs import SequenceVerbs
 from aleator.core.moved import MOVED, RENAMED, MovedModules
+from aleator.models.architecture import HuggingFace
 from aleator.samplers import Sampler, SamplerChain, TopK
 from aleator.samplers.base import StandaloneSampler
 
@@ -81,6 +82,7 @@ def test_what_was_renamed_in_its_module_has_both_names() -> None:
 
 
 FORMER_NAMES = [
+    (HuggingFace, "ours", "usual_name"),
     (StandaloneSampler, "alone", "own_chain"),
     (Sampler, "course", "state_history"),
     (SamplerChain, "course", "state_history"),

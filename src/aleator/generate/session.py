@@ -333,14 +333,14 @@ def _check_model(state: StateFile, model: ModelIdentity) -> None:
         and all(type(about[f]) is str for f in fields)
     ):
         raise FileFormatError(state.name, "it does not say which model it is of", field="model")
-    theirs = ModelIdentity(**about)
-    if theirs.fingerprint != model.fingerprint:
-        same = " (the file has changed since)" if theirs.path == model.path else ""
+    made_by = ModelIdentity(**about)
+    if made_by.fingerprint != model.fingerprint:
+        same = " (the file has changed since)" if made_by.path == model.path else ""
         raise Incompatible(
             "model",
-            str(theirs),
+            str(made_by),
             str(model),
-            f"{state.name}: the session was made with the model {theirs}, and {model} is loaded{same}: load "
+            f"{state.name}: the session was made with the model {made_by}, and {model} is loaded{same}: load "
             "that one, or ask for a new session (--session-new, new=True)",
         )
 

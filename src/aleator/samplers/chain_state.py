@@ -50,10 +50,10 @@ class Configuration:
             here, there = getattr(self, name), getattr(other, name)
             if here != there:
                 raise _other_chain(f"its {name} is {there!r}, and here it is {here!r}")
-        mine, theirs = ([name for name, _ in each.samplers] for each in (self, other))
-        if mine != theirs:
+        here, there = ([name for name, _ in each.samplers] for each in (self, other))
+        if here != there:
             raise _other_chain(
-                f"it has {' -> '.join(theirs) or 'nothing'}, and this one {' -> '.join(mine) or 'nothing'}"
+                f"it has {' -> '.join(there) or 'nothing'}, and this one {' -> '.join(here) or 'nothing'}"
             )
         for (name, here), (_, there) in zip(self.samplers, other.samplers, strict=True):
             if here != there:

@@ -191,7 +191,7 @@ class Forward:
     ) -> tuple[str | None, float | None]:
         """The name of the model that a request asks, and for how many seconds it is kept; negative: always."""
         name: str | None = Request(scope).query_params.get("model")
-        kept, theirs = None, scope["path"].startswith("/api/")
+        kept, of_ollama = None, scope["path"].startswith("/api/")
         if body:
             given = await body_of(Request(scope, once(body, receive)))
             own = given.get("model") if isinstance(given, dict) else None
@@ -199,9 +199,9 @@ class Forward:
                 if name not in (None, text("model", own)):
                     raise wrong("model", own, f"the address says model={name!r:.80}: leave one out")
                 name = own
-            if theirs and isinstance(given, dict) and given.get("keep_alive") is not None:
+            if of_ollama and isinstance(given, dict) and given.get("keep_alive") is not None:
                 kept = ollama_input.seconds_of(given["keep_alive"])
-        if name is not None and theirs:
+        if name is not None and of_ollama:
             name = ollama.untagged(name, self._pool.by_name)
         return name, kept
 
