@@ -177,7 +177,7 @@ def run_on_ray(
         num_cpus=threads,
         at_once=LINES * arguments.parallel,
     )
-    began = told = monotonic()
+    began = last_report = monotonic()
     done = 0
     for text in rows:
         result = json.loads(text)
@@ -185,7 +185,7 @@ def run_on_ray(
             continue
         results.append(result)
         done += 1
-        if monotonic() - told > EVERY:
-            told = monotonic()
-            note(f"{done} of {len(todo)} requests, {done / (told - began):.2f} requests/s")
+        if monotonic() - last_report > EVERY:
+            last_report = monotonic()
+            note(f"{done} of {len(todo)} requests, {done / (last_report - began):.2f} requests/s")
     note(f"{done} of {len(todo)} requests in {monotonic() - began:.1f} s")

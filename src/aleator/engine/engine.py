@@ -107,8 +107,10 @@ class Engine:
             if error.parameter != "n_ctx" or chosen.n_ctx is not None or n_seq_max == 1:
                 raise
             # The number in the error is one that nobody gave.
-            told = f"{n_seq_max} sequences of n_ctx={model.n_ctx}: {error}, or a smaller n_seq_max"
-            raise ParameterError("n_ctx", told) from error
+            message = (
+                f"{n_seq_max} sequences of n_ctx={model.n_ctx}: {error}, or a smaller n_seq_max"
+            )
+            raise ParameterError("n_ctx", message) from error
         shared = model.request_states.shared_drafts(self.n_ctx, n_seq_max)
         prefixes = model.tiered(context)
         loop = EngineLoop(context, len(model.vocab), chosen, cached, shared, on_end, prefixes)

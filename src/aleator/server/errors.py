@@ -59,12 +59,12 @@ def api_error(error: BaseException, spelled: Mapping[str, str] | None = None) ->
     """
     if isinstance(error, ApiError):
         return error
-    made = _told(error, spelled or {})
+    made = _converted(error, spelled or {})
     made.__cause__ = error
     return made
 
 
-def _told(error: BaseException, spelled: Mapping[str, str]) -> ApiError:
+def _converted(error: BaseException, spelled: Mapping[str, str]) -> ApiError:
     message = str(error)
     if isinstance(error, errors.QueueFull):
         headers = {"retry-after": str(RETRY_AFTER)}

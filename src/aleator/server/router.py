@@ -51,8 +51,8 @@ async def metrics(request: Request) -> Response:
     if name is not None:
         entry = pool_of(request).find(name)
         if entry.loaded is None:
-            told = f"model {entry.name!r:.80} is not loaded, and has no figures"
-            raise ApiError(503, told, code="model_not_loaded")
+            message = f"model {entry.name!r:.80} is not loaded, and has no figures"
+            raise ApiError(503, message, code="model_not_loaded")
         shown = entry.loaded.metrics
     return Response(shown.page(), media_type=CONTENT_TYPE)
 

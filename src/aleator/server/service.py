@@ -133,8 +133,8 @@ class Service:
     def check_no_adapter(self, name: str) -> None:
         """Refuse an adapter's name as the model of vectors, which have those that hold for all."""
         if name in self.adapters.names:
-            told = f"model={name!r:.80} is an adapter, which this endpoint has none of: give {self.name!r}"
-            raise ApiError(400, told, "model")
+            message = f"model={name!r:.80} is an adapter, which this endpoint has none of: give {self.name!r}"
+            raise ApiError(400, message, "model")
 
     @property
     def adapters(self) -> Adapters:
@@ -286,15 +286,15 @@ class Service:
             try:
                 return make(left)
             except ParameterError as error:
-                name, told = error.parameter, str(error)
+                name, message = error.parameter, str(error)
                 if name in defaults & left.keys() - firm:
                     del left[name]
                     continue
-                named = [each for each in sorted(defaults) if re.search(rf"\b{each}\b", told)]
+                named = [each for each in sorted(defaults) if re.search(rf"\b{each}\b", message)]
                 if not named or isinstance(error, GrammarError):
                     raise
-                told += f" (this server was started with {' and '.join(named)})"
-                raise ParameterError(name, told) from error
+                message += f" (this server was started with {' and '.join(named)})"
+                raise ParameterError(name, message) from error
 
     def _start(
         self,
@@ -377,8 +377,8 @@ class Service:
         """Refuse a search where the server's own options ban or mark what searches would not."""
         held = [*(name for name in BANS if self._defaults.get(name)), *self._marks]
         if held:
-            told = f"this server was started with {' and '.join(held)}, which beams do not obey"
-            raise ParameterError("use_beam_search", told)
+            message = f"this server was started with {' and '.join(held)}, which beams do not obey"
+            raise ParameterError("use_beam_search", message)
 
     def held(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The server's own options that say what a text must obey, where a request says nothing of them.

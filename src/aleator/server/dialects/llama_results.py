@@ -208,7 +208,7 @@ class PostSampling:
             known[candidates.selected] = float(probs[ids == candidates.selected][0])
         self._drawn.setdefault(id(chain), []).append((known, best))
 
-    def told(self, generation: Generation, first: int, end: int) -> list[dict[str, Any]]:
+    def entries(self, generation: Generation, first: int, end: int) -> list[dict[str, Any]]:
         """``completion_probabilities`` of some of a completion's tokens.
 
         A token that nothing drew, as where a grammar is brought to its end, has probability 0.

@@ -240,12 +240,12 @@ class TorchBackend(Backend):
         heads = {i: row.head for i, row in enumerate(self.rows[:batch]) if row.head is not None}
         masked = mask_of(heads, allowed, logits) if heads else allowed
         tokens = self.step(logits, masked, live)
-        told = [i for i, row in enumerate(self.rows[:batch]) if row.told]
-        for i, token in zip(told, tokens[told].tolist() if told else [], strict=True):
-            for each in self.rows[i].told if token != NOTHING else []:
+        followed = [i for i, row in enumerate(self.rows[:batch]) if row.followers]
+        for i, token in zip(followed, tokens[followed].tolist() if followed else [], strict=True):
+            for each in self.rows[i].followers if token != NOTHING else []:
                 each.accept(token, True)
         self.count([1] * batch)
-        for row in told:
+        for row in followed:
             self._follow(row)
         return tokens
 
