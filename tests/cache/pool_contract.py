@@ -52,7 +52,7 @@ class PoolContract(ABC):
         def change() -> None:
             plan = self.plan(pool, n, seq)
             pool.prepare(plan)
-            for part in pool.carried_out(plan):
+            for part in pool.micro_batches(plan):
                 assert len(part.positions) <= 4
 
         pool.journal.run(change)

@@ -297,10 +297,10 @@ def test_what_is_being_read_is_not_computed(make_request: Numbered) -> None:
     made.admit(cells)
     assert (later.follows, longer.seq) == (True, -1)  # one follows, and one waits for the same
     made.remove(other)
-    works = [made.at_work]
+    works = [made.has_work]
     slow.done = 98
     made.loaded(slow)
-    works.append(made.at_work)
+    works.append(made.has_work)
     assert works == [False, True]
     assert made.plan().chunks == [(slow, 2)]
     made.admit(cells)

@@ -118,7 +118,7 @@ class Engine:
         self._final = EngineStats()
         self._making = threading.Lock()
         # An engine that is forgotten is closed too.
-        self._close = weakref.finalize(self, loop.shut)
+        self._close = weakref.finalize(self, loop.close_without_waiting)
         self._close.atexit = False
 
     def __repr__(self) -> str:

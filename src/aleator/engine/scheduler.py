@@ -84,7 +84,7 @@ class Scheduler:
         self._awaited: dict[ScheduledRequest, int] = {}
 
     @property
-    def at_work(self) -> bool:
+    def has_work(self) -> bool:
         """Whether there is something to compute."""
         return self.decodes or self._n_computed > 0
 
@@ -328,7 +328,7 @@ class Scheduler:
 
 
 def _turn(request: ScheduledRequest) -> tuple[int, int]:
-    return request.turn
+    return request.start_order
 
 
 def _remove(requests: dict[K, list[ScheduledRequest]], key: K, request: ScheduledRequest) -> None:

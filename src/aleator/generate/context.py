@@ -303,7 +303,7 @@ class Context(Uncopyable):
         hidden: Floats | None = None
         n_taps = len(self.decoder.tapped)
         pool.prepare(plan)
-        for part in pool.carried_out(plan):
+        for part in pool.micro_batches(plan):
             if self.abort_callback is not None and self.abort_callback():
                 raise Aborted(len(rows))
             given = inputs[part.tokens]
@@ -349,7 +349,7 @@ class Context(Uncopyable):
             raise NoLogits("i", index, wanted)
         return rows[wanted.index(index)]
 
-    def stayed_behind(self) -> bool:
+    def unusable_after_fork(self) -> bool:
         """Whether this is a fork's child, and another thread was changing the cache: nothing can use it."""
         if self._process == os.getpid():
             return False

@@ -135,7 +135,7 @@ class ModelRunner:
             width += 1
             if state.guidance is not None:
                 width += 1
-                for pos, token in enumerate(tokens, state.beside):
+                for pos, token in enumerate(tokens, state.second_positions):
                     batch.add(token, pos, [state.guidance.seq], logits=True)
         n_rows = len(batch)
         ends = add_chunks(batch, chunks, n_rows)
@@ -267,7 +267,7 @@ class ModelRunner:
         """Remove what was decoded after a request's tokens from the cache."""
         self.context.cache.seq_rm(state.seq, len(state.tokens))
         if state.guidance is not None:
-            self.context.cache.seq_rm(state.guidance.seq, state.beside)
+            self.context.cache.seq_rm(state.guidance.seq, state.second_positions)
 
     def make_room(self, state: RequestState) -> bool:
         """Make sure that a request has a position left, or end its completion; returns whether it goes on."""

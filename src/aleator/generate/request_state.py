@@ -110,7 +110,7 @@ class RequestState:
         return self.completion.prompt_logprobs is not None
 
     @property
-    def beside(self) -> int:
+    def second_positions(self) -> int:
         """Positions in the sequence of its second prompt; 0 without one."""
         if self.guidance is None:
             return 0
@@ -271,15 +271,15 @@ class Proposer:
                 return
         if state.speculation is None:
             return
-        n = state.speculation.wanted(room, n_sequences, self.costs)
+        n = state.speculation.n_guesses(room, n_sequences, self.costs)
         if n < 1:
             return
         text = [*state.tokens, state.drawn]
         if state.speculation.model is not None:
-            least = state.speculation.least(n_sequences, self.costs)
+            least = state.speculation.least_probability(n_sequences, self.costs)
             drafts.append((state, Draft(state.speculation.model, text, n, least)))
         else:
-            self._add(state, state.speculation.asked(text, n), rows)
+            self._add(state, state.speculation.guesses(text, n), rows)
 
     def _draft(
         self, drafts: Sequence[tuple[RequestState, Draft]], rows: dict[RequestState, list[int]]

@@ -20,7 +20,7 @@ from aleator.generate import scores, vectors
 from aleator.generate.context import Context
 from aleator.language_model.base import LoadedModel
 from aleator.models.encoder import Encoder, no_texts
-from aleator.models.score_head import ScoreHead, has_head, pooling_of, sigmoid, yes_of
+from aleator.models.score_head import ScoreHead, has_head, pooling_of, sigmoid, yes_probability
 from aleator.text.rendered import Marks, Rendered, control_names
 
 T = TypeVar("T")
@@ -245,9 +245,10 @@ class EmbeddingModel(LoadedModel):
         yes, no = ids["yes"], ids["no"]
 
         def answers(context: Context, some: Sequence[tuple[int, ...]]) -> list[float]:
-            wanted = [scores.Wanted(text, len(text) - 1) for text in some]
+            wanted = [scores.ScoredText(text, len(text) - 1) for text in some]
             return [
-                yes_of(float(r[yes]), float(r[no])) for _, _, r in scores.rows_of(context, wanted)
+                yes_probability(float(r[yes]), float(r[no]))
+                for _, _, r in scores.rows_of(context, wanted)
             ]
 
         return self._together(texts, texts, answers)

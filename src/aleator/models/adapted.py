@@ -38,7 +38,7 @@ def adaptable(name: str) -> bool:
     return name in (EMBEDDING, OUTPUT) or _OF_LAYER.fullmatch(name) is not None
 
 
-def turn(name: str) -> tuple[float, ...]:
+def step_order(name: str) -> tuple[float, ...]:
     """The place of an adaptable matrix in the order of a step."""
     match = _OF_LAYER.fullmatch(name)
     if match is None:

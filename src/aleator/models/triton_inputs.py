@@ -15,7 +15,7 @@ from aleator.cache.rows.batch import MicroBatch
 from aleator.models.kernels.packed import Packed
 from aleator.models.kernels.rotation import RotationAngles
 from aleator.models.kernels.runs import Runs, numbers_of
-from aleator.models.kernels.seen import SeenTensors, sight
+from aleator.models.kernels.seen import SeenTensors, visible_cells
 from aleator.models.layers.passes import Pass
 from aleator.models.layers.rotary import Rotary
 from aleator.models.step import Draw, Inputs
@@ -97,13 +97,14 @@ class StepInputs:
             if (part := window if windowed else base) is not None:
                 self._kinds[windowed] = part
         leans = decoder.slopes is not None
-        self._sights = {
-            w: sight(part, part.rows.k_storage == "raw", leans) for w, part in self._kinds.items()
+        self._visible = {
+            w: visible_cells(part, part.rows.k_storage == "raw", leans)
+            for w, part in self._kinds.items()
         }
-        sights = list(self._sights.values())
+        visible = list(self._visible.values())
         runs = 0 if self.states is None else len(self.states.sources)
-        longest = tuple(int(each.tokens[3].max(initial=0)) for each in sights)
-        listed = tuple(len(each.cells) for each in sights)
+        longest = tuple(int(each.tokens[3].max(initial=0)) for each in visible)
+        listed = tuple(len(each.cells) for each in visible)
         rotations = tuple(map(self._rotations, self._kinds))
         n, vectors = len(inputs), inputs.ndim == 2
         n_wanted = -1 if self._wanted is None else len(wanted)
@@ -127,7 +128,7 @@ class StepInputs:
         return all(
             "iq4_nl" not in (part.rows.keys.type.name, part.rows.values.type.name)
             and (seen.deltas is None or len(seen.deltas) <= MOST_TURNS)
-            for seen, part in zip(self._sights.values(), self._kinds.values(), strict=True)
+            for seen, part in zip(self._visible.values(), self._kinds.values(), strict=True)
         )
 
     def packed(self, shape: Shape, draw: Draw | None = None) -> Packed[Any]:
@@ -148,7 +149,7 @@ class StepInputs:
         sizes = zip(self._kinds.items(), shape.listed, shape.rotations, strict=True)
         for (windowed, part), listed, rotations in sizes:
             arrays["cells", windowed] = _longer(part.cell_ids, n, -1)
-            seen, back = self._sights[windowed], self._back(windowed)
+            seen, back = self._visible[windowed], self._back(windowed)
             arrays["seen", windowed] = _longer(seen.tokens.T, n).T
             arrays["listed", windowed] = _longer(seen.cells, listed)
             if seen.positions is not None:
@@ -171,7 +172,7 @@ class StepInputs:
             rotary: _angles(rotary, on["angles", rotary]) for rotary in self._rotaries.values()
         }
         made.cell_ids, made.seen, made.angles_back = {}, {}, {}
-        kinds = zip(self._sights.items(), shape.longest, shape.rotations, strict=True)
+        kinds = zip(self._visible.items(), shape.longest, shape.rotations, strict=True)
         for (windowed, seen), longest, rotations in kinds:
             made.cell_ids[windowed] = on["cells", windowed]
             tokens, listed = on["seen", windowed], on["listed", windowed]
@@ -192,14 +193,14 @@ class StepInputs:
 
     def _rotations(self, windowed: bool) -> int:
         """How many rotations :meth:`_back` has; 1: none is needed."""
-        deltas, far = self._sights[windowed].deltas, self._kinds[windowed].seen.deltas
+        deltas, far = self._visible[windowed].deltas, self._kinds[windowed].seen.deltas
         if deltas is not None:
             return len(deltas)
         return 1 + (0 if far is None else int(far.max(initial=0)))
 
     def _back(self, windowed: bool) -> npt.NDArray[np.float32] | None:
         """The angles of :attr:`TritonPass.angles_back`; None: no key has moved."""
-        rotation, deltas = self._rotaries[windowed].rotation, self._sights[windowed].deltas
+        rotation, deltas = self._rotaries[windowed].rotation, self._visible[windowed].deltas
         if deltas is not None:
             return rotation.angles(-deltas, 1.0) if len(deltas) > 1 else None
         return rotation.angles(np.arange(self._rotations(windowed), dtype=np.int32), 1.0)

@@ -128,7 +128,7 @@ def tagged(entry: Entry) -> list[dict[str, Any]]:
         {
             "name": name,
             "model": name,
-            "modified_at": ollama.moment(None if about is None else about.st_mtime),
+            "modified_at": ollama.timestamp(None if about is None else about.st_mtime),
             "size": 0 if about is None else about.st_size,
             "digest": "",
             "details": ollama.NO_DETAILS

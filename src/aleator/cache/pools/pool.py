@@ -121,7 +121,7 @@ class Pool(Uncopyable, ABC):
         """Prepare for a plan's micro-batches; CacheError if it is void, CacheFull without room."""
 
     @abstractmethod
-    def carried_out(self, plan: Any) -> Iterator[Any]:
+    def micro_batches(self, plan: Any) -> Iterator[Any]:
         """The micro-batches of a prepared plan, each placed when it is yielded.
 
         Each has ``positions``, int32 [T]; ``tokens``, its indices in the batch (a slice, or int64 [T]); and

@@ -138,7 +138,7 @@ class RecurrentPool(Pool):
         if plan.version != self.version:
             raise CacheError("the cache has changed since the plan was made: plan again")
 
-    def carried_out(self, plan: RecurrentPlan) -> Iterator[RecurrentBatch]:
+    def micro_batches(self, plan: RecurrentPlan) -> Iterator[RecurrentBatch]:
         for part in plan.parts:
             low, high = np.searchsorted(plan.wanted, (part.start, part.stop))
             wanted = plan.wanted[low:high] - part.start

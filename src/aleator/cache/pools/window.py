@@ -123,7 +123,7 @@ class WindowPool(AttentionPool):
             np.array_equal(_positions(whole, seq, *r), _positions(self, seq, *r)) for r in ranges
         )
 
-    def serves_beside(self, whole: AttentionPool, seq: int, length: int) -> int:
+    def usable_beside(self, whole: AttentionPool, seq: int, length: int) -> int:
         """The longest prefix, of at most ``length`` tokens, of which the next token would see all it must."""
         held = _positions(whole, seq, 0, length)
         gone = np.setdiff1d(held, _positions(self, seq, 0, length))
@@ -176,7 +176,7 @@ class WindowPool(AttentionPool):
             self.cells, self.rows, cell_ids, positions, seqs, self.window, self.sinks, self.chunked
         )
 
-    def carried_out(self, plan: Plan) -> Iterator[MicroBatch]:
+    def micro_batches(self, plan: Plan) -> Iterator[MicroBatch]:
         """Cells are chosen anew: those that have left the windows are free only when their turn comes."""
         for part in plan.parts:
             at = part.tokens

@@ -27,7 +27,7 @@ class VisibleCells(NamedTuple):
     positions: Ints | None  # int32 [n], of the listed cells
 
 
-def sight(batch: MicroBatch, raw: bool = False, distances: bool = False) -> VisibleCells:
+def visible_cells(batch: MicroBatch, raw: bool = False, distances: bool = False) -> VisibleCells:
     """What a micro-batch's tokens see; with ``distances`` also the positions, for ALiBi."""
     first, sunk = (batch.first, batch.sunk) if isinstance(batch, WindowBatch) else (None, None)
     return listed(
