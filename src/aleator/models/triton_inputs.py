@@ -52,7 +52,7 @@ class Shape(NamedTuple):
 class TritonPass(Pass):
     """What layers share in one micro-batch; all of it is on the device before the first layer."""
 
-    angles: dict[Rotary, RotationAngles]  # of the tokens' positions
+    rotation_angles: dict[Rotary, RotationAngles]  # of the tokens' positions
     # Where each token is stored, int64 [T], by whether layers have a window; -1: nowhere
     cell_ids: dict[bool, torch.Tensor]
     seen: dict[bool, SeenTensors]  # what tokens see, likewise
@@ -168,7 +168,7 @@ class StepInputs:
         made = TritonPass(
             on.get("positions", on["inputs"]), 0, self._cells, False, on.get("scales")
         )
-        made.angles = {
+        made.rotation_angles = {
             rotary: _angles(rotary, on["angles", rotary]) for rotary in self._rotaries.values()
         }
         made.cell_ids, made.seen, made.angles_back = {}, {}, {}

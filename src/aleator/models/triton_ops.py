@@ -196,7 +196,7 @@ class TritonOps(TorchOps):
             rows.k_storage == "raw" or "iq4_nl" in (keys.type.name, values.type.name)
         ):
             return super().finish(q, k, v, how, batch)
-        angles = None if how.rotary is None else given.angles[how.rotary]
+        angles = None if how.rotary is None else given.rotation_angles[how.rotary]
         norms_, rotates = [_row_norm(norm) for norm in how.norms], angles is not None
         groups = [heads_of(q, norms_[0], rotates, None)]
         if how.stores:
@@ -209,7 +209,7 @@ class TritonOps(TorchOps):
         return groups[0].x
 
     def rotate(self, heads: torch.Tensor, rotary: Rotary, batch: Pass) -> torch.Tensor:
-        return rotate(heads.clone(), _own(batch).angles[rotary])
+        return rotate(heads.clone(), _own(batch).rotation_angles[rotary])
 
     def store(self, k: torch.Tensor, v: torch.Tensor, how: Attending, batch: Pass) -> None:
         given = _own(batch)

@@ -57,7 +57,7 @@ def test_angles_are_those_of_the_host() -> None:
     rotation = Rotation(RopeConfig(dim=8, style="norm"))
     at = np.array([5, -3], np.int32)
     by = rotation_angles(rotation, at, 1.25, torch.device("cpu"))
-    assert by.angles.numpy().tobytes() == rotation.angles(at, 1.25).tobytes()
+    assert by.cos_sin.numpy().tobytes() == rotation.angles(at, 1.25).tobytes()
     assert (by.offset, by.interleaved) == (0, True)
 
 
