@@ -146,7 +146,7 @@ def accounts() -> dict[str, str]:
 def test_one_token_is_tried_after_some_steps_without_guesses() -> None:
     """A row costs too much of a token's time for guesses that are as often wrong as right."""
     costs: Any = SimpleNamespace(
-        known=lambda n: True, row=lambda n: 0.6, steps=lambda n, seconds: 0.0
+        is_measured=lambda n: True, row=lambda n: 0.6, steps=lambda n, seconds: 0.0
     )
     asks = Speculation(Oracle([]), 4, 30)
     wanted = [asks.n_guesses(9, 1, costs) for _ in range(3 * RETRY)]

@@ -80,7 +80,7 @@ class Handles(SequenceVerbs):
 class Sequence(Uncopyable):
     """One sequence of a :class:`KVCache`, made by :meth:`KVCache.sequence` or :meth:`fork`.
 
-    As a context manager it gives up its cells and its id at the end.  Unlike llama.cpp's functions it never
+    As a context manager it releases its cells and its id at the end.  Unlike llama.cpp's functions it never
     moves a cell of another sequence: shared cells are copied first.  Every method does what it says, or
     raises and changes nothing.
 
@@ -106,7 +106,7 @@ class Sequence(Uncopyable):
         self.close()
 
     def close(self) -> None:
-        """Give up the sequence's cells and its id; a second time does nothing."""
+        """Release the sequence's cells and its id; a second call does nothing."""
         if self._cache is not None:
             self._cache.journal.run(self._close, self._cache)
 

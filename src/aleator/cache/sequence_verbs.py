@@ -65,7 +65,7 @@ class SequenceVerbs(CellVerbs):
 
     @atomic
     def seq_rm(self, seq: int, p0: int = -1, p1: int = -1) -> bool:
-        """Remove positions of a sequence (-1: of every one); True.
+        """Remove positions of a sequence (-1: of every one); always returns True.
 
         Raises:
             CannotRewind: layers with windows or states no longer hold what the rest needs; names the oldest
@@ -84,7 +84,7 @@ class SequenceVerbs(CellVerbs):
         With ``policy="streams"`` cells cannot be shared, so ``dst`` becomes a copy of ``src`` at once.
 
         Raises:
-            CannotRewind: the next token of ``dst`` would miss what has left a window, or a state.
+            CannotRewind: a window or a state no longer holds what the next token of ``dst`` must see.
             ParameterError: the range is not all of ``src``, with ``policy="streams"`` or states.
 
         """
@@ -109,7 +109,7 @@ class SequenceVerbs(CellVerbs):
         """Add ``delta`` to the positions in a range; a cell moved below 0 is freed.
 
         A cell that several sequences own moves for all of them.  The stored keys are rotated at the next
-        decode.  In states the newest position moves, if it is in the range, for all that share the state.
+        decode.  A state's newest position moves, if it is in the range, for all sequences that share it.
 
         Raises:
             CannotShift: keys cannot be rotated, or the next token would see what has left a window.
@@ -151,7 +151,7 @@ class SequenceVerbs(CellVerbs):
 
     @atomic
     def unshare(self, seq: int, p0: int = -1, p1: int = -1) -> None:
-        """Copy the cells in a range that a sequence shares with others; cached prefixes give up theirs instead.
+        """Copy the cells in a range that a sequence shares with others; cached prefixes release theirs instead.
 
         Raises:
             CacheFull: no cells for the copies.
@@ -185,7 +185,7 @@ class SequenceVerbs(CellVerbs):
         return self.pool.can_shift()
 
     def stands_for(self, seq: int, n: int) -> bool:
-        """Whether a sequence stands for positions 0 to ``n`` - 1, and no others."""
+        """Whether a sequence has exactly the positions 0 to ``n`` - 1."""
         return self.pool.stands_for(seq, n)
 
     # Checkpoints

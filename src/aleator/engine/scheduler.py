@@ -45,8 +45,8 @@ class StepPlan:
 class Scheduler:
     """Admits requests when there is room for the longest they can become, and divides steps among them.
 
-    So no started request ever lacks cells: what running requests hold and may still need fits the cache
-    together, and cached prefixes are evicted for it.
+    So a started request never lacks cells: all that running requests hold and may still need fits into the
+    cache together, and cached prefixes are evicted for it.
 
     Requests with the same prompt start together: one computes it, the others follow and take over its cells.
     """
@@ -286,7 +286,7 @@ class Scheduler:
         return StepPlan(decoding, chunks)
 
     def observe(self, plan: StepPlan, rows: int, seconds: float) -> None:
-        """Learn what a step has cost, and which prompts are now complete.
+        """Record the cost of a step, and which prompts are now complete.
 
         ``done`` of its requests is up to date; ``rows`` is the number of rows decoded, 0 if none.
         """
