@@ -153,7 +153,7 @@ class Cells:
     holding: dict[ScheduledRequest, int] = field(default_factory=dict)
     seconds: float = 0.0  # spent in here, which is not the scheduler's time
 
-    def adopt(self, request: ScheduledRequest) -> int:
+    def reuse_prefix(self, request: ScheduledRequest) -> int:
         """See :class:`aleator.engine.scheduler.Cells`."""
         length = self.stems.get(request.namespace, 0)
         self.holding[request] = (

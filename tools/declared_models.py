@@ -214,9 +214,9 @@ def traits(name: str, form: str) -> Iterator[str]:
     for each in ALL.values():
         files = each.hugging_face
         if files is not None and name in files.model_types:
-            for theirs, ours in files.names(1, 2).items():
-                if not theirs.endswith(".bias"):
-                    yield f"the tensor {theirs} is {ours}"
+            for tensor, gguf in files.names(1, 2).items():
+                if not tensor.endswith(".bias"):
+                    yield f"the tensor {tensor} is {gguf}"
 
 
 def models() -> Iterator[str]:

@@ -240,8 +240,8 @@ export class GGUF {
     const tensor = this.tensors.get(name)
     if (!tensor) throw new AleatorError('FileFormatError', `the tensor '${name}' is missing`, { field: name })
     if (!tensor.type) {
-      const told = OTHER_TYPES[tensor.id] ?? `number ${tensor.id}`
-      throw new AleatorError('UnsupportedModel', `tensor '${name}' has the type ${told}, which is not supported`)
+      const type = OTHER_TYPES[tensor.id] ?? `number ${tensor.id}`
+      throw new AleatorError('UnsupportedModel', `tensor '${name}' has the type ${type}, which is not supported`)
     }
     return { name, type: tensor.type, shape: tensor.shape, data: this.data.part(tensor.offset, tensor.size) }
   }

@@ -52,9 +52,9 @@ export class Vocabulary {
   }
   readSpecial(fields) {
     const named = !this.merged && this.size > 2 ? { unk: 0, bos: 1, eos: 2 } : {}
-    for (const [theirs, ours] of Object.entries(facts.SPECIAL_KEYS)) {
-      const key = `tokenizer.ggml.${theirs}_token_id`
-      if (fields.has(key)) named[ours] = fields.integer(key, 0, this.size - 1)
+    for (const [kind, own] of Object.entries(facts.SPECIAL_KEYS)) {
+      const key = `tokenizer.ggml.${kind}_token_id`
+      if (fields.has(key)) named[own] = fields.integer(key, 0, this.size - 1)
     }
     return named
   }

@@ -58,7 +58,7 @@ ALEATOR_BIND(llama) {
       .def_prop_ro(
           "grammar", [](const LlamaChain& chain) { return chain.grammar(); },
           nb::rv_policy::reference_internal)
-      .def("rollback", alone<LlamaChain>(&LlamaChain::rollback), "n"_a, "replay"_a)
+      .def("rollback", exclusive<LlamaChain>(&LlamaChain::rollback), "n"_a, "replay"_a)
       .def_prop_ro("generated", [](const LlamaChain& chain) { return chain.history().generated; })
       .def_prop_ro("position", &LlamaChain::position);
 }

@@ -122,7 +122,7 @@ class LlamaChain : public ChainBase<LlamaSampler> {
     read_samplers(in);
     restore(present.data());
   }
-  void adopt(LlamaChain& other) {  // takes over its samplers and their state
+  void replace_with(LlamaChain& other) {  // takes over its samplers and their state
     swap(other);
     std::swap(grammar_, other.grammar_);
     stateful_.swap(other.stateful_);

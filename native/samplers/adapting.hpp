@@ -51,7 +51,7 @@ class Adapting : public Cloned<Derived> {
     for (const Numbers& numbers : before_) check(in, numbers);
   }
   // Each number after each number of accepted tokens.
-  std::vector<std::vector<double>> course() const {
+  std::vector<std::vector<double>> state_history() const {
     std::vector<std::vector<double>> all(n);
     for (size_t i = 0; i < n; ++i) {
       for (const Numbers& numbers : before_) all[i].push_back(numbers[i]);

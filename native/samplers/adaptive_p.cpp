@@ -65,7 +65,7 @@ ALEATOR_BIND(sampler_adaptive_p) {
       .def(nb::init<double, double, uint64_t, uint32_t>(), "adaptive_target"_a, "adaptive_decay"_a,
            "seed"_a, "ordinal"_a)
       .def_prop_ro("average", &AdaptiveP::average)
-      .def_prop_ro("course", &AdaptiveP::course);
+      .def_prop_ro("state_history", &AdaptiveP::state_history);
 }
 
 }  // namespace aleator

@@ -42,13 +42,13 @@ ALEATOR_BIND(chain) {
   bind_chain<Chain, PyCandidates>(m, "Chain")
       .def(nb::init<std::vector<std::shared_ptr<Sampler>>, uint32_t>(), "samplers"_a,
            "completion"_a)
-      .def("insert", alone<Chain>(&Chain::insert), "index"_a, "sampler"_a)
-      .def("remove", alone<Chain>(&Chain::remove), "index"_a)
+      .def("insert", exclusive<Chain>(&Chain::insert), "index"_a, "sampler"_a)
+      .def("remove", exclusive<Chain>(&Chain::remove), "index"_a)
       .def("set_ordinals", &Chain::set_ordinals, "ordinals"_a)
-      .def("rollback", alone<Chain>(&Chain::rollback), "n"_a)
-      .def("part", alone<Chain>(&Chain::part), "first"_a, "count"_a,
+      .def("rollback", exclusive<Chain>(&Chain::rollback), "n"_a)
+      .def("part", exclusive<Chain>(&Chain::part), "first"_a, "count"_a,
            "A chain with copies of some samplers, in the same place of the same text.")
-      .def("present", alone<Chain>(&Chain::present),
+      .def("present", exclusive<Chain>(&Chain::present),
            "A chain with copies of the samplers that act now, in the same place of the same text.")
       .def_prop_ro(
           "generated", [](const Chain& chain) { return chain.history().generated; },

@@ -76,7 +76,7 @@ class Chain : public ChainBase<Sampler> {
     }
     return beside(std::move(copies), *heard);
   }
-  void adopt(Chain& other) { swap(other); }  // takes over its samplers and their state
+  void replace_with(Chain& other) { swap(other); }  // takes over its samplers and their state
   // Applies, accepts, returns the token.
   int32_t sample(const void* logits, int64_t n_vocab, Dtype dtype);
   void set_position(uint64_t position) { position_ = position; }

@@ -9,7 +9,7 @@ namespace aleator {
 
 // A method of a chain, which refuses a second thread while it runs.
 template <typename Chain, typename Owner, typename Result, typename... Arguments>
-auto alone(Result (Owner::*method)(Arguments...)) {
+auto exclusive(Result (Owner::*method)(Arguments...)) {
   return [method](Chain& chain, Arguments... arguments) -> Result {
     const Busy busy(chain.in_use);
     return (chain.*method)(std::forward<Arguments>(arguments)...);
@@ -45,7 +45,7 @@ nb::class_<Chain> bind_chain(nb::module_& m, const char* name) {
             chain.apply_one(candidates.get(), index);
           },
           "candidates"_a, "index"_a)
-      .def("accept", alone<Chain>(&Chain::accept), "token"_a, "generated"_a)
+      .def("accept", exclusive<Chain>(&Chain::accept), "token"_a, "generated"_a)
       .def(
           "accept_many",
           [](Chain& chain, const Array<const int32_t>& tokens, bool generated) {
@@ -69,8 +69,8 @@ nb::class_<Chain> bind_chain(nb::module_& m, const char* name) {
             chain.read_state({state.c_str(), state.size()});
           },
           "state"_a)
-      .def("adopt", alone<Chain>(&Chain::adopt), "other"_a)
-      .def("reset_perf", alone<Chain>(&Chain::reset_perf))
+      .def("replace_with", exclusive<Chain>(&Chain::replace_with), "other"_a)
+      .def("reset_perf", exclusive<Chain>(&Chain::reset_perf))
       .def("free_scratch",
            [](Chain& chain) {
              if constexpr (requires { chain.free_scratch(); }) {
@@ -81,8 +81,8 @@ nb::class_<Chain> bind_chain(nb::module_& m, const char* name) {
                }
              }
            })
-      .def("reset", alone<Chain>(&Chain::reset))
-      .def("restart", alone<Chain>(&Chain::restart))
+      .def("reset", exclusive<Chain>(&Chain::reset))
+      .def("restart", exclusive<Chain>(&Chain::restart))
       .def("clone",
            [](Chain& chain) {
              const Busy busy(chain.in_use);

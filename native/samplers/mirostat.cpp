@@ -53,7 +53,7 @@ ALEATOR_BIND(sampler_mirostat) {
       .def(nb::init<double, double, int64_t, uint64_t, uint32_t>(), "mirostat_tau"_a,
            "mirostat_eta"_a, "mirostat_m"_a, "seed"_a, "ordinal"_a)
       .def_prop_ro("mu", &Mirostat::mu)
-      .def_prop_ro("course", &Mirostat::course);
+      .def_prop_ro("state_history", &Mirostat::state_history);
 }
 
 }  // namespace aleator

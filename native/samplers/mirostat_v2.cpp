@@ -36,7 +36,7 @@ ALEATOR_BIND(sampler_mirostat_v2) {
       .def(nb::init<double, double, uint64_t, uint32_t>(), "mirostat_tau"_a, "mirostat_eta"_a,
            "seed"_a, "ordinal"_a)
       .def_prop_ro("mu", &MirostatV2::mu)
-      .def_prop_ro("course", &MirostatV2::course);
+      .def_prop_ro("state_history", &MirostatV2::state_history);
 }
 
 }  // namespace aleator

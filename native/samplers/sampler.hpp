@@ -46,10 +46,10 @@ struct History {
 // Has a sampler accept a history token by token, as if it had been in the chain from the beginning.
 template <typename S>
 void replay(S& sampler, const History& history) {
-  History told;
+  History replayed;
   for (size_t i = 0; i < history.tokens.size(); ++i) {
-    told.push(history.tokens[i], history.generated[i] != 0);
-    sampler.accept(told);
+    replayed.push(history.tokens[i], history.generated[i] != 0);
+    sampler.accept(replayed);
   }
 }
 

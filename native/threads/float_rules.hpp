@@ -15,10 +15,10 @@ namespace aleator {
 class FloatRules {
  public:
   FloatRules() : before_(read()) {
-    if (before_ != ours(before_)) write(ours(before_));
+    if (before_ != required(before_)) write(required(before_));
   }
   ~FloatRules() {
-    if (before_ != ours(before_)) write(before_);
+    if (before_ != required(before_)) write(before_);
   }
   FloatRules(const FloatRules&) = delete;
   FloatRules& operator=(const FloatRules&) = delete;
@@ -26,12 +26,12 @@ class FloatRules {
  private:
 #if defined(__x86_64__)
   using Word = uint32_t;
-  static Word ours(Word word) { return word & ~0xe040u; }  // FTZ, rounding, DAZ
+  static Word required(Word word) { return word & ~0xe040u; }  // FTZ, rounding, DAZ
   static Word read() { return _mm_getcsr(); }
   static void write(Word word) { _mm_setcsr(word); }
 #elif defined(__aarch64__)
   using Word = uint64_t;
-  static Word ours(Word word) { return word & ~(uint64_t{7} << 22); }  // FZ, rounding
+  static Word required(Word word) { return word & ~(uint64_t{7} << 22); }  // FZ, rounding
   static Word read() {
     Word word;
     asm volatile("mrs %0, fpcr" : "=r"(word));
@@ -40,7 +40,7 @@ class FloatRules {
   static void write(Word word) { asm volatile("msr fpcr, %0" : : "r"(word)); }
 #else
   using Word = int;
-  static Word ours(Word word) { return word; }
+  static Word required(Word word) { return word; }
   static Word read() { return 0; }
   static void write(Word) {}
 #endif

@@ -52,7 +52,7 @@ class PoolContract(ABC):
         def change() -> None:
             plan = self.plan(pool, n, seq)
             pool.prepare(plan)
-            for part in pool.carried_out(plan):
+            for part in pool.micro_batches(plan):
                 assert len(part.positions) <= 4
 
         pool.journal.run(change)
@@ -152,9 +152,9 @@ class PoolContract(ABC):
         pool.journal.run(pool.hold, 0, text, 8)
         pool.journal.run(pool.seq_rm, 0, 0, END)
         served = pool.usable_length(text, 8)
-        pool.journal.run(pool.adopt, text, 2, served)
+        pool.journal.run(pool.reuse_prefix, text, 2, served)
         assert pool.seq_pos_max(2) == served - 1
-        pool.journal.run(pool.give_up, text, 0)
+        pool.journal.run(pool.shorten, text, 0)
         pool.journal.run(pool.seq_rm, 2, 0, END)
         assert pool.usable_length(text, 8) in (0, 8)
         pool.check()

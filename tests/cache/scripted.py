@@ -245,7 +245,7 @@ class Operations(ABC):
         index = self.cache.prefix
         if index is None:
             return None
-        return index.evict_block() if self.chance(0.8) else self.cache.give_up("b")
+        return index.evict_block() if self.chance(0.8) else self.cache.forget_namespace("b")
 
     # States
 

@@ -278,7 +278,7 @@ class Script(Operations):
         return [
             [pool.missing(whole, s) for s in numbers],
             [[pool.complete(whole, s, p) for p in range(20)] for s in numbers],
-            [[pool.serves_beside(whole, s, n) for n in range(20)] for s in numbers],
+            [[pool.usable_beside(whole, s, n) for n in range(20)] for s in numbers],
             [pool.in_state(s, np.arange(40, dtype=np.int32)).tolist() for s in numbers],
             [
                 digest(llama.write(self.cache.pool, s, windows_only=False))

@@ -162,7 +162,7 @@ def test_a_cached_prefix_of_one_token() -> None:
     assert cache.seq_pos_max(1) == 0
     match = cache.match([7, 9])
     with pytest.raises(CacheError, match="sequence 1 is not empty"):
-        cache.adopt(1, match)
+        cache.reuse_prefix(1, match)
     assert not cache.keep(0, [])
     plain = small()
     feed(plain)

@@ -93,7 +93,7 @@ def test_a_text_goes_on_from_the_last_boundary_before_it_parts(decoder: Decoder)
         text = [*TEXT[:same], 1, 2, 3, 4, 5]
         match = ctx.cache.match(text)
         assert match.length == expected
-        ctx.cache.adopt(1, match)
+        ctx.cache.reuse_prefix(1, match)
         fresh = feed(Context(decoder), text)
         got = feed(ctx, text[expected:], 1)
         assert np.abs(got - fresh).max() < 1e-5 * (fresh.max() - fresh.min())
@@ -102,7 +102,7 @@ def test_a_text_goes_on_from_the_last_boundary_before_it_parts(decoder: Decoder)
     match = ctx.cache.match([*TEXT[:39], 1, 2])
     ctx.cache.clear()
     with pytest.raises(CacheError, match="match again"):
-        ctx.cache.adopt(1, match)
+        ctx.cache.reuse_prefix(1, match)
 
 
 def test_ends_of_prompts_stay_when_their_texts_grow() -> None:
@@ -297,7 +297,7 @@ def test_a_step_keeps_every_second_state_while_there_is_no_room(room: int) -> No
     assert [position + 1 for _, position in cache.kept.of(0)] == at
 
 
-def test_holds_serves_and_gives_up() -> None:
+def test_holds_serves_and_shortens() -> None:
     cache = bare(100)
     kept: Any = cache.kept
     place(cache, 10)
@@ -321,7 +321,7 @@ def test_holds_serves_and_gives_up() -> None:
     ]
     cache.seq_rm(0)
     for length, found in ((9, 8), (8, 8), (7, 4), (3, 0)):
-        kept.give_up(text, length)
+        kept.shorten(text, length)
         assert kept.usable_length(text, 12) == found
     place(cache, 3)
     assert [n for n in range(6) if kept.holds(0, n)] == [3]

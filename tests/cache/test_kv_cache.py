@@ -160,7 +160,7 @@ def test_what_is_removed_for_all_is_not_kept(change: Any, left: int) -> None:
     change(cache)
     assert cache.match([1, 2, 3, 4, 5, 6]).length == left
     with pytest.raises(CacheError, match=r"match again|not empty"):
-        cache.adopt(1 if cache.seq_pos_max(1) < 0 else 0, match)
+        cache.reuse_prefix(1 if cache.seq_pos_max(1) < 0 else 0, match)
     cache.cells.check()
 
 
@@ -169,7 +169,7 @@ def test_keep_and_adopt_refuse() -> None:
     with pytest.raises(ParameterError, match="positions 0 to 6"):
         cache.keep(0, [1, 2, 3, 4, 5, 6, 7])
     with pytest.raises(CacheError, match="not empty"):
-        cache.adopt(0, cache.match([1, 2, 3]))
+        cache.reuse_prefix(0, cache.match([1, 2, 3]))
     plain = KVCache(SMALL, 16)
     assert plain.match([1, 2]).why_not == (
         "this cache caches no prefixes: create it with prefix=PrefixConfig()",
@@ -197,7 +197,7 @@ def test_adopting_needs_an_empty_sequence() -> None:
     match = cache.match([1, 2, 3])
     cache.seq_rm(0, 1, -1)  # one token at position 0 is left
     with pytest.raises(CacheError, match="not empty"):
-        cache.adopt(0, match)
+        cache.reuse_prefix(0, match)
 
 
 def test_the_log_names_devices(caplog: pytest.LogCaptureFixture) -> None:

@@ -355,7 +355,7 @@ CHANGES: dict[str, Any] = {
     "unshare": lambda ctx: ctx.cache.unshare(1),
     "read a state": lambda ctx: ctx.cache.state_read(ctx.saved),
     "read a sequence": lambda ctx: ctx.cache.state_read(ctx.saved_one, 2),
-    "adopt": lambda ctx: ctx.cache.reuse(2, ctx.text),
+    "reuse": lambda ctx: ctx.cache.reuse(2, ctx.text),
     "slide": lambda ctx: ctx.cache.sequence(1).slide(1),
 }
 

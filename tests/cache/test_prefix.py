@@ -30,7 +30,7 @@ class Pool:
     def hold(self, seq: int, text: int, length: int) -> None:
         self.cells.seq_cp(seq, text, 0, length)
 
-    def give_up(self, text: int, length: int) -> None:
+    def shorten(self, text: int, length: int) -> None:
         self.cells.seq_rm(text, length, -1)
 
     def write(self, seq: int, tokens: list[int], start: int = 0) -> None:
@@ -309,7 +309,7 @@ def test_blocks_with_pinned_tokens_stay(pinned: int, left: int) -> None:
     pool.index.pin(match)
     pool.index.pin(pool.index.match([0, 1]))
     assert pool.index.pinned(USERS) == pinned
-    assert pool.index.give_up("") == 0
+    assert pool.index.forget_namespace("") == 0
     while pool.index.evict_block():
         pass
     assert pool.cells.used == left
@@ -337,7 +337,7 @@ def test_texts_are_kept_in_the_lowest_free_number_and_for_their_namespace() -> N
     for first in (1, 2, 3):
         pool.run([first] * 5, "a" if first == 2 else "")
     assert pool.index.numbers() == [USERS, USERS + 1, USERS + 2]
-    assert [pool.index.give_up(name) for name in ("b", "a", "a")] == [0, 1, 0]
+    assert [pool.index.forget_namespace(name) for name in ("b", "a", "a")] == [0, 1, 0]
     assert pool.index.numbers() == [USERS, USERS + 2]
     pool.run([4] * 5)
     assert sorted(pool.index.numbers()) == [USERS, USERS + 1, USERS + 2]

@@ -69,7 +69,7 @@ def check(
         assert pool.seen_from(p) == min(q for q in range(p + 1) if sees(pool, p, q, False))
         assert pool.leaves_at(p) == next(q for q in range(p + 1, 99) if not sees(pool, q, p, False))
         assert pool.complete(whole, seq, p) == (not lacks(p))
-        assert pool.serves_beside(whole, seq, p) == max(n for n in range(p + 1) if not lacks(n))
+        assert pool.usable_beside(whole, seq, p) == max(n for n in range(p + 1) if not lacks(n))
         gone = [q for q in held if q < p and not sees(pool, p, q)]
         assert runs(pool._left(seq, {seq: p, 2: 0})) == gone
         if not pool.chunked:

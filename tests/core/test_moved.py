@@ -6,7 +6,12 @@ from types import ModuleType
 
 import pytest
 
+from aleator.cache.sequence import Sequence
+from aleator.cache.sequence_verbs import SequenceVerbs
 from aleator.core.moved import MOVED, RENAMED, MovedModules
+from aleator.models.architecture import HuggingFace
+from aleator.samplers import Sampler, SamplerChain, TopK
+from aleator.samplers.base import StandaloneSampler
 
 
 @pytest.mark.parametrize(("old", "new"), sorted(MOVED.items()))  # packages first
@@ -64,3 +69,38 @@ def test_a_name_that_left_a_package_warns() -> None:
         assert storage.make_storage.__name__ == "Storage"
     with pytest.raises(AttributeError, match="has no attribute 'never'"):
         _ = storage.never
+
+
+def test_what_was_renamed_in_its_module_has_both_names() -> None:
+    from aleator.samplers import base
+
+    with pytest.warns(DeprecationWarning, match=r"samplers\.base\.Alone is StandaloneSampler now"):
+        assert base.Alone is base.StandaloneSampler
+    for name in ("never", "Core"):
+        with pytest.raises(AttributeError, match=f"has no attribute '{name}'"):
+            getattr(base, name)
+
+
+FORMER_NAMES = [
+    (HuggingFace, "ours", "usual_name"),
+    (StandaloneSampler, "alone", "own_chain"),
+    (Sampler, "course", "state_history"),
+    (SamplerChain, "course", "state_history"),
+    (SamplerChain, "placed", "samplers_with_places"),
+    (SamplerChain, "all_placed", "all_with_places"),
+    (Sequence, "adopt", "reuse_prefix"),
+    (SequenceVerbs, "adopt", "reuse_prefix"),
+    (SequenceVerbs, "give_up", "forget_namespace"),
+]
+
+
+@pytest.mark.parametrize(("cls", "old", "new"), FORMER_NAMES)
+def test_an_attribute_has_both_names(cls: type, old: str, new: str) -> None:
+    with pytest.warns(DeprecationWarning, match=f"^{cls.__name__}.{old} is {new} now"):
+        assert getattr(cls, old) == getattr(cls, new)
+
+
+def test_an_object_has_an_attribute_under_both_names() -> None:
+    sampler = TopK(top_k=3)
+    with pytest.warns(DeprecationWarning, match=r"^TopK\.alone is own_chain now"):
+        assert sampler.alone() is sampler.own_chain()

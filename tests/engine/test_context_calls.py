@@ -123,7 +123,7 @@ def test_a_text_is_saved_and_restored_in_another_namespace_of_another_engine(
 
         def forget(context: Context, seq: int) -> tuple[int, int, int]:
             cache = context.cache
-            gone = cache.give_up("there")
+            gone = cache.forget_namespace("there")
             return gone, cache.match(text, "there").length, cache.match(text, "").length
 
         gone, left, elsewhere = engine.visit(forget).result(30)

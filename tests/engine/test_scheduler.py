@@ -25,7 +25,7 @@ class Cells:
         self.cached, self.tells = cached, tells
         self.holding: list[ScheduledRequest] = []
 
-    def adopt(self, request: ScheduledRequest) -> int:
+    def reuse_prefix(self, request: ScheduledRequest) -> int:
         self.holding.append(request)
         return min(self.cached, len(request.prompt) - 1)
 
@@ -278,9 +278,9 @@ def test_a_simulation_of_many_requests_keeps_all_promises() -> None:
 
 def test_what_is_being_read_is_not_computed(make_request: Numbered) -> None:
     class Reads(Cells):
-        def adopt(self, request: ScheduledRequest) -> int:
+        def reuse_prefix(self, request: ScheduledRequest) -> int:
             request.loading = len(request.prompt) == 100
-            return super().adopt(request)
+            return super().reuse_prefix(request)
 
     made, cells = scheduler(), Reads()
     slow, other = make_request(100), make_request(5)
@@ -297,10 +297,10 @@ def test_what_is_being_read_is_not_computed(make_request: Numbered) -> None:
     made.admit(cells)
     assert (later.follows, longer.seq) == (True, -1)  # one follows, and one waits for the same
     made.remove(other)
-    works = [made.at_work]
+    works = [made.has_work]
     slow.done = 98
     made.loaded(slow)
-    works.append(made.at_work)
+    works.append(made.has_work)
     assert works == [False, True]
     assert made.plan().chunks == [(slow, 2)]
     made.admit(cells)

@@ -239,7 +239,7 @@ def test_endings_and_the_trials_they_took_are_as_recorded(model: aleator.Languag
         for trials in (7, 1500, 1500):  # the last for one token less than the ending has
             search = EndingSearch(made)
             ending = finish(search.search(constraint, limit, trials))
-            told.append([ending, search._trials, search.gave_up])
+            told.append([ending, search._trials, search.out_of_trials])
             limit = 200 if trials == 7 else len(ending or (1,)) - 1
     assert differences("endings", told) == []
 
@@ -249,8 +249,13 @@ class Scripted:
 
     ends, history = (99,), [1, 2]
 
-    def __init__(self, found: list[list[int] | None], gave_up: bool) -> None:
-        self.found, self.gave_up, self.asked, self.done = found, gave_up, list[Any](), list[Any]()
+    def __init__(self, found: list[list[int] | None], out_of_trials: bool) -> None:
+        self.found, self.out_of_trials, self.asked, self.done = (
+            found,
+            out_of_trials,
+            list[Any](),
+            list[Any](),
+        )
         self.constraints = [SimpleNamespace(constraint=None)]
 
     def search(self, constraint: Any, limit: int, trials: int = TRIALS) -> Work[list[int] | None]:
@@ -267,7 +272,7 @@ class Scripted:
 
 
 @pytest.mark.parametrize(
-    ("token", "plan", "off", "wait", "found", "gave_up", "told", "asked", "done", "closing"),
+    ("token", "plan", "off", "wait", "found", "out_of_trials", "told", "asked", "done", "closing"),
     [
         # an ending fits: nothing is searched again while it must fit
         (5, None, False, 0, [[7, 8]], False, 5, [(19, False)], [], False),
@@ -286,10 +291,10 @@ class Scripted:
     ],
 )
 def test_when_an_ending_is_looked_for(
-    token: int, plan: Any, off: bool, wait: int, found: Any, gave_up: bool, told: Any, asked: Any,
+    token: int, plan: Any, off: bool, wait: int, found: Any, out_of_trials: bool, told: Any, asked: Any,
     done: Any, closing: bool,
 ) -> None:  # fmt: skip
-    script: Any = Scripted(list(found), gave_up)
+    script: Any = Scripted(list(found), out_of_trials)
     completer = GrammarCompleter(script, script)
     completer._off, completer._wait = off, wait
     completer._plan = None if plan is None else [*plan]

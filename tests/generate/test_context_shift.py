@@ -9,7 +9,7 @@ import pytest
 import aleator
 from aleator.cache.cache import Cache
 from aleator.core.errors import ContextFull
-from aleator.generate.completion import once
+from aleator.generate.completion import one_time_namespace
 
 
 @pytest.mark.parametrize("name", ["seq_rm", "seq_add"])
@@ -40,7 +40,7 @@ def test_an_interrupted_shift_leaves_no_wrong_prefix(
 def test_a_request_that_is_to_leave_nothing_leaves_nothing_after_a_shift() -> None:
     small = aleator.load(n_threads=1, n_ctx=64)
     options: dict[str, Any] = {"max_tokens": 80, "ignore_eos": True, "context_shift": True}
-    for namespace, left in (("", True), (once(), False)):
+    for namespace, left in (("", True), (one_time_namespace(), False)):
         with small.engine(n_seq_max=1) as engine:
             text = engine.submit("ROMEO:", seed=1, namespace=namespace, **options)
             text.wait()

@@ -33,8 +33,8 @@ def steady(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three tokens are guessed in every step, whether that pays or not."""
-    monkeypatch.setattr(Speculation, "wanted", lambda _, room, *others: min(room, 3))
-    monkeypatch.setattr(Speculation, "least", lambda *others: 0.0)
+    monkeypatch.setattr(Speculation, "n_guesses", lambda _, room, *others: min(room, 3))
+    monkeypatch.setattr(Speculation, "least_probability", lambda *others: 0.0)
 
 
 def text_of(model: aleator.LanguageModel, n_texts: int = 1) -> HeadText:
@@ -330,6 +330,6 @@ def test_a_head_computes_with_the_contexts_threads(
         return pool(n)
 
     monkeypatch.setattr(draft_heads, "thread_pool", team)
-    monkeypatch.setattr(Speculation, "wanted", lambda _, room, *others: min(room, 3))
+    monkeypatch.setattr(Speculation, "n_guesses", lambda _, room, *others: min(room, 3))
     assert model.generate("ROMEO:", max_tokens=10, seed=1, **GUESS).tokens
     assert used == {3}

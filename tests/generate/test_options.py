@@ -84,7 +84,11 @@ def test_limits_and_marks() -> None:
         with pytest.raises(ParameterError, match="give two texts, such as those of <think>"):
             GenerateOptions(reasoning_marks=wrong)  # type: ignore[arg-type]
     loops: list[Any] = [None, (4, 64), (4, 64, 1.5, 8)]
-    assert [GenerateOptions(stop_loops=each).warms for each in loops] == [False, False, True]
+    assert [GenerateOptions(stop_loops=each).raises_temperature for each in loops] == [
+        False,
+        False,
+        True,
+    ]
     assert GenerateOptions().bans == ()
     assert GenerateOptions(banned_strings=("a",)).bans == ("banned_strings",)
 

@@ -174,7 +174,7 @@ def test_who_reads_waits_for_no_other_that_reads(
     model, at_hand = load(paths["llama"], **below), ids(500, 9)
     with model.engine(n_seq_max=3) as engine:
         engine.submit(at_hand, **GREEDY).wait()
-        engine.visit(lambda context, _: context.cache.give_up("")).result(60)
+        engine.visit(lambda context, _: context.cache.forget_namespace("")).result(60)
         writer = writing(engine)
         first = engine.submit([*PROMPT, 7], **GREEDY)
         assert gate.asked.wait(60)
@@ -271,7 +271,7 @@ def test_who_has_waited_as_long_as_computing_takes_waits_for_no_turn(
     model = load(paths["llama"], n_ctx=8192, cache_ram=2**30)
     with model.engine(n_seq_max=2) as engine:
         engine.submit(PROMPT, **GREEDY).wait()
-        engine.visit(lambda context, _: context.cache.give_up("")).result(60)
+        engine.visit(lambda context, _: context.cache.forget_namespace("")).result(60)
         writer = writing(engine)
         reader = engine.submit([*PROMPT, 7], **GREEDY)
         reader.wait()

@@ -190,7 +190,7 @@ def test_what_was_removed_meanwhile_is_written_again(
     other = DiskStore(tmp_path, 2**30)
     other.prune(0)
     other.close()
-    model.own_context().cache.give_up("")
+    model.own_context().cache.forget_namespace("")
     for reused in (0, 640):
         assert made(load(paths["llama"], **below) if reused else model, PROMPT)[2] == reused
 

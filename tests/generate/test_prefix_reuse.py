@@ -121,7 +121,7 @@ def test_what_has_arrived_is_counted_and_belongs_to_its_prompt(guided: bool) -> 
         request.guidance.seq = 3
         loads.append(Load(3, 0, 6, 0.25, True))
     request.prefix_loads = list(loads)
-    assert reuse(Tiers()).take_in(request, 0.125) == 0.5 + 0.25 * guided
+    assert reuse(Tiers()).take_arrived(request, 0.125) == 0.5 + 0.25 * guided
     assert request.tokens == list(PROMPT[:4])
     assert request.stats.reused_tokens == 3 + 6 * guided
     assert request.prefix_loads == loads[:1]

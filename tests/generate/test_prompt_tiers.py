@@ -20,7 +20,7 @@ from aleator.cache.disk_store import DiskStore
 from aleator.cache.formats import pieces
 from aleator.core.errors import CacheFull
 from aleator.generate import prompt_tiers, tiered_prefixes
-from aleator.generate.completion import OWN, once
+from aleator.generate.completion import OWN, one_time_namespace
 from aleator.models.hub.bundled import bundled_model
 
 GREEDY: dict[str, Any] = {"max_tokens": 8, "temperature": 0.0, "ignore_eos": True}
@@ -182,7 +182,7 @@ def test_what_must_not_be_found_is_not(paths: dict[str, Path], tmp_path: Path) -
         tokenizer_from=bundled_model(),
     )
     assert made(load(other, **below), prompt, namespace="a")[2] == 0
-    for one in (f"{OWN}session 1", once()):
+    for one in (f"{OWN}session 1", one_time_namespace()):
         made(load(paths["llama"], **below), prompt, namespace=one)
         assert made(load(paths["llama"], **below), prompt, namespace=one)[2] == 0
 
@@ -290,7 +290,7 @@ def test_what_comes_from_disk_is_in_memory_from_then_on(
         assert made(model, ids(300))[2] == 256
         assert model.prompt_tiers.tell()[tier]["hits"] == 1
         assert model.prompt_tiers.tell()[others].get("bytes_read", 0) == before
-        model.own_context().cache.give_up("")
+        model.own_context().cache.forget_namespace("")
 
 
 def test_what_was_dropped_is_written_when_it_is_kept_again(
@@ -302,7 +302,7 @@ def test_what_was_dropped_is_written_when_it_is_kept_again(
         full.setattr(prompt_tiers, "QUEUED", 10)
         made(model, ids(300))
     assert not list((tmp_path / "blocks").iterdir())
-    model.own_context().cache.give_up("")
+    model.own_context().cache.forget_namespace("")
     wanted = made(load(paths["llama"]), ids(300))
     with monkeypatch.context() as uncopied:
         uncopied.setattr(pieces, "write_cells", None)

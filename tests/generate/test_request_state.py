@@ -68,11 +68,11 @@ def test_what_a_token_ends() -> None:
 
 def test_positions_beside_a_request() -> None:
     request = at(held=8)
-    assert (request.beside, request.to_prefill) == (0, 5)
+    assert (request.second_positions, request.to_prefill) == (0, 5)
     request.guidance = Guidance([1] * 9, 1.5)
     for computed, held, beside in ((0, 0, 0), (9, 3, 9), (9, 5, 9), (9, 6, 10), (4, 8, 7)):
         request.guidance.computed, request.tokens = computed, [1] * held
-        assert request.beside == beside
+        assert request.second_positions == beside
     request.n_ctx = 4
     assert request.to_prefill == 4
 
@@ -145,15 +145,15 @@ class Guessing:
     def __init__(self, model: Any = None) -> None:
         self.model, self.rooms, self.seen = model, list[Any](), list[Any]()
 
-    def wanted(self, room: int, n_sequences: int, costs: Any) -> int:
+    def n_guesses(self, room: int, n_sequences: int, costs: Any) -> int:
         self.rooms.append((room, n_sequences))
         return min(room, 3)
 
-    def asked(self, text: list[int], n: int) -> list[int]:
+    def guesses(self, text: list[int], n: int) -> list[int]:
         self.seen.append(text)
         return list(range(n))
 
-    def least(self, n_sequences: int, costs: Any) -> float:
+    def least_probability(self, n_sequences: int, costs: Any) -> float:
         return n_sequences / 10
 
     def observe(self, n: int, seconds: float) -> None:
@@ -256,9 +256,9 @@ def test_errors_end_one_request_and_an_interrupt_none() -> None:
         raise error
 
     with pytest.raises(KeyboardInterrupt):
-        errors.alone(request, raises, KeyboardInterrupt())
+        errors.run_for(request, raises, KeyboardInterrupt())
     assert not request.completion.done
-    errors.alone(request, raises, SystemExit(3))
+    errors.run_for(request, raises, SystemExit(3))
     assert isinstance(request.completion.error, SystemExit)
     assert dropped == [request]
 

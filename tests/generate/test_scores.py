@@ -19,7 +19,7 @@ from aleator.generate.scores import (
     ROWS_BYTES,
     ChainScore,
     Importance,
-    Wanted,
+    ScoredText,
     chain_scores_of,
     chunks_of,
     groups,
@@ -166,7 +166,7 @@ def test_rows_of_several_texts_are_those_of_each(make_decoder: MakeDecoder) -> N
             first = dice.randrange(9)
             beginning = known[:first] if dice.random() < 0.7 else known[:first][::-1]
             texts.append(
-                Wanted((*beginning, *dice.choices(range(60), k=dice.randint(1, 5))), first)
+                ScoredText((*beginning, *dice.choices(range(60), k=dice.randint(1, 5))), first)
             )
         plain.sizes.clear()
         found = list(rows_of(plain.context, texts))
@@ -180,7 +180,7 @@ def test_rows_of_several_texts_are_those_of_each(make_decoder: MakeDecoder) -> N
         parts += [(min(12, len(found) - i),) * 2 for i in range(0, len(found), 12)]
         assert plain.sizes == parts
         assert plain.context.cache.used == 0
-    rows: Any = rows_of(plain.context, [Wanted((1, 2, 3)), Wanted((4, 5))])
+    rows: Any = rows_of(plain.context, [ScoredText((1, 2, 3)), ScoredText((4, 5))])
     next(rows)
     rows.close()
     assert plain.context.cache.used == 0

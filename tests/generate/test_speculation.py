@@ -343,7 +343,7 @@ def test_a_chain_that_fails_while_a_draft_model_guesses_ends_its_own_text(
         return Broken() if model._chain.seed == 2 else chain(model)
 
     monkeypatch.setattr(DraftModel, "chain", chain_of)
-    monkeypatch.setattr(Speculation, "wanted", lambda _, room, *others: min(room, 1))
+    monkeypatch.setattr(Speculation, "n_guesses", lambda _, room, *others: min(room, 1))
     given: dict[str, Any] = {"max_tokens": 24, "ignore_eos": True, "spec_type": "draft"}
     with aleator.Engine(target, n_seq_max=3) as engine:
         made = [engine.submit(REPEATING, seed=s, **given) for s in (1, 2, 3)]

@@ -29,19 +29,19 @@ def test_guesses_grow_where_they_are_right_and_end_where_they_do_not_pay() -> No
             return [1] * n
 
     costs, made = Costs(), Speculation(Counted(), 16, 100)
-    assert made.wanted(99, 1, costs) == 0  # nothing to compare with
+    assert made.n_guesses(99, 1, costs) == 0  # nothing to compare with
     costs.observe(1, 0, 1.0)
-    first = made.wanted(99, 1, costs)
+    first = made.n_guesses(99, 1, costs)
     for _ in range(10):
-        n = len(made.asked([1], made.wanted(99, 1, costs)))
+        n = len(made.guesses([1], made.n_guesses(99, 1, costs)))
         made.learn(n, n)
-    assert made.wanted(99, 1, costs) > first > 0
-    assert made.wanted(2, 1, costs) <= 2
+    assert made.n_guesses(99, 1, costs) > first > 0
+    assert made.n_guesses(2, 1, costs) <= 2
     for _ in range(12):
-        n = made.wanted(99, 1, costs)
+        n = made.n_guesses(99, 1, costs)
         if n:
             made.learn(n, 0)
-    tries = [made.wanted(99, 1, costs) for _ in range(2 * RETRY)]
+    tries = [made.n_guesses(99, 1, costs) for _ in range(2 * RETRY)]
     assert sum(n > 0 for n in tries) <= 1
     for _ in range(20):
         made.learn(2, 0)
@@ -58,8 +58,8 @@ def test_rows_cost_what_was_measured() -> None:
     for _ in range(100):
         costs.observe(1, 4, 3.0)
     assert costs.row(1) == pytest.approx(0.5, abs=0.01)
-    assert costs.known(1)
-    assert not costs.known(2)
+    assert costs.is_measured(1)
+    assert not costs.is_measured(2)
     assert costs.steps(1, 2.0) == 2.0
     assert costs.steps(2, 2.0) == 0.0
     costs.observe(8, 0, 2.0)
@@ -80,7 +80,7 @@ def test_guesses_that_do_not_pay_cost_next_to_nothing(row: float) -> None:
             drafts = Speculation(Always(), 8, 100)
             made, steps = 0, 0.0
             while made < 200:
-                n = drafts.wanted(199 - made, 1, costs)
+                n = drafts.n_guesses(199 - made, 1, costs)
                 steps += 1 + row * n
                 costs.observe(1, n, 0.01 * (1 + row * n))
                 right = next((i for i in range(n) if rng.random() >= likely), n)
@@ -95,7 +95,7 @@ def test_a_drafter_that_finds_nothing_is_asked_as_often_as_its_time_allows() -> 
     costs, drafts, asked = Costs(), Speculation(Oracle([]), 8, 100), 0
     costs.observe(1, 0, 0.01)
     for _ in range(200):
-        if drafts.wanted(99, 1, costs):
+        if drafts.n_guesses(99, 1, costs):
             drafts.observe(0, 0.001)
             asked += 1
     assert 30 < asked < 55  # 0.02 of 200 steps
@@ -111,7 +111,7 @@ def account(likely: float, row: float, drafter: float, n_sequences: int) -> list
     rng, costs, made = random.Random(6), Costs(), Speculation(Always(), 6, 100)
     told = []
     for step in range(120):
-        n = made.wanted(12 - step % 11, n_sequences, costs)
+        n = made.n_guesses(12 - step % 11, n_sequences, costs)
         if n:
             made.observe(n if rng.random() < 0.8 else 0, drafter * n)
         costs.observe(n_sequences, n, 0.01 * (1 + row * n) * (1 + 0.2 * rng.random()))
@@ -146,10 +146,10 @@ def accounts() -> dict[str, str]:
 def test_one_token_is_tried_after_some_steps_without_guesses() -> None:
     """A row costs too much of a token's time for guesses that are as often wrong as right."""
     costs: Any = SimpleNamespace(
-        known=lambda n: True, row=lambda n: 0.6, steps=lambda n, seconds: 0.0
+        is_measured=lambda n: True, row=lambda n: 0.6, steps=lambda n, seconds: 0.0
     )
     asks = Speculation(Oracle([]), 4, 30)
-    wanted = [asks.wanted(9, 1, costs) for _ in range(3 * RETRY)]
+    wanted = [asks.n_guesses(9, 1, costs) for _ in range(3 * RETRY)]
     assert [i for i, n in enumerate(wanted, 1) if n] == [RETRY * i for i in (1, 2, 3)]
 
 

@@ -77,7 +77,7 @@ def test_what_tiers_are_asked_and_given(
             told[name + again] = [reused, *noted]
             noted.clear()
             if not again or name == "short 65":
-                model.own_context().cache.give_up("")
+                model.own_context().cache.forget_namespace("")
     counts = {store: dict(sorted(each.items())) for store, each in tiers.tell().items()}
     told["counts"] = [counts, dict(tiers.counts)]
     told = {name: repr(each) for name, each in told.items()}
@@ -144,7 +144,7 @@ def test_what_a_load_costs_is_placing_and_an_estimate_of_reading(
     model = load(paths["llama"], cache_ram=2**30)
     made(model, ids(400))
     context, tiers = model.own_context(), model.prompt_tiers
-    context.cache.give_up("")
+    context.cache.forget_namespace("")
     prefixes = model.tiers_of(context)
     assert prefixes is not None
     assert tiers is not None

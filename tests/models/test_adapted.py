@@ -374,7 +374,7 @@ def test_the_order_of_a_step() -> None:
         "output.weight",
     ]  # fmt: skip
     assert all(map(adapted_module.adaptable, names))
-    assert sorted(set(names), key=adapted_module.turn) == names
+    assert sorted(set(names), key=adapted_module.step_order) == names
     for name in ("output_norm.weight", "blk.0.ffn_gate_up.0.weight", "blk.01.attn_q.weight"):
         assert not adapted_module.adaptable(name)
 

@@ -15,7 +15,7 @@ from aleator.core.errors import FileFormatError, UnsupportedModel
 from aleator.generate import Batch, Context
 from aleator.models import open_weights
 from aleator.models.files.fields import Fields
-from aleator.models.gemma4 import GEMMA4, ours, read_json
+from aleator.models.gemma4 import GEMMA4, read_json, usual_name
 from tests.models.check_dense import check_golden, check_transformers, decoder_of
 
 transformers: Any = pytest.importorskip("transformers")
@@ -189,4 +189,4 @@ def test_tensors_of_other_parts_are_left_out() -> None:
         "model.embed_vision.embedding_projection.weight": "",
         "model.embed_tokens.weight": "model.embed_tokens.weight",
     }
-    assert {name: ours(name) for name in named} == named
+    assert {name: usual_name(name) for name in named} == named

@@ -12,7 +12,7 @@ from encoder_models import ENCODERS, write_encoder
 
 from aleator.core.errors import UnsupportedModel
 from aleator.models import open_weights
-from aleator.models.score_head import ScoreHead, has_head, pooling_of, sigmoid, yes_of
+from aleator.models.score_head import ScoreHead, has_head, pooling_of, sigmoid, yes_probability
 from tests.models.builders import N_EMBD, model_tensors, write_gguf
 
 
@@ -91,5 +91,5 @@ def test_heads_of_encoders(name: str, tmp_path: Path) -> None:
 )
 def test_probabilities(x: float, y: float) -> None:
     assert sigmoid(x) == pytest.approx(y, rel=1e-15)
-    assert yes_of(x + 3.0, 3.0) == pytest.approx(y, rel=1e-15)
+    assert yes_probability(x + 3.0, 3.0) == pytest.approx(y, rel=1e-15)
     assert (sigmoid(1e4), sigmoid(-1e4)) == (1.0, 0.0)

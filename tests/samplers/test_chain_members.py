@@ -92,8 +92,8 @@ def test_a_chain_that_was_edited_is_as_one_made_so(grammar: bool) -> None:
         assert list(chain) == list(other)
         assert kinds(chain) == kinds(other)
         assert drawn(chain.clone()) == drawn(other)
-    assert [place.ordinal for _, place in chain.placed] == [0, 0, 1, 0]
-    assert len(chain.all_placed) == len(chain) + grammar
+    assert [place.ordinal for _, place in chain.samplers_with_places] == [0, 0, 1, 0]
+    assert len(chain.all_with_places) == len(chain) + grammar
 
 
 def test_what_a_plan_knows_of_a_chain() -> None:

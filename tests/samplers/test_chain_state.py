@@ -347,7 +347,7 @@ def test_what_an_adaptive_sampler_was_after_each_token(
     seen: list[list[float]] = []
 
     def note() -> None:
-        seen.append([one.course(len(one) - 1)[name][-1] for name in names])
+        seen.append([one.state_history(len(one) - 1)[name][-1] for name in names])
 
     note()
     one.accept_many([1, 2])
@@ -356,11 +356,11 @@ def test_what_an_adaptive_sampler_was_after_each_token(
         note()
     one.accept(4)
     assert one.generated == [False] * 2 + [True] * 5 + [False]
-    course = one.course(len(one) - 1)
-    assert list(course) == names
-    np.testing.assert_array_equal(np.stack(list(course.values()), 1), seen)
+    states = one.state_history(len(one) - 1)
+    assert list(states) == names
+    np.testing.assert_array_equal(np.stack(list(states.values()), 1), seen)
     assert len({tuple(each) for each in seen}) == 6
-    assert one.course(0) == {}
+    assert one.state_history(0) == {}
 
 
 def test_a_part_of_a_chain_is_where_the_chain_is() -> None:

@@ -37,7 +37,7 @@ def test_the_longest_key_is_replaced(replacements: dict[str, str]) -> None:
             rng.choice("abe\u0301\u0302ﬁ½\t Ａé\u00ad가각\0\n🚀") for _ in range(rng.randint(0, 20))
         )
         assert ours.replace(text) == wanted(text, replacements), ascii(text)
-    assert (ours._alone == {}) == (replacements in (JOINED, AFTER))
+    assert (ours._of_ascii == {}) == (replacements in (JOINED, AFTER))
 
 
 def test_single_characters_are_those_of_tokenizers() -> None:
@@ -94,7 +94,7 @@ def test_maps_that_would_take_all_time_or_memory(long: str, more: int) -> None:
     key = "é" * (maps.MOST_BYTES // 2) + "é" * more if long == "key" else "é"
     value = "x" * (maps.MOST_BYTES + more) if long == "replacement" else "x"
     ours = CharacterMap(character_map({key: value, "b": "c"}))
-    assert (ours._alone == {}) == (long == "key" and more == 1)
+    assert (ours._of_ascii == {}) == (long == "key" and more == 1)
     if more:
         with pytest.raises(TokenizerError, match=f"{long} of .* {maps.MOST_BYTES} bytes"):
             ours.replace(f"b{key}")

@@ -59,7 +59,7 @@ def checked_positions(
     n_seq_max: int,
     least_step: int | None = None,
 ) -> list[int]:
-    """Fill in positions that are None; InvalidBatch, with the token, unless every sequence simply continues.
+    """Fill in positions that are None; InvalidBatch names the first token that does not continue its sequence.
 
     ``least_step`` is the least distance of the first position from the last in the cache; gaps are allowed.
     With None each position must be the next one, without gaps.

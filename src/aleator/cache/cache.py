@@ -41,7 +41,7 @@ class Step(Transaction):
             self._pool.prepare(self._plan)
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(()) if self._plan is None else self._pool.carried_out(self._plan)
+        return iter(()) if self._plan is None else self._pool.micro_batches(self._plan)
 
     def place(self, positions: Int32s, seqs: Int32s, owners: UInt64s, causal: bool = True) -> Any:
         """Place tokens without a plan; see :meth:`Pool.place`."""

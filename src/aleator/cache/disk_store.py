@@ -263,13 +263,13 @@ class DiskStore:
         if found is None:
             return False
         about = found[0].header
-        told = (bytes.fromhex(about["parent"]), about["length"], found[1])
+        stored = (bytes.fromhex(about["parent"]), about["length"], found[1])
         with self._lock:
             if self._base is not None:
                 made = self._base.execute(
                     "UPDATE blocks SET (parent, length, size) = (?, ?, ?) "
                     "WHERE key = ? AND (parent, length, size) IS NOT (?, ?, ?)",
-                    (*told, key, *told),
+                    (*stored, key, *stored),
                 )
                 self.counts.add("mended", made.rowcount)
         return True

@@ -69,7 +69,7 @@ class Owners(Protocol):
     def hold(self, seq: int, text: int, length: int) -> None:
         """Let sequence ``text`` hold a sequence's first ``length`` tokens."""
 
-    def give_up(self, text: int, length: int) -> None:
+    def shorten(self, text: int, length: int) -> None:
         """Let sequence ``text`` hold no more than its first ``length`` tokens."""
 
 
@@ -281,7 +281,7 @@ class PrefixIndex:
             self._forget(text, length)
 
     @atomic
-    def give_up(self, namespace: str) -> int:
+    def forget_namespace(self, namespace: str) -> int:
         """Forget every text of a namespace that is not pinned; return how many there were."""
         texts = [t for t in self._texts.values() if t.namespace == namespace and not t.pins]
         for text in texts:
@@ -305,7 +305,7 @@ class PrefixIndex:
             else:
                 journal.drop(self._by_digest, digest)
                 self._remember(digest)
-        self._holder.give_up(text.seq, length)
+        self._holder.shorten(text.seq, length)
         journal.set(text, "tokens", text.tokens[:length])
         journal.set(text, "digests", text.digests[: length // block])
         journal.set(text, "used", text.used[: -(-length // block)])

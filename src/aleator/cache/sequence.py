@@ -19,6 +19,7 @@ from aleator.cache.sequence_verbs import Checkpoint, Restored, SequenceVerbs
 from aleator.core.arrays import Int32s, Int64s
 from aleator.core.errors import CacheError, CacheFull, CannotRewind, ParameterError
 from aleator.core.integers import UNBOUNDED, integer_in
+from aleator.core.moved import FormerName
 
 
 class Slid(NamedTuple):
@@ -79,7 +80,7 @@ class Handles(SequenceVerbs):
 class Sequence(Uncopyable):
     """One sequence of a :class:`KVCache`, made by :meth:`KVCache.sequence` or :meth:`fork`.
 
-    As a context manager it gives up its cells and its id at the end.  Unlike llama.cpp's functions it never
+    As a context manager it releases its cells and its id at the end.  Unlike llama.cpp's functions it never
     moves a cell of another sequence: shared cells are copied first.  Every method does what it says, or
     raises and changes nothing.
 
@@ -105,7 +106,7 @@ class Sequence(Uncopyable):
         self.close()
 
     def close(self) -> None:
-        """Give up the sequence's cells and its id; a second time does nothing."""
+        """Release the sequence's cells and its id; a second call does nothing."""
         if self._cache is not None:
             self._cache.journal.run(self._close, self._cache)
 
@@ -230,9 +231,11 @@ class Sequence(Uncopyable):
         """Find the longest cached prefix of ``tokens``; see :meth:`KVCache.match`."""
         return self.cache.match(tokens, namespace)
 
-    def adopt(self, match: Match) -> None:
+    def reuse_prefix(self, match: Match) -> None:
         """Share the cells of a match; the sequence must be empty."""
-        self.cache.adopt(self.id, match)
+        self.cache.reuse_prefix(self.id, match)
+
+    adopt = FormerName("reuse_prefix")
 
     def keep(self, tokens: Seq[int], namespace: str = "") -> bool:
         """Let the cache keep this text, computed from ``tokens``; see :meth:`KVCache.keep`."""

@@ -24,6 +24,7 @@ from aleator.cache.pools.attention import AttentionPool
 from aleator.cache.pools.pool import Pool
 from aleator.cache.prefix_index import Match, PrefixIndex, checked_text
 from aleator.core.errors import CacheError, FileFormatError, Incompatible, ParameterError
+from aleator.core.moved import FormerName
 
 
 class Checkpoint:
@@ -64,7 +65,7 @@ class SequenceVerbs(CellVerbs):
 
     @atomic
     def seq_rm(self, seq: int, p0: int = -1, p1: int = -1) -> bool:
-        """Remove positions of a sequence (-1: of every one); True.
+        """Remove positions of a sequence (-1: of every one); always returns True.
 
         Raises:
             CannotRewind: layers with windows or states no longer hold what the rest needs; names the oldest
@@ -83,7 +84,7 @@ class SequenceVerbs(CellVerbs):
         With ``policy="streams"`` cells cannot be shared, so ``dst`` becomes a copy of ``src`` at once.
 
         Raises:
-            CannotRewind: the next token of ``dst`` would miss what has left a window, or a state.
+            CannotRewind: a window or a state no longer holds what the next token of ``dst`` must see.
             ParameterError: the range is not all of ``src``, with ``policy="streams"`` or states.
 
         """
@@ -108,7 +109,7 @@ class SequenceVerbs(CellVerbs):
         """Add ``delta`` to the positions in a range; a cell moved below 0 is freed.
 
         A cell that several sequences own moves for all of them.  The stored keys are rotated at the next
-        decode.  In states the newest position moves, if it is in the range, for all that share the state.
+        decode.  A state's newest position moves, if it is in the range, for all sequences that share it.
 
         Raises:
             CannotShift: keys cannot be rotated, or the next token would see what has left a window.
@@ -150,7 +151,7 @@ class SequenceVerbs(CellVerbs):
 
     @atomic
     def unshare(self, seq: int, p0: int = -1, p1: int = -1) -> None:
-        """Copy the cells in a range that a sequence shares with others; cached prefixes give up theirs instead.
+        """Copy the cells in a range that a sequence shares with others; cached prefixes release theirs instead.
 
         Raises:
             CacheFull: no cells for the copies.
@@ -184,7 +185,7 @@ class SequenceVerbs(CellVerbs):
         return self.pool.can_shift()
 
     def stands_for(self, seq: int, n: int) -> bool:
-        """Whether a sequence stands for positions 0 to ``n`` - 1, and no others."""
+        """Whether a sequence has exactly the positions 0 to ``n`` - 1."""
         return self.pool.stands_for(seq, n)
 
     # Checkpoints
@@ -219,7 +220,7 @@ class SequenceVerbs(CellVerbs):
         return self.prefix.match(text, namespace)
 
     @atomic
-    def adopt(self, seq: int, match: Match) -> None:
+    def reuse_prefix(self, seq: int, match: Match) -> None:
         """Let an empty sequence hold a match, at positions 0 to ``match.length`` - 1."""
         self._check("seq", seq)
         if self.pool.seq_pos_max(seq) >= 0:
@@ -230,13 +231,15 @@ class SequenceVerbs(CellVerbs):
             raise CacheError("what was matched is not kept any more: match again")
         if self.pool.usable_length(match.text.seq, match.length) != match.length:
             raise CacheError("what was matched is not kept any more: match again")
-        self.pool.adopt(match.text.seq, seq, match.length)
+        self.pool.reuse_prefix(match.text.seq, seq, match.length)
+
+    adopt = FormerName("reuse_prefix")
 
     @atomic
     def reuse(self, seq: int, tokens: Sequence[int], namespace: str = "") -> int:
-        """Call :meth:`match` and :meth:`adopt`; return the number of tokens that need not be computed."""
+        """Call :meth:`match` and :meth:`reuse_prefix`; return how many tokens need not be computed."""
         match = self.match(tokens, namespace)
-        self.adopt(seq, match)
+        self.reuse_prefix(seq, match)
         return match.length
 
     @atomic
@@ -262,14 +265,16 @@ class SequenceVerbs(CellVerbs):
         return self.prefix.keep(seq, text, namespace)
 
     @atomic
-    def give_up(self, namespace: str) -> int:
+    def forget_namespace(self, namespace: str) -> int:
         """Forget the texts kept in a namespace, except pinned ones; sequences keep what they hold.
 
         Returns:
             The number of cached prefixes that were forgotten.
         """
         checked_text((), namespace)
-        return 0 if self.prefix is None else self.prefix.give_up(namespace)
+        return 0 if self.prefix is None else self.prefix.forget_namespace(namespace)
+
+    give_up = FormerName("forget_namespace")
 
     def _check(self, parameter: str, seq: int) -> None:
         check_sequence(parameter, seq, self.n_seq_max)

@@ -266,8 +266,8 @@ def prepare_chat(
             "describe the tools in a message, or give chat_template= with calls in another form"
         )
     variables = chat_format.arguments(chat.enable_thinking, chat.template_arguments)
-    told = [tool for tool, _ in tools] if shown else ()
-    rendered = chat_format.rendered(messages, told, variables)
+    shown_tools = [tool for tool, _ in tools] if shown else ()
+    rendered = chat_format.rendered(messages, shown_tools, variables)
     tokens = chat_format.tokens(rendered, known)
     thinking, family = chat_format.thinking, chat_format.family
     opened = thinking is not None and rendered.text.rstrip().endswith(thinking.begin)
@@ -287,7 +287,7 @@ def prepare_chat(
         rest = messages[int(messages[0]["role"] == "system") :]
         negative = [{"role": "system", "content": made["negative_prompt"]}, *rest]
         made["negative_prompt"] = chat_format.tokens(
-            chat_format.rendered(negative, told, variables)
+            chat_format.rendered(negative, shown_tools, variables)
         )
     schema = made.get("json_schema")
     if forced or schema is not None:

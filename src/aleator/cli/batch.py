@@ -165,19 +165,19 @@ def run_on_ray(
 
     connect(arguments.ray)
     threads: int = given(arguments, LOADED).get("n_threads", 1)
-    theirs = copy.copy(arguments)
-    theirs.n_threads = str(threads)
-    if theirs.model is not None and os.path.exists(theirs.model):
-        theirs.model = os.path.abspath(theirs.model)  # workers start in other directories
+    of_worker = copy.copy(arguments)
+    of_worker.n_threads = str(threads)
+    if of_worker.model is not None and os.path.exists(of_worker.model):
+        of_worker.model = os.path.abspath(of_worker.model)  # workers start in other directories
     rows = answered(
         [json.dumps({**vars(line), "body": dict(line.body)}) for line in todo],
         Worker,
-        (theirs, dict(defaults)),
+        (of_worker, dict(defaults)),
         workers=arguments.ray_workers or 1,
         num_cpus=threads,
         at_once=LINES * arguments.parallel,
     )
-    began = told = monotonic()
+    began = last_report = monotonic()
     done = 0
     for text in rows:
         result = json.loads(text)
@@ -185,7 +185,7 @@ def run_on_ray(
             continue
         results.append(result)
         done += 1
-        if monotonic() - told > EVERY:
-            told = monotonic()
-            note(f"{done} of {len(todo)} requests, {done / (told - began):.2f} requests/s")
+        if monotonic() - last_report > EVERY:
+            last_report = monotonic()
+            note(f"{done} of {len(todo)} requests, {done / (last_report - began):.2f} requests/s")
     note(f"{done} of {len(todo)} requests in {monotonic() - began:.1f} s")

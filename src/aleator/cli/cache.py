@@ -100,10 +100,10 @@ def _act(store: DiskStore, action: str, left: int, as_json: bool) -> int:
                 f"{key[:16]} {tokens:>8} tokens {megabytes(size):>12}  {moment}  {model}{', pinned' * pinned}\n"
             )
         return 0
-    told: dict[str, object] = {"directory": str(store.directory)}
+    facts: dict[str, object] = {"directory": str(store.directory)}
     if action == "verify":
         sound = sum(store.check(bytes.fromhex(key)) for key, *_ in before)
-        told |= {
+        facts |= {
             "sound": sound,
             "mended": store.counts["mended"],
             "damaged": store.counts["damaged"],
@@ -111,20 +111,20 @@ def _act(store: DiskStore, action: str, left: int, as_json: bool) -> int:
         }
     elif action in ("prune", "clear"):
         store.prune(left, pinned=action == "clear")
-        told["removed"] = len(before) - len(store.listed())
+        facts["removed"] = len(before) - len(store.listed())
     rows, sizes = store.listed(), Counter[str]()
     for _, _, size, _, model, _ in rows:
         sizes[model] += size
-    told |= {
+    facts |= {
         "entries": len(rows),
         "pinned": sum(row[-1] for row in rows),
         "size": sum(sizes.values()),
         "models": dict(sizes.most_common()),
     }
     if as_json:
-        write(json.dumps(told) + "\n")
+        write(json.dumps(facts) + "\n")
         return 0
-    for name, value in told.items():
+    for name, value in facts.items():
         if isinstance(value, dict):
             value = "".join(f"\n  {megabytes(size):>12}  {model}" for model, size in value.items())
         elif name == "size":

@@ -127,7 +127,7 @@ def run(arguments: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             complete = False
     names = [str(each.weights.config.name or each.weights.path.name) for each in (model, judge)]
-    told = names[1] if judge is not model else "the model itself"
+    judge_name = names[1] if judge is not model else "the model itself"
     if arguments.json:
         write(
             json.dumps(
@@ -137,7 +137,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     else:
         write(table(found))
-    pages(arguments, found, names[0], told)
+    pages(arguments, found, names[0], judge_name)
     if not complete:
         note("aleator: error: interrupted: the results are those of the settings that were done")
     return 0 if complete else 130

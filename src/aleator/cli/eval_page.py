@@ -86,9 +86,9 @@ def plot(found: Sequence[Measured], what: str) -> str:
         parts.append(f'<g stroke="{colour}" fill="{colour}"><title>{escape(name)}</title>')
         parts.append(f'<polyline points="{path}" fill="none" stroke-width="1.5"{dashes}/>')
         for i, m in enumerate(line):
-            told = f"temperature {m.temperature:g}: perplexity {m.perplexity:.1f}, {what} {100 * value(m):.1f}%"
+            text = f"temperature {m.temperature:g}: perplexity {m.perplexity:.1f}, {what} {100 * value(m):.1f}%"
             parts.append(f'<circle cx="{x(m)}" cy="{y(value(m))}" r="3.5"{"" if i else hollow}>')
-            parts.append(f"<title>{escape(name)}, {told}</title></circle>")
+            parts.append(f"<title>{escape(name)}, {text}</title></circle>")
         at = TOP + 10 + 20 * number
         right = WIDTH - RIGHT + 14
         parts.append(f'<path d="M{right} {at}h24" stroke-width="2"{dashes}/></g>')

@@ -281,9 +281,9 @@ def finish(generation: Generation, steps: list[Explanation], vocab: Any) -> None
         for at, (step, token) in enumerate(zip(steps, generation.tokens, strict=False))
         if step.draw is not None and step.draw.token.id != token
     ]
-    told = f"\nforced, or drawn anew for a ban: {', '.join(others)}" if others else ""
+    forced = f"\nforced, or drawn anew for a ban: {', '.join(others)}" if others else ""
     ended = f"ended by: {generation.stop_reason}"
-    put(f"\ntext: {generation.text!r}, {ended}{told}\n\n{summary(steps)}")
+    put(f"\ntext: {generation.text!r}, {ended}{forced}\n\n{summary(steps)}")
 
 
 def put(text: str) -> None:

@@ -110,8 +110,8 @@ def announce(params: SamplingParams, model: LanguageModel, preset: str | None) -
     """
     recommended = {} if preset is not None else model.weights.recommended_sampling()
     if recommended:
-        told = " ".join(f"{name}={value}" for name, value in recommended.items())
-        note(f"the model recommends: {told} (--preset {DEFAULT_PRESET} leaves that out)")
+        settings = " ".join(f"{name}={value}" for name, value in recommended.items())
+        note(f"the model recommends: {settings} (--preset {DEFAULT_PRESET} leaves that out)")
     for phase, own in (params.by_phase() or {"": params}).items():
         if phase:
             note(f"phase: {phase}")

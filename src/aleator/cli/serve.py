@@ -137,8 +137,8 @@ def serve_models(
             )
             entries.append(entry)
         except ParameterError as error:
-            told = f"--models {options.models}: {found.name!r:.80}: {error}"
-            raise ParameterError("models", told) from None
+            message = f"--models {options.models}: {found.name!r:.80}: {error}"
+            raise ParameterError("models", message) from None
     pool = server_module("pool").Pool(entries, options, arguments.model)
     listening = running.bound(options)
     with listening:

@@ -1,10 +1,10 @@
-"""Modules under names that they had in an earlier release: importing one of these warns, and still works."""
+"""Modules and attributes under names of an earlier release: using one of these warns, and still works."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
@@ -167,6 +167,7 @@ MOVED = {
 
 RENAMED = {
     "Advance": "ModelRunner",
+    "Alone": "StandaloneSampler",
     "Arrival": "PrefixLoad",
     "Asked": "PreparedChat",
     "Asking": "RequestMaker",
@@ -250,6 +251,41 @@ def moved_name(package: str, name: str, moved: Mapping[str, str]) -> object:
         stacklevel=3,
     )
     return getattr(import_module(new), RENAMED.get(name, name))
+
+
+def renamed(module: str, name: str) -> object:
+    """What a module itself had under this name, which :data:`RENAMED` gives another."""
+    held, new = vars(sys.modules[module]), RENAMED.get(name)
+    if new not in held:
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+    import warnings
+
+    warnings.warn(
+        f"{module}.{name} is {new} now; the old name goes with the next release",
+        DeprecationWarning,
+        stacklevel=3,
+    )
+    return held[new]
+
+
+class FormerName:
+    """An attribute of a class under the name that it had before; reading it warns, and gives the new one."""
+
+    def __init__(self, new: str) -> None:
+        self._new = new
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._old = name
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        import warnings
+
+        warnings.warn(
+            f"{owner.__name__}.{self._old} is {self._new} now; the old name goes with the next release",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return getattr(owner if instance is None else instance, self._new)
 
 
 def install_moved() -> None:

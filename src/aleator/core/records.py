@@ -121,19 +121,19 @@ class _Init(_OnDemand):
     def _set(self, instance: Any, /, *args: Any, **given: Any) -> None:
         fields = _fields(self._cls)
         taken = [each.name for each in fields if each.init and not each.kw_only]
-        told = dict(zip(taken, args, strict=False))
+        bound = dict(zip(taken, args, strict=False))
         known = {each.name: each for each in fields if each.init}
         needed = {
             name for name, each in known.items() if each.default is each.default_factory
         }  # both are MISSING
-        whole = needed <= told.keys() | given.keys() <= known.keys()
-        if len(args) > len(taken) or told.keys() & given.keys() or not whole:
+        whole = needed <= bound.keys() | given.keys() <= known.keys()
+        if len(args) > len(taken) or bound.keys() & given.keys() or not whole:
             super().__get__(instance, self._cls)(*args, **given)  # raises the right error
-        told |= given
+        bound |= given
         put = object.__setattr__ if self._cls.__dataclass_params__.frozen else setattr
         for each in fields:
-            if each.name in told:
-                put(instance, each.name, told[each.name])
+            if each.name in bound:
+                put(instance, each.name, bound[each.name])
             elif each.default_factory is not MISSING:
                 put(instance, each.name, each.default_factory())
             elif each.init:

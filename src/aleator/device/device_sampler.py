@@ -126,9 +126,9 @@ class DeviceSampler:
         self._write(row, {"active": True, **self.values(sampler, place)})
         self.launch = tuple(map(max, self.launch, self.needs(sampler)))
 
-    def resume(self, row: int, course: Mapping[str, NDArray[np.float64]]) -> None:
+    def resume(self, row: int, states: Mapping[str, NDArray[np.float64]]) -> None:
         """Set a row's states to those on the host after each number of generated tokens."""
-        for name, values in course.items():
+        for name, values in states.items():
             self.rows[name][row, : len(values)] = torch.from_numpy(values).to(self.device)
 
     def values(self, sampler: Sampler, place: Place) -> Values:

@@ -31,14 +31,14 @@ class Row:
     used: int = 0  # an upper bound of its tokens: a row that could not draw has accepted nothing
 
     @property
-    def told(self) -> list[host.Chain | SamplerChain]:
+    def followers(self) -> list[host.Chain | SamplerChain]:
         """The chains on the host that must accept the tokens that the device drew."""
         return [each for each in (self.phases, self.head) if each is not None]
 
     @property
     def on_host(self) -> list[host.Chain | SamplerChain]:
         """The chains on the host that accept the row's tokens."""
-        return self.told if self.tail is None else [*self.told, self.tail]
+        return self.followers if self.tail is None else [*self.followers, self.tail]
 
 
 class Mark(NamedTuple):

@@ -1,4 +1,4 @@
-"""An engine: requests of any threads, made together over one context."""
+"""An engine: runs the requests of any number of threads together, over one context."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Served(Protocol):
     """What an engine needs of a model; an :class:`aleator.LanguageModel` is one."""
 
     request_maker: prompts.RequestMaker  # makes requests of prompts and options
-    request_states: RequestStateMaker  # makes the state that requests have while they are made
+    request_states: RequestStateMaker  # makes the state of running requests
     tokenizer: Tokenizer
     vocab: Vocabulary
     n_ctx: int  # positions of one sequence
@@ -66,7 +66,7 @@ class Served(Protocol):
 
 @takes(declarations(EngineOptions).values())
 class Engine:
-    """Makes the requests of any number of threads together, over one context::
+    """Runs the requests of any number of threads together, over one context::
 
         with aleator.Engine(model, n_seq_max=8) as engine:
             one = engine.submit("ROMEO:", max_tokens=100, seed=1)
@@ -74,18 +74,18 @@ class Engine:
             for piece in one:
                 print(piece, end="", flush=True)
 
-    Requests join and leave at any time.  A step decodes one token of everybody who writes, and pieces of the
-    prompts of those who have just come.  A request begins once there are cells for the longest that it can
-    become, so none is ever stopped half-way for lack of them.  Prompts that begin alike, also like the text
-    of a request under way, are computed once.  Where the decoder's rows do not depend on what else is in a
-    batch (docs/reproducibility.md), a request's tokens and log-probabilities are those that it has alone.
+    Requests join and leave at any time.  A step decodes one token of each running request, and parts of the
+    prompts of new ones.  A request starts once there are cells for its longest possible text, so it never
+    stops half-way for lack of cells.  A beginning that several prompts, or a prompt and a running text, have
+    in common is computed once.  Where the decoder's rows do not depend on what else is in a batch
+    (docs/reproducibility.md), a request gets the same tokens and log-probabilities as on its own.
 
-    An error of one request (a sampler of yours that raises, a callback) ends that one, and is raised where its
-    generation is read.  One thread owns the context; the model itself may be used meanwhile.
+    An error of one request, such as one that your sampler or callback raises, ends only that request, and is
+    raised where its generation is read.  One thread owns the context; the model itself may be used meanwhile.
 
     Args:
         model: an :class:`aleator.LanguageModel`.
-        on_end: told of every request that ends, in the engine's thread.
+        on_end: called with each request that ends, in the engine's thread.
         options: docs/options.md.
 
     Raises:
@@ -106,9 +106,11 @@ class Engine:
         except ParameterError as error:
             if error.parameter != "n_ctx" or chosen.n_ctx is not None or n_seq_max == 1:
                 raise
-            # The number in the error is one that nobody gave.
-            told = f"{n_seq_max} sequences of n_ctx={model.n_ctx}: {error}, or a smaller n_seq_max"
-            raise ParameterError("n_ctx", told) from error
+            # Nobody gave the number that is in the error.
+            message = (
+                f"{n_seq_max} sequences of n_ctx={model.n_ctx}: {error}, or a smaller n_seq_max"
+            )
+            raise ParameterError("n_ctx", message) from error
         shared = model.request_states.shared_drafts(self.n_ctx, n_seq_max)
         prefixes = model.tiered(context)
         loop = EngineLoop(context, len(model.vocab), chosen, cached, shared, on_end, prefixes)
@@ -116,7 +118,7 @@ class Engine:
         self._final = EngineStats()
         self._making = threading.Lock()
         # An engine that is forgotten is closed too.
-        self._close = weakref.finalize(self, loop.shut)
+        self._close = weakref.finalize(self, loop.close_without_waiting)
         self._close.atexit = False
 
     def __repr__(self) -> str:
@@ -161,10 +163,10 @@ class Engine:
         drafter: Drafter | None = None,
         **options: Unpack[SubmitKeywords],
     ) -> Generation:
-        """Have a prompt continued; from any thread.
+        """Continue a prompt; may be called from any thread.
 
-        It begins at once, and goes on whether or not it is read, until :meth:`Generation.cancel` or until
-        nobody holds the generation any more.
+        The request runs whether or not its text is read, until :meth:`Generation.cancel` or until nothing
+        refers to the generation any more.
 
         Without ``max_tokens`` a request has ``n_ctx / n_seq_max`` positions, its prompt included.
 
@@ -177,7 +179,7 @@ class Engine:
             options: docs/options.md, and sampling parameters (docs/samplers.md).
 
         Returns:
-            What comes of it: an iterator over pieces of text, also for ``async for``, with ``.wait()``,
+            The generation: an iterator over pieces of text, also for ``async for``, with ``.wait()``,
             ``.cancel()``, ``.text``, ``.tokens``, ``.logprobs``, and ``.stats`` of this request alone.
 
         Raises:
@@ -185,13 +187,13 @@ class Engine:
             EngineClosed: the engine was closed.
             ParameterError: an unknown option, one out of range, or one that an engine cannot do.
             TokenizerError: token ids outside the vocabulary.
-            ContextFull: the prompt is longer than the request may become.
+            ContextFull: the prompt is longer than the request's positions.
         """
         if "n" in options:
             raise ParameterError("n: submit a request for each completion, with another seed")
         given: dict[str, Any] = {"preset": preset, "params": params, **options}
         own = _taken(given)
-        self._open()  # before the lock, which a thread may have held that a fork left behind
+        self._open()  # before the lock, which may be held by a thread that a fork left behind
         with self._making:
             request = self._model.request_maker.requests(
                 [prompts.checked_prompt(prompt)], [prompts.options_of(given)]
@@ -208,22 +210,22 @@ class Engine:
         noted: bool = False,
         **options: Unpack[SubmitBeamKeywords],
     ) -> BeamGeneration:
-        """Have the most probable texts searched that continue a prompt; from any thread.
+        """Search for the most probable continuations of a prompt; may be called from any thread.
 
-        The texts are those of :meth:`aleator.LanguageModel.beams`.  A search begins once ``num_beams``
-        sequences are free, and cells for the longest that its texts can become; its steps are those of the
-        other requests.
+        The texts are those of :meth:`aleator.LanguageModel.beams`.  A search starts once ``num_beams``
+        sequences are free, and cells for its longest possible texts.  It shares its steps with the other
+        requests.
 
         Args:
             prompt: as for :meth:`aleator.LanguageModel.beams`.
             preset: as there.
             params: as there.
-            noted: note the beams of each step, for ``.steps``.
+            noted: record the beams of each step, for ``.steps``.
             options: docs/options.md, and sampling parameters (docs/samplers.md).
 
         Returns:
-            What comes of it: ``.beams`` waits for the texts, the best first.  Else it is as a generation of
-            :meth:`submit`, whose text is the best one.
+            The generation, whose ``.beams`` waits for the texts, the best first.  Otherwise it is like one of
+            :meth:`submit`; its text is the best one.
 
         Raises:
             QueueFull, EngineClosed, TokenizerError, ContextFull: as for :meth:`submit`.
@@ -239,7 +241,7 @@ class Engine:
     def start_beams(
         self, request: Request, options: BeamOptions, own: SubmitOptions, noted: bool = False
     ) -> BeamGeneration:
-        """Have beams searched; arguments and errors are as for :meth:`start` and :meth:`beams`."""
+        """Start a search; arguments and errors are those of :meth:`start` and :meth:`beams`."""
         loop, n_ctx = self._open(), self._max_positions(request)
         context, n = loop.context, options.num_beams
         state, search = self._model.request_states.of_search(
@@ -264,18 +266,18 @@ class Engine:
         prompt_logprobs: int | None = None,
         begin: bool = True,
     ) -> Generation:
-        """Have a request made.
+        """Start a request.
 
         Args:
-            request: what to make.
-            own: what is not about its text.
+            request: the prompt and the options of its text.
+            own: the options that are not about its text.
             on_logits: called before each draw.
             drafter: guesses tokens.
-            prompt_logprobs: note what the model thinks of the prompt's tokens, and of so many of the most
-                probable ones at each place (:attr:`Generation.prompt_logprobs`); the whole prompt is computed
-                for that.  The request goes on with no other's text; with ``max_tokens=0`` it ends there.
-            begin: False: only see whether it can be made, whatever the queue has; what is returned never
-                begins.
+            prompt_logprobs: record the log-probabilities of the prompt's tokens, and of this many of the most
+                probable ones at each place (:attr:`Generation.prompt_logprobs`).  The whole prompt is computed
+                for that, without a cached prefix; with ``max_tokens=0`` the request ends there.
+            begin: False: only check that the request is possible, whatever the queue holds; the generation
+                that is returned never starts.
 
         Raises:
             QueueFull, EngineClosed, ParameterError, ContextFull: as for :meth:`submit`.
@@ -302,7 +304,7 @@ class Engine:
         return generation
 
     def check_queue(self, n: int) -> None:
-        """See whether so many requests could be submitted now.
+        """Check that ``n`` more requests could be submitted now.
 
         Raises:
             QueueFull, EngineClosed: as for :meth:`submit`.
@@ -314,37 +316,38 @@ class Engine:
         handle.watch(generation)
         try:
             loop.submit(handle)
-        except BaseException:  # an interrupt: nobody will read it, and it must not be made
+        except BaseException:  # an interrupt: nobody will read the text, so it must not run
             generation.cancel()
             raise
 
     def visit(self, action: Action[T]) -> Future[T]:
-        """Have something done with the context between two steps, in the engine's thread.
+        """Run an action on the context between two steps, in the engine's thread.
 
-        It is done before requests that wait begin, once one of the sequences is free.
+        It runs once one of the sequences is free, before waiting requests start.
 
         Args:
-            action: called with the context, and the number of a sequence that is empty, and is emptied again
-                afterwards.  It may read and change what the cache keeps (docs/kv-cache.md), and returns soon:
+            action: called with the context and the id of an empty sequence, which is emptied again afterwards.
+                It may read and change what the cache keeps (docs/kv-cache.md), and should return soon, because
                 all requests wait for it.
 
         Returns:
-            What comes of it.  An error of the action is its exception, and nobody else's.
+            A future of the action's result.  An error of the action is the exception of this future only.
 
         Raises:
-            EngineClosed: the engine was closed; as the future's exception, if that happens before it is done.
+            EngineClosed: the engine was closed; it is the future's exception if that happens before the action
+                has run.
         """
         return self._open().visit(action)
 
     def _open(self) -> EngineLoop:
-        """What makes the requests, while it takes any."""
+        """The loop that runs the requests; EngineClosed if it takes no more."""
         loop = self._loop
         if loop is None or loop.closed:
             raise EngineClosed("the engine is closed: make another one")
         return loop
 
     def _max_positions(self, request: Request) -> int:
-        """Positions that a request may come to use; ContextFull if its prompt is longer."""
+        """The most positions that a request may use; ContextFull if its prompt is longer."""
         share, prompt = self.n_ctx // self.options.n_seq_max, len(request.remaining)
         most = min(self._model.n_ctx, self.n_ctx)
         options = request.options
@@ -375,12 +378,12 @@ class Engine:
 
 
 def _taken(given: dict[str, Any]) -> SubmitOptions:
-    """Take those options of a call out that are not about the text."""
+    """Take the options that are not about the text out of a call's."""
     return SubmitOptions.of({name: given.pop(name) for name in SUBMIT if name in given})
 
 
 def _check_possible(request: Request) -> None:
-    """Refuse options that are of a batch which is made at once."""
+    """Refuse options that only a batch run at once can have."""
     options = request.options
     if options.sampling_device == "device":
         raise ParameterError("sampling_device='device': an engine draws where it can; give 'auto'")

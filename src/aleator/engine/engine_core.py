@@ -73,10 +73,10 @@ class EngineCore:
         """
         started = perf_counter()
         begun = self.scheduler.admit(self)
-        for request in begun:  # those that follow others as well, which were not adopted
+        for request in begun:  # also those that follow others, which did not reuse a prefix
             state = self._states[request]
             state.seq = request.seq
-            self.runner.errors.alone(state, self._adapt, request, state)
+            self.runner.errors.run_for(state, self._adapt, request, state)
         self.scheduling_seconds += perf_counter() - started
         return begun
 
@@ -85,9 +85,9 @@ class EngineCore:
             self.runner.context.adapters.set(seq, state.request.options.adapters)
 
     @property
-    def at_work(self) -> bool:
+    def has_work(self) -> bool:
         """Whether there is something to do at once."""
-        if self.scheduler.at_work:
+        if self.scheduler.has_work:
             return True
         return any(
             each.ready
@@ -95,7 +95,7 @@ class EngineCore:
             for each in self._states[request].prefix_loads
         )
 
-    def take_in(self) -> None:
+    def take_arrived(self) -> None:
         """Take in what has come of prompts that a tier of the prompt cache had."""
         loading = [request for request in self.scheduler.prefilling if request.loading]
         now, busy = perf_counter(), self.scheduler.decodes
@@ -106,8 +106,8 @@ class EngineCore:
         end, spent = now + (0.0 if busy else IDLE_SLICE), 0.0
         for request in loading:
             state = self._states[request]
-            spent += self.runner.prefix_reuse.take_in(state, end - perf_counter())
-            request.done, request.second_done = len(state.tokens), state.beside
+            spent += self.runner.prefix_reuse.take_arrived(state, end - perf_counter())
+            request.done, request.second_done = len(state.tokens), state.second_positions
             if not state.prefix_loads:
                 self.scheduler.loaded(request)
             elif self.scheduler.advanced(request):  # the next to begin finds it
@@ -152,7 +152,7 @@ class EngineCore:
         requests = [*plan.decoding, *prefilling]
         for request in requests:
             state = self._states[request]
-            request.done, request.second_done = len(state.tokens), state.beside
+            request.done, request.second_done = len(state.tokens), state.second_positions
         # Also if all that write are still choosing their tokens: their share of the time is used up.
         self.scheduler.observe(plan, sum(len(tokens) for _, tokens in rows), took)
         return requests
@@ -182,18 +182,18 @@ class EngineCore:
         for request in decoding:
             state = self._states[request]
             if state in self.runner.pending:  # it takes part if its token is chosen now
-                self.runner.errors.alone(state, self.runner.choose, state)
+                self.runner.errors.run_for(state, self.runner.choose, state)
             if state.completion.done or state in self.runner.pending:
                 continue
             if state.search is not None:
                 searches.append((state, state.search.ends))
             else:
-                self.runner.errors.alone(state, make_room, state)
+                self.runner.errors.run_for(state, make_room, state)
         return [*self.runner.proposer.propose(going), *searches]
 
     # For the scheduler
 
-    def adopt(self, request: ScheduledRequest) -> int:
+    def reuse_prefix(self, request: ScheduledRequest) -> int:
         """See :class:`aleator.engine.scheduler.Cells`."""
         state = self._states[request]
         state.seq = request.seq
@@ -207,7 +207,7 @@ class EngineCore:
             self.runner.errors.fail(state, error)
             self.drop(request)
             return 0
-        request.second_done, request.loading = state.beside, bool(state.prefix_loads)
+        request.second_done, request.loading = state.second_positions, bool(state.prefix_loads)
         return held
 
     def drop(self, request: ScheduledRequest) -> None:

@@ -180,7 +180,7 @@ class EngineLoop:
         Waits ``patience`` seconds for the thread; None: as long as it takes.
         """
         with self._lock:
-            self.shut()
+            self.close_without_waiting()
         if threading.current_thread() is not self._thread:
             self._thread.join(patience)
             if self._thread.is_alive():
@@ -188,7 +188,7 @@ class EngineLoop:
             for failed in self._failed:
                 clear_frames(failed.error)
 
-    def shut(self) -> None:
+    def close_without_waiting(self) -> None:
         """Have the thread end every request, and itself, without waiting for it.
 
         For the garbage collector, which calls in any thread, in the middle of anything: nothing is locked here.
@@ -273,14 +273,14 @@ class EngineLoop:
         """
         core = self._core
         can_call = self._calls and core.scheduler.free is not None
-        self._take_in(wait and not (core.at_work or can_call))
+        self._take_in(wait and not (core.has_work or can_call))
         self._end_expired()
         self._calls.run_all(core.scheduler.free)
         started = perf_counter()
         begun = core.admit()
         for scheduled in begun:
             self._handles[scheduled.number].began = started
-        core.take_in()
+        core.take_arrived()
         self._count_running()
         took_part = core.step()
         due: list[Waiter] = []
@@ -367,7 +367,7 @@ class EngineLoop:
             try:
                 self._failures += 1
                 if self._failures > TRIES:
-                    self._give_up(error)
+                    self._fail_all(error)
                     return
                 # First, and before another request ends: it may be no longer among them.
                 if self._ending is not None and self._ending.scheduled.number not in self._handles:
@@ -390,7 +390,7 @@ class EngineLoop:
             except BaseException as again:
                 error = again
 
-    def _give_up(self, error: BaseException) -> None:
+    def _fail_all(self, error: BaseException) -> None:
         """End all requests with an error, without touching the context, and take no more."""
         with self._lock:
             self.closed = True

@@ -33,11 +33,11 @@ def clear_frames(error: BaseException | None) -> None:
     while left:
         each = left.pop()
         trace = each.__traceback__
-        ours = trace is not None and id(trace.tb_frame) in cleared  # caught in that frame
+        clears = trace is not None and id(trace.tb_frame) in cleared  # caught in that frame
         while trace is not None:
             # Readers' frames come first, then the engine's, then those of the code it called.
-            ours = ours or _is_ours(trace.tb_frame)
-            if ours:
+            clears = clears or _is_ours(trace.tb_frame)
+            if clears:
                 cleared.add(id(trace.tb_frame))
                 _clear(trace.tb_frame)
                 _clear_callers(trace.tb_frame)

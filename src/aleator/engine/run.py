@@ -218,7 +218,7 @@ def why_not_on_device(state: RequestState) -> str:
         return (
             "reasoning_budget, banned_strings, banned_regex, guidance_scale and heal are the host's"
         )
-    if request.options.warms:
+    if request.options.raises_temperature:
         return "stop_loops changes the temperature of the host's chain"
     if request.options.context_shift and request.options.max_tokens is None:
         return (

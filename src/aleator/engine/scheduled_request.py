@@ -54,7 +54,7 @@ class ScheduledRequest:
     loading: bool = field(default=False, init=False)
 
     @property
-    def turn(self) -> tuple[int, int]:
+    def start_order(self) -> tuple[int, int]:
         """Sort key of the order in which requests start."""
         return self.number - PLACES * self.priority, self.number
 
@@ -152,7 +152,7 @@ class Queue:
 
     def add(self, request: ScheduledRequest) -> None:
         """Add a request to the queue."""
-        insort(self._requests, request, key=lambda each: [-n for n in each.turn])
+        insort(self._requests, request, key=lambda each: [-n for n in each.start_order])
 
     def remove(self, request: ScheduledRequest) -> bool:
         """Remove a request; return whether it was in the queue."""

@@ -20,7 +20,7 @@ SHORTEST = 2
 class Cells(Protocol):
     """The cache as the scheduler uses it."""
 
-    def adopt(self, request: ScheduledRequest) -> int:
+    def reuse_prefix(self, request: ScheduledRequest) -> int:
         """Give a request's sequence the cached prefix of its prompt; return the prefix's length.
 
         The request itself records the progress of a second prompt (``second_done``) and whether more is
@@ -45,8 +45,8 @@ class StepPlan:
 class Scheduler:
     """Admits requests when there is room for the longest they can become, and divides steps among them.
 
-    So no started request ever lacks cells: what running requests hold and may still need fits the cache
-    together, and cached prefixes are evicted for it.
+    So a started request never lacks cells: all that running requests hold and may still need fits into the
+    cache together, and cached prefixes are evicted for it.
 
     Requests with the same prompt start together: one computes it, the others follow and take over its cells.
     """
@@ -84,7 +84,7 @@ class Scheduler:
         self._awaited: dict[ScheduledRequest, int] = {}
 
     @property
-    def at_work(self) -> bool:
+    def has_work(self) -> bool:
         """Whether there is something to compute."""
         return self.decodes or self._n_computed > 0
 
@@ -215,7 +215,7 @@ class Scheduler:
         request.seq = heappop(self._free)
         request.others = [heappop(self._free) for _ in range(1, request.width)]
         request.follows = leader is not None
-        request.done = 0 if request.follows else cells.adopt(request)
+        request.done = 0 if request.follows else cells.reuse_prefix(request)
         self.running[request.seq] = request
         held = None if certain or growth is None else cells.held()
         if (
@@ -286,7 +286,7 @@ class Scheduler:
         return StepPlan(decoding, chunks)
 
     def observe(self, plan: StepPlan, rows: int, seconds: float) -> None:
-        """Learn what a step has cost, and which prompts are now complete.
+        """Record the cost of a step, and which prompts are now complete.
 
         ``done`` of its requests is up to date; ``rows`` is the number of rows decoded, 0 if none.
         """
@@ -328,7 +328,7 @@ class Scheduler:
 
 
 def _turn(request: ScheduledRequest) -> tuple[int, int]:
-    return request.turn
+    return request.start_order
 
 
 def _remove(requests: dict[K, list[ScheduledRequest]], key: K, request: ScheduledRequest) -> None:

@@ -67,7 +67,7 @@ class _Guesses(Speculation):
         super().__init__(self, most, size)
         self._text, self._made, self._most, self._size = text, made, most, size
 
-    def wanted(self, room: int, n_sequences: int, costs: Costs) -> int:
+    def n_guesses(self, room: int, n_sequences: int, costs: Costs) -> int:
         """See :class:`Speculation`; it always pays here."""
         return min(room, self._most)
 
@@ -110,7 +110,12 @@ class _Judge:
             return f"{token} is no token of the vocabulary; {instead}"
         request = self._request
         options = request.options
-        if row is None or request.params.numerics != "portable" or options.bans or options.warms:
+        if (
+            row is None
+            or request.params.numerics != "portable"
+            or options.bans
+            or options.raises_temperature
+        ):
             return instead
         chain = self._model.request_states.make([request])[0].chain
         if chain.adapts:

@@ -34,7 +34,7 @@ Row = tuple[Floats, LogprobsOf]
 
 
 @dataclass
-class Held:
+class HeldToken:
     """A token that may have to be taken back, and its row of logits, which may have been dropped."""
 
     token: int
@@ -76,7 +76,7 @@ Ban = Strings | Searcher
 
 
 @dataclass
-class _Refused:
+class _RefusedTokens:
     """The tokens refused at a place, and how often tokens were refused there."""
 
     tokens: set[int] = field(default_factory=set)
@@ -107,8 +107,8 @@ class Bans:
         # Bytes of the longest match, and so the most tokens that may have to be taken back
         self.longest = max(ban.longest for ban in bans)
         self._may_stay = any(ban.probability < 1 for ban in bans)
-        self.held: list[Held] = []  # The tokens held back
-        self._refused = [_Refused()]  # at the places of the held tokens and of the next one
+        self.held: list[HeldToken] = []  # The tokens held back
+        self._refused = [_RefusedTokens()]  # at the places of the held tokens and of the next one
         self._begun = self._n = len(begun)  # tokens of the text that are no longer held
         self._given = [token_bytes(token) for token in begun]  # bytes of the last of these
         self._kept = [len(b"".join(self._given))] * len(
@@ -135,16 +135,16 @@ class Bans:
         Returns:
             How many of the last held tokens must be taken back; 0 for none.
         """
-        self.held.append(Held(token, self._token_bytes(token), logprobs, row))
+        self.held.append(HeldToken(token, self._token_bytes(token), logprobs, row))
         at = len(self.held) - 1 - KEPT_ROWS
         if at > 0 or (at == 0 and self._n > self._begun):
             self.held[at].row = None
-        self._refused.append(_Refused())
+        self._refused.append(_RefusedTokens())
         found = ((ban, self._place(start)) for ban, start, _ in self._matches(over))
         places = [place for ban, place in found if self._holds(ban, place)]
         return len(self.held) - max(0, min(places, default=len(self.held)))
 
-    def back(self, n: int) -> Held:
+    def back(self, n: int) -> HeldToken:
         """Take back the last ``n`` tokens; return the first of them, which is refused at its place.
 
         Raises:
@@ -165,7 +165,7 @@ class Bans:
             )
         return gone
 
-    def ready(self, everything: bool) -> list[Held]:
+    def ready(self, everything: bool) -> list[HeldToken]:
         """Release and return the held tokens in which nothing banned can begin; all at the end of the text."""
         stayed = [*self._matches(False)] if self._may_stay else []
         n = len(self.held) if everything else self._closed()

@@ -37,17 +37,17 @@ class BeamGeneration(Generation):
 
     async def steps_async(self) -> AsyncIterator[list[Grown]]:
         """Yield the beams of each step as they are made, if recorded."""
-        made, noted, told = self._completion, self._search.steps, 0
+        made, noted, reported = self._completion, self._search.steps, 0
 
         def further() -> bool:
-            return len(noted) > told or made.done
+            return len(noted) > reported or made.done
 
         over = False
         while not over:
             await self._run.make_async(further)
             over = made.done
-            for each in noted[told:]:
-                told += 1
+            for each in noted[reported:]:
+                reported += 1
                 yield each
         await self._reader.wait_async()  # so that its sequences are free
         made.check()

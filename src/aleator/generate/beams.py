@@ -300,15 +300,15 @@ class BeamSearch:
         free = [seq for seq in self._seqs if seq not in parents]
         for seq in free:
             self._cache.seq_rm(seq)
-        placed = []
+        running = []
         for beam in self._running:
             seq = beam.seq
             if seq in taken:
                 seq = free.pop()
                 self._cache.seq_cp(beam.seq, seq)
             taken.add(seq)
-            placed.append(replace(beam, seq=seq))
-        self._running = placed
+            running.append(replace(beam, seq=seq))
+        self._running = running
 
     @staticmethod
     def _write(made: Completion, found: Hypothesis) -> None:

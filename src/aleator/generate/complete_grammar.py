@@ -98,7 +98,7 @@ class EndingSearch:
         self._printable = tokens(bytes([*b"1aAfTzZ", *range(0x20, 0x5C), *range(0x5D, 0x7F)]))
 
     @property
-    def gave_up(self) -> bool:
+    def out_of_trials(self) -> bool:
         """Whether the last search ran out of trials, so that more trials may find an ending."""
         return self._trials <= 0
 
@@ -296,7 +296,7 @@ class GrammarCompleter:
             return token
         try:
             found = yield from search.search(self._constraint, left - 1)
-            if found is None and self._plan is None and search.gave_up:
+            if found is None and self._plan is None and search.out_of_trials:
                 found = yield from search.search(self._constraint, left - 1, THOROUGH)
         except GeneratorExit:
             chain.rollback(1)

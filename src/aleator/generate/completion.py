@@ -23,7 +23,7 @@ ONCE = f"{OWN}once "
 """Prefix of those namespaces of which nothing is kept."""
 
 
-def once() -> str:
+def one_time_namespace() -> str:
     """A namespace for a request that neither uses cached prefixes nor leaves any."""
     return ONCE + os.urandom(16).hex()
 

@@ -56,7 +56,7 @@ class Batch:
     def one(
         cls, tokens: Iterable[int], pos: int | None = None, seq: int = 0, logits: bool | None = None
     ) -> Batch:
-        """Consecutive tokens of one sequence.
+        """A batch of consecutive tokens of one sequence.
 
         Args:
             tokens: token ids.
@@ -205,7 +205,7 @@ class Context(Uncopyable):
 
     Args:
         model: a Decoder, or what has one as its attribute ``decoder``.
-        prefix: cache prefixes, so that others which begin like them need not compute the beginning again
+        prefix: cache prefixes, so that texts with the same beginning need not compute it again
             (``cache.keep``, ``cache.reuse``); None: do not.
         abort_callback: called before each micro-batch; if it returns True the decode raises Aborted.
         options: fields of :class:`aleator.generate.options.ContextOptions`.
@@ -268,21 +268,21 @@ class Context(Uncopyable):
     def decode(self, batch: Batch, draw: Draw | None = None) -> Any:
         """Run a batch of any length and store its tokens in the cache.
 
-        Whatever is raised, KeyboardInterrupt included, leaves the cache exactly as it was.  ``draw`` is made of
-        the logits where all tokens want theirs, and one micro-batch has them in order.
+        Any exception, KeyboardInterrupt included, leaves the cache exactly as it was.  ``draw`` gets the logits
+        if those of all tokens are wanted, and one micro-batch has them in order.
 
         Returns:
             Logits of the tokens that wanted them, float32 [rows, n_vocab], in batch order; with
-            ``embeddings`` their hidden states after the last norm, [rows, n_embd].  NumPy's array where
-            :attr:`device` is the CPU, else a tensor of PyTorch's on it.
+            ``embeddings`` their hidden states after the last norm, [rows, n_embd].  A NumPy array if
+            :attr:`device` is the CPU, else a PyTorch tensor on it.
 
         Raises:
             InvalidBatch: a rule is broken; names the token.
             CacheFull: not enough free cells.
             Aborted: ``abort_callback`` said so.
             CacheBusy: another thread has used the cache for longer than ``lock_timeout``.
-            FileFormatError: a matrix of a large file, whose bytes are looked at while the first tokens are
-                made, holds NaN or an infinity.
+            FileFormatError: a matrix holds NaN or an infinity.  Matrices of a large file are checked while
+                the first tokens are computed.
         """
         if not isinstance(batch, Batch):
             raise InvalidBatch(-1, f"decode takes a Batch, not {batch!r}")
@@ -303,7 +303,7 @@ class Context(Uncopyable):
         hidden: Floats | None = None
         n_taps = len(self.decoder.tapped)
         pool.prepare(plan)
-        for part in pool.carried_out(plan):
+        for part in pool.micro_batches(plan):
             if self.abort_callback is not None and self.abort_callback():
                 raise Aborted(len(rows))
             given = inputs[part.tokens]
@@ -349,8 +349,8 @@ class Context(Uncopyable):
             raise NoLogits("i", index, wanted)
         return rows[wanted.index(index)]
 
-    def stayed_behind(self) -> bool:
-        """Whether this is a fork's child, and another thread was changing the cache: nothing can use it."""
+    def unusable_after_fork(self) -> bool:
+        """Whether another thread was changing the cache when this process was forked, so it is useless here."""
         if self._process == os.getpid():
             return False
         journal = self.cache.journal
@@ -366,10 +366,10 @@ class Context(Uncopyable):
         return False
 
     def rewindable(self, n_sequences: int) -> int:
-        """Tokens by which each of so many sequences can be rewound after a decode that advances them together.
+        """How many tokens each sequence can be rewound after a decode that advances ``n_sequences`` together.
 
-        Windows forget only what the first token of a micro-batch does not see any more, so one micro-batch can
-        be taken back.
+        Windows forget only what the first token of a micro-batch no longer sees, so one micro-batch can be
+        taken back.
         """
         least = self.cache.rewindable
         if isinstance(self.cache.pool, HybridPool):
@@ -396,10 +396,10 @@ LEAST = 16
 class LentPrefixes:
     """The prefixes that one context keeps, for a run in another one of the same model.
 
-    One context for all would reserve the most that a batch may ever need.  Rows are copied bit for bit,
-    both ways.  Where there is no room for them, nothing is found or kept.  What a run computes is kept
-    where at least a quarter of it is new, since a copy shares no cells; and of one run at most as many
-    tokens as the owner has cells, prompts first.  The owner's sequence ``SPARE`` is empty.
+    A single context for both would have to reserve memory for the largest possible batch.  Rows are copied
+    bit for bit, both ways; without room for the copies, nothing is found or kept.  A run's text is kept if at
+    least a quarter of it is new, since a copy shares no cells.  One run keeps at most as many tokens as the
+    owner has cells, prompts first.  The owner's sequence ``SPARE`` is empty.
     """
 
     def __init__(self, owner: Context, borrower: Context) -> None:

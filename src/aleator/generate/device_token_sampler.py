@@ -261,7 +261,9 @@ def _of_row(logits: Logits, row: int, token: int, top: int, token_bytes: TokenBy
 
 def _kinds(states: Sequence[RequestState]) -> Hashable | None:
     """What samplers requests have, in their order; None: they may change, or are a user's."""
-    kinds = [[kind_of(sampler) for sampler, _ in state.chain.placed] for state in states]
+    kinds = [
+        [kind_of(sampler) for sampler, _ in state.chain.samplers_with_places] for state in states
+    ]
     users = any(kind is not None and kind.user is not None for row in kinds for kind in row)
     if users or any(state.chain.by_phase() for state in states):
         return None

@@ -121,19 +121,19 @@ class GenerationReader:
         made, stats = self.completion, self.run.stats
         total = len(made.request.tokens)
         seen: list[tuple[int, float]] = [(0, 0.0)]
-        told = 0
+        reported = 0
 
         def further() -> bool:
             if stats.prompt_tokens > seen[-1][0]:
                 seen.append((stats.prompt_tokens, stats.prompt_seconds))
-            return len(seen) > max(1, told) or made.done or bool(made.tokens)
+            return len(seen) > max(1, reported) or made.done or bool(made.tokens)
 
         over = False
         while not over:
             await self.run.make_async(further)
             over = further() and (made.done or bool(made.tokens))
-            for computed, seconds in seen[told:]:
-                told += 1
+            for computed, seconds in seen[reported:]:
+                reported += 1
                 yield PromptProgress(total, stats.reused_tokens, computed, seconds)
 
     async def _wait_for_more(self) -> None:

@@ -135,7 +135,7 @@ class ModelRunner:
             width += 1
             if state.guidance is not None:
                 width += 1
-                for pos, token in enumerate(tokens, state.beside):
+                for pos, token in enumerate(tokens, state.second_positions):
                     batch.add(token, pos, [state.guidance.seq], logits=True)
         n_rows = len(batch)
         ends = add_chunks(batch, chunks, n_rows)
@@ -153,13 +153,13 @@ class ModelRunner:
             for state in (chunk.state, *chunk.followers):
                 self._show(state, pos, at - (end - pos), end)
             if of_prompt:
-                self.errors.alone(chunk.state, self._feed_prompt, chunk.state, of_prompt, logits)
+                self.errors.run_for(chunk.state, self._feed_prompt, chunk.state, of_prompt, logits)
         self._sample_after(rows[: len(rows) - len(searches)], logits)
         for state, pos, at in places:
             self._show(state, pos, at, len(state.tokens))
         for state, of_beams in searches:
             state.stats.decode_tokens += len(of_beams)
-            self.errors.alone(state, self._choose_beams, state, of_beams, logits)
+            self.errors.run_for(state, self._choose_beams, state, of_beams, logits)
         self._sample_first(chunks, ends, logits)
 
     def _show(self, state: RequestState, pos: int, at: int, end: int) -> None:
@@ -203,7 +203,7 @@ class ModelRunner:
             if guided >= 0 and chunk.state.guidance is not None:
                 chunk.state.guidance.first = np.array(logits[guided])
             if own >= 0 and chunk.state.search is not None:
-                self.errors.alone(
+                self.errors.run_for(
                     chunk.state, self._choose_beams, chunk.state, range(own, own + 1), logits
                 )
             elif own >= 0:
@@ -267,7 +267,7 @@ class ModelRunner:
         """Remove what was decoded after a request's tokens from the cache."""
         self.context.cache.seq_rm(state.seq, len(state.tokens))
         if state.guidance is not None:
-            self.context.cache.seq_rm(state.guidance.seq, state.beside)
+            self.context.cache.seq_rm(state.guidance.seq, state.second_positions)
 
     def make_room(self, state: RequestState) -> bool:
         """Make sure that a request has a position left, or end its completion; returns whether it goes on."""
@@ -311,11 +311,11 @@ class ModelRunner:
             (there if self.sampler.draws_for(task.state) else here).append(task)
         if there:
             for task, drawn in zip(there, self.sampler.sample(there, logits), strict=True):
-                self.errors.alone(task.state, self._take, task.state, drawn)
+                self.errors.run_for(task.state, self._take, task.state, drawn)
         if here:
             rows = host_rows(logits)
             for task in self.sampler.host.sample_together(here, rows):
-                self.errors.alone(task.state, self._sample_one, task, rows)
+                self.errors.run_for(task.state, self._sample_one, task, rows)
         tasks[0].state.stats.sampler_seconds += perf_counter() - started
 
     def _sample_one(self, task: SampleTask, rows: Floats) -> None:

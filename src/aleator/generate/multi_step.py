@@ -143,7 +143,7 @@ class DecodeLoop:
         cache, plan = self.context.cache, self._plan(batch)
         cache.pool.prepare(plan)
         cell_ids = np.empty(len(batch), np.int64)
-        for part in cache.pool.carried_out(plan):
+        for part in cache.pool.micro_batches(plan):
             cell_ids[part.tokens] = part.cell_ids
         self.cells.clear(cell_ids)
         self._load(starts, steps, np.split(cell_ids, np.cumsum(steps)[:-1]))

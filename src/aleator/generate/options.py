@@ -413,6 +413,6 @@ class GenerateOptions(Options):
         return tuple(name for name in BANS if getattr(self, name))
 
     @property
-    def warms(self) -> bool:
+    def raises_temperature(self) -> bool:
         """Whether a loop raises the temperature, in place of ending the text."""
         return len(self.stop_loops or ()) > 2

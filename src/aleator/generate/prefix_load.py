@@ -112,7 +112,7 @@ class PrefixLoad:
         before, end = self.length, perf_counter() + seconds
         try:
             while not self.done:
-                if not self._has_come():
+                if not self._has_arrived():
                     break
                 if self._goal is None:
                     self._look()
@@ -142,7 +142,7 @@ class PrefixLoad:
         """The future to wait for: the look-up, or the next entry, which has always been requested."""
         return self._look_up.found if self._goal is None else self._asked[0][1]
 
-    def _has_come(self) -> bool:
+    def _has_arrived(self) -> bool:
         """Whether that future is done; wait for it at most as long as computing would take."""
         future, alone = self._awaited, self._wake is None
         if alone and not future.done():

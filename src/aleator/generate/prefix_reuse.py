@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class PrefixReuse:
     """The prompt cache for the requests of a run.
 
-    Loading from tiers runs beside the steps, and ``wake`` is called, in any thread, when :meth:`take_in` has
-    something to do; None: :meth:`begin` loads.
+    Loading from tiers runs beside the steps; ``wake`` is called, in any thread, when :meth:`take_arrived` has
+    something to do.  None: :meth:`begin` loads.
     """
 
     def __init__(self, prefixes: Prefixes, wake: Wake | None) -> None:
@@ -52,7 +52,7 @@ class PrefixReuse:
             state.prefix_loads.append(load)
         return held
 
-    def take_in(self, state: RequestState, seconds: float) -> float:
+    def take_arrived(self, state: RequestState, seconds: float) -> float:
         """Take in what has arrived of a request's prompts, for about ``seconds`` seconds each.
 
         Returns the seconds that it cost, including those of reading threads.

@@ -110,7 +110,7 @@ class RequestState:
         return self.completion.prompt_logprobs is not None
 
     @property
-    def beside(self) -> int:
+    def second_positions(self) -> int:
         """Positions in the sequence of its second prompt; 0 without one."""
         if self.guidance is None:
             return 0
@@ -207,7 +207,7 @@ class RequestErrors:
     def __init__(self, drop: Callable[[RequestState], None], failed: Failed | None) -> None:
         self._drop, self._failed = drop, failed
 
-    def alone(self, state: RequestState, action: Callable[..., object], *given: object) -> None:
+    def run_for(self, state: RequestState, action: Callable[..., object], *given: object) -> None:
         """Run an action for one request; an error ends the completion of this request only.
 
         So does a SystemExit from its callback.  KeyboardInterrupt belongs to no request, and is raised.
@@ -247,7 +247,7 @@ class Proposer:
             state.drafted = False
             nobody = state.spell is None and state.speculation is None
             if not nobody and state.banned is None:  # held tokens may be taken back
-                self._errors.alone(state, self._guess, state, rows, drafts)
+                self._errors.run_for(state, self._guess, state, rows, drafts)
         if drafts:
             self._draft(drafts, rows)
         return [(state, tokens) for state, tokens in rows.items() if not state.completion.done]
@@ -271,15 +271,15 @@ class Proposer:
                 return
         if state.speculation is None:
             return
-        n = state.speculation.wanted(room, n_sequences, self.costs)
+        n = state.speculation.n_guesses(room, n_sequences, self.costs)
         if n < 1:
             return
         text = [*state.tokens, state.drawn]
         if state.speculation.model is not None:
-            least = state.speculation.least(n_sequences, self.costs)
+            least = state.speculation.least_probability(n_sequences, self.costs)
             drafts.append((state, Draft(state.speculation.model, text, n, least)))
         else:
-            self._add(state, state.speculation.asked(text, n), rows)
+            self._add(state, state.speculation.guesses(text, n), rows)
 
     def _draft(
         self, drafts: Sequence[tuple[RequestState, Draft]], rows: dict[RequestState, list[int]]

@@ -24,7 +24,7 @@ ROWS_BYTES = 2**26
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ScoredText:
     """A text of at least one token; the rows of its tokens from ``first`` on are wanted."""
 
     tokens: tuple[int, ...]
@@ -53,7 +53,7 @@ def groups(texts: Sequence[Sequence[int]], n_seq_max: int, n_cells: int) -> Iter
         yield range(start, len(texts))
 
 
-def rows_of(context: Context, texts: Sequence[Wanted]) -> Iterator[tuple[int, int, Floats]]:
+def rows_of(context: Context, texts: Sequence[ScoredText]) -> Iterator[tuple[int, int, Floats]]:
     """Compute texts, each as a sequence of an empty context, which is emptied again afterwards.
 
     The context needs a sequence for each text, and a cell for each of their tokens.
@@ -93,7 +93,7 @@ def _before_tokens(
 ) -> Iterator[tuple[int, int, Floats]]:
     """For each token after the prompts of texts: the text's index, the token, and the row [V] before it."""
     longer = [i for i, (tokens, prompt) in enumerate(texts) if len(tokens) > prompt]
-    wanted = [Wanted(texts[i][0][:-1], texts[i][1] - 1) for i in longer]
+    wanted = [ScoredText(texts[i][0][:-1], texts[i][1] - 1) for i in longer]
     for j, at, row in rows_of(context, wanted):
         i = longer[j]
         yield i, texts[i][0][at + 1], np.ascontiguousarray(row[: context.n_vocab])
@@ -106,7 +106,7 @@ def _parts(work: list[tuple[int, int]], step: int) -> Iterator[list[tuple[int, i
         yield part
 
 
-def _batch(texts: Sequence[Wanted], part: list[tuple[int, int]], wanted: bool) -> Batch:
+def _batch(texts: Sequence[ScoredText], part: list[tuple[int, int]], wanted: bool) -> Batch:
     batch = Batch()
     for i, at in part:
         batch.add(texts[i].tokens[at], at, [i], logits=wanted)
@@ -240,7 +240,7 @@ def prompt_logprobs_of(
 ) -> list[list[Logprobs | None]]:
     """The model's log-probabilities of every token of some texts; None for the first token."""
     made: list[list[Logprobs | None]] = [[None] for _ in texts]
-    for i, at, row in rows_of(context, [Wanted(tokens[:-1]) for tokens in texts]):
+    for i, at, row in rows_of(context, [ScoredText(tokens[:-1]) for tokens in texts]):
         made[i].append(top_logprobs(row[: context.n_vocab], texts[i][at + 1], top, token_bytes))
     return made
 

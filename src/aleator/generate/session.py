@@ -31,24 +31,24 @@ from aleator.samplers.chain import SamplerChain
 class Rows:
     """What a cache keeps of a text."""
 
-    held: int  # tokens whose keys and values these are, from the first on
+    held: int  # the number of the text's first tokens whose keys and values these are
     rows: bytes = field(repr=False)  # their cells, in llama.cpp's layout
-    # What their keys are rotated to, where that differs from their positions
+    # The positions that their keys are rotated to, if these differ from their own
     turned: bytes = field(repr=False)
     states: bytes = field(repr=False)  # earlier states of recurrent layers
     rotation: str = ""  # tells what rotated their keys, see rotation_identity
 
 
 def rows_of(context: Context, tokens: Sequence[int], namespace: str = "", seq: int = 0) -> Rows:
-    """Copy what a context's cache keeps of a text, by an empty sequence; nothing of the cache changes."""
-    # Nothing of it stays in the cache, whatever comes in between.
+    """Copy what a context's cache keeps of a text, by means of an empty sequence; the cache does not change."""
+    # Nothing of it stays in the cache, whatever happens meanwhile.
     cache = context.cache
     rows: Rows = cache.journal.attempt(_rows, cache, tokens, namespace, seq)
     return replace(rows, rotation=context.decoder.rotation_identity)
 
 
 def put_rows(context: Context, seq: int, state: StateFile, held: int) -> None:
-    """Give an empty sequence what :func:`rows_of` copied; where this raises, its caller empties it.
+    """Give an empty sequence what :func:`rows_of` copied; if this raises, the caller empties it.
 
     Raises:
         CacheError: the rows do not fit this cache, there is no room for them, or their keys were rotated for a
@@ -63,16 +63,16 @@ def put_rows(context: Context, seq: int, state: StateFile, held: int) -> None:
     cache.state_read(state.sections["rows"], seq, format="llama")
     if not cache.stands_for(seq, held):
         raise CacheError(f"its rows are not those of positions 0 to {held - 1}")
-    _turn(cache, seq, state.sections.get("turned", b""))
+    _set_key_positions(cache, seq, state.sections.get("turned", b""))
     _put_states(cache, seq, state.sections.get("states", b""), held)
 
 
 def _rows(cache: Cache, tokens: Sequence[int], namespace: str, seq: int) -> Rows:
     """See :func:`rows_of`.
 
-    Changes the cache; called by ``journal.attempt``, which takes that back.
+    Changes the cache; it is called by ``journal.attempt``, which undoes that.
     """
-    # What is asked for is one token longer: a match leaves the last one to be computed.
+    # Matched with one token more, because a match leaves the last one to be computed.
     held = cache.reuse(seq, [*tokens, 0], namespace)
     if not held:
         return Rows(0, b"", b"", b"")
@@ -82,9 +82,9 @@ def _rows(cache: Cache, tokens: Sequence[int], namespace: str, seq: int) -> Rows
 
 
 def _without_shift(cache: Cache, seq: int) -> bytes:
-    """Make as if no shift of a sequence were pending; gives what its keys are rotated to, "" if none is.
+    """Mark a sequence's pending shifts as done; return the positions its keys are rotated to, "" if none is.
 
-    So they are stored as they are: rotated and rounded they would be others than those of the first run.
+    So the keys are stored as they are: rotating and rounding would change the bits of the first run.
     """
     pools = [(pool, cells) for pool, cells in _cells(cache, seq) if pool.rows.k_storage != "raw"]
     rotations = [pool.rows.key_positions[cells] for pool, cells in pools]
@@ -97,8 +97,8 @@ def _without_shift(cache: Cache, seq: int) -> bytes:
     return b"".join(at.astype("<i4").tobytes() for at in rotations) if moved else b""
 
 
-def _turn(cache: Cache, seq: int, turned: bytes | memoryview) -> None:
-    """Say what the keys of a sequence are rotated to, as :func:`_without_shift` gave it."""
+def _set_key_positions(cache: Cache, seq: int, turned: bytes | memoryview) -> None:
+    """Record the positions that a sequence's keys are rotated to, as :func:`_without_shift` returned them."""
     if len(turned) == 0:
         return
     pools = _cells(cache, seq)
@@ -113,7 +113,7 @@ def _turn(cache: Cache, seq: int, turned: bytes | memoryview) -> None:
 
 
 def _cells(cache: Cache, seq: int) -> list[tuple[AttentionPool, Int64s]]:
-    """The pools of cells, each with those that a sequence's state has, by position."""
+    """The pools of cells, each with the cells in a sequence's state, by position."""
     pools = [pool for pool in cache.pools if isinstance(pool, AttentionPool)]
     return [(pool, pool.cells.seq_cell_list(seq)) for pool in pools]
 
@@ -167,20 +167,20 @@ _loaded = count(1)
 
 @dataclass(frozen=True)
 class Session:
-    """A text and how it came about.
+    """A text, and how it was generated.
 
     Attributes:
-        tokens: all of it, the prompt first.
-        n_prompt: how many of them were not drawn.
-        seed: what the others were drawn with; None if nothing was.
-        extra: whatever the writer added, JSON-ready (a chat its messages).
-        forgotten: what context shifts have taken from the text, as (where, how many), one after the other:
-            keys and values are those of ``remaining``.
-        namespace: of the cached prefixes, where they are after context shifts.
-        restored: tokens whose keys and values came with the file; the others are computed anew.
-        why_not: why it is not all but the last token.
-        chain: the state of the chain that drew the others; b"" where it could not be written.
-        adapters: with which the text was computed.
+        tokens: all its tokens, the prompt first.
+        n_prompt: how many of them belong to the prompt.
+        seed: the seed of the others' draws; None if nothing was drawn.
+        extra: what the writer added, JSON-ready, such as a chat's messages.
+        forgotten: what context shifts have removed from the text, in order, as (where, how many); the keys
+            and values are those of ``remaining``.
+        namespace: the namespace of the cached prefixes after context shifts.
+        restored: tokens whose keys and values came with the file; the others are computed again.
+        why_not: why these are not all but the last token.
+        chain: the state of the chain that drew the text; b"" if it could not be written.
+        adapters: the adapters with which the text was computed.
     """
 
     tokens: tuple[int, ...]
@@ -196,16 +196,16 @@ class Session:
 
     @property
     def remaining(self) -> tuple[int, ...]:
-        """The tokens without what is forgotten."""
+        """The tokens without the forgotten ones."""
         return remaining(self.tokens, self.forgotten)
 
 
 def write_session(
     path: str | os.PathLike[str], session: Session, contents: Rows, model: ModelIdentity
 ) -> None:
-    """Write a session; a file that exists is replaced once the new one is complete.
+    """Write a session; an existing file is replaced once the new one is complete.
 
-    The caller has looked whether it may be (:class:`~aleator.generate.session_file.SessionFile`).
+    The caller has checked that it may be (:class:`~aleator.generate.session_file.SessionFile`).
     """
     header = {
         "kind": "session",
@@ -242,13 +242,13 @@ def save_session(
 
 
 def state_of(chain: SamplerChain, tokens: Sequence[int], drawn_here: int) -> bytes:
-    """The state of a chain after a text, of which it drew so many tokens, to be written with its session.
+    """The state of a chain after a text, of which it drew ``drawn_here`` tokens, to be saved with its session.
 
     The chain has accepted the text, and perhaps an end that is not part of it.  The state is b"" if the chain
-    cannot tell it: it has accepted another text, or a user's sampler has no state methods.
+    has accepted another text, or a user's sampler has no state methods.
 
     Raises:
-        ParameterError: a device drew, and only it knew what an adaptive sampler had become.
+        ParameterError: a device drew, and only it knew the state of an adaptive sampler.
     """
     history = chain.history
     if drawn_here and not chain.n_sampled and chain.adapts:
@@ -271,12 +271,12 @@ def state_of(chain: SamplerChain, tokens: Sequence[int], drawn_here: int) -> byt
 def open_session(
     path: str | os.PathLike[str], n_vocab: int, model: ModelIdentity, *, mapped: bool = True
 ) -> tuple[StateFile, Session]:
-    """Read a session, and see that it is sound and of this model.
+    """Read a session, and check that it is sound and of this model.
 
     ``mapped``: see :func:`~aleator.cache.formats.state_file.read_state_file`.
 
     Returns:
-        The file, for :func:`restore_session`, and the session, of which nothing is restored yet.
+        The file, for :func:`restore_session`, and the session; nothing of it is restored yet.
 
     Raises:
         FileFormatError: not a session, one of an older format, or a damaged one.
@@ -293,8 +293,8 @@ def restore_session(
 ) -> Session:
     """Keep a session's text in the context's cache as far as it fits; the session returned says how far.
 
-    The sequence is empty, and is so again afterwards.  A text that no context shift has changed is kept in
-    ``namespace``, where its adapters tell it apart.
+    The sequence must be empty, and is emptied again afterwards.  A text that no context shift has changed is
+    kept in ``namespace``, or in one of its own if it has adapters.
     """
     held, why_not, cache = state.header["held"], "", context.cache
     namespace += key_of(session.adapters)
@@ -333,20 +333,20 @@ def _check_model(state: StateFile, model: ModelIdentity) -> None:
         and all(type(about[f]) is str for f in fields)
     ):
         raise FileFormatError(state.name, "it does not say which model it is of", field="model")
-    theirs = ModelIdentity(**about)
-    if theirs.fingerprint != model.fingerprint:
-        same = " (the file has changed since)" if theirs.path == model.path else ""
+    made_by = ModelIdentity(**about)
+    if made_by.fingerprint != model.fingerprint:
+        same = " (the file has changed since)" if made_by.path == model.path else ""
         raise Incompatible(
             "model",
-            str(theirs),
+            str(made_by),
             str(model),
-            f"{state.name}: the session was made with the model {theirs}, and {model} is loaded{same}: load "
+            f"{state.name}: the session was made with the model {made_by}, and {model} is loaded{same}: load "
             "that one, or ask for a new session (--session-new, new=True)",
         )
 
 
 def _session(state: StateFile, n_vocab: int) -> Session:
-    """The session of a file, with a look at everything that the file says."""
+    """The session of a file; everything in the file is checked."""
 
     def wrong(message: str, name: str) -> FileFormatError:
         return FileFormatError(state.name, message, field=name)

@@ -177,7 +177,7 @@ RETRY, LONGEST_RETRY = 32, 1024
 SHARE = 0.02
 """Largest fraction of the time without guesses that guesses may lose."""
 MOST_SURE = 0.9
-"""Most that :meth:`Speculation.least` asks."""
+"""Most that :meth:`Speculation.least_probability` asks."""
 ALLOWANCE = 1.0
 """Time that guesses may lose before the first is made, in units of a token's time."""
 
@@ -211,7 +211,7 @@ class Costs:
             return ROW_COST / (1 + ROW_COST * (n_sequences - 1))
         return min(MOST_COST, max(LEAST_COST, self._row / usual))
 
-    def known(self, n_sequences: int) -> bool:
+    def is_measured(self, n_sequences: int) -> bool:
         """Whether a step of ``n_sequences`` sequences without guesses was measured."""
         return n_sequences in self._usual
 
@@ -246,9 +246,9 @@ class Speculation:
         """Probability that a guess is right, estimated from recent ones."""
         return self._right / self._tried
 
-    def wanted(self, room: int, n_sequences: int, costs: Costs) -> int:
+    def n_guesses(self, room: int, n_sequences: int, costs: Costs) -> int:
         """Number of tokens to guess, at most ``room``, in a step of ``n_sequences``; 0: none."""
-        if not costs.known(n_sequences):
+        if not costs.is_measured(n_sequences):
             return 0  # measure a step without guesses first
         row = n_sequences * costs.row(n_sequences)  # in tokens
         self._account += SHARE - row * self._unpaid_rows
@@ -269,12 +269,12 @@ class Speculation:
         self._off = 0
         return n
 
-    def least(self, n_sequences: int, costs: Costs) -> float:
+    def least_probability(self, n_sequences: int, costs: Costs) -> float:
         """How probable a guess must be to be worth itself and its row, in a step of ``n_sequences``."""
         row = costs.row(n_sequences) + costs.steps(n_sequences, self._draft_seconds)
         return min(MOST_SURE, n_sequences * row)
 
-    def asked(self, tokens: Sequence[int], n: int) -> list[int]:
+    def guesses(self, tokens: Sequence[int], n: int) -> list[int]:
         """Ask a drafter other than a draft model for at most ``n`` guesses after ``tokens``.
 
         Raises:

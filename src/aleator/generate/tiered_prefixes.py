@@ -259,8 +259,8 @@ class TieredPrefixes:
     def _has(self, found: Mapping[bytes, Entry], key: bytes, parent: bytes, length: int) -> bool:
         """Whether an entry is there, as it should be, or will be."""
         entry = found.get(key)
-        told = entry is not None and (entry.parent, entry.length) == (parent, length)
-        return told or self._tiers.waits(key)
+        is_there = entry is not None and (entry.parent, entry.length) == (parent, length)
+        return is_there or self._tiers.waits(key)
 
     def _ends(
         self,

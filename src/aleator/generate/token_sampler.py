@@ -73,10 +73,10 @@ class SampledToken:
         if self.row is None:
             return self
         row = self.row.copy()
-        return replace(self, row=row, logprobs=_told(row, self.kept))
+        return replace(self, row=row, logprobs=_logprobs_of(row, self.kept))
 
 
-def _told(row: Floats, kept: KeptRow | None) -> LogprobsOf:
+def _logprobs_of(row: Floats, kept: KeptRow | None) -> LogprobsOf:
     """Gives log-probabilities of tokens by the logits [V], and what the chain kept if that was asked for."""
     found = partial(top_logprobs, row)
     return found if kept is None else with_kept(found, kept)
@@ -177,7 +177,7 @@ class HostTokenSampler:
             token, pending = task.sampled, None
             if token is None:
                 token, pending = self._sample(task, row)
-            drawn.append(SampledToken(token, _told(thought, kept), row, pending, kept))
+            drawn.append(SampledToken(token, _logprobs_of(thought, kept), row, pending, kept))
         return drawn
 
     @staticmethod

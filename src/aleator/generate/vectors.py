@@ -8,7 +8,7 @@ import numpy as np
 
 from aleator.core.arrays import Floats
 from aleator.generate.context import Context
-from aleator.generate.scores import Wanted, rows_of
+from aleator.generate.scores import ScoredText, rows_of
 
 POOLING = ("mean", "cls", "last")
 """How the hidden states of a text become its vector: their mean, the first or the last one."""
@@ -34,7 +34,7 @@ def pooled_of_decoder(
     """
     last = pooling == "last"
     cut = [text[:1] if pooling == "cls" else text for text in texts]
-    wanted = [Wanted(text, len(text) - 1 if last else 0) for text in cut]
+    wanted = [ScoredText(text, len(text) - 1 if last else 0) for text in cut]
     sums = np.zeros((len(texts), context.decoder.config.n_embd), np.float64)
     kept: list[list[Floats]] = [[] for _ in texts]
     for i, _, row in rows_of(context, wanted):

@@ -261,8 +261,8 @@ class LLGuidanceConstraint:
         if not n:
             return
         kept, gone = self._tokens[:-n], self._tokens[-n:]
-        told = sum(token not in self._tokenizer.ends for token in gone)
-        if told and (not self._matcher.rollback(told) or self._matcher.is_error()):
+        consumed = sum(token not in self._tokenizer.ends for token in gone)
+        if consumed and (not self._matcher.rollback(consumed) or self._matcher.is_error()):
             self._replay(kept)
         self._tokens, self._mask = kept, None
 
@@ -272,9 +272,9 @@ class LLGuidanceConstraint:
 
     def _replay(self, tokens: list[int]) -> None:
         self._matcher, self._mask = self._begin(), None
-        told = [token for token in tokens if token not in self._tokenizer.ends]
-        if told:
-            self._matcher.consume_tokens(told)
+        consumed = [token for token in tokens if token not in self._tokenizer.ends]
+        if consumed:
+            self._matcher.consume_tokens(consumed)
 
     def complete(self) -> bool:
         return bool(self._matcher.is_accepting())

@@ -177,7 +177,7 @@ def _result(line: bytes) -> tuple[str, int] | None:
     try:
         result = json.loads(line)
         name, status = result["custom_id"], result["response"]["status_code"]
-        ours = result["id"] == f"batch-{name}"
+        is_row = result["id"] == f"batch-{name}"
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    return (name, status) if ours and isinstance(name, str) and isinstance(status, int) else None
+    return (name, status) if is_row and isinstance(name, str) and isinstance(status, int) else None

@@ -126,7 +126,7 @@ class LoadedModel:
 
     def _cached_context(self) -> Context:
         """The model's own context, whose prompt cache all generations use."""
-        if self._context is not None and self._context.stayed_behind():
+        if self._context is not None and self._context.unusable_after_fork():
             self._context = self._user = None
         if self._context is None:
             cached = self.options.prompt_cache

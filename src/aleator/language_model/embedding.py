@@ -20,7 +20,7 @@ from aleator.generate import scores, vectors
 from aleator.generate.context import Context
 from aleator.language_model.base import LoadedModel
 from aleator.models.encoder import Encoder, no_texts
-from aleator.models.score_head import ScoreHead, has_head, pooling_of, sigmoid, yes_of
+from aleator.models.score_head import ScoreHead, has_head, pooling_of, sigmoid, yes_probability
 from aleator.text.rendered import Marks, Rendered, control_names
 
 T = TypeVar("T")
@@ -116,8 +116,8 @@ class EmbeddingModel(LoadedModel):
             except TypeError:
                 ids = [None]
             if isinstance(each, bytes) or (not isinstance(ids, str) and None in ids):
-                told = f"texts[{i}]={each!r:.80}: give a text, or a list of token ids"
-                raise ParameterError("texts", told)
+                message = f"texts[{i}]={each!r:.80}: give a text, or a list of token ids"
+                raise ParameterError("texts", message)
             found = self.request_maker.tokens(ids, of=f"texts[{i}]", whole=True)
             tokens.append(self._cut(found) if truncate else found)
         if not tokens:
@@ -245,9 +245,10 @@ class EmbeddingModel(LoadedModel):
         yes, no = ids["yes"], ids["no"]
 
         def answers(context: Context, some: Sequence[tuple[int, ...]]) -> list[float]:
-            wanted = [scores.Wanted(text, len(text) - 1) for text in some]
+            wanted = [scores.ScoredText(text, len(text) - 1) for text in some]
             return [
-                yes_of(float(r[yes]), float(r[no])) for _, _, r in scores.rows_of(context, wanted)
+                yes_probability(float(r[yes]), float(r[no]))
+                for _, _, r in scores.rows_of(context, wanted)
             ]
 
         return self._together(texts, texts, answers)
@@ -278,8 +279,10 @@ class EmbeddingModel(LoadedModel):
             yield each
 
     def _not_finite(self, what: str) -> FileFormatError:
-        told = f"{what} are not finite numbers: the weights are damaged, or too large for float32"
-        return FileFormatError(self.weights.path, told)
+        message = (
+            f"{what} are not finite numbers: the weights are damaged, or too large for float32"
+        )
+        return FileFormatError(self.weights.path, message)
 
     def _cut(self, text: tuple[int, ...]) -> tuple[int, ...]:
         """A text of at most ``n_ctx`` tokens, with the last one if that ends texts."""
@@ -292,12 +295,12 @@ class EmbeddingModel(LoadedModel):
         longest = max(map(len, texts))
         if longest <= self.n_ctx:
             return
-        told = f"a text has {longest} tokens and the context {self.n_ctx} positions"
+        message = f"a text has {longest} tokens and the context {self.n_ctx} positions"
         if isinstance(self.decoder, Encoder) and self.n_ctx == self.decoder.most_positions:
             raise ContextFull(
-                f"{told}, which are all that the model has: shorten it, or give truncate=True"
+                f"{message}, which are all that the model has: shorten it, or give truncate=True"
             )
-        raise ContextFull(f"{told}: shorten it, or load the model with a larger n_ctx")
+        raise ContextFull(f"{message}: shorten it, or load the model with a larger n_ctx")
 
     def _together(
         self,

@@ -35,7 +35,7 @@ def adaptable(name: str) -> bool:
     return name in (EMBEDDING, OUTPUT) or re.fullmatch(_OF_LAYER, name) is not None
 
 
-def turn(name: str) -> tuple[float, ...]:
+def step_order(name: str) -> tuple[float, ...]:
     """The place of an adaptable matrix in the order of a step."""
     match = re.fullmatch(_OF_LAYER, name)
     if match is None:

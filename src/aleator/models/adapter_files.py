@@ -126,7 +126,7 @@ def _grown(matrix: LowRank) -> StoredTensor:
 
 def _side_by_side(matrices: Mapping[str, LowRank]) -> dict[str, LowRank]:
     """Lay out the matrices in memory in the order of a step, so that each prefetches the next."""
-    names = sorted(matrices, key=adapted.turn)
+    names = sorted(matrices, key=adapted.step_order)
     packed = iter(_packed([getattr(matrices[name], side) for side in "ab" for name in names]))
     all_a = [next(packed) for _ in names]
     return {
@@ -244,26 +244,26 @@ def _read_peft(path: Path, weights: Weights) -> dict[str, _Part]:
     for key, tensor in tensors.items():
         base = _OF_BASE.fullmatch(key)
         match = base or _OF_PEFT.fullmatch(key)
-        theirs = "" if match is None else files.ours(f"{match[1]}.weight")
-        if match is None or theirs not in names:
+        usual = "" if match is None else files.usual_name(f"{match[1]}.weight")
+        if match is None or usual not in names:
             raise UnsupportedModel(
                 f"{path}: the tensor {key!r:.200} is no part of LoRA for {weights.architecture.name!r} with "
                 f"{config.n_layers} layers: {_CONVERT}"
             )
-        ours = names[theirs]
+        gguf = names[usual]
         if base is not None:
-            _check_matrix(path, key, ours, tensor.shape, weights)
+            _check_matrix(path, key, gguf, tensor.shape, weights)
             continue
         embeds = match[2].startswith("lora_embedding")
-        if embeds != (ours == adapted.EMBEDDING) and match[2] != "lora_magnitude_vector":
+        if embeds != (gguf == adapted.EMBEDDING) and match[2] != "lora_magnitude_vector":
             raise FileFormatError(path, "this is no matrix of embeddings, or is one", field=key)
         side = {"A": "lora_a", "B": "lora_b"}.get(match[2][-1], "magnitude")
         if embeds and side == "lora_a" and len(tensor.shape) == 2:
             tensor = tensor.moved(np.transpose)
-        if modules.setdefault(ours, match[1]) != match[1] or side in found.get(ours, {}):
+        if modules.setdefault(gguf, match[1]) != match[1] or side in found.get(gguf, {}):
             raise FileFormatError(path, _TWICE, field=key)
-        found.setdefault(ours, {})[side] = tensor
-        if side == "lora_b" and files.convert(ours, tensor) is not tensor:
+        found.setdefault(gguf, {})[side] = tensor
+        if side == "lora_b" and files.convert(gguf, tensor) is not tensor:
             raise UnsupportedModel(
                 f"{path}: {key!r:.200}: this matrix is stored in another form here: {_CONVERT}"
             )

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Literal
 
+from aleator.core.moved import FormerName
 from aleator.core.records import dataclass
 from aleator.models.config import ModelConfig
 from aleator.models.files.fields import Fields, Value
@@ -18,7 +19,7 @@ from aleator.models.files.tensor_types import StoredTensor
 
 def under(part: str, names: Mapping[str, str], suffix: str = "") -> dict[str, str]:
     """Names of a part of a layer: ``part`` goes before Hugging Face's, ``suffix`` after GGUF's."""
-    return {f"{part}.{theirs}": ours + suffix for theirs, ours in names.items()}
+    return {f"{part}.{name}": gguf + suffix for name, gguf in names.items()}
 
 
 # Hugging Face's usual names of tensors of a layer -> GGUF's.
@@ -89,9 +90,9 @@ class HuggingFace:
     bare: Mapping[str, str] = field(default_factory=dict)
     # Names of one expert's tensors within a layer -> GGUF's; "{}" is the expert's number
     expert: Mapping[str, str] = field(default_factory=dict)
-    # The name of a tensor as in ``outer`` and ``layer``; "" for a tensor that is left out, such as one for
-    # pictures
-    ours: Callable[[str], str] = str
+    # A tensor's name as in ``outer`` and ``layer``, from its name in the file; "" for a tensor that is left
+    # out, such as one for pictures
+    usual_name: Callable[[str], str] = str
     # The tensor as GGUF files hold it: ``convert(GGUF's name, tensor)``
     convert: Callable[[str, StoredTensor], StoredTensor] = unchanged
     # The same, if it depends on the number of heads
@@ -105,22 +106,24 @@ class HuggingFace:
     # Further fields of a GGUF file, without the architecture's prefix, from these dimensions and config.json
     gguf_fields: Callable[[ModelConfig, Fields], Mapping[str, Value | None]] | None = None
 
+    ours = FormerName("usual_name")
+
     def names(self, n_layers: int, n_experts: int = 0) -> dict[str, str]:
         """Hugging Face's tensor name -> GGUF's, for every tensor that such a model can have."""
         stems = dict(self.outer)
         names: dict[str, str] = {}
         for layer in range(n_layers):
             within = f"{self.stack}." if self.stack else ""
-            theirs, ours = f"{within}{self.layers}.{layer}.", f"blk.{layer}."
-            stems |= {theirs + name: ours + gguf for name, gguf in self.layer.items()}
-            names |= {theirs + name: ours + gguf for name, gguf in self.bare.items()}
+            file_layer, gguf_layer = f"{within}{self.layers}.{layer}.", f"blk.{layer}."
+            stems |= {file_layer + name: gguf_layer + gguf for name, gguf in self.layer.items()}
+            names |= {file_layer + name: gguf_layer + gguf for name, gguf in self.bare.items()}
             for name, gguf in self.expert.items():
                 stems |= {
-                    theirs + name.format(expert): ours + gguf.format(expert)
+                    file_layer + name.format(expert): gguf_layer + gguf.format(expert)
                     for expert in range(n_experts)
                 }
-        for theirs, ours in stems.items():
-            names |= {f"{theirs}.{part}": f"{ours}.{part}" for part in ("weight", "bias")}
+        for name, gguf in stems.items():
+            names |= {f"{name}.{part}": f"{gguf}.{part}" for part in ("weight", "bias")}
         return names
 
 

@@ -78,7 +78,7 @@ def as_gguf(name: str, tensor: StoredTensor, fields: Fields, config: ModelConfig
     return StoredTensor.of(tensor.floats()[first:])
 
 
-def ours(name: str, prefixes: tuple[str, ...] = ("bert.", "roberta.")) -> str:
+def usual_name(name: str, prefixes: tuple[str, ...] = ("bert.", "roberta.")) -> str:
     """A tensor's name without its prefix; "" for what only training needs."""
     if name.startswith(_OF_TRAINING):
         return ""
@@ -113,7 +113,7 @@ BERT = ENCODER(
         rope_style="none",
         outer=EMBEDDINGS | HEAD,
         layer=LAYER,
-        ours=ours,
+        usual_name=usual_name,
         convert_fields=as_gguf,
     ),
     gated=False,

@@ -47,7 +47,7 @@ def as_gguf(name: str, tensor: StoredTensor, n_heads: int) -> StoredTensor:
     )
 
 
-def ours(name: str) -> str:
+def usual_name(name: str) -> str:
     """A tensor's name without "transformer.", which older files lack."""
     return name if name.startswith(("transformer.", "lm_head.")) else f"transformer.{name}"
 
@@ -72,7 +72,7 @@ BLOOM = Architecture(
             "mlp.dense_h_to_4h": "ffn_up",
             "mlp.dense_4h_to_h": "ffn_down",
         },
-        ours=ours,
+        usual_name=usual_name,
         convert_heads=as_gguf,
     ),
     norm="layer",

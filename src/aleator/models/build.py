@@ -53,7 +53,7 @@ def build_decoder(
         check_encoder(weights, places or placement(device, dtype).places(weights.config.n_layers))
         if form not in ("auto", "native"):
             raise ParameterError(f"form={form!r}: encoders have only the form 'native'")
-        return _told(Encoder(weights, progress))
+        return _log_memory(Encoder(weights, progress))
     if places is None:
         dtype = EXACT if form == "triton" and dtype is None else dtype
         places = placement(device, dtype).places(weights.config.n_layers)
@@ -71,14 +71,14 @@ def build_decoder(
     if form == "native" and why:
         raise ParameterError(f"form='native' does not compute {why}: use form='torch'")
     if can and not why and form in ("auto", "native"):
-        return _told(NativeDecoder(weights, progress))
+        return _log_memory(NativeDecoder(weights, progress))
     if form == "triton":
-        return _told(_in_triton(weights, places, progress))
+        return _log_memory(_in_triton(weights, places, progress))
     at = f"device={str(others[0].device)!r} with dtype={others[0].dtype!r}" if others else ""
     required_torch(why or at or "form='torch'")
     from aleator.models.torch_decoder import TorchDecoder  # PyTorch is optional
 
-    return _told(TorchDecoder(weights, places, progress))
+    return _log_memory(TorchDecoder(weights, places, progress))
 
 
 def check_encoder(weights: Weights, places: Sequence[Place]) -> None:
@@ -107,7 +107,7 @@ def _in_triton(weights: Weights, places: Sequence[Place], progress: Progress | N
     return TritonDecoder(weights, places, progress)
 
 
-def _told(decoder: Decoder) -> Decoder:
+def _log_memory(decoder: Decoder) -> Decoder:
     """Log the memory that the decoder's weights take on each device, and return the decoder."""
     if not log.isEnabledFor(logging.INFO):
         return decoder

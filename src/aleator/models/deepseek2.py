@@ -70,7 +70,7 @@ def gguf_fields(config: ModelConfig, fields: Fields) -> dict[str, Value | None]:
     return made
 
 
-def ours(name: str) -> str:
+def usual_name(name: str) -> str:
     """A tensor's name; "" for the layer after DeepSeek-V3's 61 that predicts further tokens."""
     return "" if name.startswith("model.layers.61.") else name
 
@@ -86,7 +86,7 @@ DEEPSEEK2 = Architecture(
         layer=TRANSFORMER | latent.LAYER | ROUTED,
         bare=CHOICE_BIAS,
         expert=EXPERTS,
-        ours=ours,
+        usual_name=usual_name,
         gguf_fields=gguf_fields,
     ),
 )

@@ -186,7 +186,7 @@ def read_json_35(fields: Fields, architecture: Architecture, *, experts: bool) -
     return read_json(fields, architecture, experts=experts)
 
 
-def ours_35(name: str) -> str:
+def usual_name(name: str) -> str:
     """A tensor's name in the text part; "" for pictures and for blocks that predict further tokens."""
     return in_text_model(without_further(name))
 
@@ -209,7 +209,7 @@ def qwen35(name: str, model_types: tuple[str, ...], *, experts: bool) -> Archite
             layer=LAYER | PROJECTIONS | (MIXTURE if experts else {}),
             bare=BARE | (under("mlp", STACKED) if experts else {}),
             expert=EXPERTS if experts else {},
-            ours=ours_35,
+            usual_name=usual_name,
             convert=as_gguf,
             config_in_gguf=_tiled,
             gguf_fields=axes,

@@ -65,20 +65,20 @@ class Directory:
         for file, name, tensor in joined(self.fields, read_directory(self.path, quantised)):
             if name.endswith("rotary_emb.inv_freq"):
                 continue  # saved by old versions of transformers; computed from the configuration
-            theirs = files.ours(name)
-            if not theirs or (config.tied and theirs == "lm_head.weight"):
+            usual = files.usual_name(name)
+            if not usual or (config.tied and usual == "lm_head.weight"):
                 continue
-            if theirs not in names:
+            if usual not in names:
                 raise UnsupportedModel(
-                    f"{file}: the tensor {theirs!r} is not part of the architecture "
+                    f"{file}: the tensor {usual!r} is not part of the architecture "
                     f"{self.architecture.name!r} with {config.n_layers} layers"
                 )
-            if theirs in found:
+            if usual in found:
                 raise FileFormatError(
-                    file, f"the tensor is there twice, also as {found[theirs]!r}", field=name
+                    file, f"the tensor is there twice, also as {found[usual]!r}", field=name
                 )
-            found[theirs] = name
-            yield names[theirs], tensor
+            found[usual] = name
+            yield names[usual], tensor
 
     def made(self, name: str, tensor: StoredTensor | Packed) -> StoredTensor:
         """A tensor of :meth:`tensors` as GGUF files hold it."""

@@ -234,18 +234,18 @@ def _eagle3_tensors(path: Path) -> dict[str, StoredTensor]:
     """A head's tensors by the names that a layer's have in GGUF files."""
     found: dict[str, StoredTensor] = {}
     for file, name, tensor in read_directory(path, other_types=True):
-        ours = _OUTSIDE.get(name.removeprefix("model."))
+        gguf = _OUTSIDE.get(name.removeprefix("model."))
         for layer in ("midlayer.", "layers.0.", "model.layers.0."):
             part, _, kind = name.removeprefix(layer).rpartition(".")
             if name.startswith(layer) and part in _LAYER:
-                ours = f"blk.0.{_LAYER[part]}.{kind}"
-        if ours is None:
+                gguf = f"blk.0.{_LAYER[part]}.{kind}"
+        if gguf is None:
             raise UnsupportedModel(f"{file}: the tensor {name!r} is not part of an EAGLE-3 head")
-        if ours in found:
+        if gguf in found:
             raise FileFormatError(file, "the tensor is there twice", field=name)
-        if tensor.type in ("I64", "BOOL") and ours not in ("d2t", "t2d"):
+        if tensor.type in ("I64", "BOOL") and gguf not in ("d2t", "t2d"):
             raise FileFormatError(file, f"the tensor is of {tensor.type}", field=name)
-        found[ours] = tensor
+        found[gguf] = tensor
     return found
 
 

@@ -15,7 +15,7 @@ from aleator.core.errors import ParameterError
 from aleator.core.packages import required_torch
 from aleator.models.files.tensor_types import SCALED_TYPES
 from aleator.models.native_decoder import why_not_native
-from aleator.models.placement import EXACT, Place, placed
+from aleator.models.placement import EXACT, Place, tensor_places
 
 if TYPE_CHECKING:
     from aleator.models.config import ModelConfig
@@ -122,7 +122,7 @@ def step_bytes(weights: Weights, places: Sequence[Place], n_ubatch: int, n_ctx: 
 
     config = weights.config
     experts, widths, n_in = config.experts, [0.0] * config.n_layers, 0
-    for name, place in placed(weights, places):
+    for name, place in tensor_places(weights, places):
         shape = weights.stored(name).shape
         if place.dtype != EXACT or not name.startswith("blk.") or len(shape) < 2:
             continue
@@ -174,7 +174,7 @@ def exact_types(weights: Weights, places: Sequence[Place]) -> dict[str, Stored]:
     Matrices keep about their stored size in another layout; everything else, and FP8 and NF4, is float32.
     """
     made: dict[str, Stored] = {}
-    for name, place in placed(weights, places):
+    for name, place in tensor_places(weights, places):
         if place.dtype == EXACT:
             stored = weights.stored(name)
             of = made.get(stored.type, Stored(0, 0, 0))

@@ -76,7 +76,7 @@ EXAONE_MOE = Architecture(
         layer=TRANSFORMER | HEAD_NORMS | ROUTED,
         bare={"mlp.e_score_correction_bias": "exp_probs_b.bias"},
         expert=EXPERTS,
-        ours=without_further,
+        usual_name=without_further,
         gguf_fields=mixture_fields,
     ),
     head_norm=True,

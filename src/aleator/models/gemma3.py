@@ -124,7 +124,7 @@ GEMMA3 = Architecture(
         ("gemma3", "gemma3_text"),
         read_json,
         layer=TRANSFORMER | HEAD_NORMS | NORMS_AROUND,
-        ours=in_text_model,
+        usual_name=in_text_model,
         convert=whole_norms,
     ),
     head_norm=True,

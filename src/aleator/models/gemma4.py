@@ -309,7 +309,7 @@ def gguf_fields(config: ModelConfig, _: Fields) -> dict[str, Value | None]:
 _OTHER_PARTS = ("vision_", "audio_", "embed_vision", "embed_audio", "multi_modal_projector")
 
 
-def ours(name: str) -> str:
+def usual_name(name: str) -> str:
     """A tensor's name in the text part; "" for the parts for pictures and sound."""
     return "" if name.removeprefix("model.").startswith(_OTHER_PARTS) else in_text_model(name)
 
@@ -344,7 +344,7 @@ GEMMA4 = Architecture(
             "router.per_expert_scale": "ffn_down_exps.scale",
         }
         | STACKED,
-        ours=ours,
+        usual_name=usual_name,
         config_in_gguf=config_in_gguf,
         gguf_fields=gguf_fields,
     ),

@@ -230,8 +230,8 @@ def differences(said: ModelConfig, found: ModelConfig) -> tuple[list[str], list[
         if path == "window.rope.truncate":
             path = "rope.truncate"
         if path in _APPROXIMATE and (path != "window" or after is None):
-            told = _APPROXIMATE[path].format(before=before)
-            left_out += [told] if told not in left_out else []
+            message = _APPROXIMATE[path].format(before=before)
+            left_out += [message] if message not in left_out else []
         else:
             wrong.append(f"{path}: {_shown(before)} would become {_shown(after)}")
     return left_out, wrong

@@ -42,7 +42,7 @@ def as_gguf(name: str, tensor: StoredTensor) -> StoredTensor:
     return tensor.moved(lambda values: values.T) if within else tensor
 
 
-def ours(name: str) -> str:
+def usual_name(name: str) -> str:
     """A tensor's name without "transformer.", which older files lack; "" for the masks that they contain."""
     if name.endswith((".attn.bias", ".attn.masked_bias")):
         return ""
@@ -67,7 +67,7 @@ GPT2 = Architecture(
             "mlp.c_fc": "ffn_up",
             "mlp.c_proj": "ffn_down",
         },
-        ours=ours,
+        usual_name=usual_name,
         convert=as_gguf,
     ),
     norm="layer",

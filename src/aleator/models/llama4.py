@@ -155,7 +155,7 @@ LLAMA4 = Architecture(
         | under("feed_forward", GATED | {"router": "ffn_gate_inp"})
         | shared_mlp("feed_forward.shared_expert"),
         bare=under("feed_forward", STACKED),
-        ours=in_text_model,
+        usual_name=in_text_model,
         convert=as_gguf,
         gguf_fields=lambda config, _: sparse_layers(config),
     ),

@@ -54,7 +54,7 @@ MISTRAL3 = Architecture(
     hugging_face=HuggingFace(
         ("mistral3", "ministral3"),
         read_json,
-        ours=in_text_model,
+        usual_name=in_text_model,
         gguf_fields=lambda config, _: {
             "attention.temperature_scale": config.query_growth.rate if config.query_growth else None
         },

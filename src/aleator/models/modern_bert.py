@@ -86,7 +86,7 @@ MODERN_BERT = bert.ENCODER(
             "mlp.Wo": "ffn_down",
             "mlp_norm": "ffn_norm",
         },
-        ours=partial(bert.ours, prefixes=("model.",)),
+        usual_name=partial(bert.usual_name, prefixes=("model.",)),
     ),
     pre_norm=True,
     sum_norm=False,

@@ -105,7 +105,7 @@ LAYER = {"norm": "attn_norm"} | under("mixer", MIXER | PARTS)
 OUTER = outside("model.embeddings", "model.norm_f")
 
 
-def ours(name: str) -> str:
+def usual_name(name: str) -> str:
     """A tensor's name; "" in blocks that predict further tokens."""
     return "" if name.startswith("mtp.") else name.replace("backbone.", "model.", 1)
 

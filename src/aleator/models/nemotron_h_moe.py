@@ -88,7 +88,7 @@ NEMOTRON_H_MOE = Architecture(
         layer=nemotron_files.LAYER | under("mixer", MIXTURE),
         bare=under("mixer", BARE | {"gate.e_score_correction_bias": "exp_probs_b.bias"}),
         expert=under("mixer", EXPERT),
-        ours=nemotron_files.ours,
+        usual_name=nemotron_files.usual_name,
         convert=as_gguf,
         gguf_fields=lambda config, fields: (
             routing(config) | nemotron_files.gguf_fields(config, fields)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 from aleator.models.architecture import Architecture, HuggingFace
-from aleator.models.bert import EMBEDDINGS, ENCODER, HEAD, ours
+from aleator.models.bert import EMBEDDINGS, ENCODER, HEAD, usual_name
 from aleator.models.config import ModelConfig, unsupported
 from aleator.models.files.fields import Fields
 from aleator.models.json_config import refuse_features, transformer
@@ -56,6 +56,6 @@ NOMIC_BERT = ENCODER(
             "mlp.fc2": "ffn_down",
             "norm2": "layer_output_norm",
         },
-        ours=partial(ours, prefixes=("bert.", "nomic_bert.")),
+        usual_name=partial(usual_name, prefixes=("bert.", "nomic_bert.")),
     ),
 )

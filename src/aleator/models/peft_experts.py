@@ -36,8 +36,8 @@ def divided(
         UnsupportedModel: square ones, whose sides an older PEFT may have taken for each other.
     """
     files, experts = weights.architecture.hugging_face, weights.config.experts
-    theirs = {} if files is None else {ours: name for name, ours in files.expert.items()}
-    if experts is None or not {_GATE, _UP, _DOWN} <= theirs.keys():
+    names = {} if files is None else {gguf: name for name, gguf in files.expert.items()}
+    if experts is None or not {_GATE, _UP, _DOWN} <= names.keys():
         return dict(tensors)
     made: dict[str, StoredTensor] = {}
     found: dict[tuple[str, str], dict[str, StoredTensor]] = {}
@@ -50,9 +50,9 @@ def divided(
     for (layer, wrapper), sides in found.items():
         where = f"{layer}.experts{wrapper}"
         n_embd = weights.config.n_embd
-        for ours, expert, a, b in _experts(path, where, sides, n_embd, experts, version):
+        for gguf, expert, a, b in _experts(path, where, sides, n_embd, experts, version):
             for side, part in (("lora_A", a), ("lora_B", b)):
-                key = f"{layer}.{theirs[ours].format(expert)}.{side}.weight"
+                key = f"{layer}.{names[gguf].format(expert)}.{side}.weight"
                 if key in made:
                     raise FileFormatError(
                         path, "the adapter changes these experts twice", field=where

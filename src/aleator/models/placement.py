@@ -245,7 +245,7 @@ def weight_bytes(weights: Weights, places: Sequence[Place]) -> dict[str, int]:
     output matrix at the last; a matrix that serves as both is counted at both if these differ.
     """
     sizes: list[tuple[Device, int]] = []
-    for name, place in placed(weights, places):
+    for name, place in tensor_places(weights, places):
         stored = weights.stored(name)
         wide = place.dtype == EXACT and stored.type in SCALED_TYPES
         in_type = stored.n_elements * (4 if wide else DTYPES.get(place.dtype, 0))
@@ -257,7 +257,7 @@ def weight_bytes(weights: Weights, places: Sequence[Place]) -> dict[str, int]:
     return {name: made[name] for name in order}
 
 
-def placed(weights: Weights, places: Sequence[Place]) -> Iterator[tuple[str, Place]]:
+def tensor_places(weights: Weights, places: Sequence[Place]) -> Iterator[tuple[str, Place]]:
     """Each tensor's name and place; a matrix at two places comes twice.
 
     Layers that predict further tokens, after the model's own, are left out: decoders do not load them.

@@ -34,7 +34,7 @@ QWEN2VL = Architecture(
     hugging_face=HuggingFace(
         ("qwen2_vl", "qwen2_5_vl", "qwen2_vl_text", "qwen2_5_vl_text"),
         read_json,
-        ours=in_text_model,
+        usual_name=in_text_model,
         gguf_fields=axes,
     ),
     qkv_bias=True,

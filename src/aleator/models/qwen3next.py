@@ -29,7 +29,7 @@ QWEN3NEXT = Architecture(
         | {"linear_attn.in_proj_qkvz": "ssm_in", "linear_attn.in_proj_ba": "ssm_ba"},
         bare=BARE,
         expert=EXPERTS,
-        ours=without_further,
+        usual_name=without_further,
         convert=as_gguf,
     ),
     ffn_norm="post_attention_norm",

@@ -27,7 +27,7 @@ QWEN3VL = Architecture(
         ("qwen3_vl", TEXT_TYPE),
         read_json,
         layer=TRANSFORMER | HEAD_NORMS,
-        ours=in_text_model,
+        usual_name=in_text_model,
         gguf_fields=axes,
     ),
     head_norm=True,

@@ -68,7 +68,9 @@ class ScoreHead:
                 _native.layer_norm(x, self._norm, self._eps)
         if self._output is not None:
             x = _product(self._output, x)
-        return yes_of(float(x[0, 0]), float(x[0, 1])) if self.probability else float(x[0, 0])
+        return (
+            yes_probability(float(x[0, 0]), float(x[0, 1])) if self.probability else float(x[0, 0])
+        )
 
 
 def pooling_of(weights: Weights) -> str:
@@ -85,7 +87,7 @@ def has_head(weights: Weights) -> bool:
     return dense in weights and weights.stored(dense).shape[0] == 1
 
 
-def yes_of(yes: float, no: float) -> float:
+def yes_probability(yes: float, no: float) -> float:
     """The probability of "yes", of the two logits."""
     return sigmoid(yes - no)
 

@@ -12,7 +12,7 @@ import torch
 from aleator.cache.pools.pool import Pool
 from aleator.cache.storage.tensors import current
 from aleator.models.decoder import Decoder, Progress
-from aleator.models.kernels.rotation import rotate, turn
+from aleator.models.kernels.rotation import rotate, rotation_angles
 from aleator.models.native_decoder import NativeDecoder
 from aleator.models.placement import EXACT, Place
 from aleator.models.torch_decoder import TorchDecoder
@@ -59,4 +59,4 @@ class TritonDecoder(TorchDecoder):
         rotation = self.window_rotation if windowed else self.rotation
         by = np.asarray(torch.as_tensor(deltas).cpu(), np.int32)
         with current(keys.device):
-            return rotate(keys, turn(rotation, by, 1.0, keys.device))
+            return rotate(keys, rotation_angles(rotation, by, 1.0, keys.device))

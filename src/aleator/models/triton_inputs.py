@@ -13,9 +13,9 @@ from aleator.cache.pools.hybrid import HybridBatch, parts_of
 from aleator.cache.pools.recurrent_rows import RecurrentBatch
 from aleator.cache.rows.batch import MicroBatch
 from aleator.models.kernels.packed import Packed
-from aleator.models.kernels.rotation import Turn
+from aleator.models.kernels.rotation import RotationAngles
 from aleator.models.kernels.runs import Runs, numbers_of
-from aleator.models.kernels.seen import SeenTensors, sight
+from aleator.models.kernels.seen import SeenTensors, visible_cells
 from aleator.models.layers.passes import Pass
 from aleator.models.layers.rotary import Rotary
 from aleator.models.step import Draw, Inputs
@@ -42,7 +42,7 @@ class Shape(NamedTuple):
         int, ...
     ]  # the most cells that a token sees, for each kind of layers that attend
     listed: tuple[int, ...]  # cells in the lists of what is seen, for each kind
-    turns: tuple[
+    rotations: tuple[
         int, ...
     ]  # rotations of keys that have moved, or of raw keys, for each kind; 1: none
     runs: int  # of layers that keep a state
@@ -52,12 +52,12 @@ class Shape(NamedTuple):
 class TritonPass(Pass):
     """What layers share in one micro-batch; all of it is on the device before the first layer."""
 
-    turns: dict[Rotary, Turn]  # the rotation of the tokens' positions
+    rotation_angles: dict[Rotary, RotationAngles]  # of the tokens' positions
     # Where each token is stored, int64 [T], by whether layers have a window; -1: nowhere
     cell_ids: dict[bool, torch.Tensor]
     seen: dict[bool, SeenTensors]  # what tokens see, likewise
-    # Rotations of queries back by how far keys lag behind their cells, or of raw keys to their positions
-    backs: dict[bool, Turn | None]
+    # Angles that rotate queries back by how far keys lag behind their cells, or of raw keys to their positions
+    angles_back: dict[bool, RotationAngles | None]
     runs: Runs  # runs of layers that keep a state
 
     def stored(self, windowed: bool) -> MicroBatch:
@@ -97,21 +97,22 @@ class StepInputs:
             if (part := window if windowed else base) is not None:
                 self._kinds[windowed] = part
         leans = decoder.slopes is not None
-        self._sights = {
-            w: sight(part, part.rows.k_storage == "raw", leans) for w, part in self._kinds.items()
+        self._visible = {
+            w: visible_cells(part, part.rows.k_storage == "raw", leans)
+            for w, part in self._kinds.items()
         }
-        sights = list(self._sights.values())
+        visible = list(self._visible.values())
         runs = 0 if self.states is None else len(self.states.sources)
-        longest = tuple(int(each.tokens[3].max(initial=0)) for each in sights)
-        listed = tuple(len(each.cells) for each in sights)
-        turns = tuple(map(self._turns, self._kinds))
+        longest = tuple(int(each.tokens[3].max(initial=0)) for each in visible)
+        listed = tuple(len(each.cells) for each in visible)
+        rotations = tuple(map(self._rotations, self._kinds))
         n, vectors = len(inputs), inputs.ndim == 2
         n_wanted = -1 if self._wanted is None else len(wanted)
-        self.shape = Shape(n, vectors, longest, listed, turns, runs, n_wanted)
+        self.shape = Shape(n, vectors, longest, listed, rotations, runs, n_wanted)
         self.bucket: Shape | None = None
         if not self._fixed:
             return
-        rooms = vectors, _room(longest), _room(listed), tuple(map(_power, turns))
+        rooms = vectors, _room(longest), _room(listed), tuple(map(_power, rotations))
         padded = n_wanted if self._wanted is None else _power(n_wanted)
         if n <= ROWS[-1]:
             n = next(rows for rows in ROWS if rows >= n)
@@ -127,7 +128,7 @@ class StepInputs:
         return all(
             "iq4_nl" not in (part.rows.keys.type.name, part.rows.values.type.name)
             and (seen.deltas is None or len(seen.deltas) <= MOST_TURNS)
-            for seen, part in zip(self._sights.values(), self._kinds.values(), strict=True)
+            for seen, part in zip(self._visible.values(), self._kinds.values(), strict=True)
         )
 
     def packed(self, shape: Shape, draw: Draw | None = None) -> Packed[Any]:
@@ -145,17 +146,17 @@ class StepInputs:
             arrays["runs"] = numbers_of(self.states, shape.runs, n)
         for rotary in self._rotaries.values():
             arrays["angles", rotary] = rotary.rotation.angles(positions, rotary.rotation.magnitude)
-        sizes = zip(self._kinds.items(), shape.listed, shape.turns, strict=True)
-        for (windowed, part), listed, turns in sizes:
+        sizes = zip(self._kinds.items(), shape.listed, shape.rotations, strict=True)
+        for (windowed, part), listed, rotations in sizes:
             arrays["cells", windowed] = _longer(part.cell_ids, n, -1)
-            seen, back = self._sights[windowed], self._back(windowed)
+            seen, back = self._visible[windowed], self._back(windowed)
             arrays["seen", windowed] = _longer(seen.tokens.T, n).T
             arrays["listed", windowed] = _longer(seen.cells, listed)
             if seen.positions is not None:
                 arrays["at", windowed] = _longer(seen.positions, listed)
             if back is not None and seen.rows is not None:
                 arrays["rows", windowed] = _longer(seen.rows, listed)
-                arrays["back", windowed] = _longer(back, turns)
+                arrays["back", windowed] = _longer(back, rotations)
         if draw is not None:
             arrays.update(draw.arrays(n))
         return Packed(arrays)
@@ -167,18 +168,20 @@ class StepInputs:
         made = TritonPass(
             on.get("positions", on["inputs"]), 0, self._cells, False, on.get("scales")
         )
-        made.turns = {
-            rotary: _turn(rotary, on["angles", rotary]) for rotary in self._rotaries.values()
+        made.rotation_angles = {
+            rotary: _angles(rotary, on["angles", rotary]) for rotary in self._rotaries.values()
         }
-        made.cell_ids, made.seen, made.backs = {}, {}, {}
-        kinds = zip(self._sights.items(), shape.longest, shape.turns, strict=True)
-        for (windowed, seen), longest, turns in kinds:
+        made.cell_ids, made.seen, made.angles_back = {}, {}, {}
+        kinds = zip(self._visible.items(), shape.longest, shape.rotations, strict=True)
+        for (windowed, seen), longest, rotations in kinds:
             made.cell_ids[windowed] = on["cells", windowed]
             tokens, listed = on["seen", windowed], on["listed", windowed]
-            rest = on.get(("rows", windowed)), on.get(("at", windowed)), longest, turns
+            rest = on.get(("rows", windowed)), on.get(("at", windowed)), longest, rotations
             made.seen[windowed] = SeenTensors(seen, tokens, listed, *rest)
             back = on.get(("back", windowed))
-            made.backs[windowed] = None if back is None else _turn(self._rotaries[windowed], back)
+            made.angles_back[windowed] = (
+                None if back is None else _angles(self._rotaries[windowed], back)
+            )
         if self.states is not None:
             made.runs = Runs.within(on["runs"], shape.runs, shape.tokens)
         return on["inputs"], made, on.get("wanted")
@@ -188,23 +191,23 @@ class StepInputs:
         """The rotations of each kind of layers."""
         return {windowed: self._decoder.rotary_of(windowed) for windowed in self._kinds}
 
-    def _turns(self, windowed: bool) -> int:
+    def _rotations(self, windowed: bool) -> int:
         """How many rotations :meth:`_back` has; 1: none is needed."""
-        deltas, far = self._sights[windowed].deltas, self._kinds[windowed].seen.deltas
+        deltas, far = self._visible[windowed].deltas, self._kinds[windowed].seen.deltas
         if deltas is not None:
             return len(deltas)
         return 1 + (0 if far is None else int(far.max(initial=0)))
 
     def _back(self, windowed: bool) -> npt.NDArray[np.float32] | None:
-        """The angles of :attr:`TritonPass.backs`; None: no key has moved."""
-        rotation, deltas = self._rotaries[windowed].rotation, self._sights[windowed].deltas
+        """The angles of :attr:`TritonPass.angles_back`; None: no key has moved."""
+        rotation, deltas = self._rotaries[windowed].rotation, self._visible[windowed].deltas
         if deltas is not None:
             return rotation.angles(-deltas, 1.0) if len(deltas) > 1 else None
-        return rotation.angles(np.arange(self._turns(windowed), dtype=np.int32), 1.0)
+        return rotation.angles(np.arange(self._rotations(windowed), dtype=np.int32), 1.0)
 
 
-def _turn(rotary: Rotary, angles: torch.Tensor) -> Turn:
-    return Turn(angles, rotary.rotation.offset, rotary.rotation.interleaved)
+def _angles(rotary: Rotary, cos_sin: torch.Tensor) -> RotationAngles:
+    return RotationAngles(cos_sin, rotary.rotation.offset, rotary.rotation.interleaved)
 
 
 def _longer(array: npt.NDArray[Any], n: int, value: int = 0) -> npt.NDArray[Any]:

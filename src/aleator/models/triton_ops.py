@@ -196,20 +196,20 @@ class TritonOps(TorchOps):
             rows.k_storage == "raw" or "iq4_nl" in (keys.type.name, values.type.name)
         ):
             return super().finish(q, k, v, how, batch)
-        by = None if how.rotary is None else given.turns[how.rotary]
-        norms_, turns = [_row_norm(norm) for norm in how.norms], by is not None
-        groups = [heads_of(q, norms_[0], turns, None)]
+        angles = None if how.rotary is None else given.rotation_angles[how.rotary]
+        norms_, rotates = [_row_norm(norm) for norm in how.norms], angles is not None
+        groups = [heads_of(q, norms_[0], rotates, None)]
         if how.stores:
             both = values.dim > 0 and v[0].data_ptr() == k[0].data_ptr()  # values are keys
-            groups.append(heads_of(k, norms_[1], turns, side(keys), how.normed_keys, keep=both))
+            groups.append(heads_of(k, norms_[1], rotates, side(keys), how.normed_keys, keep=both))
             if values.dim:
                 groups.append(heads_of(v, norms_[2], False, side(values), keep=both))
         scales = batch.query_scales if how.grows else None
-        finish(groups, by, given.cell_ids[how.windowed], how.norm_last, scales)
+        finish(groups, angles, given.cell_ids[how.windowed], how.norm_last, scales)
         return groups[0].x
 
     def rotate(self, heads: torch.Tensor, rotary: Rotary, batch: Pass) -> torch.Tensor:
-        return rotate(heads.clone(), _own(batch).turns[rotary])
+        return rotate(heads.clone(), _own(batch).rotation_angles[rotary])
 
     def store(self, k: torch.Tensor, v: torch.Tensor, how: Attending, batch: Pass) -> None:
         given = _own(batch)
@@ -219,14 +219,14 @@ class TritonOps(TorchOps):
 
     def attend(self, q: torch.Tensor, how: Attending, batch: Pass) -> torch.Tensor:
         given, windowed = _own(batch), how.windowed
-        rows, back = given.stored(windowed).rows, None
+        rows, angles = given.stored(windowed).rows, None
         if how.rotary is not None:
-            back = given.backs[windowed]
+            angles = given.angles_back[windowed]
         keys = values = rows.keys.parts[how.layer]
         if not how.values_in_keys:
             values = rows.values.parts[how.layer]
         k, v, seen = side(keys), side(values, how.values_in_keys), given.seen[windowed]
-        rest = how.scale, how.softcap, how.slopes, how.sinks, back
+        rest = how.scale, how.softcap, how.slopes, how.sinks, angles
         return attend(q, k, v, seen, *rest, spare=True)
 
     def each_head(self, matrices: Sequence[Linear]) -> Callable[[torch.Tensor], torch.Tensor]:

@@ -57,9 +57,9 @@ class AdaptiveP(SeededSampler):
     def state(self, kernel: Any, history: Sequence[int]) -> dict[str, float]:
         return {"average": kernel.average} if self.adaptive_target >= 0 else {}
 
-    def course(self, kernel: Any) -> dict[str, list[float]]:
+    def state_history(self, kernel: Any) -> dict[str, list[float]]:
         """The sums of past probabilities and of their weights after each number of tokens."""
-        return dict(zip(("total", "weight"), kernel.course, strict=True))
+        return dict(zip(("total", "weight"), kernel.state_history, strict=True))
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         key = (self.name, place.ordinal)

@@ -17,6 +17,7 @@ import numpy as np
 
 from aleator.core import host as host
 from aleator.core.errors import ParameterError, StateError
+from aleator.core.moved import FormerName, renamed
 from aleator.core.numerics import Row as Row
 from aleator.core.numerics import Step as Step
 from aleator.core.parameter import SEED, check_seed, single
@@ -29,21 +30,21 @@ if TYPE_CHECKING:
     from aleator.samplers.chain import SamplerChain
 
 
-class Alone:
+class StandaloneSampler:
     """llama.cpp's interface of a sampler: ``name``, ``apply``, ``accept``, ``reset``, ``clone``.
 
-    A sampler holds only parameters, which never change.  These methods change the chain that :meth:`alone`
+    A sampler holds only parameters, which never change.  These methods change the chain that :meth:`own_chain`
     returns; each sampler object has one.  Chains that contain the sampler have states of their own, and so
     has an equal sampler.  ``copy.copy`` and ``copy.deepcopy`` copy the state, as :meth:`clone` does; a pickle
     holds the parameters only.
     """
 
     _chain_of: ClassVar[type[SamplerChain]]  # set by chain.py, which imports this module
-    _alone: ClassVar[
+    _own_chains: ClassVar[
         Mapping[str, SamplerChain]
     ] = {}  # by numerics; each instance gets its own when needed
 
-    def alone(self, numerics: str = "portable") -> SamplerChain:
+    def own_chain(self, numerics: str = "portable") -> SamplerChain:
         """The chain of this sampler alone: its state, seed and position.
 
         It is made when first needed, and has accepted the tokens that the sampler has accepted.
@@ -54,21 +55,23 @@ class Alone:
         Raises:
             ParameterError: such a chain is not possible.
         """
-        found = self._alone.get(numerics)
+        found = self._own_chains.get(numerics)
         if found is None:
             found = self._chain_of([self], numerics)
-            for other in self._alone.values():
+            for other in self._own_chains.values():
                 for token, generated in zip(other.history, other.generated, strict=True):
                     found.accept(token, generated)
-            vars(self)["_alone"] = {**self._alone, numerics: found}
+            vars(self)["_own_chains"] = {**self._own_chains, numerics: found}
         return found
+
+    alone = FormerName("own_chain")
 
     def apply(self, candidates: Candidates) -> None:
         """Apply the sampler as :meth:`aleator.SamplerChain.apply` does, with the numerics of the candidates.
 
         The numerics are portable if the candidates have none yet.
         """
-        self.alone(getattr(candidates, "numerics", None) or "portable").apply(candidates)
+        self.own_chain(getattr(candidates, "numerics", None) or "portable").apply(candidates)
 
     def accept(self, token: int, generated: bool = False) -> None:
         """Append a token to the history, as :meth:`aleator.SamplerChain.accept` does.
@@ -85,27 +88,27 @@ class Alone:
 
     def reset(self) -> None:
         """Forget all accepted tokens; the seed stays."""
-        for chain in self._alone.values():
+        for chain in self._own_chains.values():
             chain.reset()
 
     def clone(self) -> Self:
         """An equal sampler with a copy of the state and of the seed in use."""
         made = object.__new__(type(self))
-        chains = {numerics: chain.clone() for numerics, chain in self._alone.items()}
-        vars(made).update(vars(self), _alone=chains)
+        chains = {numerics: chain.clone() for numerics, chain in self._own_chains.items()}
+        vars(made).update(vars(self), _own_chains=chains)
         return made
 
     def __copy__(self) -> Self:
-        return self.clone() if self._alone else self
+        return self.clone() if self._own_chains else self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self.__copy__()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_alone"}
+        return {name: value for name, value in vars(self).items() if name != "_own_chains"}
 
     def _chains(self) -> list[SamplerChain]:
-        return list(self._alone.values()) or [self.alone()]
+        return list(self._own_chains.values()) or [self.own_chain()]
 
 
 @dataclass(frozen=True)
@@ -121,7 +124,7 @@ class Place:
     completion: int = 0
 
 
-class Sampler(Alone, ABC):
+class Sampler(StandaloneSampler, ABC):
     """One step of a chain, or used alone: a frozen dataclass of parameters.
 
     A subclass states its contract in its module's docstring: what it keeps, equality, ties, masked
@@ -176,9 +179,11 @@ class Sampler(Alone, ABC):
         """The sampler's state by name, from its kernel or from the tokens accepted so far."""
         return {}
 
-    def course(self, kernel: Any) -> dict[str, list[float]]:
+    def state_history(self, kernel: Any) -> dict[str, list[float]]:
         """The portable kernel's state besides the history, by name, after each number of tokens."""
         return {}
+
+    course = FormerName("state_history")
 
     def native(self, place: Place) -> host.Sampler:
         """Make the host kernel; a sampler without a kernel runs its reference."""
@@ -403,3 +408,7 @@ def only_portable(parameter: str, value: str | int, allowed: str | int) -> Param
         f"{parameter}={value!r} has no counterpart in llama.cpp: give {allowed!r}, or choose "
         "numerics='portable'"
     )
+
+
+def __getattr__(name: str) -> object:
+    return renamed(__name__, name)

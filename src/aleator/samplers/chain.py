@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from aleator.core import host
 from aleator.core.errors import ConstraintError, LogitsError, ParameterError, StateError
+from aleator.core.moved import FormerName
 from aleator.core.records import dataclass
 from aleator.core.threads import pool
-from aleator.samplers.base import Alone
+from aleator.samplers.base import StandaloneSampler
 from aleator.samplers.candidates import Candidates, is_row, wrong_logits
 from aleator.samplers.chain_members import ChainMembers
 from aleator.samplers.chain_state import Configuration, pack, unpack
@@ -354,7 +355,7 @@ class SamplerChain(ChainMembers):
         if not 0 <= text_start <= len(fresh.history):
             raise StateError("not a sound state of a chain: the constraints begin behind its end")
         restore_users(adapters_of(fresh))
-        self._native.adopt(fresh)  # type: ignore[arg-type]  # both are of this chain's numerics
+        self._native.replace_with(fresh)  # type: ignore[arg-type]  # both are of this chain's numerics
         self._text_start = text_start
 
     @property
@@ -362,27 +363,31 @@ class SamplerChain(ChainMembers):
         """Whether each token of :attr:`history` was generated."""
         return [bool(flag) for flag in self._native.generated]
 
-    def course(self, index: int) -> dict[str, NDArray[np.float64]]:
+    def state_history(self, index: int) -> dict[str, NDArray[np.float64]]:
         """The state of the sampler at ``index`` besides the history, in the form that a device chain needs.
 
         For each name the value after each number of generated tokens, ``[position + 1]``; empty if the sampler
         does not adapt.
         """
         if isinstance(self._native, host.LlamaChain):
-            raise ParameterError("numerics", "course() is for chains with numerics='portable'")
+            raise ParameterError(
+                "numerics", "state_history() is for chains with numerics='portable'"
+            )
         first = int(self._grammar is not None)
-        values = self._samplers[index].course(self._native.samplers[first + index])
+        values = self._samplers[index].state_history(self._native.samplers[first + index])
         ends = [0, *(i for i, by_chain in enumerate(self.generated, start=1) if by_chain)]
-        return {name: np.asarray(course, np.float64)[ends] for name, course in values.items()}
+        return {name: np.asarray(states, np.float64)[ends] for name, states in values.items()}
+
+    course = FormerName("state_history")
 
     def _write(self, users: bool) -> bytes:
         return pack(self._configuration(), self._text_start, self._native.write_state(users))
 
     def _configuration(self) -> Configuration:
-        return Configuration.of(self.numerics, self.completion, self.all_placed)
+        return Configuration.of(self.numerics, self.completion, self.all_with_places)
 
 
-Alone._chain_of = SamplerChain
+StandaloneSampler._chain_of = SamplerChain
 
 
 def _from_pickle(

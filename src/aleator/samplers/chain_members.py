@@ -9,6 +9,7 @@ from typing import Any, Self
 from aleator.core import host
 from aleator.core.contract import MAX_COMPLETION, MAX_ORDINAL
 from aleator.core.errors import ParameterError
+from aleator.core.moved import FormerName
 from aleator.core.parameter import check_seed
 from aleator.core.seeds import fresh_seed
 from aleator.samplers.base import MAX_LLAMA_SEED, Place, Sampler, check_llama_seed, check_selects
@@ -52,23 +53,26 @@ class ChainMembers(Sequence[Any]):
 
     def _compile(self) -> host.Chain | host.LlamaChain:
         if self.numerics == "portable":
-            return host.Chain([s.native(p) for s, p in self.all_placed], self.completion)
-        kernels = [s.native_llama(p) for s, p in self.placed if not s.neutral]
-        grammar = [s.native_llama(p) for s, p in self._grammar_placed]
+            return host.Chain([s.native(p) for s, p in self.all_with_places], self.completion)
+        kernels = [s.native_llama(p) for s, p in self.samplers_with_places if not s.neutral]
+        grammar = [s.native_llama(p) for s, p in self._grammar_with_place]
         return host.LlamaChain(kernels, grammar[0] if grammar else None)
 
     @property
-    def placed(self) -> tuple[tuple[Sampler, Place], ...]:
+    def samplers_with_places(self) -> tuple[tuple[Sampler, Place], ...]:
         """The samplers in order, users' ones wrapped, each with the place that keys its random numbers."""
         return tuple(zip(self._samplers, self._places(), strict=True))
 
     @property
-    def all_placed(self) -> tuple[tuple[Sampler, Place], ...]:
-        """As ``placed``, with the grammar first, if there is one."""
-        return (*self._grammar_placed, *self.placed)
+    def all_with_places(self) -> tuple[tuple[Sampler, Place], ...]:
+        """As ``samplers_with_places``, with the grammar first, if there is one."""
+        return (*self._grammar_with_place, *self.samplers_with_places)
+
+    placed = FormerName("samplers_with_places")
+    all_placed = FormerName("all_with_places")
 
     @property
-    def _grammar_placed(self) -> tuple[tuple[ConstraintSampler, Place], ...]:
+    def _grammar_with_place(self) -> tuple[tuple[ConstraintSampler, Place], ...]:
         place = Place(self._chain_seed, 0, self.completion)
         return () if self._grammar is None else ((self._grammar, place),)
 
@@ -144,11 +148,11 @@ class ChainMembers(Sequence[Any]):
         native, inserted = self._native, 0
         first = int(self._grammar is not None)  # the grammar's kernel stands before the others
         try:
-            placed = list(zip(samplers, self._places(), strict=True))
+            pairs = list(zip(samplers, self._places(), strict=True))
             if isinstance(native, host.LlamaChain):
                 self._native = self._compile()
                 return
-            for sampler, place in placed[index : index + added]:
+            for sampler, place in pairs[index : index + added]:
                 native.insert(first + index + inserted, sampler.native(place))
                 inserted += 1
         except BaseException:
@@ -159,7 +163,7 @@ class ChainMembers(Sequence[Any]):
             raise
         for _ in range(removed):
             native.remove(first + index)
-        native.set_ordinals([0] * first + [p.ordinal for _, p in placed])
+        native.set_ordinals([0] * first + [p.ordinal for _, p in pairs])
 
     @property
     def seed(self) -> int:
@@ -207,7 +211,7 @@ class ChainMembers(Sequence[Any]):
 
     def describe(self) -> str:
         """The chain on one line; ``?`` marks neutral samplers, whose parameters make them do nothing."""
-        names = [("?" if s.neutral else "") + s.name for s, _ in self.all_placed]
+        names = [("?" if s.neutral else "") + s.name for s, _ in self.all_with_places]
         return " -> ".join(["logits", *names])
 
     def plan(self, device: Any) -> Plan:

@@ -38,12 +38,10 @@ class Configuration:
 
     @classmethod
     def of(
-        cls, numerics: str, completion: int, placed: Iterable[tuple[Sampler, Place]]
+        cls, numerics: str, completion: int, pairs: Iterable[tuple[Sampler, Place]]
     ) -> Configuration:
         """The configuration of a chain of these samplers."""
-        samplers = (
-            (s.describe(), _digest_of(s.configured(place, numerics))) for s, place in placed
-        )
+        samplers = ((s.describe(), _digest_of(s.configured(place, numerics))) for s, place in pairs)
         return cls(numerics, completion, tuple(samplers))
 
     def require(self, other: Configuration) -> None:
@@ -52,10 +50,10 @@ class Configuration:
             here, there = getattr(self, name), getattr(other, name)
             if here != there:
                 raise _other_chain(f"its {name} is {there!r}, and here it is {here!r}")
-        mine, theirs = ([name for name, _ in each.samplers] for each in (self, other))
-        if mine != theirs:
+        here, there = ([name for name, _ in each.samplers] for each in (self, other))
+        if here != there:
             raise _other_chain(
-                f"it has {' -> '.join(theirs) or 'nothing'}, and this one {' -> '.join(mine) or 'nothing'}"
+                f"it has {' -> '.join(there) or 'nothing'}, and this one {' -> '.join(here) or 'nothing'}"
             )
         for (name, here), (_, there) in zip(self.samplers, other.samplers, strict=True):
             if here != there:

@@ -145,12 +145,12 @@ def states(steps: Sequence[Explained]) -> dict[str, list[float]]:
     """State per step of each sampler whose state changes."""
     made: dict[str, list[float]] = {}
     for sampler, stages in by_sampler(steps):
-        told = [{} if s is None else s.state for s in stages]
-        for key in dict.fromkeys(key for state in told for key in state):
+        by_stage = [{} if s is None else s.state for s in stages]
+        for key in dict.fromkeys(key for state in by_stage for key in state):
             pending = key.startswith("pending")
-            last = next(state[key] for state in told if key in state)
+            last = next(state[key] for state in by_stage if key in state)
             # A missing temperature means that none is pending; any other missing value is unchanged.
-            values = [last := float(state.get(key, 1.0 if pending else last)) for state in told]
+            values = [last := float(state.get(key, 1.0 if pending else last)) for state in by_stage]
             if min(values) != max(values):
                 made[_unique(key if pending else f"{key} of {sampler}", made)] = values
     return made

@@ -46,8 +46,8 @@ class MirostatSampler(SeededSampler):
     def state(self, kernel: Any, history: Sequence[int]) -> dict[str, float]:
         return {"mu": kernel.mu}
 
-    def course(self, kernel: Any) -> dict[str, list[float]]:
-        return {"mu": kernel.course[0]}
+    def state_history(self, kernel: Any) -> dict[str, list[float]]:
+        return {"mu": kernel.state_history[0]}
 
     def mu(self, step: Step, place: Place) -> float:
         """The current bound on surprise, which the reference keeps in the step."""

@@ -141,11 +141,11 @@ def _refuse_hidden(table: Sequence[tuple[str, Any]]) -> None:
     """Refuse a mark that contains another phase's, which would begin first."""
     begins = [(name, begin) for name, begin, _ in marks_of(table) if begin is not None]
     for name, begin in begins:
-        for other, theirs in begins:
-            inside = isinstance(begin, str) and isinstance(theirs, str) and theirs in begin
-            if name != other and (inside or begin == theirs):
+        for other, earlier in begins:
+            inside = isinstance(begin, str) and isinstance(earlier, str) and earlier in begin
+            if name != other and (inside or begin == earlier):
                 raise _wrong(
-                    f"{name!r} begins with {begin!r}, in which {other!r} has begun by {theirs!r} already: "
+                    f"{name!r} begins with {begin!r}, in which {other!r} has begun by {earlier!r} already: "
                     "give other marks"
                 )
 

@@ -99,15 +99,17 @@ class Phases(Sampler):
         return [self.names[phase] for phase in kernel.before]
 
     def describe(self) -> str:
-        told = (
+        parts = (
             f"{name}: {' -> '.join(s.describe() for s in samplers if not s.neutral)}"
             for name, samplers in self.chains.items()
         )
-        return f"phases({'; '.join(told)})"
+        return f"phases({'; '.join(parts)})"
 
     def configured(self, place: Place, numerics: str) -> tuple[Any, ...]:
         inner = {
-            name: [s.configured(p, numerics) for s, p in _chain(samplers, place).placed]
+            name: [
+                s.configured(p, numerics) for s, p in _chain(samplers, place).samplers_with_places
+            ]
             for name, samplers in self.chains.items()
         }
         marks = [(name, begin, end) for name, begin, end in marks_of(self.table)]
@@ -136,8 +138,8 @@ class Phases(Sampler):
         seen = Step(position=step.position, completion=step.completion, n_vocab=step.n_vocab)
         for name in ("history", "generated"):
             values = zip(getattr(step, name), heard, strict=True)
-            setattr(seen, name, [value for value, told in values if told])
-        for sampler, own in _chain(self.chains[present], place).placed:
+            setattr(seen, name, [value for value, is_heard in values if is_heard])
+        for sampler, own in _chain(self.chains[present], place).samplers_with_places:
             if not sampler.neutral:
                 sampler.reference(row, seen, own)
 

@@ -71,8 +71,8 @@ def routed(dialects: Sequence[Dialect]) -> Starlette:
 
     async def failed(request: Request, error: Exception) -> Response:
         dialect = speaks.get(request.scope.get("endpoint"), OPENAI)
-        told = _of_http(request, error) if isinstance(error, HTTPException) else api_error(error)
-        return error_response(told, dialect)
+        answer = _of_http(request, error) if isinstance(error, HTTPException) else api_error(error)
+        return error_response(answer, dialect)
 
     return Starlette(
         routes=[route for dialect in dialects for route in dialect.ROUTES],

@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from aleator.core.errors import ParameterError
 from aleator.core.version import __version__
 from aleator.engine.replay import Record
-from aleator.generate.completion import once
+from aleator.generate.completion import one_time_namespace
 from aleator.generate.generation import Generation
 from aleator.language_model import LanguageModel
 from aleator.server.bodies import Answer, header
@@ -111,7 +111,11 @@ def own_namespace(salt: str = "") -> str:
 
 def place_of(own: Mapping[str, Any]) -> str:
     """The namespace for a request with these body fields; a new one with ``cache_prompt=false``."""
-    return own_namespace(own.get("cache_salt", "")) if own.get("cache_prompt", True) else once()
+    return (
+        own_namespace(own.get("cache_salt", ""))
+        if own.get("cache_prompt", True)
+        else one_time_namespace()
+    )
 
 
 def namespace_of(tenant: str, salt: str = "") -> str:

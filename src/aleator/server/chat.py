@@ -130,14 +130,14 @@ class ChatChoice:
                 self.reasoning_tokens += piece.end - self._counted
             self._counted = piece.end
         self.completion_tokens = piece.end
-        return self._told_with(self._kept(deltas))
+        return self._events_of(self._kept(deltas))
 
     def _kept(self, deltas: Sequence[Delta]) -> Sequence[Delta]:
         """The deltas up to the end of the first call, if only one call is wanted."""
         ends = [i for i, delta in enumerate(deltas) if delta.kind == "call_end"]
         return deltas[: ends[0] + 1] if self._one_call and ends else deltas
 
-    def _told_with(self, deltas: Sequence[Delta]) -> list[ChatEvent]:
+    def _events_of(self, deltas: Sequence[Delta]) -> list[ChatEvent]:
         """Events of deltas; the first has all tokens since the event before, with their log-probabilities."""
         if not deltas:
             return []
@@ -172,7 +172,7 @@ class ChatChoice:
         message = self.message
         if message.reasoning_content and not (message.content or message.tool_calls):
             self.reasoning_tokens = self.completion_tokens
-        made = self._told_with(deltas)
+        made = self._events_of(deltas)
         made.append(self._end_event(chat_stop(self.message, self.generation.stop_reason)))
         return made
 

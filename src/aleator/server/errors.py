@@ -59,12 +59,12 @@ def api_error(error: BaseException, spelled: Mapping[str, str] | None = None) ->
     """
     if isinstance(error, ApiError):
         return error
-    made = _told(error, spelled or {})
+    made = _converted(error, spelled or {})
     made.__cause__ = error
     return made
 
 
-def _told(error: BaseException, spelled: Mapping[str, str]) -> ApiError:
+def _converted(error: BaseException, spelled: Mapping[str, str]) -> ApiError:
     message = str(error)
     if isinstance(error, errors.QueueFull):
         headers = {"retry-after": str(RETRY_AFTER)}
@@ -74,9 +74,9 @@ def _told(error: BaseException, spelled: Mapping[str, str]) -> ApiError:
     if isinstance(error, errors.EngineClosed):
         return ApiError(503, "the server is shutting down", code="closed")
     if isinstance(error, errors.ParameterError):
-        ours, word = error.parameter, spelled.get(error.parameter, error.parameter)
-        if word != ours and message.startswith((f"{ours}=", f"{ours} ", f"{ours}:")):
-            message = word + message[len(ours) :]
+        own, word = error.parameter, spelled.get(error.parameter, error.parameter)
+        if word != own and message.startswith((f"{own}=", f"{own} ", f"{own}:")):
+            message = word + message[len(own) :]
         return ApiError(400, message, word[:LONGEST_PARAM] or None)
     if isinstance(error, errors.UnsupportedModel):
         return ApiError(501, message, code="not_supported")

@@ -69,17 +69,17 @@ class Trials:
                 f"{name} takes longer than {self.seconds:g} s to compile: simplify it, or start the server "
                 "with a larger --grammar-timeout",
             )
-        told = json.loads(answer)
-        if "error" in told:
-            raise GrammarError(told["error"], told["line"], told["column"])
-        if told["bytes"] > NOTICED_BYTES:
+        found = json.loads(answer)
+        if "error" in found:
+            raise GrammarError(found["error"], found["line"], found["column"])
+        if found["bytes"] > NOTICED_BYTES:
             self.close()
-        if told["bytes"] > MOST_BYTES:
+        if found["bytes"] > MOST_BYTES:
             raise GrammarError(
-                f"the grammar asks for too much: {told['bytes'] >> 20} MiB of memory, and {MOST_BYTES >> 20} "
+                f"the grammar asks for too much: {found['bytes'] >> 20} MiB of memory, and {MOST_BYTES >> 20} "
                 "are the most: simplify it"
             )
-        return int(told["bytes"])
+        return int(found["bytes"])
 
     def cut(self) -> None:
         """End the process, even during a trial; may be called in any thread."""
@@ -213,8 +213,8 @@ def allocated_bytes() -> int:
     If the C library does not report them: the resident bytes; 0 if the system does not report those either.
     """
     if _LIBC is not None:
-        told = _LIBC.mallinfo2()
-        return int(told.uordblks + told.hblkhd)
+        figures = _LIBC.mallinfo2()
+        return int(figures.uordblks + figures.hblkhd)
     try:
         pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
     except OSError:

@@ -31,10 +31,10 @@ def main() -> None:
             _say({"error": str(error), "line": 0, "column": 0})
 
 
-def _taken(told: dict[str, Any], tokenizer: Tokenizer) -> int:
+def _taken(grammar: dict[str, Any], tokenizer: Tokenizer) -> int:
     """Compile a grammar, up to its first mask; return its bytes of memory."""
     before = allocated_bytes()
-    constraint = sampler_of(told).bound(tokenizer).constraint.clone()
+    constraint = sampler_of(grammar).bound(tokenizer).constraint.clone()
     if not constraint.waiting:
         constraint.mask()
     return max(0, allocated_bytes() - before)

@@ -149,15 +149,18 @@ class Grammars:
 
     def try_out(self, options: Mapping[str, Any]) -> None:
         """Check that a request's grammar can be compiled in time."""
-        for name, told, key in _grammars_of(options):
+        for name, grammar, key in _grammars_of(options):
             if self.trials and not self._passed(key):
-                with self._alone(key):
-                    self._try(name, told, key)
+                with self._lock_of(key):
+                    self._try(name, grammar, key)
 
     def compiled(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Options of a request with its grammar, if any, compiled."""
         given = _grammars_of(options)
-        return {**options, **{name: self._sampler(name, told, key) for name, told, key in given}}
+        return {
+            **options,
+            **{name: self._sampler(name, grammar, key) for name, grammar, key in given},
+        }
 
     def cut(self) -> None:
         """End all waiting for grammars with the error that the server is ending; called in the event loop."""
@@ -174,7 +177,7 @@ class Grammars:
             for each in self.trials:
                 each.close()
 
-    def _alone(self, key: str) -> threading.Lock:
+    def _lock_of(self, key: str) -> threading.Lock:
         """The lock for work on one grammar; it exists while in use."""
         with self._lock:
             lock = self._compiling.get(key)
@@ -201,16 +204,16 @@ class Grammars:
         """Whether all grammars of a request are known, by their keys."""
         return all(found(key) for _, _, key in _grammars_of(options))
 
-    def _sampler(self, name: str, told: Mapping[str, Any], key: str) -> ConstraintSampler:
+    def _sampler(self, name: str, grammar: Mapping[str, Any], key: str) -> ConstraintSampler:
         known = self._made.find(key)
         if known is not None:
             return known
-        with self._alone(key):
+        with self._lock_of(key):
             known = self._made.find(key)
             if known is not None:  # another request has compiled it meanwhile
                 return known
-            self._try(name, told, key)
-            known = sampler_of(told).bound(self._tokenizer)
+            self._try(name, grammar, key)
+            known = sampler_of(grammar).bound(self._tokenizer)
             _ = known.constraint
             self._made.keep(key, known)
         return known
@@ -221,11 +224,11 @@ class Grammars:
                 self._tried.move_to_end(key)
             return key in self._tried
 
-    def _try(self, name: str, told: Mapping[str, Any], key: str) -> None:
+    def _try(self, name: str, grammar: Mapping[str, Any], key: str) -> None:
         """Try whether a grammar can be compiled; its lock is held."""
         if self.trials and not self._passed(key):
             with self._trial() as trial:
-                trial.run(name, told)
+                trial.run(name, grammar)
             with self._lock:
                 self._tried[key] = None
                 if len(self._tried) > 2 * KEPT:
@@ -240,12 +243,12 @@ def prepare(tokenizer: Tokenizer) -> None:
 def _grammars_of(options: Mapping[str, Any]) -> list[tuple[str, dict[str, Any], str]]:
     """The grammars of a request: the option, its JSON form, and its key."""
     given = [(n, grammar_json(n, options[n])) for n in CONSTRAINTS if options.get(n) is not None]
-    return [(name, told, digest(told)) for name, told in given]
+    return [(name, grammar, digest(grammar)) for name, grammar in given]
 
 
-def digest(told: Mapping[str, Any]) -> str:
+def digest(grammar: Mapping[str, Any]) -> str:
     """The key of a grammar, as schemas can be megabytes long."""
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(grammar).encode()).hexdigest()
 
 
 def grammar_json(name: str, value: Any) -> dict[str, Any]:
@@ -255,11 +258,11 @@ def grammar_json(name: str, value: Any) -> dict[str, Any]:
     return {"option": name, "value": value}
 
 
-def sampler_of(told: Mapping[str, Any]) -> ConstraintSampler:
+def sampler_of(grammar: Mapping[str, Any]) -> ConstraintSampler:
     """The constraint whose JSON form :func:`grammar_json` returned, without a vocabulary."""
-    if "option" not in told:
-        return constraint_from_json(told)
-    made = CHAIN_OPTIONS[told["option"]].check(told["value"])
+    if "option" not in grammar:
+        return constraint_from_json(grammar)
+    made = CHAIN_OPTIONS[grammar["option"]].check(grammar["value"])
     if not isinstance(made, ConstraintSampler):
-        raise TypeError(f"{told['option']} is no grammar")
+        raise TypeError(f"{grammar['option']} is no grammar")
     return made

@@ -338,13 +338,13 @@ class Pool:
         kept = [each for each in self.loaded if each.keep_loaded]
         if not self._fits(entry, kept):
             taken = sum(each.bytes for each in kept)
-            told = f"--models-max is {self.options.models_max}"
+            message = f"--models-max is {self.options.models_max}"
             if self._memory is not None and taken + entry.bytes > self._memory:
-                told = f"it needs {entry.bytes >> 20} MiB, and --models-memory is {self._memory >> 20} MiB"
+                message = f"it needs {entry.bytes >> 20} MiB, and --models-memory is {self._memory >> 20} MiB"
             if kept:
-                told += f", where {len(kept)} that are kept loaded take {taken >> 20} MiB"
+                message += f", where {len(kept)} that are kept loaded take {taken >> 20} MiB"
             raise ParameterError(
-                f"{told}: give more, a smaller n_ctx, or fewer models with keep_loaded"
+                f"{message}: give more, a smaller n_ctx, or fewer models with keep_loaded"
             )
 
     def _fits(self, entry: Entry, others: Collection[Entry]) -> bool:
@@ -376,8 +376,8 @@ class Pool:
 
     def _check_unused(self, entry: Entry) -> None:
         if n := entry.serving + entry.waiting:
-            told = f"model {entry.name!r:.80} has {n} requests under way: ask again"
-            raise ApiError(409, told)
+            message = f"model {entry.name!r:.80} has {n} requests under way: ask again"
+            raise ApiError(409, message)
         if entry.loaded is None:
             raise ApiError(400, f"model {entry.name!r:.80} is not loaded")
 

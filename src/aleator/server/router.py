@@ -51,8 +51,8 @@ async def metrics(request: Request) -> Response:
     if name is not None:
         entry = pool_of(request).find(name)
         if entry.loaded is None:
-            told = f"model {entry.name!r:.80} is not loaded, and has no figures"
-            raise ApiError(503, told, code="model_not_loaded")
+            message = f"model {entry.name!r:.80} is not loaded, and has no figures"
+            raise ApiError(503, message, code="model_not_loaded")
         shown = entry.loaded.metrics
     return Response(shown.page(), media_type=CONTENT_TYPE)
 
@@ -128,7 +128,7 @@ def tagged(entry: Entry) -> list[dict[str, Any]]:
         {
             "name": name,
             "model": name,
-            "modified_at": ollama.moment(None if about is None else about.st_mtime),
+            "modified_at": ollama.timestamp(None if about is None else about.st_mtime),
             "size": 0 if about is None else about.st_size,
             "digest": "",
             "details": ollama.NO_DETAILS
@@ -191,7 +191,7 @@ class Forward:
     ) -> tuple[str | None, float | None]:
         """The name of the model that a request asks, and for how many seconds it is kept; negative: always."""
         name: str | None = Request(scope).query_params.get("model")
-        kept, theirs = None, scope["path"].startswith("/api/")
+        kept, of_ollama = None, scope["path"].startswith("/api/")
         if body:
             given = await body_of(Request(scope, once(body, receive)))
             own = given.get("model") if isinstance(given, dict) else None
@@ -199,9 +199,9 @@ class Forward:
                 if name not in (None, text("model", own)):
                     raise wrong("model", own, f"the address says model={name!r:.80}: leave one out")
                 name = own
-            if theirs and isinstance(given, dict) and given.get("keep_alive") is not None:
+            if of_ollama and isinstance(given, dict) and given.get("keep_alive") is not None:
                 kept = ollama_input.seconds_of(given["keep_alive"])
-        if name is not None and theirs:
+        if name is not None and of_ollama:
             name = ollama.untagged(name, self._pool.by_name)
         return name, kept
 

@@ -65,7 +65,7 @@ def _unix_socket(path: str) -> socket.socket:
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         if os.path.lexists(path):
-            _make_way(Path(path))
+            _remove_stale_socket(Path(path))
         before = os.umask(0o177)
         try:
             made.bind(path)
@@ -83,7 +83,7 @@ def _unix_socket(path: str) -> socket.socket:
     return made
 
 
-def _make_way(path: Path) -> None:
+def _remove_stale_socket(path: Path) -> None:
     """Remove a socket that nothing listens on; ParameterError for anything else."""
     if not stat.S_ISSOCK(path.lstat().st_mode):
         raise ParameterError("uds", f"--uds {path}: a file is there already: give another path")

@@ -1,4 +1,4 @@
-"""What all dialects share: the model, its engine, and the one way in which texts come to be made."""
+"""What all dialects share: the model, its engine, and the one place where texts are started."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Service:
         self.grammars = Grammars(model.tokenizer)
 
     def begin(self) -> None:
-        """Have grammars tried in processes of their own from now on; they end with ``grammars.close()``."""
+        """From now on try grammars in separate processes; they end with ``grammars.close()``."""
         path = str(self.model.weights.path)
         self.grammars.trials = [
             Trials(path, self.options.grammar_timeout) for _ in range(MAX_CONCURRENT)
@@ -112,11 +112,11 @@ class Service:
 
     @cached_property
     def chat_format(self) -> ChatFormat:
-        """How chats are written; TemplateError if there is no template."""
+        """The format of chats; TemplateError if there is no template."""
         return self.model.chat_format(self.options.chat_template)
 
     def check_model(self, name: str | None) -> str:
-        """What a response calls the model."""
+        """The model's name in a response."""
         if name is None or name in self.names or self.options.any_model:
             return name or self.name
         if name in self.adapters.names:
@@ -131,18 +131,18 @@ class Service:
         )
 
     def check_no_adapter(self, name: str) -> None:
-        """Refuse an adapter's name as the model of vectors, which have those that hold for all."""
+        """Refuse an adapter's name as the model of vectors, whose adapters are the same for all."""
         if name in self.adapters.names:
-            told = f"model={name!r:.80} is an adapter, which this endpoint has none of: give {self.name!r}"
-            raise ApiError(400, told, "model")
+            message = f"model={name!r:.80} is an adapter, which this endpoint has none of: give {self.name!r}"
+            raise ApiError(400, message, "model")
 
     @property
     def adapters(self) -> Adapters:
-        """What the model was loaded with."""
+        """The adapters that the model was loaded with."""
         return self.model.decoder.adapters
 
     def effective(self) -> tuple[SamplingParams, GenerateOptions]:
-        """What is in effect where a request says nothing; the seed is None: each request draws one."""
+        """The options in effect if a request gives none; the seed is None: each request draws one."""
         given, params = prompts.divided(self._defaults)
         preset = self._defaults.get("preset")
         chosen = self.fitting({}, params, lambda own: self.model.sampling_params(preset, **own))
@@ -161,14 +161,14 @@ class Service:
         beams: Mapping[str, Any] | None = None,
         begin: bool = True,
     ) -> list[Generation]:
-        """Begin ``n`` continuations of a prompt; every text that is made without messages begins here.
+        """Start ``n`` continuations of a prompt; every text without messages starts here.
 
-        ``given`` has options of ``generate`` and sampling parameters by our names; ``on_logits`` is called
-        before each draw of any of them, in the engine's thread.  With ``prompt_logprobs`` the first one notes
-        what the model thinks of the prompt's tokens, and of so many of the most probable ones at each place.
-        With ``beams``, which has options of a search, one search begins in their place.
-        With ``begin=False`` none begins, and the request, no search, is only looked at.
-        Errors are those of ``Engine.submit``; then none has begun.
+        ``given`` has options of ``generate`` and sampling parameters under this package's names; ``on_logits``
+        is called before each draw of any of them, in the engine's thread.  With ``prompt_logprobs`` the first
+        one records the log-probabilities of the prompt's tokens, and of this many of the most probable ones
+        at each place.  With ``beams``, the options of a search, one search starts instead.
+        With ``begin=False`` nothing starts: the request, which is no search, is only checked.
+        Errors are those of ``Engine.submit``; then none has started.
         """
 
         def work() -> list[Generation]:
@@ -187,9 +187,9 @@ class Service:
         return await self.grammars.in_thread(given, work)
 
     async def chat(self, request: ChatRequest, begin: bool = True) -> ChatAnswer:
-        """Answer messages; every answer of every dialect begins here, or none where it raises.
+        """Answer messages; the answers of every dialect start here.  If it raises, none has started.
 
-        With ``begin=False`` none begins, and the request, no search, is only looked at.
+        With ``begin=False`` nothing starts: the request, which is no search, is only checked.
         """
         forced = request.tool_choice not in (None, "auto", "none")
         if not forced and not constrained(request.options):
@@ -203,7 +203,7 @@ class Service:
         )
 
     async def chat_tokens(self, request: ChatRequest) -> list[int]:
-        """The prompt that messages become; makes nothing."""
+        """The prompt's tokens of some messages; generates nothing."""
         return (await in_thread(self._asked, request)).tokens
 
     async def embed(
@@ -215,12 +215,12 @@ class Service:
         normalize: bool,
         truncate: bool = False,
     ) -> tuple[Vectors, int]:
-        """What :func:`~aleator.server.vectors.vectors_of` gives."""
+        """The result of :func:`~aleator.server.vectors.vectors_of`."""
         work = partial(vectors_of, self.model, name, texts, pooling, normalize, truncate)
         return await self.scored(request, work)
 
     async def scored(self, request: Request, work: Callable[[], R]) -> R:
-        """What ``work`` gives, which computes with the model itself and is called in a thread.
+        """The result of ``work``, which computes with the model itself and is called in a thread.
 
         It ends early if the client disconnects, after ``request_timeout``, and with :meth:`cut`.
         """
@@ -260,7 +260,7 @@ class Service:
         return ChatAnswer(made, choice)
 
     def _asked(self, request: ChatRequest) -> PreparedChat:
-        """A chat ready to be generated."""
+        """A chat that is ready to generate."""
         with self._making, readable():
             options = self._completed(
                 request.options, request.namespace, bool(request.tools), request.beams is not None
@@ -274,11 +274,10 @@ class Service:
         options: Mapping[str, Any],
         make: Callable[[Mapping[str, Any]], R],
     ) -> R:
-        """Make something of a request's options, of which ``given`` are its own.
+        """Call ``make`` with a request's options, of which ``given`` are its own.
 
-        A default of the server that an error names does not go with these, and is left out; but not one that
-        says what a text must obey, or marks it.  An error that speaks of defaults says that they are the
-        server's.
+        A default of the server that an error names does not fit them, and is left out, unless it restricts or
+        marks the text.  An error that names defaults says that they are the server's.
         """
         left, defaults = dict(options), self._defaults.keys() - given.keys()
         firm = {*CONSTRAINTS, *BANS, *FIRM, "draw"}
@@ -286,15 +285,15 @@ class Service:
             try:
                 return make(left)
             except ParameterError as error:
-                name, told = error.parameter, str(error)
+                name, message = error.parameter, str(error)
                 if name in defaults & left.keys() - firm:
                     del left[name]
                     continue
-                named = [each for each in sorted(defaults) if re.search(rf"\b{each}\b", told)]
+                named = [each for each in sorted(defaults) if re.search(rf"\b{each}\b", message)]
                 if not named or isinstance(error, GrammarError):
                     raise
-                told += f" (this server was started with {' and '.join(named)})"
-                raise ParameterError(name, told) from error
+                message += f" (this server was started with {' and '.join(named)})"
+                raise ParameterError(name, message) from error
 
     def _start(
         self,
@@ -332,7 +331,7 @@ class Service:
         beams: Mapping[str, Any],
         deadline: float | None,
     ) -> Generation:
-        """Begin a search; it is not drawn, so there is no record of it."""
+        """Start a search; nothing is drawn at random, so there is no record of it."""
         given = {name: value for name, value in options.items() if name in OF_SEARCH}
         request, search = self.model.request_maker.of_search(prompt, {**given, **beams})
         made = self.engine.start_beams(request, search, self._submitted(deadline))
@@ -364,26 +363,26 @@ class Service:
             )
 
     def watch(self, made: Iterable[Generation]) -> None:
-        """Let :meth:`cut` end texts, too."""
+        """Let :meth:`cut` end these texts, too."""
         self._under_way.update(made)
 
     def cut(self) -> None:
-        """End all texts and vectors that are still made, and the waiting for grammars; in the event loop."""
+        """End all texts and vectors under way, and the waiting for grammars; called in the event loop."""
         self.grammars.cut()
         for each in list(self._under_way):
             each.cancel()
 
     def check_beams(self) -> None:
-        """Refuse a search where the server's own options ban or mark what searches would not."""
+        """Refuse a search if the server's own options have bans or marks, which searches do not apply."""
         held = [*(name for name in BANS if self._defaults.get(name)), *self._marks]
         if held:
-            told = f"this server was started with {' and '.join(held)}, which beams do not obey"
-            raise ParameterError("use_beam_search", told)
+            message = f"this server was started with {' and '.join(held)}, which beams do not obey"
+            raise ParameterError("use_beam_search", message)
 
     def held(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The server's own options that say what a text must obey, where a request says nothing of them.
+        """The server's own options that restrict or mark a text, if a request does not give them.
 
-        The key of watermarks is among them: who marks no text does without (:meth:`fitting`).
+        The key of watermarks is among them; a request without a watermark leaves it out (:meth:`fitting`).
         """
         names = (*BANS, *FIRM, KEY_FILE)
         return {k: v for k, v in self._defaults.items() if k in names and k not in given}
@@ -413,9 +412,9 @@ class Service:
 
 
 async def read_body(request: Request, fields: Fields) -> tuple[Service, Body]:
-    """The service that a request asks, and what its body says, "model" as a response calls it.
+    """The service of a request, and its checked body, with "model" as responses name it.
 
-    ApiError where there is no such model.
+    ApiError if there is no such model.
     """
     service: Service = request.app.state.service
     body = fields.read(await body_of(request), service.options.lenient)

@@ -345,10 +345,10 @@ class Metrics:
         counted = own if self._stats is None else {(): self._stats()}
         for metric in ENGINE_METRICS:
             family = CounterMetricFamily if metric.counts else GaugeMetricFamily
-            told = family(f"aleator_{metric.name}", metric.help, labels=labels)
+            figures = family(f"aleator_{metric.name}", metric.help, labels=labels)
             for label, stats in counted.items():
-                told.add_metric(label, metric.value(stats))
-            yield told
+                figures.add_metric(label, metric.value(stats))
+            yield figures
         for name, help in TIERS.items() if tiers else ():
             made = CounterMetricFamily(f"aleator_prompt_cache_{name}", help, labels=("tier",))
             for tier, counts in tiers.items():

@@ -39,10 +39,10 @@ class Work:
                 503, "the request was given up: the client left, or the server ends", code="closed"
             )
         if self._end is not None and time.monotonic() > self._end:
-            told = (
+            message = (
                 f"the request was not done within {self._seconds:g} s: send fewer or shorter texts"
             )
-            raise ApiError(503, told, code="timeout")
+            raise ApiError(503, message, code="timeout")
 
 
 def vectors_of(
@@ -64,9 +64,9 @@ def vectors_of(
         return model.embed(tokens, pooling, normalize, truncate=truncate), n_tokens
     size = 4 * n_tokens * model.weights.config.n_embd
     if size > MOST_STATES:
-        told = f"hidden states of {n_tokens} tokens take {size} bytes, and a response has {MOST_STATES}"
+        message = f"hidden states of {n_tokens} tokens take {size} bytes, and a response has {MOST_STATES}"
         raise ParameterError(
-            "pooling", f"pooling='none': {told} at most: send fewer or shorter texts"
+            "pooling", f"pooling='none': {message} at most: send fewer or shorter texts"
         )
     return model.embed_tokens(tokens, truncate=truncate), n_tokens
 

@@ -43,16 +43,16 @@ class CharacterMap:
             TokenizerError: the map leads outside itself, or a key or a replacement is too long.
         """
         made = []
-        for part in _PARTS.findall(text) if self._alone else (text,):
-            if self._alone and part.isascii():
-                made.append(part.translate(self._alone))
+        for part in _PARTS.findall(text) if self._of_ascii else (text,):
+            if self._of_ascii and part.isascii():
+                made.append(part.translate(self._of_ascii))
             else:
                 known = len(part) <= REMEMBERED
                 made.append(self._remembered(part) if known else self._replaced(part))
         return "".join(made)
 
     @cached_property
-    def _alone(self) -> dict[int, str]:
+    def _of_ascii(self) -> dict[int, str]:
         """The replacements of ASCII characters; empty if a key has one after its first, or is too long."""
         table = np.array(self._table, np.int64)
         below = np.arange(len(table)) ^ (table >> 10 << np.where(table & _WIDE, 8, 0))

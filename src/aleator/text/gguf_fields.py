@@ -64,7 +64,7 @@ def vocabulary_fields(
     vocab = Vocabulary.from_directory(directory)
     if n_vocab > MAX_TOKENS:
         raise UnsupportedModel(f"{directory}: {n_vocab} tokens; at most {MAX_TOKENS} are converted")
-    theirs = Tokenizer(vocab)
+    original = Tokenizer(vocab)
     values, left_out = _common(vocab, n_vocab)
     if vocab.tokenizer_json is None:
         forms = [_as_read(vocab, n_vocab)]
@@ -75,9 +75,9 @@ def vocabulary_fields(
     marked = _marked(vocab, n_vocab)
     for form in forms:
         found = [
-            (made, read, _agreeing(theirs, Tokenizer(read), marked))
+            (made, read, _agreeing(original, Tokenizer(read), marked))
             for made in _with_marked(values | form, marked)
-            if _same(theirs, Tokenizer(read := Vocabulary.from_metadata(made, directory)))
+            if _same(original, Tokenizer(read := Vocabulary.from_metadata(made, directory)))
         ]
         if found:
             made, read, agreeing = max(found, key=lambda each: each[2])
@@ -219,8 +219,8 @@ def _common(vocab: Vocabulary, n_vocab: int) -> tuple[dict[str, Value], list[str
         "tokenizer.ggml.add_bos_token": vocab.add_bos,
         "tokenizer.ggml.add_eos_token": vocab.add_eos,
     }
-    for name, ours in GGUF_SPECIALS.items():
-        token = getattr(vocab.special, ours)
+    for name, own in GGUF_SPECIALS.items():
+        token = getattr(vocab.special, own)
         if token is not None and token < n_vocab:
             values[f"tokenizer.ggml.{name}_token_id"] = token
     if vocab.chat_template is not None:

@@ -61,9 +61,9 @@ def metadata(directory: Path) -> tuple[dict[str, Any], list[int]] | None:
         made[f"{_GGML}tokens"] = as_words(tokens, types)
     else:
         _check_ends(path, made, named)
-    for theirs, ours in GGUF_SPECIALS.items():
-        if ours in named:
-            made[f"{_GGML}{theirs}_token_id"] = named[ours]
+    for gguf, own in GGUF_SPECIALS.items():
+        if own in named:
+            made[f"{_GGML}{gguf}_token_id"] = named[own]
     for key in ("add_bos_token", "add_eos_token"):
         if key in config:
             made[_GGML + key] = config.require(key, bool)
@@ -88,11 +88,11 @@ def _pieces(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
 
 def _shift(path: Path, made: dict[str, Any], config: Fields) -> dict[str, int]:
     """Give the tokens XLM-RoBERTa's ids, which are fairseq's; returns its special tokens."""
-    theirs = config.get("tokenizer_class", "")
+    kind = config.get("tokenizer_class", "")
     model = optional(path.parent / "config.json").get("model_type", "")
-    if not (theirs.startswith("XLMRoberta") if theirs else model == "xlm-roberta"):
+    if not (kind.startswith("XLMRoberta") if kind else model == "xlm-roberta"):
         raise UnsupportedModel(
-            f"{path}: the ids of {theirs or model or 'an unknown tokenizer'!r:.60}, which are not the file's; "
+            f"{path}: the ids of {kind or model or 'an unknown tokenizer'!r:.60}, which are not the file's; "
             "XLM-RoBERTa's are known: save the tokenizer again with transformers, as tokenizer.json"
         )
     tokens, types, scores = (made[f"{_GGML}{each}"] for each in ("tokens", "token_type", "scores"))

@@ -146,12 +146,12 @@ def ascii_cuts(cuts: tuple[str, ...]) -> list[re.Pattern[str]]:
         return []
     made = []
     for cut in cuts:
-        told, inside = "", False
+        pattern, inside = "", False
         for part in _PARTS.findall(cut):
             inside = part == "[" or (inside and part != "]")
             known = _IN_ASCII.get(part)
-            told += part if known is None else known if inside else f"[{known}]"
-        made.append(re.compile(told, re.ASCII))
+            pattern += part if known is None else known if inside else f"[{known}]"
+        made.append(re.compile(pattern, re.ASCII))
     return made
 
 

@@ -29,8 +29,8 @@ REMEMBERED = 64
 
 
 @contextmanager
-def refusals(told: Callable[[str], AleatorError] | None = None) -> Iterator[None]:
-    """Raise an error of ours instead of what `tokenizers` raises: TokenizerError, or what ``told`` makes."""
+def refusals(make_error: Callable[[str], AleatorError] | None = None) -> Iterator[None]:
+    """Raise TokenizerError, or what ``make_error`` makes, instead of an error of `tokenizers`."""
     try:
         yield
     except BaseException as error:
@@ -39,8 +39,8 @@ def refusals(told: Callable[[str], AleatorError] | None = None) -> Iterator[None
             raise
         made = (
             TokenizerError(f"the text cannot be encoded: {error}")
-            if told is None
-            else told(str(error))
+            if make_error is None
+            else make_error(str(error))
         )
         raise made from None
 
@@ -126,8 +126,8 @@ class Unigram:
         return made, CharacterMap(charsmap) if charsmap else None
 
     def _damaged(self, why: str) -> FileFormatError:
-        told, source = f"the tokenizer cannot be made: {why}", str(self.vocab.source)
-        return FileFormatError(source, told, field="tokenizer.ggml.model")
+        message, source = f"the tokenizer cannot be made: {why}", str(self.vocab.source)
+        return FileFormatError(source, message, field="tokenizer.ggml.model")
 
     def encode(self, text: str) -> list[int]:
         """The tokens of a text."""

@@ -56,7 +56,7 @@ def test_a_handle_keeps_and_adopts(model: LanguageModel) -> None:
     other = ctx.cache.sequence()
     match = other.match([*TOKENS, 1])
     assert match.length == len(TOKENS)
-    other.adopt(match)
+    other.reuse_prefix(match)
     assert len(other) == len(TOKENS)
 
 

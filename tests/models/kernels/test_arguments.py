@@ -155,7 +155,7 @@ def test_launches_of_attention(launched: list[str]) -> None:
         lists = integers(5, tokens), integers(n)
         return SeenTensors(sight, *lists, integers(n), integers(n))
 
-    turned = np.arange(40, dtype=np.int32) // 20
+    delta_rows = np.arange(40, dtype=np.int32) // 20
     for kind, n_heads, group, dim, dim_v, block in (
         ("f16", 2, 1, 64, 64, 0), ("q8_0", 1, 7, 96, 160, 32), ("bf16", 1, 12, 30, 20, 0),
         ("f32", 3, 2, 16, 16, 0),
@@ -163,15 +163,15 @@ def test_launches_of_attention(launched: list[str]) -> None:
         keys, values = side(kind, n_heads, dim, block), side(kind, n_heads, dim_v, block)
         for n, tokens in ((40, 3), (40, 17), (1024, 16), (1025, 2)):
             attention.attend(of(tokens, n_heads * group, dim), keys, values, seen(n, tokens), 0.125)
-        q, by = of(3, n_heads * group, dim), rotation.Turn(of(2, dim // 2, 2), 0, False)
+        q, by = of(3, n_heads * group, dim), rotation.RotationAngles(of(2, dim // 2, 2), 0, False)
         how: Any = {
             "softcap": 2.0,
             "slopes": of(n_heads * group),
             "sinks": of(n_heads * group),
-            "turn": by,
+            "angles": by,
         }
-        attention.attend(q, keys, values, seen(40, 3, turned), 0.1, **how)
-        attention.attend(q, keys, values, seen(40, 3, turned, raw=True), 0.1, **how)
+        attention.attend(q, keys, values, seen(40, 3, delta_rows), 0.1, **how)
+        attention.attend(q, keys, values, seen(40, 3, delta_rows, raw=True), 0.1, **how)
         attention.attend(q, keys, values, seen(40, 3), 0.1, room=of(4000))
         attention.attend(q, keys, values, seen(40, 3), 0.1, spare=True)
     attention.attend(
@@ -194,7 +194,7 @@ def test_launches_of_cells(launched: list[str]) -> None:
             made = LayerFormat(TYPES[kind], 3, dim, 50, by_channel, 0)
             if kind != "iq4_nl":
                 cells.store(TensorLayer.on(META, made), of(70, dtype=torch.int64), of(70, 3, dim))
-    by = rotation.Turn(of(9, 12, 2), 2, True)
+    by = rotation.RotationAngles(of(9, 12, 2), 2, True)
     for x in (of(70, 3, 26), of(2, 8, 26)[:, :3]):
         rotation.rotate(x, by, integers(len(x)), 2)
     for block in (0, 1, 2, 64, 2048):

@@ -22,7 +22,7 @@ from aleator.cache.storage.layer import TYPES, HostLayer, LayerFormat
 from aleator.core.threads import pool as thread_pool
 from aleator.models.kernels import attention, cells
 from aleator.models.kernels.attention import attend
-from aleator.models.kernels.rotation import Turn
+from aleator.models.kernels.rotation import RotationAngles
 from aleator.models.kernels.seen import SeenTensors, VisibleCells, listed
 
 AT = 200  # the tokens' position, where it counts
@@ -128,10 +128,10 @@ class Layer:
         )  # fmt: skip
         return out.reshape(len(q), -1)
 
-    def turn(self, positions: npt.NDArray[np.int32]) -> Turn:
+    def angles(self, positions: npt.NDArray[np.int32]) -> RotationAngles:
         angles = np.empty((len(positions), self.case.pairs, 2), np.float32)
         _native.rotary_angles(self.rates, positions, 1.0, angles)
-        return Turn(torch.from_numpy(angles), 0, False)
+        return RotationAngles(torch.from_numpy(angles), 0, False)
 
     def kernels(self, q: Floats, *seen: Any, room: int | None = None) -> Floats:
         case = self.case
@@ -139,9 +139,9 @@ class Layer:
         own = np.full(len(q), AT, np.int32)
         sight = see(*self.arrays(*seen), positions=own, cell_positions=at, raw=case.raw)
         tensors = seen_tensors(sight)
-        by = self.turn(np.arange(3 * case.n, dtype=np.int32))
+        by = self.angles(np.arange(3 * case.n, dtype=np.int32))
         if tensors.deltas is not None:
-            by = self.turn(-tensors.deltas)
+            by = self.angles(-tensors.deltas)
         return attend(
             torch.from_numpy(q),
             cells.side(self.keys),
@@ -355,9 +355,9 @@ def test_angles_that_are_missing_are_refused() -> None:
     seen: tuple[Any, ...] = [(0, 60)], [0], [0], [60], []
     tensors = seen_tensors(see(*layer.arrays(*seen), raw=True))
     keys, values = cells.side(layer.keys), cells.side(layer.values)
-    turn = layer.turn(np.arange(177, dtype=np.int32))  # the last cell is at position 177
+    angles = layer.angles(np.arange(177, dtype=np.int32))  # the last cell is at position 177
     with pytest.raises(ValueError, match="177 rows of angles, and 178 are needed"):
-        attend(q, keys, values, tensors, 0.125, turn=turn)
+        attend(q, keys, values, tensors, 0.125, angles=angles)
     layer.deltas[7] = -5
     with pytest.raises(ValueError, match="a key's position is negative"):
         see(*layer.arrays(*seen), raw=True)
@@ -375,6 +375,6 @@ def test_cells_beyond_the_lists_change_nothing() -> None:
     assert tensors.deltas is not None
     got = attend(
         torch.from_numpy(q), cells.side(layer.keys), cells.side(layer.values), tensors, 0.125,
-        slopes=torch.from_numpy(layer.slopes), turn=layer.turn(-tensors.deltas),
+        slopes=torch.from_numpy(layer.slopes), angles=layer.angles(-tensors.deltas),
     )  # fmt: skip
     assert same(got.numpy(), layer.native(q, *seen))

@@ -87,11 +87,11 @@ def test_attention_fits(architecture: int, kind: str, group: int, dim: int, dim_
 
 
 @pytest.mark.parametrize(
-    ("kind", "group", "dim", "turn"),
+    ("kind", "group", "dim", "hadamard"),
     [("f16", 4, 128, 0), ("q8_0", 7, 128, 32), ("bf16", 1, 256, 0)],
 )
 def test_attention_in_one_launch_fits(
-    architecture: int, kind: str, group: int, dim: int, turn: int
+    architecture: int, kind: str, group: int, dim: int, hadamard: int
 ) -> None:
     padded = triton.next_power_of_2(group)
     b = attention._blocks(8, padded, dim, False)
@@ -107,13 +107,13 @@ def test_attention_in_one_launch_fits(
         "keys": types["data"], "values": types["data"], "key_halves": types["halves"],
         "value_halves": types["halves"], "key_cells": "*i32",
     }  # fmt: skip
-    absent: dict[str, Any] = {} if turn > 0 else {"sink_scores": None}
+    absent: dict[str, Any] = {} if hadamard > 0 else {"sink_scores": None}
     made = compiled(
         attention_kernels.attend, types, 4, 255, exact=False, **shape, **ways,
         KIND=kind, BYTES=BYTES[kind],
-        DIM=dim, CELLS=b.cells, VARIANTS=False, CAPPED=turn > 0, slopes=None, VALUES=dim,
-        VALUE_KIND=kind, VALUE_BYTES=BYTES[kind], CHANNELS=128, TURN=attention._turning(turn),
-        TURN_BACK=attention._turning(turn), **absent,
+        DIM=dim, CELLS=b.cells, VARIANTS=False, CAPPED=hadamard > 0, slopes=None, VALUES=dim,
+        VALUE_KIND=kind, VALUE_BYTES=BYTES[kind], CHANNELS=128, HADAMARD_Q=attention._hadamard_of(hadamard),
+        HADAMARD_OUT=attention._hadamard_of(hadamard), **absent,
     )  # fmt: skip
     assert spills(made) == 0
 

@@ -155,10 +155,10 @@ def test_mixtures(capability: int, kinds: list[str], weighs: str) -> None:
 def test_finished_heads(capability: int, kind: str, size: int, norm: str) -> None:
     weight, bias = "*fp32" if norm else None, "*fp32" if norm == "layer" else None
     data = "*fp16" if kind == "f16" else "*u8"
-    turn, log = (0, 0) if kind == "f16" else (32, 5)
+    block, log = (0, 0) if kind == "f16" else (32, 5)
     forms = tuple(
         (n, 128, norm, False, True, by, 0.125, to, size, 8, 128, log, 128, not to, 64, 64)
-        for n, by, to in ((32, 0, ""), (8, turn, kind))
+        for n, by, to in ((32, 0, ""), (8, block, kind))
     )
     types = {
         "groups": tuple(

@@ -16,7 +16,7 @@ import torch
 from aleator.cache.storage.layer import TYPES, HostLayer, LayerFormat
 from aleator.models.kernels import cells, heads
 from aleator.models.kernels.norms import RowNorm
-from aleator.models.kernels.rotation import Turn, hadamard, rotate
+from aleator.models.kernels.rotation import RotationAngles, hadamard, rotate
 from aleator.models.triton_ops import TritonOps
 
 pytestmark = pytest.mark.usefixtures("small_programs")
@@ -35,7 +35,7 @@ def test_one_launch_is_several(keys: str, values: str, interleaved: bool, last: 
     """Queries, keys and values, each with their own norm, size, rotation and storage; some are not stored."""
     rng = np.random.default_rng(3)
     order = torch.tensor([3, -1, 0, 6, 1])
-    by = Turn(numbers(rng, 5, 9, 2), 4, interleaved)
+    by = RotationAngles(numbers(rng, 5, 9, 2), 4, interleaved)
     each = RowNorm("layer", numbers(rng, 3, 24), numbers(rng, 3, 24), 1e-5)
     shared = RowNorm("rms", numbers(rng, 64), None, 1e-6)
     given: Any = []
@@ -68,7 +68,10 @@ def test_one_launch_is_several(keys: str, values: str, interleaved: bool, last: 
 def test_heads_of_parts(dim: int) -> None:
     """Parts with any strides are put side by side; the first channels are normalised; factors come last."""
     rng = np.random.default_rng(dim)
-    by, norm = Turn(numbers(rng, 5, 4, 2), 16, True), RowNorm("rms", numbers(rng, 16), None, 1e-5)
+    by, norm = (
+        RotationAngles(numbers(rng, 5, 4, 2), 16, True),
+        RowNorm("rms", numbers(rng, 16), None, 1e-5),
+    )
     first = numbers(rng, 5, 3, 20)[:, :, :16]
     shared = numbers(rng, 5, 50)[:, None, 10 : dim - 6].expand(5, 3, dim - 16)
     whole = torch.cat((first, shared), -1)

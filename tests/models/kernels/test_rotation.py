@@ -14,7 +14,7 @@ if os.environ.get("TRITON_INTERPRET") != "1":
 import torch
 
 from aleator.models.config import RopeConfig
-from aleator.models.kernels.rotation import Turn, hadamard, rotate, turn
+from aleator.models.kernels.rotation import RotationAngles, hadamard, rotate, rotation_angles
 from aleator.models.layers.rotation import Rotation
 
 pytestmark = pytest.mark.usefixtures("small_programs")
@@ -40,7 +40,7 @@ def test_rotation_is_the_reference(
             x[..., offset:], angles[taken][:, None], interleaved=interleaved
         )
         wide = torch.from_numpy(np.concatenate((x, x), 1))  # heads of a larger tensor
-        by = Turn(torch.from_numpy(angles), offset, interleaved)
+        by = RotationAngles(torch.from_numpy(angles), offset, interleaved)
         index = None if rows is None else torch.from_numpy(rows)
         got = rotate(wide[:, :3], by, index, every)
         assert got.numpy().tobytes() == expected.tobytes()
@@ -48,7 +48,7 @@ def test_rotation_is_the_reference(
 
 
 def test_channels_that_lie_apart_are_refused() -> None:
-    by = Turn(torch.zeros(2, 2, 2), 0, False)
+    by = RotationAngles(torch.zeros(2, 2, 2), 0, False)
     with pytest.raises(ValueError, match="must lie side by side"):
         rotate(torch.zeros(2, 4, 3).transpose(1, 2), by)
 
@@ -56,8 +56,8 @@ def test_channels_that_lie_apart_are_refused() -> None:
 def test_angles_are_those_of_the_host() -> None:
     rotation = Rotation(RopeConfig(dim=8, style="norm"))
     at = np.array([5, -3], np.int32)
-    by = turn(rotation, at, 1.25, torch.device("cpu"))
-    assert by.angles.numpy().tobytes() == rotation.angles(at, 1.25).tobytes()
+    by = rotation_angles(rotation, at, 1.25, torch.device("cpu"))
+    assert by.cos_sin.numpy().tobytes() == rotation.angles(at, 1.25).tobytes()
     assert (by.offset, by.interleaved) == (0, True)
 
 

@@ -59,7 +59,7 @@ def test_the_cells_of_windows_and_sinks(first: list[int] | None, sinks: list[int
     )
     assert tensors.longest == int(sight.tokens[3].max())
     assert tensors.places.tolist() == list(range(14))
-    assert (tensors.n_tokens, tensors.n_turns, tensors.raw) == (6, 1, False)
+    assert (tensors.n_tokens, tensors.n_rotations, tensors.raw) == (6, 1, False)
 
 
 @pytest.mark.parametrize(
@@ -75,10 +75,10 @@ def test_what_keys_lag_behind(deltas: list[int]) -> None:
     assert len(sight.deltas) == len({0, *deltas})
     tokens, cells, rows = (torch.from_numpy(x) for x in (sight.tokens, sight.cells, sight.rows))
     n = len(sight.deltas)
-    assert SeenTensors(sight, tokens, cells, rows, None).n_turns == n
-    assert SeenTensors(sight, tokens, cells, rows, None, turns=n + 1).n_turns == n + 1
+    assert SeenTensors(sight, tokens, cells, rows, None).n_rotations == n
+    assert SeenTensors(sight, tokens, cells, rows, None, rotations=n + 1).n_rotations == n + 1
     with pytest.raises(ValueError, match=f"keys need {n} rotations, more than {n - 1}"):
-        SeenTensors(sight, tokens, cells, rows, None, turns=n - 1)
+        SeenTensors(sight, tokens, cells, rows, None, rotations=n - 1)
 
 
 def test_raw_keys_have_their_positions() -> None:
@@ -89,7 +89,7 @@ def test_raw_keys_have_their_positions() -> None:
         assert sight.rows is not None
         assert sight.rows.tolist() == rows.tolist()
         tensors = SeenTensors(sight, torch.zeros(5, 6), torch.zeros(14), None, None, longest=9)
-        assert (tensors.raw, tensors.n_turns, tensors.longest) == (True, 1 + int(rows.max()), 9)
+        assert (tensors.raw, tensors.n_rotations, tensors.longest) == (True, 1 + int(rows.max()), 9)
     with pytest.raises(ValueError, match="a token sees 9 cells, more than 8"):
         SeenTensors(sight, torch.zeros(5, 6), torch.zeros(14), None, None, longest=8)
     at[3] = -1
@@ -108,4 +108,4 @@ def test_of_no_cells_nothing_is_seen() -> None:
             sight = listed(**given, deltas=deltas, raw=raw)
             assert cells_of(sight, 0) == ([], [])
             tensors = SeenTensors(sight, torch.zeros(5, 1), torch.zeros(0), None, None)
-            assert (tensors.longest, tensors.n_turns) == (0, 1)
+            assert (tensors.longest, tensors.n_rotations) == (0, 1)

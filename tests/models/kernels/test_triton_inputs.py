@@ -151,7 +151,7 @@ def test_keys_that_moved(tmp_path: Path, shapes: Any, monkeypatch: pytest.Monkey
         context.decode(Batch.one([1], end, logits=True))
         context.cache.seq_rm(0, end, -1)
         own, bucket = shapes[-1]
-        found.append((own.turns, None if bucket is None else bucket.turns))
+        found.append((own.rotations, None if bucket is None else bucket.rotations))
     assert found == [((2,), (2,)), ((3,), (4,)), ((4,), None)]
 
 
@@ -159,4 +159,7 @@ def test_raw_keys(tmp_path: Path, shapes: Any) -> None:
     context = context_of(tmp_path, ONE_LAYER, n_ctx=64, k_storage="raw")
     context.decode(Batch.one([1] * 6, logits=True))
     context.decode(Batch.one([1], 6, logits=True))
-    assert [(own.turns, bucket.turns) for own, bucket in shapes] == [((6,), (8,)), ((7,), (8,))]
+    assert [(own.rotations, bucket.rotations) for own, bucket in shapes] == [
+        ((6,), (8,)),
+        ((7,), (8,)),
+    ]

@@ -31,7 +31,7 @@ class AttentionPool(CellPool):
         """Let sequence ``text`` hold a sequence's first ``length`` tokens; no data moves."""
         self.cells.seq_cp(seq, text, 0, length)
 
-    def give_up(self, text: int, length: int) -> None:
+    def shorten(self, text: int, length: int) -> None:
         self.cells.seq_rm(text, length, END)
 
     def holds(self, seq: int, length: int) -> bool:
@@ -45,7 +45,7 @@ class AttentionPool(CellPool):
     def usable_length(self, text: int, length: int) -> int:
         return length
 
-    def adopt(self, text: int, seq: int, length: int) -> None:
+    def reuse_prefix(self, text: int, seq: int, length: int) -> None:
         self.cells.seq_cp(text, seq, 0, length)
 
     def _leave_texts(self, seq: int, p0: int) -> None:

@@ -262,7 +262,7 @@ class CellPool(Pool):
         self.make_room(len(plan))
         self.apply_shifts()
 
-    def carried_out(self, plan: Plan) -> Iterator[MicroBatch]:
+    def micro_batches(self, plan: Plan) -> Iterator[MicroBatch]:
         for part in plan.parts:
             yield self.apply(plan, part)
 

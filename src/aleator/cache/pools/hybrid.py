@@ -70,14 +70,14 @@ class Forgotten(CacheError):
         super().__init__(f"sequence {seq} cannot go on at position {position}")
         self.seq, self.position, self.layers = seq, position, layers
 
-    def of_a_rewind(self, oldest: int) -> CannotRewind:
+    def rewind_error(self, oldest: int) -> CannotRewind:
         """The error of a rewind; positions from ``oldest`` on are legal."""
         return CannotRewind(
             f"{self._needs}: the oldest legal position is {oldest}, or 0 to remove all of it",
             oldest,
         )
 
-    def of_a_shift(self) -> CannotShift:
+    def shift_error(self) -> CannotShift:
         """The error of a shift."""
         return CannotShift(
             f"{self._needs}: shift more at once, or create the context with swa_full=True"
@@ -150,7 +150,7 @@ class HybridPool(Pool):
         for pool in self.followers:
             pool.apply_shifts()
 
-    def carried_out(self, plan: Plan) -> Iterator[HybridBatch]:
+    def micro_batches(self, plan: Plan) -> Iterator[HybridBatch]:
         for part in plan.parts:
             base = self.first.apply(plan, part)
             seqs, owners = plan.seqs[part.tokens], plan.owners[part.tokens]
@@ -183,9 +183,9 @@ class HybridPool(Pool):
         for pool in self.leaves:
             pool.hold(seq, text, length)
 
-    def give_up(self, text: int, length: int) -> None:
+    def shorten(self, text: int, length: int) -> None:
         for pool in self.leaves:
-            pool.give_up(text, length)
+            pool.shorten(text, length)
 
     def holds(self, seq: int, length: int) -> bool:
         """Whether the first pool holds a sequence's first ``length`` tokens, or ParameterError."""
@@ -197,14 +197,14 @@ class HybridPool(Pool):
             if self.recurrent is not None:
                 length = self.recurrent.usable_length(text, length)
             if self.window is not None:
-                length = self.window.serves_beside(self.first, text, length)
+                length = self.window.usable_beside(self.first, text, length)
             if length == before:
                 break
         return length
 
-    def adopt(self, text: int, seq: int, length: int) -> None:
+    def reuse_prefix(self, text: int, seq: int, length: int) -> None:
         for pool in self.leaves:
-            pool.adopt(text, seq, length)
+            pool.reuse_prefix(text, seq, length)
 
     # Verbs
 
@@ -226,7 +226,7 @@ class HybridPool(Pool):
             if seq == -1:
                 raise
             # Whichever pool refused, the position that all of them allow.
-            raise Forgotten(seq, p0, "").of_a_rewind(self.oldest_rewind(seq)) from None
+            raise Forgotten(seq, p0, "").rewind_error(self.oldest_rewind(seq)) from None
 
     def seq_cp(self, src: int, dst: int, p0: int, p1: int) -> None:
         """With states: only a beginning, and only into an empty sequence."""
@@ -358,9 +358,9 @@ class HybridPool(Pool):
             self.journal.run(self._checked, change)
         except Forgotten as error:
             if shift:
-                raise error.of_a_shift() from None
+                raise error.shift_error() from None
             seq = error.seq if source is None else source
-            raise error.of_a_rewind(self.oldest_rewind(seq)) from None
+            raise error.rewind_error(self.oldest_rewind(seq)) from None
 
     def _checked(self, change: Callable[[], object]) -> None:
         change()

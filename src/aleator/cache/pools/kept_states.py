@@ -120,7 +120,7 @@ class KeptStates:
             position == length - 1 for _, position in newest
         )
 
-    def adopt(self, text: int, seq: int, length: int) -> None:
+    def reuse_prefix(self, text: int, seq: int, length: int) -> None:
         """Let a sequence continue from a cached prefix's state after ``length`` tokens."""
         kept = tuple(each for each in self._pool.states.history(text) if each[1] < length)
         self._pool.states.change({seq: kept[-1:], self.number(seq): kept})
@@ -161,7 +161,7 @@ class KeptStates:
             self.number(seq): self._thinned(kept, length) + tuple(later),
         })  # fmt: skip
 
-    def give_up(self, text: int, length: int) -> None:
+    def shorten(self, text: int, length: int) -> None:
         """Give up the states after more than ``length`` tokens."""
         kept = self._pool.states.history(text)
         self._pool.states.change(

@@ -121,7 +121,7 @@ class Pool(Uncopyable, ABC):
         """Prepare for a plan's micro-batches; CacheError if it is void, CacheFull without room."""
 
     @abstractmethod
-    def carried_out(self, plan: Any) -> Iterator[Any]:
+    def micro_batches(self, plan: Any) -> Iterator[Any]:
         """The micro-batches of a prepared plan, each placed when it is yielded.
 
         Each has ``positions``, int32 [T]; ``tokens``, its indices in the batch (a slice, or int64 [T]); and
@@ -146,7 +146,7 @@ class Pool(Uncopyable, ABC):
         """Let sequence ``text`` hold a sequence's first ``length`` tokens."""
 
     @abstractmethod
-    def give_up(self, text: int, length: int) -> None:
+    def shorten(self, text: int, length: int) -> None:
         """Let sequence ``text`` hold no more than its first ``length`` tokens."""
 
     @abstractmethod
@@ -158,7 +158,7 @@ class Pool(Uncopyable, ABC):
         """The longest prefix of ``text``, of at most ``length`` tokens, that a sequence can continue from."""
 
     @abstractmethod
-    def adopt(self, text: int, seq: int, length: int) -> None:
+    def reuse_prefix(self, text: int, seq: int, length: int) -> None:
         """Let an empty sequence hold the first ``length`` tokens of ``text``."""
 
     # Rows, bytes and state

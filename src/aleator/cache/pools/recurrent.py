@@ -138,7 +138,7 @@ class RecurrentPool(Pool):
         if plan.version != self.version:
             raise CacheError("the cache has changed since the plan was made: plan again")
 
-    def carried_out(self, plan: RecurrentPlan) -> Iterator[RecurrentBatch]:
+    def micro_batches(self, plan: RecurrentPlan) -> Iterator[RecurrentBatch]:
         for part in plan.parts:
             low, high = np.searchsorted(plan.wanted, (part.start, part.stop))
             wanted = plan.wanted[low:high] - part.start
@@ -159,9 +159,9 @@ class RecurrentPool(Pool):
         if self.keeper is not None:
             self.keeper.hold(seq, text, length)
 
-    def give_up(self, text: int, length: int) -> None:
+    def shorten(self, text: int, length: int) -> None:
         if self.keeper is not None:
-            self.keeper.give_up(text, length)
+            self.keeper.shorten(text, length)
 
     def holds(self, seq: int, length: int) -> bool:
         return self.keeper is not None and self.keeper.holds(seq, length)
@@ -169,9 +169,9 @@ class RecurrentPool(Pool):
     def usable_length(self, text: int, length: int) -> int:
         return 0 if self.keeper is None else self.keeper.usable_length(text, length)
 
-    def adopt(self, text: int, seq: int, length: int) -> None:
+    def reuse_prefix(self, text: int, seq: int, length: int) -> None:
         if self.keeper is not None:
-            self.keeper.adopt(text, seq, length)
+            self.keeper.reuse_prefix(text, seq, length)
 
     # Verbs
 

@@ -155,8 +155,8 @@ class StateRows:
 
     def put(self, row: int, values: Sequence[Any]) -> None:
         """Store a state: a row of each of :attr:`tensors`."""
-        for ours, theirs in zip(self.tensors, values, strict=True):
-            ours[row] = theirs
+        for tensor, value in zip(self.tensors, values, strict=True):
+            tensor[row] = value
 
     def zero(self, rows: Sequence[int]) -> None:
         """Zero rows."""

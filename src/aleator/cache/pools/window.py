@@ -123,7 +123,7 @@ class WindowPool(AttentionPool):
             np.array_equal(_positions(whole, seq, *r), _positions(self, seq, *r)) for r in ranges
         )
 
-    def serves_beside(self, whole: AttentionPool, seq: int, length: int) -> int:
+    def usable_beside(self, whole: AttentionPool, seq: int, length: int) -> int:
         """The longest prefix, of at most ``length`` tokens, of which the next token would see all it must."""
         held = _positions(whole, seq, 0, length)
         gone = np.setdiff1d(held, _positions(self, seq, 0, length))
@@ -156,9 +156,9 @@ class WindowPool(AttentionPool):
             (self.rows.keys, checkpoint.keys),
             (self.rows.values, checkpoint.values),
         ):
-            for part, theirs in zip(side.parts, taken, strict=False):
+            for part, rows in zip(side.parts, taken, strict=False):
                 like = part.taken_shape(len(checkpoint.positions))
-                fits = fits and list(theirs.shape) == like and theirs.dtype == part.data.dtype
+                fits = fits and list(rows.shape) == like and rows.dtype == part.data.dtype
         if not fits:
             raise ParameterError("checkpoint: it is of a cache of another shape or type")
 
@@ -176,7 +176,7 @@ class WindowPool(AttentionPool):
             self.cells, self.rows, cell_ids, positions, seqs, self.window, self.sinks, self.chunked
         )
 
-    def carried_out(self, plan: Plan) -> Iterator[MicroBatch]:
+    def micro_batches(self, plan: Plan) -> Iterator[MicroBatch]:
         """Cells are chosen anew: those that have left the windows are free only when their turn comes."""
         for part in plan.parts:
             at = part.tokens
@@ -234,8 +234,8 @@ class WindowPool(AttentionPool):
         self.keep_rows(cell_ids)
         self.rows.key_positions[cell_ids] = mark.key_positions
         for side, taken in ((self.rows.keys, mark.keys), (self.rows.values, mark.values)):
-            for part, theirs in zip(side.parts, taken, strict=True):
-                part.put(cell_ids, theirs)
+            for part, rows in zip(side.parts, taken, strict=True):
+                part.put(cell_ids, rows)
 
     def make_fit(self, needed: int, following: dict[int, int] | None = None) -> None:
         """Free cells that have left every window until ``needed`` are free.

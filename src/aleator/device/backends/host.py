@@ -32,12 +32,14 @@ class HostBackend(Backend):
         self._chains = [template.clone() for _ in range(options.max_batch)]
 
     def plan(self, chain: SamplerChain) -> Plan:
-        names = tuple(sampler.name for sampler, _ in chain.placed if not sampler.neutral)
+        names = tuple(
+            sampler.name for sampler, _ in chain.samplers_with_places if not sampler.neutral
+        )
         return Plan("cpu, native kernels", names, (), split=len(chain))
 
     def set_row(self, row: int, chain: SamplerChain) -> None:
         """Give a row any chain."""
-        for sampler, _ in chain.placed:
+        for sampler, _ in chain.samplers_with_places:
             if isinstance(sampler, LogitBias):
                 check_tokens(sampler.logit_bias, self._options.n_vocab)
         self._chains[row] = chain.clone()
@@ -72,13 +74,15 @@ class HostBackend(Backend):
         rows = list(range(batch)) if live is None else torch.nonzero(live).flatten().tolist()
         tokens = torch.full((batch,), NOTHING)
         if self._report.wanted:
-            tokens[:] = torch.tensor([self._told(row, z[row], row in rows) for row in range(batch)])
+            tokens[:] = torch.tensor(
+                [self._reported(row, z[row], row in rows) for row in range(batch)]
+            )
             self._report.before(logits, tokens)
         elif rows:
             tokens[rows] = torch.tensor(_drawn([self._chains[row] for row in rows], z[rows]))
         return tokens
 
-    def _told(self, row: int, z: Tensor, live: bool) -> int:
+    def _reported(self, row: int, z: Tensor, live: bool) -> int:
         """Draw a row's token, and put its candidates into the report."""
         chain = self._chains[row]
         left = applied(chain.kernels, z.float().numpy()) if live else None

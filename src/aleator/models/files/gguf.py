@@ -424,10 +424,10 @@ def open_parts(path: Path) -> GGUFFile:
 
 def _check_number(file: GGUFFile, part: int, count: int) -> None:
     """Refuse a file whose part number differs from its name."""
-    told = file.fields.integer("split.no", 0, MOST), file.fields.integer("split.count", 0, MOST)
-    if told != (part - 1, count):
+    stated = file.fields.integer("split.no", 0, MOST), file.fields.integer("split.count", 0, MOST)
+    if stated != (part - 1, count):
         raise file.fields.error(
             "split.no",
-            f"the file says that it is part {told[0] + 1} of {told[1]}, its name that it is part {part} of "
+            f"the file says that it is part {stated[0] + 1} of {stated[1]}, its name that it is part {part} of "
             f"{count}",
         )

@@ -15,7 +15,7 @@ import triton
 from aleator.models.kernels import attention_kernels as kernels
 from aleator.models.kernels.cells import Side, gathered
 from aleator.models.kernels.floats import EXACT, sized
-from aleator.models.kernels.rotation import Turn, hadamard, hadamard_scale, rotate
+from aleator.models.kernels.rotation import RotationAngles, hadamard, hadamard_scale, rotate
 from aleator.models.kernels.seen import SeenTensors
 
 FEW, SHORT = 16, 1024
@@ -34,16 +34,16 @@ def attend(
     softcap: float = 0.0,
     slopes: torch.Tensor | None = None,
     sinks: torch.Tensor | None = None,
-    turn: Turn | None = None,
+    angles: RotationAngles | None = None,
     room: torch.Tensor | None = None,
     spare: bool = False,
 ) -> torch.Tensor:
     """See :func:`aleator.models.layers.attention.attend`; ``seen`` has the cells and the positions.
 
     ``values`` may be the first channels of ``keys``, see :func:`~aleator.models.kernels.cells.side`.
-    ``slopes``, float32 [H], are ALiBi's.  ``turn`` is how positions rotate (None: not at all); its rows are for
-    ``-seen.deltas``, or with raw keys for all positions from 0, with magnitude 1.  ``room``, float32, is
-    working memory; with more of it, more tokens are computed at once.  ``spare``: ``q`` may be changed.
+    ``slopes``, float32 [H], are ALiBi's.  ``angles`` rotate by positions (None: nothing rotates); their rows
+    are for ``-seen.deltas``, or with raw keys for all positions from 0, with magnitude 1.  ``room``, float32,
+    is working memory; with more of it, more tokens are computed at once.  ``spare``: ``q`` may be changed.
     """
     t, heads, dim = q.shape
     group = heads // keys.heads
@@ -54,30 +54,30 @@ def attend(
         q = q.contiguous()
     variants = 1
     cells, rotation = seen.cells, keys.rotation
-    if turn is not None and len(turn.angles) < seen.n_turns:
-        found = f"{len(turn.angles)} rows of angles"
-        raise ValueError(f"{found}, and {seen.n_turns} are needed")
-    if seen.raw and turn is not None:
+    if angles is not None and len(angles.cos_sin) < seen.n_rotations:
+        found = f"{len(angles.cos_sin)} rows of angles"
+        raise ValueError(f"{found}, and {seen.n_rotations} are needed")
+    if seen.raw and angles is not None:
         unrotated = hadamard(gathered(keys, cells), rotation)
-        stored = rotate(unrotated, turn, seen.rows)
+        stored = rotate(unrotated, angles, seen.rows)
         rows = keys.heads * dim
         keys = Side(stored, stored, "f32", keys.heads, dim, (rows, dim, 1), 0, 4)
         cells, rotation = seen.places, 0
-    elif turn is not None and seen.n_turns > 1:
-        variants = seen.n_turns
+    elif angles is not None and seen.n_rotations > 1:
+        variants = seen.n_rotations
         forms = q.repeat(variants, 1, 1)
-        back = Turn(turn.angles[1:], turn.offset, turn.interleaved)
+        back = RotationAngles(angles.cos_sin[1:], angles.offset, angles.interleaved)
         rotate(forms[t:], back, every=t)
         q = hadamard(forms, rotation)
     padded = triton.next_power_of_2(group)
     size = keys.heads * padded * seen.longest
     few = t <= FEW and seen.longest <= SHORT
     once = few and room is None and t * size <= max(ROOM, size)
-    turned = rotation if variants == 1 else 0
-    if turned and not spare:
+    block = rotation if variants == 1 else 0
+    if block and not spare:
         q = q.clone(memory_format=torch.contiguous_format)
-    if turned and not once:
-        q = hadamard(q.contiguous(), turned)
+    if block and not once:
+        q = hadamard(q.contiguous(), block)
     if room is None:
         room = torch.empty(min(t * size, max(ROOM, size)), device=q.device)
     at_once = t if not size else min(t, room.numel() // size)
@@ -102,7 +102,7 @@ def attend(
                 seen.tokens, seen.cells, cells, index, seen.positions, slopes, sinks, *shared,
                 *keys.strides, *values.strides, scale, softcap, **scored, VALUES=values.dim,
                 VALUE_KIND=values.kind, VALUE_BYTES=values.block_bytes, CHANNELS=channels,
-                TURN=_turning(turned), TURN_BACK=_turning(values.rotation), num_warps=4,
+                HADAMARD_Q=_hadamard_of(block), HADAMARD_OUT=_hadamard_of(values.rotation), num_warps=4,
                 maxnreg=255, **EXACT,
             )  # fmt: skip
             return out.view(t, -1)
@@ -121,8 +121,8 @@ def attend(
     return hadamard(out, values.rotation).view(t, -1)
 
 
-def _turning(block: int) -> tuple[int, int, float]:
-    """A Hadamard matrix as ``_attend`` takes it."""
+def _hadamard_of(block: int) -> tuple[int, int, float]:
+    """A Hadamard matrix as ``attend`` takes it."""
     block = block if block > 1 else 0
     return block, max(block, 1).bit_length() - 1, hadamard_scale(block)
 

@@ -7,7 +7,7 @@ import triton.language as tl
 
 from aleator.models.kernels.cells import meant, taken, widened
 from aleator.models.kernels.floats import exponential, softened, tree
-from aleator.models.kernels.rotation import turn_heads
+from aleator.models.kernels.rotation import hadamard_heads
 
 _SIZES = ["from_", "begin", "n_tokens", "all", "longest"]
 """Arguments that change from step to step; kernels are not compiled anew for them."""
@@ -222,14 +222,15 @@ def attend(
     HEADS: tl.constexpr, GROUP: tl.constexpr, PADDED: tl.constexpr, QUERIES: tl.constexpr,
     DIM: tl.constexpr, KIND: tl.constexpr, BYTES: tl.constexpr, VARIANTS: tl.constexpr,
     CAPPED: tl.constexpr, PAIRS: tl.constexpr, CELLS: tl.constexpr, VALUES: tl.constexpr,
-    VALUE_KIND: tl.constexpr, VALUE_BYTES: tl.constexpr, CHANNELS: tl.constexpr, TURN: tl.constexpr,
-    TURN_BACK: tl.constexpr,
+    VALUE_KIND: tl.constexpr, VALUE_BYTES: tl.constexpr, CHANNELS: tl.constexpr, HADAMARD_Q: tl.constexpr,
+    HADAMARD_OUT: tl.constexpr,
 ):  # fmt: skip
     """Scores, weights and values of some pairs, one after the other; the grid's second axis has length 1.
 
-    ``TURN`` and ``TURN_BACK`` rotate queries and outputs: block, its logarithm and factor; block 0: not at all.
+    ``HADAMARD_Q`` and ``HADAMARD_OUT`` rotate queries and outputs: block, its logarithm and factor; block 0:
+    they do not rotate.
     """
-    if TURN[0] > 0 or TURN_BACK[0] > 0:
+    if HADAMARD_Q[0] > 0 or HADAMARD_OUT[0] > 0:
         pair = tl.program_id(0) * PAIRS + tl.arange(0, PAIRS)
         head = pair // n_tokens
         t = (begin + pair - head * n_tokens).to(tl.int64)
@@ -237,9 +238,11 @@ def attend(
         real = (pair < HEADS * n_tokens)[:, None] & (member < GROUP)[None, :]
         real = tl.reshape(real, (PAIRS * QUERIES, 1))
         query = head[:, None] * GROUP + member[None, :]
-    if TURN[0] > 0:
+    if HADAMARD_Q[0] > 0:
         at = tl.reshape(t[:, None] * q_stride + query * DIM, (PAIRS * QUERIES, 1))
-        turn_heads(q + at, real, DIM, PAIRS * QUERIES, TURN[0], TURN[1], TURN[2])
+        hadamard_heads(
+            q + at, real, DIM, PAIRS * QUERIES, HADAMARD_Q[0], HADAMARD_Q[1], HADAMARD_Q[2]
+        )
     for from_ in range(0, longest, CELLS):
         score(
             q, q_stride, keys, key_halves, scores, tokens, key_cells, index, positions, slopes, from_,
@@ -258,10 +261,16 @@ def attend(
             begin, n_tokens, all, longest, value_cell, value_head, value_channel,
             HEADS, GROUP, PADDED, QUERIES, VALUES, VALUE_KIND, VALUE_BYTES, PAIRS, CHANNELS,
         )  # fmt: skip
-    if TURN_BACK[0] > 0:
+    if HADAMARD_OUT[0] > 0:
         at = tl.reshape((t[:, None] * (HEADS * GROUP) + query) * VALUES, (PAIRS * QUERIES, 1))
-        turn_heads(
-            out + at, real, VALUES, PAIRS * QUERIES, TURN_BACK[0], TURN_BACK[1], TURN_BACK[2]
+        hadamard_heads(
+            out + at,
+            real,
+            VALUES,
+            PAIRS * QUERIES,
+            HADAMARD_OUT[0],
+            HADAMARD_OUT[1],
+            HADAMARD_OUT[2],
         )
 
 

@@ -12,7 +12,12 @@ import triton.language as tl
 from aleator.models.kernels.cells import Side, stored
 from aleator.models.kernels.floats import EXACT, Constants, sized
 from aleator.models.kernels.norms import RowNorm, groups_at_once, moments, scaled
-from aleator.models.kernels.rotation import Turn, hadamard_scale, turn_heads, turn_pairs
+from aleator.models.kernels.rotation import (
+    RotationAngles,
+    hadamard_heads,
+    hadamard_scale,
+    rotate_pairs,
+)
 
 
 class Heads(NamedTuple):
@@ -52,7 +57,7 @@ def heads_of(
 
 def finish(
     groups: list[Heads],
-    by: Turn | None,
+    angles: RotationAngles | None,
     cells: torch.Tensor,
     norm_last: bool = False,
     scales: torch.Tensor | None = None,
@@ -61,7 +66,7 @@ def finish(
 
     Args:
         groups: heads of the same tokens.
-        by: the angles of the tokens' positions; None: nothing rotates.
+        angles: those of the tokens' positions; None: nothing rotates.
         cells: the tokens' cells, int64 [T]; -1: a token is not stored.
         norm_last: heads are normalised after their rotation.
         scales: float32 [T], the last factors of the first group, which is not stored; None: 1.
@@ -72,7 +77,7 @@ def finish(
     widest = triton.next_power_of_2(max(each.x.shape[2] for each in groups))
     block = max(1, sized(1 << 14, 1) // widest)
     listed, forms, first = [], [], 0
-    pairs = 0 if by is None else by.angles.shape[1]
+    pairs = 0 if angles is None else angles.cos_sin.shape[1]
     for g, (x, norm, rotates, to, sources, normed) in enumerate(groups):
         t, heads, dim = x.shape
         programs = triton.cdiv(t * heads, block)
@@ -88,18 +93,18 @@ def finish(
         listed.append(
             (x, weight, bias, eps, *side, x.stride(0), first, programs, *taken[0], *taken[1])
         )
-        turned = 0 if to is None or to.rotation < 2 else to.rotation
+        rotated = 0 if to is None or to.rotation < 2 else to.rotation
         forms.append((
             heads, dim, "" if norm is None else norm.kind, weight is not None and weight.dim() == 2,
-            rotates and pairs > 0, turned, hadamard_scale(turned), "" if to is None else to.kind,
+            rotates and pairs > 0, rotated, hadamard_scale(rotated), "" if to is None else to.kind,
             0 if to is None else to.block_bytes, groups_at_once(normed), triton.next_power_of_2(dim),
-            max(turned, 1).bit_length() - 1, normed, scales is not None and g == 0, *wide,
+            max(rotated, 1).bit_length() - 1, normed, scales is not None and g == 0, *wide,
         ))  # fmt: skip
         first += programs
     _finish[(first,)](
-        tuple(listed), None if by is None else by.angles, cells, scales, groups[0].x.shape[0],
-        0 if by is None else by.offset, FORMS=Constants(tuple(forms)), PAIRS=pairs,
-        WIDE=triton.next_power_of_2(max(pairs, 1)), INTERLEAVED=by is not None and by.interleaved,
+        tuple(listed), None if angles is None else angles.cos_sin, cells, scales, groups[0].x.shape[0],
+        0 if angles is None else angles.offset, FORMS=Constants(tuple(forms)), PAIRS=pairs,
+        WIDE=triton.next_power_of_2(max(pairs, 1)), INTERLEAVED=angles is not None and angles.interleaved,
         LAST=norm_last, BLOCK=block, num_warps=1, **EXACT,
     )  # fmt: skip
 
@@ -154,7 +159,7 @@ def _finish_group(
     if FORMS[AT + 4]:
         here = there & (tl.arange(0, WIDE) < PAIRS)[None, :]
         own = angles + t.to(tl.int64)[:, None] * (2 * PAIRS)
-        turn_pairs(rows + offset, own, here, PAIRS, WIDE, INTERLEAVED)
+        rotate_pairs(rows + offset, own, here, PAIRS, WIDE, INTERLEAVED)
         tl.debug_barrier()
     if NORM != "" and LAST:
         _norm_heads(rows, weight, bias, at, eps, there, FORMS[AT + 12], NORM, BLOCK, AT_ONCE, SIZE)
@@ -164,7 +169,7 @@ def _finish_group(
         v = tl.load(rows + cols, mask=inside) * tl.load(scales + t[:, None], mask=there)
         tl.store(rows + cols, v, mask=inside)
     if FORMS[AT + 5] > 0:
-        turn_heads(rows, there, DIM, BLOCK, FORMS[AT + 5], FORMS[AT + 11], FORMS[AT + 6])
+        hadamard_heads(rows, there, DIM, BLOCK, FORMS[AT + 5], FORMS[AT + 11], FORMS[AT + 6])
     KIND: tl.constexpr = FORMS[AT + 7]
     if KIND == "f32" or KIND == "f16" or KIND == "bf16":
         stored(

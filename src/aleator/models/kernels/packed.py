@@ -32,13 +32,13 @@ class Packed(Generic[K]):
         pinned = device.type == "cuda"
         flat = torch.empty(self.size, dtype=torch.uint8, pin_memory=pinned)
         to = flat.numpy()
-        placed = list(zip(self._arrays.items(), self._begins, strict=True))
-        for (_, each), begin in placed:
+        begins = list(zip(self._arrays.items(), self._begins, strict=True))
+        for (_, each), begin in begins:
             to[begin : begin + each.nbytes] = np.ascontiguousarray(each).reshape(-1).view(np.uint8)
         block = flat.to(device, non_blocking=pinned) if into is None else into
         if into is not None:
             into.copy_(flat, non_blocking=pinned)
         return {
             name: block[begin : begin + each.nbytes].view(_TYPES[each.dtype]).view(each.shape)
-            for (name, each), begin in placed
+            for (name, each), begin in begins
         }

@@ -14,37 +14,37 @@ from aleator.models.kernels.floats import EXACT, sized
 from aleator.models.layers.rotation import Rotation
 
 
-class Turn(NamedTuple):
-    """Angles, and which channels they rotate."""
+class RotationAngles(NamedTuple):
+    """Angles of rotations, and which channels they rotate."""
 
-    angles: torch.Tensor  # cosines and sines, float32 [rows, pairs, 2]
+    cos_sin: torch.Tensor  # float32 [rows, pairs, 2]
     offset: int  # channels before the rotated ones
     interleaved: bool  # neighbouring channels are a pair, else those ``pairs`` apart
 
 
-def turn(
+def rotation_angles(
     rotation: Rotation, positions: npt.NDArray[np.int32], magnitude: float, device: torch.device
-) -> Turn:
-    """The rotation by these positions, int32 [n], one row per position; the host computes the angles."""
-    angles = torch.from_numpy(rotation.angles(positions, magnitude))
+) -> RotationAngles:
+    """The angles of these positions, int32 [n], one row per position, which the host computes."""
+    cos_sin = torch.from_numpy(rotation.angles(positions, magnitude))
     if device.type == "cuda":
-        angles = angles.pin_memory().to(device, non_blocking=True)
-    return Turn(angles, rotation.offset, rotation.interleaved)
+        cos_sin = cos_sin.pin_memory().to(device, non_blocking=True)
+    return RotationAngles(cos_sin, rotation.offset, rotation.interleaved)
 
 
 def rotate(
-    x: torch.Tensor, by: Turn, rows: torch.Tensor | None = None, every: int = 1
+    x: torch.Tensor, angles: RotationAngles, rows: torch.Tensor | None = None, every: int = 1
 ) -> torch.Tensor:
     """Rotate heads in place: channels (a, b) become (a cos - b sin, a sin + b cos).
 
     Args:
         x: float32 [T, heads, dim]; a head's channels are contiguous, a token's heads may be apart.
-        by: the rotation.
-        rows: the row of the angles for each token, int [T]; None: the token's index.
+        angles: the angles.
+        rows: the row of angles for each token, int [T]; None: the token's index.
         every: how many successive tokens share a row.
     """
     t, heads, _ = x.shape
-    pairs = by.angles.shape[1]
+    pairs = angles.cos_sin.shape[1]
     if t == 0 or pairs == 0:
         return x
     if x.stride(2) != 1:
@@ -52,14 +52,16 @@ def rotate(
     wide = triton.next_power_of_2(pairs)
     block = max(1, sized(1 << 14, 512) // wide)
     _rotate[(triton.cdiv(t * heads, block),)](
-        x, by.angles, rows, t * heads, heads, x.stride(0), x.stride(1), by.offset, every,
-        PAIRS=pairs, WIDE=wide, BLOCK=block, INTERLEAVED=by.interleaved, **EXACT,
+        x, angles.cos_sin, rows, t * heads, heads, x.stride(0), x.stride(1), angles.offset, every,
+        PAIRS=pairs, WIDE=wide, BLOCK=block, INTERLEAVED=angles.interleaved, **EXACT,
     )  # fmt: skip
     return x
 
 
 @triton.jit
-def turn_pairs(x, angles, here, PAIRS: tl.constexpr, WIDE: tl.constexpr, INTERLEAVED: tl.constexpr):
+def rotate_pairs(
+    x, angles, here, PAIRS: tl.constexpr, WIDE: tl.constexpr, INTERLEAVED: tl.constexpr
+):
     """Rotate heads in place; pointers to their first rotated channels and to their angles are [N, 1]."""
     pair = tl.arange(0, WIDE)
     angle = angles + 2 * pair[None, :]
@@ -89,11 +91,11 @@ def _rotate(
     t = row // heads
     at = t.to(tl.int64) * t_stride + (row - t * heads) * h_stride + offset
     if rows is not None:
-        turned = tl.load(rows + t // every, mask=row < n).to(tl.int64)
+        angle_row = tl.load(rows + t // every, mask=row < n).to(tl.int64)
     else:
-        turned = (t // every).to(tl.int64)
-    turn_pairs(
-        x + at[:, None], angles + turned[:, None] * (2 * PAIRS), here, PAIRS, WIDE, INTERLEAVED
+        angle_row = (t // every).to(tl.int64)
+    rotate_pairs(
+        x + at[:, None], angles + angle_row[:, None] * (2 * PAIRS), here, PAIRS, WIDE, INTERLEAVED
     )
 
 
@@ -125,12 +127,12 @@ def _hadamard(x, rows, scale, ROWS: tl.constexpr, BLOCK: tl.constexpr, LOG: tl.c
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     here = (row < rows)[:, None]
     at = x + row.to(tl.int64)[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
-    y = turned_blocks(tl.load(at, mask=here), ROWS, BLOCK, LOG)
+    y = hadamard_blocks(tl.load(at, mask=here), ROWS, BLOCK, LOG)
     tl.store(at, y * scale, mask=here)
 
 
 @triton.jit
-def turn_heads(
+def hadamard_heads(
     x, there, DIM: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, LOG: tl.constexpr,
     SCALE: tl.constexpr,
 ):  # fmt: skip
@@ -138,13 +140,13 @@ def turn_heads(
     tl.debug_barrier()
     for begin in range(0, DIM, BLOCK):
         at = x + begin + tl.arange(0, BLOCK)[None, :]
-        y = turned_blocks(tl.load(at, mask=there), ROWS, BLOCK, LOG)
+        y = hadamard_blocks(tl.load(at, mask=there), ROWS, BLOCK, LOG)
         tl.store(at, y * SCALE, mask=there)
     tl.debug_barrier()
 
 
 @triton.jit
-def turned_blocks(y, ROWS: tl.constexpr, BLOCK: tl.constexpr, LOG: tl.constexpr):
+def hadamard_blocks(y, ROWS: tl.constexpr, BLOCK: tl.constexpr, LOG: tl.constexpr):
     """Sums and differences of rows [ROWS, BLOCK] over distances 1, 2, 4, ..., not scaled."""
     for k in tl.static_range(LOG):
         y = _butterflies(y, ROWS, BLOCK, 1 << k)

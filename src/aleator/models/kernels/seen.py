@@ -27,7 +27,7 @@ class VisibleCells(NamedTuple):
     positions: Ints | None  # int32 [n], of the listed cells
 
 
-def sight(batch: MicroBatch, raw: bool = False, distances: bool = False) -> VisibleCells:
+def visible_cells(batch: MicroBatch, raw: bool = False, distances: bool = False) -> VisibleCells:
     """What a micro-batch's tokens see; with ``distances`` also the positions, for ALiBi."""
     first, sunk = (batch.first, batch.sunk) if isinstance(batch, WindowBatch) else (None, None)
     return listed(
@@ -83,7 +83,7 @@ class SeenTensors:
         longest: the most cells that a token sees; kernels are launched for this many.
         raw: keys are stored as at position 0.
         deltas: the distinct deltas, int32, on the host; None: keys are raw.
-        n_turns: rows of angles that rotated positions need; 1: none, as keys have not moved.
+        n_rotations: rows of angles that rotated positions need; 1: none, as keys have not moved.
     """
 
     def __init__(
@@ -94,21 +94,21 @@ class SeenTensors:
         rows: torch.Tensor | None,
         positions: torch.Tensor | None,
         longest: int | None = None,
-        turns: int | None = None,
+        rotations: int | None = None,
     ) -> None:
         """Take the arrays of ``seen``, on the device.
 
-        ``longest`` and ``turns`` may be larger than is needed now; None: as large as that.
+        ``longest`` and ``rotations`` may be larger than is needed now; None: as large as that.
         """
         self.tokens, self.cells, self.rows, self.positions = tokens, cells, rows, positions
         self.deltas, self.raw, self.n_tokens = seen.deltas, seen.deltas is None, tokens.shape[1]
-        self.n_turns = 1 if seen.deltas is None else len(seen.deltas)
+        self.n_rotations = 1 if seen.deltas is None else len(seen.deltas)
         if seen.deltas is None and seen.rows is not None:
-            self.n_turns = 1 + int(seen.rows.max(initial=0))
-        if turns is not None:
-            if turns < self.n_turns:
-                raise ValueError(f"keys need {self.n_turns} rotations, more than {turns}")
-            self.n_turns = turns
+            self.n_rotations = 1 + int(seen.rows.max(initial=0))
+        if rotations is not None:
+            if rotations < self.n_rotations:
+                raise ValueError(f"keys need {self.n_rotations} rotations, more than {rotations}")
+            self.n_rotations = rotations
         most = int(seen.tokens[3].max(initial=0))
         self.longest = most if longest is None else longest
         if self.longest < most:

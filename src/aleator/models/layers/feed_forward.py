@@ -91,7 +91,7 @@ class DenseAndExperts:
         return ops.add(self.experts.mixed(x, self.expert_norm, routed, beside), onto)
 
 
-class Following:
+class FeedForwardAfterState:
     """The feed-forward part after a layer's state; it takes the normalised running sum and is added to it."""
 
     def __init__(
@@ -112,7 +112,7 @@ class FeedForwardLayer:
 
     def __init__(self, weights: LayerWeights) -> None:
         parts = FeedForwardAlone(weights)
-        self.part = Following(weights, parts.norm, parts.ffn)
+        self.part = FeedForwardAfterState(weights, parts.norm, parts.ffn)
 
     def __call__(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
         """Compute a micro-batch, see :class:`Layer`."""

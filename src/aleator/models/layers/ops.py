@@ -1,7 +1,7 @@
 """The operations of a decoder's layers in PyTorch.
 
-This form is the readable one; its low bits are PyTorch's.  A form with the bits of docs/numerics.md is another
-class with these methods.
+This is the readable form; its low bits are PyTorch's.  Forms with the bits of docs/numerics.md are other
+classes with the same methods.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Routed(NamedTuple):
 
 
 class Onto(NamedTuple):
-    """What a product is added to."""
+    """What a product is added to: ``residual + norm(product) * scale``."""
 
     residual: torch.Tensor  # [T, n_out]
     scale: float = 1.0  # the last factor of the product
@@ -260,7 +260,7 @@ class TorchOps:
     def chosen(self, matrices: Sequence[Linear]) -> Chosen:
         """A product of every token with the matrices chosen for it.
 
-        Each call reads from the device which are wanted, so no graph can capture it.
+        Each call reads the choice from the device, so no graph can capture it.
         """
 
         def product(x: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:

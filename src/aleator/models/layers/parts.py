@@ -36,7 +36,7 @@ class Mixture(Generic[M, V]):
     """A feed-forward part in which a router chooses a few experts for each token.
 
     Attributes:
-        config: how they are chosen.
+        config: the numbers of experts, and how they are chosen.
         router: computes the experts' scores.
         choice_bias: added to the scores only for the choice; None: nothing.
         experts: feed-forward parts.
@@ -174,7 +174,8 @@ class Attention(Generic[M, V]):
         windowed: its tokens see only a window of the latest positions.
         index: the index of its keys among the layers of its kind, with or without a window: each kind has its
             own cache.
-        wide: numbers of its input that queries, keys and values are made of; 0: of the running sum.
+        wide: width of an input of its own for queries, keys and values; 0: they are computed from the running
+            sum.
         stores: it stores keys and values; otherwise it shares the ``index`` of an earlier layer.
         rotated: its queries and keys are rotated by their positions.
         grows: its queries grow with their position.

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 import torch
 
-from aleator.models.layers.feed_forward import Following
+from aleator.models.layers.feed_forward import FeedForwardAfterState
 from aleator.models.layers.layer import LayerWeights
 from aleator.models.layers.linear import Linear
 from aleator.models.layers.norms import Norm
@@ -32,7 +32,7 @@ class StatefulLayer(Generic[P]):
     def __init__(self, weights: LayerWeights, parts: P) -> None:
         self.parts, self.ops, self.eps = parts, weights.ops, weights.config.rms_eps
         self.norm = self.ops.norm(weights.architecture.norm, parts.norm, self.eps)
-        self.following = Following(weights, parts.ffn_norm, parts.ffn)
+        self.following = FeedForwardAfterState(weights, parts.ffn_norm, parts.ffn)
 
     def added(self, x: torch.Tensor, y: torch.Tensor, rows: torch.Tensor | None) -> torch.Tensor:
         """``y`` projected and added to ``x``, only for ``rows``, and then the part that follows."""

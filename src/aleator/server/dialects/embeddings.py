@@ -99,8 +99,8 @@ def one_vector(service: Service, asked: str | None) -> str:
     if pooling in POOLING:
         return pooling
     known = " or ".join(map(repr, POOLING))
-    told = f"the model's files ask for {pooling!r}, which gives no single vector"
-    raise ParameterError("pooling", f"pooling: {told}: give {known}")
+    message = f"the model's files ask for {pooling!r}, which gives no single vector"
+    raise ParameterError("pooling", f"pooling: {message}: give {known}")
 
 
 def check_dimensions(service: Service, wanted: int | None) -> None:
@@ -113,11 +113,11 @@ def check_dimensions(service: Service, wanted: int | None) -> None:
 
 def _entries(vectors: Vectors, packed: bool) -> list[dict[str, Any]]:
     """Vectors as numbers; ``packed``: in OpenAI's packed form, float32, little-endian, in base64."""
-    told = [
+    rows = [
         base64.b64encode(row.astype("<f4").tobytes()).decode() if packed else row.tolist()
         for row in vectors
     ]
-    return [{"object": "embedding", "index": i, "embedding": x} for i, x in enumerate(told)]
+    return [{"object": "embedding", "index": i, "embedding": x} for i, x in enumerate(rows)]
 
 
 async def embedding(request: Request) -> Response:

@@ -51,7 +51,7 @@ class Reading:
         self._service, self._own, self._after = service, own, after
         self._made = reader_of(generation).completion
         self.text, self.n_predicted, self._cut = "", 0, False
-        self._told = 0  # tokens that events of a stream have told
+        self._reported = 0  # tokens that events of a stream have reported
         self._limit: float = own["t_max_predict_ms"]
         # A line that is indented by less than so much ends the text, where its first character stands.
         indent: int = own["n_indent"]
@@ -88,14 +88,14 @@ class Reading:
             made = await reader_of(self.generation).next_pieces()
             if not made:
                 break
-            told = []
+            events = []
             for piece in made:
-                told.append(self._read(piece))
-                if self._ends_text(told[-1]):
+                events.append(self._read(piece))
+                if self._ends_text(events[-1]):
                     self.generation.cancel()
-                    yield told
+                    yield events
                     return
-            yield told
+            yield events
         self.n_predicted = len(self._made.tokens)
 
     async def stream(
@@ -130,11 +130,11 @@ class Reading:
 
     def event(self, piece: Piece) -> dict[str, Any]:
         """The event of a stream for what is new."""
-        told, self._told = self._told, piece.end
-        made = self._event(piece, self._made.tokens[told : piece.end])
+        begin, self._reported = self._reported, piece.end
+        made = self._event(piece, self._made.tokens[begin : piece.end])
         if self._own["timings_per_token"]:
             made["timings"] = timings(self.generation.stats, piece.end)
-        return made | self._probabilities(told, piece.end)
+        return made | self._probabilities(begin, piece.end)
 
     def _event(self, piece: Piece, tokens: Sequence[int]) -> dict[str, Any]:
         return {
@@ -154,7 +154,7 @@ class Reading:
         reason = "length" if self._cut or own["n_predict"] == 0 else generation.stop_reason
         tokens: list[int] = []
         if stream or own["return_tokens"]:
-            tokens = self._made.tokens[self._told : n]
+            tokens = self._made.tokens[self._reported : n]
         shifted = generation.stats.context_shifts > 0
         made: dict[str, Any] = {
             "index": self.index,
@@ -184,7 +184,7 @@ class Reading:
         if not self._own["n_probs"] or first >= end:
             return {}
         if self._after is not None:
-            return {"completion_probabilities": self._after.told(self.generation, first, end)}
+            return {"completion_probabilities": self._after.entries(self.generation, first, end)}
         entries = self._made.logprobs[first:end]
         return {"completion_probabilities": probabilities(entries)}
 
@@ -244,10 +244,10 @@ async def respond(
         return EventStream(events, gone, failing(render_error), headers=headers, line=line)
     try:
         await unless_gone(request, _finished(readings), gone)
-        told = await in_thread(lambda: [each.final() for each in readings])
+        answers = await in_thread(lambda: [each.final() for each in readings])
     finally:
         over()
-    return JSONResponse(told if several or len(told) > 1 else told[0], headers=headers)
+    return JSONResponse(answers if several or len(answers) > 1 else answers[0], headers=headers)
 
 
 async def _begin(

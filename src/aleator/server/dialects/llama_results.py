@@ -72,7 +72,7 @@ def settings(
     """``generation_settings``: what was asked for, as it is in effect."""
     values = params.values()
     made = {name: values[name] for name in (*_SHARED, *_OURS)}
-    made |= {name: values[ours] for name, ours in _NAMES.items()}
+    made |= {name: values[own] for name, own in _NAMES.items()}
     ids = biases_of_ids(values["logit_bias"], tokenizer)
     biases = [{"bias": _finite(bias), "token": token} for token, bias in ids]
     if params.ignore_eos:
@@ -208,7 +208,7 @@ class PostSampling:
             known[candidates.selected] = float(probs[ids == candidates.selected][0])
         self._drawn.setdefault(id(chain), []).append((known, best))
 
-    def told(self, generation: Generation, first: int, end: int) -> list[dict[str, Any]]:
+    def entries(self, generation: Generation, first: int, end: int) -> list[dict[str, Any]]:
         """``completion_probabilities`` of some of a completion's tokens.
 
         A token that nothing drew, as where a grammar is brought to its end, has probability 0.

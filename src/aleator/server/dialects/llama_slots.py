@@ -1,10 +1,10 @@
-"""``/props`` and ``/slots``: what the server is, what is under way, and texts that are saved and restored.
+"""``/props`` and ``/slots``: facts about the server, requests under way, and texts that are saved and restored.
 
-Slots are as llama-server numbers them: names for texts, on an engine that has no fixed places.  Which sequence
-of the context makes a request is the engine's matter, and changes nothing of its text.  A request with
-``id_slot`` is computed from what was cached under that number, and its text is cached under that number: each
-slot is a namespace of the prompt cache, within the namespace of whoever asks.  The slot's text is that of the
-request under this number which ended last; it is what is saved, and what a restored file replaces.
+Slots have llama-server's numbers, but here they are names for texts, as the engine has no fixed places.  The
+engine chooses the sequence of a request, which does not affect its text.  A request with ``id_slot`` starts
+from what was cached under that number, and its text is cached there too: each slot is a namespace of the prompt
+cache, within the client's own namespace.  The slot's text is that of its request that ended last.  This text is
+saved, and a restored file replaces it.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ class UnderWay(Protocol):
         """The slot that it names, or -1."""
 
     def described(self) -> Mapping[str, Any]:
-        """What is told of it: no text."""
+        """What ``/slots`` shows of it, without its text."""
 
 
 @dataclass(frozen=True)
 class Moved:
-    """What was saved or restored."""
+    """The result of saving or restoring a slot."""
 
     tokens: int
     bytes: int
@@ -98,29 +98,28 @@ class Slots:
 
     @property
     def n(self) -> int:
-        """How many slots there are: as many as requests are made at the same time."""
+        """The number of slots, which is that of requests that run at the same time."""
         return self._service.engine.options.n_seq_max
 
     @property
     def n_ctx(self) -> int:
-        """Positions of a request that does not say how many it needs."""
+        """Positions of a request that gives no limit."""
         engine = self._service.engine
         return min(self._service.model.n_ctx, engine.n_ctx // engine.options.n_seq_max)
 
     def namespace(self, number: int, namespace: str) -> str:
-        """Where the prompt cache has the texts of a slot."""
+        """The namespace of a slot's texts in the prompt cache."""
         self.check(number)
         return f"{namespace}/slot {number}"
 
     async def place(
         self, number: int, own: Mapping[str, Any], look: Callable[[str], Awaitable[int]]
     ) -> str:
-        """Where the prompt cache has what a request may go on from: of a slot, or of all requests without one.
+        """The namespace of cached prefixes for a request: that of its slot, or of all requests without one.
 
-        A slot is erased for a request with ``cache_prompt=false``, and is then as after any other request.
-        ``look`` is called with its place first: it gives the number of the request's texts, or raises if it
-        cannot be made there.  Erasing when the request begins would come after its look-ups, and once for each
-        of its texts.
+        A request with ``cache_prompt=false`` erases its slot first.  Before that ``look`` is called with the
+        namespace: it returns the number of the request's texts, or raises if the request is not possible there.
+        Erasing only when the request starts would be after its look-ups, and once for each of its texts.
         """
         if number < 0:
             return place_of(own)
@@ -132,14 +131,14 @@ class Slots:
         return where
 
     def check(self, number: int) -> None:
-        """See that there is a slot."""
+        """Check that there is such a slot."""
         if not 0 <= number < self.n:
             remedy = f"give 0 to {self.n - 1}; there are as many slots as --parallel says"
             raise wrong("id_slot", number, remedy)
 
     @contextmanager
     def shown(self, request: UnderWay) -> Iterator[None]:
-        """Show a request in ``/slots`` while it is made."""
+        """Show a request in ``/slots`` while it runs."""
         self._under_way.append(request)
         try:
             yield
@@ -154,7 +153,7 @@ class Slots:
         n_prompt: int,
         adapters: Chosen | None = None,
     ) -> None:
-        """Note the text of a request that named a slot, the prompt first."""
+        """Record the text of a request that named a slot, the prompt first."""
         text = Session(tuple(tokens), n_prompt, adapters=adapters or ())
         self._remember(number, namespace, text)
 
@@ -166,7 +165,7 @@ class Slots:
         self._slots[namespace, number] = [*others[1 - MOST_CHOICES :], text]
 
     def described(self) -> list[dict[str, Any]]:
-        """The slots as ``/slots`` shows them: those with a request under way are as many as the engine makes.
+        """The slots as ``/slots`` shows them; as many have a request as the engine runs.
 
         A request without ``id_slot``, or of another dialect, is shown in one that no request has named.
         """
@@ -198,7 +197,7 @@ class Slots:
     # Files
 
     async def save(self, number: int, namespace: str, name: str) -> Moved:
-        """Write a slot's text to a file, with its keys and values as far as they are cached.
+        """Write a slot's text to a file, with those of its keys and values that are cached.
 
         A file of this name is replaced once the new one is complete.
         """
@@ -224,7 +223,7 @@ class Slots:
         return Moved(rows.held, size, perf_counter() - started)
 
     async def restore(self, number: int, namespace: str, name: str) -> Moved:
-        """Make a file's text that of a slot; requests go on from there as if it had just been computed."""
+        """Give a slot the text of a file; requests continue from it as if it had just been computed."""
         started, path = perf_counter(), self._path(number, namespace, name)
         model = self._service.model
         try:
@@ -247,7 +246,7 @@ class Slots:
         where = own + key_of(session.adapters)
 
         def put(context: Context, seq: int) -> tuple[Session, TieredPrefixes | None]:
-            context.cache.give_up(where)
+            context.cache.forget_namespace(where)
             restored = restore_session(context, state, session, seq, own)
             return restored, model.tiers_of(context)
 
@@ -274,13 +273,13 @@ class Slots:
     async def _cached(
         self, where: str, tokens: Sequence[int], forget: bool = False
     ) -> tuple[int, TieredPrefixes | None]:
-        """How many of some tokens the cells have, and the tiers below; ``forget``: cells drop the namespace."""
+        """How many of some tokens are in cells or lower tiers; ``forget``: the cells drop the namespace."""
         model = self._service.model
 
         def look(context: Context, seq: int) -> tuple[int, TieredPrefixes | None]:
             held = context.cache.match([*tokens, 0], where).length
             if forget:
-                context.cache.give_up(where)
+                context.cache.forget_namespace(where)
             return held, model.tiers_of(context)
 
         return await asyncio.wrap_future(self._service.engine.visit(look))
@@ -322,7 +321,7 @@ class Slots:
 
 
 def check_name(name: str) -> None:
-    """See that a file's name is one, and reaches no other directory."""
+    """Check that a file's name is valid, and leads to no other directory."""
     strange = _NAME.fullmatch(name) is None or ".." in name or name != name.strip(" ")
     if strange or name.startswith(".") or name.endswith(".") or len(name.encode()) > LONGEST_NAME:
         raise ParameterError(
@@ -341,7 +340,7 @@ ACTIONS = ("save", "restore", "erase")
 
 
 async def props(request: Request) -> Response:
-    """What the server is, and what a request gets that says nothing."""
+    """Facts about the server, and the defaults of a request."""
     service: Service = request.app.state.service
     slots: Slots = request.app.state.slots
     model, vocab = service.model, service.model.vocab
@@ -384,7 +383,7 @@ async def change_props(request: Request) -> Response:
 
 
 async def slots(request: Request) -> Response:
-    """The slots, and what is under way in them; no text."""
+    """The slots and the requests under way in them, without texts."""
     service: Service = request.app.state.service
     made: Slots = request.app.state.slots
     if not service.options.slots:

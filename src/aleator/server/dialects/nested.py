@@ -194,12 +194,12 @@ def in_words(words: Mapping[str, str], body: Body) -> Iterator[None]:
         yield
     except ParameterError as error:
         message = str(error)
-        for own, theirs in {**body.spelled, **words}.items():
-            if own == theirs:
+        for own, sent in {**body.spelled, **words}.items():
+            if own == sent:
                 continue
             begin = r"(?<![\w.])" if own[0].isalpha() else ""
             end = r"(?!\w)" if own[-1].isalpha() else ""
-            message = re.sub(f"{begin}{re.escape(own)}{end}", theirs, message)
+            message = re.sub(f"{begin}{re.escape(own)}{end}", sent, message)
         name = {**body.names, **words}.get(error.parameter, error.parameter)
         raise ParameterError(name, message) from error
 

@@ -87,7 +87,7 @@ class OllamaWriter:
         return {**self._line({}), "done": True, "done_reason": reason}
 
     def _line(self, said: Mapping[str, Any], logprobs: Sequence[Logprobs] = ()) -> dict[str, Any]:
-        made: dict[str, Any] = {"model": self._model, "created_at": moment(), "done": False}
+        made: dict[str, Any] = {"model": self._model, "created_at": timestamp(), "done": False}
         if self._chat:
             made["message"] = {"role": "assistant", "content": "", **said}
         else:
@@ -109,7 +109,7 @@ class OllamaWriter:
         }
 
 
-def moment(seconds: float | None = None) -> str:
+def timestamp(seconds: float | None = None) -> str:
     """A time as Ollama writes it: now, or so many seconds after 1970."""
     when = datetime.now(UTC) if seconds is None else datetime.fromtimestamp(seconds, UTC)
     return when.isoformat().replace("+00:00", "Z")
@@ -150,7 +150,7 @@ def listed(service: Service) -> list[dict[str, Any]]:
     entry: dict[str, Any] = {
         "name": service.name,
         "model": service.name,
-        "modified_at": moment(weights.path.stat().st_mtime),
+        "modified_at": timestamp(weights.path.stat().st_mtime),
         "size": weights.size_bytes,
         "digest": service.model.fingerprint,
         "details": details(service),
@@ -198,7 +198,7 @@ def shown(service: Service) -> dict[str, Any]:
             f"{family}.vocab_size": config.n_vocab,
         },
         "capabilities": capabilities(service),
-        "modified_at": moment(weights.path.stat().st_mtime),
+        "modified_at": timestamp(weights.path.stat().st_mtime),
     }
 
 

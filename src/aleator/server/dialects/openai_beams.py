@@ -84,6 +84,6 @@ async def found_by(searches: Sequence[Generation]) -> list[tuple[Generation, dic
                 "cut_off",
             )
         for generation, beam in zip(search.generations, search.beams, strict=True):
-            told = {"score": beam.score, "logprob": beam.logprob, "logprobs": beam.logprobs}
-            made.append((generation, {"aleator_beam": told}))
+            scores = {"score": beam.score, "logprob": beam.logprob, "logprobs": beam.logprobs}
+            made.append((generation, {"aleator_beam": scores}))
     return made

@@ -105,7 +105,7 @@ class Head:
         self,
         choices: Sequence[Mapping[str, Any]],
         used: Usage,
-        told: Iterable[Generation],
+        generations: Iterable[Generation],
         first: Generation,
         n: int,
     ) -> dict[str, Any]:
@@ -114,7 +114,7 @@ class Head:
         if self._times:
             made["timings"] = timings(first.stats, n)
         if self._replay:
-            made[KEY] = replay_field(self._service, told)
+            made[KEY] = replay_field(self._service, generations)
         return made
 
     def chunk(self, choices: str, usage: str | None = None, more: str = "") -> bytes:
@@ -124,8 +124,10 @@ class Head:
         chunk without.
         """
         usage = self.nothing if usage is None else usage
-        told = f',"usage":{usage}' if usage else ""
-        return b"".join((self._begin, choices.encode(), told.encode(), more.encode(), b"}\n\n"))
+        generations = f',"usage":{usage}' if usage else ""
+        return b"".join(
+            (self._begin, choices.encode(), generations.encode(), more.encode(), b"}\n\n")
+        )
 
     def around(self, before: str, after: str) -> tuple[bytes, bytes] | None:
         """What stands around a text in its chunk; None where they differ in more than it."""
@@ -142,13 +144,13 @@ class Head:
         """A chunk before the text, which says how far the prompt is."""
         return self.chunk(f"{dumps([choice])},{dumps(progressed(progress, self._times))[1:-1]}")
 
-    def end(self, used: Usage, told: Sequence[Generation], n: int) -> bytes:
+    def end(self, used: Usage, generations: Sequence[Generation], n: int) -> bytes:
         """The end of a stream: usage and records, where they are asked for."""
         made = b""
         if self.nothing:
-            made = self.chunk("[]" + self.timed(told[0], n), dumps(usage(used)))
+            made = self.chunk("[]" + self.timed(generations[0], n), dumps(usage(used)))
         if self._replay:
-            records = dumps(replay_field(self._service, told))
+            records = dumps(replay_field(self._service, generations))
             made += self.chunk("[]", "", f',"{KEY}":{records}')
         return made + DONE
 
@@ -195,17 +197,17 @@ async def chat_completions(request: Request) -> Response:
         line = Line[ChatEvent](writer.chunks)
         events = writer.stream(line, over, own["return_progress"])
         return EventStream(events, gone, failed, headers=headers, line=line)
-    told: list[dict[str, Any]] = [{} for _ in answer.choices]
+    extras: list[dict[str, Any]] = [{} for _ in answer.choices]
     try:
         if asked.beams is not None:
             found = await unless_gone(request, found_by(answer.generations), answer.cancel)
             answer = answer.of([each for each, _ in found])
-            told = [more for _, more in found]
+            extras = [more for _, more in found]
         await unless_gone(request, answer.collected(), answer.cancel)
     finally:
         over()
     made = head.whole(
-        [_choice(choice) | more for choice, more in zip(answer.choices, told, strict=True)],
+        [_choice(choice) | more for choice, more in zip(answer.choices, extras, strict=True)],
         answer.usage,
         answer.generations,
         answer.generations[0],
@@ -292,8 +294,8 @@ class ChunkWriter:
             head.chunk(dumps([_delta(each.index, role)]) + more) for each in answer.choices
         )
         if progress:
-            async for told in reader_of(answer.generations[0]).prompt_progress():
-                yield head.progress(_delta(0, {}), told)
+            async for so_far in reader_of(answer.generations[0]).prompt_progress():
+                yield head.progress(_delta(0, {}), so_far)
         async for events in answer.events(line):
             data = line.write(events)
             if data:
@@ -304,20 +306,24 @@ class ChunkWriter:
     def chunks(self, events: Sequence[ChatEvent]) -> bytes:
         """The chunks of events; b"" where they have none."""
         made = []
-        for told in events:
-            around = None if told.logprobs else self._around.get((told.kind, told.choice))
+        for event in events:
+            around = None if event.logprobs else self._around.get((event.kind, event.choice))
             if around is not None:
-                made.append(texts_of_chunks([told.text], around))
-            elif told.kind != "call_end" or told.logprobs or (self._head.token_ids and told.tokens):
-                choice = self._answer.choices[told.choice]
+                made.append(texts_of_chunks([event.text], around))
+            elif (
+                event.kind != "call_end"
+                or event.logprobs
+                or (self._head.token_ids and event.tokens)
+            ):
+                choice = self._answer.choices[event.choice]
                 more = self._head.timed(choice.generation, choice.completion_tokens)
-                ids = {"token_ids": told.tokens} if self._head.token_ids else {}
-                made.append(self._head.chunk(dumps([_told(told, choice) | ids]) + more))
+                ids = {"token_ids": event.tokens} if self._head.token_ids else {}
+                made.append(self._head.chunk(dumps([_choice_of_chunk(event, choice) | ids]) + more))
         return b"".join(made)
 
 
-def _told(event: ChatEvent, choice: ChatChoice) -> dict[str, Any]:
-    """What a chunk tells of an answer."""
+def _choice_of_chunk(event: ChatEvent, choice: ChatChoice) -> dict[str, Any]:
+    """The choice of a chunk, for an event of an answer."""
     delta: dict[str, Any] = {}
     if event.kind == "content":
         delta = {"content": event.text}

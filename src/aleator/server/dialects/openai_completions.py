@@ -136,7 +136,7 @@ class Choice:
         self.legacy, self.reads = legacy, reads
         self._around: tuple[bytes, bytes] | None = None
         # Tokens whose log-probabilities were reported; None: not even those of the prompt were.
-        self._told: int | None = None
+        self._reported: int | None = None
         self._ids_told: int | None = None
 
     async def stream(self, line: Line[Piece] | None, progress: bool) -> AsyncIterator[bytes]:
@@ -168,18 +168,18 @@ class Choice:
         return b"".join([self._chunk(piece.text, piece.end, none) for piece in pieces])
 
     def _chunk(self, text: str, n: int, finish: Mapping[str, Any]) -> bytes:
-        told = {"index": self.index, "text": text, "logprobs": self.logprobs(n), **finish}
-        told |= self._token_ids(n)
-        return self._head.chunk(dumps([told]) + self._head.timed(self.generation, n))
+        choice = {"index": self.index, "text": text, "logprobs": self.logprobs(n), **finish}
+        choice |= self._token_ids(n)
+        return self._head.chunk(dumps([choice]) + self._head.timed(self.generation, n))
 
     def logprobs(self, end: int | None = None) -> dict[str, list[Any]] | None:
         """Log-probabilities of the unreported tokens up to ``end``, those of the prompt first."""
         if self.legacy is None:
             return None
-        prompt = self._of_prompt() if self._told is None else ()
-        since, self._told = self._told or 0, end
-        told = reader_of(self.generation).completion.logprobs[since:end]
-        rows = [*self.legacy.of_prompt(prompt), *self.legacy.of(told)]
+        prompt = self._of_prompt() if self._reported is None else ()
+        since, self._reported = self._reported or 0, end
+        entries = reader_of(self.generation).completion.logprobs[since:end]
+        rows = [*self.legacy.of_prompt(prompt), *self.legacy.of(entries)]
         names = ("tokens", "token_logprobs", "top_logprobs", "text_offset")
         return {name: [row[i] for row in rows] for i, name in enumerate(names)}
 
@@ -207,9 +207,9 @@ class Choice:
 
     def whole(self, index: int) -> dict[str, Any]:
         """The whole completion as a choice of a response without streaming."""
-        told = {"index": index, "text": self.generation.text, "logprobs": self.logprobs()}
+        choice = {"index": index, "text": self.generation.text, "logprobs": self.logprobs()}
         kept = kept_tokens(self.generation.logprobs)
-        return told | self._token_ids() | self.finish() | kept
+        return choice | self._token_ids() | self.finish() | kept
 
 
 async def completions(request: Request) -> Response:
@@ -241,13 +241,13 @@ async def completions(request: Request) -> Response:
     if beams is not None:
         found = await unless_gone(request, found_by(begun), gone)
         best = [Choice(i, each, head, None, None) for i, (each, _) in enumerate(found)]
-        told, used = [more for _, more in found], usage_of([each for each, _ in found], begun)
+        extras, used = [more for _, more in found], usage_of([each for each, _ in found], begun)
     else:
         await unless_gone(request, _ended(choices), gone)
         best = await in_thread(_best, choices, own["n"], best_of)
-        told, used = [{} for _ in best], usage_of(begun, begun[::best_of])
+        extras, used = [{} for _ in best], usage_of(begun, begun[::best_of])
     made = head.whole(
-        await in_thread(lambda: [each.whole(i) | told[i] for i, each in enumerate(best)]),
+        await in_thread(lambda: [each.whole(i) | extras[i] for i, each in enumerate(best)]),
         used,
         (each.generation for each in best),
         first,
@@ -291,7 +291,7 @@ async def _begin(
     if best_of > own["n"] and top is None:
         options["logprobs"] = 0  # to rank by
     options |= {"echo": echo, "parse_special": parse_special}
-    told = top if echo else None  # of the prompt
+    prompt_top = top if echo else None  # of the prompt
     where = place_of(own)
     choices: list[Choice] = []
     try:
@@ -307,14 +307,14 @@ async def _begin(
                 n=best_of,
                 deadline=own["deadline"],
                 namespace=where,
-                prompt_logprobs=told,
+                prompt_logprobs=prompt_top,
                 beams=beams,
             )
             for each in begun:
                 legacy = None
                 if top is not None:
                     legacy = LegacyLogprobs(service.model, each, prompt, echo)
-                reads = begun[0] if told is not None else None
+                reads = begun[0] if prompt_top is not None else None
                 choices.append(Choice(len(choices), each, head, legacy, reads))
             options["seed"] = begun[0].seed  # one for all, if none was given
     except BaseException:
@@ -341,8 +341,8 @@ def _best(choices: Sequence[Choice], n: int, best_of: int) -> list[Choice]:
 
 
 def _mean_logprob(choice: Choice) -> float:
-    told = choice.generation.logprobs or []
-    return math.fsum(each.chosen.logprob for each in told) / max(1, len(told))
+    entries = choice.generation.logprobs or []
+    return math.fsum(each.chosen.logprob for each in entries) / max(1, len(entries))
 
 
 async def _events(

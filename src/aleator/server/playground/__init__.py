@@ -9,7 +9,7 @@ Any program can use the endpoints, with JSON objects. **Options** are the option
 - ``POST /texts`` with ``prompt`` (text or ids), or ``messages``, or ``parent``, ``at``, ``token``; ``top``;
   options; parameters: a stream, below
 - ``POST /beams`` with ``prompt`` or ``messages``; options of beams; parameters: a stream, below
-- ``DELETE /texts/{id}``: gives up a text and the logits that only it has
+- ``DELETE /texts/{id}``: deletes a text, and the logits that no other text needs
 - ``POST /texts/{id}/step`` with ``step``, ``top``; parameters: everything about a step, with the text's chain
   or another
 - ``POST /texts/{id}/resample`` with parameters: draws each step with another chain, which then accepts the
@@ -17,17 +17,17 @@ Any program can use the endpoints, with JSON objects. **Options** are the option
   ``refused`` (first step whose token its grammar forbids). The seed is the text's by default
 - ``POST /texts/{id}/draws`` with ``step``, ``n`` (up to 10,000); parameters: counts of draws at positions 0 to
   n - 1 of the random stream, and exact probabilities at the step's own position
-- ``POST /chain`` with parameters: whether the chain can be; ``cli``, ``json``, ``python``
-- ``GET /texts/{id}/page``: one HTML file of the text, those that it branches off, and all steps
+- ``POST /chain`` with parameters: whether the chain is possible; ``cli``, ``json``, ``python``
+- ``GET /texts/{id}/page``: one HTML file of the text, the texts that it branches from, and all steps
 - ``POST /page`` with ``texts`` (each ``id``, ``name``); ``current``, ``step``, ``view``, ``shade``; ``compare``
   (two ids), ``draws`` (each ``id``, ``step``), ``script``: one HTML file of several texts, what is compared,
   and cells
 - ``POST /cache`` with ``script``, operations as of ``aleator cache-view``: the cells of a context of 80 cells
   after each; ``window``, those of window layers; ``states``, of recurrent ones
-- ``GET /cells``: what the cells of the engine hold now, in runs; ``window`` and ``states`` as above
+- ``GET /cells``: the present contents of the engine's cells, in runs; ``window`` and ``states`` as above
 - ``POST /tokens`` with ``text``: its tokens, as a prompt has them
 
-A **token** is ``{"id", "text"}``, with ``bytes`` in hexadecimal where it is no UTF-8 (``text`` is null),
+A **token** is ``{"id", "text"}``, with ``bytes`` in hexadecimal if it is not UTF-8 (``text`` is null),
 ``special`` of a control token, ``length`` of a text that was cut. A text's stream is lines of JSON
 (``application/x-ndjson``), each with ``event``:
 

@@ -92,7 +92,7 @@ def _sampler(cls: type[Sampler]) -> dict[str, Any]:
 
 
 def _parameter(p: Parameter) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    made: dict[str, Any] = {
         "name": p.name,
         "type": p.type.__name__,
         "default": list(p.neutral) if isinstance(p.neutral, tuple) else p.neutral,
@@ -109,8 +109,8 @@ def _parameter(p: Parameter) -> dict[str, Any]:
         if p.name not in USUAL and p.high is not None and p.high <= SLIDER:
             high = p.high
         step = 1.0 if p.type is int else 0.01 if high - low >= 0.5 else 0.001
-        told["slider"] = {"low": low, "high": high, "step": step}
-    return told
+        made["slider"] = {"low": low, "high": high, "step": step}
+    return made
 
 
 def spellings(sampling: Mapping[str, Any]) -> dict[str, str]:
@@ -180,23 +180,23 @@ class StepFormatter:
 
         ``special`` marks control tokens; ``length`` is the number of characters if the text is cut.
         """
-        told: dict[str, Any] = {"id": token, "text": None}
+        made: dict[str, Any] = {"id": token, "text": None}
         if not self._vocab.has_text:
-            return told
+            return made
         piece = self._vocab.token_bytes(token)
         try:
             text = piece.decode("utf-8")
         except UnicodeDecodeError:
-            told["bytes"] = piece[:MOST_TEXT].hex()
+            made["bytes"] = piece[:MOST_TEXT].hex()
         else:
-            told["text"] = text[:MOST_TEXT]
+            made["text"] = text[:MOST_TEXT]
             if len(text) > MOST_TEXT:
-                told["length"] = len(text)
+                made["length"] = len(text)
         if self._vocab.is_special(token):
-            told["special"] = True
+            made["special"] = True
             if not piece:
-                told["text"] = self._vocab.tokens[token][:MOST_TEXT]
-        return told
+                made["text"] = self._vocab.tokens[token][:MOST_TEXT]
+        return made
 
     def tokens(self, tokens: Sequence[int]) -> list[dict[str, Any]]:
         """A sequence of tokens."""
@@ -204,10 +204,10 @@ class StepFormatter:
 
     def step(self, recording: Recording, step: int, found: Explanation, top: int) -> dict[str, Any]:
         """A short form of a step, for the stream."""
-        told = self._written(recording, step, found)
-        told["entropy"], told["entropy_after"] = found.before.entropy, found.after.entropy
-        told["left"] = found.after.candidates
-        told["stages"] = [
+        made = self._written(recording, step, found)
+        made["entropy"], made["entropy_after"] = found.before.entropy, found.after.entropy
+        made["left"] = found.after.candidates
+        made["stages"] = [
             {
                 "name": s.name,
                 "left": s.after.candidates,
@@ -218,11 +218,11 @@ class StepFormatter:
             }
             for s in found.active
         ]
-        told["top"] = [
+        made["top"] = [
             {"token": self.token(t.token.id), "before": t.before, "after": t.after}
             for t in found.traces[:top]
         ]
-        return told
+        return made
 
     def forgotten(self, recording: Recording, step: int) -> dict[str, Any]:
         """A short form of a step whose logits are no longer kept, so that only the token is known."""
@@ -289,22 +289,22 @@ class StepFormatter:
     def _written(self, recording: Recording, step: int, found: Explanation) -> dict[str, Any]:
         drawn = recording.drawn
         written = drawn[step] if step < len(drawn) else None
-        told: dict[str, Any] = {
+        made: dict[str, Any] = {
             "step": step,
             "token": None if written is None else self.token(written),
             "picked": written is not None
             and (found.draw is None or found.draw.token.id != written),
         }
         if written is None:
-            return told
+            return made
         trace = next((t for t in found.traces if t.token.id == written), None)
         if trace is not None:
-            told["before"], told["after"] = trace.before, trace.after
+            made["before"], made["after"] = trace.before, trace.after
         else:
             logits = np.asarray(recording.logits(step), np.float64)
             weights = np.exp(logits - logits.max())
-            told["before"], told["after"] = float(weights[written] / weights.sum()), None
-        return told
+            made["before"], made["after"] = float(weights[written] / weights.sum()), None
+        return made
 
     def _stage(self, stage: Stage) -> dict[str, Any]:
         return {

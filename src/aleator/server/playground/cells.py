@@ -47,8 +47,8 @@ def frames(model: LanguageModel, script: Sequence[Any]) -> dict[str, Any]:
         try:
             running.do(words)
         except AleatorError as error:
-            told = {"message": f"{' '.join(words)}: {error}", "param": "script", "code": None}
-            return {"frames": made, "error": told}
+            failure = {"message": f"{' '.join(words)}: {error}", "param": "script", "code": None}
+            return {"frames": made, "error": failure}
         seconds = perf_counter() - began
         made.append(
             {
@@ -76,13 +76,13 @@ def _held(
 ) -> dict[str, Any]:
     """The cells of a cache, of its window layers, and the states of its recurrent layers."""
     try:
-        told = read(cache.frame())
+        held = read(cache.frame())
     except NoCells:
-        told = {**none, "sequences": [], "summary": "no cells"}
+        held = {**none, "sequences": [], "summary": "no cells"}
     window = cache.window
-    told["window"] = window and {**read(take_frame(window.cells)), "seen": window.window}
-    told["states"] = _states(cache)
-    return told
+    held["window"] = window and {**read(take_frame(window.cells)), "seen": window.window}
+    held["states"] = _states(cache)
+    return held
 
 
 def runs(frame: Frame) -> dict[str, Any]:

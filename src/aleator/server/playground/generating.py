@@ -31,9 +31,9 @@ LINE_STEPS = 32
 """Steps that are explained before the event loop checks again whether the client is still connected."""
 
 
-def line(told: Mapping[str, Any]) -> bytes:
+def line(event: Mapping[str, Any]) -> bytes:
     """One line of a stream."""
-    return json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    return json.dumps(event, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
 class Playground:
@@ -149,14 +149,14 @@ class Playground:
             while step < len(recording.drawn):
                 made = await in_thread(self._steps, recording, replay, step, top)
                 step += len(made)
-                for told in made:
-                    yield told
+                for each in made:
+                    yield each
         yield line(self.ended(recording))
 
     def _steps(self, recording: Recording, replay: Replay, begin: int, top: int) -> list[bytes]:
         """Lines of the drawn steps from ``begin`` on, at most :data:`LINE_STEPS`."""
         end = min(len(recording.drawn), begin + LINE_STEPS)
-        told = []
+        lines = []
         for step in range(begin, end):
             try:
                 found = replay.explain(step, max(top, 1))
@@ -164,5 +164,5 @@ class Playground:
                 of_step = self.formatter.forgotten(recording, step)
             else:
                 of_step = self.formatter.step(recording, step, found, top)
-            told.append(line({"event": "step", **of_step}))
-        return told
+            lines.append(line({"event": "step", **of_step}))
+        return lines

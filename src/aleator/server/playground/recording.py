@@ -221,7 +221,9 @@ class Replay:
         if params is None:
             go_on(self.chain, request)
             # Ending a text at a loop changes no draw before it.
-            self._loops = loop_watch(request, self.chain) if request.options.warms else None
+            self._loops = (
+                loop_watch(request, self.chain) if request.options.raises_temperature else None
+            )
         else:
             self.chain.accept_many(recording.prompt)
 

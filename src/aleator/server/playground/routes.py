@@ -324,12 +324,12 @@ async def cells(request: Request) -> Response:
     engine = of(request).service.engine
     try:
         visit = engine.visit(lambda context, _: engine_cells(context.cache))
-        told = await asyncio.wait_for(asyncio.wrap_future(visit), TIMEOUT)
+        found = await asyncio.wait_for(asyncio.wrap_future(visit), TIMEOUT)
     except TimeoutError:
         raise ApiError(
             503, "the engine has no sequence free to look at its cells: ask again"
         ) from None
-    return JSONResponse(told)
+    return JSONResponse(found)
 
 
 async def tokens(request: Request) -> Response:

@@ -14,7 +14,7 @@ from aleator.core import host
 from aleator.core.errors import ConstraintError, ParameterError
 from aleator.device.arguments import ChainOptions
 from aleator.device.backends.backend import Backend, Launches
-from aleator.device.backends.torch.program import Placed, Program, split
+from aleator.device.backends.torch.program import PlacedSampler, Program, split
 from aleator.device.candidates import NOTHING, DeviceCandidates
 from aleator.device.device_sampler import DeviceSampler
 from aleator.device.host_steps import finish, mask_of
@@ -117,12 +117,14 @@ class TorchBackend(Backend):
         self.histories.set(row, history, flags)
         made.used = len(history)
 
-    def _fitted(self, row: int, chain: SamplerChain) -> tuple[Program, dict[DeviceSampler, Placed]]:
+    def _fitted(
+        self, row: int, chain: SamplerChain
+    ) -> tuple[Program, dict[DeviceSampler, PlacedSampler]]:
         """A program with places for a row's chain, and its samplers by places; changes nothing."""
         here = [each for each in split(chain)[0] if not each[0].neutral]
         program, fitted = self.program.fit(here, self._needed(row))
-        for place, placed in fitted.items():
-            place.values(*placed)  # may raise
+        for place, given in fitted.items():
+            place.values(*given)  # may raise
         return program, fitted
 
     def _needed(self, row: int) -> list[DeviceSampler]:
@@ -131,7 +133,9 @@ class TorchBackend(Backend):
         used = {place for r in others for place in r.samplers}
         return [p for p in self.program.places if p in self._template_places or p in used]
 
-    def _made(self, chain: SamplerChain, here: Sequence[Placed], there: Sequence[Placed]) -> Row:
+    def _made(
+        self, chain: SamplerChain, here: Sequence[PlacedSampler], there: Sequence[PlacedSampler]
+    ) -> Row:
         """The row, and what of it the host follows."""
         made = Row(chain.clone())
         kernels = chain.kernels
@@ -193,7 +197,7 @@ class TorchBackend(Backend):
         if not 0 <= n <= length:
             raise ParameterError(f"n={n} is out of range: row {row} holds {length} tokens")
         if state.tail is not None and n:
-            for sampler, _ in state.chain.placed[-len(state.tail.samplers) :]:
+            for sampler, _ in state.chain.samplers_with_places[-len(state.tail.samplers) :]:
                 if isinstance(sampler, UserSampler) and not sampler.can_roll_back:
                     raise ParameterError(
                         "n", f"{sampler.name} of row {row} has no rollback(n): it cannot roll back"
@@ -236,12 +240,12 @@ class TorchBackend(Backend):
         heads = {i: row.head for i, row in enumerate(self.rows[:batch]) if row.head is not None}
         masked = mask_of(heads, allowed, logits) if heads else allowed
         tokens = self.step(logits, masked, live)
-        told = [i for i, row in enumerate(self.rows[:batch]) if row.told]
-        for i, token in zip(told, tokens[told].tolist() if told else [], strict=True):
-            for each in self.rows[i].told if token != NOTHING else []:
+        followed = [i for i, row in enumerate(self.rows[:batch]) if row.followers]
+        for i, token in zip(followed, tokens[followed].tolist() if followed else [], strict=True):
+            for each in self.rows[i].followers if token != NOTHING else []:
                 each.accept(token, True)
         self.count([1] * batch)
-        for row in told:
+        for row in followed:
             self._follow(row)
         return tokens
 
@@ -361,20 +365,20 @@ class TorchBackend(Backend):
 
 
 def _remembered(
-    chain: SamplerChain, here: Sequence[Placed]
+    chain: SamplerChain, here: Sequence[PlacedSampler]
 ) -> dict[tuple[str, int], dict[str, NDArray[np.float64]]]:
     """What adaptive samplers on the device take over, by name and ordinal; refused where one cannot."""
     found = {}
     for index, (sampler, place) in enumerate(here):
         if chain.position and sampler.adapts and not sampler.neutral:
-            course = chain.course(index)
-            if not course:
+            states = chain.state_history(index)
+            if not states:
                 raise ParameterError(
                     "chain",
                     f"the chain has generated {chain.position} tokens, and what {sampler.name} remembers of "
                     "them cannot be given to a device: give the chain before it draws any",
                 )
-            found[sampler.name, place.ordinal] = course
+            found[sampler.name, place.ordinal] = states
     return found
 
 

@@ -64,7 +64,7 @@ def device_form(sampler: Sampler) -> type[DeviceSampler] | None:
     return DRAWS[sampler.draw] if isinstance(sampler, Dist) else FORMS[sampler.name]
 
 
-Placed = tuple[Sampler, Place]
+PlacedSampler = tuple[Sampler, Place]
 """A sampler, and its place in the chain."""
 
 
@@ -84,16 +84,16 @@ def kind_of(sampler: Sampler) -> Kind | None:
     return Kind(form, place_of(sampler.user) if isinstance(sampler, UserSampler) else None)
 
 
-def split(chain: SamplerChain) -> tuple[list[Placed], list[Placed]]:
+def split(chain: SamplerChain) -> tuple[list[PlacedSampler], list[PlacedSampler]]:
     """A chain's samplers that run on the device, including neutral ones, and the later ones on the host."""
-    placed: list[Placed] = []
+    pairs: list[PlacedSampler] = []
     users = 0
-    for sampler, place in chain.placed:
+    for sampler, place in chain.samplers_with_places:
         if isinstance(sampler, UserSampler):  # of one kind, whatever their names
             place, users = replace(place, ordinal=users), users + 1
-        placed.append((sampler, place))
-    n = make_plan([sampler for sampler, _ in placed], "").split
-    return placed[:n], placed[n:]
+        pairs.append((sampler, place))
+    n = make_plan([sampler for sampler, _ in pairs], "").split
+    return pairs[:n], pairs[n:]
 
 
 class Program:
@@ -114,14 +114,14 @@ class Program:
         return sum(place.nbytes for place in self.places)
 
     def fit(
-        self, samplers: Sequence[Placed], kept: Sequence[DeviceSampler]
-    ) -> tuple[Program, dict[DeviceSampler, Placed]]:
+        self, samplers: Sequence[PlacedSampler], kept: Sequence[DeviceSampler]
+    ) -> tuple[Program, dict[DeviceSampler, PlacedSampler]]:
         """Find a program with places for a row, and the samplers by place; change nothing.
 
         ``kept`` are places that must stay.  If places are added, unused ones are removed.
         """
         kinds: list[Kind] = []
-        wanted: list[Placed] = []
+        wanted: list[PlacedSampler] = []
         for sampler, place in samplers:
             kind = kind_of(sampler)
             if kind is not None:
@@ -132,7 +132,7 @@ class Program:
             return self, {self.places[i]: each for i, each in zip(found, wanted, strict=True)}
         made = Program(self._options)
         old = [i for i, place in enumerate(self.places) if place in kept]
-        fitted: dict[DeviceSampler, Placed] = {}
+        fitted: dict[DeviceSampler, PlacedSampler] = {}
         for here, there in merged([self._kinds[i] for i in old], kinds):
             if here is not None:
                 at, kind = self.places[old[here]], self._kinds[old[here]]

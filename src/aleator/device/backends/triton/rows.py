@@ -142,15 +142,15 @@ def choose(
                 full = tl.where(active, tl.where(outside, total, own), full)
             elif KINDS[i] == samplers.TOP_P:
                 if active:
-                    alive, told = samplers.top_p(
+                    alive, certain = samplers.top_p(
                         place, row, keys, alive, temperature, full, outside, total
                     )
-                    enough = enough & told
+                    enough = enough & certain
                     outside = outside & (outside == 0)
             elif KINDS[i] == samplers.MIN_P:
                 if active:
-                    alive, told = samplers.min_p(place, row, keys, alive, temperature, outside)
-                    enough = enough & told
+                    alive, certain = samplers.min_p(place, row, keys, alive, temperature, outside)
+                    enough = enough & certain
                     outside = outside & (outside == 0)
             elif KINDS[i] == samplers.TYPICAL_P:
                 if active:

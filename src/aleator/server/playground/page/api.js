@@ -12,15 +12,15 @@ export const locked = signal(false);
 export class ServerError extends Error {
   /**
    * @param {string} message
-   * @param {{param?: string | null, code?: string | null, line?: number, column?: number}} told
+   * @param {{param?: string | null, code?: string | null, line?: number, column?: number}} details
    * @param {number} status
    */
-  constructor(message, told = {}, status = 0) {
+  constructor(message, details = {}, status = 0) {
     super(message);
-    this.param = told.param ?? null;
-    this.code = told.code ?? null;
-    this.line = told.line ?? 0;
-    this.column = told.column ?? 0;
+    this.param = details.param ?? null;
+    this.code = details.code ?? null;
+    this.line = details.line ?? 0;
+    this.column = details.column ?? 0;
     this.status = status;
   }
 }
@@ -33,14 +33,14 @@ function headers() {
 /** @param {Response} response */
 async function failure(response) {
   if (response.status === 401) locked.value = true;
-  let told = {};
+  let details = {};
   try {
-    told = (await response.json()).error ?? {};
+    details = (await response.json()).error ?? {};
   } catch {
     // not JSON: what HTTP says must do
   }
-  const message = /** @type {any} */ (told).message ?? `${WHO} answered ${response.status} ${response.statusText}`;
-  return new ServerError(message, told, response.status);
+  const message = /** @type {any} */ (details).message ?? `${WHO} answered ${response.status} ${response.statusText}`;
+  return new ServerError(message, details, response.status);
 }
 
 /**
@@ -123,9 +123,9 @@ export async function* stream(path, body, abort) {
     const lines = held.split("\n");
     held = /** @type {string} */ (lines.pop());
     for (const line of lines) {
-      const told = JSON.parse(line);
-      if (told.event === "error") throw new ServerError(told.error.message, told.error);
-      yield told;
+      const event = JSON.parse(line);
+      if (event.event === "error") throw new ServerError(event.error.message, event.error);
+      yield event;
     }
     if (piece.done) return;
   }

@@ -25,8 +25,8 @@ function Grid({ cells, seen = 0 }) {
       const [n, position, shift] = [cells.owners[i], cells.positions[i], cells.shifts[i]];
       const past = seen > 0 && owner >= 0 && position <= (newest.get(owner) ?? 0) - seen;
       const name = owner < 0 ? "free" : `o${owner % 8}${n > 1 ? " shared" : ""}${shift ? " rotates" : ""}${past ? " past" : ""}`;
-      const told = owner < 0 ? `cell ${i}: free` : `cell ${i}: position ${position}, ${n > 1 ? `${n} sequences, the first is ${owner}` : `sequence ${owner}`}${shift ? `, its key is to be rotated by ${shift}` : ""}${past ? ", behind the window" : ""}`;
-      return html`<span key=${i} class="cell ${name}" title=${told}>${owner < 0 ? "" : position}</span>`;
+      const title = owner < 0 ? `cell ${i}: free` : `cell ${i}: position ${position}, ${n > 1 ? `${n} sequences, the first is ${owner}` : `sequence ${owner}`}${shift ? `, its key is to be rotated by ${shift}` : ""}${past ? ", behind the window" : ""}`;
+      return html`<span key=${i} class="cell ${name}" title=${title}>${owner < 0 ? "" : position}</span>`;
     })}
   </div>`;
 }

@@ -13,7 +13,7 @@ function mean(values) {
 
 /** Rows of the picture. @param {Step[]} steps */
 function rows(steps) {
-  const told = steps.filter((step) => step.before !== null);
+  const known = steps.filter((step) => step.before !== null);
   const bits = (/** @type {number} */ value) => `${value.toFixed(2)} bits`;
   const entropy = steps.map((step) => (step.before === null ? null : step.entropy));
   const after = steps.map((step) => (step.before === null ? null : step.entropy_after));
@@ -22,7 +22,7 @@ function rows(steps) {
     { label: "entropy of the model", values: entropy, most, say: bits },
     { label: "entropy after the chain", values: after, most, say: bits },
   ];
-  const names = new Set(told.flatMap((step) => step.stages.map((stage) => stage.name)));
+  const names = new Set(known.flatMap((step) => step.stages.map((stage) => stage.name)));
   for (const name of names) {
     for (const [what, word] of /** @type {const} */ ([["cut", "mass cut"], ["moved", "mass moved"]])) {
       const values = steps.map((step) => step.stages.find((stage) => stage.name === name)?.[what] ?? null);

@@ -35,14 +35,14 @@ const saved = JSON.parse(document.getElementById("record")?.textContent ?? "{}")
 const full = new Map();
 /** @type {Text[]} */
 const all = [];
-saved.texts.forEach((told, i) => {
-  const parent = told.parent === null ? null : all[told.parent];
-  const text = new Text({}, parent, told.name || (parent ? `branch ${i + 1}` : `text ${i + 1}`));
-  const { at, inherited, seed } = told;
-  Object.assign(text, { id: String(i), at, inherited, seed, end: told, prompt: parent ? parent.prompt : told.prompt });
-  text.steps = [...(parent?.steps.slice(0, at) ?? []), ...told.steps];
-  full.set(text, [...(full.get(/** @type {Text} */ (parent))?.slice(0, at) ?? []), ...told.full]);
-  text.reason.value = told.reason;
+saved.texts.forEach((given, i) => {
+  const parent = given.parent === null ? null : all[given.parent];
+  const text = new Text({}, parent, given.name || (parent ? `branch ${i + 1}` : `text ${i + 1}`));
+  const { at, inherited, seed } = given;
+  Object.assign(text, { id: String(i), at, inherited, seed, end: given, prompt: parent ? parent.prompt : given.prompt });
+  text.steps = [...(parent?.steps.slice(0, at) ?? []), ...given.steps];
+  full.set(text, [...(full.get(/** @type {Text} */ (parent))?.slice(0, at) ?? []), ...given.full]);
+  text.reason.value = given.reason;
   all.push(text);
 });
 texts.value = all;

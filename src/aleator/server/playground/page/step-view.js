@@ -32,7 +32,7 @@ import { count, html, percent } from "./ui.js";
  * What a stage did, in words.
  * @param {Stage} s
  */
-function told(s) {
+function effect(s) {
   const parts = [`${count(s.after.candidates)} left`];
   if (s.removed) parts.push(`${count(s.removed)} removed with ${percent(s.cut)} of the mass`);
   if (s.moved) parts.push(`${percent(s.moved)} moved`);
@@ -73,7 +73,7 @@ export function StepView({ step, rows = 12, onPick, written, label = "" }) {
           <th scope="col">token</th>
           <th scope="col"><b>logits</b><small>${count(step.logits.candidates)} tokens</small><small>${step.logits.entropy.toFixed(2)} bits</small></th>
           ${active.map(
-            ({ s }) => html`<th scope="col" title=${told(s)}>
+            ({ s }) => html`<th scope="col" title=${effect(s)}>
               <b>${s.label}</b>
               <small>${count(s.after.candidates)} left${s.removed ? `, −${percent(s.cut)}` : ""}</small>
               <small>${s.after.entropy.toFixed(2)} bits${s.moved ? `, ${percent(s.moved)} moved` : ""}</small>
@@ -110,7 +110,7 @@ export function StepView({ step, rows = 12, onPick, written, label = "" }) {
       ${neutral.length > 0 && html` Neutral: ${neutral.join(", ")}.`} Bars are square roots.
     </p>
     <details class="numbers"><summary>Every stage in numbers</summary>
-      <dl>${step.stages.filter((s) => !s.neutral).map((s) => html`<dt>${s.label}</dt><dd>${told(s)}; ${s.microseconds.toFixed(1)} µs</dd>`)}</dl>
+      <dl>${step.stages.filter((s) => !s.neutral).map((s) => html`<dt>${s.label}</dt><dd>${effect(s)}; ${s.microseconds.toFixed(1)} µs</dd>`)}</dl>
     </details>
   </div>`;
 }

@@ -40,7 +40,7 @@ export class Text {
     /** "writing", or why it ended */
     this.reason = signal("writing");
     this.error = signal(/** @type {Error | null} */ (null));
-    /** Grows with what is told. */
+    /** Grows with each event. */
     this.version = signal(0);
     /** @type {any} */
     this.end = null;

@@ -32,7 +32,7 @@ export async function write(asked, { parent = null, at, listed = true, name, onS
     // A long text takes longer to lay out: it is shown less often.
     if (!waiting) waiting = setTimeout(() => requestAnimationFrame(() => ((waiting = 0), text.version.value++)), text.steps.length / 10);
   };
-  const told = async () => {
+  const follow = async () => {
     const body = parent ? { ...asked, parent: parent.id, at } : asked;
     for await (const line of stream("/texts", body, text.abort.signal)) {
       if (line.event === "start") {
@@ -55,7 +55,7 @@ export async function write(asked, { parent = null, at, listed = true, name, onS
     }
   };
   try {
-    await (parent ? alive(parent, told) : told());
+    await (parent ? alive(parent, follow) : follow());
     if (text.writing) text.reason.value = "stopped";
   } catch (error) {
     text.reason.value = text.abort.signal.aborted ? "stopped" : "failed";

@@ -48,7 +48,7 @@ def test_equal_to_a_chain_of_itself(cls: type[S.Sampler], numerics: str) -> None
     @given(SAMPLERS[cls], st.lists(st.tuples(HISTORIES, ROWS), min_size=1, max_size=4))
     def check(sampler: S.Sampler, steps: list[Step]) -> None:
         sampler = sampler.clone()  # examples may share the object, which stays without a state so
-        made = attempt(lambda: sampler.alone(numerics))
+        made = attempt(lambda: sampler.own_chain(numerics))
         if isinstance(made, str):
             assert attempt(lambda: S.SamplerChain([sampler], numerics)) == made
             return
@@ -107,12 +107,12 @@ def test_candidates_decide_the_numerics_and_both_have_the_history() -> None:
     sampler.apply(theirs)
     assert theirs.logits.tolist() == [0.5, 2, -np.inf, 2]
     for numerics in NUMERICS:
-        chain = sampler.alone(numerics)
+        chain = sampler.own_chain(numerics)
         assert (chain.numerics, chain.history, chain.position) == (numerics, [3, 0], 1)
     with pytest.raises(ParameterError, match="numerics='llama' is not known"):
         S.Candidates(ROW, "llama")
     with pytest.raises(ParameterError, match="numerics='llama' is not known"):
-        sampler.alone("llama")
+        sampler.own_chain("llama")
     with pytest.raises(ParameterError, match=r"not one of llama\.cpp's samplers"):
         S.TopA(top_a=0.1).apply(theirs)
 
@@ -122,20 +122,20 @@ def test_the_state_is_the_samplers_own() -> None:
     for _ in range(4):
         left(sampler, ROW, "portable")
         sampler.accept(1, generated=True)
-    alone = sampler.alone()
-    assert sampler.alone() is alone
+    alone = sampler.own_chain()
+    assert sampler.own_chain() is alone
     # Neither chains that it is put into, nor equal samplers, know of it.
     assert S.SamplerChain([sampler]).history == []
     equal = S.MirostatV2(mirostat_tau=0.5, seed=3)
     assert equal == sampler
     assert hash(equal) == hash(sampler)
-    assert equal.alone().history == []
+    assert equal.own_chain().history == []
     # A pickle is of the parameters.
     received = pickle.loads(pickle.dumps(sampler))
-    assert (received, received.alone().history) == (sampler, [])
+    assert (received, received.own_chain().history) == (sampler, [])
     for made in (sampler.clone(), copy.copy(sampler), copy.deepcopy(sampler)):
         assert made is not sampler
-        assert made.alone().history == [1] * 4
+        assert made.own_chain().history == [1] * 4
         made.accept(2)
     assert alone.history == [1] * 4
     assert copy.copy(fresh := S.TopK(top_k=2)) is fresh  # without a state there is nothing to copy
@@ -150,7 +150,7 @@ def test_a_seed_that_was_drawn_stays() -> None:
     sampler.accept(first[2], generated=True)
     sampler.reset()
     assert left(sampler, row, "portable") == first
-    seed = sampler.alone().seed
+    seed = sampler.own_chain().seed
     assert left(S.Dist(seed=seed), row, "portable") == first
 
 
@@ -182,8 +182,8 @@ def test_errors_change_nothing() -> None:
         sampler.apply(S.Candidates(f32(-np.inf, -np.inf)))
     with pytest.raises(ParameterError, match="2 tokens"):
         sampler.rollback(2)
-    assert sampler.alone().history == [2]
+    assert sampler.own_chain().history == [2]
     sampler.rollback(1)
-    assert sampler.alone().history == []
+    assert sampler.own_chain().history == []
     with pytest.raises(ParameterError, match="Softmax"):
         S.TopP(top_p=0.5, mass="full").apply(S.Candidates(ROW))
