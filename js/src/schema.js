@@ -2,6 +2,7 @@
 // refused by name and place.  Texts are those of Python's json.dumps: on one line, properties in the schema's order.
 import { AleatorError } from './native.js'
 import { Grammar, MOST_COUNTED, NOTHING, all, any, maybe } from './gbnf.js'
+import { PatternError } from './pattern.js'
 import { GREATEST, NUMBER, integers, numbers } from './schema-numbers.js'
 import { CHARACTER, FORMATS, otherNames, patternOf } from './schema-strings.js'
 
@@ -267,8 +268,8 @@ class Schema {
     try {
       made = patternOf(source, this.grammar)
     } catch (error) {
-      if (error instanceof AleatorError) throw error
-      throw this.unsupported(`pattern ${written(pattern)}`, path, `which is not supported: ${error.message}`)
+      if (!(error instanceof PatternError)) throw error
+      throw this.unsupported(`pattern ${written(pattern)}`, path, `which is not supported: ${error.message} (character ${error.column})`)
     }
     if (made.least < minLength) throw this.unsupported('minLength', path, 'beside a pattern or format of shorter texts, which is not supported')
     if (made.most > maxLength) throw this.unsupported('maxLength', path, 'beside a pattern or format of longer texts, which is not supported')

@@ -15,6 +15,7 @@ model.cache({ typeK: 'Q8_0' })
 const whole: boolean | null = model.generate('a', { json_schema: { type: 'object' }, completeGrammar: false }).complete
 model.generate('a', { heal: true, stopLoops: { repeats: 4 }, reasoningBudget: 9, reasoningMarks: ['<a>', '</a>'] })
 model.generate('a', { bannedStrings: ['b'] })
+new Chain({ regex: 'a+' }, { tokenizer: model.tokenizer })
 new Chain({ grammar: gbnf(true), json_schema: String(whole) })
 // @ts-expect-error a schema is no number
 model.chat([{ role: 'user', content: 'Hi' }], { json_schema: 5 })
@@ -30,5 +31,5 @@ new Chain({}, { tokenizer: { encode: () => [1], decode: () => '' } })
 // @ts-expect-error made by model.cache()
 new Cache()
 // @ts-expect-error Python's only
-new Chain({ regex: 'a' })
+new Chain({ phases: [] })
 export const v: string = VERSION + Object.keys(PRESETS)
