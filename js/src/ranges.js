@@ -38,7 +38,8 @@ async function asked(url, first, signal) {
 
 /** A response with what was asked for, or a refusal of ranges. */
 async function get(url, headers, signal) {
-  const response = await fetch(url, { headers, signal })
+  // A range from an earlier visit may be another version's.
+  const response = await fetch(url, { headers, signal, cache: headers.Range ? 'no-store' : 'default' })
   const { status, statusText } = response
   if (response.ok || (status === 416 && headers.Range)) return response
   drop(response)
