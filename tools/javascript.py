@@ -45,7 +45,7 @@ from aleator.text import gguf_vocabulary, pretokenizers, special_tokens, vocabul
 OUT = Path(__file__).parent.parent / "js" / "src"
 METHODS = ("asked_for", "neutral", "coefficients", "seed_in", "_unseeded", "arguments", "native")
 BASE = (base.Sampler, base.SeededSampler)  # js/src/sampler.js has these
-ELSEWHERE = ("regex", "phases", "watermark_key_file")
+ELSEWHERE = ("phases", "watermark_key_file")
 """Parameters that JavaScript lacks."""
 
 
@@ -244,6 +244,7 @@ TYPES = {
     "allowed_token_ids": "number[]",
     "stop_token_ids": "number[]",
     "grammar": "string",
+    "regex": "string",
     "json_schema": "boolean | string | Record<string, unknown>",
 }
 

@@ -1,5 +1,15 @@
 /** @file Model files that the browser keeps for this page, in its own part of the disk (OPFS). */
 
+// @ts-expect-error: the package stands beside the page
+import { forgetModel, keptModels } from "./aleator/kept.js";
+
+export { forgetModel };
+
+/** What the package keeps of downloads, whole or in part. @returns {Promise<{name: string, url: string}[]>} */
+export async function downloads() {
+  return (await keptModels()).map((/** @type {{url: string}} */ { url }) => ({ name: url.split("/").at(-1) ?? url, url }));
+}
+
 /** A folder of its own: other pages of the site may keep files too. */
 const folder = async () => (await navigator.storage.getDirectory()).getDirectoryHandle("aleator-models", { create: true });
 

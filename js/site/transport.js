@@ -23,8 +23,8 @@ function address(name) {
 
 /** What is loaded: its source, and whether it is the bundled one. @type {[string | File | null, boolean]} */
 let chosen = [address(named), named === BUNDLED];
-/** Bytes of a model that were read, and all of them. */
-const progress = signal(/** @type {[number, number] | null} */ (null));
+/** Bytes of a model that were read, all of them, and who reads. */
+const progress = signal(/** @type {{done: number, all: number, engine: Engine} | null} */ (null));
 
 /** A worker with one model; the memory of a model is given back with its worker. */
 class Engine {
@@ -35,7 +35,7 @@ class Engine {
     this.open = new Map();
     this.number = 0;
     this.worker.onmessage = ({ data }) => {
-      if (data.progress) progress.value = data.progress;
+      if (data.progress) progress.value = { ...data.progress, engine: this };
       else this.open.get(data.id)?.(data);
     };
     this.worker.onerror = (event) => {
@@ -54,9 +54,10 @@ class Engine {
   }
 
   /** Give its memory back; what it has not answered yet is refused. */
-  end() {
+  end(message = "another model was chosen") {
+    this.worker.onmessage = null;
     this.worker.terminate();
-    for (const told of this.open.values()) told({ error: { message: "another model was chosen", param: null, code: null, status: 409 } });
+    for (const told of this.open.values()) told({ error: { message, param: null, code: null, status: 409 } });
   }
 
   /** @param {object} message @param {(told: any) => void} told */
@@ -142,17 +143,17 @@ async function choose(file) {
 /** What is read, for eyes and ears. */
 const Progress = watched(function () {
   if (!progress.value) return null;
-  const [done, all] = progress.value;
+  const { done, all, engine } = progress.value;
   const mebibytes = (/** @type {number} */ n) => (n / 2 ** 20).toFixed(1);
-  return html`<span class="quiet"><progress max=${all} value=${done} aria-label="Reading the model"></progress> ${mebibytes(done)} of ${mebibytes(all)} MiB</span>`;
+  return html`<span class="quiet"><progress max=${all} value=${done} aria-label="Reading the model"></progress> ${mebibytes(done)} of ${mebibytes(all)} MiB <button type="button" onClick=${() => engine.end("the model was not loaded: it was cancelled")}>Cancel</button></span>`;
 });
 
 /** Another model: a GGUF file, chosen or dropped anywhere on the page, or kept from earlier; it never leaves the machine. */
 export class Models extends Component {
   constructor() {
     super();
-    /** @type {{error: any, busy: string, names: string[]}}  ``names``: of kept files */
-    this.state = { error: null, busy: "", names: [] };
+    /** @type {{error: any, busy: string, names: string[], downloads: {name: string, url: string}[]}}  ``names``: of kept files */
+    this.state = { error: null, busy: "", names: [], downloads: [] };
     this.over = (/** @type {DragEvent} */ e) => e.preventDefault();
     this.drop = (/** @type {DragEvent} */ e) => {
       e.preventDefault();
@@ -164,7 +165,7 @@ export class Models extends Component {
   async componentDidMount() {
     addEventListener("dragover", this.over);
     addEventListener("drop", this.drop);
-    this.setState({ names: await kept.names() });
+    await this.look();
   }
 
   componentWillUnmount() {
@@ -180,7 +181,13 @@ export class Models extends Component {
     } catch (error) {
       this.setState({ error });
     }
-    this.setState({ busy: "", names: await kept.names() });
+    this.setState({ busy: "" });
+    await this.look();
+  }
+
+  /** Look at what is kept. */
+  async look() {
+    this.setState({ names: await kept.names(), downloads: await kept.downloads() });
   }
 
   /** @param {File} file */
@@ -192,7 +199,7 @@ export class Models extends Component {
   }
 
   /** @param {any} props @param {any} state */
-  render(props, { error, busy, names }) {
+  render(props, { error, busy, names, downloads }) {
     const own = chosen[0] instanceof File ? chosen[0] : null;
     const choosing = (/** @type {any} */ e) => {
       const [file] = e.currentTarget.files;
@@ -205,6 +212,7 @@ export class Models extends Component {
       ${own && !names.includes(own.name) && press(`Keep ${own.name} in this browser`, () => this.attempt(`Keeping ${own.name}…`, () => kept.keep(own)))}
       ${names.map((/** @type {string} */ name) => html`<span class="buttons" key=${name}>${press(`Use ${name}`, async () => this.open(await kept.file(name)))}
         ${press(`Forget ${name}`, () => this.attempt("", () => kept.forget(name)))}</span>`)}
+      ${downloads.map((/** @type {{name: string, url: string}} */ { name, url }) => press(`Forget the download ${name}`, () => this.attempt("", () => kept.forgetModel(url))))}
       <span role="status">${busy}</span><${Progress} /><${Problem} error=${error} /></section>`;
   }
 }

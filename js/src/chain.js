@@ -1,7 +1,7 @@
 // Chains of samplers: logits in, a token out.
 import { AleatorError, options, whole } from './native.js'
 import { native } from './runtime.js'
-import { grammarOf, resolve, samplersOf, settle } from './parameters.js'
+import { constraintsOf, grammarOf, resolve, samplersOf, settle } from './parameters.js'
 import { Tokenizer } from './tokenizer.js'
 
 /** Samplers in order over one sequence; equal logits and seeds give equal tokens on every machine. */
@@ -25,7 +25,7 @@ export class Chain {
     })
     this.grammar = grammarOf(this.values)
     if (this.grammar !== null) {
-      if (!tokenizer) throw new AleatorError('ParameterError', `${this.values.json_schema === null ? 'grammar' : 'json_schema'} needs a tokenizer: give it as the option tokenizer`)
+      if (!tokenizer) throw new AleatorError('ParameterError', `${constraintsOf(this.values)[0]} needs a tokenizer: give it as the option tokenizer`)
       kernels.unshift(new native.ConstraintSampler(tokenizer.grammar(this.grammar), [...tokenizer.vocabulary.eog]))
     }
     this.kernels = new native.Chain(kernels, whole('completion', completion, 0, 2 ** 32 - 1))

@@ -19,7 +19,7 @@ export class Grammar {
   rules = new Map()
   /** A rule of this tree, which may be set later; `hint`: what its name begins with. */
   rule(hint, tree = NOTHING) {
-    if (this.rules.size >= MOST_RULES) throw new AleatorError('GrammarError', `the JSON schema asks for more than ${MOST_RULES} rules: ask for less, or for shorter parts`)
+    if (this.rules.size >= MOST_RULES) throw new AleatorError('GrammarError', `the grammar asks for more than ${MOST_RULES} rules: ask for less, or for shorter parts`)
     const rule = `${hint.replace(/[^A-Za-z0-9]+/g, '-')}-${this.rules.size}`
     this.rules.set(rule, tree)
     return { rule }

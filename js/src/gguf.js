@@ -89,10 +89,17 @@ export class Fields {
 }
 const KINDS = { number: 'number', boolean: 'boolean', string: 'string' }
 
-/** An open file: `data`, all its bytes, a native array; `fields`; `tensors` by name. */
+/** More of the file must be known to read its metadata. */
+export class CutShort extends Error {}
+
+/**
+ * An open file: `data`, all its bytes, a native array; `fields`; `tensors` by name.
+ * known: how many of the bytes are there yet; where the metadata need more, CutShort is thrown.
+ */
 export class GGUF {
-  constructor(data) {
+  constructor(data, known = data.length) {
     this.data = data
+    this.known = data.part(0, known)
     this.offset = 0
     const version = this.version()
     const nTensors = this.count('tensor_count', MIN_TENSOR)
@@ -129,6 +136,7 @@ export class GGUF {
       throw this.error(field, `the file is cut short or damaged: ${size} bytes needed, ${this.data.length - this.offset} left`)
     const start = this.offset
     this.offset += size
+    if (this.offset > this.known.length) throw new CutShort()
     return start
   }
   u32(field) {
@@ -176,7 +184,8 @@ export class GGUF {
     }
     const start = this.offset
     if (kind === STRING) {
-      const [done, end] = native.gguf_skip_strings(this.data, start, count)
+      const [done, end] = native.gguf_skip_strings(this.known, start, count)
+      if (done < count && this.known.length < this.data.length) throw new CutShort()
       if (done < count) throw this.error(key, `string ${done} of ${count} reaches past the end of the file`)
       this.offset = end
     } else {

@@ -5,7 +5,10 @@ export type { SamplingParameters }
 export const PRESETS: Record<string, SamplingParameters>
 export const VERSION: string
 
-/** `name` is the class of the error in Python's package, such as "ParameterError" or "FileFormatError". */
+/**
+ * `name` is the class of the error in Python's package, such as "ParameterError" or "FileFormatError"; "DownloadError": a
+ * URL could not be read.
+ */
 export class AleatorError extends Error {
   /** Of a file: the field or tensor that is wrong, and where. */
   readonly field?: string
@@ -159,8 +162,21 @@ export interface Model {
   free(): void
 }
 
+export interface LoadOptions {
+  /** Positions of a text. */
+  nCtx?: number
+  /** Called as bytes come. */
+  onProgress?: (bytes: number, all: number) => void
+  /** Ends the loading with its reason. */
+  signal?: AbortSignal
+  /** Whether what comes from a URL is kept on the browser's disk, where it has one for pages (OPFS); default true. */
+  keep?: boolean
+}
+
 /** Load a GGUF file: a URL, a path in Node, a File, or the bytes. */
-export function load(
-  source: string | URL | Blob | ArrayBuffer | ArrayBufferView,
-  options?: { nCtx?: number; onProgress?: (bytes: number, all: number) => void },
-): Promise<Model>
+export function load(source: string | URL | Blob | ArrayBuffer | ArrayBufferView, options?: LoadOptions): Promise<Model>
+
+/** Models of URLs that are kept on the browser's disk, with their bytes; fewer than `size` after an interrupted download. */
+export function keptModels(): Promise<{ url: string; size: number; bytes: number }[]>
+/** Remove what is kept of a URL. */
+export function forgetModel(url: string | URL): Promise<void>

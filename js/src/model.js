@@ -5,12 +5,11 @@ import { readConfig } from './config.js'
 import { Cache } from './cache.js'
 import { Completion, following, pause } from './completion.js'
 import { Decoder } from './decoder.js'
-import { GGUF } from './gguf.js'
 import { NO_VOCABULARY } from './facts.js'
 import { takeBack } from './healing.js'
+import { readFile } from './loading.js'
 import { AleatorError, options, whole } from './native.js'
 import { grammarOf, resolve } from './parameters.js'
-import { native } from './runtime.js'
 import { textOptions } from './text-options.js'
 import { Tokenizer } from './tokenizer.js'
 import { Vocabulary } from './vocabulary.js'
@@ -20,35 +19,36 @@ const AT_ONCE = 64 // tokens of a prompt: a second or so
 /**
  * Load a GGUF file.
  * source: a URL or (in Node) a path; a File or another Blob; or the bytes.
- * given: nCtx, the positions of a text; onProgress, called with (bytes, all bytes).
+ * given: nCtx, the positions of a text; onProgress, called with (bytes, all bytes); signal, an AbortSignal; keep: what
+ * comes from a URL, on the browser's disk.
  */
 export async function load(source, given = {}) {
-  const { nCtx, onProgress } = options(given, { nCtx: undefined, onProgress: () => {} })
+  const { nCtx, ...how } = options(given, { nCtx: undefined, onProgress: () => {}, signal: undefined, keep: true })
   if (nCtx !== undefined) whole('nCtx', nCtx, 1, 2 ** 31 - 1)
-  if (typeof onProgress !== 'function') throw new AleatorError('ParameterError', 'onProgress: give a function')
-  const data = await nativeBytes(source, onProgress)
-  try {
-    return new Model(new GGUF(data), nCtx)
-  } catch (error) {
-    data.free()
-    throw error
-  }
+  if (typeof how.onProgress !== 'function') throw new AleatorError('ParameterError', 'onProgress: give a function')
+  if (how.signal && !(how.signal instanceof AbortSignal)) throw new AleatorError('ParameterError', 'signal: give an AbortSignal')
+  return readFile(source, how, (gguf) => new Model(gguf, nCtx))
 }
 
 export class Model {
+  /** Of a file whose metadata are there; `complete` it when its tensors are. */
   constructor(gguf, nCtx) {
     this.gguf = gguf
     const { architecture, config } = readConfig(gguf)
+    this.architecture = architecture
     this.config = config
     // Without a vocabulary a model has token ids only.
     const none = NO_VOCABULARY.includes(gguf.fields.get('tokenizer.ggml.model', NO_VOCABULARY[0]))
     this.vocabulary = none ? null : new Vocabulary(gguf)
     this.tokenizer = none ? null : new Tokenizer(this.vocabulary)
-    this.decoder = new Decoder(gguf, architecture, config)
+    for (const name of gguf.tensors.keys()) gguf.stored(name) // of a known type
     this.nCtx = nCtx ?? Math.min(config.context_length, 4096)
     const prefix = 'general.sampling.'
     const keys = gguf.fields.keys().filter((key) => key.startsWith(prefix))
     this.recommended = Object.fromEntries(keys.map((key) => [key.slice(prefix.length), gguf.fields.values.get(key)]))
+  }
+  complete() {
+    this.decoder = new Decoder(this.gguf, this.architecture, this.config)
   }
   /** A cache for texts of this model. */
   cache({ nCtx = this.nCtx, ...given } = {}) {
@@ -186,64 +186,4 @@ export class Generation {
       cache.free()
     }
   }
-}
-
-/** All bytes of a file in the native code's memory. */
-async function nativeBytes(source, onProgress) {
-  if (source instanceof ArrayBuffer) source = new Uint8Array(source)
-  if (ArrayBuffer.isView(source)) {
-    const data = new native.NativeArray(Uint8Array, source.byteLength)
-    data.array.set(new Uint8Array(source.buffer, source.byteOffset, source.byteLength))
-    return data
-  }
-  const { size, stream, close } = await opened(source)
-  let data
-  let at = 0
-  try {
-    data = new native.NativeArray(Uint8Array, size)
-    for await (const part of stream) {
-      if (at + part.length > size) throw new AleatorError('FileFormatError', `${source} is longer than the ${size} bytes that were announced`)
-      data.array.set(part, at)
-      at += part.length
-      onProgress(at, size)
-    }
-    if (at < size) throw new AleatorError('FileFormatError', `${source} ended after ${at} of ${size} bytes: load it again`)
-    return data
-  } catch (error) {
-    data?.free()
-    throw error
-  } finally {
-    await close()
-  }
-}
-
-async function opened(source) {
-  if (typeof Blob !== 'undefined' && source instanceof Blob) return { size: source.size, ...parts(source.stream()) }
-  if (typeof source !== 'string' && !(source instanceof URL)) throw new AleatorError('ParameterError', 'source: give a URL, a path, a File, or the bytes')
-  const text = String(source)
-  const isUrl = source instanceof URL || /^(https?|blob|data|file):/.test(text)
-  const url = isUrl ? new URL(text) : globalThis.document || globalThis.location ? new URL(text, globalThis.location.href) : null
-  if (!url || url.protocol === 'file:') {
-    const { open } = await import('node:fs/promises')
-    const file = await open(url ?? text).catch((error) => {
-      throw error.code === 'ENOENT' ? new AleatorError('ModelNotFound', `${text}: there is no such file`) : error
-    })
-    const { size } = await file.stat()
-    return { size, stream: file.createReadStream({ autoClose: false, highWaterMark: 1 << 20 }), close: () => file.close() }
-  }
-  const response = await fetch(url)
-  if (!response.ok) throw new AleatorError('ModelNotFound', `${url}: ${response.status} ${response.statusText}`)
-  const size = Number(response.headers.get('content-length'))
-  if (size && !response.headers.get('content-encoding')) return { size, ...parts(response.body) }
-  const all = new Uint8Array(await response.arrayBuffer())
-  return { size: all.length, stream: [all], close() {} }
-}
-
-/** The parts of a stream, and what ends it; Safari's streams are no async iterables. */
-function parts(body) {
-  const reader = body.getReader()
-  async function* stream() {
-    for (let part; !(part = await reader.read()).done; ) yield part.value
-  }
-  return { stream: stream(), close: () => reader.cancel().catch(() => {}) } // one that failed fails again
 }

@@ -1,6 +1,7 @@
 // Sampling parameters: checked, and made into samplers in order (src/aleator/samplers/params.py, order.py).
 import * as facts from './facts.js'
 import { AleatorError } from './native.js'
+import { ofRegex } from './regex.js'
 import { gbnf } from './schema.js'
 
 const { PARAMETERS, PRESETS } = facts
@@ -43,6 +44,7 @@ export function check(name, value) {
   }
   if (name === 'logit_bias') return checkBiases(value)
   if (name === 'grammar' && typeof value !== 'string') fail('is not GBNF text')
+  if (name === 'regex' && typeof value !== 'string') fail('is no text of a regular expression')
   if (p.type === 'tuple') {
     if (!Array.isArray(value)) fail('is no array')
     if (p.most !== undefined && value.length > p.most) throw wrong(`${name} has ${value.length} entries: give at most ${p.most}`)
@@ -171,11 +173,16 @@ function fromMetadata(metadata) {
   return values
 }
 
-/** The GBNF that a text obeys; null: nothing; thinking: what may come before (schema.js). */
-export function grammarOf({ grammar = null, json_schema = null }, thinking) {
-  if (json_schema === null) return grammar
-  if (grammar !== null) throw wrong('grammar and json_schema are both given: choose one')
-  return gbnf(json_schema, thinking)
+/** What a text obeys: the parameters of which one may be given. */
+const CONSTRAINTS = ['grammar', 'json_schema', 'regex']
+export const constraintsOf = (values) => CONSTRAINTS.filter((name) => (values[name] ?? null) !== null)
+
+/** The GBNF that a text obeys; null: nothing; thinking: what may come before JSON (schema.js). */
+export function grammarOf(values, thinking) {
+  const [name, another] = constraintsOf(values)
+  if (another) throw wrong(`${name} and ${another} are both given: choose one`)
+  if (name === 'json_schema') return gbnf(values.json_schema, thinking)
+  return name === 'regex' ? ofRegex(values.regex) : values.grammar ?? null
 }
 
 /** The samplers in order, the one that chooses the token last; `tokenizer`: for texts, and ends of a text. */
@@ -186,7 +193,7 @@ export function samplersOf(values, tokenizer) {
     return tokenizer
   }
   const ends = (what) => [...needed(what).vocabulary.eog].sort((a, b) => a - b)
-  if ((all.grammar ?? all.json_schema) !== null && all.repetition_under_grammar === 'none') all.repetition_penalty = 1
+  if (constraintsOf(all).length && all.repetition_under_grammar === 'none') all.repetition_penalty = 1
   all.logit_bias = [...biases(all.logit_bias, needed)]
   if (all.ignore_eos) for (const id of ends('ignore_eos')) all.logit_bias = [...all.logit_bias.filter((b) => b[0] !== id), [id, -Infinity]]
   all.logit_bias.sort((a, b) => a[0] - b[0])

@@ -20,6 +20,31 @@ export const NUMBER = all(
 /** Whole numbers from low to high; infinite: no bound. */
 export const integers = (low, high) => any([all('-', naturals(Math.max(1, -high), -low)), naturals(Math.max(0, low), high)])
 
+/** The largest number whose multiples are told apart. */
+export const MOST_DIVISOR = 1000
+const MOST_LISTED = 1000
+
+/** The multiples of a whole number from low to high; null: bounds that are neither near each other nor 0. */
+export function multiples(divisor, low, high, grammar) {
+  const [first, last] = [Math.ceil(low / divisor), Math.floor(high / divisor)]
+  if (last - first < MOST_LISTED) return any(Array.from({ length: Math.max(0, last - first + 1) }, (_, i) => String((first + i) * divisor + 0)))
+  const [negative, positive] = [low === -Infinity, high === Infinity]
+  if (!(negative || first === 0 || first === 1) || !(positive || last === 0 || last === -1)) return null
+  // What may follow after digits with this remainder, so many digits at most.
+  const known = new Map()
+  const rest = (remainder, left) => {
+    const key = `${remainder} ${left}`
+    if (!known.has(key)) {
+      const ways = left ? Array.from({ length: 10 }, (_, digit) => all(String(digit), rest((10 * remainder + digit) % divisor, left - 1))) : []
+      known.set(key, grammar.rule('digits', any(remainder ? ways : [...ways, ''])))
+    }
+    return known.get(key)
+  }
+  const above = any(Array.from({ length: 9 }, (_, i) => all(String(i + 1), rest((i + 1) % divisor, EXACT - 1))))
+  const zero = (!negative || last >= 0) && (!positive || first <= 0) ? ['0'] : []
+  return any([...zero, ...(positive ? [above] : []), ...(negative ? [all('-', above)] : [])])
+}
+
 function naturals(low, high) {
   if (low > high) return NOTHING
   const [from, to] = [String(low), high === Infinity ? '9'.repeat(MOST_DIGITS) : String(high)]

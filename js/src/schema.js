@@ -2,7 +2,8 @@
 // refused by name and place.  Texts are those of Python's json.dumps: on one line, properties in the schema's order.
 import { AleatorError } from './native.js'
 import { Grammar, MOST_COUNTED, NOTHING, all, any, maybe } from './gbnf.js'
-import { GREATEST, NUMBER, integers, numbers } from './schema-numbers.js'
+import { PatternError } from './pattern.js'
+import { GREATEST, MOST_DIVISOR, NUMBER, integers, multiples, numbers } from './schema-numbers.js'
 import { CHARACTER, FORMATS, otherNames, patternOf } from './schema-strings.js'
 
 const TYPES = ['object', 'array', 'string', 'number', 'integer', 'boolean', 'null']
@@ -31,10 +32,12 @@ const KEYWORDS = {
   minLength: least, maxLength: count,
   pattern: [isText, 'a text'], format: [(value) => Object.hasOwn(FORMATS, value), `one of ${Object.keys(FORMATS).join(', ')}`],
   minimum: number, maximum: number, exclusiveMinimum: number, exclusiveMaximum: number,
+  multipleOf: [(value) => Number.isInteger(value) && value > 0 && value <= MOST_DIVISOR, `a whole number from 1 to ${MOST_DIVISOR}`],
   properties: [(value) => isObject(value) && Object.values(value).every(isSchema), 'an object of schemas'],
   required: [listOf(isText), 'an array of names'],
   additionalProperties: schema,
   items: schema, prefixItems: [listOf(isSchema), 'an array of schemas'],
+  minProperties: least, maxProperties: count,
   minItems: least, maxItems: count,
   uniqueItems: [(value) => value === false, 'false, as items are not compared'],
 }
@@ -199,6 +202,7 @@ class Schema {
       const [x, y] = [a[name], b[name]]
       if (name === 'type') made.type = TYPES.filter((each) => [x, y].every((types) => types.includes(each) || (each === 'integer' && types.includes('number'))))
       else if (name === 'enum') made.enum = shared(x, y)
+      else if (name === 'multipleOf') made.multipleOf = this.commonMultiple(x, y, path)
       else if (name === 'required') made.required = [...new Set([...x, ...y])]
       else if (/^(min|exclusiveMin)/.test(name)) made[name] = Math.max(x, y)
       else if (/^(max|exclusiveMax)/.test(name)) made[name] = Math.min(x, y)
@@ -216,6 +220,12 @@ class Schema {
     if (first) made.prefixItems = Array.from({ length: first }, (_, i) => pair(item(a, i), item(b, i)))
     const items = pair(a.items, b.items)
     if (items !== true) made.items = items
+    return made
+  }
+  commonMultiple(x, y, path) {
+    const divisor = (a, b) => (b ? divisor(b, a % b) : a)
+    const made = (x / divisor(x, y)) * y
+    if (made > MOST_DIVISOR) throw this.unsupported('multipleOf', path, `where another one makes it ${made}, which is not supported`)
     return made
   }
   /** Whether it is certain that no value obeys one of the schemas a, which stand at `path`, and one of b; `depth`: of properties. */
@@ -267,21 +277,25 @@ class Schema {
     try {
       made = patternOf(source, this.grammar)
     } catch (error) {
-      if (error instanceof AleatorError) throw error
-      throw this.unsupported(`pattern ${written(pattern)}`, path, `which is not supported: ${error.message}`)
+      if (!(error instanceof PatternError)) throw error
+      throw this.unsupported(`pattern ${written(pattern)}`, path, `which is not supported: ${error.message} (character ${error.column})`)
     }
     if (made.least < minLength) throw this.unsupported('minLength', path, 'beside a pattern or format of shorter texts, which is not supported')
     if (made.most > maxLength) throw this.unsupported('maxLength', path, 'beside a pattern or format of longer texts, which is not supported')
     return all('"', made.tree, '"')
   }
   integer(plain, path) {
-    const { minimum = -Infinity, maximum = Infinity, exclusiveMinimum: above = -Infinity, exclusiveMaximum: below = Infinity } = plain
+    const { minimum = -Infinity, maximum = Infinity, exclusiveMinimum: above = -Infinity, exclusiveMaximum: below = Infinity, multipleOf = 1 } = plain
     const low = Math.max(Math.ceil(minimum), Math.floor(above) + 1)
     const high = Math.min(Math.floor(maximum), Math.ceil(below) - 1)
     this.checkBounds(plain, path, Number.MAX_SAFE_INTEGER)
-    return integers(low, high)
+    if (multipleOf === 1) return integers(low, high)
+    const made = multiples(multipleOf, low, high, this.grammar)
+    if (!made) throw this.unsupported('multipleOf', path, 'beside such bounds, which is not supported')
+    return made
   }
   number(plain, path) {
+    if ('multipleOf' in plain) return this.integer(plain, path)
     if (!NUMBERS.some((name) => name in plain)) return NUMBER
     this.checkBounds(plain, path, GREATEST)
     const { minimum = -Infinity, maximum = Infinity, exclusiveMinimum: above = -Infinity, exclusiveMaximum: below = Infinity } = plain
@@ -312,23 +326,35 @@ class Schema {
     if (maxItems === 0) return minItems ? NOTHING : '[]'
     return all('[', optional(all(item, this.grammar.repeat(all(', ', item), Math.max(0, minItems - 1), maxItems - 1)), 0), ']')
   }
-  object({ properties = {}, required = [], additionalProperties = true }, path) {
+  object({ properties = {}, required = [], additionalProperties = true, minProperties = 0, maxProperties = Infinity }, path) {
     const free = required.filter((name) => !Object.hasOwn(properties, name)).map((name) => [name, additionalProperties])
     const members = [...Object.entries(properties), ...new Map(free)]
     const needs = new Set(required)
+    // Names that are not listed may come twice, so that one of them counts at most.
+    if (minProperties > members.length + 1 && additionalProperties !== false)
+      throw this.unsupported(`minProperties=${minProperties}`, path, 'with names that are not among its properties, which is not supported')
     const pairs = members.map(([name, each]) => all(`${JSON.stringify(name)}: `, this.value(each, `${path}/properties/${name}`)))
     const rest = additionalProperties === false ? NOTHING : this.grammar.rule('pair', all('"', otherNames(members.map(([name]) => name), this.grammar), '": ', this.value(additionalProperties, `${path}/additionalProperties`)))
-    // What follows members, and what may come where there are none before; from the last member back.
-    let after = { of: all(', ', rest), min: 0, max: Infinity }
-    let begin = maybe(all(rest, after))
+    // What may follow after n members, from `counted` on no matter how many; from the last member back.
+    const counted = Math.min(pairs.length, maxProperties < Infinity ? maxProperties : Math.max(1, minProperties))
+    const known = (i) => Array.from({ length: Math.min(i, counted) + 1 }, (_, n) => n)
+    let after = known(pairs.length).map((n) => this.otherPairs(n, rest, minProperties - n, maxProperties - n))
     for (let i = pairs.length - 1; i >= 0; i--) {
-      const needed = needs.has(members[i][0])
-      const here = all(pairs[i], after)
-      begin = this.grammar.rule('members', needed ? here : any([here, begin]))
-      const next = all(', ', pairs[i])
-      after = this.grammar.rule('more', all(needed ? next : maybe(next), after))
+      const next = after
+      after = known(i).map((n) => {
+        const here = n < maxProperties ? all(n ? ', ' : '', pairs[i], next[Math.min(n + 1, counted)]) : NOTHING
+        return this.grammar.rule('members', needs.has(members[i][0]) ? here : any([here, next[n]]))
+      })
     }
-    return all('{', begin, '}')
+    return all('{', after[0], '}')
+  }
+  /** From least to most pairs after n others. */
+  otherPairs(n, pair, least, most) {
+    if (least > 1 || most < 0) return NOTHING
+    const next = all(', ', pair)
+    if (n) return this.grammar.repeat(next, Math.max(0, least), most)
+    const some = most ? all(pair, this.grammar.repeat(next, 0, most - 1)) : NOTHING
+    return least > 0 ? some : maybe(some)
   }
 }
 

@@ -169,5 +169,5 @@ def test_a_download_that_fails_is_cancelled(run: Run) -> None:
       await load('https://example.org/a.gguf').catch((error) => told.push(error.name))
       return told
     })()"""
-    told = ["FileFormatError", True, "FileFormatError", False, "MemoryError", True, "ModelNotFound"]
+    told = ["FileFormatError", True, "DownloadError", False, "MemoryError", True, "ModelNotFound"]
     assert _values(run, [code]) == [told]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import site_page
@@ -25,13 +25,15 @@ CUT = "cut.gguf"
 
 
 SLOW = "slow.gguf"
+RANGED = "ranged.gguf"
 
 
 class Handler(SimpleHTTPRequestHandler):
     """Serves files with the policy, fresh for an hour; of ``cut.gguf`` only half of the bytes come that are
-    announced, and ``slow.gguf`` stops half-way."""
+    announced, ``slow.gguf`` stops half-way, and ``ranged.gguf`` comes in ranges, which are counted."""
 
     ended = threading.Event()
+    ranges: ClassVar[list[str]] = []
 
     def end_headers(self) -> None:
         self.send_header("Content-Security-Policy", site_page.POLICY)
@@ -39,6 +41,8 @@ class Handler(SimpleHTTPRequestHandler):
         super().end_headers()
 
     def do_GET(self) -> None:
+        if self.path.endswith(f"/{RANGED}"):
+            return self.send_range()
         if not self.path.endswith((f"/{CUT}", f"/{SLOW}")):
             return super().do_GET()
         data = bundled_model().read_bytes()
@@ -49,6 +53,19 @@ class Handler(SimpleHTTPRequestHandler):
         if self.path.endswith(SLOW):
             self.ended.wait(60)
         self.close_connection = True
+
+    def send_range(self) -> None:
+        data = bundled_model().read_bytes()
+        asked = self.headers["Range"]
+        self.ranges.append(asked)
+        begin, end = map(int, asked.removeprefix("bytes=").split("-"))
+        part = data[begin : end + 1]
+        self.send_response(206)
+        self.send_header("Content-Length", str(len(part)))
+        self.send_header("Content-Range", f"bytes {begin}-{begin + len(part) - 1}/{len(data)}")
+        self.send_header("ETag", '"one"')
+        self.end_headers()
+        self.wfile.write(part)
 
     def log_message(self, *_: object) -> None:
         pass
@@ -347,6 +364,36 @@ def test_a_download_that_ends_early_says_so(window: Window, served: Served) -> N
     window.shows("Try again")
     assert window.script("return document.querySelector('.problem').innerText")
     window.shows("Another model")
+
+
+def test_a_download_can_be_cancelled(window: Window, served: Served) -> None:
+    Handler.ended.clear()
+    window.open(f"{served.address}?model={SLOW}")
+    window.shows("MiB", ".models")
+    window.press("Cancel")
+    window.shows("it was cancelled")
+    window.shows("Try again")
+    Handler.ended.set()
+
+
+def test_a_download_comes_in_ranges_and_is_kept(
+    window: Window, served: Served, wanted: list[str]
+) -> None:
+    Handler.ranges.clear()
+    window.open(f"{served.address}?model={RANGED}{link()}")
+    window.shows("ended by: length")
+    assert window.tokens() == wanted
+    assert len(Handler.ranges) == 2
+    window.open(f"{served.address}?model={RANGED}{link()}")
+    window.shows("ended by: length")
+    assert window.tokens() == wanted
+    assert Handler.ranges[2:] == Handler.ranges[:1]  # is it the same file?
+    window.press(f"Forget the download {RANGED}")
+    gone = "return !document.querySelector('.models').textContent.includes('Forget the download')"
+    window.until(lambda: window.script(gone), "it is gone")
+    window.open(f"{served.address}?model={RANGED}{link()}")
+    window.shows("ended by: length")
+    assert len(Handler.ranges) == 5
 
 
 def test_what_needs_a_server_says_so(window: Window, served: Served) -> None:

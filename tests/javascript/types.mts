@@ -1,8 +1,10 @@
 // How programs use the types: checked, not run.
-import { load, Chain, explain, gbnf, AleatorError, PRESETS, VERSION, Cache, type GenerateOptions } from 'aleator'
+import { load, keptModels, forgetModel, Chain, explain, gbnf, AleatorError, PRESETS, VERSION, Cache, type GenerateOptions } from 'aleator'
 const options: GenerateOptions = { seed: 4n, temperature: 0.5, stop: ['a'], maxTokens: 5, logit_bias: new Map([[1, 2]]), preset: 'greedy' }
 const model = await load('a.gguf', { nCtx: 5, onProgress: (a, b) => console.log(a / b) })
 for await (const piece of model.generate('a', options)) console.log(piece.length)
+await load(new URL('https://example.org/a.gguf'), { signal: AbortSignal.timeout(9), keep: false })
+for (const { url, size, bytes } of await keptModels()) if (bytes < size) await forgetModel(url)
 const ids: number[] = model.tokenizer!.encode('a', { parseSpecial: true })
 const cache: Cache = model.cache({ type: 'F16' })
 const answer = model.chat([{ role: 'user', content: 'Hi' }], { seed: 1, enableThinking: false })
@@ -13,6 +15,7 @@ model.cache({ typeK: 'Q8_0' })
 const whole: boolean | null = model.generate('a', { json_schema: { type: 'object' }, completeGrammar: false }).complete
 model.generate('a', { heal: true, stopLoops: { repeats: 4 }, reasoningBudget: 9, reasoningMarks: ['<a>', '</a>'] })
 model.generate('a', { bannedStrings: ['b'] })
+new Chain({ regex: 'a+' }, { tokenizer: model.tokenizer })
 new Chain({ grammar: gbnf(true), json_schema: String(whole) })
 // @ts-expect-error a schema is no number
 model.chat([{ role: 'user', content: 'Hi' }], { json_schema: 5 })
@@ -28,5 +31,5 @@ new Chain({}, { tokenizer: { encode: () => [1], decode: () => '' } })
 // @ts-expect-error made by model.cache()
 new Cache()
 // @ts-expect-error Python's only
-new Chain({ regex: 'a' })
+new Chain({ phases: [] })
 export const v: string = VERSION + Object.keys(PRESETS)

@@ -44,7 +44,7 @@ export class Engine {
 
   /** The engine of a URL or a File; `bundled`: it is the model that comes with the page. */
   static async load(source, bundled, onProgress) {
-    const engine = new Engine(await load(source, { onProgress }), source.name ?? String(source).split("/").at(-1));
+    const engine = new Engine(await load(source, { onProgress, keep: !bundled }), source.name ?? String(source).split("/").at(-1));
     engine.about.bundled = bundled;
     return engine;
   }

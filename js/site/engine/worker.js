@@ -14,7 +14,7 @@ async function answer({ id, load, bundled, method, path, body, abort }) {
     const { Engine, toldError } = await requests;
     told = toldError;
     if (load) {
-      engine = Engine.load(load, bundled, (done, all) => postMessage({ progress: [done, all] }));
+      engine = Engine.load(load, bundled, (done, all) => postMessage({ progress: { done, all } }));
       await engine;
       return postMessage({ id, value: null });
     }

@@ -1,0 +1,46 @@
+// Where a model's bytes come from: bytes, a File or another Blob, a path in Node, or a URL.  A source has a `name`, its
+// `size`, how many parts may be read at once (`atOnce`), `read(begin, end)`, which gives chunks of just these bytes,
+// and `close`; one that can be kept on the browser's disk has a `version`, which changes with the file.
+import { AleatorError } from './native.js'
+import { remote } from './ranges.js'
+import { streamed } from './streams.js'
+
+/** Open a source; of a URL the first bytes, as many as `first`, are asked for at once. */
+export async function opened(source, first, signal, tries) {
+  if (source instanceof ArrayBuffer) return memory(new Uint8Array(source))
+  if (ArrayBuffer.isView(source)) return memory(new Uint8Array(source.buffer, source.byteOffset, source.byteLength))
+  if (typeof Blob !== 'undefined' && source instanceof Blob) return ofBlob(source)
+  const url = address(source)
+  return url && url.protocol !== 'file:' ? remote(url, first, signal, tries) : ofPath(url ?? source)
+}
+
+/** The URL that a source names; null: it is a path. */
+export function address(source) {
+  if (typeof source !== 'string' && !(source instanceof URL)) throw new AleatorError('ParameterError', 'source: give a URL, a path, a File, or the bytes')
+  if (source instanceof URL || /^(https?|blob|data|file):/.test(source)) return new URL(source)
+  return globalThis.document || globalThis.location ? new URL(source, globalThis.location.href) : null
+}
+
+const memory = (bytes) => ({
+  name: 'source', size: bytes.length, atOnce: 1, close() {},
+  async *read(begin, end) {
+    yield bytes.subarray(begin, end)
+  },
+})
+
+const ofBlob = (blob) => ({
+  name: blob.name ?? 'source', size: blob.size, atOnce: 1, close() {},
+  read: (begin, end) => streamed(blob.slice(begin, end).stream()),
+})
+
+async function ofPath(path) {
+  const { open } = await import('node:fs/promises')
+  const file = await open(path).catch((error) => {
+    throw error.code === 'ENOENT' ? new AleatorError('ModelNotFound', `${path}: there is no such file`) : error
+  })
+  const { size } = await file.stat()
+  return {
+    name: String(path), size, atOnce: 1, close: () => file.close(),
+    read: (begin, end) => file.createReadStream({ start: begin, end: end - 1, autoClose: false, highWaterMark: 1 << 20 }),
+  }
+}

@@ -1,0 +1,134 @@
+// Models by HTTP, from a server that does as a test says, with a disk for pages in memory.
+import { readFile } from 'node:fs/promises'
+import { createServer } from 'node:http'
+import { tried } from './doing.mjs'
+
+/** A folder of the browser's disk; a full one takes no more bytes. */
+class Folder {
+  kind = 'directory'
+  files = new Map()
+  constructor(disk) {
+    this.disk = disk
+  }
+  async getDirectoryHandle(name, { create } = {}) {
+    if (!this.files.has(name) && create) this.files.set(name, new Folder(this.disk))
+    return this.found(name)
+  }
+  async getFileHandle(name, { create } = {}) {
+    if (!this.files.has(name) && create) this.files.set(name, new FileHandle(this.disk))
+    return this.found(name)
+  }
+  found(name) {
+    if (!this.files.has(name)) throw new DOMException(name, 'NotFoundError')
+    return this.files.get(name)
+  }
+  async removeEntry(name) {
+    this.found(name)
+    this.files.delete(name)
+  }
+  async *entries() {
+    yield* [...this.files]
+  }
+}
+
+class FileHandle {
+  kind = 'file'
+  content = new Blob([])
+  constructor(disk) {
+    this.disk = disk
+  }
+  async getFile() {
+    return this.content
+  }
+  async createWritable() {
+    const parts = []
+    return {
+      write: async (part) => void parts.push(part),
+      close: async () => {
+        const content = new Blob(parts)
+        if ((this.disk.left -= content.size) < 0) throw new DOMException('full', 'QuotaExceededError')
+        this.content = content
+      },
+    }
+  }
+}
+
+/** Give this program such a disk, of so many bytes. */
+function addDisk(left) {
+  const root = new Folder({ left })
+  Object.defineProperty(globalThis, 'navigator', { value: { storage: { getDirectory: async () => root } }, configurable: true })
+  globalThis.FileSystemFileHandle = FileHandle
+}
+
+/**
+ * Answers with the data; `does`: ranges, length and etag, the usual; at the number of a request: statuses, contentRanges,
+ * etags from then on, and breaks, after so many bytes.
+ */
+function answer(request, response, data, does, number) {
+  const [, from, to] = /^bytes=(\d+)-(\d+)$/.exec(request.headers.range ?? '') ?? []
+  const { ranges = true, length = true, etags = {}, statuses = {}, contentRanges = {}, breaks = {} } = does
+  const changes = Object.keys(etags).map(Number).filter((n) => n <= number)
+  const etag = changes.length ? etags[Math.max(...changes)] : does.etag === undefined ? '"first"' : does.etag
+  if (etag) response.setHeader('ETag', etag)
+  if (statuses[number]) return response.writeHead(statuses[number]).end()
+  const known = request.headers['if-range']
+  let body = data
+  if (ranges && from && (!known || known === etag)) {
+    if (Number(from) >= data.length) return response.writeHead(416, { 'Content-Range': `bytes */${data.length}` }).end()
+    body = data.subarray(Number(from), Number(to) + 1)
+    response.statusCode = 206
+    const told = contentRanges[number] ?? `bytes ${from}-${Number(from) + body.length - 1}/${data.length}`
+    if (told) response.setHeader('Content-Range', told)
+  }
+  if (length) response.setHeader('Content-Length', body.length)
+  if (breaks[number] === undefined) return response.end(body)
+  response.write(body.subarray(0, breaks[number]), () => setTimeout(() => response.destroy(), 20))
+}
+
+/** One loading: what it ends in, what was asked for, and what was told. */
+async function loaded({ load }, url, { cancelAt, ...options }) {
+  const told = []
+  const stop = new AbortController()
+  const onProgress = (bytes, all) => {
+    told.push([bytes, all])
+    if (bytes >= cancelAt) stop.abort()
+  }
+  const made = await tried(async () => {
+    const model = await load(url, { ...options, onProgress, signal: stop.signal })
+    const text = await model.generate('ROMEO:', { seed: 4, maxTokens: 8 }).text()
+    model.free()
+    return { text }
+  })
+  return { ...made, grows: told.every(([bytes], i) => !i || bytes > told[i - 1][0]), last: told.at(-1) ?? null }
+}
+
+/** The deed: loads, one after the other, from a server; `file`: bytes in place of the model's; `disk`: how many it takes; `sizes`: of parts. */
+export const downloads = (aleator, folder) => async ({ path, loads, file, disk, sizes }) => {
+  const { SIZES } = await import(`${folder}loading.js`)
+  const { RETRIES } = await import(`${folder}ranges.js`)
+  Object.assign(SIZES, { part: 1 << 20, ...sizes })
+  RETRIES.wait = 1
+  if (disk) addDisk(disk)
+  const data = file === undefined ? await readFile(path) : Buffer.from(file, 'base64')
+  let does = {}
+  let asked = []
+  const server = createServer((request, response) => {
+    asked.push(request.headers.range ?? 'all')
+    answer(request, response, data, does, asked.length - 1)
+  })
+  await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve))
+  const url = `http://127.0.0.1:${server.address().port}/a.gguf`
+  const results = []
+  for (const { server: next = {}, forget, ...options } of loads) {
+    does = next
+    asked = []
+    if (does.away) server.closeAllConnections(), await new Promise((resolve) => server.close(resolve))
+    if (forget) await aleator.forgetModel(url)
+    const made = await loaded(aleator, url, options)
+    const kept = (await aleator.keptModels()).map(({ size, bytes }) => [size, bytes])
+    results.push({ ...made, message: made.message?.replace(url, 'URL'), asked, kept })
+  }
+  server.closeAllConnections()
+  server.close()
+  return results
+}
