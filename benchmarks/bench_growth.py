@@ -11,7 +11,7 @@ variant counts.  Per axis:
 
     context      a token after x others ("filled TOKENS BEFORE"): the cache is filled without computing
     sequences    a step of one token in each of x sequences, after 16 others ("batch TOKENS SEQUENCES")
-    size         a token of models of x million parameters, at the beginning ("decode TOKENS BEFORE")
+    size         a token of models of x billion parameters, at the beginning ("decode TOKENS BEFORE")
     vocabulary   a token with a vocabulary of x, drawn by the default samplers ("sampled TOKENS"), and of this
                  the draw alone ("drawn TOKENS")
 
@@ -62,7 +62,7 @@ class Point(NamedTuple):
     """
 
     axis: str
-    x: int
+    x: float
     size: str
     n_vocab: int
     orders: tuple[str, ...]
@@ -78,7 +78,7 @@ def points() -> list[Point]:
         *(Point("sequences", 2**i, SMALL, 0, (f"batch 8 {2**i}",), 8) for i in range(9)),
         *(
             Point("size", x, size, 0, ("decode 16 0",), 16)
-            for size, x in (("134m", 134), ("1b", 943), ("3b", 3018), ("7b", 6738))
+            for size, x in (("134m", 0.134), ("1b", 0.943), ("3b", 3.015), ("7b", 6.738))
         ),
         *(
             Point("vocabulary", x, SMALL, x if x != 32_000 else 0, ("sampled 32", "drawn 32"), 32)
@@ -162,7 +162,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     told = parser(__doc__, out="stem of the results' .jsonl and .md")
     add_options(told)
     told.add_argument("--axes", nargs="+", choices=list(growth.AXES), default=list(growth.AXES))
-    told.add_argument("--upto", type=int, metavar="X", help="leave out larger x")
+    told.add_argument("--upto", type=float, metavar="X", help="leave out larger x")
     told.add_argument("--rounds", type=int, default=ROUNDS)
     told.add_argument("--prepare", action="store_true", help="only make the models")
     told.add_argument("--again", action="store_true", help="do not go on with what is written")

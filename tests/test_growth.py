@@ -51,7 +51,11 @@ def test_the_faster_variant_counts(results: Path) -> None:
 
 def test_tables(results: Path) -> None:
     told = growth.summary(results)
-    assert "| tokens before | 1, 400 | 10, 40 | 15, 80 | 1.00 from 100 | 2.00 from 100 |" in told
+    assert (
+        "- Tokens before, 1 to 400: 10 to 40 ms (llama.cpp 1.50 to 4.00 times), exponent " in told
+    )
+    assert "exponent 1.00 from 100 (2.00 from 100)." in told
+    assert "largest vocabulary's token: 67% (2.5%)." in told
     assert "[All points](../benchmarks/results/bench_growth.2026-11-22.md)" in told
     whole = growth.report(results / "bench_growth.2026-11-22.jsonl")
     assert "| 100 | 10.000 | 20.000 / 30.000 | 2.00 |  |  |" in whole

@@ -19,7 +19,7 @@ Row = dict[str, Any]
 AXES = {
     "context": "tokens before",
     "sequences": "sequences of a step",
-    "size": "million parameters",
+    "size": "billion parameters",
     "vocabulary": "tokens of the vocabulary",
 }
 """What x is."""
@@ -100,32 +100,42 @@ def shares(rows: Iterable[Row], engine: str) -> tuple[float, float] | None:
 
 
 def summary(results: Path = RESULTS) -> str:
-    """The table of a page: a line for each axis."""
+    """The list of a page: a line for each axis."""
     path = latest(results)
     if path is None:
         return "Not measured yet."
-    about, rows = read(path)
-    lines = table_head("x", "from, to", "ms a step:", f"{PEER}'s:", "exponent:", f"{PEER}'s:")
-    for axis, what in AXES.items():
-        ours, theirs = (points(rows, axis, engine) for engine in ENGINES)
-        if len(ours) < 2:
-            continue
-        x = f"{ours[0][0]:,.0f}, {ours[-1][0]:,.0f}"
-        times = [f"{of[0][1]:.3g}, {of[-1][1]:.3g}" if of else "" for of in (ours, theirs)]
-        lines.append(table_row(what, x, *times, _told(power(ours)), _told(power(theirs))))
-    for engine in ENGINES:
-        if found := shares(rows, engine):
-            head, drawing = found
-            lines += [
-                "",
-                f"Head and draw are {head:.0%} of {engine}'s token, the draw {drawing:.1%}.",
-            ]
-    day = about.get("date", "")
-    return "\n".join([*lines, "", f"[All points](../benchmarks/results/{path.stem}.md), {day}."])
+    _, rows = read(path)
+    lines = [_axis(rows, axis) for axis in AXES if len(points(rows, axis, ENGINES[0])) > 1]
+    told = [
+        f"{head:.0%} ({drawing:.1%})"
+        for head, drawing in filter(None, (shares(rows, engine) for engine in ENGINES))
+    ]
+    if told:
+        lines.append(
+            f"- Head and draw (draw alone) of the largest vocabulary's token: {', '.join(told)}."
+        )
+    return "\n".join([*lines, "", f"[All points](../benchmarks/results/{path.stem}.md)."])
 
 
-def _told(of: Power | None) -> str:
-    return f"{of.exponent:.2f} from {of.low:,.0f}" if of else ""
+def _axis(rows: list[Row], axis: str) -> str:
+    """Times of the first and the last point of an axis, ratios and exponents."""
+    ours, theirs = (points(rows, axis, engine) for engine in ENGINES)
+    (first, ms), (last, most) = ours[0], ours[-1]
+    line = f"- {AXES[axis].capitalize()}, {first:,g} to {last:,g}: {ms:.3g} to {most:.3g} ms"
+    slower = [dict(theirs)[x] / ms for x, ms in ours if x in dict(theirs)]
+    if slower:
+        line += f" ({PEER} {slower[0]:.2f} to {slower[-1]:.2f} times)"
+    fits = [power(of) for of in (ours, theirs)]
+    if fits[0]:
+        line += f", exponent {_told(fits[0], first)}"
+    if fits[1]:
+        line += f" ({_told(fits[1], first)})"
+    return line + "."
+
+
+def _told(of: Power, first: float) -> str:
+    """An exponent, and from where it holds if not from the first point on."""
+    return f"{of.exponent:.2f}" + (f" from {of.low:,g}" if of.low > first else "")
 
 
 def report(path: Path) -> str:
@@ -152,7 +162,7 @@ def report(path: Path) -> str:
                 exponent, low, high = found
                 lines += [
                     "",
-                    f"{engine}: x to the power of {exponent:.2f}, from {low:,.0f} to {high:,.0f}.",
+                    f"{engine}: x to the power of {exponent:.2f}, from {low:,g} to {high:,g}.",
                 ]
     return "\n".join([*lines, ""])
 
@@ -165,7 +175,7 @@ def _line(row: Row) -> str:
     draws = " / ".join(f"{each:.3f}" for engine in ENGINES if (each := best(drawing, engine)))
     ratio = f"{theirs / ours:.2f}" if ours and theirs else ""
     return table_row(
-        f"{row['x']:,.0f}",
+        f"{row['x']:,g}",
         f"{ours:.3f}" if ours else "",
         both,
         ratio,
