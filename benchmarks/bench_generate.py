@@ -122,12 +122,14 @@ def made(folder: Path, size: str, kind: str, n_vocab: int = 0) -> Path:
     """The file of a random model, with ``n_vocab`` tokens instead of its own if not 0."""
     from make_models import SPECS, write_model
 
-    of_vocab, changes = (f"-{n_vocab}", {"n_vocab": n_vocab}) if n_vocab else ("", {})
-    path = folder / f"{SIZES[size]}{of_vocab}-{kind}.gguf"
+    spec = replace(SPECS[SIZES[size]], type=kind)
+    if n_vocab:
+        spec = replace(spec, n_vocab=n_vocab)
+    path = folder / f"{SIZES[size]}{f'-{n_vocab}' if n_vocab else ''}-{kind}.gguf"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(".partial")
-        write_model(part, replace(SPECS[SIZES[size]], type=kind, **changes)).rename(path)
+        write_model(part, spec).rename(path)
     return path
 
 
