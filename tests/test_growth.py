@@ -56,6 +56,7 @@ def test_tables(results: Path) -> None:
     )
     assert "exponent 1.00 from 100 (2.00 from 100)." in told
     assert "largest vocabulary's token: 67% (2.5%)." in told
+    assert "- Left out: context 800." in told
     assert "[All points](../benchmarks/results/bench_growth.2026-11-22.md)" in told
     whole = growth.report(results / "bench_growth.2026-11-22.jsonl")
     assert "| 100 | 10.000 | 20.000 / 30.000 | 2.00 |  |  |" in whole

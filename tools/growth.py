@@ -114,6 +114,9 @@ def summary(results: Path = RESULTS) -> str:
         lines.append(
             f"- Head and draw (draw alone) of the largest vocabulary's token: {', '.join(told)}."
         )
+    left_out = [f"{row['axis']} {row['x']:,g}" for row in rows if "left_out" in row]
+    if left_out:
+        lines.append(f"- Left out: {', '.join(left_out)}.")
     return "\n".join([*lines, "", f"[All points](../benchmarks/results/{path.stem}.md)."])
 
 
