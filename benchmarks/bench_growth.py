@@ -15,8 +15,9 @@ variant counts.  Per axis:
     vocabulary   a token with a vocabulary of x, drawn by the default samplers ("sampled TOKENS"), and of this
                  the draw alone ("drawn TOKENS")
 
-After --most SECONDS of a point no new round begins; a point is left out, and noted so, if one round of it would
-take longer, judged by the one before in proportion to x.  A quiet machine of two cores takes some ten minutes.
+After --most SECONDS of an order no new round begins; a point is left out, and noted so, if one round of it
+would take longer, judged by the one before in proportion to x, up to four times.  A quiet machine of two cores
+takes some ten minutes.
 Each point is written to STEM.jsonl as it comes, and the same command goes on after an interruption; --again
 starts anew.  Exponents are those of log(time) over log(x), over as many of the last points as lie within 10 %
 of the fit.
@@ -47,6 +48,8 @@ from run_report import RESULTS, ROOT, command, parser
 TYPE = "Q4_K_M"
 SMALL = "134m"
 ROUNDS = 5
+STEEPEST = 4
+"""A round takes at most this many times as long as that of the point before."""
 
 
 class Point(NamedTuple):
@@ -123,7 +126,7 @@ def run(todo: Sequence[Point], out: Path, options: argparse.Namespace) -> None:
     for point in todo:
         expected = 0.0
         if before and before[0].axis == point.axis:
-            expected = before[1] * point.x / before[0].x
+            expected = before[1] * min(point.x / before[0].x, STEEPEST)
         if expected > options.most:
             row: growth.Row = {"axis": point.axis, "x": point.x}
             row["left_out"] = f"a round would take some {expected:.0f} s"

@@ -55,7 +55,7 @@ def state(n: int, layers: int, width: int, by_channel: bool) -> bytes:
 
 
 class Aleator:
-    """This package.  All engines have a vocabulary of ``n_vocab`` tokens, and three methods."""
+    """This package.  All engines have ``n_vocab``, and ``open``, ``clear`` and ``compute``."""
 
     def __init__(self, path: Path, threads: int) -> None:
         self.path = path

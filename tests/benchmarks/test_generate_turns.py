@@ -44,7 +44,7 @@ def test_what_is_no_order(words: str) -> None:
 
 @pytest.mark.parametrize("flash_attn", [False, True])
 def test_a_state_fills_a_cache_of_either_layout(tmp_path: Path, flash_attn: bool) -> None:
-    engine = generate_engines.Aleator(write_model(tmp_path / "m.gguf", SPECS["llama"]), 1)
+    engine: Any = generate_engines.Aleator(write_model(tmp_path / "m.gguf", SPECS["llama"]), 1)
     make = engine._make
     engine._make = lambda *given, **options: make(*given, flash_attn=flash_attn, **options)
     measured = generate_engines.Measured(engine)
