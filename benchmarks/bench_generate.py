@@ -2,11 +2,11 @@
 
     python benchmarks/bench_generate.py --prepare             makes the models only (tools/make_models.py)
     python benchmarks/bench_generate.py --quick               about 8 minutes
-    python benchmarks/bench_generate.py [--sizes 134m 1b 3b gemma3 mamba moe] [--types Q4_K_M ...] [--threads N]
-        [-m FILE.gguf ...] [--llama-python PYTHON] [--llama-bin FOLDER] [--transformers]
+    python benchmarks/bench_generate.py [--sizes 134m 1b 3b 7b gemma3 mamba moe] [--types Q4_K_M ...]
+        [--threads N] [-m FILE.gguf ...] [--llama-python PYTHON] [--llama-bin FOLDER] [--transformers]
         [--cache-types f16 q8_0 ...] [--orders "decode 16 2000" ...] [--real FILE.gguf --text FILE.txt]
 
-Llamas with random weights, of 134 M, 0.94 B and 3 B parameters, and on request a Gemma 3 (121 M), a Mamba
+Llamas with random weights, of 134 M, 0.94 B, 3 B and 7 B parameters, and on request a Gemma 3 (121 M), a Mamba
 (114 M), a mixture of experts (1 B of 4 B active), and any files. Each engine runs in its own process, and
 they take turns: one round of aleator, one of llama.cpp with flash attention, one without, and so on, so that
 a change in the machine's load affects all of them. A ratio is aleator's median speed over that of llama.cpp's
@@ -20,7 +20,8 @@ weights in every type, by both engines' own commands on the same text.
 With --transformers Llamas are measured there too, in float32, or bfloat16 if the file is. With --cache-types
 decoding is measured after texts of several lengths by type of keys and values. --orders names the measurements:
 "prefill TOKENS", "decode TOKENS BEFORE", "batch TOKENS SEQUENCES", "beams TOKENS BEAMS" (a search for one text,
-whose tokens count; llama-cpp-python has none); processes are left out then.
+whose tokens count; llama-cpp-python has none), and those that bench_growth.py describes; processes are left out
+then. After --most SECONDS of an order no new round of it begins.
 
 llama.cpp is the package llama-cpp-python of --llama-python; its programs (llama-bench, llama-perplexity,
 llama-quantize) are in --llama-bin. Results are written after each model, and an interrupted run continues;
@@ -30,7 +31,6 @@ llama-quantize) are in --llama-bin. Results are written after each model, and an
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
 import shlex
@@ -43,30 +43,30 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 import generate_report
 import numpy as np
 import numpy.typing as npt
-from generate_engines import LEFT_OUT, VARIANTS
+from generate_turns import Order, add_options, asked, environment, in_turns, opened, run_facts
 
 from aleator.models import open_weights
 from aleator.models.files.mapping import map_file
 from aleator.models.weights import Weights
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tools"))
-from run_report import RESULTS, ROOT, about, command, parser
+from run_report import RESULTS, command, parser
 
 TYPES = (
     "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "Q4_K_M", "IQ4_NL",
     "IQ4_XS", "MXFP4", "F16", "BF16", "F32",
 )  # fmt: skip
 SIZES = {
-    "134m": "llama-134m", "1b": "llama-1b", "3b": "llama-3b", "gemma3": "gemma3-121m", "mamba": "mamba-114m",
-    "moe": "qwen3moe-1b-active",
+    "134m": "llama-134m", "1b": "llama-1b", "3b": "llama-3b", "7b": "llama-7b", "gemma3": "gemma3-121m",
+    "mamba": "mamba-114m", "moe": "qwen3moe-1b-active",
 }  # fmt: skip
 """Names of make_models.py's models."""
-LARGE = ("1b", "3b", "moe")
+LARGE = ("1b", "3b", "7b", "moe")
 """Sizes with fewer tokens and rounds."""
 LONG = ("Q4_K_M", "Q8_0", "F16")
 """Types that are also measured with long prompts and long contexts."""
@@ -74,58 +74,9 @@ QUICK = {"134m": ("Q4_K_M", "Q4_1", "Q8_0", "F16")}
 """Types that --quick measures for a size; for other sizes only the first."""
 CACHE_DEPTHS = (128, 1024, 2000)
 """Tokens before the decoded ones, for other types of keys and values."""
-PACKAGES = ("aleator", "torch", "numpy", "llama-cpp-python", "transformers")
+PACKAGES = ("aleator", "torch", "numpy", "transformers")
 
 Answer = dict[str, Any]
-Order = tuple[str, list[int], int, int]
-"""Name, its numbers, tokens that it computes, rounds."""
-
-
-PAUSE = 0.1
-"""Seconds before an order: the threads of OpenMP, which llama.cpp uses, spin for milliseconds after a step."""
-
-
-class Worker:
-    """The parent's side of an engine's process."""
-
-    def __init__(self, kind: str, path: Path, options: argparse.Namespace) -> None:
-        python = options.llama_python if kind == "llama.cpp" else sys.executable
-        program = str(Path(__file__).with_name("generate_engines.py"))
-        self._process = subprocess.Popen(
-            [python, program, kind, str(path), str(options.threads)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment(options),
-        )
-        self._orders = cast("IO[str]", self._process.stdin)
-        self._answers = cast("IO[str]", self._process.stdout)
-        self._read()
-
-    def _read(self) -> Any:
-        line = self._answers.readline()
-        if not line:
-            raise RuntimeError("an engine's process ended; its message is above")
-        return json.loads(line)
-
-    def order(self, *words: Any) -> float:
-        time.sleep(PAUSE)
-        self._orders.write(json.dumps(words) + "\n")
-        self._orders.flush()
-        return float(self._read())
-
-    def close(self) -> None:
-        self._orders.close()
-        self._process.wait(timeout=60)
-        self._answers.close()
-
-
-def environment(options: argparse.Namespace) -> dict[str, str]:
-    libraries = {"LLAMA_CPP_LIB_PATH": options.llama_bin} if options.llama_bin else {}
-    # Modules are compiled once, as pip does when it installs a package, whatever this shell's settings.
-    libraries["PYTHONPYCACHEPREFIX"] = str(options.folder / "pycache")
-    libraries["PYTHONDONTWRITEBYTECODE"] = ""
-    return {**os.environ, "OMP_NUM_THREADS": str(options.threads), **libraries}
 
 
 def read_speed(words: npt.NDArray[np.int64], threads: int, passes: int = 5) -> float:
@@ -167,15 +118,18 @@ def expected(weights: Weights) -> tuple[int, int]:
     return round(one), round(total)
 
 
-def made(folder: Path, size: str, kind: str) -> Path:
-    """The file of a random model."""
+def made(folder: Path, size: str, kind: str, n_vocab: int = 0) -> Path:
+    """The file of a random model, with ``n_vocab`` tokens instead of its own if not 0."""
     from make_models import SPECS, write_model
 
-    path = folder / f"{SIZES[size]}-{kind}.gguf"
+    spec = replace(SPECS[SIZES[size]], type=kind)
+    if n_vocab:
+        spec = replace(spec, n_vocab=n_vocab)
+    path = folder / f"{SIZES[size]}{f'-{n_vocab}' if n_vocab else ''}-{kind}.gguf"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(".partial")
-        write_model(part, replace(SPECS[SIZES[size]], type=kind)).rename(path)
+        write_model(part, spec).rename(path)
     return path
 
 
@@ -203,16 +157,6 @@ def orders(size: str, kind: str, options: argparse.Namespace) -> list[Order]:
     return todo
 
 
-def asked(words: str, rounds: int) -> Order:
-    """An order of the command line, such as "decode 16 2000"."""
-    name, *numbers = words.split()
-    known = ("prefill", "decode", "batch", "beams")
-    if name not in known or len(numbers) != 1 + (name != "prefill"):
-        raise SystemExit(f'no order: {words!r}; such as "prefill 512", "decode 16 0", "batch 8 4"')
-    found = [int(number) for number in numbers]
-    return name, found, found[0] * (found[1] if name == "batch" else 1), rounds
-
-
 def speeds(path: Path, todo: list[Order], options: argparse.Namespace) -> Answer:
     """Tokens per second of everything that is measured of a model, by order, engine and variant.
 
@@ -220,29 +164,20 @@ def speeds(path: Path, todo: list[Order], options: argparse.Namespace) -> Answer
     speed changes within minutes on shared machines.
     """
     reads = list[float]()
-    engines = ["aleator", *(["llama.cpp"] if options.llama_python else [])]
-    engines += ["transformers"] if options.transformers else []
-    workers = {engine: Worker(engine, path, options) for engine in engines}
+    workers = opened(path, options)
     words = (
         np.ones(2**26, np.int64) if any(o[0] == "decode" and o[1][1] == 0 for o in todo) else None
     )
+
+    def read_memory() -> None:
+        if words is not None:
+            reads.append(read_speed(words, options.threads))
+
     found: Answer = {}
-    for order, numbers, n_tokens, rounds in todo:
-        name = " ".join(map(str, [order, *numbers]))
-        taken: dict[str, list[float]] = {}
-        for turn in range(rounds + 1):
-            if words is not None and order == "decode" and numbers[1] == 0:
-                reads.append(read_speed(words, options.threads))
-            for engine, worker in workers.items():
-                if (engine, order) in LEFT_OUT:
-                    continue
-                cells = options.cache_types if engine != "transformers" else None
-                for variant in cells or VARIANTS[engine]:
-                    seconds = worker.order(order, variant, *numbers)
-                    if turn:  # the first one warms up
-                        of = taken.setdefault(f"{engine} {variant}".strip(), [])
-                        of.append(n_tokens / seconds)
-        found[name] = {who: statistics.median(values) for who, values in taken.items()}
+    for order in todo:
+        name = " ".join(map(str, [order[0], *order[1]]))
+        shallow = order[0] == "decode" and order[1][1] == 0
+        found[name] = in_turns(workers, order, options, read_memory if shallow else None)
         print(
             f"  {name}: " + ", ".join(f"{w} {v:,.1f}" for w, v in found[name].items()), flush=True
         )
@@ -355,6 +290,7 @@ def perplexities(kind: str, options: argparse.Namespace) -> Answer:
 
 def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     told = parser(__doc__, out="stem of the results' .json and .md")
+    add_options(told)
     told.add_argument(
         "--sizes", nargs="*", choices=list(SIZES), default=None,
         help="default: 134m and 1b without -m; none: only the perplexity of --real",
@@ -365,14 +301,9 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     told.add_argument("--types", nargs="+", choices=TYPES)
     told.add_argument("--cache-types", nargs="+", metavar="TYPE", help="of keys and values")
     told.add_argument("--orders", nargs="+", metavar="ORDER", help="what is measured")
-    told.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     told.add_argument("--quick", action="store_true", help="few types, lengths and rounds")
     told.add_argument("--prepare", action="store_true", help="only make the models")
     told.add_argument("--again", action="store_true", help="do not go on with what is written")
-    told.add_argument("--folder", type=Path, default=ROOT / "build" / "models")
-    own = sys.executable if importlib.util.find_spec("llama_cpp") else None
-    told.add_argument("--llama-python", default=own, help="a Python that has llama-cpp-python")
-    told.add_argument("--llama-bin", help="the folder with llama.cpp's programs and libraries")
     told.add_argument("--transformers", action="store_true", help="measure transformers too")
     told.add_argument("--real", help="a GGUF file with real weights, for perplexity")
     told.add_argument("--text", help="the text for perplexity")
@@ -393,10 +324,10 @@ def measured(path: Path, size: str, kind: str, options: argparse.Namespace) -> A
     load = os.getloadavg()[0]
     print(f"{path.name}, load {load:.2f}", flush=True)
     one, total = expected(open_weights(path))
-    facts: Answer = {"mib": path.stat().st_size / 2**20, "weight_bytes": one, "load": load}
-    facts["all_bytes"] = total
-    facts |= speeds(path, orders(size, kind, options), options)
-    return facts if options.orders else facts | {"processes": processes(path, options)}
+    found: Answer = {"mib": path.stat().st_size / 2**20, "weight_bytes": one, "load": load}
+    found["all_bytes"] = total
+    found |= speeds(path, orders(size, kind, options), options)
+    return found if options.orders else found | {"processes": processes(path, options)}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -417,11 +348,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if results.exists() and not options.again:
         everything = json.loads(results.read_text())
     packages = PACKAGES if options.transformers else PACKAGES[:-1]
-    everything["about"] = {
-        **about(*packages),
-        "command": command(__file__, arguments),
-        "threads": options.threads,
-    }
+    everything["about"] = run_facts(options, *packages) | {"command": command(__file__, arguments)}
 
     def write() -> None:
         everything["about"]["load_average_after"] = os.getloadavg()

@@ -10,8 +10,10 @@ variant may also be a type of keys and values, such as "q8_0".
 
 from __future__ import annotations
 
+import ctypes
 import json
 import random
+import struct
 import sys
 import time
 from collections.abc import Sequence
@@ -20,8 +22,13 @@ from typing import Any
 
 VARIANTS = {"aleator": ("",), "llama.cpp": ("flash", "plain"), "transformers": ("",)}
 """Measured settings of each engine; the best one counts."""
-LEFT_OUT = (("transformers", "batch"), ("llama.cpp", "beams"))
+LEFT_OUT = (
+    ("llama.cpp", "beams"),
+    *(("transformers", order) for order in ("batch", "filled", "sampled", "drawn")),
+)
 """Orders that an engine does not get; llama-cpp-python has no beams."""
+DEFAULT = {"top_k": 40, "top_p": 0.95, "min_p": 0.05, "temperature": 0.8}
+"""What acts of llama.cpp's default samplers, which are ours too, before the draw."""
 PROMPT = 16
 """Tokens that each sequence of a batch begins with."""
 
@@ -29,8 +36,26 @@ Step = Sequence[tuple[int, int, int]]
 """Tokens to compute together: token, position, sequence."""
 
 
+def state(n: int, layers: int, width: int, by_channel: bool) -> bytes:
+    """A sequence of ``n`` cells in llama.cpp's format: in each the same float16 row of ``width`` elements.
+
+    A cache is filled with it in a second, where computing 32,768 tokens takes minutes.
+    """
+    r = random.Random(1)
+    rows = n * struct.pack(f"<{width}e", *(r.gauss(0, 1) for _ in range(width)))
+    f16 = 1
+    parts = [struct.pack("<IiII", 0xAF143CD8, 0, 1, n)]  # magic, sequence, streams, cells
+    parts += [struct.pack("<iIi", pos, 1, 0) for pos in range(n)]  # position, owners, owner
+    parts.append(struct.pack("<II", by_channel, layers))
+    parts += [struct.pack("<iQ", f16, 2 * width), rows] * layers
+    values = (
+        struct.pack("<iII", f16, 2, width) if by_channel else struct.pack("<iQ", f16, 2 * width)
+    )
+    return b"".join([*parts, *[values, rows] * layers])
+
+
 class Aleator:
-    """This package.  All engines have a vocabulary of ``n_vocab`` tokens, and three methods."""
+    """This package.  All engines have ``n_vocab``, and ``open``, ``clear`` and ``compute``."""
 
     def __init__(self, path: Path, threads: int) -> None:
         self.path = path
@@ -44,6 +69,8 @@ class Aleator:
         self.n_vocab: int = self._decoder.config.n_vocab
         self._context: Any = None
         self._model: Any = None
+        self._rows: Any = None
+        self._chain: Any = None
 
     def open(self, n_ctx: int, n_seq: int, variant: str) -> None:
         """Use an empty context of ``n_ctx`` cells and ``n_seq`` sequences from now on."""
@@ -70,8 +97,23 @@ class Aleator:
             batch = self._batch()
             for i, (token, pos, seq) in enumerate(step):
                 batch.add(token, pos, (seq,), logits=i >= len(step) - n_logits)
-        rows = self._np.asarray(self._context.decode(batch))
-        float(rows[-1, 0])
+        self._rows = self._np.asarray(self._context.decode(batch))
+        float(self._rows[-1, 0])
+
+    def fill(self, n: int) -> None:
+        """Give the first sequence ``n`` cells without computing them."""
+        c, cache = self._decoder.config, self._context.cache
+        cache.state_read(state(n, c.n_layers, c.n_kv_heads[0] * c.head_dim, cache.v_trans), 0)
+
+    def draw(self) -> int:
+        """A token from the last logits, by the default samplers."""
+        if self._chain is None:
+            from aleator import samplers as S
+
+            each = (S.TopK, S.TopP, S.MinP, S.Temperature)
+            steps = [make(value) for make, value in zip(each, DEFAULT.values(), strict=True)]
+            self._chain = S.SamplerChain([*steps, S.Dist()], seed=1)
+        return int(self._chain.sample(self._rows[-1]))
 
     def beams(self, prompt: list[int], n: int, width: int) -> None:
         """Search for a text of ``n`` tokens with ``width`` beams."""
@@ -94,12 +136,15 @@ class LlamaCpp:
         self.n_vocab: int = llama_cpp.llama_vocab_n_tokens(vocab)
         self._context: Any = None
         self._batch: Any = None
+        self._chain: Any = None
+        self._variant = ""
 
     def open(self, n_ctx: int, n_seq: int, variant: str) -> None:
         lib = self._lib
         if self._context:
             lib.llama_free(self._context)
             lib.llama_batch_free(self._batch)
+        self._variant = variant
         params = lib.llama_context_default_params()
         params.n_ctx, params.n_seq_max = n_ctx, n_seq
         params.n_threads = params.n_threads_batch = self._threads
@@ -126,6 +171,28 @@ class LlamaCpp:
             if self._lib.llama_decode(self._context, batch):
                 raise RuntimeError("llama_decode failed")
         float(self._lib.llama_get_logits_ith(self._context, -1)[0])
+
+    def fill(self, n: int) -> None:
+        lib, model = self._lib, self._model
+        head = lib.llama_model_n_embd(model) // lib.llama_model_n_head(model)
+        width = lib.llama_model_n_head_kv(model) * head
+        data = state(n, lib.llama_model_n_layer(model), width, by_channel=self._variant == "plain")
+        where = ctypes.cast(ctypes.c_char_p(data), ctypes.POINTER(ctypes.c_uint8))
+        if lib.llama_state_seq_set_data(self._context, where, len(data), 0) != len(data):
+            raise RuntimeError("llama_state_seq_set_data failed")
+
+    def draw(self) -> int:
+        lib = self._lib
+        if self._chain is None:
+            k, p, m, heat = DEFAULT.values()
+            self._chain = lib.llama_sampler_chain_init(lib.llama_sampler_chain_default_params())
+            for each in (
+                lib.llama_sampler_init_top_k(k), lib.llama_sampler_init_top_p(p, 1),
+                lib.llama_sampler_init_min_p(m, 1), lib.llama_sampler_init_temp(heat),
+                lib.llama_sampler_init_dist(1),
+            ):  # fmt: skip
+                lib.llama_sampler_chain_add(self._chain, each)
+        return int(lib.llama_sampler_sample(self._chain, self._context, -1))
 
 
 class Transformers:
@@ -219,10 +286,21 @@ class Measured:
         self._begin(depth + n, 1, variant)
         if depth:
             self._timed([(token, i, 0) for i, token in enumerate(self._tokens[:depth])], 1)
-        start = time.perf_counter()
-        for i in range(depth, depth + n):
-            self._engine.compute([(self._tokens[i], i, 0)], 1)
-        return time.perf_counter() - start
+        return self._one_by_one(n, depth)
+
+    def filled(self, variant: str, n: int, depth: int) -> float:
+        """``n`` tokens one by one, after ``depth`` cells that were not computed."""
+        self._begin(depth + n, 1, variant)
+        self._engine.fill(depth)
+        return self._one_by_one(n, depth)
+
+    def sampled(self, variant: str, n: int) -> float:
+        """``n`` tokens one by one, each drawn from the logits of the one before."""
+        return sum(self._sampled(variant, n))
+
+    def drawn(self, variant: str, n: int) -> float:
+        """The part of ``sampled`` that draws."""
+        return self._sampled(variant, n)[1]
 
     def batch(self, variant: str, n: int, size: int) -> float:
         """``n`` tokens of each of ``size`` sequences, a step for all of them at a time."""
@@ -255,6 +333,23 @@ class Measured:
         """Bytes of a cache of ``n`` cells."""
         self._begin(n, 1, variant)
         return float(self._engine.cache_bytes())
+
+    def _sampled(self, variant: str, n: int) -> tuple[float, float]:
+        """Seconds of computing and of drawing ``n`` tokens."""
+        self._begin(n, 1, variant)
+        token, computing, drawing = 0, 0.0, 0.0
+        for i in range(n):
+            computing += self._timed([(token, i, 0)], 1)
+            start = time.perf_counter()
+            token = self._engine.draw()
+            drawing += time.perf_counter() - start
+        return computing, drawing
+
+    def _one_by_one(self, n: int, depth: int) -> float:
+        start = time.perf_counter()
+        for i in range(n):
+            self._engine.compute([(self._tokens[i], depth + i, 0)], 1)
+        return time.perf_counter() - start
 
     def _timed(self, step: Step, n_logits: int) -> float:
         start = time.perf_counter()

@@ -24,6 +24,7 @@ from pathlib import Path
 
 import declared
 import declared_models
+import growth
 from cited import broken
 from site_page import live_picture, try_it
 
@@ -49,6 +50,7 @@ from aleator.server.options import ServerOptions
 
 ROOT = Path(__file__).parent.parent
 FILES = (
+    "docs/growth.md",
     "docs/models.md",
     "docs/samplers.md",
     "docs/server.md",
@@ -288,6 +290,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "generate_options": lambda: options(declarations(GenerateOptions).values()),
     "beam_options": lambda: options(declarations(BeamOptions).values()),
     "playground": lambda: after_first_line("src/aleator/server/playground"),
+    "growth": growth.summary,
     "layers": lambda: after_first_line("tools/decoder_numerics"),
     "data_path": lambda: after_first_line("src/aleator/device/backends/triton"),
     "live": live_picture,

@@ -134,7 +134,7 @@ SPECS: dict[str, Spec] = {
         arch="qwen3moe", n_vocab=32000, n_layers=24, n_embd=2048, n_heads=32, n_kv_heads=4,
         head_dim=64, n_ff=6144, context=16384, n_experts=32, n_used=8, n_ff_expert=768, seed=127,
     ),
-    # For benchmarks too: 121 M, 114 M, 134 M and 943 M parameters.
+    # For benchmarks too: 121 M, 114 M, 134 M, 943 M, 3.0 B and 6.7 B parameters.
     "gemma3-121m": Spec(
         arch="gemma3", n_vocab=32000, n_layers=18, n_embd=640, n_heads=4, n_kv_heads=1, head_dim=256,
         n_ff=2048, context=4096, tied=True, window=512, rope_theta=1e6, seed=125,
@@ -153,6 +153,10 @@ SPECS: dict[str, Spec] = {
     "llama-3b": Spec(
         n_vocab=32000, n_layers=28, n_embd=3072, n_heads=24, n_kv_heads=8, head_dim=128, n_ff=8192,
         context=16384, seed=127,
+    ),
+    "llama-7b": Spec(
+        n_vocab=32000, n_layers=32, n_embd=4096, n_heads=32, n_kv_heads=32, head_dim=128, n_ff=11008,
+        context=16384, seed=128,
     ),
 }  # fmt: skip
 
@@ -274,7 +278,7 @@ def type_of(spec: Spec, name: str, tensor: Array) -> str:
     kept = tensor.ndim == 1 or name.endswith(
         ("ssm_a", "ssm_conv1d.weight", "ffn_gate_inp.weight", ".bias")
     )
-    if spec.type == "MXFP4" and "_exps" not in name:  # as in gpt-oss's own files
+    if spec.type == "MXFP4" and spec.n_experts and "_exps" not in name:  # as in gpt-oss's own files
         return "F32"
     if kept or spec.type == "F32":
         return "F32"

@@ -36,11 +36,13 @@ def parser(doc: str | None, out: str = "") -> argparse.ArgumentParser:
 
 
 def command(file: str, given: Sequence[str] | None = None) -> str:
-    """How a tool was started, from the root of a checkout; ``given`` are its arguments if not the process's."""
-    path = Path(file)
-    return shlex.join(
-        ["python", f"{path.parent.name}/{path.name}", *(sys.argv[1:] if given is None else given)]
-    )
+    """How a tool was started, from the root of a checkout; ``given`` are its arguments if not the process's.
+
+    Absolute paths, which are those of one machine, are shown by their last names.
+    """
+    path, words = Path(file), sys.argv[1:] if given is None else given
+    shown = [Path(word).name if Path(word).is_absolute() else word for word in words]
+    return shlex.join(["python", f"{path.parent.name}/{path.name}", *shown])
 
 
 def processor() -> str:

@@ -6,10 +6,13 @@ python tools/site_pictures.py --check    fails if one is stale
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+
+import growth
 
 INK, QUIET, BLUE, ORANGE, GREEN = "#5b6b82", "#9aa7b8", "#4a7fc1", "#d9694a", "#3f9d6a"
 """Colours that are readable on light and on dark pages."""
@@ -62,6 +65,16 @@ class Drawing:
         self._parts.append(
             f'<rect x="{x:g}" y="{y:g}" width="{max(w, 1):g}" height="{h:g}" fill="{fill}"/>'
         )
+
+    def line(self, points: list[tuple[float, float]], colour: str) -> None:
+        """A line with a dot at each point."""
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+        self._parts.append(
+            f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>'
+        )
+        self._parts += [
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in points
+        ]
 
     def svg(self) -> str:
         """The picture."""
@@ -271,6 +284,52 @@ def server_speed(results: Path) -> Drawing:
     return bars("Servers", list(rows.items()), f"tokens per second, {days}")
 
 
+def growth_of_time(results: Path) -> Drawing:
+    """Milliseconds of a step over what makes it longer, a plot for each axis; both scales are logarithmic."""
+    path = growth.latest(results)
+    about, rows = growth.read(path) if path else ({"date": "not measured yet"}, [])
+    d = Drawing(900, 560, "How a step's time grows, Aleator and llama.cpp")
+    d.text(20, 24, f"Milliseconds of a step, both scales logarithmic ({about.get('date', '')}):")
+    d.text(560, 24, "Aleator", colour=BLUE)
+    d.text(630, 24, "llama.cpp", colour=ORANGE)
+    for i, (axis, what) in enumerate(growth.AXES.items()):
+        lines = [growth.points(rows, axis, engine) for engine in growth.ENGINES]
+        plot(d, 20 + 450 * (i % 2), 45 + 260 * (i // 2), what, lines)
+    return d
+
+
+def plot(
+    d: Drawing, left: float, top: float, what: str, lines: list[list[tuple[float, float]]]
+) -> None:
+    """One of the plots: a frame of 410 by 200, lines, x below, the first and last times beside their points."""
+    d.box(left, top, 410, 200)
+    d.text(left + 205, top + 240, what, "middle")
+    everything = [point for line in lines for point in line]
+    if not everything:
+        return
+    xs, ys = zip(*everything, strict=True)
+
+    def place(value: float, of: tuple[float, ...], start: float, length: float) -> float:
+        low, high = math.log(min(of)), math.log(max(of))
+        return start + length * (math.log(value) - low) / ((high - low) or 1)
+
+    for x in sorted(set(xs)):
+        d.text(place(x, xs, left + 40, 330), top + 218, short(x), "middle", QUIET)
+    for line, colour, below in zip(lines, (BLUE, ORANGE), (18, -8), strict=True):
+        if not line:
+            continue
+        at = [(place(x, xs, left + 40, 330), place(y, ys, top + 175, -145)) for x, y in line]
+        d.line(at, colour)
+        for (x, y), (_, ms) in zip((at[0], at[-1]), (line[0], line[-1]), strict=True):
+            d.text(x, y + below, f"{ms:.3g}", "middle", colour)
+
+
+def short(x: float) -> str:
+    """A number in thousands from there on; in 1,024 if it is a multiple."""
+    unit = 1024 if x % 1024 == 0 and x % 1000 else 1000
+    return f"{x / unit:.3g} k" if x >= unit else f"{x:g}"
+
+
 DRAWINGS = {
     "chain": chain,
     "draw": draw,
@@ -285,6 +344,7 @@ def pictures(results: Path) -> dict[str, str]:
     """All pictures by the names of their files."""
     made = {name: make() for name, make in DRAWINGS.items()}
     made |= {"decode-speed": decode_speed(results), "server-speed": server_speed(results)}
+    made["growth"] = growth_of_time(results)
     return {f"{name}.svg": drawing.svg() for name, drawing in made.items()}
 
 

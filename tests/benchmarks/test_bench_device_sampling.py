@@ -27,4 +27,6 @@ def test_without_a_gpu_the_results_say_so(tmp_path: Path) -> None:
     out = tmp_path / "results.md"
     assert bench.main(["--rows", "8", "--out", str(out)]) == 0
     assert "**not run**" in out.read_text()
-    assert f"python benchmarks/bench_device_sampling.py --rows 8 --out {out}" in out.read_text()
+    assert (
+        f"python benchmarks/bench_device_sampling.py --rows 8 --out {out.name}" in out.read_text()
+    )
