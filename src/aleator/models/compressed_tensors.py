@@ -167,7 +167,13 @@ def _fitting(
             f"{parts.stem + 'weight'!r} is stored",
         )
     fits = {(each.spans(shape), each.zeros): each for each in of_kind if each.grid(shape) == found}
-    if len(fits) != 1:
+    if len(fits) > 1:
+        raise given.error(
+            "config_groups",
+            f"config_groups has several ways to read {parts.stem + 'weight'!r}, as its scales are of shape "
+            f"{list(scale.shape)}",
+        )
+    if not fits:
         grids = " or ".join(str(list(each.grid(shape))) for each in of_kind)
         raise parts.error(
             "weight_scale",
@@ -260,8 +266,9 @@ def _words(parts: Parts, given: Fields) -> Packed:
         if zero is None:
             return np.full((n_out, groups), middle, np.uint8)
         turned = np.ascontiguousarray(array(zero, "<u4").T).view(np.uint8)
-        of_rows: Bytes = np.ascontiguousarray(unpacked(turned)[:, :rows].T)
-        return of_rows[np.arange(n_out) // scheme.spans(shape)[0]]
+        of_rows = np.ascontiguousarray(unpacked(turned)[:, :rows].T)
+        made: Bytes = of_rows[np.arange(n_out) // scheme.spans(shape)[0]]
+        return made
 
     def make() -> StoredTensor:
         codes = words.data.reshape(n_out, -1)[:, : n_in * bits // 8]
@@ -293,7 +300,7 @@ def _float4(parts: Parts, given: Fields) -> Packed:
 
     def make() -> StoredTensor:
         with np.errstate(all="ignore"):  # FiniteCheck finds them
-            scales = float8_values(array(scale, "u1")) / whole.floats()
+            scales = float8_values(parts.float8("weight_scale")) / whole.floats()
         return float4(array(codes, "u1"), scales, np.arange(shape[1]) // scheme.wide)
 
     return Packed(shape, make)

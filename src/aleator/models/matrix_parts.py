@@ -72,6 +72,13 @@ class Parts:
             raise self.error(end, f"is of shape {list(made.shape)}; it must be {wanted}")
         return made
 
+    def float8(self, end: str) -> Bytes:
+        """The codes of a tensor of FP8, which must have no NaN."""
+        made = array(self.tensor(end, ("F8_E4M3",)), "u1")
+        if ((made & 0x7F) == 0x7F).any():
+            raise self.error(end, "holds NaN: the file is damaged, or its training diverged")
+        return made
+
     def integers(self, end: str, low: int, high: int) -> NDArray[np.int64]:
         """The elements of a tensor of I32 or I64, which must be in ``[low, high]``."""
         tensor = self.tensor(end, ("I32", "I64"))
@@ -222,13 +229,11 @@ def scaled(kind: str, codes: Bytes, scales: Floats) -> StoredTensor:
 
 def float8(parts: Parts, end: str, high: int, wide: int) -> Packed:
     """The matrix ``weight`` of FP8 codes, whose blocks of ``high`` x ``wide`` have scales, named by ``end``."""
-    codes, scale = parts.tensor("weight", ("F8_E4M3",)), parts.tensor(end, FLOAT_TYPES)
-    n_out, n_in = codes.shape
+    n_out, n_in = parts.tensor("weight", ("F8_E4M3",)).shape
+    scale = parts.tensor(end, FLOAT_TYPES)
 
     def make() -> StoredTensor:
-        data = array(codes, "u1")
-        if ((data & 0x7F) == 0x7F).any():
-            raise parts.error("weight", "holds NaN: the file is damaged, or its training diverged")
+        data = parts.float8("weight")
         of_rows = scale.floats().reshape(-(-n_out // high), -1)[np.arange(n_out) // high]
         if not (np.abs(of_rows) < 2.0**100).all():
             raise parts.error(end, "holds NaN or a number of 2^100 or more: the file is damaged")

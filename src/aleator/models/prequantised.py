@@ -220,6 +220,7 @@ class Method:
     read: Callable[[Parts, Fields], Packed]
     matrix: str = "weight"  # the end of the matrix's name
     unused: tuple[str, ...] = ()  # ends of names of tensors beside matrices that are passed over
+    check: Callable[[Fields], None] | None = None  # of the configuration, beside _ONLY
 
 
 _OF_NF4 = ("absmax", "quant_map", "nested_absmax", "nested_quant_map")
@@ -237,6 +238,7 @@ METHODS = {
         compressed_tensors.OTHERS,
         compressed_tensors.read,
         unused=compressed_tensors.UNUSED,
+        check=compressed_tensors.check,
     ),
 }
 """``quant_method`` of a config.json's ``quantization_config``."""
@@ -272,9 +274,10 @@ def given_by(fields: Fields) -> tuple[Method, Fields] | None:
     for key, allowed in _ONLY.get(name, {}).items():
         if given.get(key) is not None and given.get(key) not in allowed:
             raise unsupported(fields.path, refused.quantisation(name, key, given.get(key)))
-    if name == "compressed-tensors":
-        compressed_tensors.check(given)
-    return METHODS[name], given
+    method = METHODS[name]
+    if method.check is not None:
+        method.check(given)
+    return method, given
 
 
 def joined(
