@@ -21,7 +21,15 @@ from safetensors.torch import load_file, save_file
 from aleator.core.errors import AleatorError
 from aleator.models import open_weights
 from tests.models.check_converted import converted, logits
-from tests.models.prequantised import Made, fp8, mxfp4, ours, write_quantised
+from tests.models.prequantised import (
+    N_EMBD,
+    N_VOCAB,
+    Made,
+    fp8,
+    mxfp4,
+    ours,
+    write_quantised,
+)
 
 IDS = list(range(20))
 FIRST = "model.layers.0.self_attn.q_proj."
@@ -183,7 +191,7 @@ def test_a_converted_file_keeps_the_types(tmp_path: Path) -> None:
 
 
 def test_groups_of_several_kinds(tmp_path: Path) -> None:
-    """Attention in FP8, the rest in four bits, scales of keys and values beside them, one layer in floats."""
+    """Attention in FP8, embeddings, which are tied, in eight bits, the rest in four, one matrix in floats."""
 
     def make(rng: np.random.Generator, out: int, n_in: int) -> Made:
         if out in (64, 128) and n_in == 128:
@@ -193,19 +201,26 @@ def test_groups_of_several_kinds(tmp_path: Path) -> None:
     groups = {
         "group_0": {"targets": ["re:.*mlp.*"], "weights": INT4, "format": "pack-quantized"},
         "group_1": {"targets": ["re:.*attn.*"], "weights": FLOAT8 | {"strategy": "channel"}},
-        "group_2": {"targets": ["Embedding"], "weights": None},
+        "group_2": {"targets": ["Embedding"], "weights": INT4 | {"num_bits": 8}},
+        "group_3": {"targets": ["LlamaAttention"], "weights": None},
     }
     path = tmp_path / "m"
     whole = write_quantised(path, config({}, "mixed-precision", config_groups=groups), make)
     named = load_file(path / "model.safetensors")
     for end in ("k_scale", "v_scale"):
         named[f"model.layers.0.self_attn.{end}"] = torch.ones(1)
+    table, expected = integers(np.random.default_rng(1), N_VOCAB, N_EMBD, **WORDS8)
+    del named["model.embed_tokens.weight"]
+    named |= {f"model.embed_tokens.{end}": tensor for end, tensor in table.items()}
     stem = "model.layers.1.mlp.down_proj."
     for end in ("weight_packed", "weight_shape", "weight_scale", "input_scale"):
         del named[stem + end]
     named[f"{stem}weight"] = torch.from_numpy(whole[stem])
     save_file(named, path / "model.safetensors")
     weights = open_weights(path)
+    assert weights.stored("token_embd.weight").type == "Q8_0"
+    np.testing.assert_array_equal(weights.floats("token_embd.weight"), expected)
+    assert np.isfinite(logits(weights, IDS)).all()
     kinds = {name: weights.stored(ours(name)).type for name in whole}
     assert kinds.pop(stem) == "F32"
     assert {kind for name, kind in kinds.items() if "mlp" in name} == {"Q4_0"}
