@@ -36,7 +36,7 @@ def test_gguf(architecture: str, fields: dict[str, Any], words: str, tmp_path: P
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({"quant_method": "compressed-tensors"}, "'compressed-tensors'"),
+        ({"quant_method": "hqq"}, "'hqq'"),
         ({"quant_method": "gptq", "bits": 8}, "'gptq' with bits=8"),
         ({}, "an unknown method"),
     ],

@@ -1,8 +1,8 @@
-"""Directories that others quantised: GPTQ, AWQ, FP8, MXFP4 and NF4 of bitsandbytes.
+"""Directories that others quantised: GPTQ, AWQ, FP8, MXFP4, NF4 of bitsandbytes, compressed-tensors.
 
 Several tensors stand for one matrix: codes, scales, zeros.  Here they become one in a stored type that has the
 same numbers (docs/numerics.md, part 2): GPTQ and AWQ become Q4_0 or Q5_0, MXFP4 stays MXFP4 in another order,
-FP8 and NF4 have types of their own.
+FP8 and NF4 have types of their own; compressed-tensors has kinds of these (compressed_tensors.py).
 """
 
 from __future__ import annotations
@@ -12,144 +12,33 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from aleator.core.errors import FileFormatError, UnsupportedModel
+from aleator.core.errors import UnsupportedModel
 from aleator.core.records import dataclass
-from aleator.models import refused
+from aleator.models import compressed_tensors, refused
 from aleator.models.config import unsupported
 from aleator.models.files.fields import MAX_WIDTH, Fields
 from aleator.models.files.tensor_types import FLOAT_TYPES, StoredTensor
+from aleator.models.matrix_parts import (
+    Bytes,
+    Floats,
+    Packed,
+    Parts,
+    apart,
+    array,
+    float8,
+    grouped,
+    halves,
+    mxfp4,
+    paired,
+    scaled,
+)
 
-Bytes = NDArray[np.uint8]
-Floats = NDArray[np.float32]
-
-_AT_ONCE = 1 << 22
-"""Numbers that are taken apart at a time."""
 _AWQ_ORDER = np.array([0, 4, 1, 5, 2, 6, 3, 7])
 """Where AWQ puts eight neighbouring columns in a word."""
-
-
-@dataclass(frozen=True)
-class Packed:
-    """A matrix that several tensors stand for."""
-
-    shape: tuple[int, ...]  # as the architecture asks for it
-    make: Callable[[], StoredTensor]  # reads them
-
-
-class Parts:
-    """The tensors that stand for one matrix, by the ends of their names."""
-
-    def __init__(
-        self, stem: str, codes: Path, found: Mapping[str, tuple[Path, StoredTensor]]
-    ) -> None:
-        self.stem, self._codes, self._found = stem, codes, found
-
-    def __contains__(self, end: object) -> bool:
-        return f"{self.stem}{end}" in self._found
-
-    def error(self, end: str, message: str) -> FileFormatError:
-        """The error to raise about a tensor."""
-        name = self.stem + end
-        return FileFormatError(self.file(end), f"the tensor {name!r} {message}", field=name)
-
-    def file(self, end: str) -> Path:
-        """The file of a tensor; if it is missing, that of the codes."""
-        return self._found[self.stem + end][0] if end in self else self._codes
-
-    def tensor(
-        self, end: str, kinds: tuple[str, ...], shape: tuple[int | None, ...] | None = None
-    ) -> StoredTensor:
-        """A tensor of one of these types and of this shape, in which None is any size."""
-        if end not in self:
-            raise self.error(end, "is missing: without it the matrix has no numbers")
-        made = self._found[self.stem + end][1]
-        if made.type not in kinds:
-            raise self.error(end, f"is stored in {made.type}; it must be {' or '.join(kinds)}")
-        same = shape is None or (
-            len(shape) == len(made.shape)
-            and all(n in (None, size) for n, size in zip(shape, made.shape, strict=True))
-        )
-        if not same:
-            wanted = ["any" if n is None else n for n in shape or ()]
-            raise self.error(end, f"is of shape {list(made.shape)}; it must be {wanted}")
-        return made
-
-
-def _array(tensor: StoredTensor, kind: str) -> NDArray[Any]:
-    return tensor.data.view(kind).reshape(tensor.shape)
-
-
-def _frozen(kind: str, shape: tuple[int, ...], data: NDArray[Any]) -> StoredTensor:
-    made = data.reshape(-1).view(np.uint8)
-    made.flags.writeable = False
-    return StoredTensor(kind, shape, made)
-
-
-# --- four bits: pairs, whose first element is in a byte's low nibble ---
-
-
-def _apart(pairs: Bytes) -> Bytes:
-    """[..., n / 2] pairs -> [..., n] elements."""
-    return np.stack([pairs & 15, pairs >> 4], -1).reshape(*pairs.shape[:-1], -1)
-
-
-def _paired(codes: NDArray[Any]) -> Bytes:
-    """[..., n] elements -> [..., n / 2] pairs."""
-    made: Bytes = (codes[..., ::2] | codes[..., 1::2] << 4).astype(np.uint8)
-    return made
-
-
-def _halves(pairs: Bytes) -> Bytes:
-    """[..., 16] pairs as ggml has 32 elements: the second sixteen in the high nibbles of the first."""
-    made = np.empty_like(pairs)
-    first, second = pairs[..., :8], pairs[..., 8:]
-    made[..., ::2] = first & 15 | second << 4
-    made[..., 1::2] = first >> 4 | second & 0xF0
-    return made
-
-
-def _grouped(
-    pairs: Callable[[slice], Bytes], scales: Floats, zeros: Bytes, group: NDArray[np.int64]
-) -> StoredTensor:
-    """The matrix scale * (code - zero) [n_out, n_in].
-
-    Args:
-        pairs: the codes of some rows, of a multiple of eight.
-        scales: [n_out, groups].
-        zeros: the same, 0 to 16.
-        group: of each column.
-    """
-    n_out, n_in = len(scales), len(group)
-    step = max(_AT_ONCE // n_in // 8, 1) * 8
-    chunks = [slice(first, min(first + step, n_out)) for first in range(0, n_out, step)]
-    ordered = n_in % 32 == 0 and bool((group.reshape(-1, 32) == group[::32, None]).all())
-    with np.errstate(over="ignore"):
-        half = scales.astype(np.float16)
-    if not ordered or not np.array_equal(half.astype(np.float32), scales):
-        # Groups that blocks cannot have are rounded as GPTQ's own product is, other scales not at all.
-        acts = n_in % 32 == 0 and not ordered
-        made = np.empty((n_out, n_in), np.float16 if acts else np.float32)
-        for rows in chunks:
-            steps = _apart(pairs(rows)).astype(np.int8) - zeros[rows][:, group].astype(np.int8)
-            with np.errstate(over="ignore", invalid="ignore"):  # FiniteCheck finds them
-                made[rows] = scales[rows][:, group] * steps
-        return _frozen("F16" if acts else "F32", made.shape, made)
-    of, symmetric = group[::32], bool((zeros == 8).all())
-    blocks = np.empty((n_out, n_in // 32, 18 if symmetric else 22), np.uint8)
-    blocks[..., :2] = half[:, of, None].view(np.uint8)
-    for rows in chunks:
-        codes = pairs(rows).reshape(-1, n_in // 32, 16)
-        if not symmetric:  # code - zero + 16 has five bits
-            five = _apart(codes) + (16 - zeros[rows][:, of, None])
-            blocks[rows, :, 2:6] = np.packbits(five >> 4, -1, bitorder="little")
-            codes = _paired(five & 15)
-        blocks[rows, :, -16:] = _halves(codes)
-    return _frozen("Q4_0" if symmetric else "Q5_0", (n_out, n_in), blocks)
 
 
 def _group_size(given: Fields, n_in: int) -> int:
@@ -170,21 +59,17 @@ def _gptq(parts: Parts, given: Fields) -> Packed:
     groups = -(-n_in // size)
     scales = parts.tensor("scales", FLOAT_TYPES, (groups, n_out))
     stored = parts.tensor("qzeros", ("I32",), (groups, n_out // 8))
-    index = parts.tensor("g_idx", ("I32", "I64"), (n_in,)) if "g_idx" in parts else None
+    if "g_idx" in parts:
+        parts.tensor("g_idx", ("I32", "I64"), (n_in,))
     above = 0 if given.get("checkpoint_format", "gptq") == "gptq_v2" else 1
 
     def make() -> StoredTensor:
         group = np.arange(n_in) // size
-        if index is not None:
-            group = _array(index, "<i4" if index.type == "I32" else "<i8").astype(np.int64)
-            if group.min() < 0 or group.max() >= groups:
-                worst = group[(group < 0) | (group >= groups)][0]
-                raise parts.error(
-                    "g_idx", f"has group {worst}; it must be between 0 and {groups - 1}"
-                )
-        codes = _array(words, "<u4")
-        zeros = _apart(_array(stored, "<u4").view(np.uint8)) + np.uint8(above)
-        return _grouped(
+        if "g_idx" in parts:
+            group = parts.integers("g_idx", 0, groups - 1)
+        codes = array(words, "<u4")
+        zeros = apart(array(stored, "<u4").view(np.uint8)) + np.uint8(above)
+        return grouped(
             lambda rows: np.ascontiguousarray(codes[:, rows].T).view(np.uint8),
             np.ascontiguousarray(scales.floats().T),
             np.ascontiguousarray(zeros.T),
@@ -210,25 +95,17 @@ def _awq(parts: Parts, given: Fields) -> Packed:
         return nibbles[:, _AWQ_ORDER].reshape(-1, len(words))
 
     def pairs(rows: slice) -> Bytes:
-        codes = columns(_array(words, "<u4")[:, rows.start // 8 : rows.stop // 8])
-        return _paired(codes)
+        codes = columns(array(words, "<u4")[:, rows.start // 8 : rows.stop // 8])
+        return paired(codes)
 
     def make() -> StoredTensor:
         turned = np.ascontiguousarray(scales.floats().T)
-        return _grouped(pairs, turned, columns(_array(stored, "<u4")), np.arange(n_in) // size)
+        return grouped(pairs, turned, columns(array(stored, "<u4")), np.arange(n_in) // size)
 
     return Packed((n_out, n_in), make)
 
 
 # --- floats with a scale ---
-
-
-def _scaled(kind: str, codes: Bytes, scales: Floats) -> StoredTensor:
-    """Codes [n, bytes of 64 elements] after their scales [n]: a matrix [n, 64]."""
-    blocks = np.empty((len(codes), 4 + codes.shape[1]), np.uint8)
-    blocks[:, :4] = scales.astype("<f4").reshape(-1, 1).view(np.uint8)
-    blocks[:, 4:] = codes
-    return _frozen(kind, (len(codes), 64), blocks)
 
 
 def _block_size(given: Fields) -> tuple[int, int]:
@@ -249,8 +126,7 @@ def _block_size(given: Fields) -> tuple[int, int]:
 
 
 def _fp8(parts: Parts, given: Fields) -> Packed:
-    codes = parts.tensor("weight", ("F8_E4M3",), (None, None))
-    n_out, n_in = codes.shape
+    n_out, n_in = parts.tensor("weight", ("F8_E4M3",), (None, None)).shape
     end = "weight_scale" if "weight_scale" in parts else "weight_scale_inv"
     scale = parts.tensor(end, FLOAT_TYPES)
     high, wide = _block_size(given)
@@ -263,29 +139,13 @@ def _fp8(parts: Parts, given: Fields) -> Packed:
             f"is of shape {list(scale.shape)}; it must be {list(blocks)} for blocks of {[high, wide]} "
             f"(weight_block_size), [{n_out}, 1] for rows, or [1]",
         )
-    high, wide = sizes[grid]
-
-    def make() -> StoredTensor:
-        data = _array(codes, "u1")
-        if ((data & 0x7F) == 0x7F).any():
-            raise parts.error("weight", "holds NaN: the file is damaged, or its training diverged")
-        of_rows = scale.floats().reshape(grid)[np.arange(n_out) // high]
-        if not (np.abs(of_rows) < 2.0**100).all():
-            raise parts.error(end, "holds NaN or a number of 2^100 or more: the file is damaged")
-        scales = of_rows[:, np.arange(0, n_in, 64) // wide] * np.float32(256)
-        filled = np.pad(data, ((0, 0), (0, -n_in % 64)))
-        made = _scaled("F8_E4M3", filled.reshape(-1, 64), scales)
-        if n_in % 64 == 0:
-            return replace(made, shape=(n_out, n_in))
-        return StoredTensor.of(made.floats().reshape(n_out, -1)[:, :n_in])
-
-    return Packed((n_out, n_in), make)
+    return float8(parts, end, *sizes[grid])
 
 
 def _nf4_values() -> Floats:
     """What NF4's codes stand for."""
     codes = np.arange(32, dtype=np.uint8)[None]
-    return _scaled("NF4", codes, np.ones(1, np.float32)).floats()[0, :16]
+    return scaled("NF4", codes, np.ones(1, np.float32)).floats()[0, :16]
 
 
 _STATE = "weight.quant_state.bitsandbytes__nf4"
@@ -335,7 +195,7 @@ def _nf4(parts: Parts, given: Fields) -> Packed:
         pairs = codes.data >> 4 | codes.data << 4
         filled = np.pad(pairs.reshape(-1), (0, -len(pairs) % 32)).reshape(-1, 16)
         repeated = np.repeat(scales, size // 64)[: -(-n // 64)]
-        made = _scaled("NF4", _halves(filled).reshape(-1, 32), repeated)
+        made = scaled("NF4", halves(filled).reshape(-1, 32), repeated)
         if n_in % 64 == 0:
             return replace(made, shape=(n_out, n_in))
         return StoredTensor.of(made.floats().reshape(-1)[:n].reshape(n_out, n_in))
@@ -345,17 +205,7 @@ def _nf4(parts: Parts, given: Fields) -> Packed:
 
 def _mxfp4(parts: Parts, given: Fields) -> Packed:
     codes = parts.tensor("_blocks", ("U8",), (None, None, None, 16))
-    scales = parts.tensor("_scales", ("U8",), codes.shape[:3])
-    n, n_out, runs = scales.shape
-
-    def make() -> StoredTensor:
-        blocks = np.empty((n, n_out, runs, 17), np.uint8)
-        blocks[..., 0] = _array(scales, "u1")
-        for one, pairs in zip(blocks, _array(codes, "u1"), strict=True):
-            one[..., 1:] = _halves(pairs)
-        return _frozen("MXFP4", (n, n_out, 32 * runs), blocks)
-
-    return Packed((n, n_out, 32 * runs), make)
+    return mxfp4(codes, parts.tensor("_scales", ("U8",), codes.shape[:3]))
 
 
 # --- what is in a directory ---
@@ -365,21 +215,31 @@ def _mxfp4(parts: Parts, given: Fields) -> Packed:
 class Method:
     """A way to quantise, as tensors of a directory show it."""
 
-    codes: str  # the end of the name of the tensor that has the codes
-    kind: str  # its type
+    codes: Mapping[str, tuple[str, ...]]  # ends of names of tensors with codes, and their types
     others: tuple[str, ...]  # the ends of the others' names
     read: Callable[[Parts, Fields], Packed]
     matrix: str = "weight"  # the end of the matrix's name
+    unused: tuple[str, ...] = ()  # ends of names of tensors beside matrices that are passed over
+    check: Callable[[Fields], None] | None = None  # of the configuration, beside _ONLY
 
 
 _OF_NF4 = ("absmax", "quant_map", "nested_absmax", "nested_quant_map")
 _OF_FP8 = ("weight_scale_inv", "weight_scale", "input_scale", "activation_scale")
 METHODS = {
-    "gptq": Method("qweight", "I32", ("qzeros", "scales", "g_idx"), _gptq),
-    "awq": Method("qweight", "I32", ("qzeros", "scales"), _awq),
-    "fp8": Method("weight", "F8_E4M3", _OF_FP8, _fp8),
-    "mxfp4": Method("_blocks", "U8", ("_scales",), _mxfp4, matrix=""),
-    "bitsandbytes": Method("weight", "U8", (*(f"weight.{each}" for each in _OF_NF4), _STATE), _nf4),
+    "gptq": Method({"qweight": ("I32",)}, ("qzeros", "scales", "g_idx"), _gptq),
+    "awq": Method({"qweight": ("I32",)}, ("qzeros", "scales"), _awq),
+    "fp8": Method({"weight": ("F8_E4M3",)}, _OF_FP8, _fp8),
+    "mxfp4": Method({"_blocks": ("U8",)}, ("_scales",), _mxfp4, matrix=""),
+    "bitsandbytes": Method(
+        {"weight": ("U8",)}, (*(f"weight.{each}" for each in _OF_NF4), _STATE), _nf4
+    ),
+    "compressed-tensors": Method(
+        compressed_tensors.CODES,
+        compressed_tensors.OTHERS,
+        compressed_tensors.read,
+        unused=compressed_tensors.UNUSED,
+        check=compressed_tensors.check,
+    ),
 }
 """``quant_method`` of a config.json's ``quantization_config``."""
 _ALIKE = {"fbgemm_fp8": "fp8"}
@@ -388,6 +248,7 @@ _ONLY: Mapping[str, Mapping[str, tuple[object, ...]]] = {
     "awq": {"bits": (4,), "w_bit": (4,), "version": ("gemm", "GEMM")},
     "fp8": {"fmt": ("e4m3",)},
     "bitsandbytes": {"load_in_8bit": (False,), "bnb_4bit_quant_type": ("nf4",)},
+    "compressed-tensors": {"format": compressed_tensors.FORMATS},
 }
 """The values that fields of ``quantization_config`` may have, where they are there."""
 
@@ -413,7 +274,10 @@ def given_by(fields: Fields) -> tuple[Method, Fields] | None:
     for key, allowed in _ONLY.get(name, {}).items():
         if given.get(key) is not None and given.get(key) not in allowed:
             raise unsupported(fields.path, refused.quantisation(name, key, given.get(key)))
-    return METHODS[name], given
+    method = METHODS[name]
+    if method.check is not None:
+        method.check(given)
+    return method, given
 
 
 def joined(
@@ -432,16 +296,18 @@ def joined(
     method, given = how
     found = {name: (file, tensor) for file, name, tensor in tensors}
     stems = {
-        name.removesuffix(method.codes)
+        name.removesuffix(end): end
         for name, (_, tensor) in found.items()
-        if name.endswith(method.codes) and tensor.type == method.kind
+        for end, kinds in method.codes.items()
+        if name.endswith(end) and tensor.type in kinds
     }
     rest = {stem + end for stem in stems for end in method.others}
+    of_codes = {stem + end: stem for stem, end in stems.items()}
     for name, (file, tensor) in found.items():
-        stem = name.removesuffix(method.codes)
-        if stem in stems and stem != name:
+        if name in of_codes:
+            stem = of_codes[name]
             yield file, stem + method.matrix, method.read(Parts(stem, file, found), given)
-        elif name not in rest:
+        elif name not in rest and not name.endswith(method.unused):
             if tensor.type not in FLOAT_TYPES:
                 raise UnsupportedModel(
                     f"{file}: tensor {name!r} has the type {tensor.type}, and belongs to no matrix that is "

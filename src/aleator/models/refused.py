@@ -55,6 +55,6 @@ def quantisation(method: str, key: str = "", value: object = None) -> str:
     """What a ``quant_method`` with this value of a field needs, and what to do."""
     of = f" with {key}={value!r}" if key else ""
     return (
-        f"safetensors quantised by {method!r}{of} (quantization_config; GPTQ and AWQ of 4 bits, FP8, MXFP4 and "
-        "nf4 are read): take the model's unquantised safetensors, or a GGUF file; this"
+        f"safetensors quantised by {method!r}{of} (quantization_config; GPTQ and AWQ of 4 bits, FP8, MXFP4, "
+        "nf4 and compressed-tensors are read): take the model's unquantised safetensors, or a GGUF file; this"
     )

@@ -23,7 +23,7 @@ from aleator.models.files.tensor_types import StoredTensor
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _SIZES = {"F32": 4, "F16": 2, "BF16": 2}
 """Bytes of one element."""
-_OTHER_SIZES = {"I32": 4, "I64": 8, "U8": 1, "BOOL": 1, "F8_E4M3": 1}
+_OTHER_SIZES = {"I32": 4, "I64": 8, "I8": 1, "U8": 1, "BOOL": 1, "F8_E4M3": 1}
 """The same of parts of quantised matrices (prequantised.py), and of tables of tokens (draft_head.py)."""
 MAX_HEADER = 100_000_000
 """Bytes of the longest header, as in the format's own reader."""
