@@ -149,6 +149,7 @@ export type CacheType = 'F16' | 'BF16' | 'F32' | 'Q8_0' | 'Q5_1' | 'Q5_0' | 'Q4_
 
 export interface Model {
   readonly nCtx: number
+  readonly threads: number
   /** null: the model has no vocabulary. */
   readonly tokenizer: Tokenizer | null
   generate(prompt: string | number[] | Int32Array, options?: GenerateOptions): Generation
@@ -159,8 +160,12 @@ export interface Model {
   free(): void
 }
 
-/** Load a GGUF file: a URL, a path in Node, a File, or the bytes. */
+/**
+ * Load a GGUF file: a URL, a path in Node, a File, or the bytes.
+ * threads: 1 to 32; half of the processors, at most four, where it is left out.  Where memory cannot be shared, as in a page
+ * that is not isolated or in its own thread, there is one.  Logits have the same bits with any number.
+ */
 export function load(
   source: string | URL | Blob | ArrayBuffer | ArrayBufferView,
-  options?: { nCtx?: number; onProgress?: (bytes: number, all: number) => void },
+  options?: { nCtx?: number; threads?: number; onProgress?: (bytes: number, all: number) => void },
 ): Promise<Model>

@@ -10,8 +10,9 @@ import { NO_VOCABULARY } from './facts.js'
 import { takeBack } from './healing.js'
 import { AleatorError, options, whole } from './native.js'
 import { grammarOf, resolve } from './parameters.js'
-import { native } from './runtime.js'
+import { native, threadPool } from './runtime.js'
 import { textOptions } from './text-options.js'
+import { MOST_THREADS, usualThreads } from './threads.js'
 import { Tokenizer } from './tokenizer.js'
 import { Vocabulary } from './vocabulary.js'
 
@@ -20,31 +21,38 @@ const AT_ONCE = 64 // tokens of a prompt: a second or so
 /**
  * Load a GGUF file.
  * source: a URL or (in Node) a path; a File or another Blob; or the bytes.
- * given: nCtx, the positions of a text; onProgress, called with (bytes, all bytes).
+ * given: nCtx, the positions of a text; threads, which compute it; onProgress, called with (bytes, all bytes).
  */
 export async function load(source, given = {}) {
-  const { nCtx, onProgress } = options(given, { nCtx: undefined, onProgress: () => {} })
+  const { nCtx, threads, onProgress } = options(given, { nCtx: undefined, threads: undefined, onProgress: () => {} })
   if (nCtx !== undefined) whole('nCtx', nCtx, 1, 2 ** 31 - 1)
+  if (threads !== undefined) whole('threads', threads, 1, MOST_THREADS)
   if (typeof onProgress !== 'function') throw new AleatorError('ParameterError', 'onProgress: give a function')
   const data = await nativeBytes(source, onProgress)
+  let pool
   try {
-    return new Model(new GGUF(data), nCtx)
+    const gguf = new GGUF(data)
+    pool = await threadPool(threads ?? (await usualThreads()))
+    return new Model(gguf, nCtx, pool)
   } catch (error) {
+    pool?.free()
     data.free()
     throw error
   }
 }
 
 export class Model {
-  constructor(gguf, nCtx) {
+  constructor(gguf, nCtx, pool) {
     this.gguf = gguf
+    this.pool = pool
+    this.threads = pool.threads
     const { architecture, config } = readConfig(gguf)
     this.config = config
     // Without a vocabulary a model has token ids only.
     const none = NO_VOCABULARY.includes(gguf.fields.get('tokenizer.ggml.model', NO_VOCABULARY[0]))
     this.vocabulary = none ? null : new Vocabulary(gguf)
     this.tokenizer = none ? null : new Tokenizer(this.vocabulary)
-    this.decoder = new Decoder(gguf, architecture, config)
+    this.decoder = new Decoder(gguf, architecture, config, pool)
     this.nCtx = nCtx ?? Math.min(config.context_length, 4096)
     const prefix = 'general.sampling.'
     const keys = gguf.fields.keys().filter((key) => key.startsWith(prefix))
@@ -121,9 +129,10 @@ export class Model {
     if (source !== this.lastTemplate?.source) this.lastTemplate = new ChatTemplate(source, this.tokenizer)
     return this.lastTemplate
   }
-  /** Free its memory; what was made of it is of no use after that. */
+  /** Free its memory, and end its threads; what was made of it is of no use after that. */
   free() {
     this.gguf.data.free()
+    this.pool.free()
   }
 }
 

@@ -1,8 +1,11 @@
 // The module for WebAssembly: what native/module.cpp is for Python.  js/src/native.js calls it.
+#include <pthread.h>
+
 #include <algorithm>
 
 #include "bind.hpp"
 #include "errors.hpp"
+#include "threads/pool.hpp"
 
 namespace nb = nanobind;
 
@@ -94,6 +97,20 @@ extern "C" {
 
 [[gnu::used, clang::export_name("end")]] void aleator_end(nb::Instance* instance) {
   delete instance;
+}
+
+// The end of a thread's stack, which grows down from there.
+[[gnu::used, clang::export_name("stack_of")]] char* aleator_stack_of(pthread_t thread) {
+  pthread_attr_t attributes;
+  void* stack = nullptr;
+  size_t size = 0;
+  pthread_getattr_np(thread, &attributes);
+  pthread_attr_getstack(&attributes, &stack, &size);
+  return static_cast<char*>(stack) + size;
+}
+
+[[gnu::used, clang::export_name("thread_ends")]] void aleator_thread_ends() {
+  aleator::Pool::thread_ends();
 }
 
 }  // extern "C"
