@@ -35,7 +35,7 @@ export function system(memory, exports, threads) {
     _emscripten_default_pthread_stack_size: () => STACK,
     __emscripten_init_main_thread_js(thread) {
       exports()._emscripten_thread_init(thread, 0, 1, 1, 0)
-      exports().emscripten_tls_init()
+      exports().first_thread()
     },
     __pthread_create_js: (thread, attributes, begin, given) => threads.begin(exports(), thread, begin, given) ? 0 : EAGAIN,
     __emscripten_thread_cleanup: (thread) => threads.end(exports(), thread),

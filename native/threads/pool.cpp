@@ -246,8 +246,7 @@ void Pool::perform(Team& team, void (*body)(void*, int), void* data, int thread)
   const FloatRules rules;
   try {
     body(data, thread);
-  } catch (const Stopped&) {
-  } catch (...) {
+  } catch (...) {  // of Stopped `fail` knows already
     fail(team, std::current_exception());
   }
 }

@@ -99,6 +99,14 @@ extern "C" {
   delete instance;
 }
 
+// Clang 14 has landing pads write to the first thread's __wasm_lpad_context, as if thread-local
+// variables began at 0.  They do here, below all other data; other threads have no catch but (...).
+void __wasm_init_tls(void* at);
+[[gnu::used, clang::export_name("first_thread")]] void aleator_first_thread() {
+  if (__builtin_wasm_tls_size() > 1024) __builtin_trap();
+  __wasm_init_tls(nullptr);
+}
+
 // The end of a thread's stack, which grows down from there.
 [[gnu::used, clang::export_name("stack_of")]] char* aleator_stack_of(pthread_t thread) {
   pthread_attr_t attributes;
