@@ -32,13 +32,19 @@ export async function load(source, given = {}) {
   let pool
   try {
     const gguf = new GGUF(data)
-    pool = await threadPool(threads ?? (await usualThreads()))
+    pool = await poolOf(threads)
     return new Model(gguf, nCtx, pool)
   } catch (error) {
     pool?.free()
     data.free()
     throw error
   }
+}
+
+/** The threads that were asked for; else as many as is usual, or one where workers do not start. */
+async function poolOf(threads) {
+  if (threads !== undefined) return threadPool(threads)
+  return threadPool(await usualThreads()).catch(() => threadPool(1))
 }
 
 export class Model {

@@ -5,7 +5,10 @@ const port = globalThis.postMessage ? globalThis : (await import('node:worker_th
 let wasm
 
 function begin({ compiled, memory }) {
-  const js = new Proxy({}, { get: () => () => { throw new Error('threads have none of the values of JavaScript') } }) // prettier-ignore
+  const refuse = () => {
+    throw new Error('threads have no values of JavaScript')
+  }
+  const js = new Proxy({}, { get: () => refuse })
   wasm = new WebAssembly.Instance(compiled, { js, ...system(memory, () => wasm, null) }).exports
   port.postMessage('ready')
 }

@@ -32,7 +32,7 @@ export class Threads {
       await Promise.all(made.map((worker) => this.started(worker)))
     } catch (error) {
       made.forEach((worker) => worker.terminate())
-      throw new AleatorError('RuntimeError', `threads=${n + 1}: a worker did not start (${error.message}): give threads: 1`)
+      throw new AleatorError('RuntimeError', `threads=${n + 1}: a worker did not start (${error.message ?? 'its script was not read'}): give threads: 1`)
     }
     made.forEach((worker) => worker.unref?.()) // a program may end while they wait
     this.waiting.push(...made)
