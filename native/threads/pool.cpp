@@ -140,7 +140,7 @@ Pool::Pool(int threads) : size_(threads) {
 
 Pool::~Pool() {
   Team* team = team_;
-  if (team->owner != getpid()) return;
+  if (team->owner != getpid() || leads == this) return;  // in a job that did not end
   team->dismiss();
   delete team;
 }
@@ -182,6 +182,8 @@ void Pool::start(Team* team) {
 void Pool::refuse_while_looking() {
   if (Watch::looking())
     throw std::runtime_error("a signal handler cannot compute while the thread it stopped does");
+  if (leads)  // WebAssembly, where an instruction has failed
+    throw StateError("a job of this thread did not end: load the model in another worker");
 }
 
 void Pool::run_job(void (*body)(void*, int), void* data, Watch* watch) {
