@@ -57,6 +57,8 @@ class Reader:
             return self._vector(start)
         if code == 0xFC:
             self.skip(_BULK.get(self.number(), 0))
+        elif code == 0xFE:  # atomic; a fence has no address
+            self.skip(1 if self.number() == 3 else 2)
         elif code == 0x0E:  # br_table
             self.skip(self.number() + 1)
         elif code == 0x1C:

@@ -1,5 +1,5 @@
-// Keeps the files of the page, so that it opens without a network.  make site writes the names of the files and
-// their version, the hash of all of them, before this.
+// Keeps the files of the page, so that it opens without a network, and isolates it, so that its engine may have threads
+// (js/README.md).  make site writes the names of the files and their version, the hash of all of them, before this.
 /* global VERSION, FILES */
 
 const MINE = "aleator-page-";
@@ -22,7 +22,15 @@ addEventListener("activate", (event) => {
   event.waitUntil(use());
 });
 
+const isolated = (answer) => {
+  if (!answer.status) return answer; // of another site: nobody may look into it
+  const headers = new Headers(answer.headers);
+  headers.set("Cross-Origin-Opener-Policy", "same-origin");
+  headers.set("Cross-Origin-Embedder-Policy", "require-corp");
+  return new Response(answer.body, { status: answer.status, statusText: answer.statusText, headers });
+};
+
 addEventListener("fetch", (event) => {
   const answer = async () => (await (await caches.open(MINE + VERSION)).match(event.request, { ignoreSearch: true })) ?? fetch(event.request);
-  event.respondWith(answer());
+  event.respondWith(answer().then(isolated));
 });

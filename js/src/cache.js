@@ -3,7 +3,6 @@
 import { AleatorError, options, whole } from './native.js'
 import { state_shape as stateShape } from './models.js'
 import { native } from './runtime.js'
-import { pool } from './weights.js'
 import { CACHE_TYPES } from './facts.js'
 
 const MOST_AT_ONCE = 512 // tokens of a step
@@ -198,7 +197,7 @@ export class Cache {
     try {
       const ids = BigInt64Array.from(tokens, BigInt)
       const out = BigInt64Array.from(wanted, BigInt)
-      this.step.run(pool, ids, null, positions, all, ...lists, out, logits, window, runs, distances, this.decoder.queryScales(positions), null)
+      this.step.run(this.decoder.pool, ids, null, positions, all, ...lists, out, logits, window, runs, distances, this.decoder.queryScales(positions), null)
       if (row !== null) this.states[seq] = { row, position: first + n - 1 }
       return this.decoder.finish(logits)
     } finally {

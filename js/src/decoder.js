@@ -7,8 +7,10 @@ import { frequencies, logarithm } from './rotation.js'
 import { LayerSource, Weights } from './weights.js'
 
 export class Decoder {
-  constructor(gguf, architecture, config) {
+  /** pool: the threads that compute it. */
+  constructor(gguf, architecture, config, pool) {
     this.data = gguf.data
+    this.pool = pool
     this.weights = new Weights(gguf, architecture, config)
     this.config = config
     this.architecture = architecture

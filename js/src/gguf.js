@@ -147,7 +147,7 @@ export class GGUF {
   }
   text(start, length, field) {
     try {
-      return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(this.data.array.subarray(start, start + length))
+      return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(this.data.array.slice(start, start + length))
     } catch {
       throw this.error(field, 'is not UTF-8', start)
     }

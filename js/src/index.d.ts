@@ -152,6 +152,7 @@ export type CacheType = 'F16' | 'BF16' | 'F32' | 'Q8_0' | 'Q5_1' | 'Q5_0' | 'Q4_
 
 export interface Model {
   readonly nCtx: number
+  readonly threads: number
   /** null: the model has no vocabulary. */
   readonly tokenizer: Tokenizer | null
   generate(prompt: string | number[] | Int32Array, options?: GenerateOptions): Generation
@@ -165,6 +166,11 @@ export interface Model {
 export interface LoadOptions {
   /** Positions of a text. */
   nCtx?: number
+  /**
+   * 1 to 32; half of the processors, at most four, where it is left out.  Where memory cannot be shared, as in a page
+   * that is not isolated or in its own thread, there is one.  Logits have the same bits with any number.
+   */
+  threads?: number
   /** Called as bytes come. */
   onProgress?: (bytes: number, all: number) => void
   /** Ends the loading with its reason. */

@@ -34,7 +34,7 @@ export async function readFile(source, { onProgress, signal, keep }, made) {
     const parts = new Parts(file, kept, data, { onProgress, stop })
     const begun = await parts.metadata(made)
     await parts.all()
-    begun.complete()
+    await begun.complete()
     return begun
   } catch (error) {
     stop.abort(error)

@@ -10,7 +10,9 @@ import { takeBack } from './healing.js'
 import { readFile } from './loading.js'
 import { AleatorError, options, whole } from './native.js'
 import { grammarOf, resolve } from './parameters.js'
+import { threadPool } from './runtime.js'
 import { textOptions } from './text-options.js'
+import { MOST_THREADS, usualThreads } from './threads.js'
 import { Tokenizer } from './tokenizer.js'
 import { Vocabulary } from './vocabulary.js'
 
@@ -19,21 +21,29 @@ const AT_ONCE = 64 // tokens of a prompt: a second or so
 /**
  * Load a GGUF file.
  * source: a URL or (in Node) a path; a File or another Blob; or the bytes.
- * given: nCtx, the positions of a text; onProgress, called with (bytes, all bytes); signal, an AbortSignal; keep: what
- * comes from a URL, on the browser's disk.
+ * given: nCtx, the positions of a text; threads, which compute it; onProgress, called with (bytes, all bytes); signal,
+ * an AbortSignal; keep: what comes from a URL, on the browser's disk.
  */
 export async function load(source, given = {}) {
-  const { nCtx, ...how } = options(given, { nCtx: undefined, onProgress: () => {}, signal: undefined, keep: true })
+  const { nCtx, threads, ...how } = options(given, { nCtx: undefined, threads: undefined, onProgress: () => {}, signal: undefined, keep: true })
   if (nCtx !== undefined) whole('nCtx', nCtx, 1, 2 ** 31 - 1)
+  if (threads !== undefined) whole('threads', threads, 1, MOST_THREADS)
   if (typeof how.onProgress !== 'function') throw new AleatorError('ParameterError', 'onProgress: give a function')
   if (how.signal && !(how.signal instanceof AbortSignal)) throw new AleatorError('ParameterError', 'signal: give an AbortSignal')
-  return readFile(source, how, (gguf) => new Model(gguf, nCtx))
+  return readFile(source, how, (gguf) => new Model(gguf, nCtx, threads))
+}
+
+/** The threads that were asked for; else as many as is usual, or one where workers do not start. */
+async function poolOf(threads) {
+  if (threads !== undefined) return threadPool(threads)
+  return threadPool(await usualThreads()).catch(() => threadPool(1))
 }
 
 export class Model {
   /** Of a file whose metadata are there; `complete` it when its tensors are. */
-  constructor(gguf, nCtx) {
+  constructor(gguf, nCtx, threads) {
     this.gguf = gguf
+    this.threads = threads
     const { architecture, config } = readConfig(gguf)
     this.architecture = architecture
     this.config = config
@@ -47,8 +57,15 @@ export class Model {
     const keys = gguf.fields.keys().filter((key) => key.startsWith(prefix))
     this.recommended = Object.fromEntries(keys.map((key) => [key.slice(prefix.length), gguf.fields.values.get(key)]))
   }
-  complete() {
-    this.decoder = new Decoder(this.gguf, this.architecture, this.config)
+  async complete() {
+    this.pool = await poolOf(this.threads)
+    this.threads = this.pool.threads
+    try {
+      this.decoder = new Decoder(this.gguf, this.architecture, this.config, this.pool)
+    } catch (error) {
+      this.pool.free()
+      throw error
+    }
   }
   /** A cache for texts of this model. */
   cache({ nCtx = this.nCtx, ...given } = {}) {
@@ -121,9 +138,10 @@ export class Model {
     if (source !== this.lastTemplate?.source) this.lastTemplate = new ChatTemplate(source, this.tokenizer)
     return this.lastTemplate
   }
-  /** Free its memory; what was made of it is of no use after that. */
+  /** Free its memory, and end its threads; what was made of it is of no use after that. */
   free() {
     this.gguf.data.free()
+    this.pool.free()
   }
 }
 

@@ -34,16 +34,17 @@ export function whole(name, value, low, high = Number.MAX_SAFE_INTEGER) {
   throw new AleatorError('ParameterError', `${name}=${String(value)}: give a whole number from ${low} to ${high}`)
 }
 
-/** Compile and start the module of these bytes. */
-export async function start(bytes) {
+/** Start a compiled module over this memory; `host` makes its other imports, of what gives its exports (system.js). */
+export async function start(compiled, memory, host) {
   const values = [null] // by number; 0 is undefined and null
   const free = []
   const encoder = new TextEncoder()
   const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
   let wasm, error
-  const bytesAt = (at, n) => new Uint8Array(wasm.memory.buffer, at >>> 0, n)
-  const textAt = (at, n) => decoder.decode(bytesAt(at, n))
-  const view = () => new DataView(wasm.memory.buffer)
+  const bytesAt = (at, n) => new Uint8Array(memory.buffer, at >>> 0, n)
+  const copyAt = (at, n) => bytesAt(at, n).slice() // which is not shared
+  const textAt = (at, n) => decoder.decode(copyAt(at, n))
+  const view = () => new DataView(memory.buffer)
 
   function put(value) {
     if (value === undefined || value === null) return 0
@@ -68,7 +69,7 @@ export async function start(bytes) {
     }
     get array() {
       if (this.freed) throw new AleatorError('StateError', 'this memory was freed: load the model, or make the array, again')
-      return new this.type(wasm.memory.buffer, this.place, this.length)
+      return new this.type(memory.buffer, this.place, this.length)
     }
     /** A part of it, which may be of another type. */
     part(begin, length, type = this.type) {
@@ -130,7 +131,7 @@ export async function start(bytes) {
     },
     length: (n) => (kindOf(values[n]) === 5 || kindOf(values[n]) === 6 ? values[n].length : -1),
     call(f, self, count, given) {
-      const numbers = new Int32Array(wasm.memory.buffer, given >>> 0, count)
+      const numbers = new Int32Array(memory.buffer, given >>> 0, count)
       try {
         return put(values[f].apply(values[self], Array.from(numbers, (n) => values[n])))
       } catch (thrown) {
@@ -147,8 +148,8 @@ export async function start(bytes) {
     of_boolean: (value) => put(value !== 0),
     of_text: (at, n) => put(textAt(at, n)),
     of_array(type, at, count, ndim, shape) {
-      const made = new TYPES[type](wasm.memory.buffer.slice(at >>> 0, (at >>> 0) + count * TYPES[type].BYTES_PER_ELEMENT))
-      if (ndim > 1) made.shape = Array.from(new Int32Array(wasm.memory.buffer, shape >>> 0, ndim))
+      const made = new TYPES[type](copyAt(at, count * TYPES[type].BYTES_PER_ELEMENT).buffer)
+      if (ndim > 1) made.shape = Array.from(new Int32Array(memory.buffer, shape >>> 0, ndim))
       return put(made)
     },
     of_instance(type, pointer) {
@@ -166,7 +167,7 @@ export async function start(bytes) {
       const type = TYPES.indexOf(native ? value.type : value.constructor)
       const shape = value.shape ?? [value.length]
       if (type < 0 || shape.length > 4 || shape.reduce((a, b) => a * b, 1) !== value.length || value.freed) return 0
-      const to = new Int32Array(wasm.memory.buffer, described >>> 0, 8)
+      const to = new Int32Array(memory.buffer, described >>> 0, 8)
       to.set([type, native ? value.place : 0, value.length, shape.length, ...shape])
       return 1
     },
@@ -205,7 +206,7 @@ export async function start(bytes) {
         name === 'ConstraintError' ? { token: first }
         : name === 'GrammarError' ? { line: first, column: second }
         : {}
-      error = new AleatorError(name, new TextDecoder().decode(bytesAt(message, length)), more)
+      error = new AleatorError(name, new TextDecoder().decode(copyAt(message, length)), more)
     },
   }
 
@@ -226,7 +227,7 @@ export async function start(bytes) {
   function invoke(id, given) {
     const numbers = given.map(put)
     const stack = allocate(4 * given.length + 4)
-    new Int32Array(wasm.memory.buffer, stack, given.length).set(numbers)
+    new Int32Array(memory.buffer, stack, given.length).set(numbers)
     error = undefined
     let result
     try {
@@ -242,36 +243,8 @@ export async function start(bytes) {
   }
 
   const module = { NativeArray }
-  const { instance } = await WebAssembly.instantiate(bytes, { js, ...system(() => wasm.memory.buffer) })
-  wasm = instance.exports
-  wasm._initialize?.()
+  wasm = (await WebAssembly.instantiate(compiled, { js, ...host(() => wasm) })).exports
+  wasm.__wasm_call_ctors()
   wasm.start()
   return module
-}
-
-// What the C library asks of a system: the time, and where it writes an assertion's text.
-function system(buffer) {
-  const none = () => 52 // ENOSYS
-  const wasi = {
-    clock_time_get(clock, precision, at) {
-      const nanoseconds = BigInt(Math.round(performance.now() * 1e6))
-      new DataView(buffer()).setBigInt64(at >>> 0, nanoseconds, true)
-      return 0
-    },
-    environ_sizes_get(count, size) {
-      new DataView(buffer()).setInt32(count >>> 0, 0, true)
-      new DataView(buffer()).setInt32(size >>> 0, 0, true)
-      return 0
-    },
-    environ_get: () => 0,
-    proc_exit(code) {
-      throw new AleatorError('RuntimeError', `the native code ended with ${code}`)
-    },
-  }
-  const env = {
-    emscripten_notify_memory_growth() {},
-    _tzset_js() {},
-  }
-  const anything = (known) => new Proxy(known, { get: (all, name) => all[name] ?? none, has: () => true })
-  return { wasi_snapshot_preview1: anything(wasi), env: anything(env) }
 }

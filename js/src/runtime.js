@@ -1,5 +1,11 @@
 // The native code, started once when the package is imported.
 import { start } from './native.js'
+import { system } from './system.js'
+import { mayShare, Threads } from './threads.js'
+
+const PAGES = { initial: 256, maximum: 65536 } // of memory, as the module says
+// In the module: the import of env.memory, with a maximum, shared.
+const SHARED = [3, ...new TextEncoder().encode('env'), 6, ...new TextEncoder().encode('memory'), 2, 3]
 
 /** The bytes behind a URL of this package, or of a page's files. */
 export async function bytesOf(url) {
@@ -27,6 +33,31 @@ function fuses() {
   return once(x, x, -1) && once(x, -x, 1) && once(2 ** -75, 2 ** -75, 2 ** -149) && f(2 ** 100, 2 ** 100, -Infinity) === -Infinity
 }
 
+/** Memory that workers can have in common; or, as that takes a place for 4 GiB, memory of this thread alone. */
+function newMemory() {
+  try {
+    if (mayShare()) return [new WebAssembly.Memory({ ...PAGES, shared: true }), true]
+  } catch {}
+  return [new WebAssembly.Memory(PAGES), false]
+}
+
+/** Have a module import memory that is not shared: its instructions are the same. */
+function unshare(bytes) {
+  const at = bytes.findIndex((_, i) => SHARED.every((byte, k) => bytes[i + k] === byte))
+  bytes[at + SHARED.length - 1] = 1
+}
+
 /** Whether the module with these instructions runs. */
 export const relaxed = fuses()
-export const native = await start(await bytesOf(new URL(relaxed ? './aleator-relaxed.wasm' : './aleator.wasm', import.meta.url)))
+const [memory, shared] = newMemory()
+const bytes = await bytesOf(new URL(relaxed ? './aleator-relaxed.wasm' : './aleator.wasm', import.meta.url))
+if (!shared) unshare(bytes)
+const compiled = await WebAssembly.compile(bytes)
+const threads = new Threads(compiled, memory)
+export const native = await start(compiled, memory, (exports) => system(memory, exports, threads))
+
+/** A pool of n threads; of one where memory cannot be shared.  The numbers that it computes are the same. */
+export async function threadPool(n) {
+  if (shared) await threads.prepare(n - 1)
+  return new native.ThreadPool(shared ? n : 1)
+}

@@ -3,8 +3,8 @@ import { TENSOR_TYPES } from './facts.js'
 import { AleatorError } from './native.js'
 import { native } from './runtime.js'
 
-/** One thread: see docs/plan.md. */
-export const pool = new native.ThreadPool(1)
+/** For what is computed once, when a model is loaded. */
+const pool = new native.ThreadPool(1)
 
 const FLOATS = ['F32', 'F16', 'BF16']
 const GATE_UP = ['ffn_gate', 'ffn_up']

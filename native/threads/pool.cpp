@@ -13,6 +13,7 @@
 
 #include "errors.hpp"
 #include "threads/float_rules.hpp"
+#include "threads/sleep.hpp"
 
 namespace aleator {
 
@@ -37,9 +38,13 @@ static constexpr int64_t all_done = int64_t(1) << 62;
 // is after about 1 ms, because a token follows soon.  Within one it is after some 100 us: whoever
 // is so late has lost its core to another program, and the system moves it to this one once that
 // idles.
+#if defined(__wasm__)  // which can do no more than look: for about as long as it takes to be woken
+static constexpr int spins = 20000, idle_yields = 0, late_yields = 0;
+#else
 static constexpr int spins = 60;
 static constexpr int idle_yields = 3000;
 static constexpr int late_yields = 200;
+#endif
 
 // Adds what takes longer than spinning to `waited`.
 template <class T>
@@ -51,12 +56,15 @@ static void wait_while(const std::atomic<T>& value, T seen, int yields,
   }
   const Clock::time_point began = waited ? Clock::now() : Clock::time_point();
   for (int i = 0; value.load(std::memory_order_acquire) == seen; i++)
-    i < yields ? void(sched_yield()) : value.wait(seen, std::memory_order_acquire);
+    i < yields ? void(sched_yield()) : sleep_while(value, seen);
   if (waited) *waited += Clock::now() - began;
 }
 
 // Whether the jobs of this pool's caller are what the thread is in.
 static thread_local const Pool* leads = nullptr;
+
+// The pool that this thread works for, other than as a caller.
+static thread_local Pool* serves = nullptr;
 
 // How many threads take part in jobs that adapt.  Where the caller has waited for so long in some
 // jobs that one thread less would have been no slower, there is one less for a while; then all are
@@ -105,6 +113,7 @@ struct Pool::Team {
   alignas(64) std::atomic<int> ended{0};  // threads, but thread 0, that are through with the job
   alignas(64) std::atomic<uint32_t> generation{0};
   std::atomic<bool> failed{false};  // `error` is there
+  std::atomic<bool> lost{false};    // a thread has ended within a job
 
   void tell(int threads);
   void dismiss();
@@ -115,7 +124,7 @@ struct Pool::Team {
 template <class T>
 static void write_and_wake(std::atomic<T>& value, T now) {
   value.store(now, std::memory_order_seq_cst);
-  value.notify_all();
+  wake(value);
 }
 
 Pool::Pool(int threads) : size_(threads) {
@@ -124,11 +133,14 @@ Pool::Pool(int threads) : size_(threads) {
   cursors_ = std::make_unique<Cursor[]>(size_);
   ahead_ = std::make_unique<Cursor[]>(size_);
   team_ = new Team;
+#if defined(__wasm__)
+  start(team_);  // JavaScript has made workers for them, which wait
+#endif
 }
 
 Pool::~Pool() {
   Team* team = team_;
-  if (team->owner != getpid()) return;
+  if (team->owner != getpid() || leads == this) return;  // in a job that did not end
   team->dismiss();
   delete team;
 }
@@ -149,6 +161,7 @@ void Pool::start(Team* team) {
   try {
     for (int t = 1; t < size_; t++)
       team->threads.emplace_back([this, team, t, first] {
+        serves = this;
         for (uint32_t seen = first;;) {
           wait_while(team->job, seen, idle_yields);
           seen = team->job.load(std::memory_order_acquire);
@@ -157,7 +170,7 @@ void Pool::start(Team* team) {
           if (t >= together) continue;  // nobody waits for it, or lets it see more
           perform(*team, team->body, team->data, t);
           team->ended.fetch_add(1, std::memory_order_release);
-          team->ended.notify_one();
+          wake(team->ended);
         }
       });
   } catch (...) {
@@ -169,6 +182,8 @@ void Pool::start(Team* team) {
 void Pool::refuse_while_looking() {
   if (Watch::looking())
     throw std::runtime_error("a signal handler cannot compute while the thread it stopped does");
+  if (leads)  // WebAssembly, where an instruction has failed
+    throw StateError("a job of this thread did not end: load the model in another worker");
 }
 
 void Pool::run_job(void (*body)(void*, int), void* data, Watch* watch) {
@@ -206,6 +221,7 @@ Pool::Team* Pool::own_team() {
 void Pool::work(Team* team, void (*body)(void*, int), void* data, Watch* watch) {
   if (!team->begun) reset_cursors();
   team->begun = true;
+  if (team->lost) throw StateError("a thread of the pool has ended: load the model again");
   watch_ = watch;
   const int others = team->together - 1;
   if (others > 0) {
@@ -232,15 +248,28 @@ void Pool::perform(Team& team, void (*body)(void*, int), void* data, int thread)
   const FloatRules rules;
   try {
     body(data, thread);
-  } catch (const Stopped&) {
-  } catch (...) {
-    if (team.failing.exchange(true)) return;
-    team.error = std::current_exception();
-    team.failed.store(true, std::memory_order_release);
-    team.generation.fetch_add(1, std::memory_order_release);  // after it: who waits looks at it
-    team.generation.notify_all();
-    done_ahead(all_done, all_done);
+  } catch (...) {  // of Stopped `fail` knows already
+    fail(team, std::current_exception());
   }
+}
+
+// The first error ends the job.
+void Pool::fail(Team& team, std::exception_ptr error) {
+  if (team.failing.exchange(true)) return;
+  team.error = std::move(error);
+  team.failed.store(true, std::memory_order_release);
+  team.generation.fetch_add(1, std::memory_order_release);  // after it: who waits looks at it
+  wake(team.generation);
+  done_ahead(all_done, all_done);
+}
+
+void Pool::thread_ends() {
+  if (!serves) return;
+  Team& team = *serves->team_;
+  team.lost = true;
+  serves->fail(team, std::make_exception_ptr(StateError("a thread ended within a job")));
+  team.ended.fetch_add(1, std::memory_order_release);
+  wake(team.ended);
 }
 
 void Pool::reset_cursors() {
@@ -253,7 +282,7 @@ void Pool::reset_cursors() {
 
 // n more are done; the last of them, or a failure, ends the wait.
 void Pool::done_ahead(int64_t n, int64_t of) {
-  if (ahead_done_.fetch_add(n, std::memory_order_seq_cst) + n >= of) ahead_done_.notify_all();
+  if (ahead_done_.fetch_add(n, std::memory_order_seq_cst) + n >= of) wake(ahead_done_);
 }
 
 void Pool::wait_ahead(int64_t units) {

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <type_traits>
 
@@ -73,6 +74,9 @@ class Pool {
   }
   // std::runtime_error where this thread is in the check of a watch, and would wait for itself.
   static void refuse_while_looking();
+  // For a thread of a pool that cannot go on, as WebAssembly's where an instruction fails: its job
+  // ends with StateError, and the pool takes no other.
+  static void thread_ends();
 
   // Calls f(unit) for each unit in [0, units), shared among the threads, which must all call it.  A
   // thread starts in its own contiguous part, so that memory is read in order, and then takes what
@@ -121,6 +125,7 @@ class Pool {
   Team* own_team();
   void work(Team* team, void (*body)(void*, int), void* data, Watch* watch);
   void perform(Team& team, void (*body)(void*, int), void* data, int thread);
+  void fail(Team& team, std::exception_ptr error);
   void start(Team* team);
   void reset_cursors();
   template <class F>

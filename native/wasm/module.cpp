@@ -1,8 +1,11 @@
 // The module for WebAssembly: what native/module.cpp is for Python.  js/src/native.js calls it.
+#include <pthread.h>
+
 #include <algorithm>
 
 #include "bind.hpp"
 #include "errors.hpp"
+#include "threads/pool.hpp"
 
 namespace nb = nanobind;
 
@@ -94,6 +97,28 @@ extern "C" {
 
 [[gnu::used, clang::export_name("end")]] void aleator_end(nb::Instance* instance) {
   delete instance;
+}
+
+// Clang 14 has landing pads write to the first thread's __wasm_lpad_context, as if thread-local
+// variables began at 0.  They do here, below all other data; other threads have no catch but (...).
+void __wasm_init_tls(void* at);
+[[gnu::used, clang::export_name("first_thread")]] void aleator_first_thread() {
+  if (__builtin_wasm_tls_size() > 1024) __builtin_trap();
+  __wasm_init_tls(nullptr);
+}
+
+// The end of a thread's stack, which grows down from there.
+[[gnu::used, clang::export_name("stack_of")]] char* aleator_stack_of(pthread_t thread) {
+  pthread_attr_t attributes;
+  void* stack = nullptr;
+  size_t size = 0;
+  pthread_getattr_np(thread, &attributes);
+  pthread_attr_getstack(&attributes, &stack, &size);
+  return static_cast<char*>(stack) + size;
+}
+
+[[gnu::used, clang::export_name("thread_ends")]] void aleator_thread_ends() {
+  aleator::Pool::thread_ends();
 }
 
 }  // extern "C"

@@ -217,6 +217,7 @@ def test_the_page_opens_without_a_network(window: Window, folder: Path, wanted: 
     window.open(served.address + link())
     window.shows("ended by: length")
     assert window.tokens() == wanted
+    assert window.script("return crossOriginIsolated")  # its engine may have threads
 
 
 def test_a_link_of_another_model_is_not_written_with_this_one(

@@ -1,7 +1,7 @@
 // How programs use the types: checked, not run.
 import { load, keptModels, forgetModel, Chain, explain, gbnf, AleatorError, PRESETS, VERSION, Cache, type GenerateOptions } from 'aleator'
 const options: GenerateOptions = { seed: 4n, temperature: 0.5, stop: ['a'], maxTokens: 5, logit_bias: new Map([[1, 2]]), preset: 'greedy' }
-const model = await load('a.gguf', { nCtx: 5, onProgress: (a, b) => console.log(a / b) })
+const model = await load('a.gguf', { nCtx: 5, threads: 2, onProgress: (a, b) => console.log(a / b) })
 for await (const piece of model.generate('a', options)) console.log(piece.length)
 await load(new URL('https://example.org/a.gguf'), { signal: AbortSignal.timeout(9), keep: false })
 for (const { url, size, bytes } of await keptModels()) if (bytes < size) await forgetModel(url)
@@ -10,7 +10,7 @@ const cache: Cache = model.cache({ type: 'F16' })
 const answer = model.chat([{ role: 'user', content: 'Hi' }], { seed: 1, enableThinking: false })
 for await (const piece of answer) console.log(piece.length)
 const next: string = answer.message.content + answer.message.reasoning_content
-cache.seqAdd(0, 0, -1, next.length)
+cache.seqAdd(0, 0, -1, next.length + model.threads)
 model.cache({ typeK: 'Q8_0' })
 const whole: boolean | null = model.generate('a', { json_schema: { type: 'object' }, completeGrammar: false }).complete
 model.generate('a', { heal: true, stopLoops: { repeats: 4 }, reasoningBudget: 9, reasoningMarks: ['<a>', '</a>'] })

@@ -1,0 +1,37 @@
+// How a thread sleeps until a number changes, and who changes it wakes it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace aleator {
+
+#if defined(__wasm__)  // where the C++ library asks for the time again and again
+
+template <class T>
+inline void sleep_while(const std::atomic<T>& value, T seen) {
+  void* at = const_cast<void*>(static_cast<const void*>(&value));
+  if constexpr (sizeof(T) == 8)
+    __builtin_wasm_memory_atomic_wait64(static_cast<int64_t*>(at), int64_t(seen), -1);
+  else
+    __builtin_wasm_memory_atomic_wait32(static_cast<int32_t*>(at), int32_t(seen), -1);
+}
+template <class T>
+inline void wake(std::atomic<T>& value) {
+  __builtin_wasm_memory_atomic_notify(reinterpret_cast<int32_t*>(&value), ~0u);
+}
+
+#else
+
+template <class T>
+inline void sleep_while(const std::atomic<T>& value, T seen) {
+  value.wait(seen, std::memory_order_acquire);
+}
+template <class T>
+inline void wake(std::atomic<T>& value) {
+  value.notify_all();
+}
+
+#endif
+
+}  // namespace aleator

@@ -1,0 +1,179 @@
+"""Threads of the npm package in Node: bits of one thread, what ends them, what is refused."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aleator.models.hub.bundled import bundled_model
+from tests.javascript.conftest import PACKAGE, Run
+from tests.javascript.test_models import RELAXED
+
+TOKENS = [1 + 7 * i % 200 for i in range(40)]
+
+LOGITS = """await (async () => {
+  const told = []
+  for (const threads of [1, 2, 3]) {
+    const model = await load(path, { nCtx: 64, threads })
+    const cache = model.cache()
+    const prompt = cache.decode(TOKENS, { all: true })
+    const next = [5, 6, 7].map((token) => cache.decode([token]))
+    const bits = [prompt, ...next].map((row) => Buffer.from(row.buffer).toString('base64')).join(' ')
+    told.push([model.threads, bits])
+    model.free()
+  }
+  return told
+})()"""
+
+
+@pytest.mark.parametrize("flags", [(), RELAXED], ids=["plain", "relaxed"])
+def test_logits_have_the_same_bits_with_any_number_of_threads(
+    run: Run, flags: tuple[str, ...]
+) -> None:
+    case = {"code": LOGITS.replace("TOKENS", str(TOKENS)), "path": str(bundled_model())}
+    [told] = run("value", [case], flags)
+    assert [threads for threads, _ in told] == [1, 2, 3]
+    assert len({bits for _, bits in told}) == 1
+
+
+def _value(run: Run, code: str) -> Any:
+    [value] = run("value", [{"code": code, "path": str(bundled_model())}])
+    return value
+
+
+@pytest.mark.parametrize("given", ["0", "33", "1.5", "'2'", "null"])
+def test_a_number_out_of_range_is_refused_by_name(run: Run, given: str) -> None:
+    told = _value(run, f"load('missing.gguf', {{ threads: {given} }})")
+    assert told["error"] == "ParameterError"
+    assert told["message"] == f"threads={given.strip(chr(39))}: give a whole number from 1 to 32"
+
+
+def test_models_with_threads_of_their_own_take_turns(run: Run) -> None:
+    code = """await (async () => {
+      const models = await Promise.all([2, 3].map((threads) => load(path, { threads })))
+      const text = async (model) => model.generate('ROMEO:', { seed: 4, maxTokens: 8 }).text()
+      const texts = await Promise.all(models.map(text))
+      models[0].free()
+      const again = await text(models[1])
+      models[1].free()
+      const error = await text(models[1]).catch((error) => error.name)
+      return [models.map((each) => each.threads), new Set([...texts, again]).size, error]
+    })()"""
+    assert _value(run, code) == [[2, 3], 1, "StateError"]
+
+
+def test_a_model_that_is_freed_ends_its_workers(run: Run) -> None:
+    code = """await (async () => {
+      const { Worker } = await import('node:worker_threads')
+      const ended = []
+      const post = Worker.prototype.postMessage
+      const seen = new Set()
+      Worker.prototype.postMessage = function (...given) {
+        if (!seen.has(this)) ended.push(new Promise((resolve) => this.once('exit', resolve)))
+        seen.add(this)
+        return post.apply(this, given)
+      }
+      const made = await load(path, { threads: 3 })
+      await made.generate('a', { maxTokens: 2 }).text()
+      made.free()
+      made.free()
+      await Promise.all(ended)
+      return ended.length
+    })()"""
+    assert _value(run, code) == 2
+
+
+def _node(tmp_path: Path, script: str, *flags: str) -> subprocess.CompletedProcess[str]:
+    node = shutil.which("node")
+    if node is None or not (PACKAGE / "aleator.wasm").is_file():
+        pytest.skip("node is not installed, or js/src/aleator.wasm missing: make wasm")
+    path = tmp_path / "main.mjs"
+    path.write_text(
+        f"const {{ load }} = await import({(PACKAGE / 'index.js').as_uri()!r})\n"
+        f"const path = {str(bundled_model())!r}\n{script}"
+    )
+    return subprocess.run([node, *flags, path], capture_output=True, text=True, timeout=120)
+
+
+def test_idle_workers_do_not_keep_a_program_from_ending(tmp_path: Path) -> None:
+    done = _node(
+        tmp_path,
+        "const model = await load(path, { threads: 3 })\n"
+        "console.log(await model.generate('a', { seed: 1, maxTokens: 2 }).text())",
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def test_memory_that_cannot_be_shared_leaves_one_thread(tmp_path: Path) -> None:
+    hook = tmp_path / "hook.mjs"
+    hook.write_text("delete globalThis.SharedArrayBuffer\n")
+    texts = []
+    for flags in ((), ("--import", hook.as_uri())):
+        done = _node(
+            tmp_path,
+            "const model = await load(path, { threads: 2 })\n"
+            "const text = await model.generate('ROMEO:', { seed: 4, maxTokens: 8 }).text()\n"
+            "console.log(JSON.stringify([model.threads, text]))",
+            *flags,
+        )
+        assert done.returncode == 0, done.stderr
+        texts.append(done.stdout.strip())
+    shared, alone = texts
+    assert shared.startswith("[2,")
+    assert alone == shared.replace("[2,", "[1,")
+
+
+def _hooked(tmp_path: Path, hook: str, script: str) -> str:
+    """What a program writes whose workers run the hook first."""
+    path = tmp_path / "hook.mjs"
+    path.write_text(
+        "import { isMainThread } from 'node:worker_threads'\n"
+        f"const {{ Instance }} = WebAssembly\nif (!isMainThread) {{\n{hook}}}\n"
+    )
+    done = _node(tmp_path, script, "--import", path.as_uri())
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_worker_that_does_not_start_is_told(tmp_path: Path) -> None:
+    told = _hooked(
+        tmp_path,
+        "WebAssembly.Instance = function () { throw new Error('no room') }",
+        "const told = await load(path, { threads: 2 }).catch((error) => error)\n"
+        "console.log(told.name, told.message)",
+    )
+    assert told == "RuntimeError threads=2: a worker did not start (no room): give threads: 1\n"
+
+
+def test_an_instruction_that_fails_in_a_thread_ends_the_request(tmp_path: Path) -> None:
+    told = _hooked(
+        tmp_path,
+        # The thread finds no other function than its first: the call of its job's fails.
+        """WebAssembly.Instance = function (...given) {
+          const { exports } = new Instance(...given)
+          const table = exports.__indirect_function_table
+          const all = Array.from({ length: table.length }, (_, i) => table.get(i))
+          const put = (keep) => all.forEach((f, i) => table.set(i, keep(i) ? f : null))
+          const get = (number) => (put((i) => i === number), all[number])
+          const thread_ends = () => (put(() => true), exports.thread_ends())
+          return { exports: { ...exports, __indirect_function_table: { get }, thread_ends } }
+        }""",
+        """const model = await load(path, { threads: 2 })
+        const text = (model) => model.generate('a', { maxTokens: 2 }).text()
+        const told = () => text(model).catch(({ name, message }) => `${name}: ${message}`)
+        console.log(await told())
+        console.log(await told())
+        model.free()
+        const other = await load(path, { threads: 1 })
+        console.log((await text(other)).length > 0)""",
+    )
+    assert told.splitlines() == [
+        "StateError: a thread ended within a job",
+        "StateError: a thread of the pool has ended: load the model again",
+        "true",
+    ]
