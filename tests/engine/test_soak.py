@@ -52,7 +52,7 @@ def test_a_failed_request_holds_no_logits(
 KEPT = """
 import gc, sys
 import aleator
-from attacks.engines import Memory
+from attacks.memory import Memory
 with aleator.load(n_threads=1).engine(n_seq_max=1, n_ctx=256) as engine:
     first = [engine.submit("ROMEO:", max_tokens=3, seed=0) for _ in range(8)]
     assert all(each.wait() for each in first)
