@@ -2,8 +2,8 @@
 
 ``aleator serve`` runs in a process of its own, with few slots, a short queue, keys and a slot directory.
 Clients ask it all it can do, by every endpoint: streams and whole answers, completions and chats, n, grammars,
-log-probabilities, vectors, slots. Some go away in the middle, send half of a request, send nothing, ask for what is
-refused, bring a wrong key, or read slowly. One of some fixed requests in between must have the text and the
+log-probabilities, vectors, slots. Some go away in the middle, send half of a request, send nothing, ask for
+what is refused, bring a wrong key, or read slowly. One of some fixed requests in between must have the text and the
 log-probabilities that it had alone.  A trial is a wave of clients, at the end of which all requests have ended.
 
 At the end: no answer had a status of 500 or more but 503; few files and connections are open; SIGTERM ends the
@@ -90,7 +90,8 @@ class Clients:
         """Ask a few times, in all ways."""
         ways: list[tuple[Callable[[random.Random], None], int]] = [
             (self.whole, 30), (self.stream, 30), (self.go_away, 15), (self.fixed, 10), (self.refused, 5),
-            (self.other, 30), (self.heavy, 2), (self.half, 4), (self.slots, 4), (self.slow_reader, 2), (self.wrong_key, 2),
+            (self.other, 30), (self.heavy, 2), (self.half, 4), (self.slots, 4), (self.slow_reader, 2),
+            (self.wrong_key, 2),
         ]  # fmt: skip
         names, weights = [way for way, _ in ways], [weight for _, weight in ways]
         for _ in range(PER_CLIENT):

@@ -1,11 +1,12 @@
 """Engines with raising callbacks, cancels, failing contexts, and interrupts thrown into their thread.
 
-Some threads submit, read, cancel and forget requests, with deadlines, grammars, callbacks that raise and prompts
-of all lengths; texts are saved as sessions and go on.  Meanwhile the context fails now and then (MemoryError, CacheFull), and KeyboardInterrupt is thrown
-into the engine's own thread wherever it is.  A trial is the life of one engine.  Afterwards no sequence holds a
-cell, the cache's own check finds nothing, requests have the tokens that they have alone, no thread is left,
-and memory is as at the start: what is allocated is counted by the allocators themselves, and
-resident memory, of which allocators keep what they once had, grows no more in the second half.
+Some threads submit, read, cancel and forget requests, with deadlines, grammars, callbacks that raise and
+prompts of all lengths; texts are saved as sessions and go on.  Meanwhile the context fails now and then
+(MemoryError, CacheFull), and KeyboardInterrupt is thrown into the engine's own thread wherever it is.  A trial
+is the life of one engine.  Afterwards no sequence holds a cell, the cache's own check finds nothing, requests
+have the tokens that they have alone, no thread is left, and memory is as at the start: what is allocated is
+counted by the allocators themselves, and resident memory, of which allocators keep what they once had, grows no
+more in the second half.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class Memory:
 
 
 def note_levels(path: str) -> None:
-    """Write what this process has allocated to a file, now and every :data:`EVERY` seconds, as lines of JSON."""
+    """Write what this process has allocated to a file every :data:`EVERY` seconds, as lines of JSON."""
 
     def write() -> None:
         with Path(path).open("a") as out:
