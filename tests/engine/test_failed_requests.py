@@ -137,7 +137,10 @@ class Counted(Exception):
 
 @pytest.mark.parametrize(
     "error",
-    [Counted(3), KeyError("a"), OSError(2, "gone", "file"), SystemExit(4), UnicodeDecodeError("utf-8", b"x", 0, 1, "why")],
+    [
+        Counted(3), KeyError("a"), OSError(2, "gone", "file"), SystemExit(4),
+        UnicodeDecodeError("utf-8", b"x", 0, 1, "why"),
+    ],
 )  # fmt: skip
 def test_copies_of_errors_say_the_same(error: BaseException) -> None:
     try:

@@ -3,8 +3,9 @@
 ``aleator serve`` runs in a process of its own, with few slots, a short queue, keys and a slot directory.
 Clients ask it all it can do, by every endpoint: streams and whole answers, completions and chats, n, grammars,
 log-probabilities, vectors, slots. Some go away in the middle, send half of a request, send nothing, ask for
-what is refused, bring a wrong key, or read slowly. One of some fixed requests in between must have the text and the
-log-probabilities that it had alone.  A trial is a wave of clients, at the end of which all requests have ended.
+what is refused, bring a wrong key, or read slowly. One of some fixed requests in between must have the text and
+the log-probabilities that it had alone.  A trial is a wave of clients, at the end of which all requests have
+ended.
 
 At the end: no answer had a status of 500 or more but 503; few files and connections are open; SIGTERM ends the
 server with exit code 0; its log has no error and no prompt; after a long attack its memory is flat.

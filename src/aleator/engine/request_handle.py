@@ -92,7 +92,7 @@ class Waiter:
                 context.run(callback, self)
 
     def _taken(self) -> list[tuple[Callable[[Waiter], object], contextvars.Context]]:
-        """The callbacks, which it holds no longer: they hold the task, and its error's frames hold this waiter."""
+        """The callbacks, held no longer: they hold the task, and frames of its error hold this waiter."""
         taken, self._callbacks = self._callbacks, []
         return taken
 
