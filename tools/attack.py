@@ -134,6 +134,7 @@ def turn(options: argparse.Namespace, scene: str, seed: int, seconds: float) -> 
             "TMPDIR": folder,
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
+            "RUST_BACKTRACE": "0",  # llguidance's errors would load all debugging symbols, once
         }
         with log.open("wb") as out:
             process = subprocess.Popen(

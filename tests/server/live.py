@@ -129,7 +129,7 @@ def in_thread(model: LanguageModel, *, engine: dict[str, Any], **options: Any) -
         try:
             yield Live(listening.getsockname()[1], made, service.grammars, model)
         finally:
-            server.should_exit = True
+            server.end()
             thread.join(PATIENCE)
             service.grammars.close()
             assert not thread.is_alive()

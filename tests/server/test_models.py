@@ -118,7 +118,7 @@ def serving(models: Sequence[Callable[..., Entry]], **options: Any) -> Iterator[
     try:
         yield live
     finally:
-        server.should_exit = True
+        server.end()
         thread.join(PATIENCE)
         assert not thread.is_alive()
         pool.close()

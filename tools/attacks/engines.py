@@ -162,7 +162,7 @@ class Life:
     def _session(self, rng: random.Random) -> None:
         """Save a text as a session, and let it go on."""
         model, path = self.world.model, self.world.folder / "session"
-        options = {"max_tokens": MOST_TOKENS, "seed": rng.randrange(SEEDS)}
+        options: dict[str, Any] = {"max_tokens": MOST_TOKENS, "seed": rng.randrange(SEEDS)}
         model.save_session(path, model.generate(rng.choice(PROMPTS), **options), new=True)
         model.generate(model.load_session(path), **options).wait()
         self.world.count("sessions")

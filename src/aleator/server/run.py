@@ -30,8 +30,8 @@ from aleator.server.telemetry import Metrics, configure, event
 
 SPARE_FILES = 128
 """Open files other than connections: the model, the log, saved slots."""
-SWEEP_SECONDS = 1.0
-"""Interval at which connections are checked."""
+TICK_SECONDS = 1.0
+"""Interval at which connections are checked, and the date of responses is set."""
 BACKLOG = 2048
 KEEP_ALIVE_SECONDS = 75
 """Seconds that a connection may be idle between requests; more than most clients and proxies allow."""
@@ -175,14 +175,31 @@ class Server(uvicorn.Server):
         self._gate, self._options = guarded.gate, options
         self._listens, self._cut = listens, cut
         self._signals = 0
+        self._over = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start listening."""
         await super().startup(sockets)
         if self.started:
-            self._tasks.append(asyncio.create_task(self._sweep()))
             self._listens()
+
+    async def main_loop(self) -> None:
+        """Wait for the end; uvicorn's own loop wakes an idle server ten times a second."""
+        self._loop = asyncio.get_running_loop()
+        while not await self.on_tick(0):  # this sets the date
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._over.wait(), TICK_SECONDS)
+            ended = self._watched.sweep()
+            if ended:
+                event("connections ended", logging.WARNING, number=ended)
+
+    def end(self) -> None:
+        """End at once; may be called in any thread."""
+        self.should_exit = True
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._over.set)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End; running requests that were not drained are told so."""
@@ -232,14 +249,7 @@ class Server(uvicorn.Server):
             event("requests cut off", logging.WARNING, running=self._gate.running)
             self._cut()
             await self._gate.idle(CUT_SECONDS)
-        self.should_exit = True
-
-    async def _sweep(self) -> None:
-        while True:
-            await asyncio.sleep(SWEEP_SECONDS)
-            ended = self._watched.sweep()
-            if ended:
-                event("connections ended", logging.WARNING, number=ended)
+        self.end()
 
 
 def unlink(options: ServerOptions) -> None:
