@@ -46,15 +46,14 @@ RESIDENT = 16 * 2**20
 """Bytes by which resident memory may grow in the second half."""
 OTHERS: tuple[dict[str, Any], ...] = (
     {"grammar": 'root ::= "[" [0-9]+ ("," [0-9]+)* "]"'},
-    {"regex": "[a-z ]{5,60}"},
-    {"json_schema": {"type": "object", "properties": {"a": {"type": "integer"}}}},
     {"logprobs": 3, "stop": ["th", "e a"]},
     {"guidance_scale": 1.5, "negative_prompt": "ROMEO:"},
     {"logit_bias": {5: float("nan")}},
     {"grammar": "root ::= ("},
     {"temprature": 1},
 )
-"""Options of requests that are not compared: the scene "mixes" does.  The last ones are refused."""
+"""Options of requests that are not compared: the scene "mixes" does.  The last ones are refused.  None is
+llguidance's: when an interrupt reaches it, it once reads all debugging symbols (soak.2026-11-28.md)."""
 FEW = 8
 """Engines after which resident memory has found its level."""
 
