@@ -17,7 +17,8 @@ from typing import Any
 import attack
 import pytest
 from attacks import SCENES, lives, mixes, stores, world
-from attacks.engines import Memory, grown
+from attacks.engines import grown
+from attacks.memory import Memory
 from attacks.world import World, changed, unlike
 from wide_models import SMALL, write_any
 

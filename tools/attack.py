@@ -4,6 +4,7 @@
     python tools/attack.py --list                    the scenes
     python tools/attack.py --scene mixes --trials 9  a number of trials, however long they take
     python tools/attack.py --scene connections --connections 10000
+    python tools/attack.py --scene engines --minutes 30 --longest 1800  a soak, with memory over time
 
 Each scene runs in its own process, with an equal share of the time, a limit on memory and a limit on time.
 The checks do not depend on the speed of the machine: texts are equal, or an error is a proper one.  Times are
@@ -35,10 +36,10 @@ from run_report import command as command_line
 from run_report import machine
 
 ROOT = Path(__file__).resolve().parent.parent
-LONGEST = 60.0
-"""The longest turn of a scene, in seconds."""
 SHORTEST = 5.0
 """Seconds that must be left for a turn after the first."""
+LEVELS = 18
+"""Levels of memory from which on they are reported."""
 HANG = 300.0
 """Seconds after which a trial counts as hung: its process reports where, and ends."""
 GIB = 2**30
@@ -56,6 +57,7 @@ class Found:
         counts: How often each thing was checked or done.
         figures: Measurements.
         wrong: Violations.
+        levels: A table of what was allocated over time, of a turn of some minutes.
     """
 
     scene: str
@@ -65,10 +67,12 @@ class Found:
     counts: dict[str, int] = field(default_factory=dict)
     figures: dict[str, str] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
+    levels: list[str] = field(default_factory=list)
 
 
 def play(options: argparse.Namespace, scene: str, seed: int, seconds: float) -> Found:
     """Play a scene in this process, for a number of seconds or trials."""
+    from attacks.memory import level_table, levels
     from attacks.world import World
 
     world = World(seed, Path(options.folder), options.model, options.connections)
@@ -86,8 +90,10 @@ def play(options: argparse.Namespace, scene: str, seed: int, seconds: float) -> 
     finally:
         playing.close()
         faulthandler.cancel_dump_traceback_later()
+    noted = levels(world.levels)
     return Found(
-        scene, seed, trials, time.monotonic() - began, dict(world.counts), world.figures, world.wrong
+        scene, seed, trials, time.monotonic() - began, dict(world.counts), world.figures, world.wrong,
+        level_table(noted) if len(noted) >= LEVELS else [],
     )  # fmt: skip
 
 
@@ -128,6 +134,7 @@ def turn(options: argparse.Namespace, scene: str, seed: int, seconds: float) -> 
             "TMPDIR": folder,
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
+            "RUST_BACKTRACE": "0",  # llguidance's errors would load all debugging symbols, once
         }
         with log.open("wb") as out:
             process = subprocess.Popen(
@@ -163,7 +170,7 @@ def turns(options: argparse.Namespace) -> Iterator[Found]:
             seconds = max(0.0, end - time.monotonic()) / (len(scenes) - place)
             if number and (seconds < SHORTEST or options.trials):
                 return
-            yield turn(options, scene, options.seed + number, min(LONGEST, seconds))
+            yield turn(options, scene, options.seed + number, min(options.longest, seconds))
 
 
 def again(options: argparse.Namespace, found: Found) -> str:
@@ -195,6 +202,8 @@ def report(options: argparse.Namespace, found: Sequence[Found]) -> str:
         )
     lines += ["", *(f"- {each.scene}: {k}: {v}" for each in found for k, v in each.figures.items())]
     for each in found:
+        if each.levels:
+            lines += ["", f"Memory in {each.scene}:", "", *each.levels]
         if each.wrong:
             lines += ["", f"WRONG in {each.scene}; again: `{again(options, each)}`", ""]
             lines += [f"    {line}" for one in each.wrong[:20] for line in one.splitlines()]
@@ -209,6 +218,7 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--minutes", type=float, default=3.0, help="for all scenes together")
+    parser.add_argument("--longest", type=float, default=60.0, help="seconds of a scene's turn")
     parser.add_argument("--trials", type=int, default=0, help="trials of a scene, in place of time")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--scene", nargs="+", metavar="NAME", choices=SCENES, help=f"of {SCENES}")

@@ -9,6 +9,7 @@ import socket
 import ssl
 import stat
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -173,3 +174,18 @@ def test_an_open_server_without_keys_is_warned_of() -> None:
     with Process("--api-key-file", str(file)) as server:
         assert server.end() == 2
     assert "has no key" in server.err
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="counts as Linux does")
+def test_an_idle_server_sleeps() -> None:
+    def wakes(process: int) -> int:
+        status = Path(f"/proc/{process}/status").read_text()
+        return int(status.split("voluntary_ctxt_switches:")[1].split()[0])
+
+    with Process() as server:
+        assert server.live.post("/v1/completions", {"prompt": "x", "max_tokens": 1})[0] == 200
+        time.sleep(0.5)
+        before, began = wakes(server.process.pid), time.monotonic()
+        time.sleep(2)
+        seconds = time.monotonic() - began
+        assert (wakes(server.process.pid) - before) / seconds < 5  # uvicorn's loop: ten a second

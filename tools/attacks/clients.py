@@ -1,10 +1,11 @@
 """Clients that misbehave, of a server at its limit: nothing is wrong, and nothing is left.
 
 ``aleator serve`` runs in a process of its own, with few slots, a short queue, keys and a slot directory.
-Clients ask it all it can do: streams and whole answers, completions and chats, n, grammars, log-
-probabilities, slots. Some go away in the middle, send half of a request, send nothing, ask for what is
-refused, bring a wrong key, or read slowly. One of some fixed requests in between must have the text and the
-log-probabilities that it had alone.  A trial is a wave of clients, at the end of which all requests have ended.
+Clients ask it all it can do, by every endpoint: streams and whole answers, completions and chats, n, grammars,
+log-probabilities, vectors, slots. Some go away in the middle, send half of a request, send nothing, ask for
+what is refused, bring a wrong key, or read slowly. One of some fixed requests in between must have the text and
+the log-probabilities that it had alone.  A trial is a wave of clients, at the end of which all requests have
+ended.
 
 At the end: no answer had a status of 500 or more but 503; few files and connections are open; SIGTERM ends the
 server with exit code 0; its log has no error and no prompt; after a long attack its memory is flat.
@@ -24,8 +25,10 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from attacks.fields import BOUNDED, ENDPOINTS
 from attacks.world import PATIENCE, PROMPTS, Held, World, settled
 
 KEYS = ("first-key", "second-key")
@@ -41,6 +44,11 @@ FILES = 40
 """Files and connections that a server without clients may have open."""
 TOO_MUCH = (1000003, 1000033, 1000037, 1000039, 1000081, 1000099)
 """Multiples of numbers that are larger than a schema may have."""
+PAGES = (
+    "/health", "/metrics", "/v1/models", "/props", "/slots", "/lora-adapters", "/tokenizer_info", "/api/tags",
+    "/api/ps", "/api/version",
+)  # fmt: skip
+"""Endpoints without a body."""
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"enum": ["x", "y"]}}}
 
 
@@ -83,7 +91,8 @@ class Clients:
         """Ask a few times, in all ways."""
         ways: list[tuple[Callable[[random.Random], None], int]] = [
             (self.whole, 30), (self.stream, 30), (self.go_away, 15), (self.fixed, 10), (self.refused, 5),
-            (self.heavy, 2), (self.half, 4), (self.slots, 4), (self.slow_reader, 2), (self.wrong_key, 2),
+            (self.other, 30), (self.heavy, 2), (self.half, 4), (self.slots, 4), (self.slow_reader, 2),
+            (self.wrong_key, 2),
         ]  # fmt: skip
         names, weights = [way for way, _ in ways], [weight for _, weight in ways]
         for _ in range(PER_CLIENT):
@@ -123,7 +132,7 @@ class Clients:
     def seen(self, status: int, what: str, answer: bytes) -> None:
         """Note an answer's status; one that must not be ends the soak."""
         self.count(f"{what}: {status}")
-        if status >= 500 and status != 503:
+        if status >= 500 and status not in (501, 503):
             self.wrong(f"{what}: {status} {answer[:200]!r}")
 
     def whole(self, rng: random.Random) -> None:
@@ -183,6 +192,21 @@ class Clients:
         if status not in (400, 404, 503):
             self.wrong(f"not refused but {status}: {json.dumps(body)[:200]}")
 
+    def other(self, rng: random.Random) -> None:
+        """Any other endpoint; where it may stream, the client may go away in the middle."""
+        path = rng.choice([*ENDPOINTS, *PAGES])
+        if path in PAGES:
+            self.seen(*self._named(self.ask(path, None, rng.choice(KEYS), "GET"), path))
+            return
+        body = longer(ENDPOINTS[path], rng)
+        if "stream" in body and rng.random() < 0.5:
+            with socket.create_connection(("127.0.0.1", self.port), PATIENCE) as connection:
+                connection.sendall(raw(path, body, rng.choice(KEYS)))
+                connection.recv(rng.randint(1, 3000))
+            self.count(f"{path}: went away")
+            return
+        self.seen(*self._named(self.ask(path, body, rng.choice(KEYS)), path))
+
     def heavy(self, rng: random.Random) -> None:
         """A new grammar that takes some MiB, and more while its text is drawn."""
         schema = {"type": "integer", "multipleOf": 2 * rng.randrange(2000, 10_000) + 1}
@@ -235,6 +259,17 @@ class Clients:
             self.wrong(f"a wrong key: {status}")
 
 
+def longer(body: dict[str, Any], rng: random.Random) -> dict[str, Any]:
+    """A body of an endpoint, with a longer text and perhaps a stream where it asks for a text."""
+    n = rng.choice([16, 40, 120])
+    made = {name: n if name in BOUNDED else value for name, value in body.items()}
+    if "options" in made:
+        made["options"] = {"num_predict": n}
+    if made != body and rng.random() < 0.5:
+        made["stream"] = True
+    return made
+
+
 def head(key: str) -> dict[str, str]:
     """Headers of a request."""
     return {"content-type": "application/json", "authorization": f"Bearer {key}"}
@@ -278,7 +313,11 @@ def scene(world: World) -> Generator[None, None, None]:
     ]  # fmt: skip
     for key in KEYS:
         words += ["--api-key", key]
-    with Process(*words) as server:
+    noting = (
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent.parent)!r})\n"
+        f"from attacks.memory import note_levels; note_levels({str(world.levels)!r})"
+    )
+    with Process(*words, prelude=noting) as server:
         clients, pid = Clients(world, server.live.port), server.process.pid
         for number in range(8):
             body = {**fixed_body(number), "cache_salt": f"{number}"}

@@ -1,11 +1,12 @@
 """Engines with raising callbacks, cancels, failing contexts, and interrupts thrown into their thread.
 
-Some threads submit, read, cancel and forget requests, with deadlines, callbacks that raise and prompts of all
-lengths.  Meanwhile the context fails now and then (MemoryError, CacheFull), and KeyboardInterrupt is thrown
-into the engine's own thread wherever it is.  A trial is the life of one engine.  Afterwards no sequence holds a
-cell, the cache's own check finds nothing, requests have the tokens that they have alone, no thread is left,
-and memory is as at the start: what is allocated is counted by the allocators themselves (:class:`Memory`), and
-resident memory, of which allocators keep what they once had, grows no more in the second half.
+Some threads submit, read, cancel and forget requests, with deadlines, grammars, callbacks that raise and
+prompts of all lengths; texts are saved as sessions and go on.  Meanwhile the context fails now and then
+(MemoryError, CacheFull), and KeyboardInterrupt is thrown into the engine's own thread wherever it is.  A trial
+is the life of one engine.  Afterwards no sequence holds a cell, the cache's own check finds nothing, requests
+have the tokens that they have alone, no thread is left, and memory is as at the start: what is allocated is
+counted by the allocators themselves, and resident memory, of which allocators keep what they once had, grows no
+more in the second half.
 """
 
 from __future__ import annotations
@@ -14,13 +15,9 @@ import ctypes
 import gc
 import itertools
 import random
-import sys
 import threading
 import time
 from collections.abc import Generator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from weakref import WeakMethod
 
@@ -30,6 +27,7 @@ from aleator.engine.engine_core import cells_held
 from aleator.engine.replay import Made
 from aleator.generate.context import Batch
 from aleator.generate.generation import Generation
+from attacks.memory import Memory, note_levels
 from attacks.world import PATIENCE, PROMPTS, World, settled
 
 SEEDS = 4
@@ -46,48 +44,18 @@ PER_REQUEST = 16
 """Bytes a request by which native memory may have grown: less than any object has."""
 RESIDENT = 16 * 2**20
 """Bytes by which resident memory may grow in the second half."""
+OTHERS: tuple[dict[str, Any], ...] = (
+    {"grammar": 'root ::= "[" [0-9]+ ("," [0-9]+)* "]"'},
+    {"logprobs": 3, "stop": ["th", "e a"]},
+    {"guidance_scale": 1.5, "negative_prompt": "ROMEO:"},
+    {"logit_bias": {5: float("nan")}},
+    {"grammar": "root ::= ("},
+    {"temprature": 1},
+)
+"""Options of requests that are not compared: the scene "mixes" does.  The last ones are refused.  None is
+llguidance's: when an interrupt reaches it, it once reads all debugging symbols (soak.2026-11-28.md)."""
 FEW = 8
 """Engines after which resident memory has found its level."""
-
-
-MALLOC_INFO = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
-"""Fields of what ``mallinfo2`` of the C library returns."""
-
-
-class MallocInfo(ctypes.Structure):
-    """What ``mallinfo2`` of the C library returns."""
-
-    _fields_ = tuple((name, ctypes.c_size_t) for name in MALLOC_INFO.split())
-
-
-@dataclass(frozen=True)
-class Memory:
-    """What is allocated at a moment; 0 where the system does not say.
-
-    Attributes:
-        in_use: Bytes that native code has allocated and not freed.
-        blocks: Blocks that Python has allocated and not freed.
-        resident: Bytes that the process has of the system.
-    """
-
-    in_use: int
-    blocks: int
-    resident: int
-
-    def __str__(self) -> str:
-        native, held = self.in_use / 2**20, self.resident / 2**20
-        return f"{native:.2f} MiB native, {self.blocks} blocks, {held:.1f} MiB resident"
-
-    @classmethod
-    def now(cls) -> Memory:
-        """What is allocated now."""
-        in_use = 0
-        with suppress(AttributeError, OSError):  # another C library than glibc
-            mallinfo = ctypes.CDLL(None).mallinfo2
-            mallinfo.restype = MallocInfo
-            found = mallinfo()
-            in_use = found.uordblks + found.hblkhd
-        return cls(in_use, sys.getallocatedblocks(), resident())
 
 
 def grown(start: Memory, meanwhile: Sequence[Memory], end: Memory, requests: int) -> list[str]:
@@ -121,6 +89,7 @@ class Refused(Exception):
 
 def scene(world: World) -> Generator[None, None, None]:
     """Torment one engine after another."""
+    note_levels(str(world.levels))
     alone = {
         (i, seed): world.alone(prompt, max_tokens=MOST_TOKENS, seed=seed)
         for i, prompt in enumerate(PROMPTS)
@@ -187,6 +156,15 @@ class Life:
         world.check(not held, "cells given back", held)
         world.check(not thread.is_alive(), "engine's thread gone")
         del context.decode  # by which it holds itself
+        self._session(rng)
+
+    def _session(self, rng: random.Random) -> None:
+        """Save a text as a session, and let it go on."""
+        model, path = self.world.model, self.world.folder / "session"
+        options: dict[str, Any] = {"max_tokens": MOST_TOKENS, "seed": rng.randrange(SEEDS)}
+        model.save_session(path, model.generate(rng.choice(PROMPTS), **options), new=True)
+        model.generate(model.load_session(path), **options).wait()
+        self.world.count("sessions")
 
     def _failing(self, context: Any, rng: random.Random) -> threading.Event:
         """Let the context fail now and then, while the event is set."""
@@ -212,7 +190,23 @@ class Life:
         for generation in held:
             generation.cancel()
 
+    def _other(self, engine: aleator.Engine, rng: random.Random) -> None:
+        """A request with an option of another kind, read to its end or cancelled in the middle."""
+        options = {**rng.choice(OTHERS), "max_tokens": MOST_TOKENS, "seed": rng.randrange(SEEDS)}
+        try:
+            generation = engine.submit(rng.choice(PROMPTS), **options)
+            self.world.count("requests")
+            stops = rng.randrange(2 * MOST_TOKENS)
+            for i, _ in enumerate(generation):
+                if i == stops:
+                    generation.cancel()
+        except (MemoryError, RuntimeError, KeyboardInterrupt, AleatorError):
+            self.world.count("errors raised")
+
     def _request(self, engine: aleator.Engine, rng: random.Random, held: list[Generation]) -> None:
+        if rng.random() < 0.1:
+            self._other(engine, rng)
+            return
         prompt, seed = rng.randrange(len(PROMPTS)), rng.randrange(SEEDS)
         options: dict[str, Any] = {"max_tokens": rng.randint(1, MOST_TOKENS), "seed": seed}
         if rng.random() < 0.1:
@@ -260,9 +254,3 @@ def raises_after(n: int) -> Any:
             raise Refused("as agreed")
 
     return on_logits
-
-
-def resident() -> int:
-    """Bytes of memory in use; 0 where the system does not say."""
-    status = Path("/proc/self/statm")
-    return int(status.read_text().split()[1]) * 4096 if status.exists() else 0

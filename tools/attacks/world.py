@@ -73,6 +73,11 @@ class World:
             with self._lock:
                 self.wrong.append(f"{what}: {message}")
 
+    @property
+    def levels(self) -> Path:
+        """What the process under attack has allocated over time, where a scene notes it."""
+        return self.folder / "levels"
+
     @cached_property
     def path(self) -> Path:
         """The model's file."""

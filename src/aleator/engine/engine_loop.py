@@ -24,7 +24,7 @@ from aleator.engine.run import engine_token_sampler
 from aleator.engine.scheduled_request import ScheduledRequest
 from aleator.engine.scheduler import Scheduler
 from aleator.engine.stats import EngineStats, OnEnd
-from aleator.generate.completion import Completion, Stats
+from aleator.generate.completion import Stats
 from aleator.generate.context import Context, Prefixes
 from aleator.generate.model_runner import ModelRunner
 from aleator.generate.request_state import RequestState
@@ -75,15 +75,12 @@ class EngineLoop:
         self.context, self._options, self._prompt_cache = context, options, prompt_cache
         self.shared = shared
         self._pace = Pace(options.max_pause)
-        # Completions that an error has ended.  The error's frames are cleared after the iteration, and the
-        # thread's own frames once the engine is closed.
-        self._failed: WeakSet[Completion] = WeakSet()
-        self._errors: list[BaseException] = []  # of this iteration
+        # Errors that have ended requests of this iteration; their frames are cleared after it.
+        self._errors: list[BaseException] = []
         # `note` must not hold this loop, or both would live on until a garbage collection.
-        failed, errors = self._failed, self._errors
+        errors = self._errors
 
         def note(state: RequestState, error: BaseException) -> None:
-            failed.add(state.completion)
             errors.append(error)
 
         mail: SimpleQueue[RequestHandle | None] = SimpleQueue()
@@ -183,10 +180,6 @@ class EngineLoop:
             self.close_without_waiting()
         if threading.current_thread() is not self._thread:
             self._thread.join(patience)
-            if self._thread.is_alive():
-                return
-            for failed in self._failed:
-                clear_frames(failed.error)
 
     def close_without_waiting(self) -> None:
         """Have the thread end every request, and itself, without waiting for it.
@@ -243,19 +236,26 @@ class EngineLoop:
             except BaseException as error:
                 self._recover(error)
         self._now = 0, 0
-        failures = [failed.error for failed in self._failed]
-        del self  # this frame is among the errors' own, and cannot be cleared while it runs
-        for failure in failures:
-            clear_frames(failure)
+        self._clear_errors()
+        del self  # this frame, too, is among the errors' own, which readers may keep
 
     def _work(self) -> None:
         while not self.closed:
             try:
-                while self._errors:  # of the iteration before; its frames run no more
-                    clear_frames(self._errors.pop())
+                self._clear_errors()
                 self.iterate(wait=True)
             except BaseException as error:
                 self._recover(error)
+        self._end_all()
+        del self  # as in `_run`
+
+    def _clear_errors(self) -> None:
+        """Clear the frames of the errors of the iteration before, which run no more."""
+        while self._errors:
+            clear_frames(self._errors.pop())
+
+    def _end_all(self) -> None:
+        """End every request: the engine was closed."""
         self._calls.fail_all(EngineClosed("the engine was closed"))
         while self._handles:
             try:

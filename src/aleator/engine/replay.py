@@ -121,7 +121,7 @@ class Record:
         package: str,  # Version of the package
         given: Mapping[str, object] | None = None,  # What the client sent, JSON-ready
     ) -> Record:
-        """The record of a generation, with the result if it has ended.
+        """The record of a generation, with the result if it has ended without an error.
 
         Raises:
             ParameterError: The text cannot be generated again from a record: an earlier generation shifted its
@@ -154,7 +154,7 @@ class Record:
             n_keep=request.n_keep,
             echo=request.echo,
             chain_state=request.chain_state,
-            made=Made.of(generation) if generation.done else None,
+            made=Made.of(generation) if generation.done and generation.error is None else None,
             package=package,
         )
 

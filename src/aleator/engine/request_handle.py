@@ -80,7 +80,7 @@ class Waiter:
         if self._over:
             return False
         self._over = self._cancelled = True
-        for callback, context in self._callbacks:
+        for callback, context in self._taken():
             self.loop.call_soon(callback, self, context=context)
         return True
 
@@ -88,8 +88,13 @@ class Waiter:
         """Resume the waiting task now; call in the loop's thread, outside of tasks."""
         if not self._over:  # it was cancelled
             self._over = True
-            for callback, context in self._callbacks:
+            for callback, context in self._taken():
                 context.run(callback, self)
+
+    def _taken(self) -> list[tuple[Callable[[Waiter], object], contextvars.Context]]:
+        """The callbacks, held no longer: they hold the task, and frames of its error hold this waiter."""
+        taken, self._callbacks = self._callbacks, []
+        return taken
 
 
 def wake(waiters: Sequence[Waiter]) -> None:

@@ -23,7 +23,7 @@ from aleator.engine.scheduled_request import (
     sequences_needed,
 )
 from aleator.engine.scheduler import Scheduler
-from aleator.generate.completion import Detokenizer, Stats
+from aleator.generate.completion import Detokenizer, Stats, without_frames
 from aleator.generate.context import Context, Prefixes
 from aleator.generate.generation import Generation, Until
 from aleator.generate.model_runner import ModelRunner
@@ -194,7 +194,7 @@ class Run:
     def _break_off(self, error: BaseException) -> None:
         """End all completions after an error that belongs to none of them."""
         for state in self.states:
-            state.completion.fail(error)
+            state.completion.fail(without_frames(error))
             state.completion.error_raised = True  # the reader of this step gets it
         self._scheduled = {}
         for state in self.states:

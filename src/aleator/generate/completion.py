@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import field
 from functools import cached_property
+from types import FunctionType
 from typing import AnyStr, Literal, Protocol
 
 from aleator.core.arrays import Floats
@@ -26,6 +27,21 @@ ONCE = f"{OWN}once "
 def one_time_namespace() -> str:
     """A namespace for a request that neither uses cached prefixes nor leaves any."""
     return ONCE + os.urandom(16).hex()
+
+
+def without_frames(error: BaseException) -> BaseException:
+    """A copy of an error without traceback, cause and context; itself where it cannot be copied."""
+    kind = type(error)
+    try:
+        given: tuple[object, ...] = error.__reduce__()[1]  # type: ignore[assignment]
+        made = kind.__new__(kind, *given)
+        if not isinstance(kind.__init__, FunctionType):  # one in Python may expect other arguments
+            made.__init__(*given)  # type: ignore[misc]
+        made.args = error.args
+        made.__dict__.update(error.__dict__)
+    except Exception:
+        return error
+    return made
 
 
 Forgotten = tuple[tuple[int, int], ...]
@@ -205,7 +221,8 @@ class Completion:
         self.stop_reason: StopReason | None = None
         self.complete: bool | None = None
         self.cancelled = False
-        self.error: BaseException | None = None  # the error that ended it, if any
+        # the error that ended it, if any; once it was raised to a reader, a copy
+        self.error: BaseException | None = None
         self.error_raised = False  # whether a reader got the error, raised or returned
         self.forgotten, self.namespace = request.forgotten, request.namespace
         self.n_ctx = 0  # positions that it may use, prompt included; 0 before it starts
@@ -305,9 +322,22 @@ class Completion:
 
     def check(self) -> None:
         """Raise the error that ended it, unless a reader already got the error."""
-        if self.error is not None and not self.error_raised:
-            self.error_raised = True
-            raise self.error
+        if not self.error_raised:
+            self.raise_error()
+
+    def raise_error(self) -> None:
+        """Raise the error that ended it, if any, and keep a copy without frames.
+
+        The raised error holds its reader's frames, and these hold this completion.
+        """
+        error = self.error
+        if error is None:
+            return
+        self.error, self.error_raised = without_frames(error), True
+        try:
+            raise error
+        finally:
+            del error  # this frame is among the error's
 
     def break_off(self, reason: StopReason) -> None:
         """End it whatever its constraints say, unless it has ended already."""

@@ -227,13 +227,12 @@ class Generation(Iterator[str]):
 
         Raises:
             TimeoutError: It had not ended by then.
-            Exception: The error that ended it, each time.
+            Exception: The error that ended it, each time; from the second time on a copy.
             TokenizerError: The model has no vocabulary; use :attr:`tokens`.
         """
         self._completion.require_text("Generation.result()")
-        error = self.exception(timeout)
-        if error is not None:
-            raise error
+        self._wait(timeout)
+        self._completion.raise_error()
         return self.text
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
@@ -245,10 +244,13 @@ class Generation(Iterator[str]):
         Raises:
             TimeoutError: It had not ended by then.
         """
-        if not self._reader.wait(checked_timeout(timeout)):
-            raise TimeoutError(f"the generation has not ended within timeout={timeout} s")
+        self._wait(timeout)
         self._completion.error_raised = True
         return self._completion.error
+
+    def _wait(self, timeout: float | None) -> None:
+        if not self._reader.wait(checked_timeout(timeout)):
+            raise TimeoutError(f"the generation has not ended within timeout={timeout} s")
 
     def wait(self, timeout: float | None = None) -> bool:
         """Generate to the end.
@@ -375,7 +377,7 @@ class Generation(Iterator[str]):
 
     @property
     def error(self) -> BaseException | None:
-        """The error that ended it, if any; generates nothing."""
+        """The error that ended it, if any; a copy without traceback once a reader got it; generates nothing."""
         return self._completion.error
 
     def cancel(self) -> bool:

@@ -226,4 +226,18 @@ def parsed(data: bytes) -> Any:
 
 async def in_thread(work: Callable[P, R], *args: P.args, **named: P.kwargs) -> R:
     """Run work in another thread that would block the event loop for too long."""
-    return await anyio.to_thread.run_sync(lambda: work(*args, **named))
+
+    def attempt() -> tuple[R, None] | tuple[None, Exception]:
+        try:
+            return work(*args, **named), None
+        except Exception as error:
+            return None, error
+
+    # Returned, not raised: anyio's frames would hold the error, whose traceback holds them.
+    done = await anyio.to_thread.run_sync(attempt)
+    if done[1] is None:
+        return done[0]
+    try:
+        raise done[1]
+    finally:
+        del done

@@ -30,8 +30,8 @@ from aleator.server.telemetry import Metrics, configure, event
 
 SPARE_FILES = 128
 """Open files other than connections: the model, the log, saved slots."""
-SWEEP_SECONDS = 1.0
-"""Interval at which connections are checked, and the header Date is set."""
+TICK_SECONDS = 1.0
+"""Interval at which connections are checked, and the date of responses is set."""
 BACKLOG = 2048
 KEEP_ALIVE_SECONDS = 75
 """Seconds that a connection may be idle between requests; more than most clients and proxies allow."""
@@ -174,9 +174,9 @@ class Server(uvicorn.Server):
         )
         self._gate, self._options = guarded.gate, options
         self._listens, self._cut = listens, cut
+        self._signals = 0
         self._over = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._signals = 0
         self._tasks: list[asyncio.Task[None]] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -187,20 +187,17 @@ class Server(uvicorn.Server):
             self._listens()
 
     async def main_loop(self) -> None:
-        """Look after the header Date and connections, and return when it is to end.
-
-        uvicorn's own wakes the loop ten times a second, which costs as much as several tokens each time.
-        """
-        while not self._over.is_set():
-            await self.on_tick(0)
+        """Wait for the end; uvicorn's own loop wakes an idle server ten times a second."""
+        while not await self.on_tick(0):  # this sets the date
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._over.wait(), TICK_SECONDS)
             ended = self._watched.sweep()
             if ended:
                 event("connections ended", logging.WARNING, number=ended)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._over.wait(), SWEEP_SECONDS)
 
     def end(self) -> None:
-        """Have it end; may be called in any thread, once it listens."""
+        """End at once; may be called in any thread."""
+        self.should_exit = True
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._over.set)
 

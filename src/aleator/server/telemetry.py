@@ -169,6 +169,7 @@ class Requests:
             failure("request failed", error, id=name)
             raise
         finally:
+            del scope[BODY]  # it holds the connection, which holds the scope
             took, route = perf_counter() - began, self._paths.get(scope.get("endpoint"), "other")
             method = scope["method"] if scope["method"] in METHODS else "other"
             status = status or 499  # nothing was sent: the client had disconnected

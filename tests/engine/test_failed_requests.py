@@ -1,0 +1,167 @@
+"""What is left of failed requests is free at once: nothing waits for the garbage collector."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pytest
+
+import aleator
+from aleator.core.errors import AleatorError
+from aleator.generate.completion import without_frames
+from aleator.generate.generation import Generation
+
+Make = Callable[..., Generation]
+TIMES = 5
+
+
+@pytest.fixture(params=["engine", "model"])
+def make(request: pytest.FixtureRequest, engine: aleator.Engine, model: Any) -> Make:
+    """Makes a text, in an engine or without one."""
+    return engine.submit if request.param == "engine" else model.generate
+
+
+@pytest.fixture
+def collected() -> Iterator[Callable[[], int]]:
+    """Counts what only a collection frees; none is made meanwhile."""
+    gc.collect()
+    gc.disable()
+    yield gc.collect
+    gc.enable()
+
+
+def failing(chain: object, logits: np.ndarray) -> None:
+    raise RuntimeError("not today")
+
+
+def not_numbers(chain: object, logits: np.ndarray) -> None:
+    logits[:] = np.nan
+
+
+def interrupting(chain: object, logits: np.ndarray) -> None:
+    raise KeyboardInterrupt
+
+
+class Guesses:
+    def draft(self, *given: object) -> list[int]:
+        raise RuntimeError("not today")
+
+
+def waits(make: Make, **options: Any) -> None:
+    generation = make("ROMEO:", max_tokens=4, **options)
+    generation.wait()
+
+
+def reads(make: Make, **options: Any) -> None:
+    generation = make("ROMEO:", max_tokens=4, **options)
+    for _ in generation:
+        pass
+
+
+def asks_twice(make: Make, **options: Any) -> None:
+    generation = make("ROMEO:", max_tokens=4, **options)
+    with pytest.raises(RuntimeError):
+        generation.result()
+    generation.result()
+
+
+def awaits(make: Make, **options: Any) -> None:
+    async def text() -> None:
+        generation = make("ROMEO:", max_tokens=4, **options)
+        with suppress(RuntimeError):  # here, as asyncio.run keeps what it raises
+            await generation
+
+    asyncio.run(text())
+
+
+def cancels(make: Make, **options: Any) -> None:
+    generation = make("ROMEO:", max_tokens=200, **options)
+    next(generation)
+    generation.cancel()
+    assert generation.stop_reason == "interrupted"
+
+
+def forgets(make: Make, **options: Any) -> None:
+    next(make("ROMEO:", max_tokens=200, **options))
+
+
+@pytest.mark.parametrize("way", [waits, reads, asks_twice, awaits])
+def test_a_callback_that_raises(make: Make, way: Any, collected: Callable[[], int]) -> None:
+    leaves_nothing(make, way, collected, on_logits=failing)
+
+
+@pytest.mark.parametrize("way", [cancels, forgets])
+def test_a_request_that_is_given_up(make: Make, way: Any, collected: Callable[[], int]) -> None:
+    leaves_nothing(make, way, collected)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"on_logits": not_numbers},
+        {"on_logits": interrupting},
+        {"drafter": Guesses()},
+        {"temprature": 1},
+        {"grammar": "root ::= ("},
+        {"regex": "("},
+        {"json_schema": {"type": "no such"}},
+        {"negative_prompt": "x" * 10_000, "guidance_scale": 2.0},
+    ],
+)
+def test_requests_that_fail(
+    make: Make, options: dict[str, Any], collected: Callable[[], int]
+) -> None:
+    leaves_nothing(make, waits, collected, **options)
+
+
+def leaves_nothing(make: Make, way: Any, collected: Callable[[], int], **options: Any) -> None:
+    for times in (1, TIMES):  # what is made once is made the first time
+        for _ in range(times):
+            with suppress(AleatorError, RuntimeError, KeyboardInterrupt):
+                way(make, **options)
+        make("ROMEO:", max_tokens=1).wait()  # the step after
+        left = collected()
+    assert left == 0
+
+
+class Counted(Exception):
+    def __init__(self, n: int) -> None:
+        super().__init__(f"{n} things")
+        self.n = n
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Counted(3), KeyError("a"), OSError(2, "gone", "file"), SystemExit(4),
+        UnicodeDecodeError("utf-8", b"x", 0, 1, "why"),
+    ],
+)  # fmt: skip
+def test_copies_of_errors_say_the_same(error: BaseException) -> None:
+    try:
+        raise error
+    except BaseException as raised:
+        copied = without_frames(raised)
+    assert type(copied) is type(error)
+    assert (repr(copied), str(copied)) == (repr(error), str(error))
+    assert vars(copied) == vars(error)
+    assert copied.__traceback__ is None
+    assert error.__traceback__ is not None
+
+
+def test_an_error_that_cannot_be_copied_is_kept() -> None:
+    class Alone(Exception):
+        def __new__(cls, *args: object) -> Alone:
+            if made:
+                raise TypeError("one is enough")
+            made.append(super().__new__(cls))
+            return made[0]
+
+    made: list[Alone] = []
+    error = Alone()
+    assert without_frames(error) is error
