@@ -89,22 +89,25 @@ class Block:
         """Compute a micro-batch, see :class:`Layer`; stores all T keys and values."""
         queries, k, v, gate = self._heads(x)
         q = self.ops.finish(queries, k, v, self.attending, batch)
-        mixed = None
+        scanned = None
         if self.beside is not None:
-            mixed = self.beside.mixed(x, self.attn_norm, batch, rows)
+            scanned = self.beside.scanned(x, self.attn_norm, batch)
         if rows is not None and len(rows) == 0:
             return x[:0]
         attended = self.ops.attend(q, self.attending, batch).to(x)
         if self.latent is not None:
             attended = self.latent.given(attended)
-        if gate is not None:
-            attended = self.ops.sigmoid_gate(attended, gate)
         if rows is not None:
             x, attended = x.index_select(0, rows), attended.index_select(0, rows)
+        gated = as_it_is
+        if gate is not None:
+            gated = self.ops.gate(gate if rows is None else gate.index_select(0, rows))
         taken, scale = x, self.config.residual_scale
-        x = self.ops.product(self.parts.output, attended, onto=Onto(x, scale, self.post_norms[0]))
-        if mixed is not None:
-            x = self.ops.add(mixed, Onto(x, scale))
+        onto = Onto(x, scale, self.post_norms[0])
+        x = self.ops.product(self.parts.output, attended, gated, onto=onto)
+        if self.beside is not None and scanned is not None:
+            own = scanned if rows is None else scanned.index_select(0, rows)
+            x = self.beside.projected(own, Onto(x, scale))
         if self.ffn is None:
             return x
         onto = Onto(x, scale, self.post_norms[1])
@@ -117,7 +120,7 @@ class Block:
     def _heads(
         self, x: torch.Tensor
     ) -> tuple[HeadParts, HeadParts, HeadParts, torch.Tensor | None]:
-        """Queries [T, H, D], keys [T, G, D], values [T, G, Dv], and gates [T, H * D] if there are any."""
+        """Queries [T, H, D], keys [T, G, D], values [T, G, Dv], and gates [T, H, D] if there are any."""
         if self.latent is not None:
             return *self.latent.heads(x, self.attn_norm), None
         parts, clamp = self.parts, self.config.qkv_clamp
@@ -135,7 +138,7 @@ class Block:
         gate: torch.Tensor | None = None
         if parts.gated:
             both = q.reshape(t, parts.n_heads, 2, parts.head_dim)
-            q, gate = both[:, :, 0], both[:, :, 1].reshape(t, -1)
+            q, gate = both[:, :, 0], both[:, :, 1]
         if parts.head_norm_kind == "all":
             q, k = self.head_norms[0](q), self.head_norms[1](k)
         return (

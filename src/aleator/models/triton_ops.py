@@ -19,6 +19,7 @@ from aleator.models.kernels.mixture import mixed_products
 from aleator.models.kernels.norms import RowNorm
 from aleator.models.kernels.planes import Planes, joined, planes, stack
 from aleator.models.kernels.product import FEW, Rounded, product, read_rows, round_rows
+from aleator.models.kernels.recurrent_parts import PartNorm
 from aleator.models.kernels.rotation import rotate
 from aleator.models.layers.layer import LayerWeights
 from aleator.models.layers.layer_source import Matrix, matrix_of
@@ -114,7 +115,6 @@ class TritonOps(TorchOps):
     weighed = staticmethod(routing.sigmoid_of_dot)
     combine = staticmethod(routing.combine)
     unit_length = staticmethod(recurrent_parts.unit_length)
-    gated_norm = staticmethod(recurrent_parts.gated_norm)
 
     def norm(self, kind: str, weight: torch.Tensor | None, eps: float) -> Norm:
         if weight is None:
@@ -142,7 +142,9 @@ class TritonOps(TorchOps):
         within = few and (single or not gated)  # whether the product's launch also activates
         if few:
             made, own = gate if within else "", _row_norm(norm)
-            y = product_of_few(matrix.parts, x, own, made, gated and within, residual, scale)
+            parts = norm if isinstance(norm, PartNorm) else None
+            how = matrix.parts, x, own, made, gated and within, residual, scale
+            y = product_of_few(*how, parts=parts)
         elif after is not None:
             y = torch.empty_like(after.residual)
             matrix.into(y, norm(x), residual, scale)
@@ -174,8 +176,19 @@ class TritonOps(TorchOps):
     def sigmoid(self, x: torch.Tensor) -> torch.Tensor:
         return norms.activate("sigmoid", x)
 
-    def sigmoid_gate(self, x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
-        return norms.activate("sigmoid_gate", gate, x)
+    def gate(self, gate: torch.Tensor) -> Norm:
+        return PartNorm(gate.shape[2], gate=gate)
+
+    def part_norm(
+        self,
+        size: int,
+        weight: torch.Tensor,
+        eps: float,
+        gate: torch.Tensor | None = None,
+        kind: str = "silu",
+    ) -> Norm:
+        parts = None if gate is None else gate.view(len(gate), -1, size)
+        return PartNorm(size, weight, eps, parts, kind)
 
     def soften(self, x: torch.Tensor, cap: float) -> torch.Tensor:
         return norms.activate("soften", x, out=x, cap=cap)
@@ -330,11 +343,6 @@ class TritonOps(TorchOps):
         kept, runs = as_tensor(batch.states.ssm[parts.index]), _own(batch).runs
         rates = recurrent_parts.delta_rates(of.beta, of.decay, parts.time_bias, parts.a)
         return recurrent.delta_rule(of.q, of.k, of.v, *rates, kept, runs, parts.net.tiled)
-
-    def grouped_norm(
-        self, y: torch.Tensor, groups: int, weight: torch.Tensor, eps: float
-    ) -> torch.Tensor:
-        return recurrent_parts.group_norm(y, weight, groups, eps)
 
 
 def _row_norm(norm: Norm) -> RowNorm | None:

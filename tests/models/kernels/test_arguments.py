@@ -254,6 +254,6 @@ def test_launches_of_states(launched: list[str]) -> None:
     for size in (7, 30, 512, 1000, 6000):
         x = of(9, 4 * size)[:, : 3 * size]
         recurrent_parts.unit_length(x, size, 1e-6, 2)
-        recurrent_parts.gated_norm(x, of(size), of(9, 3 * size), 1e-5)
-        recurrent_parts.group_norm(x, of(3 * size), 3, 1e-5)
+        recurrent_parts.PartNorm(size, of(size), 1e-5, of(9, 3 * size), "silu")(x)
+        recurrent_parts.PartNorm(size, of(3 * size), 1e-5)(x)
     assert differences("launches_of_states", launched) == []

@@ -22,6 +22,7 @@ from aleator.models.kernels import fused, heads, mixture
 from aleator.models.kernels.floats import EXACT, Constants
 from aleator.models.kernels.norms import REGISTERS, groups_at_once
 from aleator.models.kernels.planes import FORMS
+from aleator.models.kernels.recurrent_parts import PartNorm
 from tests.models.kernels.test_product_compiled import APPROXIMATE, of_type
 
 
@@ -96,19 +97,25 @@ def parts_of(kinds: list[str], numbers: int, rows: int = 1) -> tuple[list[Any], 
 
 def products(
     capability: int, kinds: list[str], rows: int, width: int, norm: str, activation: str = "",
-    weighs: str = "",
+    weighs: str = "", parts_of_rows: int = 0,
 ) -> None:  # fmt: skip
-    """``weighs``: the first matrix is a stack; "input": its weights multiply what it takes."""
+    """``weighs``: the first matrix is a stack; "input": its weights multiply what it takes.
+
+    ``parts_of_rows``: the size of parts that are normalised and gated first.
+    """
     parts, forms = parts_of(kinds, 6, rows)
     types = {
         "chosen": "*i32" if weighs else None, "times": "*fp32" if weighs == "input" else None,
-        "parts": tuple(parts), "x": "*fp32", "weight": "*fp32" if norm else None,
+        "parts": tuple(parts), "x": "*fp32",
+        "before": ("*fp32", "*fp32", "fp32", "i32", "i32") if parts_of_rows else None,
+        "weight": "*fp32" if norm else None,
         "shift": "*fp32" if norm == "layer" else None,
         "table": "*fp16" if activation == "gelu_rounded" else None,
         "residual": None if norm else "*fp32", "out": "*fp32", "room": "*i32", "float_room": "*fp32",
         "factor": "fp32", "eps": "fp32",
     }  # fmt: skip
     fixed = {
+        "PARTS": Constants((PartNorm(parts_of_rows, kind="silu").constants if parts_of_rows else (),)),
         "FORMS": Constants(tuple(forms)), "N_IN": 4096 if norm else 0, "NORM": norm, "ACTIVATION": activation,
         "GATED": bool(activation), "NATIVE": True, "T": rows, "R": width, "G": 512 // width,
         "AHEAD": groups_at_once(4096),
@@ -129,6 +136,14 @@ def test_products(
     capability: int, kinds: list[str], rows: int, width: int, norm: str, activation: str
 ) -> None:
     products(capability, kinds, rows, width, norm, activation)
+
+
+@pytest.mark.parametrize(
+    ("capability", "kinds", "rows", "size"),
+    [(90, ["Q4_K"], 4, 128), (80, ["BF16"], 1, 4096), (120, ["Q8_0"], 1, 64)],
+)
+def test_products_of_parts(capability: int, kinds: list[str], rows: int, size: int) -> None:
+    products(capability, kinds, rows, 8, "", parts_of_rows=size)
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,7 @@ def test_mixtures(shared: bool, weighs_input: bool) -> None:
 def test_gates() -> None:
     x, gate = rows(5, 8), rows(5, 8, 2)
     same(OPS.sigmoid(x), norms.activate("sigmoid", x))
-    same(OPS.sigmoid_gate(x, gate), norms.activate("sigmoid_gate", gate, x))
+    same(OPS.gate(gate.view(5, 2, 4))(x), norms.activate("sigmoid_gate", gate, x))
     own = x.clone()
     assert OPS.soften(own, 2.0) is own
     torch.testing.assert_close(own, 2 * torch.tanh(x / 2), rtol=1e-5, atol=1e-6)
@@ -163,5 +163,5 @@ def test_gates() -> None:
 
 def test_parts_of_no_rows_are_normalised() -> None:
     """The last layer has none where no token wants logits."""
-    y = OPS.grouped_norm(torch.empty(0, 6), 3, torch.ones(6), 1e-5)
+    y = OPS.part_norm(2, torch.ones(6), 1e-5)(torch.empty(0, 6))
     assert y.shape == (0, 6)

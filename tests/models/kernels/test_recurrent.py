@@ -18,6 +18,7 @@ from decoder_numerics.blocks import Floats, fused
 
 from aleator.cache.pools.recurrent_rows import RecurrentBatch, Run
 from aleator.models.kernels import norms, recurrent, recurrent_parts
+from aleator.models.kernels.recurrent_parts import PartNorm
 from aleator.models.kernels.runs import Runs, numbers_of
 
 pytestmark = pytest.mark.usefixtures("small_programs")
@@ -347,15 +348,15 @@ def test_norms(size: int, t: int) -> None:
         )
         expected = rules.gated_norm(parts, weights[:size], gate.reshape(parts.shape), 1e-5)
         assert equal(
-            recurrent_parts.gated_norm(
-                strided(x), torch.from_numpy(weights[:size]), strided(gate), 1e-5
+            PartNorm(size, torch.from_numpy(weights[:size]), 1e-5, strided(gate), "silu")(
+                strided(x)
             ),
             expected.reshape(t, -1),
         )
         plain = reference.rms_norm(parts, weights[:size], 1e-5)
         expected = rules.sigmoid_gate(plain, gate.reshape(parts.shape))
-        of = strided(x), torch.from_numpy(weights[:size]), strided(gate), 1e-5, "sigmoid"
-        assert equal(recurrent_parts.gated_norm(*of), expected.reshape(t, -1))
+        of = PartNorm(size, torch.from_numpy(weights[:size]), 1e-5, strided(gate))
+        assert equal(of(strided(x)), expected.reshape(t, -1))
         expected = np.concatenate(
             [
                 reference.rms_norm(parts[:, i], w, 1e-5)
@@ -363,9 +364,7 @@ def test_norms(size: int, t: int) -> None:
             ],
             1,
         )
-        assert equal(
-            recurrent_parts.group_norm(strided(x), torch.from_numpy(weights), 3, 1e-5), expected
-        )
+        assert equal(PartNorm(size, torch.from_numpy(weights), 1e-5)(strided(x)), expected)
 
 
 def test_infinite_inputs_do_not_meet_what_is_beyond_a_state() -> None:

@@ -5,6 +5,7 @@ All tensors are float32; rows may have any stride, but their elements are contig
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ import triton
 import triton.language as tl
 
 from aleator.models.kernels.floats import EXACT, exponential, sigmoid, silu, sized, softplus, tree
-from aleator.models.kernels.norms import rows_at_once
+from aleator.models.kernels.norms import activate, groups_at_once, rows_at_once
 
 
 def time_step(
@@ -97,21 +98,6 @@ def unit_length(x: torch.Tensor, size: int, eps: float, queries: int = 0) -> tor
     return _normalised(x, size, eps, queries=queries)
 
 
-def gated_norm(
-    y: torch.Tensor, weight: torch.Tensor, gate: torch.Tensor, eps: float, kind: str = "silu"
-) -> torch.Tensor:
-    """``rms_norm(y) * silu(gate)`` of parts of rows, y [T, n * size] and gate alike; weight [size].
-
-    ``kind`` "sigmoid": ``rms_norm(y) / (1 + e^-gate)``.
-    """
-    return _normalised(y, len(weight), eps, weight, gate, kind=kind)
-
-
-def group_norm(x: torch.Tensor, weight: torch.Tensor, groups: int, eps: float) -> torch.Tensor:
-    """``rms_norm`` of rows [T, n] in ``groups`` parts, each by itself; weight [n]."""
-    return _normalised(x, x.shape[1] // groups, eps, weight)
-
-
 def _normalised(
     x: torch.Tensor,
     size: int,
@@ -132,6 +118,40 @@ def _normalised(
         WEIGHTS=weights, GATE=kind, ROWS=rows, BLOCK=block, num_warps=min(8, max(1, block // 512)), **EXACT,
     )  # fmt: skip
     return y
+
+
+@dataclass(frozen=True, eq=False)
+class PartNorm:
+    """A norm of each part of rows, or none, and then a gate, or none."""
+
+    size: int  # of a part
+    # float32 [size], for all parts, or as wide as rows, of an RMS norm of each part; None: there is none
+    weight: torch.Tensor | None = None
+    eps: float = 0.0
+    gate: torch.Tensor | None = (
+        None  # float32 [T, parts, size]: y becomes y * f(gate); None: there is none
+    )
+    kind: str = "sigmoid"  # f: "silu", or "sigmoid" as y / (1 + e^-gate)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """Rows float32 [T, parts * size], in one launch."""
+        gate = None if self.gate is None else self.gate.reshape(x.shape)
+        if self.weight is None:
+            return x if gate is None else activate("sigmoid_gate", gate, x)
+        return _normalised(x, self.size, self.eps, self.weight, gate, kind=self.kind)
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """What kernels need of it: weights, gates, eps, and how far the gates of rows and parts are apart."""
+        apart = (0, 0) if self.gate is None else self.gate.stride()[:2]
+        return self.weight, self.gate, self.eps, *apart
+
+    @property
+    def constants(self) -> tuple[Any, ...]:
+        """Constants of kernels: size, whether each part has its weights, kind, columns and groups at once."""
+        whole = self.weight is not None and len(self.weight) > self.size
+        wide = min(triton.next_power_of_2(self.size), 1024)
+        return self.size, whole, self.kind, wide, groups_at_once(self.size)
 
 
 @triton.jit

@@ -122,7 +122,8 @@ class TorchOps:
 
         ``gate``: an activation, see :meth:`activate`; ``gated``: applied to the first half, times the second.
         """
-        y = matrix(norm(x))
+        taken = norm(x)
+        y = matrix(taken if onto is None else taken.to(onto.residual))
         if gate:
             y = self.activated(y, gate, gated)
         return y if onto is None else self.add(y, onto)
@@ -178,9 +179,9 @@ class TorchOps:
         """``1 / (1 + e^-x)``."""
         return torch.sigmoid(x)
 
-    def sigmoid_gate(self, x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
-        """``x / (1 + e^-gate)``."""
-        return x * torch.sigmoid(gate)
+    def gate(self, gate: torch.Tensor) -> Norm:
+        """A function that multiplies x [T, heads * n] by the sigmoids of ``gate`` [T, heads, n]."""
+        return lambda x: x * torch.sigmoid(gate).reshape(x.shape)
 
     def soften(self, x: torch.Tensor, cap: float) -> torch.Tensor:
         """``cap * tanh(x / cap)``, in place."""
@@ -386,13 +387,6 @@ class TorchOps:
         stays = torch.exp(F.softplus(decay + parts.time_bias) * a).view(*beta.shape, -1)
         return scans.delta_scan(q, k, v, torch.sigmoid(beta), stays, batch.states, parts.index)
 
-    def grouped_norm(
-        self, y: torch.Tensor, groups: int, weight: torch.Tensor, eps: float
-    ) -> torch.Tensor:
-        """Each of ``groups`` parts of rows [T, D] divided by its root mean square, times ``weight`` [D]."""
-        grouped = y.view(len(y), groups, -1)
-        return F.rms_norm(grouped, grouped.shape[2:], None, eps).flatten(1) * weight
-
     def unit_length(self, x: torch.Tensor, size: int, eps: float, queries: int) -> torch.Tensor:
         """Parts [T, n * size] divided by their length, the first ``queries`` parts also by sqrt(size)."""
         parts = x.view(len(x), -1, size)
@@ -400,14 +394,32 @@ class TorchOps:
         unit[:, :queries] *= size**-0.5
         return unit.flatten(1)
 
-    def gated_norm(
-        self, y: torch.Tensor, weight: torch.Tensor, gate: torch.Tensor, eps: float, kind: str
-    ) -> torch.Tensor:
-        """``rms_norm(y) * f(gate)`` of parts [T, n * size], weights [size]; f: "silu" or "sigmoid"."""
-        parts = y.view(len(y), -1, len(weight))
-        normed = F.rms_norm(parts, weight.shape, weight, eps).flatten(1)
-        gate = gate.float()
-        return normed * (torch.sigmoid(gate) if kind == "sigmoid" else F.silu(gate))
+    def part_norm(
+        self,
+        size: int,
+        weight: torch.Tensor,
+        eps: float,
+        gate: torch.Tensor | None = None,
+        kind: str = "silu",
+    ) -> Norm:
+        """A norm of parts of rows [T, parts * size], times f(gate): "silu", or "sigmoid".
+
+        ``weight``: [size], for all parts, or [parts * size].
+        """
+
+        def normed(x: torch.Tensor) -> torch.Tensor:
+            parts = x.view(len(x), -1, size)
+            y = F.rms_norm(parts, (size,), None, eps) * weight.view(-1, size)
+            by = (
+                1.0
+                if gate is None
+                else F.silu(gate.float())
+                if kind == "silu"
+                else gate.float().sigmoid()
+            )
+            return y.flatten(1) * by
+
+        return normed
 
 
 TORCH = TorchOps()
