@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from aleator.models.layers.feed_forward import feed_forward
+from aleator.models.layers.feed_forward import Dense, feed_forward
 from aleator.models.layers.layer import LayerWeights
 from aleator.models.layers.linear import Linear
 from aleator.models.layers.norms import Norm, as_it_is
@@ -102,20 +102,33 @@ class Block:
         gated = as_it_is
         if gate is not None:
             gated = self.ops.gate(gate if rows is None else gate.index_select(0, rows))
-        taken, scale = x, self.config.residual_scale
-        onto = Onto(x, scale, self.post_norms[0])
-        x = self.ops.product(self.parts.output, attended, gated, onto=onto)
-        if self.beside is not None and scanned is not None:
-            own = scanned if rows is None else scanned.index_select(0, rows)
-            x = self.beside.projected(own, Onto(x, scale))
+        if scanned is not None and rows is not None:
+            scanned = scanned.index_select(0, rows)
+        x = self._added(x, attended, gated, scanned)
         if self.ffn is None:
             return x
-        onto = Onto(x, scale, self.post_norms[1])
-        x = self.ffn(*((taken, self.attn_norm) if self.parallel else (x, self.ffn_norm)), onto)
         if self.embeddings is not None and batch.embeddings is not None:
             own = batch.embeddings
             x = self.embeddings(x, own if rows is None else own.index_select(0, rows))
         return x if self.parts.output_scale is None else x * self.parts.output_scale.to(x)
+
+    def _added(
+        self, x: torch.Tensor, attended: torch.Tensor, gated: Norm, scanned: torch.Tensor | None
+    ) -> torch.Tensor:
+        """The sum with the heads' outputs, ``gated`` first, and with what the feed-forward part makes of it."""
+        taken, scale = x, self.config.residual_scale
+        first, second = self.post_norms
+        onto, output = Onto(x, scale, first), self.parts.output
+        if isinstance(self.ffn, Dense) and first is not as_it_is and not self.parallel:
+            y = self.ops.product(output, attended, gated)
+            return self.ffn.after(y, onto, self.ffn_norm, second)
+        x = self.ops.product(output, attended, gated, onto=onto)
+        if self.beside is not None and scanned is not None:
+            x = self.beside.projected(scanned, Onto(x, scale))
+        if self.ffn is None:
+            return x
+        onto = Onto(x, scale, second)
+        return self.ffn(*((taken, self.attn_norm) if self.parallel else (x, self.ffn_norm)), onto)
 
     def _heads(
         self, x: torch.Tensor

@@ -137,22 +137,51 @@ class TritonOps(TorchOps):
         single = len(matrix.parts) == 1
         plain = single and not gate and onto is not None and onto.norm is as_it_is
         after = onto if plain else None
-        residual, scale = (None, 1.0) if after is None else (after.residual, after.scale)
-        few = len(x) <= FEW
-        within = few and (single or not gated)  # whether the product's launch also activates
-        if few:
-            made, own = gate if within else "", _row_norm(norm)
+        if len(x) <= FEW:
             parts = norm if isinstance(norm, PartNorm) else None
-            how = matrix.parts, x, own, made, gated and within, residual, scale
-            y = product_of_few(*how, parts=parts)
+            y = self._of_few(matrix, x, norm, gate, gated, after, parts)
         elif after is not None:
             y = torch.empty_like(after.residual)
-            matrix.into(y, norm(x), residual, scale)
+            matrix.into(y, norm(x), after.residual, after.scale)
         else:
             y = matrix(norm(x))
-        if gate and not within:
-            y = self.activated(y, gate, gated)
+            y = self.activated(y, gate, gated) if gate else y
         return y if onto is None or after is not None else self.add(y, onto)
+
+    def _of_few(
+        self,
+        matrix: TritonLinear,
+        x: torch.Tensor,
+        norm: Norm,
+        gate: str,
+        gated: bool,
+        onto: Onto | None,
+        parts: PartNorm | None,
+    ) -> torch.Tensor:
+        """A product of few rows; if a gate's rows have two types, their activation is a launch of its own."""
+        within = len(matrix.parts) == 1 or not gated
+        how = matrix.parts, x, _row_norm(norm), gate if within else "", gated and within
+        added = () if onto is None else (onto.residual, onto.scale)
+        y = product_of_few(*how, *added, parts=parts)
+        return y if within else self.activated(y, gate, gated)
+
+    def sum_product(
+        self, y: torch.Tensor, onto: Onto, matrix: Linear, norm: Norm, gate: str, gated: bool
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """See :class:`TorchOps`; few rows take one launch."""
+        before = onto.norm
+        if (
+            len(y) > FEW
+            or not isinstance(matrix, TritonLinear)
+            or len(matrix.parts) > 2
+            or not isinstance(before, RowNorm)
+            or before.kind != "rms"
+        ):
+            return super().sum_product(y, onto, matrix, norm, gate, gated)
+        x = torch.empty(y.shape, dtype=y.dtype, device=y.device)
+        sums = onto.residual, onto.scale, x
+        parts = PartNorm(y.shape[1], before.weight, before.eps, None, "", *sums)
+        return x, self._of_few(matrix, y, norm, gate, gated, None, parts)
 
     def products(
         self, matrices: Sequence[Linear], x: torch.Tensor, norm: Norm

@@ -97,17 +97,20 @@ def parts_of(kinds: list[str], numbers: int, rows: int = 1) -> tuple[list[Any], 
 
 def products(
     capability: int, kinds: list[str], rows: int, width: int, norm: str, activation: str = "",
-    weighs: str = "", parts_of_rows: int = 0,
+    weighs: str = "", parts_of_rows: int = 0, summed: bool = False,
 ) -> None:  # fmt: skip
     """``weighs``: the first matrix is a stack; "input": its weights multiply what it takes.
 
-    ``parts_of_rows``: the size of parts that are normalised and gated first.
+    ``parts_of_rows``: the size of parts that are normalised first, and gated or, if ``summed``, added.
     """
     parts, forms = parts_of(kinds, 6, rows)
     types = {
         "chosen": "*i32" if weighs else None, "times": "*fp32" if weighs == "input" else None,
         "parts": tuple(parts), "x": "*fp32",
-        "before": ("*fp32", "*fp32", "fp32", "i32", "i32") if parts_of_rows else None,
+        "before": (
+            ("*fp32", *((None, "*fp32", "*fp32") if summed else ("*fp32", None, None)), "fp32", "i32", "i32",
+             "i32", "fp32") if parts_of_rows else None
+        ),
         "weight": "*fp32" if norm else None,
         "shift": "*fp32" if norm == "layer" else None,
         "table": "*fp16" if activation == "gelu_rounded" else None,
@@ -139,11 +142,18 @@ def test_products(
 
 
 @pytest.mark.parametrize(
-    ("capability", "kinds", "rows", "size"),
-    [(90, ["Q4_K"], 4, 128), (80, ["BF16"], 1, 4096), (120, ["Q8_0"], 1, 64)],
-)
-def test_products_of_parts(capability: int, kinds: list[str], rows: int, size: int) -> None:
-    products(capability, kinds, rows, 8, "", parts_of_rows=size)
+    ("capability", "kinds", "rows", "size", "activation"),
+    [
+        (90, ["Q4_K"], 4, 128, ""), (80, ["BF16"], 1, 4096, ""), (120, ["Q8_0"], 1, 64, ""),
+        (90, ["BF16"], 4, 4096, "gelu"), (120, ["Q8_0"], 4, 4096, "gelu"), (80, ["Q4_K"], 1, 4096, "silu"),
+    ],
+)  # fmt: skip
+def test_products_of_parts(
+    capability: int, kinds: list[str], rows: int, size: int, activation: str
+) -> None:
+    summed = bool(activation)
+    norm = "rms" if summed else ""
+    products(capability, kinds, rows, 8, norm, activation, parts_of_rows=size, summed=summed)
 
 
 @pytest.mark.parametrize(

@@ -151,6 +151,22 @@ def test_mixtures(shared: bool, weighs_input: bool) -> None:
             same(mixed(x[:n], norm, own, Onto(residual[:n], 0.5, after)), expected[:n])
 
 
+@pytest.mark.parametrize("kinds", [("Q8_0",), ("F32",), ("Q8_0", "Q4_0"), ("Q8_0", "Q4_0", "F32")])
+@pytest.mark.parametrize("gated", [False, True])
+def test_sums_before_a_product(kinds: tuple[str, ...], gated: bool) -> None:
+    """The sum has a norm of its own, or none."""
+    matrix_, y, wide = linear(*kinds), rows(3, WIDE, 3), rows(3, WIDE + 4, 4)
+    residual, post = wide[:, :WIDE], RowNorm("rms", vector(WIDE, 8), None, 1e-6)
+    for norm in (post, as_it_is):
+        x = OPS.add(y, Onto(residual, 0.5, norm))
+        expected = OPS.product(matrix_, x, NORM, "silu", gated)
+        for n in COUNTS:
+            onto = Onto(residual[:n], 0.5, norm)
+            sums, made = OPS.sum_product(y[:n], onto, matrix_, NORM, "silu", gated)
+            same(sums, x[:n])
+            same(made, expected[:n])
+
+
 def test_gates() -> None:
     x, gate = rows(5, 8), rows(5, 8, 2)
     same(OPS.sigmoid(x), norms.activate("sigmoid", x))

@@ -63,13 +63,15 @@ def made_ready(
 
 @triton.jit
 def parts_ready(
-    x, weight, gate, out, first, last, x_stride, n_in, eps, gate_stride, gate_part,
+    x, weight, gate, residual, kept, out, first, last, x_stride, n_in, eps, gate_stride, gate_part,
+    residual_stride, factor,
     SIZE: tl.constexpr, WHOLE: tl.constexpr, KIND: tl.constexpr, WIDE: tl.constexpr, AHEAD: tl.constexpr,
     T: tl.constexpr,
 ):  # fmt: skip
     """T rows of x in parts of SIZE, from row ``first`` on: ``out`` float32 [T, n_in]; the last row repeats.
 
     See :class:`~aleator.models.kernels.recurrent_parts.PartNorm`; WHOLE: each part has weights of its own.
+    The first program of a row writes to ``kept``.
     """
     ROWS: tl.constexpr = 1024 // WIDE
     parts = n_in // SIZE
@@ -94,4 +96,10 @@ def parts_ready(
                     value = tl.div_rn(value, 1.0 + exponential(-z))
                 else:
                     value = value * silu(z)
+            if residual is not None:
+                at = token * residual_stride + part * SIZE + column
+                value = tl.load(residual + at, mask=inside) + value * factor
+                if tl.program_id(1) == 0:
+                    to = kept + token * n_in + part * SIZE + column
+                    tl.store(to, value, mask=inside & (first + i <= last))
             tl.store(out + i * n_in + part * SIZE + column, value, mask=inside)

@@ -122,7 +122,7 @@ def _normalised(
 
 @dataclass(frozen=True, eq=False)
 class PartNorm:
-    """A norm of each part of rows, or none, and then a gate, or none."""
+    """A norm of each part of rows, a gate, and a sum, one after the other; each may be missing."""
 
     size: int  # of a part
     # float32 [size], for all parts, or as wide as rows, of an RMS norm of each part; None: there is none
@@ -132,6 +132,10 @@ class PartNorm:
         None  # float32 [T, parts, size]: y becomes y * f(gate); None: there is none
     )
     kind: str = "sigmoid"  # f: "silu", or "sigmoid" as y / (1 + e^-gate)
+    # float32 [T, n], whose rows are contiguous: y becomes residual + scale * y; only within a product's launch
+    residual: torch.Tensor | None = None
+    scale: float = 1.0
+    kept: torch.Tensor | None = None  # where this sum is written to, float32 [T, n], contiguous
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Rows float32 [T, parts * size], in one launch."""
@@ -142,9 +146,11 @@ class PartNorm:
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        """What kernels need of it: weights, gates, eps, and how far the gates of rows and parts are apart."""
+        """For kernels: tensors, eps, how far gates of rows and of parts, and residuals, are apart, scale."""
         apart = (0, 0) if self.gate is None else self.gate.stride()[:2]
-        return self.weight, self.gate, self.eps, *apart
+        onto = 0 if self.residual is None else self.residual.stride(0)
+        tensors = self.weight, self.gate, self.residual, self.kept
+        return *tensors, self.eps, *apart, onto, self.scale
 
     @property
     def constants(self) -> tuple[Any, ...]:

@@ -122,11 +122,17 @@ class TorchOps:
 
         ``gate``: an activation, see :meth:`activate`; ``gated``: applied to the first half, times the second.
         """
-        taken = norm(x)
-        y = matrix(taken if onto is None else taken.to(onto.residual))
+        y = matrix(norm(x).to(x if onto is None else onto.residual))
         if gate:
             y = self.activated(y, gate, gated)
         return y if onto is None else self.add(y, onto)
+
+    def sum_product(
+        self, y: torch.Tensor, onto: Onto, matrix: Linear, norm: Norm, gate: str, gated: bool
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """What ``y`` makes with ``onto``, see :meth:`add`, and the :meth:`product` of that."""
+        x = self.add(y, onto)
+        return x, self.product(matrix, x, norm, gate, gated)
 
     def products(
         self, matrices: Sequence[Linear], x: torch.Tensor, norm: Norm
