@@ -53,9 +53,7 @@ class Block:
         self.latent: LatentHeads | None = None
         if parts.latent is not None:
             self.latent = LatentHeads(parts.latent, parts.n_heads, eps, self.ops)
-        self.head_norms = norm(kind, parts.q_norm, eps), norm(kind, parts.k_norm, eps)
-        each = self.head_norms if parts.head_norm_kind != "all" else (as_it_is, as_it_is)
-        compressed = 0
+        each, compressed = (norm(kind, parts.q_norm, eps), norm(kind, parts.k_norm, eps)), 0
         if self.latent is not None and self.latent.values_in_keys:
             each, compressed = (as_it_is, self.latent.norm), self.latent.values_in_keys
         self.attending: Attending = Attending(
@@ -64,6 +62,7 @@ class Block:
             norms=(*each, norm("rms", parts.v_norm, eps)),
             normed_keys=compressed,
             norm_last=parts.head_norm_kind == "rotated head",
+            norm_together=parts.head_norm_kind == "all",
             rotary=rotary if parts.rotated else None,
             grows=parts.grows,
             stores=parts.stores,
@@ -152,8 +151,6 @@ class Block:
         if parts.gated:
             both = q.reshape(t, parts.n_heads, 2, parts.head_dim)
             q, gate = both[:, :, 0], both[:, :, 1]
-        if parts.head_norm_kind == "all":
-            q, k = self.head_norms[0](q), self.head_norms[1](k)
         return (
             (q.reshape(t, parts.n_heads, parts.head_dim),),
             (k.reshape(t, n_kv, parts.head_dim),),

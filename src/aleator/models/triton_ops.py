@@ -240,10 +240,11 @@ class TritonOps(TorchOps):
             return super().finish(q, k, v, how, batch)
         by = None if how.rotary is None else given.turns[how.rotary]
         norms_, turns = [_row_norm(norm) for norm in how.norms], by is not None
-        groups = [heads_of(q, norms_[0], turns, None)]
+        groups = [heads_of(q, norms_[0], turns, None, together=how.norm_together)]
         if how.stores:
             both = values.dim > 0 and v[0].data_ptr() == k[0].data_ptr()  # values are keys
-            groups.append(heads_of(k, norms_[1], turns, side(keys), how.normed_keys, keep=both))
+            of_keys = k, norms_[1], turns, side(keys), how.normed_keys, both, how.norm_together
+            groups.append(heads_of(*of_keys))
             if values.dim:
                 groups.append(heads_of(v, norms_[2], False, side(values), keep=both))
         scales = batch.query_scales if how.grows else None

@@ -175,14 +175,38 @@ def test_mixtures(capability: int, kinds: list[str], weighs: str) -> None:
 
 @pytest.mark.parametrize(
     ("capability", "kind", "size", "norm"),
-    [(80, "f16", 2, ""), (90, "q8_0", 34, "rms"), (120, "q5_1", 24, "layer")],
+    [
+        (80, "f16", 2, ""),
+        (90, "q8_0", 34, "rms"),
+        (120, "q5_1", 24, "layer"),
+        (90, "f16", 2, "rms"),
+    ],
 )
 def test_finished_heads(capability: int, kind: str, size: int, norm: str) -> None:
+    """In the last case heads are normalised together."""
     weight, bias = "*fp32" if norm else None, "*fp32" if norm == "layer" else None
-    data = "*fp16" if kind == "f16" else "*u8"
+    data, together = "*fp16" if kind == "f16" else "*u8", kind == "f16" and bool(norm)
     turn, log = (0, 0) if kind == "f16" else (32, 5)
     forms = tuple(
-        (n, 128, norm, False, True, by, 0.125, to, size, 8, 128, log, 128, not to, 64, 64)
+        (
+            n,
+            128,
+            norm,
+            together,
+            True,
+            by,
+            0.125,
+            to,
+            size,
+            groups_at_once(n * 128) if together else 8,
+            128,
+            log,
+            128,
+            not to,
+            128,
+            0,
+            n * 128 if together else 128,
+        )
         for n, by, to in ((32, 0, ""), (8, turn, kind))
     )
     types = {

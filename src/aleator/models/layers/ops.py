@@ -65,6 +65,7 @@ class Attending(NamedTuple):
     norms: tuple[Norm, Norm, Norm]  # norms of queries, keys and values
     normed_keys: int  # how many first channels of the keys are normalised; 0: all
     norm_last: bool  # queries and keys are normalised after their rotation
+    norm_together: bool  # the norms of queries and of keys are of a token's heads together
     rotary: Rotary | None  # rotation of queries and keys; None: none
     grows: bool  # queries grow with their position
     stores: bool  # keys and values are stored
@@ -231,6 +232,8 @@ class TorchOps:
         norm, first = how.norms[which], how.normed_keys if which == 1 else 0
         if first:
             heads = torch.cat((norm(heads[..., :first]), heads[..., first:]), -1)
+        elif how.norm_together:
+            heads = norm(heads.flatten(1)).view(heads.shape)
         elif not how.norm_last:
             heads = norm(heads)
         heads = heads.float()
