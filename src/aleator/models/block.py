@@ -53,7 +53,8 @@ class Block:
         self.latent: LatentHeads | None = None
         if parts.latent is not None:
             self.latent = LatentHeads(parts.latent, parts.n_heads, eps, self.ops)
-        each, compressed = (norm(kind, parts.q_norm, eps), norm(kind, parts.k_norm, eps)), 0
+        self.head_norms = norm(kind, parts.q_norm, eps), norm(kind, parts.k_norm, eps)
+        each, compressed = self.head_norms, 0
         if self.latent is not None and self.latent.values_in_keys:
             each, compressed = (as_it_is, self.latent.norm), self.latent.values_in_keys
         self.attending: Attending = Attending(

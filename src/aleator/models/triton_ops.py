@@ -361,18 +361,25 @@ class TritonOps(TorchOps):
 
     def scan(self, of: Scanned, parts: Spaces, batch: Pass) -> torch.Tensor:
         kept, runs = as_tensor(batch.states.ssm[parts.index]), _own(batch).runs
-        step, rate, by_head = of.steps, parts.a, isinstance(parts, HeadSpace)
+        step, rate, bias, least, by_head = of.steps, parts.a, None, 0.0, False
         if isinstance(parts, HeadSpace):
-            least = parts.ssm.least_step
-            step, rate = recurrent_parts.time_step(step, parts.time_bias, rate, least)
-        return recurrent.scan(of.u, step, rate, of.b, of.c, parts.d, of.gate, kept, runs, by_head)
+            by_head, bias, least = True, parts.time_bias, parts.ssm.least_step
+            if len(step) > FEW:  # each program would make them again
+                step, rate = recurrent_parts.time_step(step, bias, rate, least)
+                bias = None
+        given = of.u, step, rate, of.b, of.c, parts.d, of.gate, kept, runs
+        return recurrent.scan(*given, by_head, bias, least)
 
     def delta_scan(
         self, of: Deltas, parts: DeltaNet[Linear, torch.Tensor], batch: Pass
     ) -> torch.Tensor:
         kept, runs = as_tensor(batch.states.ssm[parts.index]), _own(batch).runs
-        rates = recurrent_parts.delta_rates(of.beta, of.decay, parts.time_bias, parts.a)
-        return recurrent.delta_rule(of.q, of.k, of.v, *rates, kept, runs, parts.net.tiled)
+        rates, of_rates = (of.beta, of.decay), (parts.time_bias, parts.a)
+        given = of.q, of.k, of.v
+        if len(of.q) <= FEW:
+            return recurrent.delta_rule(*given, *rates, kept, runs, parts.net.tiled, *of_rates)
+        rates = recurrent_parts.delta_rates(*rates, *of_rates)  # each program would make them again
+        return recurrent.delta_rule(*given, *rates, kept, runs, parts.net.tiled)
 
 
 def _row_norm(norm: Norm) -> RowNorm | None:

@@ -233,21 +233,33 @@ def test_scans_of_heads(
     )
     assert equal(steps, dt)
     assert equal(decays, reference.exponential(dt * a))
-    ours = torch.from_numpy(start.copy())
-    y = recurrent.scan(
-        strided(u),
-        steps,
-        decays,
-        strided(b),
-        strided(c),
-        torch.from_numpy(d),
-        strided(gate),
-        ours,
-        runs,
-        by_head=True,
-    )
-    assert equal(y, expected)
-    assert equal(ours, kept)
+    given = strided(b), strided(c), torch.from_numpy(d), strided(gate)
+    own = strided(x), torch.from_numpy(a)
+    for made, after in (((steps, decays), ()), (own, (torch.from_numpy(bias), 0.4))):
+        ours = torch.from_numpy(start.copy())
+        y = recurrent.scan(strided(u), *made, *given, ours, runs, True, *after)
+        assert equal(y, expected)
+        assert equal(ours, kept)
+
+
+@pytest.mark.parametrize("channels", [False, True])
+def test_delta_rules_with_their_rates(channels: bool) -> None:
+    """Rates made within are those made before."""
+    batch, heads, dim, dim_v = batch_of("mixed"), 3, 37, 5
+    runs, t = runs_of(batch, True), len(batch.order)
+    rng = np.random.default_rng(5)
+    q, k = (torch.from_numpy(numbers(rng, t, heads, dim, special=True)) for _ in "qk")
+    v = torch.from_numpy(numbers(rng, t, heads, dim_v))
+    wide = heads * (dim if channels else 1)
+    beta, decay = (strided(numbers(rng, t, n, special=True)) for n in (heads, wide))
+    bias, a = (torch.from_numpy(numbers(rng, n)) for n in (wide, heads))
+    start = torch.from_numpy(numbers(rng, ROWS, heads * dim_v, dim))
+    before, within = start.clone(), start
+    rates = recurrent_parts.delta_rates(beta, decay, bias, a)
+    expected = recurrent.delta_rule(q, k, v, *rates, before, runs, False)
+    y = recurrent.delta_rule(q, k, v, beta, decay, within, runs, False, bias, a)
+    assert equal(y, expected.numpy())
+    assert equal(within, before.numpy())
 
 
 @pytest.mark.parametrize(

@@ -25,10 +25,15 @@ POINTERS = [
 
 USUAL: dict[str, tuple[Any, int, dict[str, Any]]] = {
     "mamba": (
-        recurrent._scan, 4, {"STATE": 16, "DIM": 1, "SHARED": 8192, "BY_HEAD": False, "CHANNELS": 32}
+        recurrent._scan, 4,
+        {"STATE": 16, "DIM": 1, "SHARED": 8192, "BY_HEAD": False, "CHANNELS": 32, "bias": None},
     ),
     "heads": (
         recurrent._scan, 4, {"STATE": 128, "DIM": 64, "SHARED": 8, "BY_HEAD": True, "CHANNELS": 16}
+    ),
+    "heads with steps": (
+        recurrent._scan, 4,
+        {"STATE": 128, "DIM": 64, "SHARED": 8, "BY_HEAD": True, "CHANNELS": 16, "bias": None},
     ),
     "wide heads": (
         recurrent._scan, 4, {"STATE": 256, "DIM": 64, "SHARED": 8, "BY_HEAD": True, "CHANNELS": 16}
@@ -36,6 +41,11 @@ USUAL: dict[str, tuple[Any, int, dict[str, Any]]] = {
     "delta": (
         recurrent._delta_rule, 4,
         {"DIM": 128, "DIM_V": 128, "SHARED": 2, "TILED": False, "CHANNELS": False, "ROWS": 16},
+    ),
+    "delta with rates": (
+        recurrent._delta_rule, 4,
+        {"DIM": 128, "DIM_V": 128, "SHARED": 2, "TILED": False, "CHANNELS": False, "ROWS": 16, "bias": None,
+         "a": None},
     ),
     "delta by channels": (
         recurrent._delta_rule, 4,

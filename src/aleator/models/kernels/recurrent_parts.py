@@ -34,11 +34,24 @@ def time_step(
 def _time_step(x, bias, a, step, decay, stride, columns, n, least, BLOCK: tl.constexpr):
     i, inside, row, column = _elements(columns, n, BLOCK)
     value = tl.load(x + row * stride + column, mask=inside)
-    value = softplus(value + tl.load(bias + column, mask=inside))
-    value = tl.where(value < least, least, value)
+    added, rate = tl.load(bias + column, mask=inside), tl.load(a + column, mask=inside)
+    value, stays = stepped(value, added, rate, least)
     tl.store(step + i, value, mask=inside)
-    rate = tl.load(a + column, mask=inside)
-    tl.store(decay + i, exponential(value * rate), mask=inside)
+    tl.store(decay + i, stays, mask=inside)
+
+
+@triton.jit
+def stepped(x, bias, a, least):
+    """A time step and its decay, see :func:`time_step`."""
+    step = softplus(x + bias)
+    step = tl.where(step < least, least, step)
+    return step, exponential(step * a)
+
+
+@triton.jit
+def stayed(decay, bias, a):
+    """e^(a softplus(decay + bias))."""
+    return exponential(softplus(decay + bias) * a)
 
 
 def delta_rates(
@@ -69,9 +82,8 @@ def _delta_rates(
     value = tl.load(beta + row * beta_row + head, mask=first)
     tl.store(written + i // EACH, sigmoid(value), mask=first)
     value = tl.load(decay + row * decay_row + column, mask=inside)
-    value = softplus(value + tl.load(bias + column, mask=inside))
-    rate = tl.load(a + head, mask=inside)
-    tl.store(stays + i, exponential(value * rate), mask=inside)
+    added, rate = tl.load(bias + column, mask=inside), tl.load(a + head, mask=inside)
+    tl.store(stays + i, stayed(value, added, rate), mask=inside)
 
 
 @triton.jit
