@@ -355,9 +355,10 @@ class TritonOps(TorchOps):
         parts: Stateful[Linear, torch.Tensor],
         batch: Pass,
         activated: bool = True,
+        gates: tuple[torch.Tensor, torch.Tensor] | None = None,
     ) -> torch.Tensor:
         kept, of = as_tensor(batch.states.conv[parts.index]), (parts.conv_weight, parts.conv_bias)
-        return recurrent.convolve(x, *of, kept, _own(batch).runs, activated)
+        return recurrent.convolve(x, *of, kept, _own(batch).runs, activated, gates)
 
     def scan(self, of: Scanned, parts: Spaces, batch: Pass) -> torch.Tensor:
         kept, runs = as_tensor(batch.states.ssm[parts.index]), _own(batch).runs

@@ -54,6 +54,9 @@ class Launches(TorchDispatchMode):  # type: ignore[no-untyped-call]
         ("llama4", "Q8_0", "f16", 8),
         ("minicpm3", "Q8_0", "f16", 8),
         ("mistral4", "Q8_0", "f16", 11),
+        ("gemma2", "Q8_0", "f16", 7),
+        ("olmoe", "Q8_0", "f16", 8),
+        ("qwen35", "Q8_0", "f16", 6),
     ],
 )
 def test_layers_are_few_launches(

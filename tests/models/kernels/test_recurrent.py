@@ -146,6 +146,21 @@ def test_convolutions(name: str, special: bool, channels: int, width: int) -> No
     assert equal(ours, kept)
 
 
+def test_convolutions_between_gates() -> None:
+    batch = batch_of("mixed")
+    runs, t, n = runs_of(batch, True), len(batch.order), 70
+    rng = np.random.default_rng(4)
+    rows = strided(numbers(rng, t, 3 * n, special=True))
+    b, c, x = rows.chunk(3, 1)
+    weight, bias = (torch.from_numpy(numbers(rng, *shape)) for shape in ((n, 4), (n,)))
+    before = torch.from_numpy(numbers(rng, ROWS, n, 3, special=True))
+    kept = before.clone()
+    expected = c * recurrent.convolve(b * x, weight, bias, before, runs, False)
+    y = recurrent.convolve(x, weight, bias, kept, runs, False, (b, c))
+    assert equal(y, expected.numpy())
+    assert equal(kept, before.numpy())
+
+
 def test_of_minus_nothing_a_convolution_makes_nothing() -> None:
     kept = torch.zeros(ROWS, 3, 1)
     x = torch.tensor([[-1e-30] * 3])

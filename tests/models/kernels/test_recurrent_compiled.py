@@ -53,11 +53,15 @@ USUAL: dict[str, tuple[Any, int, dict[str, Any]]] = {
     ),
     "few tokens": (
         recurrent._convolve, 4,
-        {"WIDTH": 4, "bias": None, "ACTIVATED": True, "TOKENS": 4, "CHANNELS": 64, "SLOTS": 4},
+        {"WIDTH": 4, "bias": None, "gates": None, "ACTIVATED": True, "TOKENS": 4, "CHANNELS": 64, "SLOTS": 4},
+    ),
+    "between gates": (
+        recurrent._convolve, 4,
+        {"WIDTH": 3, "bias": None, "ACTIVATED": False, "TOKENS": 4, "CHANNELS": 64, "SLOTS": 2},
     ),
     "many tokens": (
         recurrent._convolve, 4,
-        {"WIDTH": 4, "ACTIVATED": True, "TOKENS": 16, "CHANNELS": 32, "SLOTS": 4},
+        {"WIDTH": 4, "gates": None, "ACTIVATED": True, "TOKENS": 16, "CHANNELS": 32, "SLOTS": 4},
     ),
     "groups": (
         recurrent_parts._norm_parts, 8,
@@ -84,7 +88,9 @@ def instructions(name: str) -> list[str]:
     kernel, warps, constants = USUAL[name]
     types: dict[str, Any] = {n: "*fp32" if n in POINTERS else "i32" for n in kernel.arg_names}
     numbers: Any = ["*i64"] * 5
-    types.update({"runs": Runs(*numbers), "eps": "fp32", "least": "fp32"})
+    types.update(
+        {"gates": ("*fp32", "*fp32"), "runs": Runs(*numbers), "eps": "fp32", "least": "fp32"}
+    )
     return compiled(kernel, types, warps, exact=False, **constants)
 
 

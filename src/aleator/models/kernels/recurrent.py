@@ -22,10 +22,12 @@ def convolve(
     kept: torch.Tensor,
     runs: Runs,
     activated: bool,
+    gates: tuple[torch.Tensor, torch.Tensor] | None = None,
 ) -> torch.Tensor:
     """See :func:`aleator.models.layers.scans.convolve`; ``kept`` is float32 [rows, C, width - 1], oldest first.
 
-    Rows of ``x`` may have any stride.
+    ``gates``, [T, C] with rows as far apart as those of ``x``, multiply what the convolution takes and makes.
+    Rows may have any stride.
     """
     (t, n), width = x.shape, weight.shape[1]
     y = torch.empty((t, n), dtype=torch.float32, device=x.device)
@@ -34,7 +36,7 @@ def convolve(
     tokens = max(4 if t <= 64 else 16, slots)
     channels = _block(n, max(4, min(64, 2048 // (tokens * slots))))
     _convolve[(triton.cdiv(n, channels), len(runs.sources))](
-        x, weight, bias, kept, y, runs, x.stride(0), n,
+        x, weight, bias, kept, y, runs, gates, x.stride(0), n,
         WIDTH=width, ACTIVATED=activated, TOKENS=tokens, CHANNELS=channels, SLOTS=slots, num_warps=4, **EXACT,
     )  # fmt: skip
     return y
@@ -42,12 +44,25 @@ def convolve(
 
 @triton.jit
 def _values(
-    x, history, order, at, wanted, channel, inside, first, begun, stride, BEFORE: tl.constexpr
+    x,
+    gates,
+    history,
+    order,
+    at,
+    wanted,
+    channel,
+    inside,
+    first,
+    begun,
+    stride,
+    BEFORE: tl.constexpr,
 ):
     """Channels' values at indices ``at`` of ``order``: those of a run's tokens, or what was kept before."""
     new, old = wanted & (at >= first), wanted & (at < begun)
     token = tl.load(order + at, mask=new)
     value = tl.load(x + token * stride + channel, mask=new & inside, other=0.0)
+    if gates is not None:
+        value = tl.load(gates[0] + token * stride + channel, mask=new & inside, other=0.0) * value
     slot = at - first + BEFORE
     kept = tl.load(history + channel * BEFORE + slot, mask=old & inside)
     return tl.where(old, kept, value)
@@ -55,7 +70,7 @@ def _values(
 
 @triton.jit
 def _convolve(
-    x, weight, bias, kept, y, runs, stride, n,
+    x, weight, bias, kept, y, runs, gates, stride, n,
     WIDTH: tl.constexpr, ACTIVATED: tl.constexpr,
     TOKENS: tl.constexpr, CHANNELS: tl.constexpr, SLOTS: tl.constexpr,
 ):  # fmt: skip
@@ -76,7 +91,7 @@ def _convolve(
             total = tl.zeros((TOKENS, CHANNELS), tl.float32)
             for k in tl.static_range(WIDTH):
                 value = _values(
-                    x, history, runs.order, at + (k - BEFORE), live, channel, inside, first, begun,
+                    x, gates, history, runs.order, at + (k - BEFORE), live, channel, inside, first, begun,
                     stride, BEFORE,
                 )  # fmt: skip
                 w = tl.load(weight + channel * WIDTH + k, mask=inside)
@@ -88,13 +103,15 @@ def _convolve(
             if ACTIVATED:
                 total = silu(total)
             token = tl.load(runs.order + at, mask=live)
+            if gates is not None:
+                total = tl.load(gates[1] + token * stride + channel, mask=live & inside) * total
             tl.store(y + token * n + channel, total, mask=live & inside)
             row = tl.load(runs.stores + i, mask=i < last, other=-1)
             if tl.max(row, axis=0) >= 0:
                 rows = row[:, None, None]
                 wanted = (rows >= 0) & (slot < BEFORE)
                 latest = _values(
-                    x, history, runs.order, i[:, None, None] + slot + (1 - BEFORE), wanted,
+                    x, gates, history, runs.order, i[:, None, None] + slot + (1 - BEFORE), wanted,
                     channels, channels < n, first, begun, stride, BEFORE,
                 )  # fmt: skip
                 tl.debug_barrier()  # other threads may still read this row

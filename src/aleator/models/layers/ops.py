@@ -358,10 +358,16 @@ class TorchOps:
         parts: Stateful[Linear, torch.Tensor],
         batch: Pass,
         activated: bool = True,
+        gates: tuple[torch.Tensor, torch.Tensor] | None = None,
     ) -> torch.Tensor:
-        """A convolution over time, see :func:`~aleator.models.layers.scans.convolve`."""
+        """A convolution over time, see :func:`~aleator.models.layers.scans.convolve`.
+
+        ``gates`` multiply x [T, n] and the result; they are parts of one tensor with x.
+        """
         of = parts.conv_weight, parts.conv_bias
-        return scans.convolve(x, *of, batch.states, parts.index, activated)
+        x = x if gates is None else gates[0] * x
+        y = scans.convolve(x, *of, batch.states, parts.index, activated)
+        return y if gates is None else gates[1] * y
 
     def scan(self, of: Scanned, parts: Spaces, batch: Pass) -> torch.Tensor:
         """The selective scan: ``(y + d u) * silu(gate)`` [T, D].

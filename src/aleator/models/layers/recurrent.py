@@ -119,7 +119,7 @@ class ShortConvolutionLayer(StatefulLayer[ShortConvolution[Linear, torch.Tensor]
     def __call__(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
         parts = self.parts
         b, c, values = self.ops.product(parts.project, x, self.norm).float().chunk(3, dim=1)
-        return self.added(x, c * self.ops.convolve(b * values, parts, batch, False), rows)
+        return self.added(x, self.ops.convolve(values, parts, batch, False, (b, c)), rows)
 
 
 class DeltaNetLayer(StatefulLayer[DeltaNet[Linear, torch.Tensor]]):
