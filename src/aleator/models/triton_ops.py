@@ -216,7 +216,7 @@ class TritonOps(TorchOps):
         gate: torch.Tensor | None = None,
         kind: str = "silu",
     ) -> Norm:
-        parts = None if gate is None else gate.view(len(gate), -1, size)
+        parts = None if gate is None else gate.view(len(gate), gate.shape[1] // size, size)
         return PartNorm(size, weight, eps, parts, kind)
 
     def soften(self, x: torch.Tensor, cap: float) -> torch.Tensor:

@@ -19,7 +19,7 @@ from aleator.models.kernels import norms, routing
 from aleator.models.kernels.norms import RowNorm
 from aleator.models.kernels.product import product
 from aleator.models.layers.norms import as_it_is
-from aleator.models.layers.ops import Onto
+from aleator.models.layers.ops import TORCH, Onto
 from aleator.models.layers.parts import FeedForward
 from aleator.models.triton_ops import Stacked, TritonLinear, TritonOps
 from tests.models.kernels.test_fused import matrix, vector
@@ -179,5 +179,7 @@ def test_gates() -> None:
 
 def test_parts_of_no_rows_are_normalised() -> None:
     """The last layer has none where no token wants logits."""
-    y = OPS.part_norm(2, torch.ones(6), 1e-5)(torch.empty(0, 6))
-    assert y.shape == (0, 6)
+    for ops in (OPS, TORCH):
+        for gate in (None, torch.empty(0, 6)):
+            y = ops.part_norm(2, torch.ones(6), 1e-5, gate)(torch.empty(0, 6))
+            assert y.shape == (0, 6)

@@ -423,16 +423,11 @@ class TorchOps:
         """
 
         def normed(x: torch.Tensor) -> torch.Tensor:
-            parts = x.view(len(x), -1, size)
-            y = F.rms_norm(parts, (size,), None, eps) * weight.view(-1, size)
-            by = (
-                1.0
-                if gate is None
-                else F.silu(gate.float())
-                if kind == "silu"
-                else gate.float().sigmoid()
-            )
-            return y.flatten(1) * by
+            parts = x.view(len(x), x.shape[1] // size, size)
+            y = (F.rms_norm(parts, (size,), None, eps) * weight.view(-1, size)).flatten(1)
+            if gate is None:
+                return y
+            return y * (F.silu(gate.float()) if kind == "silu" else gate.float().sigmoid())
 
         return normed
 
