@@ -166,20 +166,8 @@ def _finish_group(
         if SUMMED > DIM:
             summed = a + (t.to(tl.int64) * a_t)[:, None]
         _norm_heads(
-            rows,
-            summed,
-            weight,
-            bias,
-            at,
-            eps,
-            there,
-            FORMS[AT + 12],
-            SUMMED,
-            NORM,
-            BLOCK,
-            AT_ONCE,
-            SIZE,
-        )
+            rows, summed, weight, bias, at, eps, there, FORMS[AT + 12], SUMMED, NORM, BLOCK, AT_ONCE, SIZE,
+        )  # fmt: skip
     if FORMS[AT + 4]:
         here = there & (tl.arange(0, WIDE) < PAIRS)[None, :]
         own = angles + t.to(tl.int64)[:, None] * (2 * PAIRS)
@@ -187,20 +175,8 @@ def _finish_group(
         tl.debug_barrier()
     if NORM != "" and LAST:
         _norm_heads(
-            rows,
-            rows,
-            weight,
-            bias,
-            at,
-            eps,
-            there,
-            FORMS[AT + 12],
-            SUMMED,
-            NORM,
-            BLOCK,
-            AT_ONCE,
-            SIZE,
-        )
+            rows, rows, weight, bias, at, eps, there, FORMS[AT + 12], SUMMED, NORM, BLOCK, AT_ONCE, SIZE,
+        )  # fmt: skip
     if FORMS[AT + 13]:
         cols = tl.arange(0, SIZE)[None, :]
         inside = there & (cols < DIM)

@@ -140,9 +140,8 @@ class PartNorm:
     # float32 [size], for all parts, or as wide as rows, of an RMS norm of each part; None: there is none
     weight: torch.Tensor | None = None
     eps: float = 0.0
-    gate: torch.Tensor | None = (
-        None  # float32 [T, parts, size]: y becomes y * f(gate); None: there is none
-    )
+    # float32 [T, parts, size]: y becomes y * f(gate); None: there is none
+    gate: torch.Tensor | None = None
     kind: str = "sigmoid"  # f: "silu", or "sigmoid" as y / (1 + e^-gate)
     # float32 [T, n], whose rows are contiguous: y becomes residual + scale * y; only within a product's launch
     residual: torch.Tensor | None = None
