@@ -99,7 +99,7 @@ class Block:
             attended = self.latent.given(attended)
         if rows is not None:
             x, attended = x.index_select(0, rows), attended.index_select(0, rows)
-        gated = as_it_is
+        gated: Norm = as_it_is
         if gate is not None:
             gated = self.ops.gate(gate if rows is None else gate.index_select(0, rows))
         if scanned is not None and rows is not None:

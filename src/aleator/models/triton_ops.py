@@ -161,8 +161,8 @@ class TritonOps(TorchOps):
         """A product of few rows; if a gate's rows have two types, their activation is a launch of its own."""
         within = len(matrix.parts) == 1 or not gated
         how = matrix.parts, x, _row_norm(norm), gate if within else "", gated and within
-        added = () if onto is None else (onto.residual, onto.scale)
-        y = product_of_few(*how, *added, parts=parts)
+        residual, scale = (None, 1.0) if onto is None else (onto.residual, onto.scale)
+        y = product_of_few(*how, residual, scale, parts=parts)
         return y if within else self.activated(y, gate, gated)
 
     def sum_product(

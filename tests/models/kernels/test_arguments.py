@@ -123,12 +123,12 @@ def test_launches_of_few(launched: list[str]) -> None:
                 fused.product_of_few(some, of(n, 600)[:, :512], given)
             fused.product_of_few([matrix("BF16", 42, 512)], of(n, 512), given, "gelu_rounded", True)
         gates = of(n, 8, 64)[:, ::2]
-        rest = {"residual": of(n, 520)[:, :512], "scale": 0.5, "kept": of(n, 512)}
+        sums: Any = {"residual": of(n, 520)[:, :512], "scale": 0.5, "kept": of(n, 512)}
         for parts in (
             PartNorm(128, of(128), 1e-5, of(n, 4, 128), "silu"),
             PartNorm(128, of(512), 1e-5),
             PartNorm(64, gate=gates),
-            PartNorm(512, of(512), 1e-5, **rest),
+            PartNorm(512, of(512), 1e-5, **sums),
         ):
             fused.product_of_few([matrix("Q4_K", 40, 512)], of(n, 512), parts=parts)
     for n_out in (8192, 8194):
@@ -218,8 +218,10 @@ def test_launches_of_cells(launched: list[str]) -> None:
         ]  # fmt: skip
         heads.finish(groups, by if norm is None else None, of(5, dtype=torch.int64), norm is None)
     whole = norms.RowNorm("rms", of(256), None, 1e-5)
-    made = heads.heads_of([of(5, 300)[:, :256].view(5, 4, 64)], whole, True, None, together=True)
-    heads.finish([made], by, of(5, dtype=torch.int64))
+    together = heads.heads_of(
+        [of(5, 300)[:, :256].view(5, 4, 64)], whole, True, None, together=True
+    )
+    heads.finish([together], by, of(5, dtype=torch.int64))
     assert differences("launches_of_cells", launched) == []
 
 
@@ -268,9 +270,8 @@ def test_launches_of_states(launched: list[str]) -> None:
             of(8),
             0.5,
         )
-    recurrent.convolve(
-        *[of(9, 100), of(100, 3), None, of(6, 100, 2), runs, False], (of(9, 100), of(9, 100))
-    )
+    short = of(9, 100), of(100, 3), None, of(6, 100, 2)
+    recurrent.convolve(*short, runs, False, (of(9, 100), of(9, 100)))
     a, b = of(9, 20), of(9, 16)
     recurrent.scan(a, a, of(20, 16), b, b, of(20), a, of(6, 20, 16), runs)
     for tiled in (False, True):

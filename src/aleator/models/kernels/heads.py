@@ -48,8 +48,10 @@ def heads_of(
     first = parts[0]
     t, heads, dim = first.shape
     if together and norm is not None and first.numel():
-        wide = (None if of is None else of.view(heads, dim) for of in (norm.weight, norm.bias))
-        norm = RowNorm(norm.kind, *wide, norm.eps)
+        weight, bias = (
+            None if of is None else of.view(heads, dim) for of in (norm.weight, norm.bias)
+        )
+        norm = RowNorm(norm.kind, weight, bias, norm.eps)
         first = first.flatten(1).view(t, heads, dim)
         x = torch.empty((t, heads, dim), device=first.device)
         return Heads(x, norm, rotates, to, (first,), normed, True)

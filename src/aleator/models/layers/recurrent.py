@@ -103,7 +103,8 @@ class HeadSpaceLayer(StatefulLayer[HeadSpace[Linear, torch.Tensor]]):
 
     def projected(self, y: torch.Tensor, onto: Onto) -> torch.Tensor:
         """The scan's result normalised, projected and added."""
-        parts, norm = self.parts, as_it_is
+        parts = self.parts
+        norm: Norm = as_it_is
         if parts.gated_norm is not None:
             size = y.shape[1] // parts.norm_groups
             norm = self.ops.part_norm(size, parts.gated_norm, self.eps)
