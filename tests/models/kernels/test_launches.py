@@ -92,6 +92,6 @@ def test_layers_are_few_launches(
         for i in range(first, last):
             batch.add(int(ids[i]), i, [0], logits=True)
         context.decode(batch)
-    assert len(launches.of_layers) == 2 * decoder.config.n_layers
+    assert len(launches.of_layers) == 2 * len(decoder.blocks)
     for found in launches.of_layers:
         assert len(found) <= most, found
