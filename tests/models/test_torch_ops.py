@@ -65,7 +65,7 @@ def test_activations(kind: str) -> None:
 def test_gates_and_softened_logits() -> None:
     x, gate = numbers(7, 12, spread=3.0), numbers(7, 12)
     close(TORCH.sigmoid(T(x)), reference.sigmoid(x))
-    close(TORCH.sigmoid_gate(T(x), T(gate)), delta.sigmoid_gate(x, gate))
+    close(TORCH.gate(T(gate).view(7, 3, 4))(T(x)), delta.sigmoid_gate(x, gate))
     close(TORCH.weighed(T(x), T(gate[0])), reference.sigmoid(x @ gate[0]))
     own = T(x.copy())
     assert TORCH.soften(own, 2.5) is own
@@ -137,9 +137,10 @@ def test_norms_of_parts() -> None:
     unit = [delta.unit_length(parts[:, i], 1e-2, f) for i, f in enumerate(factors)]
     close(TORCH.unit_length(T(x.copy()), 6, 1e-2, 2), np.concatenate(unit, 1))
     own = delta.gated_norm(parts, weight[:6], gate.reshape(5, 3, 6), 1e-2)
-    close(TORCH.gated_norm(T(x), T(weight[:6]), T(gate), 1e-2, "silu"), own.reshape(5, 18))
+    first = 6, T(weight[:6]), 1e-2
+    close(TORCH.part_norm(*first, T(gate))(T(x)), own.reshape(5, 18))
     plain = reference.rms_norm(parts, weight[:6], 1e-2)
     own = delta.sigmoid_gate(plain, gate.reshape(5, 3, 6))
-    close(TORCH.gated_norm(T(x), T(weight[:6]), T(gate), 1e-2, "sigmoid"), own.reshape(5, 18))
+    close(TORCH.part_norm(*first, T(gate), "sigmoid")(T(x)), own.reshape(5, 18))
     grouped = [reference.rms_norm(parts[:, i], weight[6 * i : 6 * i + 6], 1e-2) for i in range(3)]
-    close(TORCH.grouped_norm(T(x), 3, T(weight), 1e-2), np.concatenate(grouped, 1))
+    close(TORCH.part_norm(6, T(weight), 1e-2)(T(x)), np.concatenate(grouped, 1))

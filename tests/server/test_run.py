@@ -116,7 +116,7 @@ def test_the_loop_sleeps_between_requests_and_ends_at_once(
         return await on_tick(self, counter)
 
     monkeypatch.setattr(Server, "on_tick", noted)
-    monkeypatch.setattr(run, "SWEEP_SECONDS", 10 * PATIENCE)
+    monkeypatch.setattr(run, "TICK_SECONDS", 10 * PATIENCE)
     with in_thread(model, engine={"n_seq_max": 1}) as live:  # waits for its end
         came = live.answer(request_of({"prompt": "ROMEO:", "max_tokens": 1}))
         assert b"\r\ndate: " in came

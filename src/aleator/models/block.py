@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from aleator.models.layers.feed_forward import feed_forward
+from aleator.models.layers.feed_forward import Dense, feed_forward
 from aleator.models.layers.layer import LayerWeights
 from aleator.models.layers.linear import Linear
 from aleator.models.layers.norms import Norm, as_it_is
@@ -54,8 +54,7 @@ class Block:
         if parts.latent is not None:
             self.latent = LatentHeads(parts.latent, parts.n_heads, eps, self.ops)
         self.head_norms = norm(kind, parts.q_norm, eps), norm(kind, parts.k_norm, eps)
-        each = self.head_norms if parts.head_norm_kind != "all" else (as_it_is, as_it_is)
-        compressed = 0
+        each, compressed = self.head_norms, 0
         if self.latent is not None and self.latent.values_in_keys:
             each, compressed = (as_it_is, self.latent.norm), self.latent.values_in_keys
         self.attending: Attending = Attending(
@@ -64,6 +63,7 @@ class Block:
             norms=(*each, norm("rms", parts.v_norm, eps)),
             normed_keys=compressed,
             norm_last=parts.head_norm_kind == "rotated head",
+            norm_together=parts.head_norm_kind == "all",
             rotary=rotary if parts.rotated else None,
             grows=parts.grows,
             stores=parts.stores,
@@ -89,35 +89,51 @@ class Block:
         """Compute a micro-batch, see :class:`Layer`; stores all T keys and values."""
         queries, k, v, gate = self._heads(x)
         q = self.ops.finish(queries, k, v, self.attending, batch)
-        mixed = None
+        scanned = None
         if self.beside is not None:
-            mixed = self.beside.mixed(x, self.attn_norm, batch, rows)
+            scanned = self.beside.scanned(x, self.attn_norm, batch)
         if rows is not None and len(rows) == 0:
             return x[:0]
         attended = self.ops.attend(q, self.attending, batch).to(x)
         if self.latent is not None:
             attended = self.latent.given(attended)
-        if gate is not None:
-            attended = self.ops.sigmoid_gate(attended, gate)
         if rows is not None:
             x, attended = x.index_select(0, rows), attended.index_select(0, rows)
-        taken, scale = x, self.config.residual_scale
-        x = self.ops.product(self.parts.output, attended, onto=Onto(x, scale, self.post_norms[0]))
-        if mixed is not None:
-            x = self.ops.add(mixed, Onto(x, scale))
+        gated: Norm = as_it_is
+        if gate is not None:
+            gated = self.ops.gate(gate if rows is None else gate.index_select(0, rows))
+        if scanned is not None and rows is not None:
+            scanned = scanned.index_select(0, rows)
+        x = self._added(x, attended, gated, scanned)
         if self.ffn is None:
             return x
-        onto = Onto(x, scale, self.post_norms[1])
-        x = self.ffn(*((taken, self.attn_norm) if self.parallel else (x, self.ffn_norm)), onto)
         if self.embeddings is not None and batch.embeddings is not None:
             own = batch.embeddings
             x = self.embeddings(x, own if rows is None else own.index_select(0, rows))
         return x if self.parts.output_scale is None else x * self.parts.output_scale.to(x)
 
+    def _added(
+        self, x: torch.Tensor, attended: torch.Tensor, gated: Norm, scanned: torch.Tensor | None
+    ) -> torch.Tensor:
+        """The sum with the heads' outputs, ``gated`` first, and with what the feed-forward part makes of it."""
+        taken, scale = x, self.config.residual_scale
+        first, second = self.post_norms
+        onto, output = Onto(x, scale, first), self.parts.output
+        if isinstance(self.ffn, Dense) and first is not as_it_is and not self.parallel:
+            y = self.ops.product(output, attended, gated)
+            return self.ffn.after(y, onto, self.ffn_norm, second)
+        x = self.ops.product(output, attended, gated, onto=onto)
+        if self.beside is not None and scanned is not None:
+            x = self.beside.projected(scanned, Onto(x, scale))
+        if self.ffn is None:
+            return x
+        onto = Onto(x, scale, second)
+        return self.ffn(*((taken, self.attn_norm) if self.parallel else (x, self.ffn_norm)), onto)
+
     def _heads(
         self, x: torch.Tensor
     ) -> tuple[HeadParts, HeadParts, HeadParts, torch.Tensor | None]:
-        """Queries [T, H, D], keys [T, G, D], values [T, G, Dv], and gates [T, H * D] if there are any."""
+        """Queries [T, H, D], keys [T, G, D], values [T, G, Dv], and gates [T, H, D] if there are any."""
         if self.latent is not None:
             return *self.latent.heads(x, self.attn_norm), None
         parts, clamp = self.parts, self.config.qkv_clamp
@@ -135,9 +151,7 @@ class Block:
         gate: torch.Tensor | None = None
         if parts.gated:
             both = q.reshape(t, parts.n_heads, 2, parts.head_dim)
-            q, gate = both[:, :, 0], both[:, :, 1].reshape(t, -1)
-        if parts.head_norm_kind == "all":
-            q, k = self.head_norms[0](q), self.head_norms[1](k)
+            q, gate = both[:, :, 0], both[:, :, 1]
         return (
             (q.reshape(t, parts.n_heads, parts.head_dim),),
             (k.reshape(t, n_kv, parts.head_dim),),

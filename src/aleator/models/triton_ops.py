@@ -19,6 +19,7 @@ from aleator.models.kernels.mixture import mixed_products
 from aleator.models.kernels.norms import RowNorm
 from aleator.models.kernels.planes import Planes, joined, planes, stack
 from aleator.models.kernels.product import FEW, Rounded, product, read_rows, round_rows
+from aleator.models.kernels.recurrent_parts import PartNorm
 from aleator.models.kernels.rotation import rotate
 from aleator.models.layers.layer import LayerWeights
 from aleator.models.layers.layer_source import Matrix, matrix_of
@@ -114,7 +115,6 @@ class TritonOps(TorchOps):
     weighed = staticmethod(routing.sigmoid_of_dot)
     combine = staticmethod(routing.combine)
     unit_length = staticmethod(recurrent_parts.unit_length)
-    gated_norm = staticmethod(recurrent_parts.gated_norm)
 
     def norm(self, kind: str, weight: torch.Tensor | None, eps: float) -> Norm:
         if weight is None:
@@ -137,20 +137,51 @@ class TritonOps(TorchOps):
         single = len(matrix.parts) == 1
         plain = single and not gate and onto is not None and onto.norm is as_it_is
         after = onto if plain else None
-        residual, scale = (None, 1.0) if after is None else (after.residual, after.scale)
-        few = len(x) <= FEW
-        within = few and (single or not gated)  # whether the product's launch also activates
-        if few:
-            made, own = gate if within else "", _row_norm(norm)
-            y = product_of_few(matrix.parts, x, own, made, gated and within, residual, scale)
+        if len(x) <= FEW:
+            parts = norm if isinstance(norm, PartNorm) else None
+            y = self._of_few(matrix, x, norm, gate, gated, after, parts)
         elif after is not None:
             y = torch.empty_like(after.residual)
-            matrix.into(y, norm(x), residual, scale)
+            matrix.into(y, norm(x), after.residual, after.scale)
         else:
             y = matrix(norm(x))
-        if gate and not within:
-            y = self.activated(y, gate, gated)
+            y = self.activated(y, gate, gated) if gate else y
         return y if onto is None or after is not None else self.add(y, onto)
+
+    def _of_few(
+        self,
+        matrix: TritonLinear,
+        x: torch.Tensor,
+        norm: Norm,
+        gate: str,
+        gated: bool,
+        onto: Onto | None,
+        parts: PartNorm | None,
+    ) -> torch.Tensor:
+        """A product of few rows; if a gate's rows have two types, their activation is a launch of its own."""
+        within = len(matrix.parts) == 1 or not gated
+        how = matrix.parts, x, _row_norm(norm), gate if within else "", gated and within
+        residual, scale = (None, 1.0) if onto is None else (onto.residual, onto.scale)
+        y = product_of_few(*how, residual, scale, parts=parts)
+        return y if within else self.activated(y, gate, gated)
+
+    def sum_product(
+        self, y: torch.Tensor, onto: Onto, matrix: Linear, norm: Norm, gate: str, gated: bool
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """See :class:`TorchOps`; few rows take one launch."""
+        before = onto.norm
+        if (
+            len(y) > FEW
+            or not isinstance(matrix, TritonLinear)
+            or len(matrix.parts) > 2
+            or not isinstance(before, RowNorm)
+            or before.kind != "rms"
+        ):
+            return super().sum_product(y, onto, matrix, norm, gate, gated)
+        x = torch.empty(y.shape, dtype=y.dtype, device=y.device)
+        sums = onto.residual, onto.scale, x
+        parts = PartNorm(y.shape[1], before.weight, before.eps, None, "", *sums)
+        return x, self._of_few(matrix, y, norm, gate, gated, None, parts)
 
     def products(
         self, matrices: Sequence[Linear], x: torch.Tensor, norm: Norm
@@ -174,8 +205,19 @@ class TritonOps(TorchOps):
     def sigmoid(self, x: torch.Tensor) -> torch.Tensor:
         return norms.activate("sigmoid", x)
 
-    def sigmoid_gate(self, x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
-        return norms.activate("sigmoid_gate", gate, x)
+    def gate(self, gate: torch.Tensor) -> Norm:
+        return PartNorm(gate.shape[2], gate=gate)
+
+    def part_norm(
+        self,
+        size: int,
+        weight: torch.Tensor,
+        eps: float,
+        gate: torch.Tensor | None = None,
+        kind: str = "silu",
+    ) -> Norm:
+        parts = None if gate is None else gate.view(len(gate), gate.shape[1] // size, size)
+        return PartNorm(size, weight, eps, parts, kind)
 
     def soften(self, x: torch.Tensor, cap: float) -> torch.Tensor:
         return norms.activate("soften", x, out=x, cap=cap)
@@ -198,10 +240,11 @@ class TritonOps(TorchOps):
             return super().finish(q, k, v, how, batch)
         angles = None if how.rotary is None else given.rotation_angles[how.rotary]
         norms_, rotates = [_row_norm(norm) for norm in how.norms], angles is not None
-        groups = [heads_of(q, norms_[0], rotates, None)]
+        groups = [heads_of(q, norms_[0], rotates, None, together=how.norm_together)]
         if how.stores:
             both = values.dim > 0 and v[0].data_ptr() == k[0].data_ptr()  # values are keys
-            groups.append(heads_of(k, norms_[1], rotates, side(keys), how.normed_keys, keep=both))
+            of_keys = k, norms_[1], rotates, side(keys), how.normed_keys, both, how.norm_together
+            groups.append(heads_of(*of_keys))
             if values.dim:
                 groups.append(heads_of(v, norms_[2], False, side(values), keep=both))
         scales = batch.query_scales if how.grows else None
@@ -312,29 +355,32 @@ class TritonOps(TorchOps):
         parts: Stateful[Linear, torch.Tensor],
         batch: Pass,
         activated: bool = True,
+        gates: tuple[torch.Tensor, torch.Tensor] | None = None,
     ) -> torch.Tensor:
         kept, of = as_tensor(batch.states.conv[parts.index]), (parts.conv_weight, parts.conv_bias)
-        return recurrent.convolve(x, *of, kept, _own(batch).runs, activated)
+        return recurrent.convolve(x, *of, kept, _own(batch).runs, activated, gates)
 
     def scan(self, of: Scanned, parts: Spaces, batch: Pass) -> torch.Tensor:
         kept, runs = as_tensor(batch.states.ssm[parts.index]), _own(batch).runs
-        step, rate, by_head = of.steps, parts.a, isinstance(parts, HeadSpace)
+        step, rate, bias, least, by_head = of.steps, parts.a, None, 0.0, False
         if isinstance(parts, HeadSpace):
-            least = parts.ssm.least_step
-            step, rate = recurrent_parts.time_step(step, parts.time_bias, rate, least)
-        return recurrent.scan(of.u, step, rate, of.b, of.c, parts.d, of.gate, kept, runs, by_head)
+            by_head, bias, least = True, parts.time_bias, parts.ssm.least_step
+            if len(step) > FEW:  # each program would make them again
+                step, rate = recurrent_parts.time_step(step, bias, rate, least)
+                bias = None
+        given = of.u, step, rate, of.b, of.c, parts.d, of.gate, kept, runs
+        return recurrent.scan(*given, by_head, bias, least)
 
     def delta_scan(
         self, of: Deltas, parts: DeltaNet[Linear, torch.Tensor], batch: Pass
     ) -> torch.Tensor:
         kept, runs = as_tensor(batch.states.ssm[parts.index]), _own(batch).runs
-        rates = recurrent_parts.delta_rates(of.beta, of.decay, parts.time_bias, parts.a)
-        return recurrent.delta_rule(of.q, of.k, of.v, *rates, kept, runs, parts.net.tiled)
-
-    def grouped_norm(
-        self, y: torch.Tensor, groups: int, weight: torch.Tensor, eps: float
-    ) -> torch.Tensor:
-        return recurrent_parts.group_norm(y, weight, groups, eps)
+        rates, of_rates = (of.beta, of.decay), (parts.time_bias, parts.a)
+        given = of.q, of.k, of.v
+        if len(of.q) <= FEW:
+            return recurrent.delta_rule(*given, *rates, kept, runs, parts.net.tiled, *of_rates)
+        rates = recurrent_parts.delta_rates(*rates, *of_rates)  # each program would make them again
+        return recurrent.delta_rule(*given, *rates, kept, runs, parts.net.tiled)
 
 
 def _row_norm(norm: Norm) -> RowNorm | None:

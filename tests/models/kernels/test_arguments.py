@@ -36,6 +36,7 @@ from aleator.models.kernels import (
     routing,
 )  # fmt: skip
 from aleator.models.kernels.planes import Planes, planes, stack
+from aleator.models.kernels.recurrent_parts import PartNorm
 from aleator.models.kernels.runs import Runs
 from aleator.models.kernels.seen import SeenTensors, listed
 from tests.drawn import differences
@@ -121,6 +122,15 @@ def test_launches_of_few(launched: list[str]) -> None:
                 some = [matrix(kind, 40 + i, 512, i == 1) for i, kind in enumerate(kinds[:count])]
                 fused.product_of_few(some, of(n, 600)[:, :512], given)
             fused.product_of_few([matrix("BF16", 42, 512)], of(n, 512), given, "gelu_rounded", True)
+        gates = of(n, 8, 64)[:, ::2]
+        sums: Any = {"residual": of(n, 520)[:, :512], "scale": 0.5, "kept": of(n, 512)}
+        for parts in (
+            PartNorm(128, of(128), 1e-5, of(n, 4, 128), "silu"),
+            PartNorm(128, of(512), 1e-5),
+            PartNorm(64, gate=gates),
+            PartNorm(512, of(512), 1e-5, **sums),
+        ):
+            fused.product_of_few([matrix("Q4_K", 40, 512)], of(n, 512), parts=parts)
     for n_out in (8192, 8194):
         fused.product_of_few([matrix("Q8_0", n_out, 4096)], of(16, 4096), None, "silu", True)
     fused.product_of_few(
@@ -207,6 +217,11 @@ def test_launches_of_cells(launched: list[str]) -> None:
             heads.Heads(of(5, 2, 30), None, False, side("bf16", 2, 30)),
         ]  # fmt: skip
         heads.finish(groups, by if norm is None else None, of(5, dtype=torch.int64), norm is None)
+    whole = norms.RowNorm("rms", of(256), None, 1e-5)
+    together = heads.heads_of(
+        [of(5, 300)[:, :256].view(5, 4, 64)], whole, True, None, together=True
+    )
+    heads.finish([together], by, of(5, dtype=torch.int64))
     assert differences("launches_of_cells", launched) == []
 
 
@@ -243,17 +258,32 @@ def test_launches_of_states(launched: list[str]) -> None:
     for state in (16, 64, 65, 256):
         more = of(9, 8), of(9, 8), of(9, 2 * state), of(9, 2 * state), of(8)
         recurrent.scan(of(9, 40), *more, of(9, 50)[:, :40], of(6, 40, state), runs, True)
+        recurrent.scan(
+            of(9, 40),
+            of(9, 8),
+            of(8),
+            *more[2:],
+            of(9, 40),
+            of(6, 40, state),
+            runs,
+            True,
+            of(8),
+            0.5,
+        )
+    short = of(9, 100), of(100, 3), None, of(6, 100, 2)
+    recurrent.convolve(*short, runs, False, (of(9, 100), of(9, 100)))
     a, b = of(9, 20), of(9, 16)
     recurrent.scan(a, a, of(20, 16), b, b, of(20), a, of(6, 20, 16), runs)
     for tiled in (False, True):
         q, v = of(9, 2, 16), of(9, 6, 5)
         recurrent.delta_rule(q, q, v, of(9, 6), of(9, 6), of(6, 30, 16), runs, tiled)
+        recurrent.delta_rule(q, q, v, of(9, 6), of(9, 6), of(6, 30, 16), runs, tiled, of(6), of(6))
     for t in (1, 9, 300):
         recurrent_parts.time_step(of(t, 12)[:, :9], of(9), of(9), 0.5)
         recurrent_parts.delta_rates(of(t, 12)[:, :9], of(t, 9), of(9), of(9))
     for size in (7, 30, 512, 1000, 6000):
         x = of(9, 4 * size)[:, : 3 * size]
         recurrent_parts.unit_length(x, size, 1e-6, 2)
-        recurrent_parts.gated_norm(x, of(size), of(9, 3 * size), 1e-5)
-        recurrent_parts.group_norm(x, of(3 * size), 3, 1e-5)
+        PartNorm(size, of(size), 1e-5, of(9, 3 * size), "silu")(x)
+        PartNorm(size, of(3 * size), 1e-5)(x)
     assert differences("launches_of_states", launched) == []

@@ -17,6 +17,7 @@ from aleator.models.kernels.fused import product_of_few
 from aleator.models.kernels.norms import RowNorm
 from aleator.models.kernels.planes import FLOATS, Planes, joined, planes
 from aleator.models.kernels.product import product
+from aleator.models.kernels.recurrent_parts import PartNorm
 from tests.models.kernels import test_product as of_product
 from tests.models.kernels.test_product import activations, same
 
@@ -83,6 +84,31 @@ def test_activations_and_residuals(kind: str, activation: str) -> None:
     residual = torch.from_numpy(activations(6, 2 * n_ff, 3))
     expected = product(both, x, None, residual, 0.25)
     assert same(product_of_few([both], x, residual=residual, scale=0.25), expected.numpy())
+
+
+@pytest.mark.parametrize("n", [6, 1])
+@pytest.mark.parametrize(
+    ("kinds", "size", "each", "gate"),
+    [
+        (["Q4_K", "Q8_0"], 16, False, "silu"), (["F32"], 24, False, "sigmoid"), (["Q5_0"], 96, True, ""),
+        (["BF16"], 8, None, "sigmoid"), (["Q8_0"], 1280, True, "silu"),
+    ],
+)  # fmt: skip
+def test_parts_are_normalised_first(
+    kinds: list[str], size: int, each: bool | None, gate: str, n: int
+) -> None:
+    """``each``: parts have weights of their own; None: there are none, only gates, which lie apart."""
+    n_in = {24: 72, 96: 192, 1280: 1280}.get(size, 256)
+    listed = [matrix(kind, 9, n_in, True, seed=i) for i, kind in enumerate(kinds)]
+    x = torch.from_numpy(activations(6, n_in))[:n]
+    gates = vector(6 * 2 * n_in, 4).view(6, -1, 2, size)[:n, :, 1] if gate else None
+    weight = None if each is None else vector(n_in if each else size, 5)
+    parts = PartNorm(size, weight, 1e-5, gates, gate or "silu")
+    expected = torch.cat([alone(of, parts(x)) for of in listed], -1)
+    assert same(product_of_few(listed, x, parts=parts), expected.numpy())
+    norm = RowNorm("rms", vector(n_in, 7), None, 1e-6)
+    expected = torch.cat([alone(of, norm(parts(x))) for of in listed], -1)
+    assert same(product_of_few(listed, x, norm, parts=parts), expected.numpy())
 
 
 def test_programs_take_several_tiles(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ from aleator.models.kernels import fused, heads, mixture
 from aleator.models.kernels.floats import EXACT, Constants
 from aleator.models.kernels.norms import REGISTERS, groups_at_once
 from aleator.models.kernels.planes import FORMS
+from aleator.models.kernels.recurrent_parts import PartNorm
 from tests.models.kernels.test_product_compiled import APPROXIMATE, of_type
 
 
@@ -96,19 +97,28 @@ def parts_of(kinds: list[str], numbers: int, rows: int = 1) -> tuple[list[Any], 
 
 def products(
     capability: int, kinds: list[str], rows: int, width: int, norm: str, activation: str = "",
-    weighs: str = "",
+    weighs: str = "", parts_of_rows: int = 0, summed: bool = False,
 ) -> None:  # fmt: skip
-    """``weighs``: the first matrix is a stack; "input": its weights multiply what it takes."""
+    """``weighs``: the first matrix is a stack; "input": its weights multiply what it takes.
+
+    ``parts_of_rows``: the size of parts that are normalised first, and gated or, if ``summed``, added.
+    """
     parts, forms = parts_of(kinds, 6, rows)
     types = {
         "chosen": "*i32" if weighs else None, "times": "*fp32" if weighs == "input" else None,
-        "parts": tuple(parts), "x": "*fp32", "weight": "*fp32" if norm else None,
+        "parts": tuple(parts), "x": "*fp32",
+        "before": (
+            ("*fp32", *((None, "*fp32", "*fp32") if summed else ("*fp32", None, None)), "fp32", "i32", "i32",
+             "i32", "fp32") if parts_of_rows else None
+        ),
+        "weight": "*fp32" if norm else None,
         "shift": "*fp32" if norm == "layer" else None,
         "table": "*fp16" if activation == "gelu_rounded" else None,
         "residual": None if norm else "*fp32", "out": "*fp32", "room": "*i32", "float_room": "*fp32",
         "factor": "fp32", "eps": "fp32",
     }  # fmt: skip
     fixed = {
+        "PARTS": Constants((PartNorm(parts_of_rows, kind="silu").constants if parts_of_rows else (),)),
         "FORMS": Constants(tuple(forms)), "N_IN": 4096 if norm else 0, "NORM": norm, "ACTIVATION": activation,
         "GATED": bool(activation), "NATIVE": True, "T": rows, "R": width, "G": 512 // width,
         "AHEAD": groups_at_once(4096),
@@ -132,6 +142,21 @@ def test_products(
 
 
 @pytest.mark.parametrize(
+    ("capability", "kinds", "rows", "size", "activation"),
+    [
+        (90, ["Q4_K"], 4, 128, ""), (80, ["BF16"], 1, 4096, ""), (120, ["Q8_0"], 1, 64, ""),
+        (90, ["BF16"], 4, 4096, "gelu"), (120, ["Q8_0"], 4, 4096, "gelu"), (80, ["Q4_K"], 1, 4096, "silu"),
+    ],
+)  # fmt: skip
+def test_products_of_parts(
+    capability: int, kinds: list[str], rows: int, size: int, activation: str
+) -> None:
+    summed = bool(activation)
+    norm = "rms" if summed else ""
+    products(capability, kinds, rows, 8, norm, activation, parts_of_rows=size, summed=summed)
+
+
+@pytest.mark.parametrize(
     ("capability", "kinds", "weighs"),
     [(90, ["Q4_K", "Q6_K"], "input"), (120, ["MXFP4"], "output")],
 )
@@ -150,16 +175,22 @@ def test_mixtures(capability: int, kinds: list[str], weighs: str) -> None:
 
 @pytest.mark.parametrize(
     ("capability", "kind", "size", "norm"),
-    [(80, "f16", 2, ""), (90, "q8_0", 34, "rms"), (120, "q5_1", 24, "layer")],
+    [
+        (80, "f16", 2, ""),
+        (90, "q8_0", 34, "rms"),
+        (120, "q5_1", 24, "layer"),
+        (90, "f16", 2, "rms"),
+    ],
 )
 def test_finished_heads(capability: int, kind: str, size: int, norm: str) -> None:
+    """In the last case heads are normalised together."""
     weight, bias = "*fp32" if norm else None, "*fp32" if norm == "layer" else None
-    data = "*fp16" if kind == "f16" else "*u8"
+    data, together = "*fp16" if kind == "f16" else "*u8", kind == "f16" and bool(norm)
     block, log = (0, 0) if kind == "f16" else (32, 5)
-    forms = tuple(
-        (n, 128, norm, False, True, by, 0.125, to, size, 8, 128, log, 128, not to, 64, 64)
-        for n, by, to in ((32, 0, ""), (8, block, kind))
-    )
+    forms = tuple((
+        n, 128, norm, together, True, by, 0.125, to, size, groups_at_once(n * 128) if together else 8,
+        128, log, 128, not to, 128, 0, n * 128 if together else 128,
+    ) for n, by, to in ((32, 0, ""), (8, block, kind)))  # fmt: skip
     types = {
         "groups": tuple(
             ("*fp32", weight, bias, "fp32", *side, *["i32"] * 6, *["*fp32", "i32", "i32"] * 2)

@@ -131,6 +131,23 @@ def test_heads_are_normalised_each_by_itself(kind: str, dim: int, each: bool) ->
     assert x.numpy().tobytes() == expected.numpy().tobytes()
 
 
+@pytest.mark.parametrize(("n", "dim"), [(3, 24), (1, 40), (40, 16)])
+def test_heads_are_normalised_together(n: int, dim: int) -> None:
+    """Then they are rotated; what they come from stays as it is."""
+    rng = np.random.default_rng(n)
+    by, norm = (
+        RotationAngles(numbers(rng, 5, 4, 2), 8, True),
+        RowNorm("rms", numbers(rng, n * dim), None, 1e-5),
+    )
+    rows = numbers(rng, 5, n * dim + 3)[:, 3:]
+    before = rows.clone()
+    made = heads.heads_of([rows.view(5, n, dim)], norm, True, None, together=True)
+    heads.finish([made], by, torch.arange(5))
+    expected = rotate(norm(before).view(5, n, dim).clone(), by)
+    assert made.x.numpy().tobytes() == expected.numpy().tobytes()
+    assert rows.equal(before)
+
+
 def test_heads_without_matrices_of_their_own_have_nothing_to_take() -> None:
     """Where keys are not compressed there are none."""
     ops = TritonOps.__new__(TritonOps)

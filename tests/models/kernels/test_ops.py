@@ -19,7 +19,7 @@ from aleator.models.kernels import norms, routing
 from aleator.models.kernels.norms import RowNorm
 from aleator.models.kernels.product import product
 from aleator.models.layers.norms import as_it_is
-from aleator.models.layers.ops import Onto
+from aleator.models.layers.ops import TORCH, Onto
 from aleator.models.layers.parts import FeedForward
 from aleator.models.triton_ops import Stacked, TritonLinear, TritonOps
 from tests.models.kernels.test_fused import matrix, vector
@@ -151,10 +151,26 @@ def test_mixtures(shared: bool, weighs_input: bool) -> None:
             same(mixed(x[:n], norm, own, Onto(residual[:n], 0.5, after)), expected[:n])
 
 
+@pytest.mark.parametrize("kinds", [("Q8_0",), ("F32",), ("Q8_0", "Q4_0"), ("Q8_0", "Q4_0", "F32")])
+@pytest.mark.parametrize("gated", [False, True])
+def test_sums_before_a_product(kinds: tuple[str, ...], gated: bool) -> None:
+    """The sum has a norm of its own, or none."""
+    matrix_, y, wide = linear(*kinds), rows(3, WIDE, 3), rows(3, WIDE + 4, 4)
+    residual, post = wide[:, :WIDE], RowNorm("rms", vector(WIDE, 8), None, 1e-6)
+    for norm in (post, as_it_is):
+        x = OPS.add(y, Onto(residual, 0.5, norm))
+        expected = OPS.product(matrix_, x, NORM, "silu", gated)
+        for n in COUNTS:
+            onto = Onto(residual[:n], 0.5, norm)
+            sums, made = OPS.sum_product(y[:n], onto, matrix_, NORM, "silu", gated)
+            same(sums, x[:n])
+            same(made, expected[:n])
+
+
 def test_gates() -> None:
     x, gate = rows(5, 8), rows(5, 8, 2)
     same(OPS.sigmoid(x), norms.activate("sigmoid", x))
-    same(OPS.sigmoid_gate(x, gate), norms.activate("sigmoid_gate", gate, x))
+    same(OPS.gate(gate.view(5, 2, 4))(x), norms.activate("sigmoid_gate", gate, x))
     own = x.clone()
     assert OPS.soften(own, 2.0) is own
     torch.testing.assert_close(own, 2 * torch.tanh(x / 2), rtol=1e-5, atol=1e-6)
@@ -163,5 +179,7 @@ def test_gates() -> None:
 
 def test_parts_of_no_rows_are_normalised() -> None:
     """The last layer has none where no token wants logits."""
-    y = OPS.grouped_norm(torch.empty(0, 6), 3, torch.ones(6), 1e-5)
-    assert y.shape == (0, 6)
+    for ops in (OPS, TORCH):
+        for gate in (None, torch.empty(0, 6)):
+            y = ops.part_norm(2, torch.ones(6), 1e-5, gate)(torch.empty(0, 6))
+            assert y.shape == (0, 6)

@@ -18,6 +18,7 @@ from decoder_numerics.blocks import Floats, fused
 
 from aleator.cache.pools.recurrent_rows import RecurrentBatch, Run
 from aleator.models.kernels import norms, recurrent, recurrent_parts
+from aleator.models.kernels.recurrent_parts import PartNorm
 from aleator.models.kernels.runs import Runs, numbers_of
 
 pytestmark = pytest.mark.usefixtures("small_programs")
@@ -145,6 +146,21 @@ def test_convolutions(name: str, special: bool, channels: int, width: int) -> No
     assert equal(ours, kept)
 
 
+def test_convolutions_between_gates() -> None:
+    batch = batch_of("mixed")
+    runs, t, n = runs_of(batch, True), len(batch.order), 70
+    rng = np.random.default_rng(4)
+    rows = strided(numbers(rng, t, 3 * n, special=True))
+    b, c, x = rows.chunk(3, 1)
+    weight, bias = (torch.from_numpy(numbers(rng, *shape)) for shape in ((n, 4), (n,)))
+    before = torch.from_numpy(numbers(rng, ROWS, n, 3, special=True))
+    kept = before.clone()
+    expected = c * recurrent.convolve(b * x, weight, bias, before, runs, False)
+    y = recurrent.convolve(x, weight, bias, kept, runs, False, (b, c))
+    assert equal(y, expected.numpy())
+    assert equal(kept, before.numpy())
+
+
 def test_of_minus_nothing_a_convolution_makes_nothing() -> None:
     kept = torch.zeros(ROWS, 3, 1)
     x = torch.tensor([[-1e-30] * 3])
@@ -232,21 +248,33 @@ def test_scans_of_heads(
     )
     assert equal(steps, dt)
     assert equal(decays, reference.exponential(dt * a))
-    ours = torch.from_numpy(start.copy())
-    y = recurrent.scan(
-        strided(u),
-        steps,
-        decays,
-        strided(b),
-        strided(c),
-        torch.from_numpy(d),
-        strided(gate),
-        ours,
-        runs,
-        by_head=True,
-    )
-    assert equal(y, expected)
-    assert equal(ours, kept)
+    given = strided(b), strided(c), torch.from_numpy(d), strided(gate)
+    own = strided(x), torch.from_numpy(a)
+    for made, after in (((steps, decays), ()), (own, (torch.from_numpy(bias), 0.4))):
+        ours = torch.from_numpy(start.copy())
+        y = recurrent.scan(strided(u), *made, *given, ours, runs, True, *after)
+        assert equal(y, expected)
+        assert equal(ours, kept)
+
+
+@pytest.mark.parametrize("channels", [False, True])
+def test_delta_rules_with_their_rates(channels: bool) -> None:
+    """Rates made within are those made before."""
+    batch, heads, dim, dim_v = batch_of("mixed"), 3, 37, 5
+    runs, t = runs_of(batch, True), len(batch.order)
+    rng = np.random.default_rng(5)
+    q, k = (torch.from_numpy(numbers(rng, t, heads, dim, special=True)) for _ in "qk")
+    v = torch.from_numpy(numbers(rng, t, heads, dim_v))
+    wide = heads * (dim if channels else 1)
+    beta, decay = (strided(numbers(rng, t, n, special=True)) for n in (heads, wide))
+    bias, a = (torch.from_numpy(numbers(rng, n)) for n in (wide, heads))
+    start = torch.from_numpy(numbers(rng, ROWS, heads * dim_v, dim))
+    before, within = start.clone(), start
+    rates = recurrent_parts.delta_rates(beta, decay, bias, a)
+    expected = recurrent.delta_rule(q, k, v, *rates, before, runs, False)
+    y = recurrent.delta_rule(q, k, v, beta, decay, within, runs, False, bias, a)
+    assert equal(y, expected.numpy())
+    assert equal(within, before.numpy())
 
 
 @pytest.mark.parametrize(
@@ -347,15 +375,15 @@ def test_norms(size: int, t: int) -> None:
         )
         expected = rules.gated_norm(parts, weights[:size], gate.reshape(parts.shape), 1e-5)
         assert equal(
-            recurrent_parts.gated_norm(
-                strided(x), torch.from_numpy(weights[:size]), strided(gate), 1e-5
+            PartNorm(size, torch.from_numpy(weights[:size]), 1e-5, strided(gate), "silu")(
+                strided(x)
             ),
             expected.reshape(t, -1),
         )
         plain = reference.rms_norm(parts, weights[:size], 1e-5)
         expected = rules.sigmoid_gate(plain, gate.reshape(parts.shape))
-        of = strided(x), torch.from_numpy(weights[:size]), strided(gate), 1e-5, "sigmoid"
-        assert equal(recurrent_parts.gated_norm(*of), expected.reshape(t, -1))
+        of = PartNorm(size, torch.from_numpy(weights[:size]), 1e-5, strided(gate))
+        assert equal(of(strided(x)), expected.reshape(t, -1))
         expected = np.concatenate(
             [
                 reference.rms_norm(parts[:, i], w, 1e-5)
@@ -363,9 +391,7 @@ def test_norms(size: int, t: int) -> None:
             ],
             1,
         )
-        assert equal(
-            recurrent_parts.group_norm(strided(x), torch.from_numpy(weights), 3, 1e-5), expected
-        )
+        assert equal(PartNorm(size, torch.from_numpy(weights), 1e-5)(strided(x)), expected)
 
 
 def test_infinite_inputs_do_not_meet_what_is_beyond_a_state() -> None:

@@ -25,10 +25,15 @@ POINTERS = [
 
 USUAL: dict[str, tuple[Any, int, dict[str, Any]]] = {
     "mamba": (
-        recurrent._scan, 4, {"STATE": 16, "DIM": 1, "SHARED": 8192, "BY_HEAD": False, "CHANNELS": 32}
+        recurrent._scan, 4,
+        {"STATE": 16, "DIM": 1, "SHARED": 8192, "BY_HEAD": False, "CHANNELS": 32, "bias": None},
     ),
     "heads": (
         recurrent._scan, 4, {"STATE": 128, "DIM": 64, "SHARED": 8, "BY_HEAD": True, "CHANNELS": 16}
+    ),
+    "heads with steps": (
+        recurrent._scan, 4,
+        {"STATE": 128, "DIM": 64, "SHARED": 8, "BY_HEAD": True, "CHANNELS": 16, "bias": None},
     ),
     "wide heads": (
         recurrent._scan, 4, {"STATE": 256, "DIM": 64, "SHARED": 8, "BY_HEAD": True, "CHANNELS": 16}
@@ -37,17 +42,26 @@ USUAL: dict[str, tuple[Any, int, dict[str, Any]]] = {
         recurrent._delta_rule, 4,
         {"DIM": 128, "DIM_V": 128, "SHARED": 2, "TILED": False, "CHANNELS": False, "ROWS": 16},
     ),
+    "delta with rates": (
+        recurrent._delta_rule, 4,
+        {"DIM": 128, "DIM_V": 128, "SHARED": 2, "TILED": False, "CHANNELS": False, "ROWS": 16, "bias": None,
+         "a": None},
+    ),
     "delta by channels": (
         recurrent._delta_rule, 4,
         {"DIM": 128, "DIM_V": 128, "SHARED": 1, "TILED": False, "CHANNELS": True, "ROWS": 16},
     ),
     "few tokens": (
         recurrent._convolve, 4,
-        {"WIDTH": 4, "bias": None, "ACTIVATED": True, "TOKENS": 4, "CHANNELS": 64, "SLOTS": 4},
+        {"WIDTH": 4, "bias": None, "gates": None, "ACTIVATED": True, "TOKENS": 4, "CHANNELS": 64, "SLOTS": 4},
+    ),
+    "between gates": (
+        recurrent._convolve, 4,
+        {"WIDTH": 3, "bias": None, "ACTIVATED": False, "TOKENS": 4, "CHANNELS": 64, "SLOTS": 2},
     ),
     "many tokens": (
         recurrent._convolve, 4,
-        {"WIDTH": 4, "ACTIVATED": True, "TOKENS": 16, "CHANNELS": 32, "SLOTS": 4},
+        {"WIDTH": 4, "gates": None, "ACTIVATED": True, "TOKENS": 16, "CHANNELS": 32, "SLOTS": 4},
     ),
     "groups": (
         recurrent_parts._norm_parts, 8,
@@ -74,7 +88,9 @@ def instructions(name: str) -> list[str]:
     kernel, warps, constants = USUAL[name]
     types: dict[str, Any] = {n: "*fp32" if n in POINTERS else "i32" for n in kernel.arg_names}
     numbers: Any = ["*i64"] * 5
-    types.update({"runs": Runs(*numbers), "eps": "fp32", "least": "fp32"})
+    types.update(
+        {"gates": ("*fp32", "*fp32"), "runs": Runs(*numbers), "eps": "fp32", "least": "fp32"}
+    )
     return compiled(kernel, types, warps, exact=False, **constants)
 
 

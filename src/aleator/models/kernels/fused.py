@@ -13,7 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
-from aleator.models.kernels.floats import EXACT, sized
+from aleator.models.kernels.floats import EXACT, Constants, sized
 from aleator.models.kernels.norms import (
     REGISTERS,
     RowNorm,
@@ -21,11 +21,12 @@ from aleator.models.kernels.norms import (
     gelu_table,
     groups_at_once,
     moments,
-    scaled,
 )
 from aleator.models.kernels.planes import FORMS, Planes
 from aleator.models.kernels.product import FEW, TILE, forms_of, has_dp4a, words
-from aleator.models.kernels.product_sums import few_sums, finish, float_sums, places, rounded
+from aleator.models.kernels.product_sums import few_sums, finish, float_sums, places
+from aleator.models.kernels.ready import made_ready, parts_ready, prepared
+from aleator.models.kernels.recurrent_parts import PartNorm
 
 _TYPES = 2  # matrices per launch: more would not fit into registers
 _WIDE = 8192  # from this many rows of a matrix on, there are enough programs
@@ -43,6 +44,7 @@ def product_of_few(
     scale: float = 1.0,
     chosen: torch.Tensor | None = None,
     times: torch.Tensor | None = None,
+    parts: PartNorm | None = None,
 ) -> torch.Tensor:
     """Compute :func:`~aleator.models.kernels.product.product` and more for 1 to 16 rows in one launch.
 
@@ -56,13 +58,15 @@ def product_of_few(
         scale: see there.
         chosen: int32 [T, n_used]: the first matrix is a stack; each row goes through these of its matrices.
         times: float32 [T, n_used], factors of the normalised row for each of them; None: 1.
+        parts: what is done to parts of x before all else; None: nothing.
 
     Returns:
         float32 [T, n_out]; half as wide if gated, n_used times as wide for a stack.
     """
     if len(matrices) > _TYPES:
         pairs = [matrices[i : i + _TYPES] for i in range(0, len(matrices), _TYPES)]
-        return torch.cat([product_of_few(pair, x, norm, activation) for pair in pairs], -1)
+        made = [product_of_few(pair, x, norm, activation, parts=parts) for pair in pairs]
+        return torch.cat(made, -1)
     n, sides = len(x), 2 if gated else 1
     columns, slots = [m.n_out // sides for m in matrices], [1] * len(matrices)
     if chosen is not None:
@@ -88,21 +92,23 @@ def product_of_few(
     for m, own, (wide, k) in zip(matrices, programs, each, strict=True):
         listed.append((*planes_of(m), column, first, own, k))
         column, first = column + wide * k, first + own * k
-    # A program's own memory: rounded rows, and sums of blocks.
+    # A program's own memory: rounded rows, sums of blocks, rows whose parts are normalised.
     blocks = [m.n_in // m.block for m in matrices if m.block > 1]
     least = any(m.block > 1 and FORMS[m.type].least for m in matrices)
     ints = 0 if floats else rows * (n_in // 32) * 10
     sums = rows * max(blocks, default=0) * (1 + (2 if least else 1) * width)
     if any(m.block == 1 for m in matrices) and (norm is not None or times is not None):
         sums = max(sums, rows * n_in)  # normalised rows
-    room = torch.empty((first * tall, ints + sums), dtype=torch.int32, device=x.device)
+    size = ints + sums + (0 if parts is None else rows * n_in)
+    room = torch.empty((first * tall, size), dtype=torch.int32, device=x.device)
     fused_product[(tall, first)](
-        tuple(listed), x, None if norm is None else norm.weight, None if norm is None else norm.bias,
+        tuple(listed), x, None if parts is None else parts.arguments,
+        None if norm is None else norm.weight, None if norm is None else norm.bias,
         gelu_table(x.device) if activation == "gelu_rounded" else None, residual, chosen, times, out,
         room, room.view(torch.float32),
         n, n_in, x.stride(0), out.stride(0), 0 if residual is None else residual.stride(0), scale,
-        0.0 if norm is None else norm.eps, ints + sums, ints,
-        FORMS=forms_of(matrices, rows),
+        0.0 if norm is None else norm.eps, size, ints, ints + sums,
+        FORMS=forms_of(matrices, rows), PARTS=Constants((() if parts is None else parts.constants,)),
         N_IN=0 if norm is None else n_in, NORM="" if norm is None else norm.kind,
         ACTIVATION=activation, GATED=gated, NATIVE=has_dp4a(x), T=rows, R=width, G=length,
         AHEAD=groups_at_once(n_in), maxnreg=REGISTERS, **EXACT,
@@ -117,61 +123,10 @@ def planes_of(m: Planes) -> tuple[Any, ...]:
 
 
 @triton.jit
-def prepared(
-    x, weight, shift, mean, factor, times, q, d, sums, t, x_stride, runs,
-    NORM: tl.constexpr, BLOCK: tl.constexpr, T: tl.constexpr,
-):  # fmt: skip
-    """Rows ``t`` [T] of x in int8: words ``q`` [T, 8, runs], ``d`` [T, blocks] and ``sums`` [T, 2, runs]."""
-    RUNS: tl.constexpr = BLOCK // 32
-    N: tl.constexpr = 1024 // BLOCK  # blocks at a time
-    blocks = runs // RUNS
-    i = tl.arange(0, T).to(tl.int64)[:, None]
-    for begin in range(0, blocks, N):
-        b = begin + tl.arange(0, N)
-        inside = (b < blocks)[None, :]
-        e = tl.arange(0, N * BLOCK)[None, :]
-        column = begin * BLOCK + e
-        there = column < runs * 32
-        value = tl.load(x + t[:, None] * x_stride + column, mask=there)
-        if NORM != "":
-            value = scaled(value, weight, shift, mean, factor, column, there, NORM)
-        if times is not None:
-            value = value * tl.load(times)
-        whole, by, sixteens = rounded(tl.reshape(value, (T * N, BLOCK)), T * N, BLOCK)
-        tl.store(d + i * blocks + b[None, :], tl.reshape(by, (T, N)), mask=inside)
-        place = tl.arange(0, 4)[None, None, :] * 8
-        word = tl.sum((tl.reshape(whole, (T, N * BLOCK // 4, 4)) & 255) << place, axis=2)
-        at = tl.arange(0, N * BLOCK // 4)[None, :]
-        run = begin * RUNS + at // 8
-        tl.store(q + (i * 8 + at % 8) * runs + run, word, mask=run < runs)
-        at = tl.arange(0, N * RUNS * 2)[None, :]
-        run = begin * RUNS + at // 2
-        two = tl.reshape(sixteens, (T, N * RUNS * 2))
-        tl.store(sums + (i * 2 + at % 2) * runs + run, two, mask=run < runs)
-
-
-@triton.jit
-def made_ready(
-    x, weight, shift, mean, factor, times, out, t, x_stride, n_in, NORM: tl.constexpr, T: tl.constexpr,
-):  # fmt: skip
-    """Rows ``t`` [T] of x, normalised and multiplied by what is at ``times``: ``out`` float32 [T, n_in]."""
-    i = tl.arange(0, T).to(tl.int64)[:, None]
-    for begin in range(0, n_in, 1024):
-        column = begin + tl.arange(0, 1024)[None, :]
-        there = column < n_in
-        value = tl.load(x + t[:, None] * x_stride + column, mask=there)
-        if NORM != "":
-            value = scaled(value, weight, shift, mean, factor, column, there, NORM)
-        if times is not None:
-            value = value * tl.load(times)
-        tl.store(out + i * n_in + column, value, mask=there)
-
-
-@triton.jit
 def _of_matrix(
-    part, x, weight, shift, table, residual, chosen, times, out, room, float_room,
-    n_tokens, n_in, x_stride, out_stride, residual_stride, factor, eps, ints,
-    FORMS: tl.constexpr, P: tl.constexpr, N_IN: tl.constexpr, NORM: tl.constexpr,
+    part, x, before, weight, shift, table, residual, chosen, times, out, room, float_room,
+    n_tokens, n_in, x_stride, out_stride, residual_stride, factor, eps, ints, ready,
+    FORMS: tl.constexpr, PARTS: tl.constexpr, P: tl.constexpr, N_IN: tl.constexpr, NORM: tl.constexpr,
     ACTIVATION: tl.constexpr, GATED: tl.constexpr, NATIVE: tl.constexpr, T: tl.constexpr,
     R: tl.constexpr, G: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
@@ -201,9 +156,19 @@ def _of_matrix(
             bias += e.to(tl.int64) * n_out
         if BLOCK == 1:
             low += e.to(tl.int64) * n_out * chunks * 128
+    begins, taken, last = tl.program_id(0) * T, t, n_tokens - 1  # rows of x
+    if before is not None:
+        parts_ready(
+            x, before[0], before[1], before[2], before[3], float_room + ready, begins, last, x_stride, n_in,
+            before[4], before[5], before[6], before[7], before[8],
+            PARTS[0], PARTS[1], PARTS[2], PARTS[3], PARTS[4], T,
+        )  # fmt: skip
+        tl.debug_barrier()
+        x, x_stride = float_room + ready, n_in
+        begins, taken, last = 0, tl.arange(0, T).to(tl.int64), T
     mean, by = 0.0, 1.0
     if NORM != "":
-        rows = x + t[:, None] * x_stride
+        rows = x + taken[:, None] * x_stride
         all = (t_ >= 0)[:, None]
         mean, by = moments(rows, all, eps, N_IN, T, AHEAD, NORM == "layer")
     if BLOCK > 1:
@@ -212,16 +177,18 @@ def _of_matrix(
         q, xs = room, room + T * 8 * runs
         xd = float_room + ints
         block_sums = xd + T * blocks
-        prepared(x, weight, shift, mean, by, times, q, xd, xs, t, x_stride, runs, NORM, BLOCK, T)
+        prepared(
+            x, weight, shift, mean, by, times, q, xd, xs, taken, x_stride, runs, NORM, BLOCK, T
+        )
         i = tl.arange(0, T)
         room_at = i.to(tl.int64)[:, None] * blocks * R + tl.arange(0, R)[None, :]
         own = (i[:, None] + tl.arange(0, R)[None, :]) >= 0
     elif NORM != "" or times is not None:
-        made_ready(x, weight, shift, mean, by, times, float_room, t, x_stride, n_in, NORM, T)
+        made_ready(x, weight, shift, mean, by, times, float_room, taken, x_stride, n_in, NORM, T)
         x, tokens = float_room, places(0, n_in, T, T)
         tl.debug_barrier()
     else:
-        tokens = places(tl.program_id(0) * T, x_stride, n_tokens - 1, T)
+        tokens = places(begins, x_stride, last, T)
     r = tl.arange(0, R)
     for tile in range(begin, tl.cdiv(width, WIDE), programs):
         row = tl.minimum(tile * WIDE + r % WIDE, width - 1) + r // WIDE * width
@@ -254,17 +221,18 @@ def _of_matrix(
 
 @triton.jit(do_not_specialize=["n_tokens", "factor", "eps"])
 def fused_product(
-    parts, x, weight, shift, table, residual, chosen, times, out, room, float_room,
-    n_tokens, n_in, x_stride, out_stride, residual_stride, factor, eps, size, ints,
-    FORMS: tl.constexpr, N_IN: tl.constexpr, NORM: tl.constexpr, ACTIVATION: tl.constexpr,
-    GATED: tl.constexpr, NATIVE: tl.constexpr, T: tl.constexpr, R: tl.constexpr, G: tl.constexpr,
-    AHEAD: tl.constexpr,
+    parts, x, before, weight, shift, table, residual, chosen, times, out, room, float_room,
+    n_tokens, n_in, x_stride, out_stride, residual_stride, factor, eps, size, ints, ready,
+    FORMS: tl.constexpr, PARTS: tl.constexpr, N_IN: tl.constexpr, NORM: tl.constexpr,
+    ACTIVATION: tl.constexpr, GATED: tl.constexpr, NATIVE: tl.constexpr, T: tl.constexpr,
+    R: tl.constexpr, G: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Every program takes one of the matrices, see ``_of_matrix``.
 
     ``parts``: for each the result of :func:`planes_of`, its column of the output, first program, number of
     programs, and how often they repeat: once for each chosen matrix of a stack.  ``room`` and ``float_room``
-    are the same memory, ``size`` words per program: first ``ints`` integers, then floats.
+    are the same memory, ``size`` words per program: first ``ints`` integers, then floats.  ``before`` and PARTS
+    are what :class:`PartNorm` has for kernels; its rows are at ``ready``.
     """
     number = tl.program_id(1)
     mine = (number.to(tl.int64) * tl.num_programs(0) + tl.program_id(0)) * size
@@ -272,8 +240,8 @@ def fused_product(
         first, programs = parts[p][10], parts[p][11] * parts[p][12]
         if (number >= first) & (number < first + programs):
             _of_matrix(
-                parts[p], x, weight, shift, table, residual, chosen if p == 0 else None,
+                parts[p], x, before, weight, shift, table, residual, chosen if p == 0 else None,
                 times if p == 0 else None, out, room + mine, float_room + mine,
-                n_tokens, n_in, x_stride, out_stride, residual_stride, factor, eps, ints,
-                FORMS, p, N_IN, NORM, ACTIVATION, GATED, NATIVE, T, R, G, AHEAD,
+                n_tokens, n_in, x_stride, out_stride, residual_stride, factor, eps, ints, ready,
+                FORMS, PARTS, p, N_IN, NORM, ACTIVATION, GATED, NATIVE, T, R, G, AHEAD,
             )  # fmt: skip

@@ -32,6 +32,8 @@ class Heads(NamedTuple):
     # Only the channels of a head must lie together.
     sources: tuple[torch.Tensor, ...] = ()
     normed: int = 0  # how many first channels are normalised; 0: all
+    # The norm is of a token's heads together, with weights [heads, dim]; they are read from ``sources``.
+    together: bool = False
 
 
 def heads_of(
@@ -41,13 +43,23 @@ def heads_of(
     to: Side | None,
     normed: int = 0,
     keep: bool = False,
+    together: bool = False,
 ) -> Heads:
     """Heads whose channels are those of ``parts`` [T, heads, n], side by side.
 
     A single part whose heads lie together is changed in place, unless ``keep``; others are read.
+    ``together``: a norm of all heads of the single part, with weights [heads * n].
     """
     first = parts[0]
     t, heads, dim = first.shape
+    if together and norm is not None and first.numel():
+        weight, bias = (
+            None if of is None else of.view(heads, dim) for of in (norm.weight, norm.bias)
+        )
+        norm = RowNorm(norm.kind, weight, bias, norm.eps)
+        first = first.flatten(1).view(t, heads, dim)
+        x = torch.empty((t, heads, dim), device=first.device)
+        return Heads(x, norm, rotates, to, (first,), normed, True)
     if len(parts) == 1 and not keep and first.stride()[1:] == (dim, 1):
         return Heads(first, norm, rotates, to, (), normed)
     sources = tuple(each if each.stride(2) == 1 else each.contiguous() for each in parts)
@@ -78,7 +90,7 @@ def finish(
     block = max(1, sized(1 << 14, 1) // widest)
     listed, forms, first = [], [], 0
     pairs = 0 if angles is None else angles.cos_sin.shape[1]
-    for g, (x, norm, rotates, to, sources, normed) in enumerate(groups):
+    for g, (x, norm, rotates, to, sources, normed, together) in enumerate(groups):
         t, heads, dim = x.shape
         programs = triton.cdiv(t * heads, block)
         weight, bias, eps = (
@@ -90,6 +102,7 @@ def finish(
         wide = [0, 0]
         wide[: len(sources)] = [each.shape[2] for each in sources]
         normed = normed or dim
+        summed = heads * dim if together else normed
         listed.append(
             (x, weight, bias, eps, *side, x.stride(0), first, programs, *taken[0], *taken[1])
         )
@@ -97,8 +110,8 @@ def finish(
         forms.append((
             heads, dim, "" if norm is None else norm.kind, weight is not None and weight.dim() == 2,
             rotates and pairs > 0, rotated, hadamard_scale(rotated), "" if to is None else to.kind,
-            0 if to is None else to.block_bytes, groups_at_once(normed), triton.next_power_of_2(dim),
-            max(rotated, 1).bit_length() - 1, normed, scales is not None and g == 0, *wide,
+            0 if to is None else to.block_bytes, groups_at_once(summed), triton.next_power_of_2(dim),
+            max(rotated, 1).bit_length() - 1, normed, scales is not None and g == 0, *wide, summed,
         ))  # fmt: skip
         first += programs
     _finish[(first,)](
@@ -136,7 +149,7 @@ def _finish_group(
         x, weight, bias, eps, data, halves, cell_stride, head_stride, stride, t_stride, _, _,
         a, a_t, a_h, b, b_t, b_h,
     ) = group  # fmt: skip
-    AT: tl.constexpr = 16 * G
+    AT: tl.constexpr = 17 * G
     HEADS: tl.constexpr = FORMS[AT]
     DIM: tl.constexpr = FORMS[AT + 1]
     NORM: tl.constexpr = FORMS[AT + 2]
@@ -154,15 +167,23 @@ def _finish_group(
             _take(b, b_t, b_h, rows + FIRST, t, head, there, FORMS[AT + 15], SIZE)
         tl.debug_barrier()
     at = head[:, None] * DIM if FORMS[AT + 3] else head[:, None] * 0
+    SUMMED: tl.constexpr = FORMS[AT + 16]
     if NORM != "" and not LAST:
-        _norm_heads(rows, weight, bias, at, eps, there, FORMS[AT + 12], NORM, BLOCK, AT_ONCE, SIZE)
+        summed = rows
+        if SUMMED > DIM:
+            summed = a + (t.to(tl.int64) * a_t)[:, None]
+        _norm_heads(
+            rows, summed, weight, bias, at, eps, there, FORMS[AT + 12], SUMMED, NORM, BLOCK, AT_ONCE, SIZE,
+        )  # fmt: skip
     if FORMS[AT + 4]:
         here = there & (tl.arange(0, WIDE) < PAIRS)[None, :]
         own = angles + t.to(tl.int64)[:, None] * (2 * PAIRS)
         rotate_pairs(rows + offset, own, here, PAIRS, WIDE, INTERLEAVED)
         tl.debug_barrier()
     if NORM != "" and LAST:
-        _norm_heads(rows, weight, bias, at, eps, there, FORMS[AT + 12], NORM, BLOCK, AT_ONCE, SIZE)
+        _norm_heads(
+            rows, rows, weight, bias, at, eps, there, FORMS[AT + 12], SUMMED, NORM, BLOCK, AT_ONCE, SIZE,
+        )  # fmt: skip
     if FORMS[AT + 13]:
         cols = tl.arange(0, SIZE)[None, :]
         inside = there & (cols < DIM)
@@ -197,11 +218,15 @@ def _take(
 
 @triton.jit
 def _norm_heads(
-    rows, weight, bias, at, eps, there,
-    DIM: tl.constexpr, NORM: tl.constexpr, BLOCK: tl.constexpr, AHEAD: tl.constexpr, SIZE: tl.constexpr,
+    rows, summed, weight, bias, at, eps, there,
+    DIM: tl.constexpr, SUMMED: tl.constexpr, NORM: tl.constexpr, BLOCK: tl.constexpr, AHEAD: tl.constexpr,
+    SIZE: tl.constexpr,
 ):  # fmt: skip
-    """Heads at ``rows`` [BLOCK, 1] normalised in place; their weights begin at ``at``."""
-    mean, factor = moments(rows, there, eps, DIM, BLOCK, AHEAD, NORM == "layer")
+    """Heads at ``rows`` [BLOCK, 1] normalised in place, by the SUMMED numbers at ``summed``.
+
+    Their weights begin at ``at``.
+    """
+    mean, factor = moments(summed, there, eps, SUMMED, BLOCK, AHEAD, NORM == "layer")
     cols = tl.arange(0, SIZE)[None, :]
     inside = there & (cols < DIM)
     v = tl.load(rows + cols, mask=inside)

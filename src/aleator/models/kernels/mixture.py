@@ -13,11 +13,12 @@ import triton
 import triton.language as tl
 
 from aleator.models.kernels.floats import EXACT, sized
-from aleator.models.kernels.fused import PROGRAMS, planes_of, prepared
+from aleator.models.kernels.fused import PROGRAMS, planes_of
 from aleator.models.kernels.norms import REGISTERS
 from aleator.models.kernels.planes import FORMS, Planes
 from aleator.models.kernels.product import forms_of, has_dp4a
 from aleator.models.kernels.product_sums import few_sums, finish, float_sums, places
+from aleator.models.kernels.ready import prepared
 
 
 def mixed_products(

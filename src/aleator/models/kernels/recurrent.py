@@ -10,7 +10,8 @@ import torch
 import triton
 import triton.language as tl
 
-from aleator.models.kernels.floats import EXACT, exponential, silu, sized, softplus
+from aleator.models.kernels.floats import EXACT, exponential, sigmoid, silu, sized, softplus
+from aleator.models.kernels.recurrent_parts import stayed, stepped
 from aleator.models.kernels.runs import Runs
 
 
@@ -21,10 +22,12 @@ def convolve(
     kept: torch.Tensor,
     runs: Runs,
     activated: bool,
+    gates: tuple[torch.Tensor, torch.Tensor] | None = None,
 ) -> torch.Tensor:
     """See :func:`aleator.models.layers.scans.convolve`; ``kept`` is float32 [rows, C, width - 1], oldest first.
 
-    Rows of ``x`` may have any stride.
+    ``gates``, [T, C] with rows as far apart as those of ``x``, multiply what the convolution takes and makes.
+    Rows may have any stride.
     """
     (t, n), width = x.shape, weight.shape[1]
     y = torch.empty((t, n), dtype=torch.float32, device=x.device)
@@ -33,7 +36,7 @@ def convolve(
     tokens = max(4 if t <= 64 else 16, slots)
     channels = _block(n, max(4, min(64, 2048 // (tokens * slots))))
     _convolve[(triton.cdiv(n, channels), len(runs.sources))](
-        x, weight, bias, kept, y, runs, x.stride(0), n,
+        x, weight, bias, kept, y, runs, gates, x.stride(0), n,
         WIDTH=width, ACTIVATED=activated, TOKENS=tokens, CHANNELS=channels, SLOTS=slots, num_warps=4, **EXACT,
     )  # fmt: skip
     return y
@@ -41,12 +44,25 @@ def convolve(
 
 @triton.jit
 def _values(
-    x, history, order, at, wanted, channel, inside, first, begun, stride, BEFORE: tl.constexpr
+    x,
+    gates,
+    history,
+    order,
+    at,
+    wanted,
+    channel,
+    inside,
+    first,
+    begun,
+    stride,
+    BEFORE: tl.constexpr,
 ):
     """Channels' values at indices ``at`` of ``order``: those of a run's tokens, or what was kept before."""
     new, old = wanted & (at >= first), wanted & (at < begun)
     token = tl.load(order + at, mask=new)
     value = tl.load(x + token * stride + channel, mask=new & inside, other=0.0)
+    if gates is not None:
+        value = tl.load(gates[0] + token * stride + channel, mask=new & inside, other=0.0) * value
     slot = at - first + BEFORE
     kept = tl.load(history + channel * BEFORE + slot, mask=old & inside)
     return tl.where(old, kept, value)
@@ -54,7 +70,7 @@ def _values(
 
 @triton.jit
 def _convolve(
-    x, weight, bias, kept, y, runs, stride, n,
+    x, weight, bias, kept, y, runs, gates, stride, n,
     WIDTH: tl.constexpr, ACTIVATED: tl.constexpr,
     TOKENS: tl.constexpr, CHANNELS: tl.constexpr, SLOTS: tl.constexpr,
 ):  # fmt: skip
@@ -75,7 +91,7 @@ def _convolve(
             total = tl.zeros((TOKENS, CHANNELS), tl.float32)
             for k in tl.static_range(WIDTH):
                 value = _values(
-                    x, history, runs.order, at + (k - BEFORE), live, channel, inside, first, begun,
+                    x, gates, history, runs.order, at + (k - BEFORE), live, channel, inside, first, begun,
                     stride, BEFORE,
                 )  # fmt: skip
                 w = tl.load(weight + channel * WIDTH + k, mask=inside)
@@ -87,13 +103,15 @@ def _convolve(
             if ACTIVATED:
                 total = silu(total)
             token = tl.load(runs.order + at, mask=live)
+            if gates is not None:
+                total = tl.load(gates[1] + token * stride + channel, mask=live & inside) * total
             tl.store(y + token * n + channel, total, mask=live & inside)
             row = tl.load(runs.stores + i, mask=i < last, other=-1)
             if tl.max(row, axis=0) >= 0:
                 rows = row[:, None, None]
                 wanted = (rows >= 0) & (slot < BEFORE)
                 latest = _values(
-                    x, history, runs.order, i[:, None, None] + slot + (1 - BEFORE), wanted,
+                    x, gates, history, runs.order, i[:, None, None] + slot + (1 - BEFORE), wanted,
                     channels, channels < n, first, begun, stride, BEFORE,
                 )  # fmt: skip
                 tl.debug_barrier()  # other threads may still read this row
@@ -113,6 +131,8 @@ def scan(
     kept: torch.Tensor,
     runs: Runs,
     by_head: bool = False,
+    bias: torch.Tensor | None = None,
+    least: float = 0.0,
 ) -> torch.Tensor:
     """The selective scan: h = decay h + b (dt u), y = fma(d, u, c . h) * silu(gate).
 
@@ -129,6 +149,9 @@ def scan(
         by_head: heads have one decay each: ``step`` is dt itself, [T, heads], ``rate`` the decay, [T, heads],
             ``b`` and ``c`` are [T, groups * N], with equally many neighbouring heads per group, ``d`` is
             [heads].
+        bias: [heads]: dt and decay are made of ``step`` and a ``rate`` [heads], see
+            :func:`~aleator.models.kernels.recurrent_parts.time_step`; by each program again, so of few tokens.
+        least: see there.
 
     Returns:
         float32 [T, C].
@@ -138,8 +161,8 @@ def scan(
     y = torch.empty((t, n), dtype=torch.float32, device=u.device)
     channels = _block(n, 32 if state <= 64 else 16)
     _scan[(triton.cdiv(n, channels), len(runs.sources))](
-        u, step, rate, b, c, d, gate, kept, y, runs, u.stride(0), step.stride(0), rate.stride(0),
-        b.stride(0), c.stride(0), gate.stride(0), n, STATE=state, DIM=n // heads,
+        u, step, rate, b, c, d, gate, bias, kept, y, runs, u.stride(0), step.stride(0), rate.stride(0),
+        b.stride(0), c.stride(0), gate.stride(0), n, least, STATE=state, DIM=n // heads,
         SHARED=heads // (b.shape[1] // state), BY_HEAD=by_head, CHANNELS=channels,
         num_warps=4, **EXACT,
     )  # fmt: skip
@@ -186,7 +209,7 @@ def _store(pointer, parts, mask, lanes, LENGTH: tl.constexpr):
 
 @triton.jit
 def _scan_inputs(
-    u, step, rate, b, c, gate, runs, i, u_row, step_row, rate_row, b_row, c_row, gate_row,
+    u, step, rate, b, c, gate, bias, runs, i, u_row, step_row, rate_row, b_row, c_row, gate_row, least,
     channel, inside, head, group, lanes, STATE: tl.constexpr, BY_HEAD: tl.constexpr,
 ):  # fmt: skip
     """Inputs of a token's step; loaded while the step before is computed."""
@@ -195,7 +218,11 @@ def _scan_inputs(
     z = tl.load(gate + t * gate_row + channel, mask=inside)
     dt = tl.load(step + t * step_row + head, mask=inside)
     decay = dt
-    if BY_HEAD:
+    if bias is not None:
+        dt, decay = stepped(
+            dt, tl.load(bias + head, mask=inside), tl.load(rate + head, mask=inside), least
+        )
+    elif BY_HEAD:
         decay = tl.load(rate + t * rate_row + head, mask=inside)
     bs = _load(b + t * b_row + group * STATE, inside, lanes, STATE)
     cs = _load(c + t * c_row + group * STATE, inside, lanes, STATE)
@@ -204,8 +231,8 @@ def _scan_inputs(
 
 @triton.jit
 def _scan(
-    u, step, rate, b, c, d, gate, kept, y, runs,
-    u_row, step_row, rate_row, b_row, c_row, gate_row, n,
+    u, step, rate, b, c, d, gate, bias, kept, y, runs,
+    u_row, step_row, rate_row, b_row, c_row, gate_row, n, least,
     STATE: tl.constexpr, DIM: tl.constexpr, SHARED: tl.constexpr, BY_HEAD: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):  # fmt: skip
@@ -226,14 +253,14 @@ def _scan(
         h = _load(kept + source * (n * STATE) + channel * STATE, begun, lanes, STATE)
         tl.debug_barrier()  # the run may keep its state in the row that it reads
         ahead = _scan_inputs(
-            u, step, rate, b, c, gate, runs, first, u_row, step_row, rate_row, b_row, c_row,
-            gate_row, channel, inside, head, group, lanes, STATE, BY_HEAD,
+            u, step, rate, b, c, gate, bias, runs, first, u_row, step_row, rate_row, b_row, c_row,
+            gate_row, least, channel, inside, head, group, lanes, STATE, BY_HEAD,
         )  # fmt: skip
         for i in range(first, last):
             t, row, value, z, dt, decay, bs, cs = ahead
             ahead = _scan_inputs(
-                u, step, rate, b, c, gate, runs, tl.minimum(i + 1, last - 1), u_row, step_row,
-                rate_row, b_row, c_row, gate_row, channel, inside, head, group, lanes, STATE,
+                u, step, rate, b, c, gate, bias, runs, tl.minimum(i + 1, last - 1), u_row, step_row,
+                rate_row, b_row, c_row, gate_row, least, channel, inside, head, group, lanes, STATE,
                 BY_HEAD,
             )  # fmt: skip
             if not BY_HEAD:
@@ -271,18 +298,21 @@ def delta_rule(
     kept: torch.Tensor,
     runs: Runs,
     tiled: bool,
+    bias: torch.Tensor | None = None,
+    a: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """See :func:`aleator.models.layers.scans.delta_rule`, for all runs; ``kept`` is S, [rows, H * Dv, D].
 
     ``beta`` is [T, H]; ``decay`` too, or [T, H * D] with a decay for each channel.  There may be fewer heads of
     queries and keys.  ``tiled``: value head h uses key head h modulo their number;
-    otherwise neighbours share one.  Rows may have any stride.
+    otherwise neighbours share one.  Rows may have any stride.  With ``bias`` and ``a`` each program makes beta
+    and decay as :func:`~aleator.models.kernels.recurrent_parts.delta_rates` does, so of few tokens.
     """
     (t, heads, dim_v), (key_heads, dim) = v.shape, q.shape[1:]
     y = torch.empty((t, heads, dim_v), dtype=torch.float32, device=v.device)
     rows = _block(heads * dim_v, 16)
     _delta_rule[(triton.cdiv(heads * dim_v, rows), len(runs.sources))](
-        q, k, v, beta, decay, kept, y, runs, q.stride(0), k.stride(0), v.stride(0), beta.stride(0),
+        q, k, v, beta, decay, bias, a, kept, y, runs, q.stride(0), k.stride(0), v.stride(0), beta.stride(0),
         decay.stride(0), heads * dim_v, DIM=dim, DIM_V=dim_v,
         SHARED=key_heads if tiled else heads // key_heads, TILED=tiled,
         CHANNELS=decay.shape[1] > heads, ROWS=rows, num_warps=4, **EXACT,
@@ -292,7 +322,7 @@ def delta_rule(
 
 @triton.jit
 def _delta_inputs(
-    q, k, v, beta, decay, runs, i, q_row, k_row, v_row, beta_row, decay_row,
+    q, k, v, beta, decay, bias, a, runs, i, q_row, k_row, v_row, beta_row, decay_row,
     own, inside, head, key, lanes, DIM: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
     """Inputs of a token's step; loaded while the step before is computed."""
@@ -304,13 +334,24 @@ def _delta_inputs(
     if CHANNELS:
         stays = _load(decay + t * decay_row + head * DIM, inside, lanes, DIM)
     else:
-        stays = tl.load(decay + t * decay_row + head, mask=inside)[:, None, None, None, None]
+        stays = tl.load(decay + t * decay_row + head, mask=inside)
+    if bias is not None:
+        written, rate = sigmoid(written), tl.load(a + head, mask=inside)
+        if CHANNELS:
+            biases, made = _load(bias + head * DIM, inside, lanes, DIM), ()
+            for g in tl.static_range(len(biases)):
+                made += (stayed(stays[g], biases[g], rate[:, None, None, None, None]),)
+            stays = made
+        else:
+            stays = stayed(stays, tl.load(bias + head, mask=inside), rate)
+    if not CHANNELS:
+        stays = stays[:, None, None, None, None]
     return t, tl.load(runs.stores + i), value, written, stays, queries, keys
 
 
 @triton.jit
 def _delta_rule(
-    q, k, v, beta, decay, kept, y, runs, q_row, k_row, v_row, beta_row, decay_row, n,
+    q, k, v, beta, decay, bias, a, kept, y, runs, q_row, k_row, v_row, beta_row, decay_row, n,
     DIM: tl.constexpr, DIM_V: tl.constexpr, SHARED: tl.constexpr, TILED: tl.constexpr,
     CHANNELS: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
@@ -330,13 +371,13 @@ def _delta_rule(
         state = _load(kept + source * (n * DIM) + own * DIM, begun, lanes, DIM)
         tl.debug_barrier()  # the run may keep its state in the row that it reads
         ahead = _delta_inputs(
-            q, k, v, beta, decay, runs, first, q_row, k_row, v_row, beta_row, decay_row,
+            q, k, v, beta, decay, bias, a, runs, first, q_row, k_row, v_row, beta_row, decay_row,
             own, inside, head, key, lanes, DIM, CHANNELS,
         )  # fmt: skip
         for i in range(first, last):
             t, row, value, written, stays, queries, keys = ahead
             ahead = _delta_inputs(
-                q, k, v, beta, decay, runs, tl.minimum(i + 1, last - 1), q_row, k_row, v_row,
+                q, k, v, beta, decay, bias, a, runs, tl.minimum(i + 1, last - 1), q_row, k_row, v_row,
                 beta_row, decay_row, own, inside, head, key, lanes, DIM, CHANNELS,
             )  # fmt: skip
             total = tl.zeros((ROWS, 2, 2, 2, 2), tl.float32)

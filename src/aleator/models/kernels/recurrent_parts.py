@@ -5,6 +5,7 @@ All tensors are float32; rows may have any stride, but their elements are contig
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ import triton
 import triton.language as tl
 
 from aleator.models.kernels.floats import EXACT, exponential, sigmoid, silu, sized, softplus, tree
-from aleator.models.kernels.norms import rows_at_once
+from aleator.models.kernels.norms import activate, groups_at_once, rows_at_once
 
 
 def time_step(
@@ -33,11 +34,24 @@ def time_step(
 def _time_step(x, bias, a, step, decay, stride, columns, n, least, BLOCK: tl.constexpr):
     i, inside, row, column = _elements(columns, n, BLOCK)
     value = tl.load(x + row * stride + column, mask=inside)
-    value = softplus(value + tl.load(bias + column, mask=inside))
-    value = tl.where(value < least, least, value)
+    added, rate = tl.load(bias + column, mask=inside), tl.load(a + column, mask=inside)
+    value, stays = stepped(value, added, rate, least)
     tl.store(step + i, value, mask=inside)
-    rate = tl.load(a + column, mask=inside)
-    tl.store(decay + i, exponential(value * rate), mask=inside)
+    tl.store(decay + i, stays, mask=inside)
+
+
+@triton.jit
+def stepped(x, bias, a, least):
+    """A time step and its decay, see :func:`time_step`."""
+    step = softplus(x + bias)
+    step = tl.where(step < least, least, step)
+    return step, exponential(step * a)
+
+
+@triton.jit
+def stayed(decay, bias, a):
+    """e^(a softplus(decay + bias))."""
+    return exponential(softplus(decay + bias) * a)
 
 
 def delta_rates(
@@ -68,9 +82,8 @@ def _delta_rates(
     value = tl.load(beta + row * beta_row + head, mask=first)
     tl.store(written + i // EACH, sigmoid(value), mask=first)
     value = tl.load(decay + row * decay_row + column, mask=inside)
-    value = softplus(value + tl.load(bias + column, mask=inside))
-    rate = tl.load(a + head, mask=inside)
-    tl.store(stays + i, exponential(value * rate), mask=inside)
+    added, rate = tl.load(bias + column, mask=inside), tl.load(a + head, mask=inside)
+    tl.store(stays + i, stayed(value, added, rate), mask=inside)
 
 
 @triton.jit
@@ -97,21 +110,6 @@ def unit_length(x: torch.Tensor, size: int, eps: float, queries: int = 0) -> tor
     return _normalised(x, size, eps, queries=queries)
 
 
-def gated_norm(
-    y: torch.Tensor, weight: torch.Tensor, gate: torch.Tensor, eps: float, kind: str = "silu"
-) -> torch.Tensor:
-    """``rms_norm(y) * silu(gate)`` of parts of rows, y [T, n * size] and gate alike; weight [size].
-
-    ``kind`` "sigmoid": ``rms_norm(y) / (1 + e^-gate)``.
-    """
-    return _normalised(y, len(weight), eps, weight, gate, kind=kind)
-
-
-def group_norm(x: torch.Tensor, weight: torch.Tensor, groups: int, eps: float) -> torch.Tensor:
-    """``rms_norm`` of rows [T, n] in ``groups`` parts, each by itself; weight [n]."""
-    return _normalised(x, x.shape[1] // groups, eps, weight)
-
-
 def _normalised(
     x: torch.Tensor,
     size: int,
@@ -132,6 +130,45 @@ def _normalised(
         WEIGHTS=weights, GATE=kind, ROWS=rows, BLOCK=block, num_warps=min(8, max(1, block // 512)), **EXACT,
     )  # fmt: skip
     return y
+
+
+@dataclass(frozen=True, eq=False)
+class PartNorm:
+    """A norm of each part of rows, a gate, and a sum, one after the other; each may be missing."""
+
+    size: int  # of a part
+    # float32 [size], for all parts, or as wide as rows, of an RMS norm of each part; None: there is none
+    weight: torch.Tensor | None = None
+    eps: float = 0.0
+    # float32 [T, parts, size]: y becomes y * f(gate); None: there is none
+    gate: torch.Tensor | None = None
+    kind: str = "sigmoid"  # f: "silu", or "sigmoid" as y / (1 + e^-gate)
+    # float32 [T, n], whose rows are contiguous: y becomes residual + scale * y; only within a product's launch
+    residual: torch.Tensor | None = None
+    scale: float = 1.0
+    kept: torch.Tensor | None = None  # where this sum is written to, float32 [T, n], contiguous
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """Rows float32 [T, parts * size], in one launch."""
+        gate = None if self.gate is None else self.gate.reshape(x.shape)
+        if self.weight is None:
+            return x if gate is None else activate("sigmoid_gate", gate, x)
+        return _normalised(x, self.size, self.eps, self.weight, gate, kind=self.kind)
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """For kernels: tensors, eps, how far gates of rows and of parts, and residuals, are apart, scale."""
+        apart = (0, 0) if self.gate is None else self.gate.stride()[:2]
+        onto = 0 if self.residual is None else self.residual.stride(0)
+        tensors = self.weight, self.gate, self.residual, self.kept
+        return *tensors, self.eps, *apart, onto, self.scale
+
+    @property
+    def constants(self) -> tuple[Any, ...]:
+        """Constants of kernels: size, whether each part has its weights, kind, columns and groups at once."""
+        whole = self.weight is not None and len(self.weight) > self.size
+        wide = min(triton.next_power_of_2(self.size), 1024)
+        return self.size, whole, self.kind, wide, groups_at_once(self.size)
 
 
 @triton.jit

@@ -46,6 +46,12 @@ class Dense:
         inner = ops.product(parts.gate_up, x, norm, parts.gate, parts.gated)
         return ops.product(parts.down, inner, onto=onto)
 
+    def after(self, y: torch.Tensor, onto: Onto, norm: Norm, post_norm: Norm) -> torch.Tensor:
+        """The part of the sum that ``y`` makes with ``onto``, added to that sum after ``post_norm``."""
+        parts, ops = self.parts, self.ops
+        x, inner = ops.sum_product(y, onto, parts.gate_up, norm, parts.gate, parts.gated)
+        return ops.product(parts.down, inner, onto=Onto(x, onto.scale, post_norm))
+
 
 class Experts:
     """A router, its experts, and the shared expert if there is one.

@@ -65,6 +65,7 @@ class Attending(NamedTuple):
     norms: tuple[Norm, Norm, Norm]  # norms of queries, keys and values
     normed_keys: int  # how many first channels of the keys are normalised; 0: all
     norm_last: bool  # queries and keys are normalised after their rotation
+    norm_together: bool  # the norms of queries and of keys are of a token's heads together
     rotary: Rotary | None  # rotation of queries and keys; None: none
     grows: bool  # queries grow with their position
     stores: bool  # keys and values are stored
@@ -122,10 +123,17 @@ class TorchOps:
 
         ``gate``: an activation, see :meth:`activate`; ``gated``: applied to the first half, times the second.
         """
-        y = matrix(norm(x))
+        y = matrix(norm(x).to(x if onto is None else onto.residual))
         if gate:
             y = self.activated(y, gate, gated)
         return y if onto is None else self.add(y, onto)
+
+    def sum_product(
+        self, y: torch.Tensor, onto: Onto, matrix: Linear, norm: Norm, gate: str, gated: bool
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """What ``y`` makes with ``onto``, see :meth:`add`, and the :meth:`product` of that."""
+        x = self.add(y, onto)
+        return x, self.product(matrix, x, norm, gate, gated)
 
     def products(
         self, matrices: Sequence[Linear], x: torch.Tensor, norm: Norm
@@ -178,9 +186,9 @@ class TorchOps:
         """``1 / (1 + e^-x)``."""
         return torch.sigmoid(x)
 
-    def sigmoid_gate(self, x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
-        """``x / (1 + e^-gate)``."""
-        return x * torch.sigmoid(gate)
+    def gate(self, gate: torch.Tensor) -> Norm:
+        """A function that multiplies x [T, heads * n] by the sigmoids of ``gate`` [T, heads, n]."""
+        return lambda x: x * torch.sigmoid(gate).reshape(x.shape)
 
     def soften(self, x: torch.Tensor, cap: float) -> torch.Tensor:
         """``cap * tanh(x / cap)``, in place."""
@@ -224,6 +232,8 @@ class TorchOps:
         norm, first = how.norms[which], how.normed_keys if which == 1 else 0
         if first:
             heads = torch.cat((norm(heads[..., :first]), heads[..., first:]), -1)
+        elif how.norm_together:
+            heads = norm(heads.flatten(1)).view(heads.shape)
         elif not how.norm_last:
             heads = norm(heads)
         heads = heads.float()
@@ -348,10 +358,16 @@ class TorchOps:
         parts: Stateful[Linear, torch.Tensor],
         batch: Pass,
         activated: bool = True,
+        gates: tuple[torch.Tensor, torch.Tensor] | None = None,
     ) -> torch.Tensor:
-        """A convolution over time, see :func:`~aleator.models.layers.scans.convolve`."""
+        """A convolution over time, see :func:`~aleator.models.layers.scans.convolve`.
+
+        ``gates`` multiply x [T, n] and the result; they are parts of one tensor with x.
+        """
         of = parts.conv_weight, parts.conv_bias
-        return scans.convolve(x, *of, batch.states, parts.index, activated)
+        x = x if gates is None else gates[0] * x
+        y = scans.convolve(x, *of, batch.states, parts.index, activated)
+        return y if gates is None else gates[1] * y
 
     def scan(self, of: Scanned, parts: Spaces, batch: Pass) -> torch.Tensor:
         """The selective scan: ``(y + d u) * silu(gate)`` [T, D].
@@ -386,13 +402,6 @@ class TorchOps:
         stays = torch.exp(F.softplus(decay + parts.time_bias) * a).view(*beta.shape, -1)
         return scans.delta_scan(q, k, v, torch.sigmoid(beta), stays, batch.states, parts.index)
 
-    def grouped_norm(
-        self, y: torch.Tensor, groups: int, weight: torch.Tensor, eps: float
-    ) -> torch.Tensor:
-        """Each of ``groups`` parts of rows [T, D] divided by its root mean square, times ``weight`` [D]."""
-        grouped = y.view(len(y), groups, -1)
-        return F.rms_norm(grouped, grouped.shape[2:], None, eps).flatten(1) * weight
-
     def unit_length(self, x: torch.Tensor, size: int, eps: float, queries: int) -> torch.Tensor:
         """Parts [T, n * size] divided by their length, the first ``queries`` parts also by sqrt(size)."""
         parts = x.view(len(x), -1, size)
@@ -400,14 +409,27 @@ class TorchOps:
         unit[:, :queries] *= size**-0.5
         return unit.flatten(1)
 
-    def gated_norm(
-        self, y: torch.Tensor, weight: torch.Tensor, gate: torch.Tensor, eps: float, kind: str
-    ) -> torch.Tensor:
-        """``rms_norm(y) * f(gate)`` of parts [T, n * size], weights [size]; f: "silu" or "sigmoid"."""
-        parts = y.view(len(y), -1, len(weight))
-        normed = F.rms_norm(parts, weight.shape, weight, eps).flatten(1)
-        gate = gate.float()
-        return normed * (torch.sigmoid(gate) if kind == "sigmoid" else F.silu(gate))
+    def part_norm(
+        self,
+        size: int,
+        weight: torch.Tensor,
+        eps: float,
+        gate: torch.Tensor | None = None,
+        kind: str = "silu",
+    ) -> Norm:
+        """A norm of parts of rows [T, parts * size], times f(gate): "silu", or "sigmoid".
+
+        ``weight``: [size], for all parts, or [parts * size].
+        """
+
+        def normed(x: torch.Tensor) -> torch.Tensor:
+            parts = x.view(len(x), x.shape[1] // size, size)
+            y = (F.rms_norm(parts, (size,), None, eps) * weight.view(-1, size)).flatten(1)
+            if gate is None:
+                return y
+            return y * (F.silu(gate.float()) if kind == "silu" else gate.float().sigmoid())
+
+        return normed
 
 
 TORCH = TorchOps()

@@ -12,7 +12,7 @@ import torch
 from aleator.models.layers.feed_forward import FeedForwardAfterState
 from aleator.models.layers.layer import LayerWeights
 from aleator.models.layers.linear import Linear
-from aleator.models.layers.norms import Norm
+from aleator.models.layers.norms import Norm, as_it_is
 from aleator.models.layers.ops import Deltas, Onto, Scanned
 from aleator.models.layers.passes import Pass
 from aleator.models.layers.recurrent_parts import (
@@ -34,11 +34,15 @@ class StatefulLayer(Generic[P]):
         self.norm = self.ops.norm(weights.architecture.norm, parts.norm, self.eps)
         self.following = FeedForwardAfterState(weights, parts.ffn_norm, parts.ffn)
 
-    def added(self, x: torch.Tensor, y: torch.Tensor, rows: torch.Tensor | None) -> torch.Tensor:
-        """``y`` projected and added to ``x``, only for ``rows``, and then the part that follows."""
-        if rows is not None:
-            x, y = x.index_select(0, rows), y.index_select(0, rows)
-        return self.following(self.ops.product(self.parts.output, y.to(x), onto=Onto(x)))
+    def added(
+        self, x: torch.Tensor, y: torch.Tensor, rows: torch.Tensor | None, norm: Norm = as_it_is
+    ) -> torch.Tensor:
+        """``y`` normalised, projected and added to ``x``, only for ``rows``, and then the part that follows.
+
+        ``norm`` is for these rows.
+        """
+        x, y = _rows(x, rows), _rows(y, rows)
+        return self.following(self.ops.product(self.parts.output, y, norm, onto=Onto(x)))
 
 
 class MambaLayer(StatefulLayer[StateSpace[Linear, torch.Tensor]]):
@@ -83,31 +87,28 @@ class HeadSpaceLayer(StatefulLayer[HeadSpace[Linear, torch.Tensor]]):
         self.residual_scale = weights.config.residual_scale
 
     def __call__(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
-        taken = x if rows is None else x.index_select(0, rows)
-        onto = Onto(taken, self.residual_scale)
-        return self.following(self.mixed(x, self.norm, batch, rows, onto))
+        y = self.scanned(x, self.norm, batch)
+        onto = Onto(_rows(x, rows), self.residual_scale)
+        return self.following(self.projected(_rows(y, rows), onto))
 
-    def mixed(
-        self,
-        x: torch.Tensor,
-        norm: Norm,
-        batch: Pass,
-        rows: torch.Tensor | None,
-        onto: Onto | None = None,
-    ) -> torch.Tensor:
-        """The result for normalised ``x`` [T, n_embd], added to the running sum or to be added."""
+    def scanned(self, x: torch.Tensor, norm: Norm, batch: Pass) -> torch.Tensor:
+        """The scan of normalised ``x`` [T, n_embd], [T, inner]."""
         ssm, parts, ops = self.parts.ssm, self.parts, self.ops
         inner, n = ssm.d_inner, ssm.groups * ssm.d_state
         projected = ops.product(parts.project, x, norm).float()
         gate, values, steps = torch.split(projected, [inner, ssm.conv_channels, ssm.heads], dim=1)
         values = ops.convolve(values, parts, batch)
         u, b, c = torch.split(values, [inner, n, n], dim=1)
-        y = ops.scan(Scanned(u, steps, b, c, gate), parts, batch)
-        if rows is not None:
-            y = y.index_select(0, rows)
+        return ops.scan(Scanned(u, steps, b, c, gate), parts, batch)
+
+    def projected(self, y: torch.Tensor, onto: Onto) -> torch.Tensor:
+        """The scan's result normalised, projected and added."""
+        parts = self.parts
+        norm: Norm = as_it_is
         if parts.gated_norm is not None:
-            y = ops.grouped_norm(y, parts.norm_groups, parts.gated_norm, self.eps)
-        return ops.product(parts.output, y.to(x), onto=onto)
+            size = y.shape[1] // parts.norm_groups
+            norm = self.ops.part_norm(size, parts.gated_norm, self.eps)
+        return self.ops.product(parts.output, y, norm, onto=onto)
 
 
 class ShortConvolutionLayer(StatefulLayer[ShortConvolution[Linear, torch.Tensor]]):
@@ -119,7 +120,7 @@ class ShortConvolutionLayer(StatefulLayer[ShortConvolution[Linear, torch.Tensor]
     def __call__(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
         parts = self.parts
         b, c, values = self.ops.product(parts.project, x, self.norm).float().chunk(3, dim=1)
-        return self.added(x, c * self.ops.convolve(b * values, parts, batch, False), rows)
+        return self.added(x, self.ops.convolve(values, parts, batch, False, (b, c)), rows)
 
 
 class DeltaNetLayer(StatefulLayer[DeltaNet[Linear, torch.Tensor]]):
@@ -144,5 +145,10 @@ class DeltaNetLayer(StatefulLayer[DeltaNet[Linear, torch.Tensor]]):
         v = v.view(t, net.n_heads, net.head_dim_v)
         y = ops.delta_scan(Deltas(q, k, v, beta.float(), decay.float()), parts, batch)
         kind = "sigmoid" if net.channel_decays else "silu"
-        y = ops.gated_norm(y.flatten(1), parts.head_norm, gate, self.eps, kind)
-        return self.added(x, y, rows)
+        of_heads = ops.part_norm(net.head_dim_v, parts.head_norm, self.eps, _rows(gate, rows), kind)
+        return self.added(x, y.flatten(1), rows, of_heads)
+
+
+def _rows(x: torch.Tensor, rows: torch.Tensor | None) -> torch.Tensor:
+    """The rows that are wanted; None: all."""
+    return x if rows is None else x.index_select(0, rows)

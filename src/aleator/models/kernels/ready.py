@@ -1,0 +1,105 @@
+"""Rows of a product's input made ready by the product's own program, in the program's own memory."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from aleator.models.kernels.floats import exponential, silu
+from aleator.models.kernels.norms import moments, scaled
+from aleator.models.kernels.product_sums import rounded
+
+
+@triton.jit
+def prepared(
+    x, weight, shift, mean, factor, times, q, d, sums, t, x_stride, runs,
+    NORM: tl.constexpr, BLOCK: tl.constexpr, T: tl.constexpr,
+):  # fmt: skip
+    """Rows ``t`` [T] of x in int8: words ``q`` [T, 8, runs], ``d`` [T, blocks] and ``sums`` [T, 2, runs]."""
+    RUNS: tl.constexpr = BLOCK // 32
+    N: tl.constexpr = 1024 // BLOCK  # blocks at a time
+    blocks = runs // RUNS
+    i = tl.arange(0, T).to(tl.int64)[:, None]
+    for begin in range(0, blocks, N):
+        b = begin + tl.arange(0, N)
+        inside = (b < blocks)[None, :]
+        e = tl.arange(0, N * BLOCK)[None, :]
+        column = begin * BLOCK + e
+        there = column < runs * 32
+        value = tl.load(x + t[:, None] * x_stride + column, mask=there)
+        if NORM != "":
+            value = scaled(value, weight, shift, mean, factor, column, there, NORM)
+        if times is not None:
+            value = value * tl.load(times)
+        whole, by, sixteens = rounded(tl.reshape(value, (T * N, BLOCK)), T * N, BLOCK)
+        tl.store(d + i * blocks + b[None, :], tl.reshape(by, (T, N)), mask=inside)
+        place = tl.arange(0, 4)[None, None, :] * 8
+        word = tl.sum((tl.reshape(whole, (T, N * BLOCK // 4, 4)) & 255) << place, axis=2)
+        at = tl.arange(0, N * BLOCK // 4)[None, :]
+        run = begin * RUNS + at // 8
+        tl.store(q + (i * 8 + at % 8) * runs + run, word, mask=run < runs)
+        at = tl.arange(0, N * RUNS * 2)[None, :]
+        run = begin * RUNS + at // 2
+        two = tl.reshape(sixteens, (T, N * RUNS * 2))
+        tl.store(sums + (i * 2 + at % 2) * runs + run, two, mask=run < runs)
+
+
+@triton.jit
+def made_ready(
+    x, weight, shift, mean, factor, times, out, t, x_stride, n_in, NORM: tl.constexpr, T: tl.constexpr,
+):  # fmt: skip
+    """Rows ``t`` [T] of x, normalised and multiplied by what is at ``times``: ``out`` float32 [T, n_in]."""
+    i = tl.arange(0, T).to(tl.int64)[:, None]
+    for begin in range(0, n_in, 1024):
+        column = begin + tl.arange(0, 1024)[None, :]
+        there = column < n_in
+        value = tl.load(x + t[:, None] * x_stride + column, mask=there)
+        if NORM != "":
+            value = scaled(value, weight, shift, mean, factor, column, there, NORM)
+        if times is not None:
+            value = value * tl.load(times)
+        tl.store(out + i * n_in + column, value, mask=there)
+
+
+@triton.jit
+def parts_ready(
+    x, weight, gate, residual, kept, out, first, last, x_stride, n_in, eps, gate_stride, gate_part,
+    residual_stride, factor,
+    SIZE: tl.constexpr, WHOLE: tl.constexpr, KIND: tl.constexpr, WIDE: tl.constexpr, AHEAD: tl.constexpr,
+    T: tl.constexpr,
+):  # fmt: skip
+    """T rows of x in parts of SIZE, from row ``first`` on: ``out`` float32 [T, n_in]; the last row repeats.
+
+    See :class:`~aleator.models.kernels.recurrent_parts.PartNorm`; WHOLE: each part has weights of its own.
+    The first program of a row writes to ``kept``.
+    """
+    ROWS: tl.constexpr = 1024 // WIDE
+    parts = n_in // SIZE
+    for begin in range(0, T * parts, ROWS):
+        number = begin + tl.arange(0, ROWS)[:, None]
+        there = number < T * parts
+        i, part = number // parts, number % parts
+        token = tl.minimum(first + i, last).to(tl.int64)
+        rows, by = x + token * x_stride + part * SIZE, 1.0
+        if weight is not None:
+            by = moments(rows, there, eps, SIZE, ROWS, AHEAD, False)[1]
+        for start in range(0, SIZE, WIDE):
+            column = start + tl.arange(0, WIDE)[None, :]
+            inside = there & (column < SIZE)
+            value = tl.load(rows + column, mask=inside)
+            if weight is not None:
+                own = part * SIZE + column if WHOLE else part * 0 + column
+                value = scaled(value, weight, None, 0.0, by, own, inside, "rms")
+            if gate is not None:
+                z = tl.load(gate + token * gate_stride + part * gate_part + column, mask=inside)
+                if KIND == "sigmoid":
+                    value = tl.div_rn(value, 1.0 + exponential(-z))
+                else:
+                    value = value * silu(z)
+            if residual is not None:
+                at = token * residual_stride + part * SIZE + column
+                value = tl.load(residual + at, mask=inside) + value * factor
+                if tl.program_id(1) == 0:
+                    to = kept + token * n_in + part * SIZE + column
+                    tl.store(to, value, mask=inside & (first + i <= last))
+            tl.store(out + i * n_in + part * SIZE + column, value, mask=inside)
