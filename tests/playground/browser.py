@@ -58,7 +58,7 @@ def served(service: Service, guarded: bool = False) -> Iterator[tuple[str, Any]]
     try:
         yield f"http://127.0.0.1:{listening.getsockname()[1]}", app
     finally:
-        server.end()
+        server.should_exit = True
         thread.join(PATIENCE)
         listening.close()
         assert not thread.is_alive(), "the server did not end"

@@ -43,7 +43,7 @@ def address(model: aleator.LanguageModel) -> Iterator[tuple[str, int, aleator.En
         until(lambda: server.started)
         yield (*listening.getsockname(), engine)
         engine.close()
-        server.end()
+        server.should_exit = True
         thread.join(20)
         assert not thread.is_alive()
 

@@ -18,6 +18,7 @@ from wide_models import MODELS, write_wide
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 from aleator.models.block import Block
+from aleator.models.torch_decoder import TorchDecoder
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The given NumPy array is not writable"),
@@ -92,6 +93,7 @@ def test_layers_are_few_launches(
         for i in range(first, last):
             batch.add(int(ids[i]), i, [0], logits=True)
         context.decode(batch)
+    assert isinstance(decoder, TorchDecoder)
     assert len(launches.of_layers) == 2 * len(decoder.blocks)
     for found in launches.of_layers:
         assert len(found) <= most, found
