@@ -97,6 +97,22 @@ def test_of_which_shapes_a_matrix_is_changed_and_as_experts(
     assert types(path, "MXFP4_MOE") == {name: kind}
 
 
+def test_the_number_of_an_experts_layer_is_checked(tmp_path: Path) -> None:
+    about = [
+        entry("general.architecture", 8, string("llama")), entry("llama.block_count", 4, b"\4\0\0\0"),
+        entry("llama.expert_count", 4, b"\2\0\0\0"),
+    ]  # fmt: skip
+    path = tmp_path / "m.gguf"
+    for layer in (3, 4):
+        part = tensor(f"blk.{layer}.ffn_down_exps.weight", [256, 4, 2])
+        path.write_bytes(raw_gguf(about, [part], bytes(4 * 256 * 4 * 2)))
+        if layer < 4:
+            assert len(types(path, "Q4_K_M")) == 1
+            continue
+        with pytest.raises(FileFormatError, match=r"there are 4 layers .*blk\.4\.ffn_down_exps"):
+            types(path, "Q4_K_M")
+
+
 def test_rows_of_no_whole_blocks(tmp_path: Path) -> None:
     found = types(write_model(tmp_path / "m.gguf", SPECS["llama-tied-mha"]), "Q4_K_M")
     assert found["token_embd.weight"] == "Q8_0"  # Q6_K, of rows of 64

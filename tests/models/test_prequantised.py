@@ -236,6 +236,7 @@ I32, F32, U8 = torch.int32, torch.float32, torch.uint8
 INDEX = (torch.arange(N_EMBD) // 64).int()
 SCATTERED = INDEX.roll(1)
 LARGE, ENDLESS = (torch.full((2, N_EMBD), n).half() for n in (65504.0, torch.inf))
+NESTED, BYTES = {"nested_blocksize": 256}, torch.ones(256, dtype=U8)
 HUGE = {"absmax": torch.full((1,), 3e38), "quant_map": torch.full((256,), 3e38)}
 
 
@@ -279,6 +280,8 @@ HUGE = {"absmax": torch.full((1,), 3e38), "quant_map": torch.full((256,), 3e38)}
         ("nf4", put("weight.absmax", None), "absmax' is missing"),
         ("nf4", put("weight.absmax", torch.ones(256, dtype=U8)), "nested_blocksize"),
         ("nf4", put("weight.quant_map", torch.ones(16)), "is not that of NF4"),
+        ("nf4", put_all({STATE: state(**NESTED, nested_offset=2e30), "weight.absmax": BYTES}), "offset is 2e"),
+        ("nf4", put_all({STATE: state(**NESTED, nested_offset=-2e30), "weight.absmax": BYTES}), "offset is -2e"),
         ("nf4 nested", put_all({f"weight.nested_{end}": each for end, each in HUGE.items()}), "an infinity"),
         ("nf4 nested", put("weight.nested_absmax", torch.ones(2)), r"it must be \[1\]"),
         ("nf4 nested", put("weight.nested_quant_map", torch.ones(16)), r"it must be \[256\]"),
