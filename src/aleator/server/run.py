@@ -191,7 +191,7 @@ class Server(uvicorn.Server):
 
         uvicorn's own wakes the loop ten times a second, which costs as much as several tokens each time.
         """
-        while not self._over.is_set():
+        while not self.should_exit:
             await self.on_tick(0)
             ended = self._watched.sweep()
             if ended:
@@ -200,9 +200,11 @@ class Server(uvicorn.Server):
                 await asyncio.wait_for(self._over.wait(), SWEEP_SECONDS)
 
     def end(self) -> None:
-        """Have it end; may be called in any thread, once it listens."""
+        """Have it end; may be called in any thread, also before it listens and after its end."""
+        self.should_exit = True
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._over.set)
+            with contextlib.suppress(RuntimeError):  # it has ended
+                self._loop.call_soon_threadsafe(self._over.set)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End; running requests that were not drained are told so."""
