@@ -118,6 +118,7 @@ def test_pieces_are_passed_on_until_they_cannot_be_taken(taken: int) -> None:
     asyncio.run(reader.pass_on(take))
     wanted = [[("a", 1)], [("b", 2), ("c", 3)], [("d", 4)]]
     assert passed == wanted[:taken]
+    assert run.completion.done == (taken > 3)  # else it returns while the text is made
     rest = []
     while some := asyncio.run(reader.next_pieces()):
         rest += some

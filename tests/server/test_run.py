@@ -9,16 +9,20 @@ import socket
 import ssl
 import stat
 import subprocess
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from aleator.core.errors import ParameterError
+from aleator.engine.engine import Engine
 from aleator.language_model import LanguageModel
 from aleator.server import run
+from aleator.server.app import create_guarded
 from aleator.server.options import ServerOptions
 from aleator.server.run import Server, bound
+from aleator.server.service import Service
 from tests.server.live import PATIENCE, Process, in_thread, request_of, rest, until
 
 LONG = {
@@ -120,7 +124,34 @@ def test_the_loop_sleeps_between_requests_and_ends_at_once(
     with in_thread(model, engine={"n_seq_max": 1}) as live:  # waits for its end
         came = live.answer(request_of({"prompt": "ROMEO:", "max_tokens": 1}))
         assert b"\r\ndate: " in came
-    assert looks == [0]
+    assert looks == [0, 0]  # when it began and when it ended
+
+
+@pytest.mark.parametrize("listens", [False, True])
+@pytest.mark.parametrize("uvicorns", [False, True])
+def test_it_ends_whenever_it_is_told_to(
+    model: LanguageModel, listens: bool, uvicorns: bool
+) -> None:
+    def end() -> None:
+        if uvicorns:
+            server.should_exit = True
+        else:
+            server.end()
+
+    options, listening = ServerOptions(port=0), threading.Event()
+    with bound(options) as made, Engine(model, n_seq_max=1) as engine:
+        service = Service(model, engine, options)
+        server = Server(create_guarded(service), options, listening.set, service.cut)
+        thread = threading.Thread(target=lambda: server.run(sockets=[made]), daemon=True)
+        if not listens:
+            end()
+        thread.start()
+        assert listening.wait(PATIENCE)
+        if listens:
+            end()
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+        end()  # a second time does nothing
 
 
 def test_the_first_signal_lets_requests_end_and_the_log_says_nothing_of_them() -> None:

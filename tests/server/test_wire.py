@@ -203,6 +203,34 @@ def test_the_loop_writes_the_rest_of_a_chunk_before_what_follows(
     asyncio.run(run())
 
 
+def test_a_rest_from_before_a_line_is_written_before_what_follows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write = os.write
+    monkeypatch.setattr(
+        "aleator.server.streaming.os.write", lambda file, data: write(file, data[:4])
+    )
+
+    async def run() -> None:
+        ours, theirs = socket.socketpair()
+        transport, _ = await asyncio.get_running_loop().create_connection(
+            asyncio.Protocol, sock=ours
+        )
+        made, line = Wire(), Line[Piece](lambda pieces: b"")
+        made.opened(transport)
+        line.open(made)
+        assert not made.send(b"one")
+        await line.follow(None, lambda pieces: pieces)  # type: ignore[arg-type]  # takes no pieces
+        transport.write(b"last")
+        await asyncio.sleep(0)
+        transport.close()
+        await asyncio.sleep(0)
+        assert theirs.recv(100) == b"3\r\none\r\nlast"
+        theirs.close()
+
+    asyncio.run(run())
+
+
 def test_connections_that_need_the_loop() -> None:
     made = Wire()
     scope: dict[str, Any] = {"http_version": "1.1", "method": "POST", "state": {WIRE: made}}

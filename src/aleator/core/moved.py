@@ -223,15 +223,10 @@ class MovedModules:
 
     def exec_module(self, module: ModuleType) -> None:
         """Give a module all names of the one that it is now."""
-        import warnings
         from importlib import import_module
 
         new = self._moved[module.__name__]
-        warnings.warn(
-            f"{module.__name__} is {new} now; the old name goes with the next release",
-            DeprecationWarning,
-            stacklevel=2,
-        )
+        _warn(module.__name__, new)
         of_new = vars(import_module(new))
         vars(module).update({k: v for k, v in of_new.items() if not k.startswith("__")})
         vars(module).update({old: of_new[now] for old, now in RENAMED.items() if now in of_new})
@@ -253,18 +248,12 @@ def moved_name(package: str, name: str, moved: Mapping[str, str]) -> object:
     return getattr(import_module(new), RENAMED.get(name, name))
 
 
-def renamed(module: str, name: str) -> object:
+def renamed_name(module: str, name: str) -> object:
     """What a module itself had under this name, which :data:`RENAMED` gives another."""
     held, new = vars(sys.modules[module]), RENAMED.get(name)
     if new not in held:
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
-    import warnings
-
-    warnings.warn(
-        f"{module}.{name} is {new} now; the old name goes with the next release",
-        DeprecationWarning,
-        stacklevel=3,
-    )
+    _warn(f"{module}.{name}", new, above=2)
     return held[new]
 
 
@@ -278,14 +267,16 @@ class FormerName:
         self._old = name
 
     def __get__(self, instance: object, owner: type) -> Any:
-        import warnings
-
-        warnings.warn(
-            f"{owner.__name__}.{self._old} is {self._new} now; the old name goes with the next release",
-            DeprecationWarning,
-            stacklevel=2,
-        )
+        _warn(f"{owner.__name__}.{self._old}", self._new)
         return getattr(owner if instance is None else instance, self._new)
+
+
+def _warn(old: str, new: str | None, above: int = 1) -> None:
+    """Warn whoever uses an old name: the caller so many frames above the function that calls this."""
+    import warnings  # most programs need none of this
+
+    message = f"{old} is {new} now; the old name goes with the next release"
+    warnings.warn(message, DeprecationWarning, stacklevel=2 + above)
 
 
 def install_moved() -> None:

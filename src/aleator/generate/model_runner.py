@@ -67,7 +67,7 @@ class ModelRunner:
         # Chooses tokens that take long; None: each is chosen at once
         pending: PendingTokens | None = None,
         # Prefixes that must be read are read beside the steps, and this is called, in any thread, when
-        # ``PrefixReuse.take_in`` has something to do; None: ``enter`` reads them
+        # ``PrefixReuse.take_arrived`` has something to do; None: ``enter`` reads them
         wake: Wake | None = None,
     ) -> None:
         self.context, self.sampler = context, sampler
@@ -82,7 +82,7 @@ class ModelRunner:
 
         Returns:
             How many tokens of the prompt are cached and need not be computed.  More may come from a tier of
-            the prompt cache (``state.prefix_loads``, :meth:`PrefixReuse.take_in`).
+            the prompt cache (``state.prefix_loads``, :meth:`PrefixReuse.take_arrived`).
         """
         prompt = state.request.remaining
         reuses = reuse and not state.wants_prompt  # nobody has kept the logits

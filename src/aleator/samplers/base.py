@@ -17,7 +17,7 @@ import numpy as np
 
 from aleator.core import host as host
 from aleator.core.errors import ParameterError, StateError
-from aleator.core.moved import FormerName, renamed
+from aleator.core.moved import FormerName, renamed_name
 from aleator.core.numerics import Row as Row
 from aleator.core.numerics import Step as Step
 from aleator.core.parameter import SEED, check_seed, single
@@ -411,4 +411,4 @@ def only_portable(parameter: str, value: str | int, allowed: str | int) -> Param
 
 
 def __getattr__(name: str) -> object:
-    return renamed(__name__, name)
+    return renamed_name(__name__, name)

@@ -196,10 +196,11 @@ class Server(uvicorn.Server):
                 event("connections ended", logging.WARNING, number=ended)
 
     def end(self) -> None:
-        """End at once; may be called in any thread."""
+        """Have it end; may be called in any thread, also before it listens and after its end."""
         self.should_exit = True
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._over.set)
+            with contextlib.suppress(RuntimeError):  # it has ended
+                self._loop.call_soon_threadsafe(self._over.set)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End; running requests that were not drained are told so."""

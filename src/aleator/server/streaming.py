@@ -142,7 +142,7 @@ class Line(Generic[T]):
     ) -> None:
         """Send pieces of a text as they are made; return when the loop has to continue."""
         wire, write = self._wire, self.write
-        if wire is None or not wire.ready():
+        if wire is None:
             return
         send = wire.send
 
@@ -151,9 +151,10 @@ class Line(Generic[T]):
             return not data or send(data)
 
         try:
-            await reader.pass_on(take)
+            if wire.ready():
+                await reader.pass_on(take)
         finally:
-            wire.flush()
+            wire.flush()  # what the loop writes next comes after it
 
 
 def event(data: str, name: str = "") -> bytes:
