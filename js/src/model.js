@@ -58,7 +58,7 @@ export class Model {
     this.recommended = Object.fromEntries(keys.map((key) => [key.slice(prefix.length), gguf.fields.values.get(key)]))
   }
   async complete() {
-    const decoder = new Decoder(this.gguf, this.architecture, this.config) // or no worker starts
+    const decoder = new Decoder(this.gguf, this.architecture, this.config) // a wrong file is refused before workers start
     this.pool = decoder.pool = await poolOf(this.threads)
     this.threads = this.pool.threads
     this.decoder = decoder

@@ -23,7 +23,7 @@ export class Threads {
     this.waiting = [] // workers without a thread
     this.running = new Map() // by their threads
   }
-  /** Workers for the threads of a pool of n, but its caller. */
+  /** Workers for a pool of n threads, one of which is the caller. */
   async workers(n) {
     const made = []
     try {
@@ -37,7 +37,7 @@ export class Threads {
     made.forEach((worker) => worker.unref?.()) // a program may end while they wait
     return made
   }
-  /** What `made` makes, whose threads begin in these workers; those that it leaves end. */
+  /** What `made` makes, with these workers for its threads; a worker that gets none ends. */
   within(workers, made) {
     this.waiting = workers
     try {

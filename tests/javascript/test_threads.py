@@ -186,6 +186,22 @@ def test_memory_that_cannot_be_shared_leaves_one_thread(tmp_path: Path) -> None:
     assert alone == shared.replace("[2,", "[1,")
 
 
+def test_a_module_that_cannot_be_unshared_is_refused(tmp_path: Path) -> None:
+    package = tmp_path / "package"
+    shutil.copytree(PACKAGE, package)
+    for module in package.glob("*.wasm"):
+        module.write_bytes(module.read_bytes().replace(b"\x03env\x06memory\x02\x03", b"", 1))
+    script = tmp_path / "main.mjs"
+    script.write_text(
+        "delete globalThis.SharedArrayBuffer\n"
+        f"await import({(package / 'index.js').as_uri()!r}).catch((e) => console.log(e.message))"
+    )
+    done = subprocess.run(["node", script], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "the module imports no shared memory: build it with make wasm\n", (
+        done.stderr
+    )
+
+
 def _hooked(tmp_path: Path, hook: str, script: str) -> str:
     """What a program writes whose workers run the hook first."""
     path = tmp_path / "hook.mjs"
