@@ -23,7 +23,7 @@ addEventListener("activate", (event) => {
 });
 
 const isolated = (answer) => {
-  if (!answer.status) return answer; // of another site: nobody may look into it
+  if (answer.type !== "basic") return answer; // of another site: its address is to be seen (ranges.js), or it is closed
   const headers = new Headers(answer.headers);
   headers.set("Cross-Origin-Opener-Policy", "same-origin");
   headers.set("Cross-Origin-Embedder-Policy", "require-corp");

@@ -7,10 +7,9 @@ import { frequencies, logarithm } from './rotation.js'
 import { LayerSource, Weights } from './weights.js'
 
 export class Decoder {
-  /** pool: the threads that compute it. */
-  constructor(gguf, architecture, config, pool) {
+  constructor(gguf, architecture, config) {
     this.data = gguf.data
-    this.pool = pool
+    this.pool = null // the threads that compute it
     this.weights = new Weights(gguf, architecture, config)
     this.config = config
     this.architecture = architecture

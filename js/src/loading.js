@@ -35,6 +35,8 @@ export async function readFile(source, { onProgress, signal, keep }, made) {
     const begun = await parts.metadata(made)
     await parts.all()
     await begun.complete()
+    if (signal?.aborted) begun.free()
+    signal?.throwIfAborted()
     return begun
   } catch (error) {
     stop.abort(error)

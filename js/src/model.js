@@ -58,14 +58,10 @@ export class Model {
     this.recommended = Object.fromEntries(keys.map((key) => [key.slice(prefix.length), gguf.fields.values.get(key)]))
   }
   async complete() {
-    this.pool = await poolOf(this.threads)
+    const decoder = new Decoder(this.gguf, this.architecture, this.config) // a wrong file is refused before workers start
+    this.pool = decoder.pool = await poolOf(this.threads)
     this.threads = this.pool.threads
-    try {
-      this.decoder = new Decoder(this.gguf, this.architecture, this.config, this.pool)
-    } catch (error) {
-      this.pool.free()
-      throw error
-    }
+    this.decoder = decoder
   }
   /** A cache for texts of this model. */
   cache({ nCtx = this.nCtx, ...given } = {}) {

@@ -1,6 +1,6 @@
 // The native code, started once when the package is imported.
-import { start } from './native.js'
-import { system } from './system.js'
+import { AleatorError, start } from './native.js'
+import { system, THREAD_BYTES } from './system.js'
 import { mayShare, Threads } from './threads.js'
 
 const PAGES = { initial: 256, maximum: 65536 } // of memory, as the module says
@@ -44,6 +44,7 @@ function newMemory() {
 /** Have a module import memory that is not shared: its instructions are the same. */
 function unshare(bytes) {
   const at = bytes.findIndex((_, i) => SHARED.every((byte, k) => bytes[i + k] === byte))
+  if (at < 0) throw new Error('the module imports no shared memory: build it with make wasm')
   bytes[at + SHARED.length - 1] = 1
 }
 
@@ -58,6 +59,20 @@ export const native = await start(compiled, memory, (exports) => system(memory, 
 
 /** A pool of n threads; of one where memory cannot be shared.  The numbers that it computes are the same. */
 export async function threadPool(n) {
-  if (shared) await threads.prepare(n - 1)
-  return new native.ThreadPool(shared ? n : 1)
+  if (!shared) return new native.ThreadPool(1)
+  const workers = await threads.workers(n)
+  return threads.within(workers, () => {
+    if (n > 1) makeRoom(n)
+    return new native.ThreadPool(n)
+  })
+}
+
+/** Have memory for the threads, as the C library does not look whether there is. */
+function makeRoom(n) {
+  const bytes = (n - 1) * THREAD_BYTES
+  try {
+    new native.NativeArray(Uint8Array, bytes).free()
+  } catch {
+    throw new AleatorError('MemoryError', `threads=${n}: their ${bytes} bytes do not fit into WebAssembly's memory of at most 4 GiB: give fewer`)
+  }
 }

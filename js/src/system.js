@@ -3,6 +3,8 @@ import { AleatorError } from './native.js'
 
 const PAGE = 2 ** 16
 const STACK = 2 ** 20 // of a thread
+/** What a thread takes at most: its stack, its description and its variables. */
+export const THREAD_BYTES = STACK + 2 ** 13
 const EAGAIN = 6
 const ENOSYS = 52
 

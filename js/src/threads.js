@@ -23,19 +23,29 @@ export class Threads {
     this.waiting = [] // workers without a thread
     this.running = new Map() // by their threads
   }
-  /** Make workers for n threads. */
-  async prepare(n) {
-    if (!n) return
-    const Worker = globalThis.Worker ?? (await import('node:worker_threads')).Worker
-    const made = Array.from({ length: n }, () => new Worker(new URL('./thread.js', import.meta.url), { type: 'module' }))
+  /** Workers for a pool of n threads, one of which is the caller. */
+  async workers(n) {
+    const made = []
     try {
+      const Worker = globalThis.Worker ?? (await import('node:worker_threads')).Worker
+      while (made.length < n - 1) made.push(new Worker(new URL('./thread.js', import.meta.url), { type: 'module' }))
       await Promise.all(made.map((worker) => this.started(worker)))
     } catch (error) {
       made.forEach((worker) => worker.terminate())
-      throw new AleatorError('RuntimeError', `threads=${n + 1}: a worker did not start (${error.message ?? 'its script was not read'}): give threads: 1`)
+      throw new AleatorError('RuntimeError', `threads=${n}: a worker did not start (${error.message ?? 'its script was not read'}): give threads: 1`)
     }
     made.forEach((worker) => worker.unref?.()) // a program may end while they wait
-    this.waiting.push(...made)
+    return made
+  }
+  /** What `made` makes, with these workers for its threads; a worker that gets none ends. */
+  within(workers, made) {
+    this.waiting = workers
+    try {
+      return made()
+    } finally {
+      this.waiting.forEach((worker) => worker.terminate())
+      this.waiting = []
+    }
   }
   started(worker) {
     return new Promise((resolve, reject) => {

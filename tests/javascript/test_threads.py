@@ -66,25 +66,83 @@ def test_models_with_threads_of_their_own_take_turns(run: Run) -> None:
     assert _value(run, code) == [[2, 3], 1, "StateError"]
 
 
+# Counts workers: those that began, in `began`; `ended` waits for all.
+COUNTED = """
+  const { Worker } = await import('node:worker_threads')
+  const ends = []
+  const seen = new Set()
+  const post = Worker.prototype.postMessage
+  Worker.prototype.postMessage = function (...given) {
+    if (!seen.has(this)) ends.push(new Promise((resolve) => this.once('exit', resolve)))
+    seen.add(this)
+    return post.apply(this, given)
+  }
+  const told = (made) => made.then(() => 'loaded', ({ name, message }) => `${name}: ${message}`)
+  const ended = () => Promise.all(ends).then(() => ends.length)
+"""
+
+
+def _counted(run: Run, code: str) -> Any:
+    return _value(run, f"await (async () => {{{COUNTED}{code}}})()")
+
+
 def test_a_model_that_is_freed_ends_its_workers(run: Run) -> None:
-    code = """await (async () => {
-      const { Worker } = await import('node:worker_threads')
-      const ended = []
-      const post = Worker.prototype.postMessage
-      const seen = new Set()
-      Worker.prototype.postMessage = function (...given) {
-        if (!seen.has(this)) ended.push(new Promise((resolve) => this.once('exit', resolve)))
-        seen.add(this)
-        return post.apply(this, given)
-      }
+    code = """
       const made = await load(path, { threads: 3 })
       await made.generate('a', { maxTokens: 2 }).text()
       made.free()
       made.free()
-      await Promise.all(ended)
-      return ended.length
-    })()"""
-    assert _value(run, code) == 2
+      return ended()
+    """
+    assert _counted(run, code) == 2
+
+
+def test_an_abort_while_workers_start_ends_them(run: Run) -> None:
+    code = """
+      const stop = new AbortController()
+      const counted = Worker.prototype.postMessage
+      Worker.prototype.postMessage = function (...given) {
+        stop.abort(new Error('enough'))
+        return counted.apply(this, given)
+      }
+      return [await told(load(path, { threads: 3, signal: stop.signal })), await ended()]
+    """
+    assert _counted(run, code) == ["Error: enough", 2]
+
+
+def test_a_wrong_file_starts_no_workers(run: Run) -> None:
+    code = """
+      const { readFile } = await import('node:fs/promises')
+      const bytes = await readFile(path)
+      bytes[bytes.indexOf('blk.0.attn_q.weight')] = 66
+      return [await told(load(bytes, { threads: 3 })), ends.length]
+    """
+    message = "FileFormatError: the tensor 'blk.0.attn_q.weight' is missing"
+    assert _counted(run, code) == [message, 0]
+
+
+def test_threads_that_do_not_fit_into_memory_are_refused(run: Run) -> None:
+    code = """
+      const { NativeArray } = native
+      const held = []
+      for (let size = 2 ** 30; size >= 2 ** 16; ) {
+        try {
+          held.push(new NativeArray(Uint8Array, size))
+        } catch {
+          size /= 2
+        }
+      }
+      held.findLast(({ length }) => length >= 2 ** 24).free() // for the model, and not 31 threads
+      const refused = [await told(load(path, { threads: 32 })), await ended()]
+      held.forEach((each) => each.free())
+      return [...refused, await told(load(path, { threads: 2 }))]
+    """
+    message, *others = _counted(run, code)
+    assert message.startswith("MemoryError: threads=32: their ")
+    assert message.endswith(
+        " bytes do not fit into WebAssembly's memory of at most 4 GiB: give fewer"
+    )
+    assert others == [31, "loaded"]
 
 
 def _node(tmp_path: Path, script: str, *flags: str) -> subprocess.CompletedProcess[str]:
@@ -128,6 +186,22 @@ def test_memory_that_cannot_be_shared_leaves_one_thread(tmp_path: Path) -> None:
     assert alone == shared.replace("[2,", "[1,")
 
 
+def test_a_module_that_cannot_be_unshared_is_refused(tmp_path: Path) -> None:
+    package = tmp_path / "package"
+    shutil.copytree(PACKAGE, package)
+    for module in package.glob("*.wasm"):
+        module.write_bytes(module.read_bytes().replace(b"\x03env\x06memory\x02\x03", b"", 1))
+    script = tmp_path / "main.mjs"
+    script.write_text(
+        "delete globalThis.SharedArrayBuffer\n"
+        f"await import({(package / 'index.js').as_uri()!r}).catch((e) => console.log(e.message))"
+    )
+    done = subprocess.run(["node", script], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "the module imports no shared memory: build it with make wasm\n", (
+        done.stderr
+    )
+
+
 def _hooked(tmp_path: Path, hook: str, script: str) -> str:
     """What a program writes whose workers run the hook first."""
     path = tmp_path / "hook.mjs"
@@ -148,6 +222,18 @@ def test_a_worker_that_does_not_start_is_told(tmp_path: Path) -> None:
         "console.log(told.name, told.message)",
     )
     assert told == "RuntimeError threads=2: a worker did not start (no room): give threads: 1\n"
+
+
+def test_a_host_that_refuses_workers_is_told(tmp_path: Path) -> None:
+    done = _node(
+        tmp_path,
+        "globalThis.Worker = class { constructor() { throw new Error('policy') } }\n"
+        "const told = await load(path, { threads: 2 }).catch((error) => error)\n"
+        "console.log(told.name, told.message)",
+    )
+    assert done.stdout == (
+        "RuntimeError threads=2: a worker did not start (policy): give threads: 1\n"
+    ), done.stderr
 
 
 def test_an_instruction_that_fails_in_a_thread_ends_the_request(tmp_path: Path) -> None:

@@ -34,6 +34,14 @@ const worker = new Worker('worker.js', { type: 'module' })
 const answer = new Promise((resolve) => (worker.onmessage = ({ data }) => resolve(data)))
 document.title = JSON.stringify([await answer, await told(3), await told()])
 </script>"""
+VISITED = """<!doctype html><title>busy</title><script type="module">
+const { serviceWorker } = navigator
+const claimed = new Promise((resolve) => serviceWorker.addEventListener('controllerchange', resolve))
+await serviceWorker.register('offline.js')
+if (!serviceWorker.controller) await claimed
+const { url } = await fetch('moved')
+document.title = JSON.stringify([crossOriginIsolated, url])
+</script>"""
 ISOLATED = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Embedder-Policy": "require-corp",
@@ -45,10 +53,16 @@ class _Handler(SimpleHTTPRequestHandler):
         self.more = headers
         super().__init__(*given, **more)
 
-    def end_headers(self) -> None:
+    def end_headers(self) -> None:  # a Location counts where it says 302
         for name, value in self.more.items():
             self.send_header(name, value)
         super().end_headers()
+
+    def do_GET(self) -> None:
+        if self.path != "/moved" or "Location" not in self.more:
+            return super().do_GET()
+        self.send_response(302)
+        self.end_headers()
 
     def log_message(self, *_: object) -> None:
         pass
@@ -107,3 +121,28 @@ def test_workers_of_isolated_pages_have_threads(kind: str, folder: Path, tmp_pat
             assert [threads for threads, _ in told] == [wanted, 1, 1]
             texts |= {text for _, text in told}
     assert len(texts) == 1
+
+
+@pytest.mark.parametrize("kind", ["chromium", "firefox"])
+def test_a_service_worker_isolates_the_second_visit(kind: str, tmp_path: Path) -> None:
+    absent = (chromium if kind == "chromium" else firefox).missing()
+    if absent:
+        pytest.skip(f"{absent} is not installed")
+    here, there = tmp_path / "here", tmp_path / "there"
+    for folder in (here, there):
+        folder.mkdir()
+    (here / "index.html").write_text(VISITED)
+    worker = (PACKAGE.parent / "site" / "offline.js").read_text()
+    (here / "offline.js").write_text(f'const VERSION = "1", FILES = ["./"]\n{worker}')
+    (there / "file").write_text("of another site")
+    with (
+        _served(there, {"Access-Control-Allow-Origin": "*"}) as other,
+        _served(here, {"Location": f"{other}file"}) as address,
+        _window(kind, tmp_path / "profile") as (open_page, title),
+    ):
+        for isolated in (False, True):
+            open_page("about:blank")
+            open_page(address)
+            firefox.until(lambda: title().startswith("["), "the title")
+            # Who reads a file sees that it came from another site.
+            assert json.loads(title()) == [isolated, f"{other}file"]
