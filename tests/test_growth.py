@@ -49,6 +49,18 @@ def test_the_faster_variant_counts(results: Path) -> None:
     assert growth.shares(rows, "llama.cpp") is None
 
 
+def test_damaged_lines_and_points_left_out(results: Path) -> None:
+    file = results / "bench_growth.2026-11-22.jsonl"
+    expected = growth.shares(growth.read(file)[1], "aleator")
+    left_out = {"axis": "vocabulary", "x": 9000, "left_out": "a round would take some 9 s"}
+    with file.open("a") as end:
+        end.write(json.dumps(left_out) + '\n3\n{"x": 5}\n{"axis": "context", "x": 1')
+    _, rows = growth.read(file)
+    assert rows == [*ROWS, left_out]
+    assert growth.shares(rows, "aleator") == expected
+    assert "- Left out: context 800, vocabulary 9,000." in growth.summary(results)
+
+
 def test_tables(results: Path) -> None:
     told = growth.summary(results)
     assert (
