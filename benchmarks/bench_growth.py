@@ -34,7 +34,7 @@ from collections.abc import Sequence
 from datetime import date
 from math import prod
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bench_generate import PACKAGES, made
 from generate_turns import Worker, add_options, asked, in_turns, opened, run_facts
@@ -143,6 +143,17 @@ def run(todo: Sequence[Point], out: Path, options: argparse.Namespace) -> None:
     close(workers)
 
 
+def check_alike(out: Path, told: dict[str, Any]) -> None:
+    """Raise SystemExit if the file has points of another kind of run, which would stand in one table."""
+    about, rows = growth.read(out)
+    for key in ("cpu", "threads", "versions") if rows else ():
+        if about.get(key) != told[key]:
+            raise SystemExit(
+                f"{out} has points with {key} {about.get(key)}, not {told[key]}: give --again to measure them "
+                "anew, or another --out"
+            )
+
+
 def close(workers: dict[str, Worker]) -> None:
     for worker in workers.values():
         worker.close()
@@ -199,6 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.again:
         out.unlink(missing_ok=True)
     told = run_facts(options, *PACKAGES[:-1])
+    check_alike(out, told)
     write(out, {"about": told | {"command": command(__file__, arguments)}})
     try:
         run(todo, out, options)

@@ -55,6 +55,14 @@ def test_goes_on_where_it_ended(
     assert "## Sequences" in capsys.readouterr().out
 
 
+def test_points_of_other_threads_are_not_mixed(words: list[str], tmp_path: Path) -> None:
+    bench_growth.main([*words, "--axes", "sequences"])
+    first = (tmp_path / "found.jsonl").read_text()
+    with pytest.raises(SystemExit, match=r"has points with threads 1, not 2: give --again .*--out"):
+        bench_growth.main([*words, "--threads", "2"])
+    assert (tmp_path / "found.jsonl").read_text() == first
+
+
 def test_says_what_takes_too_long(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
