@@ -369,7 +369,7 @@ def test_a_block_larger_than_the_matrix_is_the_matrix(tmp_path: Path) -> None:
     weights = FLOAT8 | {"strategy": "block", "block_structure": [256, 256]}
     groups = {"a": {"weights": weights}, "b": {"weights": FLOAT8 | {"strategy": "tensor"}}}
     given = config({}, "float-quantized", config_groups=groups)
-    whole = write_quantised(tmp_path / "m", given, fp8, **SCALE, by="matrix")
+    whole = write_quantised(tmp_path / "m", given, fp8, name="weight_scale", by="matrix")
     read = open_weights(tmp_path / "m").floats(ours(FIRST))
     np.testing.assert_array_equal(read, whole[FIRST])
 
