@@ -84,6 +84,9 @@ def test_nothing_measured_yet(tmp_path: Path) -> None:
 def test_plots(results: Path) -> None:
     drawn = site_pictures.growth_of_time(results).svg()
     assert drawn.count("<polyline") == 3
+    assert [growth.shown(ms) for ms in (0.0512, 40.64, 999.4, 999.6, 12345.6)] == [
+        "0.0512", "40.6", "999", "1,000", "12,346",
+    ]  # fmt: skip
     assert ">tokens before<" in drawn
     assert [site_pictures.short(x) for x in (512, 8192, 32768, 32000, 943)] == [
         "512", "8 k", "32 k", "32 k", "943",

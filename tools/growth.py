@@ -138,7 +138,7 @@ def _axis(rows: list[Row], axis: str) -> str:
     """Times of the first and the last point of an axis, ratios and exponents."""
     ours, theirs = (points(rows, axis, engine) for engine in ENGINES)
     (first, ms), (last, most) = ours[0], ours[-1]
-    line = f"- {AXES[axis].capitalize()}, {first:,g} to {last:,g}: {ms:.3g} to {most:.3g} ms"
+    line = f"- {AXES[axis].capitalize()}, {first:,g} to {last:,g}: {shown(ms)} to {shown(most)} ms"
     slower = [dict(theirs)[x] / ms for x, ms in ours if x in dict(theirs)]
     if slower:
         line += f" ({PEER} {slower[0]:.2f} to {slower[-1]:.2f} times)"
@@ -148,6 +148,11 @@ def _axis(rows: list[Row], axis: str) -> str:
     if fits[1]:
         line += f" ({_told(fits[1], first)})"
     return line + "."
+
+
+def shown(ms: float) -> str:
+    """Milliseconds in three digits, or whole ones."""
+    return f"{ms:.3g}" if ms < 999.5 else f"{ms:,.0f}"
 
 
 def _told(of: Power, first: float) -> str:
