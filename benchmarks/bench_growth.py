@@ -18,9 +18,9 @@ variant counts.  Per axis:
 After --most SECONDS of an order no new round begins; a point is left out, and noted so, if one round of it
 would take longer, judged by the one before in proportion to x, up to four times.  A quiet machine of two cores
 takes some ten minutes.
-Each point is written to STEM.jsonl as it comes, and the same command goes on after an interruption; --again
-starts anew.  Exponents are those of log(time) over log(x), over as many of the last points as lie within 10 %
-of the fit.
+Each point is written to STEM.jsonl as it comes, and the same command goes on after an interruption; with a
+larger --most it also measures what was left out; --again starts anew.  Exponents are those of log(time) over
+log(x), over as many of the last points as lie within 10 % of the fit.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from collections.abc import Sequence
 from datetime import date
 from math import prod
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bench_generate import PACKAGES, made
 from generate_turns import Worker, add_options, asked, in_turns, opened, run_facts
@@ -96,10 +96,8 @@ def parameters(path: Path) -> float:
     return sum(prod(weights.stored(name).shape) for name in weights.names()) / 1e6
 
 
-def measured(
-    point: Point, workers: dict[str, Worker], options: argparse.Namespace
-) -> tuple[growth.Row, float]:
-    """A point's row, and the seconds of one round."""
+def measured(point: Point, workers: dict[str, Worker], options: argparse.Namespace) -> growth.Row:
+    """A point's row, with the seconds of one round."""
     row: growth.Row = {"axis": point.axis, "x": point.x}
     began, rounds = time.monotonic(), 0
 
@@ -112,18 +110,21 @@ def measured(
         found = in_turns(workers, order, options, count)
         each = order[2] / point.steps  # tokens of a step
         row[name] = {who: 1000 * each / speed for who, speed in found.items()}
-    return row | {"rounds": rounds}, (time.monotonic() - began) / max(rounds, 1)
+    return row | {"rounds": rounds, "round_s": (time.monotonic() - began) / max(rounds, 1)}
 
 
 def run(todo: Sequence[Point], out: Path, options: argparse.Namespace) -> None:
-    """Measure points, each after the one before; those that the file has already are skipped."""
-    _, known = growth.read(out)
-    done = {(row["axis"], row["x"]) for row in known}
-    todo = [point for point in todo if (point.axis, point.x) not in done]
+    """Measure points, each after the one before; those that the file has measured are skipped."""
+    _, rows = growth.read(out)
+    known = {(row["axis"], row["x"]): row for row in rows}
     workers: dict[str, Worker] = {}
     open_path: Path | None = None
     before: tuple[Point, float] | None = None
     for point in todo:
+        found = known.get((point.axis, point.x), {})
+        if "ms" in found:
+            before = point, found["round_s"]
+            continue
         expected = 0.0
         if before and before[0].axis == point.axis:
             expected = before[1] * min(point.x / before[0].x, STEEPEST)
@@ -135,10 +136,22 @@ def run(todo: Sequence[Point], out: Path, options: argparse.Namespace) -> None:
             if path != open_path:
                 close(workers)
                 workers, open_path = opened(path, options), path
-            row, seconds = measured(point, workers, options)
-            before = point, seconds
-        write(out, row)
+            row = measured(point, workers, options)
+            before = point, row["round_s"]
+        if row != found:
+            write(out, row)
     close(workers)
+
+
+def check_alike(out: Path, told: dict[str, Any]) -> None:
+    """Raise SystemExit if the file has points of another kind of run, which would stand in one table."""
+    about, rows = growth.read(out)
+    for key in ("cpu", "threads", "versions") if rows else ():
+        if about.get(key) != told[key]:
+            raise SystemExit(
+                f"{out} has points with {key} {about.get(key)}, not {told[key]}: give --again to measure them "
+                "anew, or another --out"
+            )
 
 
 def close(workers: dict[str, Worker]) -> None:
@@ -149,8 +162,10 @@ def close(workers: dict[str, Worker]) -> None:
 def write(out: Path, row: growth.Row) -> None:
     """Add a row to the file, and say it."""
     out.parent.mkdir(parents=True, exist_ok=True)
+    so_far = out.read_text() if out.exists() else ""
     with out.open("a") as file:
-        file.write(json.dumps(row) + "\n")
+        # A line that a killed run left unfinished is ended first.
+        file.write("\n" * (so_far[-1:] not in ("", "\n")) + json.dumps(row) + "\n")
     print(json.dumps(row), flush=True)
 
 
@@ -195,6 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.again:
         out.unlink(missing_ok=True)
     told = run_facts(options, *PACKAGES[:-1])
+    check_alike(out, told)
     write(out, {"about": told | {"command": command(__file__, arguments)}})
     try:
         run(todo, out, options)

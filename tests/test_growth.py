@@ -49,6 +49,18 @@ def test_the_faster_variant_counts(results: Path) -> None:
     assert growth.shares(rows, "llama.cpp") is None
 
 
+def test_damaged_lines_and_points_left_out(results: Path) -> None:
+    file = results / "bench_growth.2026-11-22.jsonl"
+    expected = growth.shares(growth.read(file)[1], "aleator")
+    left_out = {"axis": "vocabulary", "x": 9000, "left_out": "a round would take some 9 s"}
+    with file.open("a") as end:
+        end.write(json.dumps(left_out) + '\n3\n{"x": 5}\n{"axis": "context", "x": 1')
+    _, rows = growth.read(file)
+    assert rows == [*ROWS, left_out]
+    assert growth.shares(rows, "aleator") == expected
+    assert "- Left out: context 800, vocabulary 9,000." in growth.summary(results)
+
+
 def test_tables(results: Path) -> None:
     told = growth.summary(results)
     assert (
@@ -72,6 +84,9 @@ def test_nothing_measured_yet(tmp_path: Path) -> None:
 def test_plots(results: Path) -> None:
     drawn = site_pictures.growth_of_time(results).svg()
     assert drawn.count("<polyline") == 3
+    assert [growth.shown(ms) for ms in (0.0512, 40.64, 999.4, 999.6, 12345.6)] == [
+        "0.0512", "40.6", "999", "1,000", "12,346",
+    ]  # fmt: skip
     assert ">tokens before<" in drawn
     assert [site_pictures.short(x) for x in (512, 8192, 32768, 32000, 943)] == [
         "512", "8 k", "32 k", "32 k", "943",

@@ -38,16 +38,29 @@ class Power(NamedTuple):
 
 
 def read(path: Path) -> tuple[Row, list[Row]]:
-    """The facts of the last run in a file, and the rows of all, the last one of each point."""
+    """The facts of the last run in a file, and the rows of all, the last one of each point.
+
+    A line that is no row, such as one that a killed run left unfinished, is not there.
+    """
     lines = path.read_text().splitlines() if path.exists() else []
     about: Row = {}
     rows: dict[tuple[str, float], Row] = {}
-    for row in map(json.loads, lines):
+    for row in filter(None, map(_row, lines)):
         if "about" in row:
             about = row["about"]
         else:
             rows[row["axis"], row["x"]] = row
     return about, [rows[key] for key in sorted(rows)]
+
+
+def _row(line: str) -> Row | None:
+    """What a line holds; None if it is damaged."""
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return None
+    sound = isinstance(row, dict) and ("about" in row or {"axis", "x"} <= row.keys())
+    return row if sound else None
 
 
 def latest(results: Path = RESULTS) -> Path | None:
@@ -90,12 +103,13 @@ def shares(rows: Iterable[Row], engine: str) -> tuple[float, float] | None:
 
     What grows with the vocabulary is in proportion to it, as the rest of the model is the same.
     """
-    rows = [row for row in rows if row["axis"] == "vocabulary"]
+    rows = list(rows)
     found = points(rows, "vocabulary", engine)
     if len(found) < 2:
         return None
     (x0, t0), (x1, t1) = found[0], found[-1]
-    drawing = best(rows[-1]["drawing_ms"], engine) or 0.0
+    last = next(row for row in rows if (row["axis"], row["x"]) == ("vocabulary", x1))
+    drawing = best(last["drawing_ms"], engine) or 0.0
     return (t1 - t0) / (x1 - x0) * x1 / t1, drawing / t1
 
 
@@ -124,7 +138,7 @@ def _axis(rows: list[Row], axis: str) -> str:
     """Times of the first and the last point of an axis, ratios and exponents."""
     ours, theirs = (points(rows, axis, engine) for engine in ENGINES)
     (first, ms), (last, most) = ours[0], ours[-1]
-    line = f"- {AXES[axis].capitalize()}, {first:,g} to {last:,g}: {ms:.3g} to {most:.3g} ms"
+    line = f"- {AXES[axis].capitalize()}, {first:,g} to {last:,g}: {shown(ms)} to {shown(most)} ms"
     slower = [dict(theirs)[x] / ms for x, ms in ours if x in dict(theirs)]
     if slower:
         line += f" ({PEER} {slower[0]:.2f} to {slower[-1]:.2f} times)"
@@ -134,6 +148,11 @@ def _axis(rows: list[Row], axis: str) -> str:
     if fits[1]:
         line += f" ({_told(fits[1], first)})"
     return line + "."
+
+
+def shown(ms: float) -> str:
+    """Milliseconds in three digits, or whole ones."""
+    return f"{ms:.3g}" if ms < 999.5 else f"{ms:,.0f}"
 
 
 def _told(of: Power, first: float) -> str:

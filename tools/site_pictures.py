@@ -321,7 +321,7 @@ def plot(
         at = [(place(x, xs, left + 40, 330), place(y, ys, top + 175, -145)) for x, y in line]
         d.line(at, colour)
         for (x, y), (_, ms) in zip((at[0], at[-1]), (line[0], line[-1]), strict=True):
-            d.text(x, y + below, f"{ms:.3g}", "middle", colour)
+            d.text(x, y + below, growth.shown(ms), "middle", colour)
 
 
 def short(x: float) -> str:

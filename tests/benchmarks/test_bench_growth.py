@@ -39,10 +39,13 @@ def test_goes_on_where_it_ended(
     words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bench_growth.main([*words, "--axes", "context"])
-    first = (tmp_path / "found.jsonl").read_text()
+    file = tmp_path / "found.jsonl"
+    first = file.read_text()
+    file.write_text(first + '{"axis": "context", "x": 10')  # killed while it wrote
     bench_growth.main(words)
-    rows = [json.loads(line) for line in (tmp_path / "found.jsonl").read_text().splitlines()]
-    assert (tmp_path / "found.jsonl").read_text().startswith(first)
+    lines = file.read_text().removeprefix(first).splitlines()
+    assert lines.pop(0) == '{"axis": "context", "x": 10'
+    rows = [json.loads(line) for line in [*first.splitlines(), *lines]]
     assert [row.get("axis", "about") for row in rows] == [
         "about", "context", "context", "about", "sequences", "vocabulary",
     ]  # fmt: skip
@@ -52,16 +55,31 @@ def test_goes_on_where_it_ended(
     assert "## Sequences" in capsys.readouterr().out
 
 
+def test_points_of_other_threads_are_not_mixed(words: list[str], tmp_path: Path) -> None:
+    bench_growth.main([*words, "--axes", "sequences"])
+    first = (tmp_path / "found.jsonl").read_text()
+    with pytest.raises(SystemExit, match=r"has points with threads 1, not 2: give --again .*--out"):
+        bench_growth.main([*words, "--threads", "2"])
+    assert (tmp_path / "found.jsonl").read_text() == first
+
+
 def test_says_what_takes_too_long(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        bench_growth, "measured", lambda point, *_: ({"axis": point.axis, "x": point.x}, 3.0)
-    )
+    """Also when it goes on; with more seconds it measures what it left out."""
+
+    def measured(point: Point, *_: object) -> growth.Row:
+        return {"axis": point.axis, "x": point.x, "ms": {"aleator": 1.0}, "round_s": 3.0}
+
+    def left_out() -> dict[float, str]:
+        _, rows = growth.read(tmp_path / "found.jsonl")
+        return {row["x"]: row["left_out"] for row in rows if "left_out" in row}
+
+    monkeypatch.setattr(bench_growth, "measured", measured)
+    monkeypatch.setattr(bench_growth, "points", lambda: POINTS[:1])
+    bench_growth.main(words)
+    monkeypatch.setattr(bench_growth, "points", lambda: POINTS)
     bench_growth.main([*words, "--most", "11"])
-    left_out = {
-        row["x"]: row["left_out"]
-        for row in growth.read(tmp_path / "found.jsonl")[1]
-        if "left_out" in row
-    }
-    assert left_out == {100: "a round would take some 12 s"}
+    assert left_out() == {100: "a round would take some 12 s"}
+    bench_growth.main([*words, "--most", "13"])
+    assert left_out() == {}

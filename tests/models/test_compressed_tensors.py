@@ -252,6 +252,7 @@ NAN = torch.full((128, 2), torch.nan).to(BF16)
         ("int4 of zeros", "weight_zero_point", torch.ones(16, 2), "must be I32"),
         ("int4 with an index", "weight_g_idx", torch.full((128,), 2).int(), "has 2; it must be between"),
         ("int4 with an index", "weight_g_idx", torch.full((128,), -2).int(), "has -2; it must be"),
+        ("int4 with an index", "weight_g_idx", torch.arange(-1, 127).int() // 64, "has -1; it must be"),
         ("int4 with an index", "weight_g_idx", torch.zeros(64).int(), r"it must be \[128\]"),
         ("int8", "weight_scale", None, "is missing"),
         ("int8", "weight_scale", torch.full((128, 1), torch.nan), "holds NaN or an infinity"),
@@ -298,6 +299,8 @@ TWO = {"a": {"weights": INT4}, "b": {"weights": INT4 | {"group_size": 100}}}
         ("int4", {"config_groups": OTHER}, "no weights of int in 4 bits, as"),
         ("int4", {"config_groups": {"a": 3}}, "config_groups has 3 as 'a'"),
         ("int4", {"config_groups": {"a": {"weights": 3}}}, "weights must be a dict"),
+        ("int4", {"config_groups": {str(i): {} for i in range(257)}}, "has 257 groups; at most"),
+        ("fp8", {"symmetric": False}, "with floats of symmetric=False"),
         ("int4", {"config_groups": TWO}, "config_groups has several ways to read"),
         ("int4", {"num_bits": 3}, "no weights of int in 4 bits, as"),
         ("int4", {"num_bits": 0}, "num_bits is 0; it must be between 1 and 16"),
@@ -328,6 +331,47 @@ def test_configurations_that_are_refused(
     file.write_text(json.dumps(fields))
     with pytest.raises(AleatorError, match=what):
         open_weights(tmp_path / "m")
+
+
+ZERO_POINT = "weight_zero_point"
+
+
+@pytest.mark.parametrize("name", ["fp8", "int8", "int4", "mxfp4"])
+def test_zeros_that_the_configuration_does_not_announce(tmp_path: Path, name: str) -> None:
+    """Old versions wrote zeros of 0; others would make another model."""
+    whole, _ = write(tmp_path / "m", name)
+    file = tmp_path / "m" / "model.safetensors"
+    named = load_file(file) | {FIRST + ZERO_POINT: torch.zeros(128, 1, dtype=torch.int8)}
+    save_file(named, file)
+    read = open_weights(tmp_path / "m").floats(ours(FIRST))
+    np.testing.assert_array_equal(read, whole[FIRST])
+    named[FIRST + ZERO_POINT][3] = 1
+    save_file(named, file)
+    with pytest.raises(AleatorError, match="has zeros other than 0, but config_groups says symm"):
+        open_weights(tmp_path / "m")
+
+
+@pytest.mark.parametrize("name", ["fp8 in blocks", "mxfp4", "nvfp4"])
+def test_scattered_groups_of_floats_are_refused(tmp_path: Path, name: str) -> None:
+    whole, _ = write(tmp_path / "m", name)
+    file = tmp_path / "m" / "model.safetensors"
+    named = load_file(file) | {FIRST + "weight_g_idx": torch.full((N_EMBD,), -1, dtype=torch.int32)}
+    save_file(named, file)
+    read = open_weights(tmp_path / "m").floats(ours(FIRST))
+    np.testing.assert_array_equal(read, whole[FIRST])
+    named[FIRST + "weight_g_idx"] = torch.arange(N_EMBD, dtype=torch.int32) % 2
+    save_file(named, file)
+    with pytest.raises(AleatorError, match="with weight_g_idx of floats="):
+        open_weights(tmp_path / "m")
+
+
+def test_a_block_larger_than_the_matrix_is_the_matrix(tmp_path: Path) -> None:
+    weights = FLOAT8 | {"strategy": "block", "block_structure": [256, 256]}
+    groups = {"a": {"weights": weights}, "b": {"weights": FLOAT8 | {"strategy": "tensor"}}}
+    given = config({}, "float-quantized", config_groups=groups)
+    whole = write_quantised(tmp_path / "m", given, fp8, name="weight_scale", by="matrix")
+    read = open_weights(tmp_path / "m").floats(ours(FIRST))
+    np.testing.assert_array_equal(read, whole[FIRST])
 
 
 def test_narrow_blocks_of_fp8_are_refused(tmp_path: Path) -> None:

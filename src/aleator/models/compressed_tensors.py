@@ -50,6 +50,8 @@ FORMATS = (
 """Values of ``format``; "mixed-precision" is that of groups with formats of their own."""
 _METHOD = "compressed-tensors"
 _STRATEGIES = ("tensor", "channel", "group", "tensor_group", "block")
+_MAX_GROUPS = 256
+"""Limit of ``config_groups``, each of which is compared with each matrix; known models have up to four."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class Scheme:
 
     def spans(self, shape: tuple[int, int]) -> tuple[int, int]:
         """Rows and columns of a matrix that share a scale."""
-        return self.high or shape[0], self.wide or shape[1]
+        return min(self.high or shape[0], shape[0]), min(self.wide or shape[1], shape[1])
 
     def grid(self, shape: tuple[int, int]) -> tuple[int, int]:
         """How many scales a matrix has."""
@@ -89,7 +91,13 @@ def check(given: Fields) -> None:
 
 def _schemes(given: Fields) -> list[Scheme]:
     made = []
-    for name, values in given.require("config_groups", dict).items():
+    groups = given.require("config_groups", dict)
+    if len(groups) > _MAX_GROUPS:
+        raise given.error(
+            "config_groups",
+            f"config_groups has {len(groups)} groups; at most {_MAX_GROUPS} are read",
+        )
+    for name, values in groups.items():
         if not isinstance(values, dict):
             raise given.error("config_groups", f"config_groups has {values!r:.60} as {name!r:.60}")
         group = Fields(given.path, values)
@@ -100,13 +108,16 @@ def _schemes(given: Fields) -> list[Scheme]:
         weights = group.get("weights", kind=dict)
         if weights is not None:
             made.append(_scheme(Fields(given.path, weights)))
-    return made
+    return list(dict.fromkeys(made))
 
 
 def _scheme(weights: Fields) -> Scheme:
     kind = weights.get("type", "int")
     if kind not in ("int", "float"):
         raise weights.error("type", f"type is {kind!r:.60}; it must be 'int' or 'float'")
+    zeros = not weights.get("symmetric", True)
+    if zeros and kind == "float":
+        raise unsupported(weights.path, refused.quantisation(_METHOD, "floats of symmetric", False))
     size = weights.integer("group_size", -1, MAX_WIDTH, -1)
     blocks = _blocks(weights)
     inferred = "tensor" if weights.get("group_size") is None else "group" if size > 0 else "channel"
@@ -119,9 +130,7 @@ def _scheme(weights: Fields) -> Scheme:
         raise weights.error("group_size", f"group_size is {size}; with groups it must be 1 or more")
     spans = {"tensor": (0, 0), "channel": (1, 0), "block": blocks}
     high, wide = spans.get(strategy, (1, size))
-    return Scheme(
-        kind, weights.integer("num_bits", 1, 16, 8), not weights.get("symmetric", True), high, wide
-    )
+    return Scheme(kind, weights.integer("num_bits", 1, 16, 8), zeros, high, wide)
 
 
 def _blocks(weights: Fields) -> tuple[int, int]:
@@ -179,34 +188,60 @@ def _fitting(
             "weight_scale",
             f"is of shape {list(scale.shape)}; it must be {grids} for one of config_groups",
         )
-    return next(iter(fits.values()))
+    scheme = next(iter(fits.values()))
+    if "weight_zero_point" in parts and not scheme.zeros:
+        _without_zeros(parts)
+    return scheme
+
+
+def _without_zeros(parts: Parts) -> None:
+    """Zeros that the configuration does not announce must be 0, as old versions wrote them."""
+    kinds = (*FLOAT_TYPES, "I32", "I8", "F8_E4M3")
+    if parts.tensor("weight_zero_point", kinds).data.any():
+        raise parts.error(
+            "weight_zero_point", "has zeros other than 0, but config_groups says symmetric=True"
+        )
 
 
 def _columns(
     parts: Parts, scheme: Scheme, shape: tuple[int, int]
 ) -> Callable[[], NDArray[np.int64]]:
     """Reads the group of each column: ``weight_g_idx``, or neighbours where that is missing or only -1."""
-    n_in, neighbours = shape[1], np.arange(shape[1]) // scheme.spans(shape)[1]
+    n_in, last = shape[1], scheme.grid(shape)[1] - 1
+    neighbours = np.arange(n_in) // scheme.spans(shape)[1]
     if "weight_g_idx" not in parts:
         return lambda: neighbours
     parts.tensor("weight_g_idx", ("I32", "I64"), (n_in,))
 
     def index() -> NDArray[np.int64]:
-        made = parts.integers("weight_g_idx", -1, scheme.grid(shape)[1] - 1)
-        return neighbours if (made == -1).all() else made
+        if (parts.integers("weight_g_idx", -1, last) == -1).all():
+            return neighbours
+        return parts.integers("weight_g_idx", 0, last)
 
     return index
 
 
+def _floats(parts: Parts, given: Fields, bits: int, shape: tuple[int, int]) -> Scheme:
+    """The scheme of a matrix of floats, whose groups must be neighbours."""
+    scheme = _fitting(parts, given, "float", (bits,), shape)
+    neighbours = np.arange(shape[1]) // scheme.spans(shape)[1]
+    if not np.array_equal(_columns(parts, scheme, shape)(), neighbours):
+        raise unsupported(
+            given.path, refused.quantisation(_METHOD, "weight_g_idx of floats", parts.stem)
+        )
+    return scheme
+
+
 def _float8(parts: Parts, given: Fields) -> Packed:
-    shape = parts.tensor("weight", ("F8_E4M3",)).shape
-    scheme = _fitting(parts, given, "float", (8,), (shape[0], shape[1]))
+    stored = parts.tensor("weight", ("F8_E4M3",)).shape
+    shape = stored[0], stored[1]
+    scheme = _floats(parts, given, 8, shape)
     parts.tensor("weight_scale", FLOAT_TYPES)
     if scheme.wide % 64:
         raise unsupported(
             given.path, refused.quantisation(_METHOD, "columns of blocks", scheme.wide)
         )
-    return float8(parts, "weight_scale", *scheme.spans((shape[0], shape[1])))
+    return float8(parts, "weight_scale", *scheme.spans(shape))
 
 
 def _scales(parts: Parts, scheme: Scheme, shape: tuple[int, int]) -> Floats:
@@ -286,7 +321,7 @@ def _words(parts: Parts, given: Fields) -> Packed:
 def _float4(parts: Parts, given: Fields) -> Packed:
     codes = parts.tensor("weight_packed", ("U8",), (None, None))
     shape = codes.shape[0], 2 * codes.shape[1]
-    scheme = _fitting(parts, given, "float", (4,), shape)
+    scheme = _floats(parts, given, 4, shape)
     scale = parts.tensor("weight_scale", ("U8", "F8_E4M3"))
     if scale.type == "U8":
         if scheme.wide != 32 or shape[1] % 32:
