@@ -4,6 +4,8 @@ import { readerOf, streamed, waited } from './streams.js'
 
 /** Tries of the first request and of a range after one that failed; milliseconds before the second, then twice as many. */
 export const RETRIES = { first: 2, range: 5, wait: 500 }
+/** Bytes at most of a file whose length the server does not say. */
+export const UNKNOWN = { most: 2 ** 32 }
 const AT_ONCE = 4
 const BUSY = [408, 425, 429, 500, 502, 503, 504]
 
@@ -129,8 +131,16 @@ class Ranged {
 async function whole(url, response, signal) {
   const size = Number(response.headers.get('content-length'))
   if (size && !encoded(response)) return new Sequential(url, response, size, signal)
-  const all = new Uint8Array(await response.arrayBuffer())
-  return { name: String(url), size: all.length, atOnce: 1, read: async function* (begin, end) { yield all.subarray(begin, end) }, close() {} }
+  const chunks = []
+  let came = 0
+  if (response.body)
+    for await (const chunk of streamed(response.body, signal)) {
+      came += chunk.length
+      if (came > UNKNOWN.most) throw new AleatorError('MemoryError', `${url}: more than ${UNKNOWN.most} bytes came, and the server does not say how many there are: load the file from another server`)
+      chunks.push(chunk)
+    }
+  const all = new Blob(chunks)
+  return { name: String(url), size: all.size, atOnce: 1, read: (begin, end) => streamed(all.slice(begin, end).stream(), signal), close() {} }
 }
 
 /** A file that comes once, from its beginning to its end. */

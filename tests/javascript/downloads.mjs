@@ -81,6 +81,7 @@ function answer(request, response, data, does, number) {
     if (told) response.setHeader('Content-Range', told)
   }
   if (length) response.setHeader('Content-Length', body.length)
+  else response.flushHeaders() // else Node adds the length
   if (breaks[number] === undefined) return response.end(body)
   response.write(body.subarray(0, breaks[number]), () => setTimeout(() => response.destroy(), 20))
 }
@@ -105,9 +106,10 @@ async function loaded({ load }, url, { cancelAt, ...options }) {
 /** The deed: loads, one after the other, from a server; `file`: bytes in place of the model's; `disk`: how many it takes; `sizes`: of parts. */
 export const downloads = (aleator, folder) => async ({ path, loads, file, disk, sizes }) => {
   const { SIZES } = await import(`${folder}loading.js`)
-  const { RETRIES } = await import(`${folder}ranges.js`)
+  const { RETRIES, UNKNOWN } = await import(`${folder}ranges.js`)
   Object.assign(SIZES, { part: 1 << 20, ...sizes })
   RETRIES.wait = 1
+  UNKNOWN.most = sizes?.unknown ?? UNKNOWN.most
   if (disk) addDisk(disk)
   const data = file === undefined ? await readFile(path) : Buffer.from(file, 'base64')
   let does = {}

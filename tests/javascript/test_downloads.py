@@ -96,6 +96,13 @@ def test_what_a_server_does_wrong_is_named(
     assert said in told["message"]
 
 
+def test_a_file_of_unknown_length_has_a_bound(loads: Any) -> None:
+    server = {"ranges": False, "length": False}
+    [told] = loads({"server": server}, sizes={"unknown": SIZE - 1})
+    assert (told["error"], len(told["asked"])) == ("MemoryError", 1)
+    assert f"more than {SIZE - 1} bytes came" in told["message"]
+
+
 def test_a_wrong_file_is_refused_by_its_first_bytes(loads: Any) -> None:
     data = bytearray(PATH.read_bytes())
     data[:4] = b"GGML"
