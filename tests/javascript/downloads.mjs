@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises'
 import { createServer } from 'node:http'
 import { tried } from './doing.mjs'
 
-/** A folder of the browser's disk; a full one takes no more bytes. */
+/** A folder of the browser's disk; a full one takes no more bytes, and a folder with a file that is written stays. */
 class Folder {
   kind = 'directory'
   files = new Map()
@@ -23,7 +23,8 @@ class Folder {
     return this.files.get(name)
   }
   async removeEntry(name) {
-    this.found(name)
+    const { files } = this.found(name)
+    if ([...(files?.values() ?? [])].some((file) => file.writers)) throw new DOMException(name, 'NoModificationAllowedError')
     this.files.delete(name)
   }
   async *entries() {
@@ -34,6 +35,7 @@ class Folder {
 class FileHandle {
   kind = 'file'
   content = new Blob([])
+  writers = 0
   constructor(disk) {
     this.disk = disk
   }
@@ -42,12 +44,18 @@ class FileHandle {
   }
   async createWritable() {
     const parts = []
+    this.writers++
     return {
-      write: async (part) => void parts.push(part),
+      write: async (part) => {
+        if (part.length <= this.disk.left) return void parts.push(part)
+        this.writers--
+        throw new DOMException('full', 'QuotaExceededError')
+      },
       close: async () => {
-        const content = new Blob(parts)
-        if ((this.disk.left -= content.size) < 0) throw new DOMException('full', 'QuotaExceededError')
-        this.content = content
+        await new Promise((resolve) => setTimeout(resolve, 1))
+        this.content = new Blob(parts)
+        this.disk.left -= this.content.size
+        this.writers--
       },
     }
   }
@@ -102,6 +110,15 @@ async function loaded({ load }, url, { cancelAt, ...options }) {
   })
   return { ...made, grows: told.every(([bytes], i) => !i || bytes > told[i - 1][0]), last: told.at(-1) ?? null }
 }
+
+/** The deed: what is kept after `code`, which has Kept, on a disk of so many bytes. */
+export const kept = (aleator, folder) => async ({ disk, code }) => {
+  const { Kept } = await import(`${folder}kept.js`)
+  addDisk(disk)
+  await new AsyncFunction('Kept', code)(Kept)
+  return (await aleator.keptModels()).map(({ size, bytes }) => [size, bytes])
+}
+const AsyncFunction = (async () => {}).constructor
 
 /** The deed: loads, one after the other, from a server; `file`: bytes in place of the model's; `disk`: how many it takes; `sizes`: of parts. */
 export const downloads = (aleator, folder) => async ({ path, loads, file, disk, sizes }) => {

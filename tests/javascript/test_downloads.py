@@ -172,9 +172,9 @@ def test_a_download_that_was_ended_goes_on(loads: Any, text: str) -> None:
     assert size == SIZE
     assert PART <= kept < SIZE
     assert second["text"] == text
-    assert (
-        len(second["asked"]) == PARTS - kept // PART + 1
-    )  # the first asks whether it is the same file
+    asked = set(second["asked"])  # with requests of the first that came late
+    assert FIRST in asked  # is it the same file?
+    assert len(asked) == PARTS - kept // PART + 1
     assert second["kept"] == [WHOLE]
 
 
@@ -194,6 +194,37 @@ def test_what_is_not_kept(loads: Any) -> None:
 def test_a_full_disk_keeps_nothing_and_harms_nothing(loads: Any, text: str) -> None:
     [told] = loads({}, disk=2 * PART)
     assert (told["text"], told["kept"]) == (text, [])
+
+
+BEGIN = """
+const begin = (version) => Kept.ofFile({ url: 'https://a/b', version, size: 9 }, 5)
+const a = await begin('1')
+const [part, large] = [Buffer.alloc(5), Buffer.alloc(999)]
+"""
+LEFT: dict[str, tuple[str, list[list[int]]]] = {
+    "full while another part is written": (
+        "await Promise.all([a.put(0, part), a.put(1, large)])",
+        [],
+    ),
+    "another version": (
+        "const b = await begin('2'); await b.put(0, part); await a.put(0, large)",
+        [[9, 5]],
+    ),
+    "half a part": (
+        "const half = await a.inside.getFileHandle('0.crswap', { create: true });"
+        "half.content = new Blob([part])",
+        [[9, 0]],
+    ),
+    "removed meanwhile": (
+        "a.inside.entries = async function* () { throw new DOMException('', 'NotFoundError') }",
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize(("code", "left"), LEFT.values(), ids=LEFT)
+def test_what_stays_on_the_disk(run: Run, code: str, left: list[list[int]]) -> None:
+    assert run("kept", [{"code": BEGIN + code, "disk": 900}]) == [left]
 
 
 def test_a_file_of_no_use_is_not_kept(loads: Any) -> None:
