@@ -38,7 +38,7 @@ export async function readFile(source, { onProgress, signal, keep }, made) {
   } catch (error) {
     stop.abort(error)
     data?.free()
-    if (WRONG.includes(error.name)) await kept?.forget()
+    if (WRONG.includes(error?.name)) await kept?.forget()
     throw signal?.aborted ? signal.reason : error
   } finally {
     signal?.removeEventListener('abort', abort)
