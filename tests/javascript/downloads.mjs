@@ -1,6 +1,7 @@
 // Models by HTTP, from a server that does as a test says, with a disk for pages in memory.
 import { readFile } from 'node:fs/promises'
 import { createServer } from 'node:http'
+import { gzipSync } from 'node:zlib'
 import { tried } from './doing.mjs'
 
 /** A folder of the browser's disk; a full one takes no more bytes, and a folder with a file that is written stays. */
@@ -69,7 +70,7 @@ function addDisk(left) {
 }
 
 /**
- * Answers with the data; `does`: ranges, length and etag, the usual; at the number of a request: statuses, contentRanges,
+ * Answers with the data; `does`: ranges, length and etag, the usual, and gzip; at the number of a request: statuses, contentRanges,
  * etags from then on, and breaks, after so many bytes.
  */
 function answer(request, response, data, does, number) {
@@ -78,6 +79,10 @@ function answer(request, response, data, does, number) {
   const changes = Object.keys(etags).map(Number).filter((n) => n <= number)
   const etag = changes.length ? etags[Math.max(...changes)] : does.etag === undefined ? '"first"' : does.etag
   if (etag) response.setHeader('ETag', etag)
+  if (does.gzip) {
+    response.setHeader('Content-Encoding', 'gzip')
+    data = gzipSync(data)
+  }
   if (statuses[number]) return response.writeHead(statuses[number]).end()
   const known = request.headers['if-range']
   let body = data

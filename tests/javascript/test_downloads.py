@@ -55,6 +55,8 @@ def test_a_model_comes_in_ranges(loads: Any, text: str) -> None:
         {"contentRanges": {"0": f"bytes 0-{PART - 1}/*"}},
         {"etag": None},
         {"etag": 'W/"weak"'},
+        {"gzip": True},
+        {"gzip": True, "ranges": False},
     ],
     ids=str,
 )
@@ -81,6 +83,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"contentRanges": {"0": f"bytes 0-{PART}/{SIZE}"}}, "DownloadError", "asked for bytes 0 to"),
     ({"contentRanges": {"0": "bytes none"}}, "DownloadError", "Content-Range bytes none"),
     ({"contentRanges": {"1": f"bytes 0-9/{SIZE}"}}, "DownloadError", "Content-Range bytes 0-9"),
+    ({"contentRanges": {"1": f"bytes {PART}-{PART + 9}/{SIZE}"}}, "DownloadError", "sends more bytes"),
     ({"contentRanges": {"1": f"bytes {PART}-{PART}/9"}}, "DownloadError", "changed while"),
     ({"contentRanges": {"0": "bytes 0-9/9999999999"}}, "MemoryError", "at most 4 GiB"),
     ({"ranges": False, "breaks": {"0": 99}}, "DownloadError", "gives no ranges of it"),
