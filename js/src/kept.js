@@ -36,9 +36,14 @@ async function* models(all) {
   }
 }
 
+/** The bytes of all parts; null: the model is removed meanwhile, in another tab. */
 async function bytesIn(inside) {
   let bytes = 0
-  for await (const [name, file] of inside.entries()) if (name !== ABOUT) bytes += (await file.getFile()).size
+  try {
+    for await (const [name, file] of inside.entries()) if (/^\d+$/.test(name)) bytes += (await file.getFile()).size
+  } catch {
+    return null
+  }
   return bytes
 }
 
@@ -46,7 +51,7 @@ async function bytesIn(inside) {
 export async function keptModels() {
   const found = []
   for await (const { url, size, inside } of models(await folder())) if (inside) found.push({ url, size, bytes: await bytesIn(inside) })
-  return found
+  return found.filter(({ bytes }) => bytes !== null)
 }
 
 /** Remove what is kept of a URL. */
@@ -58,21 +63,24 @@ async function forget(url, but) {
   const all = await folder()
   const names = []
   for await (const each of models(all)) if ((each.url ?? url) === url && each.name !== but) names.push(each.name)
-  for (const name of names) await all.removeEntry(name, { recursive: true }).catch(() => {}) // another tab has it open
+  for (const name of names) await remove(all, name)
 }
+
+const remove = (all, name) => all.removeEntry(name, { recursive: true }).catch(() => {}) // it is open, here or in another tab
 
 /** One file; a source itself, once all of its parts are there. */
 export class Kept {
   atOnce = 1
-  constructor(inside, { url, size }) {
-    Object.assign(this, { inside, url, name: url, size })
+  constructor(all, folder, inside, { url, size }) {
+    Object.assign(this, { all, folder, inside, url, name: url, size })
   }
   /** The file of a URL as it was last, in parts of this size; null: it is not here, or not whole. */
   static async ofSource(source, part) {
     if (typeof source !== 'string' && !(source instanceof URL)) return null
-    for await (const { inside, name, ...about } of models(await folder())) {
+    const all = await folder()
+    for await (const { inside, name, ...about } of models(all)) {
       if (!inside || about.url !== String(address(source)) || about.part !== part) continue
-      if ((await bytesIn(inside)) === about.size) return new Kept(inside, about)
+      if ((await bytesIn(inside)) === about.size) return new Kept(all, name, inside, about)
     }
     return null
   }
@@ -89,26 +97,29 @@ export class Kept {
       await forget(about.url, name)
       const inside = await all.getDirectoryHandle(name, { create: true })
       await write(inside, ABOUT, JSON.stringify(about))
-      return new Kept(inside, about)
+      return new Kept(all, name, inside, about)
     } catch {
       return null
     }
   }
-  /** A part of this size; null: it is not here. */
+  /** A part of this size; null: it is not here, or cannot be read. */
   async part(number, size) {
-    const file = await fileOf(this.inside, number).catch(() => null)
-    return file?.size === size ? file : null
+    try {
+      const file = await fileOf(this.inside, number)
+      return file.size === size ? new Uint8Array(await file.arrayBuffer()) : null
+    } catch {
+      return null
+    }
   }
   /** Keep a part; a disk that is full keeps nothing of the model. */
   async put(number, bytes) {
     if (this.full) return
-    await write(this.inside, number, bytes).catch(() => {
-      this.full = true
-      return this.forget()
-    })
+    await write(this.inside, number, bytes).catch(() => (this.full = true))
+    if (this.full) await this.forget() // by the last of the parts that are written at once: until then the folder may be open
   }
+  /** Remove it; another version of the file may have its own place by now. */
   forget() {
-    return forget(this.url)
+    return remove(this.all, this.folder)
   }
   async *read() {
     throw new AleatorError('DownloadError', `${this.url}: the server cannot be reached, and the browser has removed a part that it kept: load it again`)

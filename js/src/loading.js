@@ -5,7 +5,6 @@ import { Kept } from './kept.js'
 import { AleatorError } from './native.js'
 import { native } from './runtime.js'
 import { opened } from './source.js'
-import { streamed } from './streams.js'
 
 /** Bytes of a part, and of metadata at most. */
 export const SIZES = { part: 8 << 20, metadata: 256 << 20 }
@@ -41,7 +40,7 @@ export async function readFile(source, { onProgress, signal, keep }, made) {
   } catch (error) {
     stop.abort(error)
     data?.free()
-    if (WRONG.includes(error.name)) await kept?.forget()
+    if (WRONG.includes(error?.name)) await kept?.forget()
     throw signal?.aborted ? signal.reason : error
   } finally {
     signal?.removeEventListener('abort', abort)
@@ -82,7 +81,7 @@ class Parts {
     const end = Math.min(begin + SIZES.part, data.length)
     const known = await kept?.part(number, end - begin)
     let at = begin
-    for await (const chunk of known ? streamed(known.stream()) : file.read(begin, end)) {
+    for await (const chunk of known ? [known] : file.read(begin, end)) {
       stop.signal.throwIfAborted()
       data.array.set(chunk, at)
       at += chunk.length

@@ -1,9 +1,11 @@
 // A file by HTTP: in ranges where the server gives them (RFC 9110, section 14), else in one go.
 import { AleatorError } from './native.js'
-import { streamed, waited } from './streams.js'
+import { readerOf, streamed, waited } from './streams.js'
 
 /** Tries of the first request and of a range after one that failed; milliseconds before the second, then twice as many. */
 export const RETRIES = { first: 2, range: 5, wait: 500 }
+/** Bytes at most of a file whose length the server does not say. */
+export const UNKNOWN = { most: 2 ** 32 }
 const AT_ONCE = 4
 const BUSY = [408, 425, 429, 500, 502, 503, 504]
 
@@ -31,9 +33,9 @@ async function asked(url, first, signal) {
     drop(response)
     if (response.headers.get('content-range') === 'bytes */0') return { name: String(url), size: 0, atOnce: 1, close() {} }
   }
-  if (response.status === 200) return whole(url, response)
+  if (response.status === 200) return whole(url, response, signal)
   drop(response)
-  return whole(url, await get(url, {}, signal)) // ranges that cannot be read here
+  return whole(url, await get(url, {}, signal), signal) // ranges that cannot be read here
 }
 
 /** A response with what was asked for, or a refusal of ranges. */
@@ -93,7 +95,7 @@ class Ranged {
     for (let at = begin; at < end; ) {
       try {
         const { response, end: last } = await this.range(at, end)
-        for await (const chunk of streamed(response.body)) {
+        for await (const chunk of streamed(response.body, this.signal)) {
           if (chunk.length > last - at) throw failed(`${this.url}: the server sends more bytes than it said: load the file from another server`)
           at += chunk.length
           yield chunk
@@ -126,18 +128,26 @@ class Ranged {
 }
 
 /** All of a file; where nobody says how long it is, once it has come. */
-async function whole(url, response) {
+async function whole(url, response, signal) {
   const size = Number(response.headers.get('content-length'))
-  if (size && !encoded(response)) return new Sequential(url, response, size)
-  const all = new Uint8Array(await response.arrayBuffer())
-  return { name: String(url), size: all.length, atOnce: 1, read: async function* (begin, end) { yield all.subarray(begin, end) }, close() {} }
+  if (size && !encoded(response)) return new Sequential(url, response, size, signal)
+  const chunks = []
+  let came = 0
+  if (response.body)
+    for await (const chunk of streamed(response.body, signal)) {
+      came += chunk.length
+      if (came > UNKNOWN.most) throw new AleatorError('MemoryError', `${url}: more than ${UNKNOWN.most} bytes came, and the server does not say how many there are: load the file from another server`)
+      chunks.push(chunk)
+    }
+  const all = new Blob(chunks)
+  return { name: String(url), size: all.size, atOnce: 1, read: (begin, end) => streamed(all.slice(begin, end).stream(), signal), close() {} }
 }
 
 /** A file that comes once, from its beginning to its end. */
 class Sequential {
   atOnce = 1
-  constructor(url, response, size) {
-    Object.assign(this, { url, name: String(url), size, version: versionOf(response), at: 0, reader: response.body.getReader() })
+  constructor(url, response, size, signal) {
+    Object.assign(this, { url, name: String(url), size, version: versionOf(response), at: 0, reader: readerOf(response.body, signal) })
   }
   async *read(begin, end) {
     while (this.at < end) {
@@ -159,6 +169,6 @@ class Sequential {
     return value
   }
   close() {
-    return this.reader.cancel().catch(() => {})
+    return this.reader.close()
   }
 }

@@ -22,7 +22,8 @@ export const integers = (low, high) => any([all('-', naturals(Math.max(1, -high)
 
 /** The largest number whose multiples are told apart. */
 export const MOST_DIVISOR = 1000
-const MOST_LISTED = 1000
+/** Multiples between bounds that are written one by one. */
+export const MOST_LISTED = 1000
 
 /** The multiples of a whole number from low to high; null: bounds that are neither near each other nor 0. */
 export function multiples(divisor, low, high, grammar) {

@@ -3,7 +3,7 @@
 import { AleatorError } from './native.js'
 import { Grammar, MOST_COUNTED, NOTHING, all, any, maybe } from './gbnf.js'
 import { PatternError } from './pattern.js'
-import { GREATEST, MOST_DIVISOR, NUMBER, integers, multiples, numbers } from './schema-numbers.js'
+import { GREATEST, MOST_DIVISOR, MOST_LISTED, NUMBER, integers, multiples, numbers } from './schema-numbers.js'
 import { CHARACTER, FORMATS, otherNames, patternOf } from './schema-strings.js'
 
 const TYPES = ['object', 'array', 'string', 'number', 'integer', 'boolean', 'null']
@@ -291,7 +291,7 @@ class Schema {
     this.checkBounds(plain, path, Number.MAX_SAFE_INTEGER)
     if (multipleOf === 1) return integers(low, high)
     const made = multiples(multipleOf, low, high, this.grammar)
-    if (!made) throw this.unsupported('multipleOf', path, 'beside such bounds, which is not supported')
+    if (!made) throw this.unsupported('multipleOf', path, `with more than ${MOST_LISTED} multiples between bounds other than 0, which is not supported`)
     return made
   }
   number(plain, path) {
@@ -326,23 +326,26 @@ class Schema {
     if (maxItems === 0) return minItems ? NOTHING : '[]'
     return all('[', optional(all(item, this.grammar.repeat(all(', ', item), Math.max(0, minItems - 1), maxItems - 1)), 0), ']')
   }
-  object({ properties = {}, required = [], additionalProperties = true, minProperties = 0, maxProperties = Infinity }, path) {
+  object({ properties = {}, required = [], additionalProperties = true, ...bounds }, path) {
     const free = required.filter((name) => !Object.hasOwn(properties, name)).map((name) => [name, additionalProperties])
     const members = [...Object.entries(properties), ...new Map(free)]
     const needs = new Set(required)
+    // Bounds that hold anyhow need no counting.
+    const least = bounds.minProperties > needs.size ? bounds.minProperties : 0
+    const most = additionalProperties === false && bounds.maxProperties >= members.length ? Infinity : bounds.maxProperties ?? Infinity
     // Names that are not listed may come twice, so that one of them counts at most.
-    if (minProperties > members.length + 1 && additionalProperties !== false)
-      throw this.unsupported(`minProperties=${minProperties}`, path, 'with names that are not among its properties, which is not supported')
+    if (least > members.length + 1 && additionalProperties !== false)
+      throw this.unsupported(`minProperties=${least}`, path, 'with names that are not among its properties, which is not supported')
     const pairs = members.map(([name, each]) => all(`${JSON.stringify(name)}: `, this.value(each, `${path}/properties/${name}`)))
     const rest = additionalProperties === false ? NOTHING : this.grammar.rule('pair', all('"', otherNames(members.map(([name]) => name), this.grammar), '": ', this.value(additionalProperties, `${path}/additionalProperties`)))
     // What may follow after n members, from `counted` on no matter how many; from the last member back.
-    const counted = Math.min(pairs.length, maxProperties < Infinity ? maxProperties : Math.max(1, minProperties))
+    const counted = Math.min(pairs.length, most < Infinity ? most : Math.max(1, least))
     const known = (i) => Array.from({ length: Math.min(i, counted) + 1 }, (_, n) => n)
-    let after = known(pairs.length).map((n) => this.otherPairs(n, rest, minProperties - n, maxProperties - n))
+    let after = known(pairs.length).map((n) => this.otherPairs(n, rest, least - n, most - n))
     for (let i = pairs.length - 1; i >= 0; i--) {
       const next = after
       after = known(i).map((n) => {
-        const here = n < maxProperties ? all(n ? ', ' : '', pairs[i], next[Math.min(n + 1, counted)]) : NOTHING
+        const here = n < most ? all(n ? ', ' : '', pairs[i], next[Math.min(n + 1, counted)]) : NOTHING
         return this.grammar.rule('members', needs.has(members[i][0]) ? here : any([here, next[n]]))
       })
     }

@@ -17,8 +17,13 @@ export async function opened(source, first, signal, tries) {
 /** The URL that a source names; null: it is a path. */
 export function address(source) {
   if (typeof source !== 'string' && !(source instanceof URL)) throw new AleatorError('ParameterError', 'source: give a URL, a path, a File, or the bytes')
-  if (source instanceof URL || /^(https?|blob|data|file):/.test(source)) return new URL(source)
-  return globalThis.document || globalThis.location ? new URL(source, globalThis.location.href) : null
+  const isUrl = source instanceof URL || /^(https?|blob|data|file):/i.test(source)
+  if (!isUrl && !globalThis.document && !globalThis.location) return null
+  try {
+    return new URL(source, globalThis.location?.href)
+  } catch {
+    throw new AleatorError('ParameterError', `source=${source}: it is no URL, such as https://example.org/model.gguf: mend it`)
+  }
 }
 
 const memory = (bytes) => ({

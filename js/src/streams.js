@@ -1,10 +1,22 @@
-/** The chunks of a stream, which is cancelled when no more are wanted; Safari's streams are no async iterables. */
-export async function* streamed(body) {
+/** A stream's `read`, and `close`; a signal closes it, as Node leaves a read pending that is aborted after the last byte. */
+export function readerOf(body, signal) {
   const reader = body.getReader()
+  const close = () => {
+    signal?.removeEventListener('abort', close)
+    return reader.cancel().catch(() => {}) // one that failed fails again
+  }
+  signal?.addEventListener('abort', close)
+  if (signal?.aborted) close()
+  return { read: () => reader.read(), close }
+}
+
+/** The chunks of a stream, which is cancelled when no more are wanted; Safari's streams are no async iterables. */
+export async function* streamed(body, signal) {
+  const reader = readerOf(body, signal)
   try {
     for (let part; !(part = await reader.read()).done; ) yield part.value
   } finally {
-    await reader.cancel().catch(() => {}) // one that failed fails again
+    await reader.close()
   }
 }
 

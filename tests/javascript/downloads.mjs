@@ -1,9 +1,10 @@
 // Models by HTTP, from a server that does as a test says, with a disk for pages in memory.
 import { readFile } from 'node:fs/promises'
 import { createServer } from 'node:http'
+import { gzipSync } from 'node:zlib'
 import { tried } from './doing.mjs'
 
-/** A folder of the browser's disk; a full one takes no more bytes. */
+/** A folder of the browser's disk; a full one takes no more bytes, and a folder with a file that is written stays. */
 class Folder {
   kind = 'directory'
   files = new Map()
@@ -23,7 +24,8 @@ class Folder {
     return this.files.get(name)
   }
   async removeEntry(name) {
-    this.found(name)
+    const { files } = this.found(name)
+    if ([...(files?.values() ?? [])].some((file) => file.writers)) throw new DOMException(name, 'NoModificationAllowedError')
     this.files.delete(name)
   }
   async *entries() {
@@ -34,6 +36,7 @@ class Folder {
 class FileHandle {
   kind = 'file'
   content = new Blob([])
+  writers = 0
   constructor(disk) {
     this.disk = disk
   }
@@ -42,12 +45,18 @@ class FileHandle {
   }
   async createWritable() {
     const parts = []
+    this.writers++
     return {
-      write: async (part) => void parts.push(part),
+      write: async (part) => {
+        if (part.length <= this.disk.left) return void parts.push(part)
+        this.writers--
+        throw new DOMException('full', 'QuotaExceededError')
+      },
       close: async () => {
-        const content = new Blob(parts)
-        if ((this.disk.left -= content.size) < 0) throw new DOMException('full', 'QuotaExceededError')
-        this.content = content
+        await new Promise((resolve) => setTimeout(resolve, 1))
+        this.content = new Blob(parts)
+        this.disk.left -= this.content.size
+        this.writers--
       },
     }
   }
@@ -61,7 +70,7 @@ function addDisk(left) {
 }
 
 /**
- * Answers with the data; `does`: ranges, length and etag, the usual; at the number of a request: statuses, contentRanges,
+ * Answers with the data; `does`: ranges, length and etag, the usual, and gzip; at the number of a request: statuses, contentRanges,
  * etags from then on, and breaks, after so many bytes.
  */
 function answer(request, response, data, does, number) {
@@ -70,6 +79,10 @@ function answer(request, response, data, does, number) {
   const changes = Object.keys(etags).map(Number).filter((n) => n <= number)
   const etag = changes.length ? etags[Math.max(...changes)] : does.etag === undefined ? '"first"' : does.etag
   if (etag) response.setHeader('ETag', etag)
+  if (does.gzip) {
+    response.setHeader('Content-Encoding', 'gzip')
+    data = gzipSync(data)
+  }
   if (statuses[number]) return response.writeHead(statuses[number]).end()
   const known = request.headers['if-range']
   let body = data
@@ -81,6 +94,7 @@ function answer(request, response, data, does, number) {
     if (told) response.setHeader('Content-Range', told)
   }
   if (length) response.setHeader('Content-Length', body.length)
+  else response.flushHeaders() // else Node adds the length
   if (breaks[number] === undefined) return response.end(body)
   response.write(body.subarray(0, breaks[number]), () => setTimeout(() => response.destroy(), 20))
 }
@@ -102,12 +116,22 @@ async function loaded({ load }, url, { cancelAt, ...options }) {
   return { ...made, grows: told.every(([bytes], i) => !i || bytes > told[i - 1][0]), last: told.at(-1) ?? null }
 }
 
+/** The deed: what is kept after `code`, which has Kept, on a disk of so many bytes. */
+export const kept = (aleator, folder) => async ({ disk, code }) => {
+  const { Kept } = await import(`${folder}kept.js`)
+  addDisk(disk)
+  await new AsyncFunction('Kept', code)(Kept)
+  return (await aleator.keptModels()).map(({ size, bytes }) => [size, bytes])
+}
+const AsyncFunction = (async () => {}).constructor
+
 /** The deed: loads, one after the other, from a server; `file`: bytes in place of the model's; `disk`: how many it takes; `sizes`: of parts. */
 export const downloads = (aleator, folder) => async ({ path, loads, file, disk, sizes }) => {
   const { SIZES } = await import(`${folder}loading.js`)
-  const { RETRIES } = await import(`${folder}ranges.js`)
+  const { RETRIES, UNKNOWN } = await import(`${folder}ranges.js`)
   Object.assign(SIZES, { part: 1 << 20, ...sizes })
   RETRIES.wait = 1
+  UNKNOWN.most = sizes?.unknown ?? UNKNOWN.most
   if (disk) addDisk(disk)
   const data = file === undefined ? await readFile(path) : Buffer.from(file, 'base64')
   let does = {}

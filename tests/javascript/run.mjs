@@ -1,6 +1,6 @@
 // Does in Node what a test asks for: node run.mjs CASES.json, which says `what`, and gives results as JSON.
 import { readFile } from 'node:fs/promises'
-import { downloads } from './downloads.mjs'
+import { downloads, kept } from './downloads.mjs'
 import { deeds, done, floats, hex, tried } from './doing.mjs'
 
 const asked = JSON.parse(await readFile(process.argv[2], 'utf8'))
@@ -19,6 +19,7 @@ const AsyncFunction = (async () => {}).constructor
 const doing = {
   ...deeds(aleator),
   downloads: downloads(aleator, new URL('.', asked.package).href),
+  kept: kept(aleator, new URL('.', asked.package).href),
   resolved: ({ parameters, preset }) => {
     const { samplers } = new Chain(parameters, { preset })
     return samplers.map((each) => [each.constructor.sampler, each.neutral])

@@ -55,6 +55,8 @@ def test_a_model_comes_in_ranges(loads: Any, text: str) -> None:
         {"contentRanges": {"0": f"bytes 0-{PART - 1}/*"}},
         {"etag": None},
         {"etag": 'W/"weak"'},
+        {"gzip": True},
+        {"gzip": True, "ranges": False},
     ],
     ids=str,
 )
@@ -81,6 +83,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"contentRanges": {"0": f"bytes 0-{PART}/{SIZE}"}}, "DownloadError", "asked for bytes 0 to"),
     ({"contentRanges": {"0": "bytes none"}}, "DownloadError", "Content-Range bytes none"),
     ({"contentRanges": {"1": f"bytes 0-9/{SIZE}"}}, "DownloadError", "Content-Range bytes 0-9"),
+    ({"contentRanges": {"1": f"bytes {PART}-{PART + 9}/{SIZE}"}}, "DownloadError", "sends more bytes"),
     ({"contentRanges": {"1": f"bytes {PART}-{PART}/9"}}, "DownloadError", "changed while"),
     ({"contentRanges": {"0": "bytes 0-9/9999999999"}}, "MemoryError", "at most 4 GiB"),
     ({"ranges": False, "breaks": {"0": 99}}, "DownloadError", "gives no ranges of it"),
@@ -94,6 +97,13 @@ def test_what_a_server_does_wrong_is_named(
     [told] = loads({"server": server})
     assert told["error"] == error
     assert said in told["message"]
+
+
+def test_a_file_of_unknown_length_has_a_bound(loads: Any) -> None:
+    server = {"ranges": False, "length": False}
+    [told] = loads({"server": server}, sizes={"unknown": SIZE - 1})
+    assert (told["error"], len(told["asked"])) == ("MemoryError", 1)
+    assert f"more than {SIZE - 1} bytes came" in told["message"]
 
 
 def test_a_wrong_file_is_refused_by_its_first_bytes(loads: Any) -> None:
@@ -129,12 +139,12 @@ def test_files_of_few_bytes(loads: Any, file: bytes) -> None:
     assert "not a GGUF file" in told["message"]
 
 
-@pytest.mark.parametrize("at", [0, PART // 2, PART + 1])
+@pytest.mark.parametrize("at", [0, PART // 2, PART + 1, SIZE])
 def test_a_signal_ends_it(loads: Any, at: int) -> None:
     for server in ({}, {"ranges": False}):
         told, again = loads({"cancelAt": at, "server": server}, {"server": server})
         assert told["error"] == "AbortError"
-        assert told["last"][0] < SIZE
+        assert at == SIZE or at <= told["last"][0] < SIZE
         assert "text" in again
 
 
@@ -165,9 +175,9 @@ def test_a_download_that_was_ended_goes_on(loads: Any, text: str) -> None:
     assert size == SIZE
     assert PART <= kept < SIZE
     assert second["text"] == text
-    assert (
-        len(second["asked"]) == PARTS - kept // PART + 1
-    )  # the first asks whether it is the same file
+    asked = set(second["asked"])  # with requests of the first that came late
+    assert FIRST in asked  # is it the same file?
+    assert len(asked) == PARTS - kept // PART + 1
     assert second["kept"] == [WHOLE]
 
 
@@ -187,6 +197,37 @@ def test_what_is_not_kept(loads: Any) -> None:
 def test_a_full_disk_keeps_nothing_and_harms_nothing(loads: Any, text: str) -> None:
     [told] = loads({}, disk=2 * PART)
     assert (told["text"], told["kept"]) == (text, [])
+
+
+BEGIN = """
+const begin = (version) => Kept.ofFile({ url: 'https://a/b', version, size: 9 }, 5)
+const a = await begin('1')
+const [part, large] = [Buffer.alloc(5), Buffer.alloc(999)]
+"""
+LEFT: dict[str, tuple[str, list[list[int]]]] = {
+    "full while another part is written": (
+        "await Promise.all([a.put(0, part), a.put(1, large)])",
+        [],
+    ),
+    "another version": (
+        "const b = await begin('2'); await b.put(0, part); await a.put(0, large)",
+        [[9, 5]],
+    ),
+    "half a part": (
+        "const half = await a.inside.getFileHandle('0.crswap', { create: true });"
+        "half.content = new Blob([part])",
+        [[9, 0]],
+    ),
+    "removed meanwhile": (
+        "a.inside.entries = async function* () { throw new DOMException('', 'NotFoundError') }",
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize(("code", "left"), LEFT.values(), ids=LEFT)
+def test_what_stays_on_the_disk(run: Run, code: str, left: list[list[int]]) -> None:
+    assert run("kept", [{"code": BEGIN + code, "disk": 900}]) == [left]
 
 
 def test_a_file_of_no_use_is_not_kept(loads: Any) -> None:

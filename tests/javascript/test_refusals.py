@@ -33,6 +33,7 @@ REFUSED = {
     "explain(new Chain(), new Float32Array(9), 'x')": "top=x",
     "model.chain({ bad_words: [' '] })": "bad_words",
     "load(5)": "source",
+    "load('http://')": "source=http://",
     "load(path, { nctx: 5 })": "nctx",
     "load('missing.gguf', { nCtx: '5' })": "nCtx",
     "load('missing.gguf', { onProgress: 5 })": "onProgress",

@@ -105,6 +105,19 @@ def test_schemas_that_ask_for_too_much_are_refused(run: Run) -> None:
         assert said in told["message"]
 
 
+def test_numbers_of_properties_that_hold_anyhow_need_no_counting(run: Run) -> None:
+    names = [f"p{n}" for n in range(600)]
+    schema = {
+        "type": "object",
+        "properties": {name: {"type": "null"} for name in names},
+        "required": names[:500],
+        "additionalProperties": False,
+    }
+    bounds = {"minProperties": 500, "maxProperties": 600}
+    plain, bounded = _grammars(run, [schema, schema | bounds])
+    assert bounded == plain
+
+
 def test_branches_that_refer_to_themselves_are_told_apart_by_their_tags(run: Run) -> None:
     branches = [
         {
