@@ -16,7 +16,7 @@ from typing import Any
 
 import attack
 import pytest
-from attacks import SCENES, lives, mixes, stores, world
+from attacks import SCENES, clients, lives, mixes, stores, world
 from attacks.engines import grown
 from attacks.memory import Memory
 from attacks.world import World, changed, unlike
@@ -50,6 +50,19 @@ def test_scenes_find_nothing(scene: str, tmp_path: Path) -> None:
     found = trials(scene, tmp_path)
     assert found.wrong == []
     assert sum(found.counts.values()) >= 2
+
+
+def test_an_error_in_the_log_of_the_server_is_found(tmp_path: Path) -> None:
+    found = World(1, tmp_path)
+    clients.check_log(found, "2026-11-28 error a request failed error=KeyError at=a.py:3\n")
+    assert found.wrong == [
+        "no errors in the log: 2026-11-28 error a request failed error=KeyError at=a.py:3"
+    ]
+
+
+@pytest.mark.slow
+def test_the_log_of_the_server_is_checked(tmp_path: Path) -> None:
+    assert trials("clients", tmp_path, 1).counts["no errors in the log"] == 1
 
 
 @pytest.mark.slow

@@ -140,6 +140,7 @@ class Counted(Exception):
     [
         Counted(3), KeyError("a"), OSError(2, "gone", "file"), SystemExit(4),
         UnicodeDecodeError("utf-8", b"x", 0, 1, "why"),
+        ExceptionGroup("two", [KeyError("a"), Counted(2)]),
     ],
 )  # fmt: skip
 def test_copies_of_errors_say_the_same(error: BaseException) -> None:
@@ -152,6 +153,41 @@ def test_copies_of_errors_say_the_same(error: BaseException) -> None:
     assert vars(copied) == vars(error)
     assert copied.__traceback__ is None
     assert error.__traceback__ is not None
+
+
+def test_copies_have_what_only_native_code_holds() -> None:
+    copied = without_frames(ImportError("no such module", name="module", path="folder"))
+    assert isinstance(copied, ImportError)
+    assert (copied.name, copied.path) == ("module", "folder")
+
+
+def test_copies_have_copies_of_causes() -> None:
+    try:
+        try:
+            raise Counted(2)
+        except Counted as cause:
+            raise KeyError("a") from cause
+    except KeyError as raised:
+        copied = without_frames(raised)
+    assert isinstance(copied.__cause__, Counted)
+    assert copied.__cause__.n == 2
+    assert copied.__cause__.__traceback__ is None
+    assert copied.__suppress_context__
+
+
+def test_an_error_that_is_its_own_cause() -> None:
+    error = KeyError("a")
+    error.__cause__ = error
+    assert repr(without_frames(error)) == repr(error)
+
+
+def test_an_error_with_slots_is_kept() -> None:
+    class Slots(Exception):
+        __slots__ = ("n",)
+
+    error = Slots()
+    error.n = 3
+    assert without_frames(error) is error
 
 
 def test_an_error_that_cannot_be_copied_is_kept() -> None:

@@ -333,11 +333,8 @@ def scene(world: World) -> Generator[None, None, None]:
             at_the_end(world, clients, pid)
             memory(world, held, time.monotonic() - began)
             server.signal(signal.SIGTERM)
-            world.check(server.process.wait(PATIENCE) == 0, "SIGTERM", server.process.returncode)
-    errors = [line for line in server.err.splitlines() if " error " in line]
-    world.check(not errors, "no errors in the log", errors[:3])
-    said = [prompt for prompt in PROMPTS if prompt.split("\n")[0] in server.err]
-    world.check(not said, "no prompts in the log", said)
+            world.check(server.end() == 0, "SIGTERM", server.process.returncode)
+            check_log(world, server.err)
 
 
 def wave(world: World, clients: Clients, number: int) -> None:
@@ -373,6 +370,14 @@ def at_the_end(world: World, clients: Clients, pid: int) -> None:
     for number, expected in clients.expected.items():
         choices = json.loads(clients.ask("/v1/completions", fixed_body(number))[1])["choices"]
         world.check(choices == expected, "texts at the end", f"request {number}")
+
+
+def check_log(world: World, log: str) -> None:
+    """The whole log of a server has no errors and no prompts."""
+    errors = [line for line in log.splitlines() if " error " in line]
+    world.check(not errors, "no errors in the log", "\n".join(errors[:3]))
+    said = [prompt for prompt in PROMPTS if prompt.split("\n")[0] in log]
+    world.check(not said, "no prompts in the log", said)
 
 
 def memory(world: World, held: list[Held], seconds: float) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import field
 from functools import cached_property
 from types import FunctionType
-from typing import AnyStr, Literal, Protocol
+from typing import Any, AnyStr, Literal, Protocol
 
 from aleator.core.arrays import Floats
 from aleator.core.errors import ContextFull, ParameterError
@@ -30,15 +30,21 @@ def one_time_namespace() -> str:
 
 
 def without_frames(error: BaseException) -> BaseException:
-    """A copy of an error without traceback, cause and context; itself where it cannot be copied."""
+    """A copy of an error and its causes, without traceback and context; itself where it cannot be copied."""
     kind = type(error)
+    if any("__slots__" in vars(each) for each in kind.__mro__):  # they are not in what is copied
+        return error
     try:
-        given: tuple[object, ...] = error.__reduce__()[1]  # type: ignore[assignment]
-        made = kind.__new__(kind, *given)
+        parts: tuple[Any, ...] = error.__reduce__()  # type: ignore[assignment]
+        _, given, state = (*parts, None)[:3]
+        made: BaseException = kind.__new__(kind, *given)
         if not isinstance(kind.__init__, FunctionType):  # one in Python may expect other arguments
             made.__init__(*given)  # type: ignore[misc]
         made.args = error.args
-        made.__dict__.update(error.__dict__)
+        made.__setstate__({**error.__dict__, **(state or {})})
+        if error.__cause__ is not None and error.__cause__ is not error:
+            made.__cause__ = without_frames(error.__cause__)
+        made.__suppress_context__ = error.__suppress_context__
     except Exception:
         return error
     return made
