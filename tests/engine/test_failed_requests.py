@@ -184,6 +184,7 @@ def test_an_error_that_is_its_own_cause() -> None:
 def test_an_error_with_slots_is_kept() -> None:
     class Slots(Exception):
         __slots__ = ("n",)
+        n: int
 
     error = Slots()
     error.n = 3
