@@ -21,11 +21,7 @@ from tests.javascript import firefox
 from tests.playground import browser as chromium
 
 TEXT: dict[str, Any] = {"prompt": "ROMEO:\n", "seed": 7, "max_tokens": 16, "preset": "llama.cpp"}
-CUT = "cut.gguf"
-
-
-SLOW = "slow.gguf"
-RANGED = "ranged.gguf"
+CUT, SLOW, RANGED = "cut.gguf", "slow.gguf", "ranged.gguf"
 
 
 class Handler(SimpleHTTPRequestHandler):

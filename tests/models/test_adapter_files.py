@@ -10,7 +10,7 @@ import pytest
 
 from aleator.core.errors import FileFormatError, ParameterError, UnsupportedModel
 from aleator.models.adapter_files import _columns
-from aleator.models.adapters import adapter_files, chosen_adapters
+from aleator.models.adapters import Adapters, adapter_files, chosen_adapters, read_words
 from tests.models.adapters import RANK, pairs_of, write_adapter, write_peft
 from tests.models.builders import write_gguf
 from tests.models.test_adapters import adapted
@@ -130,3 +130,22 @@ def test_alphas_that_a_configuration_may_have(
         return
     with pytest.raises(FileFormatError, match="it must be between -1e\\+06 and 1e\\+06"):
         adapted(base, folder)
+
+
+def test_names_files_and_scales() -> None:
+    assert adapter_files({"x": "f", "y": ("g", 2)}) == (("x", "f", 0.0), ("y", "g", 2.0))
+    assert read_words(["/d/x.gguf", "y=g.gguf:0.5,z.gguf:0"]) == (
+        ("x", "/d/x.gguf", 1.0), ("y", "g.gguf", 0.5), ("z", "z.gguf", 0.0),
+    )  # fmt: skip
+    with pytest.raises(ParameterError, match="two are called 'x'"):
+        read_words(["a/x.gguf", "b/x.gguf"])
+    for value in (float("nan"), float("inf"), 1e5, True, "1"):
+        with pytest.raises(ParameterError, match="scale"):
+            adapter_files({"x": ("f", value)})
+        with pytest.raises(ParameterError, match="scale"):
+            chosen_adapters({"x": value})
+    for strange in (5, [5], [("a",)], [("a", 1, 2)]):
+        with pytest.raises(ParameterError, match="adapters="):
+            chosen_adapters(strange)
+    with pytest.raises(ParameterError, match="no adapter 'x'"):
+        Adapters().chosen(chosen_adapters("x"))

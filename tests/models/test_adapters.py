@@ -17,7 +17,7 @@ from aleator.generate import Batch, Context
 from aleator.models import adapter_files as adapter_files_module
 from aleator.models import build_decoder, open_weights
 from aleator.models.adapter_files import load_adapters
-from aleator.models.adapters import Adapters, adapter_files, chosen_adapters, key_of, read_words
+from aleator.models.adapters import adapter_files, chosen_adapters, key_of
 from aleator.models.decoder import Decoder
 from tests.models.adapters import (
     ALPHA,
@@ -395,25 +395,6 @@ def test_settings_of_peft_that_change_more(
     folder = write_peft(tmp_path / "p", pairs_of(1), **config)
     with pytest.raises((FileFormatError, UnsupportedModel), match=words):
         adapted(base, folder)
-
-
-def test_names_files_and_scales() -> None:
-    assert adapter_files({"x": "f", "y": ("g", 2)}) == (("x", "f", 0.0), ("y", "g", 2.0))
-    assert read_words(["/d/x.gguf", "y=g.gguf:0.5,z.gguf:0"]) == (
-        ("x", "/d/x.gguf", 1.0), ("y", "g.gguf", 0.5), ("z", "z.gguf", 0.0),
-    )  # fmt: skip
-    with pytest.raises(ParameterError, match="two are called 'x'"):
-        read_words(["a/x.gguf", "b/x.gguf"])
-    for value in (float("nan"), float("inf"), 1e5, True, "1"):
-        with pytest.raises(ParameterError, match="scale"):
-            adapter_files({"x": ("f", value)})
-        with pytest.raises(ParameterError, match="scale"):
-            chosen_adapters({"x": value})
-    for strange in (5, [5], [("a",)], [("a", 1, 2)]):
-        with pytest.raises(ParameterError, match="adapters="):
-            chosen_adapters(strange)
-    with pytest.raises(ParameterError, match="no adapter 'x'"):
-        Adapters().chosen(chosen_adapters("x"))
 
 
 def test_only_native_code_computes_adapters(base: Path, tmp_path: Path) -> None:
