@@ -14,8 +14,8 @@ import triton
 import triton.language as tl
 
 
-@triton.jit
-def _moved(x, from_, to, step, N: tl.constexpr):
+@triton.jit  # type: ignore[untyped-decorator]
+def _moved(x, from_, to, step, N: tl.constexpr):  # type: ignore[no-untyped-def]
     """Each of some programs moves N numbers; places of the next one are ``step`` further."""
     at = x + tl.program_id(0) * step + tl.arange(0, N)
     tl.store(at + to, tl.load(at + from_))
