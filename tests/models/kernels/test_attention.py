@@ -52,6 +52,7 @@ class Case:
     n: int = 60
     by_channel: bool = False
     rotation: int = 0
+    rotates_values: bool = True
     raw: bool = False
     deltas: bool = False
     pairs: int = 8
@@ -69,15 +70,16 @@ class Layer:
         rng = np.random.default_rng(case.seed)
         shape = case.n, case.kv_heads
 
-        def made(kind: str, dim: int, by_channel: bool) -> HostLayer:
-            stored = TYPES[kind], case.kv_heads, dim, case.n, by_channel, case.rotation
+        def made(kind: str, dim: int, by_channel: bool, rotates: bool = True) -> HostLayer:
+            rotation = case.rotation if rotates else 0
+            stored = TYPES[kind], case.kv_heads, dim, case.n, by_channel, rotation
             layer = HostLayer(LayerFormat(*stored))
             rows = rng.standard_normal((*shape, dim)).astype(np.float32)
             layer.write(np.arange(case.n), rows)
             return layer
 
         self.keys = made(case.keys, case.dim, False)
-        self.values = made(case.values, case.dim_v, case.by_channel)
+        self.values = made(case.values, case.dim_v, case.by_channel, case.rotates_values)
         self.order = rng.permutation(case.n).astype(np.int32)
         self.rates = 100.0 ** (-np.arange(case.pairs) / case.pairs)
         self.learned_sinks = (3 * rng.standard_normal(case.heads)).astype(np.float32)
@@ -177,6 +179,7 @@ CASES = {f"{kind} keys and values": Case(kind, kind, seed=i) for i, kind in enum
     "by channel": Case("f16", "f16", by_channel=True),
     "by channel, odd": Case("f32", "bf16", by_channel=True, dim_v=37, heads=2),
     "rotated": Case("q8_0", "q4_0", rotation=32),
+    "only keys rotated": Case("q8_0", "f16", rotation=32, rotates_values=False),
     "behind": Case("f16", "f16", deltas=True),
     "behind and rotated": Case("q8_0", "q8_0", deltas=True, rotation=64),
     "raw": Case("f16", "f16", raw=True),

@@ -1,8 +1,8 @@
 """The memory of kernels under Triton's interpreter, watched.
 
-A program may read and write what lies in the tensors of its launch, and nothing that another program writes: on
-a device that is other memory, or chance.  What a load leaves out has no value, and what is not written yet is
-NaN.
+A program may read and write what lies in the tensors of its launch, write nothing that another program reads or
+writes, and read nothing that another one writes: on a device that is other memory, or chance.  What a load
+leaves out has no value, and what is not written yet is NaN.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _spans(given: object) -> Iterator[tuple[int, int]]:
 
 
 class Launch:
-    """The memory of one launch, and which program wrote what."""
+    """The memory of one launch, and which program read and wrote what."""
 
     def __init__(self, arguments: object) -> None:
         spans: list[list[int]] = []
@@ -41,29 +41,43 @@ class Launch:
                 spans.append([begin, end])
         self.begins = np.array([begin for begin, _ in spans], np.uint64)
         self.ends = [end for _, end in spans]
-        self.writers: dict[int, npt.NDArray[np.int32]] = {}
+        self.writers: dict[
+            int, npt.NDArray[np.int32]
+        ] = {}  # by span and byte: 0, or a program's number + 1
+        self.readers: dict[int, npt.NDArray[np.int32]] = {}  # the same; -1: several programs
 
     def touched(self, at: npt.NDArray[np.uint64], size: int, program: int, writes: bool) -> None:
         """A program reads or writes ``size`` bytes at each of these addresses."""
         span = int(np.searchsorted(self.begins, at.min(), side="right")) - 1
         if span < 0 or int(at.max()) + size > self.ends[span]:
             raise IndexError("outside of the tensors")
-        begin = self.begins[span]
-        writers = self.writers.get(span)
-        if writers is None:
-            if not writes:
-                return
-            writers = self.writers[span] = np.full(self.ends[span] - int(begin), -1, np.int32)
-        place = (at - begin).astype(np.int64)
-        others = writers[place]
-        if ((others >= 0) & (others != program)).any():
+        place = (at - self.begins[span]).astype(np.int64)
+        if _others(self._at(self.writers, span)[place], program):
             raise IndexError("another program writes there")
-        if writes:
-            each = np.arange(len(place), dtype=np.int32)
-            writers[place] = each
-            if (writers[place] != each).any():
-                raise IndexError("written twice at once")
-            writers[place] = program
+        readers = self._at(self.readers, span)
+        if not writes:
+            before = readers[place]
+            readers[place] = np.where((before == 0) | (before == program + 1), program + 1, -1)
+            return
+        if _others(readers[place], program):
+            raise IndexError("another program reads there")
+        writers = self.writers[span]
+        each = np.arange(len(place), dtype=np.int32)
+        writers[place] = each
+        if (writers[place] != each).any():
+            raise IndexError("written twice at once")
+        writers[place] = program + 1
+
+    def _at(self, of: dict[int, npt.NDArray[np.int32]], span: int) -> npt.NDArray[np.int32]:
+        """Numbers of programs, for each byte of a span; memory is taken only where they are written."""
+        if span not in of:
+            of[span] = np.zeros(self.ends[span] - int(self.begins[span]), np.int32)
+        return of[span]
+
+
+def _others(programs: npt.NDArray[np.int32], program: int) -> bool:
+    """Whether any of them is not this program."""
+    return bool(((programs != 0) & (programs != program + 1)).any())
 
 
 @cache
