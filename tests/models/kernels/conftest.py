@@ -41,10 +41,15 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> list[RecordedGraph]:
     """The graphs that steps are recorded in."""
     if not INTERPRETED:
         pytest.skip("runs in a process of its own")
+    import torch
+
+    from aleator.models.kernels.norms import gelu_table
     from aleator.models.triton_step import Graphs
     from tests.models.kernels.recorded_graph import RecordedGraph
 
     made: list[RecordedGraph] = []
+    # On a device a step runs once before its capture, which makes the table.
+    gelu_table(torch.device("cpu"))
 
     def new(_: Graphs) -> RecordedGraph:
         made.append(RecordedGraph())
