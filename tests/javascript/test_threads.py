@@ -145,10 +145,16 @@ def test_threads_that_do_not_fit_into_memory_are_refused(run: Run) -> None:
     assert others == [31, "loaded"]
 
 
-def _node(tmp_path: Path, script: str, *flags: str) -> subprocess.CompletedProcess[str]:
+def _built() -> str:
+    """Node, where there is one and the package is built."""
     node = shutil.which("node")
     if node is None or not (PACKAGE / "aleator.wasm").is_file():
         pytest.skip("node is not installed, or js/src/aleator.wasm missing: make wasm")
+    return node
+
+
+def _node(tmp_path: Path, script: str, *flags: str) -> subprocess.CompletedProcess[str]:
+    node = _built()
     path = tmp_path / "main.mjs"
     path.write_text(
         f"const {{ load }} = await import({(PACKAGE / 'index.js').as_uri()!r})\n"
@@ -187,7 +193,7 @@ def test_memory_that_cannot_be_shared_leaves_one_thread(tmp_path: Path) -> None:
 
 
 def test_a_module_that_cannot_be_unshared_is_refused(tmp_path: Path) -> None:
-    package = tmp_path / "package"
+    node, package = _built(), tmp_path / "package"
     shutil.copytree(PACKAGE, package)
     for module in package.glob("*.wasm"):
         module.write_bytes(module.read_bytes().replace(b"\x03env\x06memory\x02\x03", b"", 1))
@@ -196,7 +202,7 @@ def test_a_module_that_cannot_be_unshared_is_refused(tmp_path: Path) -> None:
         "delete globalThis.SharedArrayBuffer\n"
         f"await import({(package / 'index.js').as_uri()!r}).catch((e) => console.log(e.message))"
     )
-    done = subprocess.run(["node", script], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([node, script], capture_output=True, text=True, timeout=120)
     assert done.stdout == "the module imports no shared memory: build it with make wasm\n", (
         done.stderr
     )
