@@ -45,7 +45,7 @@ def without_frames(error: BaseException) -> BaseException:
         if error.__cause__ is not None and error.__cause__ is not error:
             made.__cause__ = without_frames(error.__cause__)
         made.__suppress_context__ = error.__suppress_context__
-    except Exception:
+    except Exception:  # a class of a user may do anything here
         return error
     return made
 
