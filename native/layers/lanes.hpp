@@ -240,8 +240,7 @@ struct Asked {
   bool in_order() const { return along > 1; }
 };
 constexpr int64_t most_in_order = 16 << 10, ahead_in_order = 12 << 10;  // bytes
-[[maybe_unused, gnu::noinline]] static Asked asked_rows(const Weights& w, int64_t row, int64_t tile,
-                                                        int64_t tokens) {
+static inline Asked asked_rows(const Weights& w, int64_t row, int64_t tile, int64_t tokens) {
   const int64_t bytes = tile * w.row_bytes;
   const uint8_t* const at = w.data + row * w.row_bytes;
   // With AVX2, F32 and one token memory is fastest asked for in its own order, a little ahead,

@@ -263,6 +263,19 @@ static void rows_of(const Weights& w, int64_t row, const Input& in, int64_t firs
   }
 }
 
+// Rows times one token, which takes too short a time for a call per tile; the first row that is
+// left.
+template <class Read>
+static int64_t times_one(const Weights& w, int64_t row, int64_t end, const float* x, float* y) {
+  for (; row + tile_rows <= end; row += tile_rows) {
+    v16 total[1][tile_rows];
+    add_tile<Read, tile_rows, 1, true>(w.data + row * w.row_bytes, w.row_bytes, w.in, x, 0,
+                                       asked_rows(w, row, tile_rows, 1), nullptr, total);
+    finish<tile_rows, 1>(total, w.bias ? w.bias + row : nullptr, y + row, 0);
+  }
+  return row;
+}
+
 template <class Read>
 static void product(const Weights& w, int64_t begin, int64_t end, const Input& in, float* y,
                     int64_t y_stride) {
@@ -273,6 +286,7 @@ static void product(const Weights& w, int64_t begin, int64_t end, const Input& i
   for (int64_t first = 0; first < in.tokens; first += near) {
     const int64_t tokens = in.tokens - first < near ? in.tokens - first : near;
     int64_t row = begin;
+    if (least_widened<Read> > 1 && in.tokens == 1) row = times_one<Read>(w, row, end, in.x, y);
     for (; row + tile_rows <= end; row += tile_rows)
       rows_of<Read>(w, row, in, first, tokens, y, y_stride);
     for (; row < end; row++) {  // up to three are left
