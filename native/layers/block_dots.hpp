@@ -156,12 +156,18 @@ struct FewTile {
   void point(const uint8_t* (&p)[n]) const {
     for (int r = 0; r < n; r++) p[r] = w.data + (row + (r < rows ? r : rows - 1)) * w.row_bytes;
   }
+  // Asks for memory of a later row, so many bytes into it. With AVX-512 each row's is equally far
+  // from it, which leaves registers to others.
+  void ask(const uint8_t* row_at, int r, int64_t at) const {
+    const uint8_t* later = lanes == 16 ? row_at + (asked.first - (w.data + row * w.row_bytes))
+                                       : asked.first + r * asked.apart;
+    __builtin_prefetch(later + at, 0, 2);
+  }
   // Block b of row r; memory is asked for one of a later row.
   template <class B>
   const uint8_t* block(const uint8_t* row_at, int r, int64_t b) const {
     constexpr int64_t bytes = block_shape(B::type).bytes;
-    const uint8_t* ahead = asked.first + r * asked.apart + b * bytes;
-    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(ahead + i, 0, 2);
+    for (int64_t i = 0; i < bytes; i += 64) ask(row_at, r, b * bytes + i);
     return row_at + b * bytes;
   }
   // T tokens' sums with the rows, and the bias.

@@ -40,13 +40,14 @@ static inline TwoRows two_rows(const uint8_t* a, const uint8_t* b) {
 
 // Integer products of block b of eight rows with that of T tokens.
 template <class B, int T>
-static inline void eight_dots(const uint8_t* const (&p)[8], int64_t b, Asked asked,
-                              const Rounded& x, int64_t t0, __m256i* dots) {
+static inline void eight_dots(const FewTile& tile, const uint8_t* const (&p)[8], int64_t b,
+                              __m256i* dots) {
+  const Rounded& x = tile.x;
   const int64_t at = b * block_shape(B::type).bytes;
   if (2 * block_shape(B::type).bytes > 64 || b % 2 == 0)  // once for a line
 #pragma GCC unroll 8
-    for (int r = 0; r < 8; r++) __builtin_prefetch(asked.first + at + r * asked.apart, 0, 2);
-  const int8_t* q = x.q + t0 * x.in + b * 32;
+    for (int r = 0; r < 8; r++) tile.ask(p[r], r, at);
+  const int8_t* q = x.q + tile.t0 * x.in + b * 32;
   if constexpr (Nibbles<B>) {
     __m256i pairs[T][4];
 #pragma GCC unroll 4
@@ -89,7 +90,7 @@ static void few_small(const FewTile& tile) {
   const int64_t n = x.in / 32;
   for (int64_t b = 0; b < n; b++) {
     __m256i dots[T];
-    eight_dots<B, T>(p, b, tile.asked, x, t0, dots);
+    eight_dots<B, T>(tile, p, b, dots);
     Factors factors;
     if constexpr (B::has_m)
       factors = eight_factors(p, b * bytes);
@@ -244,12 +245,12 @@ static void few(const Weights& w, int64_t begin, int64_t end, const Rounded& x, 
   constexpr int64_t tile = large<B> ? 4 : 8;
   // As many tokens at a time as registers hold, and no pass with one where another has four.
   const int64_t passes = (x.tokens + most_tokens - 1) / most_tokens;
+  const Asking asking(w, tile, x.tokens);
   for (int64_t row = begin; row < end; row += tile) {
     const int64_t rows = end - row < tile ? end - row : tile;
-    const Asked asked = asked_rows(w, row, tile, x.tokens);
     for (int64_t i = 0, t = 0; i < passes; i++) {
-      const int64_t next = x.tokens * (i + 1) / passes;
-      const FewTile of{w, row, rows, asked, x, t, y, y_stride};
+      const int64_t next = passes == 1 ? x.tokens : x.tokens * (i + 1) / passes;
+      const FewTile of{w, row, rows, asking(row), x, t, y, y_stride};
       with_count<most_tokens>(next - t, [&](auto count) {
         if constexpr (Coded<B>) return few_coded<B>(of, count());
 #if defined(ALEATOR_ISA_v4)

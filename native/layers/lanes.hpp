@@ -199,7 +199,7 @@ static inline uint16_t f16_of_f32(float x) {
 // One stored type each.  `group(p, i, v)` gives elements i to i + step of a row at p; `one(p, i)` a
 // single one, where the type is not in blocks.  A step is a cache line's worth, so that each step
 // can ask for one line ahead.
-constexpr int64_t most_asked = 40 << 10;  // bytes of a group: see asked_rows
+constexpr int64_t most_asked = 40 << 10;  // bytes of a group: see Asking
 constexpr int at_least(int n) { return n < lanes ? lanes : n; }
 struct ReadF32 {
   static constexpr Stored type = Stored::f32;
@@ -240,22 +240,40 @@ struct Asked {
   bool in_order() const { return along > 1; }
 };
 constexpr int64_t most_in_order = 16 << 10, ahead_in_order = 12 << 10;  // bytes
-static inline Asked asked_rows(const Weights& w, int64_t row, int64_t tile, int64_t tokens) {
-  const int64_t bytes = tile * w.row_bytes;
-  const uint8_t* const at = w.data + row * w.row_bytes;
-  // With AVX2, F32 and one token memory is fastest asked for in its own order, a little ahead,
-  // where the first-level cache holds that and a tile.
-  if (lanes == 8 && w.type == Stored::f32 && tokens == 1 && bytes <= most_in_order)
-    return {at + ahead_in_order, 64, tile};
-  if (lanes == 16)  // neighbours, of blocks at least 8 KiB ahead
-    return {at + (in_blocks(w.type) ? (8191 / bytes + 1) * tile : 16) * w.row_bytes, w.row_bytes};
-  // A processor was seen to read several pages at once faster than one, so rows are as far from
-  // each other as a group of tiles allows, which comes next (docs/performance.md).
-  int64_t tiles = 16;
-  while (tiles > 1 && tiles * bytes > most_asked) tiles /= 2;
-  const int64_t group = tiles * tile, in_group = row % group;
-  return {at + (group - in_group + in_group / tile) * w.row_bytes, tiles * w.row_bytes};
-}
+// What the tiles of a product ask for, with what their rows have in common: made once for all.
+class Asking {
+ public:
+  Asking(const Weights& w, int64_t tile, int64_t tokens)
+      : data_(w.data), row_bytes_(w.row_bytes), tile_(tile), apart_(w.row_bytes) {
+    const int64_t bytes = tile * row_bytes_;
+    if (lanes == 8 && w.type == Stored::f32 && tokens == 1 && bytes <= most_in_order) {
+      // With AVX2, F32 and one token memory is fastest asked for in its own order, a little ahead,
+      // where the first-level cache holds that and a tile.
+      ahead_ = ahead_in_order, apart_ = 64, along_ = tile;
+    } else if (lanes == 16) {  // neighbours, of blocks at least 8 KiB ahead
+      ahead_ = (in_blocks(w.type) ? (8191 / bytes + 1) * tile : 16) * row_bytes_;
+    } else {
+      // A processor was seen to read several pages at once faster than one, so rows are as far from
+      // each other as a group of tiles allows, which comes next (docs/performance.md).
+      int64_t tiles = 16;
+      while (tiles > 1 && tiles * bytes > most_asked) tiles /= 2;
+      group_ = tiles * tile, apart_ = tiles * row_bytes_;
+    }
+  }
+  // For the tile that begins with this row.
+  Asked operator()(int64_t row) const {
+    const uint8_t* const at = data_ + row * row_bytes_;
+    if (lanes == 16 || !group_) return {at + ahead_, apart_, along_};
+    const int64_t in_group = row % group_;
+    return {at + (group_ - in_group + in_group / tile_) * row_bytes_, apart_};
+  }
+
+ private:
+  const uint8_t* data_;
+  int64_t row_bytes_, tile_, apart_, along_ = 1;
+  int64_t ahead_ = 0;
+  int64_t group_ = 0;  // rows of a group; 0: there are none
+};
 
 // Whether a type is in blocks: see blocks.hpp.
 template <class Read>

@@ -234,7 +234,7 @@ static void rows_of(const Weights& w, int64_t row, const Input& in, int64_t firs
                    begin + n == w.in,
                    {}};
           if constexpr (head() && asks()) {
-            of.asked = asked_rows(w, row + r, at_once, tokens);
+            of.asked = Asking(w, at_once, tokens)(row + r);
             of.asked.first += Read::bytes(begin);
           }
           // Of a scaled type there is one tile: where there are several it is widened.
@@ -267,10 +267,11 @@ static void rows_of(const Weights& w, int64_t row, const Input& in, int64_t firs
 // left.
 template <class Read>
 static int64_t times_one(const Weights& w, int64_t row, int64_t end, const float* x, float* y) {
+  const Asking asking(w, tile_rows, 1);
   for (; row + tile_rows <= end; row += tile_rows) {
     v16 total[1][tile_rows];
     add_tile<Read, tile_rows, 1, true>(w.data + row * w.row_bytes, w.row_bytes, w.in, x, 0,
-                                       asked_rows(w, row, tile_rows, 1), nullptr, total);
+                                       asking(row), nullptr, total);
     finish<tile_rows, 1>(total, w.bias ? w.bias + row : nullptr, y + row, 0);
   }
   return row;
