@@ -135,7 +135,7 @@ static inline __attribute__((always_inline)) void add_tile(const uint8_t* w, int
 #pragma GCC unroll 8
       for (int r = 0; r < R; r++) {
         const uint8_t* next = asked.first + r * asked.apart + asked.along * Read::bytes(i);
-        if (lanes == 8 && T == 1 && asked.in_order())
+        if (T == 1 && asked.in_order())
           __builtin_prefetch(next, 0, 3);
         else
           __builtin_prefetch(next, 0, 2);
