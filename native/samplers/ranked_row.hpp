@@ -62,8 +62,9 @@ class RankedRow : public TiledRow<Values> {
 
   // This key and those before it.
   void keep_through(uint64_t key) {
-    compact();
-    this->keep_if([&](size_t i) { return order_key(values_[i], ids_[i]) >= key; });
+    const float last = from_ordered(static_cast<uint32_t>(key >> 32));
+    collect_near(last - measure().origin(), spare_ids_, spare_values_);
+    filter_through(key, spare_ids_, spare_values_);
   }
 
   // The n first of the order, as (key, weight).

@@ -159,7 +159,8 @@ void add_entropy(const float* const* tiles, const float* maxima, int64_t n, floa
       Ints high{}, high_depth{};
       for (int i = 0; i < tile_size; i += abreast * lanes) {
         Side v = load_side(x + i);
-        for (Floats& z : v.of) z = z > second ? Floats{} + minus_infinity : z;  // the top ones
+        if (most > 0)  // the top ones count apart
+          for (Floats& z : v.of) z = z > second ? Floats{} + minus_infinity : z;
         const Side depth = bits_of(v, second, scale), w = power(depth);
         for (int j = 0; j < abreast; ++j) {
           const Weight own = split(w.of[j]), weighted = split(w.of[j] * depth.of[j]);
