@@ -246,10 +246,11 @@ class Asking {
   Asking(const Weights& w, int64_t tile, int64_t tokens)
       : data_(w.data), row_bytes_(w.row_bytes), tile_(tile), apart_(w.row_bytes) {
     const int64_t bytes = tile * row_bytes_;
-    const bool floats = lanes == 16 ? !in_blocks(w.type) : lanes == 8 && w.type == Stored::f32;
-    if (floats && tokens == 1 && bytes <= most_in_order) {
-      // With one token memory is fastest asked for in its own order, a little ahead, where the
-      // first-level cache holds that and a tile.
+    const bool in_order = lanes == 16 ? w.type == Stored::f16 || w.type == Stored::bf16
+                                      : lanes == 8 && w.type == Stored::f32;
+    if (in_order && tokens == 1 && bytes <= most_in_order) {
+      // With one token memory of these is fastest asked for in its own order, a little ahead, where
+      // the first-level cache holds that and a tile.
       ahead_ = ahead_in_order, apart_ = 64, along_ = tile;
     } else if (lanes == 16) {  // neighbours, of blocks at least 8 KiB ahead
       ahead_ = (in_blocks(w.type) ? (8191 / bytes + 1) * tile : 16) * row_bytes_;
