@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import logging
 import os
 import subprocess
@@ -19,10 +18,8 @@ from aleator.cli import main
 from aleator.core.errors import FileFormatError, HubError, ParameterError
 from aleator.models.hub.bundled import bundled_model
 from aleator.models.hub.fetching import (
-    PIECE,
     Unreachable,
     _receive,
-    append,
     one_line,
     required_hub,
 )
@@ -359,50 +356,3 @@ def test_what_is_longer_than_the_file_is_not_continued(hub: Hub, extra: int) -> 
     hub.asked.clear()
     assert located(f"hf:{REPO}:Q8_0").read_bytes() == small
     assert hub.fetched("Q8_0.gguf") == ([""] if extra else [])
-
-
-class Written(io.RawIOBase):
-    """Remembers how many bytes each write brought."""
-
-    def __init__(self, held: int) -> None:
-        self.sizes: list[int] = []
-        self._at = held
-
-    def writable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def write(self, data: Any, /) -> int:
-        size = memoryview(data).nbytes
-        self.sizes.append(size)
-        self._at += size
-        return size
-
-
-@pytest.mark.parametrize("held", [0, 1000])
-def test_what_arrives_is_written_in_whole_large_pages(held: int) -> None:
-    raw = Written(held)
-    with io.BufferedWriter(raw, PIECE) as out:
-        for block in [bytes(70_001)] * 62 + [bytes(2 * PIECE)]:
-            append(out, block)
-        sizes = list(raw.sizes)
-    assert sizes[0] == PIECE - held
-    assert len(sizes) > 3
-    assert set(sizes[1:]) == {PIECE}
-
-
-@pytest.mark.parametrize("pieces", [1, 2])
-def test_a_piece_is_written_as_soon_as_it_is_complete(pieces: int) -> None:
-    raw = Written(0)
-    with io.BufferedWriter(raw, PIECE) as out:
-        append(out, bytes(pieces * PIECE))
-        assert raw.sizes == [PIECE] * pieces
-        append(out, bytes(PIECE - 1))
-        assert raw.sizes == [PIECE] * pieces
-        append(out, b"x")
-        assert raw.sizes == [PIECE] * (pieces + 1)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from aleator.core.errors import ParameterError
 from aleator.core.records import dataclass
 from aleator.models.files.fields import Value
+from aleator.models.files.mapping import LARGE_PAGE, append_in_large_pages
 from aleator.models.files.tensor_types import TENSOR_TYPES
 
 _BYTE, _STRING, _ARRAY = 0, 8, 9
@@ -89,11 +90,13 @@ def write_gguf(
     """
     start, size = beginning(fields, tensors, alignment)
     with whole_file(path, size) as file:
-        file.write(start)
+        append_in_large_pages(file, start)
         for each in tensors:
             for piece in pieces(each):
-                file.write(piece.data)
-            file.write(bytes(-each.nbytes % alignment))
+                append_in_large_pages(
+                    file, np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data
+                )
+            append_in_large_pages(file, bytes(-each.nbytes % alignment))
     return size
 
 
@@ -156,7 +159,8 @@ def whole_file(path: Path, size: int) -> Iterator[BinaryIO]:
     with suppress(AttributeError, OSError):
         nameless = os.open(path.parent, os.O_TMPFILE | os.O_RDWR, 0o666)
     try:
-        with open(beside, "xb") if nameless is None else os.fdopen(nameless, "wb") as file:
+        opened = beside if nameless is None else nameless
+        with open(opened, "xb" if nameless is None else "wb", buffering=LARGE_PAGE) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

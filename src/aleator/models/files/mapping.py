@@ -1,4 +1,4 @@
-"""Maps files into memory."""
+"""Maps files into memory, in large pages where the system has them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import os
 import platform
 import stat
 import sys
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +45,8 @@ def map_file(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
 
     Pages have 2 MiB if the system has such pages for files: with 4 KiB the processor spends a fifth to a third
     of the time of reading weights on looking up pages.  Linux (on ext4 and XFS) uses large pages only for data
-    that it reads from disk after the request; data already in its page cache stay in small pages.
+    that it reads from disk after the request, and for what :func:`append_in_large_pages` wrote; other data in
+    its page cache stay in small pages.
     """
     try:
         # O_NONBLOCK: opening a pipe must not wait for its other end.
@@ -70,6 +72,20 @@ def map_file(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
     return np.frombuffer(mapped, np.uint8)
 
 
+def append_in_large_pages(out: BinaryIO, block: bytes | memoryview) -> None:
+    """Write bytes in pieces of a large page, so that the system keeps them in such pages.
+
+    Args:
+        out: a file whose buffer holds :data:`LARGE_PAGE` bytes.
+        block: what is written next.
+    """
+    while len(block) >= (left := LARGE_PAGE - out.tell() % LARGE_PAGE):
+        out.write(block[:left])
+        out.flush()
+        block = block[left:]
+    out.write(block)
+
+
 def zeros_in_large_pages(size: int) -> NDArray[np.uint8]:
     """Zeros, uint8 ``[size]``, in pages of 2 MiB if the system has such pages for programs' memory."""
     if sys.platform != "linux" or size < LARGE_PAGE:
@@ -84,8 +100,7 @@ def zeros_in_large_pages(size: int) -> NDArray[np.uint8]:
 def _ask_for_large_pages(mapped: mmap.mmap) -> None:
     """Ask for large pages; Linux 6.18 on ext4 then uses them for data that it reads from disk.
 
-    Bytes just written, as by ``cp``, stay in small pages until they are read anew, unless they were written
-    2 MiB at a time, as downloads here are.
+    Bytes just written, as by ``cp``, stay in small pages until they are read anew.
     """
     if sys.platform == "linux":
         with contextlib.suppress(OSError):  # a kernel without large pages

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 from aleator.core.errors import FileFormatError, HubError, ParameterError
+from aleator.models.files.mapping import LARGE_PAGE, append_in_large_pages
 from aleator.models.hub.choice import (
     gguf_files,
     is_inside,
@@ -35,8 +36,6 @@ LARGEST = 50_000_000_000
 """The most bytes that the hub serves over plain HTTP; larger files are left to its library."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _BLOCK = 1 << 22
-PIECE = 1 << 21
-"""Bytes of an aligned write: Linux then keeps them in one large page, from which weights are read fastest."""
 _MODULES = ("constants", "errors", "utils")
 """Modules of huggingface_hub, which does not import them by itself."""
 _MOST_TYPES = 20
@@ -229,7 +228,7 @@ def _complete_blob(hub: ModuleType, name: HubName, file: str, token: str | None)
         if partial.exists() and partial.stat().st_size > about.size:
             partial.unlink()
         with (
-            partial.open("ab", buffering=PIECE) as out,
+            partial.open("ab", buffering=LARGE_PAGE) as out,
             hub.utils.tqdm(
                 desc=file[-40:],
                 total=about.size,
@@ -244,15 +243,6 @@ def _complete_blob(hub: ModuleType, name: HubName, file: str, token: str | None)
                 _receive(hub, about.location, headers, out, bar, about.size)
         _check(name, file, partial, about.etag, about.size)
         partial.rename(blob)
-
-
-def append(out: BinaryIO, block: bytes) -> None:
-    """Write a block; the buffer holds one piece, which leaves it as soon as it is complete."""
-    while len(block) >= (left := PIECE - out.tell() % PIECE):
-        out.write(block[:left])
-        out.flush()
-        block = block[left:]
-    out.write(block)
 
 
 def _receive(
@@ -279,7 +269,7 @@ def _receive(
                 out.truncate()
                 bar.update(-held)
             for block in response.iter_bytes():
-                append(out, block)
+                append_in_large_pages(out, block)
                 bar.update(len(block))
                 if out.tell() > size:
                     return
