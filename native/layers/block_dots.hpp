@@ -167,7 +167,13 @@ struct FewTile {
   template <class B>
   const uint8_t* block(const uint8_t* row_at, int r, int64_t b) const {
     constexpr int64_t bytes = block_shape(B::type).bytes;
-    for (int64_t i = 0; i < bytes; i += 64) ask(row_at, r, b * bytes + i);
+    const uint8_t* later = asked.first + r * asked.apart + b * bytes * asked.along;
+    for (int64_t i = 0; i < bytes; i += 64) {
+      if (asked.in_order())
+        __builtin_prefetch(later + i, 0, 3);
+      else
+        __builtin_prefetch(later + i, 0, 2);
+    }
     return row_at + b * bytes;
   }
   // T tokens' sums with the rows, and the bias.

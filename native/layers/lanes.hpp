@@ -232,7 +232,7 @@ using ReadF16 = ReadHalf<Stored::f16>;
 using ReadBF16 = ReadHalf<Stored::bf16>;
 
 // Memory that is asked for while a tile of rows of W is read: for each row `apart` from the last
-// one's, and `along` bytes on for each byte of a row.
+// one's, and `along` bytes on for each byte of a row. In order a row's part is what a step reads.
 struct Asked {
   const uint8_t* first;
   int64_t apart;
@@ -246,12 +246,14 @@ class Asking {
   Asking(const Weights& w, int64_t tile, int64_t tokens)
       : data_(w.data), row_bytes_(w.row_bytes), tile_(tile), apart_(w.row_bytes) {
     const int64_t bytes = tile * row_bytes_;
-    const bool in_order = lanes == 16 ? w.type == Stored::f16 || w.type == Stored::bf16
+    const BlockShape shape = block_shape(w.type);
+    const bool large = shape.elements == 256;
+    const bool in_order = lanes == 16 ? large || w.type == Stored::f16 || w.type == Stored::bf16
                                       : lanes == 8 && w.type == Stored::f32;
     if (in_order && tokens == 1 && bytes <= most_in_order) {
       // With one token memory of these is fastest asked for in its own order, a little ahead, where
-      // the first-level cache holds that and a tile.
-      ahead_ = ahead_in_order, apart_ = 64, along_ = tile;
+      // the first-level cache holds that and a tile (docs/performance.md).
+      ahead_ = ahead_in_order, apart_ = large ? shape.bytes : 64, along_ = tile;
     } else if (lanes == 16) {  // neighbours, of blocks at least 8 KiB ahead
       ahead_ = (in_blocks(w.type) ? (8191 / bytes + 1) * tile : 16) * row_bytes_;
     } else {
