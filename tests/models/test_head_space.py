@@ -182,7 +182,7 @@ def check_forms(weights: Weights) -> None:
     rows = []
     for form in ("native", "torch"):
         decoder = build_decoder(weights, form=form)
-        types = {"type_k": "f32", "type_v": "f32"} if decoder.cache_shapes else {}
+        types: Any = {"type_k": "f32", "type_v": "f32"} if decoder.cache_shapes else {}
         context = Context(decoder, n_ctx=32, **types)
         rows.append(np.asarray(context.decode(Batch.one(TOKENS, 0, logits=True))))
     np.testing.assert_allclose(rows[1], rows[0], atol=1e-4 * np.abs(rows[0]).max())
