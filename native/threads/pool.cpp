@@ -132,10 +132,11 @@ Pool::Pool(int threads) : size_(threads) {
           threads);
   cursors_ = std::make_unique<Cursor[]>(size_);
   ahead_ = std::make_unique<Cursor[]>(size_);
-  team_ = new Team;
+  auto team = std::make_unique<Team>();
 #if defined(__wasm__)
-  start(team_);  // JavaScript has made workers for them, which wait
+  start(team.get());  // JavaScript has made workers for them, which wait
 #endif
+  team_ = team.release();
 }
 
 Pool::~Pool() {

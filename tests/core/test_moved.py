@@ -104,3 +104,15 @@ def test_an_object_has_an_attribute_under_both_names() -> None:
     sampler = TopK(top_k=3)
     with pytest.warns(DeprecationWarning, match=r"^TopK\.alone is own_chain now"):
         assert sampler.alone() is sampler.own_chain()
+
+
+@pytest.mark.parametrize(
+    ("base", "old", "new"), [(Sampler, "alone", "own_chain"), (TopK, "course", "state_history")]
+)
+def test_an_override_under_a_former_name_is_refused(base: type, old: str, new: str) -> None:
+    """It would never be called."""
+    with pytest.raises(
+        TypeError, match=rf"^Mine\.{old}: .*\.{old} is {new} now: give the override"
+    ):
+        type("Mine", (base,), {old: lambda self, *given: {}})
+    type("Mine", (base,), {new: lambda self, *given: {}})

@@ -70,6 +70,10 @@ def asks_twice(make: Make, **options: Any) -> None:
     generation.result()
 
 
+def asks(make: Make, **options: Any) -> None:
+    assert str(make("ROMEO:", max_tokens=4, **options).exception()) == "not today"
+
+
 def awaits(make: Make, **options: Any) -> None:
     async def text() -> None:
         generation = make("ROMEO:", max_tokens=4, **options)
@@ -90,7 +94,7 @@ def forgets(make: Make, **options: Any) -> None:
     next(make("ROMEO:", max_tokens=200, **options))
 
 
-@pytest.mark.parametrize("way", [waits, reads, asks_twice, awaits])
+@pytest.mark.parametrize("way", [waits, reads, asks, asks_twice, awaits])
 def test_a_callback_that_raises(make: Make, way: Any, collected: Callable[[], int]) -> None:
     leaves_nothing(make, way, collected, on_logits=failing)
 
@@ -117,6 +121,37 @@ def test_requests_that_fail(
     make: Make, options: dict[str, Any], collected: Callable[[], int]
 ) -> None:
     leaves_nothing(make, waits, collected, **options)
+
+
+def reads_one(made: list[Generation]) -> None:
+    made[2].wait()
+
+
+def forgets_the_others(made: list[Generation]) -> None:
+    last = made.pop()
+    made.clear()
+    last.wait()
+
+
+def goes_on(made: list[Generation]) -> None:
+    next(made[2])
+    del made[:2]
+    made[0].wait()
+
+
+@pytest.mark.parametrize("way", [reads_one, forgets_the_others, goes_on])
+def test_errors_of_a_batch_that_nobody_reads(
+    model: Any, way: Callable[[list[Generation]], None], collected: Callable[[], int]
+) -> None:
+    def two_fail(chain: aleator.SamplerChain, logits: np.ndarray) -> None:
+        if chain.completion < 2:
+            raise RuntimeError("not today")
+
+    for times in (1, TIMES):
+        for _ in range(times):
+            way(model.generate_batch(["ROMEO:"], n=3, max_tokens=4, on_logits=two_fail))
+        left = collected()
+    assert left == 0
 
 
 def leaves_nothing(make: Make, way: Any, collected: Callable[[], int], **options: Any) -> None:

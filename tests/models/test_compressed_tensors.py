@@ -333,6 +333,16 @@ def test_configurations_that_are_refused(
         open_weights(tmp_path / "m")
 
 
+@pytest.mark.parametrize("name", [name for name in CASES if name != "nvfp4"])
+def test_scales_of_whole_matrices_are_nvfp4s_alone(tmp_path: Path, name: str) -> None:
+    write(tmp_path / "m", name)
+    file = tmp_path / "m" / "model.safetensors"
+    save_file(load_file(file) | {f"{FIRST}weight_global_scale": torch.full((1,), 3.0)}, file)
+    told = rf"{file}: .*'{FIRST}weight_global_scale' is read beside a weight_scale in F8_E4M3 only"
+    with pytest.raises(AleatorError, match=told):
+        open_weights(tmp_path / "m")
+
+
 ZERO_POINT = "weight_zero_point"
 
 

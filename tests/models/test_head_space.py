@@ -21,6 +21,8 @@ from hybrid_models import HYBRID, write_hybrid
 from aleator import _native
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
+from aleator.models.files.tensor_types import StoredTensor
+from aleator.models.weights import Weights
 from tests.models.native_parts import decoder_step
 
 NAMES = ["mamba2", "granitehybrid-experts", "nemotron_h", "falcon-h1-norm", "lfm2"]
@@ -172,6 +174,39 @@ def test_logits_are_equal_on_every_instruction_set() -> None:
         found.append(done.stdout)
     assert found[0].count("\n") == len(NAMES)
     assert all(lines == found[0] for lines in found), found
+
+
+def check_forms(weights: Weights) -> None:
+    """The form in PyTorch gives the native logits."""
+    pytest.importorskip("torch")
+    rows = []
+    for form in ("native", "torch"):
+        decoder = build_decoder(weights, form=form)
+        types: Any = {"type_k": "f32", "type_v": "f32"} if decoder.cache_shapes else {}
+        context = Context(decoder, n_ctx=32, **types)
+        rows.append(np.asarray(context.decode(Batch.one(TOKENS, 0, logits=True))))
+    np.testing.assert_allclose(rows[1], rows[0], atol=1e-4 * np.abs(rows[0]).max())
+
+
+def test_beside_attention_with_post_norms(tmp_path: Path) -> None:
+    """Which no model has so far: both forms add the state to the sum with what attention's norm gives."""
+    read = open_weights(write_hybrid(tmp_path / "m.gguf", HYBRID["falcon-h1"]))
+    rng, tensors = np.random.default_rng(5), {name: read.stored(name) for name in read.names()}
+    for layer in range(read.config.n_layers):
+        for name in ("post_attention_norm", "post_ffw_norm"):
+            values = rng.uniform(0.5, 1.5, read.config.n_embd).astype(np.float32)
+            tensors[f"blk.{layer}.{name}.weight"] = StoredTensor.of(values)
+    architecture = replace(read.architecture, post_norm=True)
+    check_forms(Weights(read.path, architecture, read.config, tensors, read.gguf))
+
+
+@pytest.mark.parametrize("name", ["kimi-linear", "lfm2", "mamba2"])
+def test_what_a_layer_with_a_state_adds_is_scaled(name: str, tmp_path: Path) -> None:
+    """Of known models those with one kind of state have such a factor; both forms heed it in all."""
+    read = open_weights(write_hybrid(tmp_path / "m.gguf", HYBRID[name]))
+    tensors = {each: read.stored(each) for each in read.names()}
+    config = replace(read.config, residual_scale=0.6)
+    check_forms(Weights(read.path, read.architecture, config, tensors, read.gguf))
 
 
 def test_shapes_are_checked(tmp_path: Path) -> None:

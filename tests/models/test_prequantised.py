@@ -267,6 +267,7 @@ HUGE = {"absmax": torch.full((1,), 3e38), "quant_map": torch.full((256,), 3e38)}
         ("fp8", put("weight_scale_inv", torch.ones(4)), BLOCKS_OR_ROWS),
         ("fp8", put("weight_scale_inv", torch.full((2, 2), torch.inf)), "2.100 or more"),
         ("fp8", put("weight_scale_inv", torch.full((2, 2), torch.nan)), "holds NaN"),
+        ("fp8", put("weight_scale", torch.ones(1)), "weight_scale_inv' stands beside a weight_scale;"),
         ("fp8", put("weight", torch.full((128, 128), torch.nan).to(torch.float8_e4m3fn)), "holds NaN"),
         ("nf4", put(STATE, None), "nf4' is missing"),
         ("nf4", put(STATE, torch.ones(9, dtype=U8)), "no JSON object"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
@@ -260,15 +260,30 @@ def renamed_name(module: str, name: str) -> object:
 class FormerName:
     """An attribute of a class under the name that it had before; reading it warns, and gives the new one."""
 
+    names: ClassVar[set[str]] = set()  # all former names
+
     def __init__(self, new: str) -> None:
-        self._new = new
+        self.new = new
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._old = name
+        self.names.add(name)
 
     def __get__(self, instance: object, owner: type) -> Any:
-        _warn(f"{owner.__name__}.{self._old}", self._new)
-        return getattr(owner if instance is None else instance, self._new)
+        _warn(f"{owner.__name__}.{self._old}", self.new)
+        return getattr(owner if instance is None else instance, self.new)
+
+
+def refuse_former_names(cls: type) -> None:
+    """Refuse a class that overrides something under its former name, as nothing would call that."""
+    for name in FormerName.names & vars(cls).keys():
+        for base in cls.__mro__[1:]:
+            former, own = vars(base).get(name), vars(cls)[name]
+            if isinstance(former, FormerName) and not isinstance(own, FormerName):
+                raise TypeError(
+                    f"{cls.__qualname__}.{name}: {base.__qualname__}.{name} is {former.new} now: give the "
+                    "override that name; anything else by this name needs another one"
+                )
 
 
 def _warn(old: str, new: str | None, above: int = 1) -> None:

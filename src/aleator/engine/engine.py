@@ -174,7 +174,7 @@ class Engine:
             prompt: as for :meth:`aleator.LanguageModel.generate`.
             preset: as there.
             params: as there.
-            on_logits: as there; called in the engine's thread.
+            on_logits: as there; called in the engine's thread, for which all texts of the engine wait.
             drafter: as there; called in the engine's thread.
             options: docs/options.md, and sampling parameters (docs/samplers.md).
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
+import weakref
 from collections.abc import Callable, Hashable, Sequence
 from time import perf_counter
 from typing import Any
@@ -99,7 +100,10 @@ class Run:
 
         They hold the run and the run does not hold them, so the last one frees the run and its context.
         """
-        return [Generation(self, state.completion) for state in self.states]
+        made = [Generation(self, state.completion) for state in self.states]
+        for generation, state in zip(made, self.states, strict=True):
+            weakref.finalize(generation, state.completion.abandon).atexit = False
+        return made
 
     @property
     def done(self) -> bool:

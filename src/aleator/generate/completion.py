@@ -230,6 +230,7 @@ class Completion:
         # the error that ended it, if any; once it was raised to a reader, a copy
         self.error: BaseException | None = None
         self.error_raised = False  # whether a reader got the error, raised or returned
+        self._abandoned = False  # whether nobody can read it any more
         self.forgotten, self.namespace = request.forgotten, request.namespace
         self.n_ctx = 0  # positions that it may use, prompt included; 0 before it starts
         # log-probabilities of the prompt's tokens so far, None for the first; None: not recorded
@@ -323,8 +324,20 @@ class Completion:
     def fail(self, error: BaseException) -> None:
         """End it with an error, unless it has ended already."""
         if not self.done:
-            self.error = error
+            self.error = without_frames(error) if self._abandoned else error
             self.break_off("interrupted")
+
+    def abandon(self) -> None:
+        """Note that nobody can read it any more: an error's frames would keep it alive until a collection."""
+        self._abandoned = True
+        self.take_error()
+
+    def take_error(self) -> BaseException | None:
+        """The error that ended it, if any, for a reader; a copy without frames, which hold this, is kept."""
+        error = self.error
+        if error is not None:
+            self.error, self.error_raised = without_frames(error), True
+        return error
 
     def check(self) -> None:
         """Raise the error that ended it, unless a reader already got the error."""
@@ -332,16 +345,11 @@ class Completion:
             self.raise_error()
 
     def raise_error(self) -> None:
-        """Raise the error that ended it, if any, and keep a copy without frames.
-
-        The raised error holds its reader's frames, and these hold this completion.
-        """
-        error = self.error
-        if error is None:
-            return
-        self.error, self.error_raised = without_frames(error), True
+        """Raise the error that ended it, if any."""
+        error = self.take_error()
         try:
-            raise error
+            if error is not None:
+                raise error
         finally:
             del error  # this frame is among the error's
 

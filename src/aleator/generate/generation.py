@@ -236,7 +236,7 @@ class Generation(Iterator[str]):
         return self.text
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """The error that ended it; None: it ended without one.
+        """The error that ended it; None: it ended without one.  From the second time on it is a copy.
 
         Args:
             timeout: As for :meth:`result`.
@@ -245,8 +245,7 @@ class Generation(Iterator[str]):
             TimeoutError: It had not ended by then.
         """
         self._wait(timeout)
-        self._completion.error_raised = True
-        return self._completion.error
+        return self._completion.take_error()
 
     def _wait(self, timeout: float | None) -> None:
         if not self._reader.wait(checked_timeout(timeout)):

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from aleator.generate.prefix_load import LookUp, PrefixLoad  # loads SQLite
 
 OnLogits = Callable[[SamplerChain, Any], None]
-"""Called with the chain and the logits [V] before each token is drawn; it must change neither."""
+"""Called with the chain and the logits [V] before each token is drawn; it must change neither, nor wait for a
+text that is made together with its own, in whatever thread: that text waits until it returns."""
 
 
 class RequestState:

@@ -216,7 +216,8 @@ class LanguageModel(ScoringModel):
             params: sampling parameters, instead of a preset.
             progress: called with (done, total) prompt tokens during prefill.
             on_logits: called with the chain and the logits [V] before each token is drawn, to look at
-                them (``chain.explain``).
+                them (``chain.explain``).  It must not wait for this text or another of its batch, nor for a
+                thread that does: those wait until it returns.
             drafter: guesses what follows, which is decoded together: the same tokens, faster where the
                 guesses are right (:class:`~aleator.generate.speculative.Drafter`).
             options: docs/options.md, and sampling parameters (docs/samplers.md), which win over ``preset``

@@ -119,7 +119,8 @@ class Block:
         taken, scale = x, self.config.residual_scale
         first, second = self.post_norms
         onto, output = Onto(x, scale, first), self.parts.output
-        if isinstance(self.ffn, Dense) and first is not as_it_is and not self.parallel:
+        comes_next = self.beside is None and not self.parallel  # the feed-forward part
+        if isinstance(self.ffn, Dense) and first is not as_it_is and comes_next:
             y = self.ops.product(output, attended, gated)
             return self.ffn.after(y, onto, self.ffn_norm, second)
         x = self.ops.product(output, attended, gated, onto=onto)

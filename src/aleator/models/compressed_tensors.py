@@ -167,6 +167,12 @@ def _fitting(
 ) -> Scheme:
     """The scheme of a matrix, by how many scales it has."""
     scale = parts.tensor("weight_scale", (*FLOAT_TYPES, "U8", "F8_E4M3"))
+    if "weight_global_scale" in parts and scale.type != "F8_E4M3":
+        raise parts.error(
+            "weight_global_scale",
+            f"is read beside a weight_scale in F8_E4M3 only (NVFP4), not in {scale.type}: take the "
+            "model's unquantised safetensors",
+        )
     found = (*scale.shape, 1) if len(scale.shape) == 1 else scale.shape
     of_kind = [each for each in _schemes(given) if each.kind == kind and each.bits in bits]
     if not of_kind:

@@ -128,6 +128,10 @@ def _block_size(given: Fields) -> tuple[int, int]:
 def _fp8(parts: Parts, given: Fields) -> Packed:
     n_out, n_in = parts.tensor("weight", ("F8_E4M3",), (None, None)).shape
     end = "weight_scale" if "weight_scale" in parts else "weight_scale_inv"
+    if end == "weight_scale" and "weight_scale_inv" in parts:
+        raise parts.error(
+            "weight_scale_inv", "stands beside a weight_scale; only one of them is read"
+        )
     scale = parts.tensor(end, FLOAT_TYPES)
     high, wide = _block_size(given)
     blocks = -(-n_out // high), -(-n_in // wide)

@@ -17,7 +17,7 @@ import numpy as np
 
 from aleator.core import host as host
 from aleator.core.errors import ParameterError, StateError
-from aleator.core.moved import FormerName, renamed_name
+from aleator.core.moved import FormerName, refuse_former_names, renamed_name
 from aleator.core.numerics import Row as Row
 from aleator.core.numerics import Step as Step
 from aleator.core.parameter import SEED, check_seed, single
@@ -43,6 +43,10 @@ class StandaloneSampler:
     _own_chains: ClassVar[
         Mapping[str, SamplerChain]
     ] = {}  # by numerics; each instance gets its own when needed
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        super().__init_subclass__(**given)
+        refuse_former_names(cls)
 
     def own_chain(self, numerics: str = "portable") -> SamplerChain:
         """The chain of this sampler alone: its state, seed and position.

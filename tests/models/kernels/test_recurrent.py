@@ -394,6 +394,19 @@ def test_norms(size: int, t: int) -> None:
         assert equal(PartNorm(size, torch.from_numpy(weights), 1e-5)(strided(x)), expected)
 
 
+@pytest.mark.parametrize("size", [1, 2])
+def test_gates_between_queries(size: int) -> None:
+    """Where each head's gate follows its query, the gates of heads of one channel are apart."""
+    rng, t, heads = np.random.default_rng(size), 3, 5
+    both, x = numbers(rng, t, heads, 2, size), numbers(rng, t, heads * size)
+    gate, weight = torch.from_numpy(both)[:, :, 1], numbers(rng, size)
+    alone, flat = PartNorm(size, gate=gate), both[:, :, 1].reshape(t, -1)
+    assert equal(alone(strided(x)), rules.sigmoid_gate(x, flat))
+    expected = rules.gated_norm(x.reshape(t, heads, size), weight, both[:, :, 1], 1e-5)
+    ours = PartNorm(size, torch.from_numpy(weight), 1e-5, gate, "silu")(strided(x))
+    assert equal(ours, expected.reshape(t, -1))
+
+
 def test_infinite_inputs_do_not_meet_what_is_beyond_a_state() -> None:
     """A state of 24 takes two groups of 16: 0 times infinity there would be NaN."""
     batch = batch_of("one")

@@ -151,6 +151,8 @@ class PartNorm:
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Rows float32 [T, parts * size], in one launch."""
         gate = None if self.gate is None else self.gate.reshape(x.shape)
+        if gate is not None and gate.stride(-1) > 1:  # the gates of parts of size 1 are apart
+            gate = gate.contiguous()
         if self.weight is None:
             return x if gate is None else activate("sigmoid_gate", gate, x)
         return _normalised(x, self.size, self.eps, self.weight, gate, kind=self.kind)

@@ -31,6 +31,7 @@ class StatefulLayer(Generic[P]):
 
     def __init__(self, weights: LayerWeights, parts: P) -> None:
         self.parts, self.ops, self.eps = parts, weights.ops, weights.config.rms_eps
+        self.residual_scale = weights.config.residual_scale
         self.norm = self.ops.norm(weights.architecture.norm, parts.norm, self.eps)
         self.following = FeedForwardAfterState(weights, parts.ffn_norm, parts.ffn)
 
@@ -42,7 +43,8 @@ class StatefulLayer(Generic[P]):
         ``norm`` is for these rows.
         """
         x, y = _rows(x, rows), _rows(y, rows)
-        return self.following(self.ops.product(self.parts.output, y, norm, onto=Onto(x)))
+        onto = Onto(x, self.residual_scale)
+        return self.following(self.ops.product(self.parts.output, y, norm, onto=onto))
 
 
 class MambaLayer(StatefulLayer[StateSpace[Linear, torch.Tensor]]):
@@ -84,7 +86,6 @@ class HeadSpaceLayer(StatefulLayer[HeadSpace[Linear, torch.Tensor]]):
 
     def __init__(self, weights: LayerWeights, index: int) -> None:
         super().__init__(weights, HeadSpace(weights, index))
-        self.residual_scale = weights.config.residual_scale
 
     def __call__(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
         y = self.scanned(x, self.norm, batch)
