@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -13,8 +15,10 @@ import pytest
 
 import aleator
 from aleator.core.errors import AleatorError
+from aleator.engine.request_handle import RequestHandle
 from aleator.generate.completion import without_frames
 from aleator.generate.generation import Generation
+from tests.engine.engines import loop_of
 
 Make = Callable[..., Generation]
 TIMES = 5
@@ -152,6 +156,61 @@ def test_errors_of_a_batch_that_nobody_reads(
             way(model.generate_batch(["ROMEO:"], n=3, max_tokens=4, on_logits=two_fail))
         left = collected()
     assert left == 0
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_an_error_that_ends_several_requests(
+    engine: aleator.Engine,
+    collected: Callable[[], int],
+    monkeypatch: pytest.MonkeyPatch,
+    twice: bool,
+) -> None:
+    """Each has an error of its own, and an error while the engine recovers is not kept."""
+    loop = loop_of(engine)
+    due = [raising_once(monkeypatch, loop.context, "decode")]
+    if twice:
+        due.append(raising_once(monkeypatch, RequestHandle, "settle", lambda: not loop._handles))
+
+    def one_of_three(make: Make) -> None:
+        begun, go = threading.Event(), threading.Event()
+
+        def waiting(chain: object, logits: np.ndarray) -> None:
+            begun.set()
+            go.wait(20)
+
+        first = make("ROMEO:", max_tokens=4, on_logits=waiting)
+        assert begun.wait(20)
+        others = [make("JULIET:", max_tokens=4) for _ in range(2)]  # one follows the other
+        for each in due:
+            each.set()
+        go.set()
+        with pytest.raises(RuntimeError, match="not today"):
+            first.wait()
+        said = ["".join(traceback.format_exception(each.error)) for each in others]
+        assert all("in raises" in each and "not today" in each for each in said)
+        assert len({id(each.error) for each in (first, *others)}) == 3
+
+    leaves_nothing(engine.submit, one_of_three, collected)
+    assert not any(each.is_set() for each in due)
+
+
+def raising_once(
+    monkeypatch: pytest.MonkeyPatch,
+    owner: object,
+    name: str,
+    when: Callable[[], bool] = lambda: True,
+) -> threading.Event:
+    """Let a method raise an error the next time that it is called after the event is set."""
+    method, due = getattr(owner, name), threading.Event()
+
+    def raises(*given: Any) -> Any:
+        if due.is_set() and when():
+            due.clear()
+            raise RuntimeError("not today")
+        return method(*given)
+
+    monkeypatch.setattr(owner, name, raises)
+    return due
 
 
 def leaves_nothing(make: Make, way: Any, collected: Callable[[], int], **options: Any) -> None:

@@ -61,7 +61,8 @@ class EngineCore:
         """After an error: forget all requests, empty all sequences, and go on with a new scheduler."""
         for seq in range(self.runner.context.n_seq_max):
             self._cache.seq_rm(seq, -1, -1)
-        for state in self._states.values():
+        for request, state in self._states.items():
+            request.partners = []  # they hold one another
             state.prefix_loads = []
             self.runner.sampler.leave(state)
         self.scheduler, self._states = scheduler, {}
@@ -162,8 +163,8 @@ class EngineCore:
         try:
             self.runner.step(rows, chunks)
         except DeviceOutOfMemory as error:
-            for state in [chunk.state for chunk in chunks] or [state for state, _ in rows]:
-                self.runner.errors.fail(state, error)
+            failed = [chunk.state for chunk in chunks] or [state for state, _ in rows]
+            self.runner.errors.fail_all(failed, error)
             if rows and chunks:
                 self._make(rows, [])
 

@@ -373,9 +373,9 @@ class EngineLoop:
                 if self._ending is not None and self._ending.scheduled.number not in self._handles:
                     self._ending.settle()
                     self._ending = None
-                for handle in list(self._handles.values()):
-                    if handle.scheduled.seq >= 0:
-                        self._core.runner.errors.fail(handle.state, error)
+                handles = list(self._handles.values())
+                failed = [each.state for each in handles if each.scheduled.seq >= 0]
+                self._core.runner.errors.fail_all(failed, error)
                 self._core.clear(self._new_scheduler())
                 self._deadlines, self._known = [], set()
                 for handle in list(self._handles.values()):
@@ -389,6 +389,7 @@ class EngineLoop:
                 return
             except BaseException as again:
                 error = again
+                self._errors.append(error)  # this frame is among its own
 
     def _fail_all(self, error: BaseException) -> None:
         """End all requests with an error, without touching the context, and take no more."""
@@ -396,8 +397,9 @@ class EngineLoop:
             self.closed = True
         if self._ending is not None:
             self._ending.settle()
-        for number, handle in list(self._handles.items()):
-            self._core.runner.errors.fail(handle.state, error)
+        handles = list(self._handles.items())
+        self._core.runner.errors.fail_all([handle.state for _, handle in handles], error)
+        for number, handle in handles:
             handle.state.end_speculation()
             handle.settle()
             with self._lock:

@@ -50,6 +50,13 @@ def without_frames(error: BaseException) -> BaseException:
     return made
 
 
+def copies(error: BaseException, n: int) -> list[BaseException]:
+    """An error for each of ``n`` readers, the error itself first: what is raised holds its reader's frames."""
+    trace = error.__traceback__
+    made = [without_frames(error) for _ in range(1, n)]
+    return [error, *(each.with_traceback(trace) for each in made)]
+
+
 Forgotten = tuple[tuple[int, int], ...]
 """What context shifts have removed from a text: (index, number of tokens) of each shift, in order."""
 

@@ -17,6 +17,7 @@ from aleator.generate.completion import (
     Stats,
     StopReason,
     TextStream,
+    copies,
     too_long,
 )
 from aleator.generate.context import Context
@@ -227,6 +228,11 @@ class RequestErrors:
         if self._failed is not None:
             self._failed(state, error)
 
+    def fail_all(self, states: Sequence[RequestState], error: BaseException) -> None:
+        """End the completions of several requests with an error, each with a copy of its own."""
+        for state, each in zip(states, copies(error, len(states)), strict=False):
+            self.fail(state, each)
+
 
 class Proposer:
     """Asks grammars, drafters and draft models for the number of tokens that is likely to save time.
@@ -290,8 +296,7 @@ class Proposer:
         try:
             drafts[0][1].model.shared.guess([draft for _, draft in drafts])
         except Exception as error:
-            for state, _ in drafts:
-                self._errors.fail(state, error)
+            self._errors.fail_all([state for state, _ in drafts], error)
             return
         seconds = (perf_counter() - started) / len(drafts)
         for state, draft in drafts:
