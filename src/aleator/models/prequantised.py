@@ -130,7 +130,8 @@ def _fp8(parts: Parts, given: Fields) -> Packed:
     end = "weight_scale" if "weight_scale" in parts else "weight_scale_inv"
     if end == "weight_scale" and "weight_scale_inv" in parts:
         raise parts.error(
-            "weight_scale_inv", "stands beside a weight_scale; only one of them is read"
+            "weight_scale_inv",
+            "stands beside a weight_scale; only one of them is read: take the unquantised safetensors",
         )
     scale = parts.tensor(end, FLOAT_TYPES)
     high, wide = _block_size(given)
