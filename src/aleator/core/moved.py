@@ -39,6 +39,7 @@ FORMER = {
     "cli.batch": "cli.batch_ray",
     "cli.batch_bodies": "chat.openai",
     "cli.doctor": "cli.machine",
+    "core.cancellation": "core.given_up",
     "core.packages": "core.pictures",
     "device.backends.torch.bans": (
         "device.backends.torch.bad_words device.backends.torch.min_tokens "
@@ -193,6 +194,8 @@ RENAMED = {
     "Turn": "SampleTask",
     "Visits": "ContextCalls",
     "Writing": "GenerationReader",
+    "check_given_up": "check_cancelled",
+    "ended_by": "cancelled_by",
     "make_storage": "Storage",
     "prepared": "prepare_chat",
     "require_config": "kept_texts",

@@ -16,9 +16,9 @@ import anyio.to_thread
 from starlette.requests import Request
 
 from aleator.chat.prompt import ChatFormat, PreparedChat, prepare_chat
+from aleator.core.cancellation import cancelled_by, check_cancelled
 from aleator.core.contract import NUMERICS_VERSION
 from aleator.core.errors import GrammarError, ParameterError
-from aleator.core.given_up import check_given_up, ended_by
 from aleator.core.version import __version__
 from aleator.engine import prompts
 from aleator.engine.engine import Engine
@@ -232,8 +232,8 @@ class Service:
         self._under_way.add(own)
 
         def ended() -> R:
-            with ended_by(own.check):
-                check_given_up()
+            with cancelled_by(own.check):
+                check_cancelled()
                 return work()
 
         running = anyio.to_thread.run_sync(ended, limiter=self._scoring)
