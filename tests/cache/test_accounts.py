@@ -169,7 +169,7 @@ class Script(Operations):
         with self.cache.step(plan) as step:
             for part in step:
                 told.append(self.write_rows(part, np.array(tokens)[part.tokens].tolist()))
-                told += [listed(part.tokens), listed(part.wanted), listed(part.positions)]
+                told += [listed(part.tokens), listed(part.outputs), listed(part.positions)]
         for token, group in zip(tokens, batch.sequences, strict=True):
             for s in group:
                 self.texts[s].append(token)

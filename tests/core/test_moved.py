@@ -6,9 +6,12 @@ from types import ModuleType
 
 import pytest
 
+from aleator.cache import MicroBatch, Part
 from aleator.cache.sequence import Sequence
 from aleator.cache.sequence_verbs import SequenceVerbs
+from aleator.core.errors import NoLogits
 from aleator.core.moved import MOVED, RENAMED, MovedModules
+from aleator.generate import Batch
 from aleator.models.architecture import HuggingFace
 from aleator.samplers import Sampler, SamplerChain, TopK
 from aleator.samplers.base import StandaloneSampler
@@ -91,6 +94,8 @@ FORMER_NAMES = [
     (Sequence, "adopt", "reuse_prefix"),
     (SequenceVerbs, "adopt", "reuse_prefix"),
     (SequenceVerbs, "give_up", "forget_namespace"),
+    (Batch, "wanted", "outputs"),
+    (Part, "wanted", "outputs"),
 ]
 
 
@@ -104,3 +109,10 @@ def test_an_object_has_an_attribute_under_both_names() -> None:
     sampler = TopK(top_k=3)
     with pytest.warns(DeprecationWarning, match=r"^TopK\.alone is own_chain now"):
         assert sampler.alone() is sampler.own_chain()
+
+
+def test_a_value_has_both_names() -> None:
+    for each in (MicroBatch.__new__(MicroBatch), NoLogits("row", 3, [1])):
+        each.outputs = [1]  # type: ignore[assignment]
+        with pytest.warns(DeprecationWarning, match=r"wanted is outputs now"):
+            assert each.wanted == [1]

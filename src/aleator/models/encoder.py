@@ -15,8 +15,8 @@ import aleator._native as _native
 from aleator.cache.kv_cache import Layers
 from aleator.cache.pools.pool import Pool
 from aleator.core.arrays import Floats
-from aleator.core.errors import ParameterError, UnsupportedModel
 from aleator.core.cancellation import check_cancelled
+from aleator.core.errors import ParameterError, UnsupportedModel
 from aleator.core.threads import pool as thread_pool
 from aleator.models.adapters import Adapters
 from aleator.models.decoder import Progress

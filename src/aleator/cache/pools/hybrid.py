@@ -49,7 +49,7 @@ class HybridBatch:
         self, base: MicroBatch, window: WindowBatch | None, recurrent: RecurrentBatch | None
     ) -> None:
         self.base, self.window, self.recurrent = base, window, recurrent
-        self.positions, self.tokens, self.wanted = base.positions, base.tokens, base.wanted
+        self.positions, self.tokens, self.outputs = base.positions, base.tokens, base.outputs
 
     def tensors(self) -> CellTensors:
         """The first pool's cells for layers that compute with torch."""
