@@ -6,6 +6,7 @@ from types import ModuleType
 
 import pytest
 
+from aleator import cache
 from aleator.cache import MicroBatch, Part
 from aleator.cache.sequence import Sequence
 from aleator.cache.sequence_verbs import SequenceVerbs
@@ -70,6 +71,8 @@ def test_a_name_that_left_a_package_warns() -> None:
 
     with pytest.warns(DeprecationWarning, match=r"storage\.make_storage is in .*\.storage now"):
         assert storage.make_storage.__name__ == "Storage"
+    with pytest.warns(DeprecationWarning, match=r"^aleator\.cache\.Slid is .*, as ContextShift;"):
+        assert cache.Slid is cache.ContextShift
     with pytest.raises(AttributeError, match="has no attribute 'never'"):
         _ = storage.never
 
@@ -94,6 +97,7 @@ FORMER_NAMES = [
     (Sequence, "adopt", "reuse_prefix"),
     (SequenceVerbs, "adopt", "reuse_prefix"),
     (SequenceVerbs, "give_up", "forget_namespace"),
+    (SequenceVerbs, "stands_for", "has_exactly"),
     (Batch, "wanted", "outputs"),
     (Part, "wanted", "outputs"),
 ]

@@ -188,6 +188,7 @@ RENAMED = {
     "Job": "ScheduledRequest",
     "Slot": "RequestState",
     "SlotMaker": "RequestStateMaker",
+    "Slid": "ContextShift",
     "Source": "TextReader",
     "Telling": "StepFormatter",
     "Ticket": "RequestHandle",
@@ -242,13 +243,14 @@ def moved_name(package: str, name: str, moved: Mapping[str, str]) -> object:
     import warnings
     from importlib import import_module
 
-    new = f"{package}.{moved[name]}"
+    home, new = f"{package}.{moved[name]}", RENAMED.get(name, name)
+    renamed = "" if new == name else f", as {new}"
     warnings.warn(
-        f"{package}.{name} is in {new} now; the old place goes with the next release",
+        f"{package}.{name} is in {home} now{renamed}; the old place goes with the next release",
         DeprecationWarning,
         stacklevel=3,
     )
-    return getattr(import_module(new), RENAMED.get(name, name))
+    return getattr(import_module(home), new)
 
 
 def renamed_name(module: str, name: str) -> object:

@@ -61,7 +61,7 @@ def put_rows(context: Context, seq: int, state: StateFile, held: int) -> None:
         )
     cache = context.cache
     cache.state_read(state.sections["rows"], seq, format="llama")
-    if not cache.stands_for(seq, held):
+    if not cache.has_exactly(seq, held):
         raise CacheError(f"its rows are not those of positions 0 to {held - 1}")
     _set_key_positions(cache, seq, state.sections.get("turned", b""))
     _put_states(cache, seq, state.sections.get("states", b""), held)

@@ -303,7 +303,7 @@ class TieredPrefixes:
         if length < len(tokens):
             cache.seq_rm(seq)
             cache.reuse(seq, [*tokens[:length].tolist(), 0], namespace)
-        if not cache.stands_for(seq, length):
+        if not cache.has_exactly(seq, length):
             return None
         sections: dict[str, Buffer] = {"state": pieces.write_state(self._pool, seq)}
         if self._cells is not None:

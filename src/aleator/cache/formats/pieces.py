@@ -98,7 +98,7 @@ def read_state(pool: Pool, seq: int, length: int, state: Buffer) -> None:
         CacheFull: there is no room.
     """
     llama.read(pool, memoryview(state), seq, partial=cells_of(pool) is not None)
-    if not pool.stands_for(seq, length):
+    if not pool.has_exactly(seq, length):
         raise Corrupt(0, f"the pieces are not positions 0 to {length - 1}")
 
 

@@ -297,8 +297,8 @@ class HybridPool(Pool):
     def can_shift(self) -> bool:
         return all(pool.can_shift() for pool in self.leaves)
 
-    def stands_for(self, seq: int, n: int) -> bool:
-        return self.first.stands_for(seq, n)
+    def has_exactly(self, seq: int, n: int) -> bool:
+        return self.first.has_exactly(seq, n)
 
     def checkpoint(self, seq: int) -> HybridCheckpoint:
         return HybridCheckpoint(

@@ -89,8 +89,8 @@ class Pool(Uncopyable, ABC):
         """Whether ``seq_add`` and ``seq_div`` are possible."""
 
     @abstractmethod
-    def stands_for(self, seq: int, n: int) -> bool:
-        """Whether a sequence stands for exactly the positions below ``n``."""
+    def has_exactly(self, seq: int, n: int) -> bool:
+        """Whether a sequence has exactly the positions 0 to ``n`` - 1."""
 
     @abstractmethod
     def checkpoint(self, seq: int) -> Any:

@@ -271,7 +271,7 @@ class RecurrentPool(Pool):
         """Whether ``seq_add`` and ``seq_div`` are possible: always, as positions are only labels."""
         return True
 
-    def stands_for(self, seq: int, n: int) -> bool:
+    def has_exactly(self, seq: int, n: int) -> bool:
         return self.seq_pos_max(seq) == n - 1
 
     def checkpoint(self, seq: int) -> RecurrentCheckpoint:
