@@ -1,4 +1,4 @@
-"""A model with its KV cache: batches of tokens in, rows of logits out; and prefixes lent to another context."""
+"""A model with its KV cache: batches of tokens in, rows of logits out; and prefixes copied to another context."""
 
 from __future__ import annotations
 
@@ -389,14 +389,14 @@ class Context(Uncopyable):
 
 
 SPARE = 1
-"""The sequence of a lending context that is empty but while rows are copied."""
+"""The owner's sequence that is empty except while rows are copied."""
 
 
 LEAST = 16
-"""Tokens from which on copying is worth its while."""
+"""The fewest tokens for which copying pays."""
 
 
-class LentPrefixes:
+class CopiedPrefixes:
     """The prefixes that one context keeps, for a run in another one of the same model.
 
     A single context for both would have to reserve memory for the largest possible batch.  Rows are copied
@@ -438,7 +438,7 @@ class LentPrefixes:
 
 
 class Prefixes(Protocol):
-    """The prompt cache of a run: a :class:`Cache`, :class:`LentPrefixes`, or what stands before one of them."""
+    """The prompt cache of a run: a :class:`Cache`, :class:`CopiedPrefixes`, or what stands before one of them."""
 
     def reuse(self, seq: int, tokens: Sequence[int], namespace: str = "") -> int:
         """Give an empty sequence the longest cached beginning of ``tokens``; returns its length."""
