@@ -14,8 +14,9 @@ from aleator.core.errors import NoLogits
 from aleator.core.moved import MOVED, RENAMED, MovedModules
 from aleator.generate import Batch
 from aleator.models.architecture import HuggingFace
-from aleator.samplers import Sampler, SamplerChain, TopK
+from aleator.samplers import Dist, Sampler, SamplerChain, TopK
 from aleator.samplers.base import StandaloneSampler
+from aleator.samplers.explained import Mark
 
 
 @pytest.mark.parametrize(("old", "new"), sorted(MOVED.items()))  # packages first
@@ -94,6 +95,7 @@ FORMER_NAMES = [
     (SamplerChain, "course", "state_history"),
     (SamplerChain, "placed", "samplers_with_places"),
     (SamplerChain, "all_placed", "all_with_places"),
+    (Dist, "luck", "watermark_score"),
     (Sequence, "adopt", "reuse_prefix"),
     (SequenceVerbs, "adopt", "reuse_prefix"),
     (SequenceVerbs, "give_up", "forget_namespace"),
@@ -116,6 +118,8 @@ def test_an_object_has_an_attribute_under_both_names() -> None:
 
 
 def test_a_value_has_both_names() -> None:
+    with pytest.warns(DeprecationWarning, match=r"^Mark\.luck is score now"):
+        assert Mark("watermark", (), 0.5).luck == 0.5
     for each in (MicroBatch.__new__(MicroBatch), NoLogits("row", 3, [1])):
         each.outputs = [1]  # type: ignore[assignment]
         with pytest.warns(DeprecationWarning, match=r"wanted is outputs now"):
