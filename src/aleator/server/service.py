@@ -379,7 +379,7 @@ class Service:
             message = f"this server was started with {' and '.join(held)}, which beams do not obey"
             raise ParameterError("use_beam_search", message)
 
-    def held(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def enforced(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The server's own options that restrict or mark a text, if a request does not give them.
 
         The key of watermarks is among them; a request without a watermark leaves it out (:meth:`fitting`).
