@@ -78,7 +78,7 @@ class Block:
         self.ffn = None if parts.ffn is None else feed_forward(parts.ffn, self.ops, eps)
         self.beside = beside
 
-    def turned(self, rotaries: Mapping[tuple[torch.device, bool], Rotary]) -> Block:
+    def with_rotaries(self, rotaries: Mapping[tuple[torch.device, bool], Rotary]) -> Block:
         """The layer with other rotations: ``rotaries`` by device and whether the layer has a window."""
         made, how = copy.copy(self), self.attending
         if how.rotary is not None:

@@ -140,7 +140,7 @@ class TorchDecoder(Decoder):
         layers, self.layers, self.blocks = self.layers, [], []
         for layer in layers:
             if isinstance(layer, Block):
-                layer = layer.turned(self._rotaries)
+                layer = layer.with_rotaries(self._rotaries)
                 self.blocks.append(layer)
             self.layers.append(layer)
 
