@@ -1,4 +1,4 @@
-"""A model with its KV cache: batches of tokens in, rows of logits out; and prefixes copied to another context."""
+"""A model with its KV cache: batches of tokens in, logits out; and prefixes copied to another context."""
 
 from __future__ import annotations
 
@@ -438,7 +438,7 @@ class CopiedPrefixes:
 
 
 class Prefixes(Protocol):
-    """The prompt cache of a run: a :class:`Cache`, :class:`CopiedPrefixes`, or what stands before one of them."""
+    """The prompt cache of a run: :class:`Cache`, :class:`CopiedPrefixes`, or what stands before one of them."""
 
     def reuse(self, seq: int, tokens: Sequence[int], namespace: str = "") -> int:
         """Give an empty sequence the longest cached beginning of ``tokens``; returns its length."""

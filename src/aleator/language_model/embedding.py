@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from aleator.core.arrays import Floats
-from aleator.core.errors import ContextFull, FileFormatError, ParameterError, UnsupportedModel
 from aleator.core.cancellation import check_cancelled
+from aleator.core.errors import ContextFull, FileFormatError, ParameterError, UnsupportedModel
 from aleator.core.integers import exact
 from aleator.core.records import dataclass
 from aleator.engine.prompts import checked_prompts
