@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from aleator.samplers.candidates import Candidates
     from aleator.samplers.chain import SamplerChain
 
+NUMERICS = ("portable", "llama.cpp")
+
 
 class StandaloneSampler:
     """llama.cpp's interface of a sampler: ``name``, ``apply``, ``accept``, ``reset``, ``clone``.
@@ -216,9 +218,11 @@ class Sampler(StandaloneSampler, ABC):
         """Apply the sampler to a reference row, in NumPy (docs/numerics.md)."""
 
     def __post_init__(self) -> None:
-        """Check every declared parameter and store it as its declared type."""
+        """Check every parameter that is not neutral, and store it as its declared type."""
         for p in self.parameters():
-            object.__setattr__(self, p.name, p.check(getattr(self, p.name)))
+            value = getattr(self, p.name)
+            if value is not p.neutral:
+                object.__setattr__(self, p.name, p.check(value))
 
     def configured(self, place: Place, numerics: str) -> tuple[Any, ...]:
         """What chains are compared by: the class, the parameters and the seed in use.
@@ -400,6 +404,15 @@ def check_llama_seed(seed: int) -> int:
             "for random"
         )
     return seed
+
+
+def check_numerics(numerics: str) -> str:
+    """Return ``numerics``; ParameterError unless it is "portable" or "llama.cpp"."""
+    if numerics not in NUMERICS:
+        raise ParameterError(
+            f"numerics={numerics!r} is not known: choose 'portable' or 'llama.cpp'"
+        )
+    return numerics
 
 
 def only_portable(parameter: str, value: str | int, allowed: str | int) -> ParameterError:

@@ -184,9 +184,10 @@ class Methods:
                     "in its own way; leave one of them out"
                 )
             values["draw"] = "inverse"
+        phases = params_of(values["phases"]) if values["phases"] else {}
         if values["draw"] in KEYED:
             values[KEY_FILE] = values[KEY_FILE] or WatermarkKey.from_environment()
-        elif not any(own.get("draw") in KEYED for own in params_of(values["phases"]).values()):
+        elif not any(own.get("draw") in KEYED for own in phases.values()):
             if checked.get(KEY_FILE) is not None:
                 raise ParameterError(
                     f"{KEY_FILE} would have no effect: draw={values['draw']!r} uses no key: give draw as "

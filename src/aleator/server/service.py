@@ -420,6 +420,6 @@ async def read_body(request: Request, fields: Fields) -> tuple[Service, Body]:
     body = fields.read(await body_of(request), service.options.lenient)
     if "model" in body.own:
         body.own["model"] = service.check_model(body.own["model"])
-    if "adapters" in fields.options:
+    if "adapters" in fields.options and (service.adapters or body.own.get("lora")):
         choose(body, service.adapters)
     return service, body
