@@ -162,9 +162,10 @@ def upwards(calls: Sequence[Call]) -> list[tuple[Call, bool]]:
     def module(file: str) -> str:
         return f"aleator.{file.removesuffix('.py').removesuffix('/__init__').replace('/', '.')}"
 
+    once = {call[:2]: call for call in reversed(calls)}
     return [
         (call, graph.direct_import_exists(importer=module(call[0]), imported=module(call[1])))
-        for call in calls
+        for call in reversed(once.values())
         if call[0] not in ("", call[1])
         and graph.chain_exists(importer=module(call[1]), imported=module(call[0]))
     ]
@@ -195,7 +196,7 @@ def main() -> None:
             report.row(number, file, f"`{calls[file]}`", "again" * (file in visited[1]))
         report.say("", "Calls into files that are built from the calling one:", "")
         report.table("from", "to", "call", "imports it")
-        for (lower, upper, how), imports in upwards(first):
+        for (lower, upper, how), imports in upwards([*first, *second]):
             report.row(lower, upper, f"`{how}`", "yes" if imports else "no")
     report.write(arguments.out)
 

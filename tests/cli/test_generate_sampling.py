@@ -11,7 +11,7 @@ import pytest
 
 from aleator import LanguageModel
 from aleator.samplers import PARAMETERS, PRESETS, SamplingParams
-from aleator.samplers.candidates import NUMERICS
+from aleator.samplers.base import NUMERICS
 from tests.cli.conftest import Command
 from tests.cli.test_generate import ROMEO
 from tests.cli.test_generate import text as text

@@ -121,6 +121,6 @@ def test_a_value_has_both_names() -> None:
     with pytest.warns(DeprecationWarning, match=r"^Mark\.luck is score now"):
         assert Mark("watermark", (), 0.5).luck == 0.5
     for each in (MicroBatch.__new__(MicroBatch), NoLogits("row", 3, [1])):
-        each.outputs = [1]  # type: ignore[assignment]
+        each.outputs = [1]
         with pytest.warns(DeprecationWarning, match=r"wanted is outputs now"):
             assert each.wanted == [1]

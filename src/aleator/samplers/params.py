@@ -19,8 +19,7 @@ from aleator.core.parameter import (
     warn,
 )
 from aleator.samplers.adaptive_p import AdaptiveP
-from aleator.samplers.base import Sampler
-from aleator.samplers.candidates import NUMERICS
+from aleator.samplers.base import NUMERICS, Sampler
 from aleator.samplers.chain import SamplerChain
 from aleator.samplers.constrained import ConstraintSampler
 from aleator.samplers.dist import Dist
