@@ -185,7 +185,8 @@ def main() -> None:
     report = Report("Files that a text and a chat visit", f"    {command(__file__)}", machine())
     for case, what in CASES.items():
         out = subprocess.check_output([sys.executable, __file__, "--case", case], text=True)
-        first, second = json.loads(out.splitlines()[-1])
+        runs = json.loads(out.splitlines()[-1])
+        first, second = ([(a, b, how) for a, b, how in run] for run in runs)
         visited = [list(dict.fromkeys(call[1] for call in run)) for run in (first, second)]
         numbers = [len(each) for each in visited]
         report.say("", f"## `{what}`", "")

@@ -94,7 +94,11 @@ def test_places_in_orders_of_nothing_and_of_one() -> None:
     assert completed(("softmax", "top_p"), ("top_k",)) == ("softmax", "top_k", "top_p")
 
 
-RECORDED = ["penalties", "dry", "top_n_sigma", "min_k", "top_k", "top_a", "tail_free", "typical_p", "top_p", "min_p", "epsilon_cutoff", "eta_cutoff", "p_less", "top_h", "xtc", "temperature", "smoothing", "infill", "softmax", "adaptive_p"]
+RECORDED = [
+    "penalties", "dry", "top_n_sigma", "min_k", "top_k", "top_a", "tail_free", "typical_p", "top_p",
+    "min_p", "epsilon_cutoff", "eta_cutoff", "p_less", "top_h", "xtc", "temperature", "smoothing",
+    "infill", "softmax", "adaptive_p",
+]  # fmt: skip
 """Samplers whose places are on record; a new one changes none of them."""
 
 
