@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from aleator.samplers.candidates import Candidates
     from aleator.samplers.chain import SamplerChain
 
-NUMERICS = ("portable", "llama.cpp")
-
 
 class StandaloneSampler:
     """llama.cpp's interface of a sampler: ``name``, ``apply``, ``accept``, ``reset``, ``clone``.
@@ -404,15 +402,6 @@ def check_llama_seed(seed: int) -> int:
             "for random"
         )
     return seed
-
-
-def check_numerics(numerics: str) -> str:
-    """Return ``numerics``; ParameterError unless it is "portable" or "llama.cpp"."""
-    if numerics not in NUMERICS:
-        raise ParameterError(
-            f"numerics={numerics!r} is not known: choose 'portable' or 'llama.cpp'"
-        )
-    return numerics
 
 
 def only_portable(parameter: str, value: str | int, allowed: str | int) -> ParameterError:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from aleator.core import host
 from aleator.core.errors import LogitsError, ParameterError
 from aleator.core.integers import integer
-from aleator.samplers.base import NUMERICS, check_numerics
+from aleator.core.parameter import NUMERICS, check_numerics
 from aleator.samplers.token_arguments import check_ids
 
 

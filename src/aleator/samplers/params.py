@@ -11,6 +11,7 @@ from aleator.core.errors import ParameterError
 from aleator.core.options import described, filled
 from aleator.core.parameter import (
     ENGINES,
+    NUMERICS,
     Parameter,
     nearest,
     read_number,
@@ -19,7 +20,7 @@ from aleator.core.parameter import (
     warn,
 )
 from aleator.samplers.adaptive_p import AdaptiveP
-from aleator.samplers.base import NUMERICS, Sampler
+from aleator.samplers.base import Sampler
 from aleator.samplers.chain import SamplerChain
 from aleator.samplers.constrained import ConstraintSampler
 from aleator.samplers.dist import Dist
