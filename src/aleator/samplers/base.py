@@ -216,11 +216,9 @@ class Sampler(StandaloneSampler, ABC):
         """Apply the sampler to a reference row, in NumPy (docs/numerics.md)."""
 
     def __post_init__(self) -> None:
-        """Check every parameter that is not neutral, and store it as its declared type."""
+        """Check every declared parameter and store it as its declared type."""
         for p in self.parameters():
-            value = getattr(self, p.name)
-            if value is not p.neutral:
-                object.__setattr__(self, p.name, p.check(value))
+            object.__setattr__(self, p.name, p.check(getattr(self, p.name)))
 
     def configured(self, place: Place, numerics: str) -> tuple[Any, ...]:
         """What chains are compared by: the class, the parameters and the seed in use.
