@@ -165,7 +165,7 @@ class Cells:
         """See :class:`aleator.engine.scheduler.Cells`."""
         del self.holding[request]
 
-    def held(self) -> int:
+    def used_cells(self) -> int:
         """See :class:`aleator.engine.scheduler.Cells`."""
         started = perf_counter()
         shared: dict[str, int] = {}
@@ -243,7 +243,7 @@ def simulate(requests: int, n_cells: int, n_seq_max: int, seed: int = 1) -> Resu
         decisions.append(decided + perf_counter() - started)
         most = max(most, scheduler.reserved)
         growth = sum(request.growth for request in scheduler.running.values())
-        check(cells.held() + growth <= n_cells, "running requests may come to lack cells")
+        check(cells.used_cells() + growth <= n_cells, "running requests may come to lack cells")
         for request in finished:
             cells.drop(request)
             scheduler.remove(request)

@@ -68,7 +68,7 @@ class PoolContract(ABC):
         pool = self.filled()
         self.decode(pool, 2, 1)
         assert [pool.seq_pos_max(s) for s in range(3)] == [7, 4, -1]
-        assert pool.stands_for(0, 8)
+        assert pool.has_exactly(0, 8)
         pool.check()
 
     def test_plans_change_nothing_and_become_void(self) -> None:

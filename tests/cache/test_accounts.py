@@ -119,7 +119,7 @@ class Script(Operations):
         seqs = [0, *range(1 + self.high, cache.n_seq_max)]
         seen: list[Any] = [[
             (cache.seq_pos_min(s), cache.seq_pos_max(s), cache.oldest_rewind(s),
-             [n for n in range(40) if cache.stands_for(s, n)]) for s in seqs
+             [n for n in range(40) if cache.has_exactly(s, n)]) for s in seqs
         ]]  # fmt: skip
         seen.append([cache.can_shift(), cache.rewindable, [m.valid_to for m in self.marks]])
         for pool in self.leaves:
@@ -169,7 +169,7 @@ class Script(Operations):
         with self.cache.step(plan) as step:
             for part in step:
                 told.append(self.write_rows(part, np.array(tokens)[part.tokens].tolist()))
-                told += [listed(part.tokens), listed(part.wanted), listed(part.positions)]
+                told += [listed(part.tokens), listed(part.outputs), listed(part.positions)]
         for token, group in zip(tokens, batch.sequences, strict=True):
             for s in group:
                 self.texts[s].append(token)

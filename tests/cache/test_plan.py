@@ -40,7 +40,7 @@ def test_a_plan_changes_nothing_and_says_where_everything_goes() -> None:
     plan = cache.plan(batch, n_ubatch=2)
     assert snapshot(cache) == before
     assert [p.cell_ids.tolist() for p in plan.parts] == [[5, 6], [7]]
-    assert [p.wanted.tolist() for p in plan.parts] == [[0], [0]]
+    assert [p.outputs.tolist() for p in plan.parts] == [[0], [0]]
     assert plan.positions.tolist() == [2, 1, 3]
     assert (len(plan), plan.rows) == (3, None)
     with cache.step(plan) as step:

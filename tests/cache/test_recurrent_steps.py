@@ -173,7 +173,7 @@ def test_rows_and_whose_they_are() -> None:
     assert pool.same_cells(0, 1)
     with pytest.raises(CannotShift, match="0 and 1 share a recurrent state"):
         pool.unshare(0, 0, 9)
-    assert [pool.stands_for(0, n) for n in range(3)] == [False, True, False]
+    assert [pool.has_exactly(0, n) for n in range(3)] == [False, True, False]
     for p0, p1, name in ((0, 0, "p1"), (1, 9, "p0")):
         with pytest.raises(ParameterError) as caught:
             pool.seq_cp(0, 2, p0, p1)

@@ -42,7 +42,7 @@ def test_memory_that_is_exactly_full(size: int) -> None:
     assert store.put(*entry(4, 300), "m") is True
     assert (held(store), store.used, entry(4)[0].key in store) == ({4}, 300, True)
     assert len(store.get(entry(4)[0].key)["cells"]) == 300  # type: ignore[index]
-    assert store.held(b"x" * 32) is None
+    assert store.peek(b"x" * 32) is None
     assert store.counts["bytes_read"] == 300
     store.drop(entry(4)[0].key)
     store.drop(entry(4)[0].key)

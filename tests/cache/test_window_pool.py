@@ -101,7 +101,7 @@ def test_a_plan_of_windows_alone() -> None:
             for part in step:
                 seen = (part.seen.counts - part.first).tolist()
                 assert seen == [min(3, p + 1) for p in part.positions.tolist()]
-                assert part.wanted.tolist() == ([0, 2] if len(seen) == 4 else [0])
+                assert part.outputs.tolist() == ([0, 2] if len(seen) == 4 else [0])
         cache.check()
     assert (cache.seq_pos_min(0), cache.seq_pos_max(0), cache.used) == (12, 19, 8)
 

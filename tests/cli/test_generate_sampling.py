@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from aleator import LanguageModel
+from aleator.core.parameter import NUMERICS
 from aleator.samplers import PARAMETERS, PRESETS, SamplingParams
-from aleator.samplers.candidates import NUMERICS
 from tests.cli.conftest import Command
 from tests.cli.test_generate import ROMEO
 from tests.cli.test_generate import text as text

@@ -6,12 +6,17 @@ from types import ModuleType
 
 import pytest
 
+from aleator import cache
+from aleator.cache import MicroBatch, Part
 from aleator.cache.sequence import Sequence
 from aleator.cache.sequence_verbs import SequenceVerbs
+from aleator.core.errors import NoLogits
 from aleator.core.moved import MOVED, RENAMED, MovedModules
+from aleator.generate import Batch
 from aleator.models.architecture import HuggingFace
-from aleator.samplers import Sampler, SamplerChain, TopK
+from aleator.samplers import Dist, Sampler, SamplerChain, TopK
 from aleator.samplers.base import StandaloneSampler
+from aleator.samplers.explained import Mark
 
 
 @pytest.mark.parametrize(("old", "new"), sorted(MOVED.items()))  # packages first
@@ -67,6 +72,8 @@ def test_a_name_that_left_a_package_warns() -> None:
 
     with pytest.warns(DeprecationWarning, match=r"storage\.make_storage is in .*\.storage now"):
         assert storage.make_storage.__name__ == "Storage"
+    with pytest.warns(DeprecationWarning, match=r"^aleator\.cache\.Slid is .*, as ContextShift;"):
+        assert cache.Slid is cache.ContextShift
     with pytest.raises(AttributeError, match="has no attribute 'never'"):
         _ = storage.never
 
@@ -88,9 +95,13 @@ FORMER_NAMES = [
     (SamplerChain, "course", "state_history"),
     (SamplerChain, "placed", "samplers_with_places"),
     (SamplerChain, "all_placed", "all_with_places"),
+    (Dist, "luck", "watermark_score"),
     (Sequence, "adopt", "reuse_prefix"),
     (SequenceVerbs, "adopt", "reuse_prefix"),
     (SequenceVerbs, "give_up", "forget_namespace"),
+    (SequenceVerbs, "stands_for", "has_exactly"),
+    (Batch, "wanted", "outputs"),
+    (Part, "wanted", "outputs"),
 ]
 
 
@@ -116,3 +127,12 @@ def test_an_override_under_a_former_name_is_refused(base: type, old: str, new: s
     ):
         type("Mine", (base,), {old: lambda self, *given: {}})
     type("Mine", (base,), {new: lambda self, *given: {}})
+
+
+def test_a_value_has_both_names() -> None:
+    with pytest.warns(DeprecationWarning, match=r"^Mark\.luck is score now"):
+        assert Mark("watermark", (), 0.5).luck == 0.5
+    for each in (MicroBatch.__new__(MicroBatch), NoLogits("row", 3, [1])):
+        each.outputs = [1]
+        with pytest.warns(DeprecationWarning, match=r"wanted is outputs now"):
+            assert each.wanted == [1]

@@ -24,7 +24,9 @@ from aleator.core.options import (
     resolved,
     takes,
 )
+from aleator.engine.options import EngineOptions
 from aleator.generate import Context
+from aleator.generate.beam_options import BeamOptions
 from aleator.generate.options import (
     THREADS_PER_CORE,
     ContextOptions,
@@ -265,3 +267,13 @@ def test_signatures_and_help_show_the_options(function: Any, some: set[str]) -> 
     assert not any(each.kind == each.VAR_KEYWORD for each in parameters.values())
     text = inspect.getdoc(function) or ""
     assert all(f"\n    {name}: " in text for name in some)
+
+
+@pytest.mark.parametrize(
+    "options", [BeamOptions, ContextOptions, EngineOptions, GenerateOptions, ModelOptions]
+)
+def test_defaults_are_what_their_checks_give(options: type[Options]) -> None:
+    """So they need no check."""
+    for name, declared in declarations(options).items():
+        made = declared.check(declared.neutral)
+        assert (type(made), made) == (type(declared.neutral), declared.neutral), name

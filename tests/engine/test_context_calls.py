@@ -102,7 +102,7 @@ def test_a_text_is_saved_and_restored_in_another_namespace_of_another_engine(
             return rows_of(context, text, "here", seq)
 
         rows = engine.visit(copy).result(30)
-        assert rows.held == len(text) - 1
+        assert rows.n_tokens == len(text) - 1
         write_session(path, Session(text, len(first.request.tokens)), rows, model.identity)
         fresh = engine.submit(text, max_tokens=20, seed=2, logprobs=3, namespace="nowhere")
         assert fresh.wait(60)

@@ -17,7 +17,7 @@ import pytest
 
 import aleator
 from aleator.core.errors import EngineClosed
-from aleator.engine.engine_core import cells_held
+from aleator.engine.engine_core import count_used_cells
 from aleator.engine.engine_loop import EngineLoop
 from aleator.engine.request_handle import RequestHandle
 from aleator.engine.scheduler import Scheduler
@@ -72,7 +72,7 @@ def test_an_error_of_the_context_ends_what_runs_and_no_more(
     assert engine.submit("ROMEO:", max_tokens=9, seed=1).text
     wait_until_idle(engine)
     context.cache.check()
-    assert cells_held(context.cache, range(3)) == 0
+    assert count_used_cells(context.cache, range(3)) == 0
 
 
 def test_an_error_at_the_beginning_of_a_request_is_its_own(
@@ -98,7 +98,7 @@ def test_an_error_at_the_beginning_of_a_request_is_its_own(
     assert engine.stats.failed == 1
     wait_until_idle(engine)
     loop.context.cache.check()
-    assert cells_held(loop.context.cache, range(3)) == 0
+    assert count_used_cells(loop.context.cache, range(3)) == 0
 
 
 def test_a_callback_that_wants_to_exit_ends_its_own_request(

@@ -32,7 +32,7 @@ class Cells:
     def drop(self, request: ScheduledRequest) -> None:
         self.holding.remove(request)
 
-    def held(self) -> int | None:
+    def used_cells(self) -> int | None:
         own = sum(request.done - min(self.cached, request.done) for request in self.holding)
         return own + self.cached * bool(self.holding) if self.tells else None
 
@@ -214,7 +214,7 @@ def test_nobody_is_looked_at_again_before_something_changes(make_request: Number
     made.add(first)
     made.add(waiting)
     made.admit(cells)
-    cells.held = lambda: 1 // 0  # type: ignore[method-assign]
+    cells.used_cells = lambda: 1 // 0  # type: ignore[method-assign]
     assert made.admit(cells) == []
     made.remove(waiting)
     assert not len(made.waiting)

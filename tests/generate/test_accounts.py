@@ -46,7 +46,7 @@ class Watch:
 
         def decoded(context: Context, batch: Batch, draw: Any = None) -> Any:
             sequences = [list(seqs) for seqs in batch.sequences]
-            self.batches.append((list(batch.tokens), batch.positions, sequences, batch.wanted()))
+            self.batches.append((list(batch.tokens), batch.positions, sequences, batch.outputs()))
             return decode(context, batch, draw)
 
         monkeypatch.setattr(Context, "decode", decoded)

@@ -102,7 +102,7 @@ def test_a_chain_samples_a_token_of_the_batch_by_its_index(llama: Decoder) -> No
             NoLogits, match=f"row={row} has no logits: .* 1, 2, 5, 8 .4 in all"
         ) as e:
             chain.sample(ctx, row)
-        assert (e.value.parameter, e.value.wanted, chain.history) == ("row", wanted, [])
+        assert (e.value.parameter, e.value.outputs, chain.history) == ("row", wanted, [])
         with pytest.raises(NoLogits, match=f"row={row} "):
             chain.explain(ctx, row=row)
     for wrong in (1.0, True, "1", None):

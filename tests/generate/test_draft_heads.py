@@ -142,18 +142,18 @@ def test_a_heads_guesses_do_not_depend_on_how_its_states_arrive(
     assert hidden is not None
     n = len(text) - 1
     whole = text_of(bundled)
-    whole.see(0, hidden[:n])
+    whole.add_hidden(0, hidden[:n])
     wanted = guesses(whole, text)
     assert len(wanted) == 4
     pieces = text_of(bundled)
     for at in range(n):
-        pieces.see(at, hidden[at : at + 1])
+        pieces.add_hidden(at, hidden[at : at + 1])
         if at % 3 == 0 and at < n - 1:
             guesses(pieces, text[: at + 2])
     assert guesses(pieces, text) == wanted
     assert guesses(whole, text) == []  # nothing new was shown
     behind = text_of(bundled)
-    behind.see(0, hidden[: n - 1])
+    behind.add_hidden(0, hidden[: n - 1])
     assert guesses(behind, text) == []
 
 
@@ -170,13 +170,13 @@ def test_several_texts_get_the_guesses_that_each_gets_alone(
         assert context.hidden is not None
         hidden.append(context.hidden[:-1])
     for text, states in zip(texts, hidden, strict=True):
-        text.see(0, states)
+        text.add_hidden(0, states)
     drafts = [Draft(text, each, n) for text, each, n in zip(texts, tokens, (2, 5, 3), strict=True)]
     first.shared.guess(drafts)
     assert [len(each.found) for each in drafts] == [2, 5, 0]  # there are places for two
     for draft, states in zip(drafts[:2], hidden, strict=False):
         alone = text_of(bundled)
-        alone.see(0, states)
+        alone.add_hidden(0, states)
         assert guesses(alone, [*draft.tokens], draft.n) == draft.found
     texts[0].end()
     assert len(guesses(texts[2], [*tokens[2]], 3)) == 3
@@ -191,7 +191,7 @@ def test_guesses_end_where_they_are_not_probable_enough(bundled: aleator.Languag
     for right, least in ((1.0, 0.5), (0.6, 0.5), (0.6, 0.7), (0.8, 0.5)):
         text = text_of(bundled)
         text._right = [COUNTED * right] * len(RATES)
-        text.see(0, context.hidden[:-1])
+        text.add_hidden(0, context.hidden[:-1])
         found.append(len(guesses(text, [*tokens], 6, least)))
     assert found == [6, 1, 0, 3]  # 0.8 ** 3 > 0.5 > 0.8 ** 4
 
@@ -211,21 +211,21 @@ def test_of_a_long_text_the_last_states_are_held(bundled: aleator.LanguageModel)
     made = text_of(bundled)
     rows = np.arange(1500, dtype=np.float32).repeat(768).reshape(1500, 3, 256)
     for at in range(0, 1500, 500):
-        made.see(at, rows[at : at + 500])
-    made.see(1500, rows[:100])
+        made.add_hidden(at, rows[at : at + 500])
+    made.add_hidden(1500, rows[:100])
     assert len(made.begin([5] * 1601)) == MOST_NEW == 1024
     held = np.concatenate(made.waiting)[:, 0, 0]
     assert held.tolist() == [*range(576, 1500), *range(100)]
-    made.see(0, rows[:7])  # another text
+    made.add_hidden(0, rows[:7])  # another text
     assert len(made.begin([5] * 8)) == 7
-    made.see(7, rows)
+    made.add_hidden(7, rows)
     assert len(made.begin([5] * 1508)) == MOST_NEW
 
 
 def test_states_that_wait_do_not_keep_those_of_other_texts(bundled: aleator.LanguageModel) -> None:
     """A step may compute a long prompt beside the one token of this text."""
     made, batch = text_of(bundled), np.ones((500, 3, 256), np.float32)
-    made.see(0, batch[7:8])
+    made.add_hidden(0, batch[7:8])
     (held,) = made.waiting
     assert held.base is None
     assert np.array_equal(held, batch[7:8])
@@ -236,10 +236,10 @@ def test_after_a_pause_a_head_is_shown_the_last_tokens_only(
 ) -> None:
     """To compute all that was missed would cost more than the guess can save."""
     made, rows = text_of(bundled), np.ones((100, 3, 256), np.float32)
-    made.see(0, rows)
+    made.add_hidden(0, rows)
     guesses(made, [5] * 101, 2)
     for at in range(100, 160):
-        made.see(at, rows[:1])
+        made.add_hidden(at, rows[:1])
     assert len(made.begin([5] * 161)) == MOST_MISSED
     assert made.sure == 100  # what it was shown before stays
     guesses(made, [5] * 161, 2)
@@ -263,7 +263,7 @@ def test_guesses_are_what_a_copy_of_the_chain_draws(
         )
         text.chain.accept_many(tokens)
         text.chain.accept(7, generated=True)
-        text.see(0, context.hidden[:-1])
+        text.add_hidden(0, context.hidden[:-1])
         before = [*text.chain.history]
         made.append(guesses(text, [*tokens], 6))
         assert [*text.chain.history] == before
@@ -285,7 +285,7 @@ def test_a_users_sampler_that_fails_ends_the_guesses_alone(bundled: aleator.Lang
 
     text = text_of(bundled)
     text.chain = SamplerChain([Fails(), Greedy()])
-    text.see(0, np.ones((5, 3, 256), np.float32))
+    text.add_hidden(0, np.ones((5, 3, 256), np.float32))
     assert len(guesses(text, [5] * 6)) == 2
 
 
@@ -296,11 +296,11 @@ def test_a_users_sampler_gets_no_guesses_within_one(bundled: aleator.LanguageMod
 
     class Asks(Recorder):
         def apply(self, candidates: Any) -> None:
-            within.see(0, np.ones((5, 3, 256), np.float32))
+            within.add_hidden(0, np.ones((5, 3, 256), np.float32))
             inner.append(guesses(within, [5] * 6))
 
     text.chain = SamplerChain([Asks(), Greedy()])
-    text.see(0, np.ones((5, 3, 256), np.float32))
+    text.add_hidden(0, np.ones((5, 3, 256), np.float32))
     assert len(guesses(text, [5] * 6)) == 4
     assert inner == [[]] * 4
     assert len(guesses(within, [5] * 6)) == 4
@@ -311,7 +311,7 @@ def test_a_forks_child_makes_no_guesses(
 ) -> None:
     """A thread of its parent may have been in the native head."""
     text = text_of(bundled)
-    text.see(0, np.ones((5, 3, 256), np.float32))
+    text.add_hidden(0, np.ones((5, 3, 256), np.float32))
     monkeypatch.setattr("os.getpid", lambda: -1)
     assert guesses(text, [5] * 6) == []
 

@@ -18,7 +18,7 @@ from aleator.cache.disk_store import DiskStore
 from aleator.cache.formats import pieces
 from aleator.engine import engine_core, engine_loop
 from aleator.engine.engine import Engine
-from aleator.engine.engine_core import EngineCore, cells_held
+from aleator.engine.engine_core import EngineCore, count_used_cells
 from aleator.generate import prefix_load
 from aleator.generate.context import Batch
 from aleator.generate.generation import Generation
@@ -107,7 +107,7 @@ def test_a_cancel_while_reading_leaves_nothing(
 
         def look(context: Any, _: object) -> int | None:
             context.cache.check()
-            return cells_held(context.cache, range(2))
+            return count_used_cells(context.cache, range(2))
 
         assert not engine.visit(look).result(60)
         assert engine.stats.cells_reserved == 0

@@ -371,7 +371,7 @@ def test_a_step_is_timed_as_prompts_or_as_rows(monkeypatch: pytest.MonkeyPatch) 
     times, told = count(0, 2.0), list[Any]()
     monkeypatch.setattr(model_runner, "perf_counter", lambda: next(times))
     context: Any = SimpleNamespace(
-        decode=lambda batch: np.zeros((len(batch.wanted()), 32), np.float32),
+        decode=lambda batch: np.zeros((len(batch.outputs()), 32), np.float32),
         cache=SimpleNamespace(seq_rm=lambda *given: None),
     )
     prefixes: Any = SimpleNamespace(keep=lambda *given: told.append("keep"))

@@ -146,7 +146,7 @@ class Plain:
         self.n_vocab, decode = self.context.n_vocab, self.context.decode
 
         def counted(batch: Batch, draw: Any = None) -> Any:
-            self.sizes.append((len(batch), len(batch.wanted())))
+            self.sizes.append((len(batch), len(batch.outputs())))
             return decode(batch, draw)
 
         self.context.decode = counted  # type: ignore[method-assign]

@@ -103,7 +103,7 @@ def test_goes_on_after_a_context_shift(tmp_path: Path, name: str, n_keep: int, d
     again = third.load_session(tmp_path / "s")
     end = third.generate(again, max_tokens=20, **options)
     assert end.tokens == whole.tokens[drawn + 20 :]
-    # Bit for bit: the keys are those of the first run, not turned and rounded.
+    # Bit for bit: the keys are those of the first run, not rotated and rounded.
     logprobs = [made.logprobs or [] for made in (rest, end, whole)]
     assert [*logprobs[0], *logprobs[1]] == logprobs[2][drawn:]
 
@@ -153,7 +153,7 @@ def test_after_a_context_shift_without_rows(tmp_path: Path) -> None:
     assert rest.stats.prompt_tokens >= len(session.remaining) - 1
     with pytest.raises(ContextFull, match=f"the prompt has {len(session.remaining)} tokens"):
         load(n_threads=1, n_ctx=8).generate(session, **options)
-    # What is turned to where is checked too.
+    # The positions that keys are rotated to are checked too.
     state = read_state_file(tmp_path / "s")
     for turned in (b"\0" * 8, b"\xff" * len(state.sections["turned"])):
         sections = {key: bytes(data) for key, data in state.sections.items()} | {"turned": turned}
@@ -408,7 +408,7 @@ def test_a_session_is_shown_without_its_bytes() -> None:
     request = Request((1, 2), SamplingParams(seed=7), chain_state=b"123456789", drawn=1)
     assert "drawn=1" in repr(request)
     assert "123456789" not in repr(request)
-    assert repr(Rows(3, b"rows", b"turned", b"states")) == "Rows(held=3, rotation='')"
+    assert repr(Rows(3, b"rows", b"turned", b"states")) == "Rows(n_tokens=3, rotation='')"
 
 
 @pytest.mark.parametrize("drawn", [0, 2, 5])

@@ -153,7 +153,7 @@ def test_a_draft_model_sees_a_text_that_is_another_at_any_length(
         made = drafter()
         assert len(guesses(made, text)) == 2
         assert guesses(made, other) == guesses(drafter(), other)
-        assert made.held[: len(other)] == other
+        assert made.cached[: len(other)] == other
 
 
 def test_a_draft_model_guesses_for_several_texts_in_one_batch(

@@ -11,7 +11,7 @@ import pytest
 
 from aleator import LanguageModel, ParameterError, load
 from aleator.core.errors import ContextFull
-from aleator.engine.engine_core import cells_held
+from aleator.engine.engine_core import count_used_cells
 from aleator.engine.replay import Record, differences, make_again
 from aleator.generate import Batch
 from aleator.generate.logprobs import log_softmax
@@ -292,7 +292,7 @@ def test_guidance_in_an_engine(model: LanguageModel) -> None:
             time.sleep(0.002)
         loop.context.cache.check()
         assert engine.stats.cells_reserved == 0
-        assert cells_held(loop.context.cache, range(5)) == 0
+        assert count_used_cells(loop.context.cache, range(5)) == 0
     assert alone[5].stats.draft_n > 0
 
 

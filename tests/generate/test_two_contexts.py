@@ -1,4 +1,4 @@
-"""Two contexts on one model: in threads of their own, and one that lends its prefixes to the other."""
+"""Two contexts on one model: in threads of their own, and one whose prefixes the other copies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 from aleator import LanguageModel
 from aleator.cache.prefix_index import PrefixConfig
 from aleator.generate import Batch, Context
-from aleator.generate.context import SPARE, LentPrefixes
+from aleator.generate.context import SPARE, CopiedPrefixes
 
 Logits = npt.NDArray[np.float32]
 
@@ -50,17 +50,17 @@ def test_threads_get_what_one_gets(model: LanguageModel) -> None:
 TEXT = [(7 * i) % 60 + 3 for i in range(100)]
 
 
-def lent(model: LanguageModel) -> tuple[LentPrefixes, Context, Context]:
+def copied(model: LanguageModel) -> tuple[CopiedPrefixes, Context, Context]:
     """Prefixes of a context of 120 cells, for another one."""
     owner = Context(model, n_ctx=120, n_seq_max=2, n_threads=1, prefix=PrefixConfig(block=1))
     borrower = Context(model, n_ctx=200, n_seq_max=2, n_threads=1)
     borrower.decode(Batch.one(TEXT, 0, 1, logits=False))
-    return LentPrefixes(owner, borrower), owner, borrower
+    return CopiedPrefixes(owner, borrower), owner, borrower
 
 
-def test_prefixes_are_lent_where_it_is_worth_a_copy(model: LanguageModel) -> None:
+def test_prefixes_are_copied_where_it_pays(model: LanguageModel) -> None:
     for n, reused in ((15, 0), (16, 0), (17, 16), (40, 39), (41, 40), (42, 40)):
-        prefixes, owner, borrower = lent(model)
+        prefixes, owner, borrower = copied(model)
         owner.decode(Batch.one(TEXT[:40], 0, 0, logits=False))
         owner.cache.keep(0, TEXT[:40])
         owner.cache.seq_rm(0)
@@ -74,19 +74,19 @@ def test_prefixes_are_lent_where_it_is_worth_a_copy(model: LanguageModel) -> Non
 
 
 def test_a_borrower_keeps_what_is_new_while_the_owner_has_room(model: LanguageModel) -> None:
-    prefixes, owner, _ = lent(model)
+    prefixes, owner, _ = copied(model)
     # (tokens, whether they are kept: at least 16 are new, and a quarter)
     for n, kept in ((15, False), (16, True), (31, False), (32, True), (42, False), (43, False)):
         assert prefixes.keep(1, TEXT[:n]) is kept, n
         assert owner.cache.seq_pos_max(SPARE) == -1
     assert prefixes.keep(1, TEXT[:48])  # 16 of 48
     for left, kept in ((64, True), (63, False)):
-        prefixes, owner, _ = lent(model)
+        prefixes, owner, _ = copied(model)
         assert prefixes._left == 120
         prefixes._left = left
         assert prefixes.keep(1, TEXT[:64]) is kept
         assert (owner.cache.match([*TEXT[:64], 0]).length == 64) is kept
-    prefixes, owner, _ = lent(model)
+    prefixes, owner, _ = copied(model)
     assert prefixes.keep(1, TEXT[:70])
     assert not prefixes.keep(1, TEXT[:86])  # 16 new, of which a quarter would be 21
     assert not prefixes.keep(1, TEXT[:93])

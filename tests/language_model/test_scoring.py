@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from aleator import ContextFull, LanguageModel, ParameterError, _native, load
-from aleator.core.given_up import ended_by
+from aleator.core.cancellation import cancelled_by
 from aleator.core.threads import pool
 from aleator.generate import Batch, Context
 from aleator.generate.logprobs import log_softmax
@@ -179,7 +179,7 @@ def test_wrong_values(model: LanguageModel) -> None:
 def test_work_that_is_given_up_leaves_nothing_behind(model: LanguageModel) -> None:
     text = "My lord, the king! " * 60  # more than one batch
     left = [None]
-    with ended_by(lambda: left.pop()), pytest.raises(IndexError):
+    with cancelled_by(lambda: left.pop()), pytest.raises(IndexError):
         model.embed(text)
     assert not left
     assert np.asarray(model.embed("My lord")).shape == (model.decoder.config.n_embd,)

@@ -14,8 +14,8 @@ from golden_encoders import DOCUMENTS, QUERY, TEXTS
 
 import aleator
 from aleator.cli import main
+from aleator.core.cancellation import cancelled_by
 from aleator.core.errors import ContextFull, FileFormatError, ParameterError, UnsupportedModel
-from aleator.core.given_up import ended_by
 from aleator.models import build_decoder, open_weights
 from aleator.models.encoder import Encoder
 from aleator.models.native_decoder import inherited
@@ -274,7 +274,7 @@ def test_a_pair_without_tokens_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
 def test_work_is_given_up_between_its_parts(bert: aleator.LanguageModel, monkeypatch: Any) -> None:
     monkeypatch.setattr("aleator.models.encoder.TOKENS", 4)
     left = [None, None]
-    with ended_by(lambda: left.pop()), pytest.raises(IndexError):
+    with cancelled_by(lambda: left.pop()), pytest.raises(IndexError):
         bert.embed(["the king"] * 3)
     assert not left
     assert bert.embed(["the king"] * 3).shape == (3, 64)

@@ -16,7 +16,7 @@ from decoder_numerics.blocks import Floats
 from aleator import _native
 from aleator.models.experts import ExpertsConfig, Scores
 from aleator.models.layers.norms import as_it_is
-from aleator.models.layers.ops import TORCH, Onto
+from aleator.models.layers.ops import TORCH, Residual
 
 T = torch.from_numpy
 
@@ -76,14 +76,16 @@ def test_what_is_added() -> None:
     x, y = numbers(5, 8), numbers(5, 8, spread=2.0)
     weight = numbers(8)
     norm = TORCH.norm("rms", T(weight), 1e-3)
-    close(TORCH.add(T(y), Onto(T(x))), x + y)
-    close(TORCH.add(T(y), Onto(T(x), 0.25)), x + y * 0.25)
-    close(TORCH.add(T(y), Onto(T(x), 0.25, norm)), x + reference.rms_norm(y, weight, 1e-3) * 0.25)
+    close(TORCH.add(T(y), Residual(T(x))), x + y)
+    close(TORCH.add(T(y), Residual(T(x), 0.25)), x + y * 0.25)
+    close(
+        TORCH.add(T(y), Residual(T(x), 0.25, norm)), x + reference.rms_norm(y, weight, 1e-3) * 0.25
+    )
     assert TORCH.norm("rms", None, 1e-3) is as_it_is
     biased = TORCH.norm("layer", T(np.concatenate((weight, x[0]))), 1e-3)
     close(biased(T(y)), reference.layer_norm(y, weight, x[0], 1e-3))
     doubled = TORCH.product(
-        lambda z: z * 3, T(y), norm, "relu_squared", True, Onto(T(x[:, :4]), 0.5)
+        lambda z: z * 3, T(y), norm, "relu_squared", True, Residual(T(x[:, :4]), 0.5)
     )
     made = 3 * reference.rms_norm(y, weight, 1e-3)
     close(doubled, x[:, :4] + np.maximum(made[:, :4], 0) ** 2 * made[:, 4:] * 0.5, 1e-5)

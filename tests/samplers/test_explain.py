@@ -12,8 +12,8 @@ import pytest
 
 from aleator import samplers as S
 from aleator.core.errors import LogitsError, ParameterError
+from aleator.core.parameter import NUMERICS
 from aleator.samplers import explain
-from aleator.samplers.candidates import NUMERICS
 from aleator.samplers.explain import TRACED, Explanation
 from aleator.samplers.explain_text import columns, sparkline, step_line, summary, to_ascii
 from tests.drawn import differences

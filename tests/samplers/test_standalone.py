@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from aleator import samplers as S
 from aleator.core.errors import LogitsError, ParameterError
-from aleator.samplers.candidates import NUMERICS
+from aleator.core.parameter import NUMERICS
 from tests.samplers.steps import Row, f32, logs
 from tests.samplers.test_conformance import BIASES, Vocabulary
 from tests.samplers.test_properties import HISTORIES, ROWS, SAMPLERS, attempt, examples

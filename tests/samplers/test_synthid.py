@@ -247,13 +247,13 @@ def test_explanations_say_what_a_draw_is_keyed_by() -> None:
         chain.sample(row)
         found = chain.explain(row)
         draw = found.draw
-        if draw is None or draw.mark is None or draw.mark.luck is None:
+        if draw is None or draw.mark is None or draw.mark.score is None:
             continue
         context = [token.id for token in draw.mark.context]
         assert context == list(chain.history[-2:])
-        assert draw.mark.luck == pytest.approx(coins([draw.token.id], context, [1, 2, 3]).mean())
-        assert f"mean coin {draw.mark.luck:.4f} after [{context[0]}]" in str(found)
-        assert found.to_dict()["draw"]["mark"]["luck"] == draw.mark.luck
+        assert draw.mark.score == pytest.approx(coins([draw.token.id], context, [1, 2, 3]).mean())
+        assert f"mean coin {draw.mark.score:.4f} after [{context[0]}]" in str(found)
+        assert found.to_dict()["draw"]["mark"]["score"] == draw.mark.score
         break
     else:
         pytest.fail("no draw was keyed")

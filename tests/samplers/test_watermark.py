@@ -173,7 +173,7 @@ def test_the_luck_of_a_token_is_its_uniform_number() -> None:
     dist = S.Dist(draw="watermark", watermark_key_file=key)
     for token in range(20):
         u = uniform64(key.seed, token, watermark.hash_of([1, 2, 3, 4], key), DRAWN)
-        assert dist.luck(token, [1, 2, 3, 4]) == u / 2**64 < 1
+        assert dist.watermark_score(token, [1, 2, 3, 4]) == u / 2**64 < 1
 
 
 def test_the_largest_number_counts_64_bits(monkeypatch: pytest.MonkeyPatch) -> None:

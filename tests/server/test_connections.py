@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
 from aleator.language_model import LanguageModel
-from aleator.server.connections import ConnectionLimits, Connections, Guarded
+from aleator.server.connections import Connection, ConnectionLimits, Connections
 from tests.server.live import Live, in_thread, request_of, rest, until
 
 LONG = {"prompt": "ROMEO:", "max_tokens": 1000, "seed": 1, "ignore_eos": True, "n": 4}
@@ -106,7 +106,7 @@ def test_connections_that_keep_the_server_waiting_are_ended() -> None:
             long.data_received(b"x-filler: " + b"x" * 50 + b"\r\n")
         assert b"431 Request Header Fields Too Large" in long_wire.written
         assert long_wire.closing
-        assert isinstance(long, Guarded)
+        assert isinstance(long, Connection)
         for task in state.tasks:
             task.cancel()
 

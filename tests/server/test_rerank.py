@@ -15,7 +15,7 @@ from encoder_models import ENCODERS, write_encoder
 from starlette.requests import Request
 
 import aleator
-from aleator.core.given_up import check_given_up
+from aleator.core.cancellation import check_cancelled
 from aleator.server.errors import ApiError
 from tests.server.conftest import Client
 
@@ -161,7 +161,7 @@ def test_vectors_that_nobody_waits_for_are_given_up(
     def endless(*given: Any, **named: Any) -> None:
         begun.set()
         for _ in range(3000):
-            check_given_up()
+            check_cancelled()
             time.sleep(0.01)
 
     monkeypatch.setattr(service.model, "embed", endless)

@@ -23,7 +23,7 @@ from weakref import WeakMethod
 
 import aleator
 from aleator.core.errors import AleatorError, CacheFull, EngineClosed, QueueFull
-from aleator.engine.engine_core import cells_held
+from aleator.engine.engine_core import count_used_cells
 from aleator.engine.replay import Made
 from aleator.generate.context import Batch
 from aleator.generate.generation import Generation
@@ -152,7 +152,7 @@ class Life:
         world.check(idle, "requests end", engine.stats)
         engine.close()
         context.cache.check()
-        held = cells_held(context.cache, range(N_SEQ_MAX))
+        held = count_used_cells(context.cache, range(N_SEQ_MAX))
         world.check(not held, "cells given back", held)
         world.check(not thread.is_alive(), "engine's thread gone")
         del context.decode  # by which it holds itself

@@ -5,9 +5,10 @@ On the CPU nothing here needs PyTorch; on a device the keys and values are torch
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aleator._native import Cells as Cells
+from aleator.core.moved import moved_name
 from aleator.core.on_demand import on_demand
 
 if TYPE_CHECKING:
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
     from aleator.cache.rows.batch import MicroBatch as MicroBatch
     from aleator.cache.rows.rows import LayerShape as LayerShape
     from aleator.cache.rows.tensors import CellTensors as CellTensors
+    from aleator.cache.sequence import ContextShift as ContextShift
     from aleator.cache.sequence import Sequence as Sequence
-    from aleator.cache.sequence import Slid as Slid
     from aleator.cache.sequence_verbs import Checkpoint as Checkpoint
     from aleator.cache.view import Frame as Frame
 
@@ -36,6 +37,7 @@ _MODULES = {
     "Cache": "cache",
     "CellTensors": "rows.tensors",
     "Checkpoint": "sequence_verbs",
+    "ContextShift": "sequence",
     "Defragmented": "pools.cell_pool",
     "Frame": "view",
     "HybridCache": "kv_cache",
@@ -50,11 +52,15 @@ _MODULES = {
     "RecurrentCache": "recurrent",
     "RecurrentShape": "pools.recurrent_rows",
     "Sequence": "sequence",
-    "Slid": "sequence",
     "Step": "cache",
     "WindowCache": "kv_cache",
 }
 
 __all__ = ["Cells", *_MODULES]
 
-__getattr__ = on_demand(__name__, _MODULES)
+_FORMER = {"Slid": "sequence"}
+_find = on_demand(__name__, _MODULES)
+
+
+def __getattr__(name: str) -> Any:
+    return moved_name(__name__, name, _FORMER) if name in _FORMER else _find(name)

@@ -15,6 +15,7 @@ from aleator.cache.options import END
 from aleator.core.arrays import Bytes, Int32s, Int64s, UInt64s
 from aleator.core.errors import InvalidBatch, ParameterError
 from aleator.core.integers import exact, first_inexact
+from aleator.core.moved import FormerName
 from aleator.core.records import dataclass
 
 Position = int | tuple[int, ...] | None
@@ -34,8 +35,8 @@ class Tokens(Protocol):
     positions: list[Position]
     sequences: list[Sequence[int]]
 
-    def wanted(self) -> list[int]:
-        """Indices of the tokens whose logits are wanted, ascending."""
+    def outputs(self) -> list[int]:
+        """Indices of the tokens whose logits are computed, ascending."""
 
 
 class Places(Protocol):
@@ -321,12 +322,14 @@ class Part:
     Attributes:
         tokens: batch indices of its T tokens: a slice, or int64 [T].
         cell_ids: int64 [T], the cells that they get.
-        wanted: int64, indices within the micro-batch of the tokens whose logits are wanted.
+        outputs: int64, indices within the micro-batch of the tokens whose logits are computed.
     """
 
     tokens: slice | Int64s
     cell_ids: Int64s
-    wanted: Int64s
+    outputs: Int64s
+
+    wanted = FormerName("outputs")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -339,7 +342,7 @@ class Plan:
         owners: uint64 [T, words], all its sequences as bits.
         parts: the micro-batches, in the order in which they are computed.
         version: version of the cells that the plan was made for; any change makes the plan void.
-        rows: int64, for each wanted token in batch order its row in the concatenated parts; None: same order.
+        rows: int64, for each output in batch order its row in the concatenated parts; None: same order.
         causal: whether a token sees only positions up to its own.
         sections: int32 [T, 4], (t, y, x, z) of each token, t as in ``positions``; None if a position is one
             number.

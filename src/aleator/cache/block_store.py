@@ -85,7 +85,7 @@ class MemoryStore:
             self.counts.add("bytes_read", found[0].size)
             return found[1]
 
-    def held(self, key: bytes) -> Sections | None:
+    def peek(self, key: bytes) -> Sections | None:
         """What :meth:`get` would give, for whoever does not read it."""
         with self._lock:
             found = self._entries.get(key)

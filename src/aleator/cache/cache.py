@@ -27,7 +27,7 @@ class Step(Transaction):
 
         with cache.step(plan) as step:
             for part in step:
-                rows = model(tokens[part.tokens], part.positions, part, part.wanted)
+                rows = model(tokens[part.tokens], part.positions, part, part.outputs)
 
     Steps can be nested; changes of an inner step then also belong to the outer one.
     """

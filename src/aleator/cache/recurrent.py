@@ -23,7 +23,7 @@ from aleator.cache.pools.recurrent_rows import (
     row_bytes,
 )
 from aleator.cache.prefix_index import PrefixConfig
-from aleator.cache.sequence import Handles, Slid
+from aleator.cache.sequence import ContextShift, Handles
 from aleator.cache.sequence import Sequence as Handle
 from aleator.cache.sequence_verbs import Checkpoint
 from aleator.core.arrays import Int32s, Int64s
@@ -123,7 +123,7 @@ class RecurrentSequence(Handle):
         newest = self.next - 1
         self._pool.relabel(self.id, start, stop, newest // divisor - newest)
 
-    def slide(self, keep: int = 4, discard: int | None = None) -> Slid:
+    def slide(self, keep: int = 4, discard: int | None = None) -> ContextShift:
         """Refused: a state forgets nothing, and needs no room."""
         raise CannotShift(
             "a recurrent model's state cannot forget single positions, and takes no more room for a longer "

@@ -22,7 +22,7 @@ from aleator.core.integers import UNBOUNDED, integer_in
 from aleator.core.moved import FormerName
 
 
-class Slid(NamedTuple):
+class ContextShift(NamedTuple):
     """The number of positions that :meth:`Sequence.slide` removed, and the new length."""
 
     removed: int
@@ -311,7 +311,7 @@ class Sequence(Uncopyable):
         self.cache.seq_div(self.id, start, stop, divisor)
 
     @atomic
-    def slide(self, keep: int = 4, discard: int | None = None) -> Slid:
+    def slide(self, keep: int = 4, discard: int | None = None) -> ContextShift:
         """Forget positions after the first ``keep`` and move the later ones up: a context shift.
 
         Args:
@@ -333,11 +333,11 @@ class Sequence(Uncopyable):
         left = end - keep
         removed = max(0, min(left // 2 if discard is None else discard, left - 1))
         if removed == 0:
-            return Slid(0, end)
+            return ContextShift(0, end)
         self.cache.seq_rm(self.id, keep, keep + removed)
         self.cache.unshare(self.id, keep + removed, end)
         self.cache.seq_add(self.id, keep + removed, end, -removed)
-        return Slid(removed, self.next)
+        return ContextShift(removed, self.next)
 
     def _check_range(self, start: int, stop: int) -> None:
         integer_in("start", start, 0, UNBOUNDED)

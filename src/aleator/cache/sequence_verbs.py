@@ -184,9 +184,9 @@ class SequenceVerbs(CellVerbs):
         """Whether ``seq_add`` and ``seq_div`` are allowed."""
         return self.pool.can_shift()
 
-    def stands_for(self, seq: int, n: int) -> bool:
+    def has_exactly(self, seq: int, n: int) -> bool:
         """Whether a sequence has exactly the positions 0 to ``n`` - 1."""
-        return self.pool.stands_for(seq, n)
+        return self.pool.has_exactly(seq, n)
 
     # Checkpoints
 
@@ -275,6 +275,7 @@ class SequenceVerbs(CellVerbs):
         return 0 if self.prefix is None else self.prefix.forget_namespace(namespace)
 
     give_up = FormerName("forget_namespace")
+    stands_for = FormerName("has_exactly")
 
     def _check(self, parameter: str, seq: int) -> None:
         check_sequence(parameter, seq, self.n_seq_max)

@@ -11,6 +11,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from aleator.core.moved import FormerName
+
 
 class AleatorError(Exception):
     """Base of all errors raised on purpose; they can be sent between processes."""
@@ -68,24 +70,26 @@ class LogitsError(AleatorError, ValueError):
 
 
 class NoLogits(ParameterError, IndexError):
-    """A token of a context's last batch has no logits; ``wanted``: the batch indices of those that have.
+    """A token of a context's last batch has no logits; ``outputs``: the batch indices of those that have.
 
-    ``wanted`` is None before the first decode.
+    ``outputs`` is None before the first decode.
     """
 
-    def __init__(self, parameter: str, index: object, wanted: Sequence[int] | None) -> None:
-        if wanted is None:
+    def __init__(self, parameter: str, index: object, outputs: Sequence[int] | None) -> None:
+        if outputs is None:
             there = "nothing has been decoded yet: decode a batch first"
-        elif not wanted:
+        elif not outputs:
             there = "no token of the last batch has any: add tokens with logits=True"
         else:
-            some = ", ".join(map(str, wanted[:8])) + (", ..." if len(wanted) > 8 else "")
+            some = ", ".join(map(str, outputs[:8])) + (", ..." if len(outputs) > 8 else "")
             there = (
-                f"the last batch has those of its tokens {some} ({len(wanted)} in all, of which -1 is the "
+                f"the last batch has those of its tokens {some} ({len(outputs)} in all, of which -1 is the "
                 "last): give one of these, or add the token with logits=True"
             )
         super().__init__(parameter, f"{parameter}={index} has no logits: {there}")
-        self.wanted = wanted
+        self.outputs = outputs
+
+    wanted = FormerName("outputs")
 
 
 class StateError(AleatorError, ValueError):

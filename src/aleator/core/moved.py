@@ -39,6 +39,7 @@ FORMER = {
     "cli.batch": "cli.batch_ray",
     "cli.batch_bodies": "chat.openai",
     "cli.doctor": "cli.machine",
+    "core.cancellation": "core.given_up",
     "core.packages": "core.pictures",
     "device.backends.torch.bans": (
         "device.backends.torch.bad_words device.backends.torch.min_tokens "
@@ -187,12 +188,15 @@ RENAMED = {
     "Job": "ScheduledRequest",
     "Slot": "RequestState",
     "SlotMaker": "RequestStateMaker",
+    "Slid": "ContextShift",
     "Source": "TextReader",
     "Telling": "StepFormatter",
     "Ticket": "RequestHandle",
     "Turn": "SampleTask",
     "Visits": "ContextCalls",
     "Writing": "GenerationReader",
+    "check_given_up": "check_cancelled",
+    "ended_by": "cancelled_by",
     "make_storage": "Storage",
     "prepared": "prepare_chat",
     "require_config": "kept_texts",
@@ -239,13 +243,14 @@ def moved_name(package: str, name: str, moved: Mapping[str, str]) -> object:
     import warnings
     from importlib import import_module
 
-    new = f"{package}.{moved[name]}"
+    home, new = f"{package}.{moved[name]}", RENAMED.get(name, name)
+    renamed = "" if new == name else f", as {new}"
     warnings.warn(
-        f"{package}.{name} is in {new} now; the old place goes with the next release",
+        f"{package}.{name} is in {home} now{renamed}; the old place goes with the next release",
         DeprecationWarning,
         stacklevel=3,
     )
-    return getattr(import_module(new), RENAMED.get(name, name))
+    return getattr(import_module(home), new)
 
 
 def renamed_name(module: str, name: str) -> object:

@@ -104,9 +104,11 @@ class Options:
     """Base of options: frozen dataclasses that hold only checked values."""
 
     def __post_init__(self) -> None:
-        """Check every value and store it as its declared type."""
+        """Check every value that is not the default, and store it as its declared type."""
         for name, declared in declarations(type(self)).items():
-            object.__setattr__(self, name, declared.check(getattr(self, name)))
+            value = getattr(self, name)
+            if value is not declared.neutral:
+                object.__setattr__(self, name, declared.check(value))
 
     @classmethod
     def of(cls: type[Made], given: Mapping[str, Any]) -> Made:

@@ -28,6 +28,8 @@ _INFINITE = (math.inf, -math.inf)
 _FAR = 1e6
 """Bounds from here on are only technical, and are not shown."""
 
+NUMERICS = ("portable", "llama.cpp")
+
 ENGINES = ("llama.cpp", "transformers", "vLLM", "SGLang", "mlx-lm")
 """Engines whose values for "off" are known; Ollama's are llama.cpp's."""
 
@@ -279,6 +281,15 @@ def read_number(name: str, kind: type, text: str) -> float:
         wanted = "a whole number" if kind is int else "a number"
         raise ParameterError(f"{name}={text!r} is not {wanted}") from None
     return number
+
+
+def check_numerics(numerics: str) -> str:
+    """Return ``numerics``; ParameterError unless it is "portable" or "llama.cpp"."""
+    if numerics not in NUMERICS:
+        raise ParameterError(
+            f"numerics={numerics!r} is not known: choose 'portable' or 'llama.cpp'"
+        )
+    return numerics
 
 
 def check_unicode(name: str, text: str) -> str:

@@ -203,13 +203,13 @@ class EngineCore:
         if state.search is not None:
             state.search.begin(self._cache, (request.seq, *request.others))
         try:
-            held = self.runner.enter(state, self._reuse)
+            cached = self.runner.enter(state, self._reuse)
         except Exception as error:
             self.runner.errors.fail(state, error)
             self.drop(request)
             return 0
         request.second_done, request.loading = state.second_positions, bool(state.prefix_loads)
-        return held
+        return cached
 
     def drop(self, request: ScheduledRequest) -> None:
         """See :class:`aleator.engine.scheduler.Cells`."""
@@ -218,13 +218,13 @@ class EngineCore:
         request.loading = False
         state.stats.reused_tokens = 0
 
-    def held(self) -> int | None:
+    def used_cells(self) -> int | None:
         """See :class:`aleator.engine.scheduler.Cells`."""
         others = [seq for request in self.scheduler.running.values() for seq in request.others]
-        return cells_held(self._cache, [*self.scheduler.running, *others])
+        return count_used_cells(self._cache, [*self.scheduler.running, *others])
 
 
-def cells_held(cache: Cache, seqs: Iterable[int]) -> int | None:
+def count_used_cells(cache: Cache, seqs: Iterable[int]) -> int | None:
     """How many cells some sequences hold, each counted once; None for caches that do not consist of cells."""
     pool = cache.pool
     if not isinstance(pool, AttentionPool):

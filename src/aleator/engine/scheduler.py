@@ -30,7 +30,7 @@ class Cells(Protocol):
     def drop(self, request: ScheduledRequest) -> None:
         """Empty a request's sequences again."""
 
-    def held(self) -> int | None:
+    def used_cells(self) -> int | None:
         """Number of cells that running requests' sequences hold, each counted once; None if unknown."""
 
 
@@ -175,15 +175,15 @@ class Scheduler:
         while self._free and len(self.waiting) and not self._stuck:
             self._stuck = True
             self._awaited.clear()
-            held: int | None = None
+            used: int | None = None
             for request in self.waiting.head():
                 if len(self._free) < request.width:
                     continue
                 if self.reserved + request.max_positions > self.n_cells:
-                    held = cells.held() if held is None else held
+                    used = cells.used_cells() if used is None else used
                     if growth is None:
                         growth = sum([each.growth for each in self.running.values()])
-                promised = None if held is None or growth is None else held + growth
+                promised = None if used is None or growth is None else used + growth
                 if self._begin(request, cells, promised, growth):
                     growth = None if growth is None else growth + request.growth
                     begun.append(request)
@@ -217,11 +217,11 @@ class Scheduler:
         request.follows = leader is not None
         request.done = 0 if request.follows else cells.reuse_prefix(request)
         self.running[request.seq] = request
-        held = None if certain or growth is None else cells.held()
+        used = None if certain or growth is None else cells.used_cells()
         if (
-            held is not None
+            used is not None
             and growth is not None
-            and held + growth + request.growth > self.n_cells
+            and used + growth + request.growth > self.n_cells
         ):
             cells.drop(request)
             self._forget(request)

@@ -1,4 +1,4 @@
-"""A model with its KV cache: batches of tokens in, rows of logits out; and prefixes lent to another context."""
+"""A model with its KV cache: batches of tokens in, logits out; and prefixes copied to another context."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from aleator.core.errors import (
     ParameterError,
 )
 from aleator.core.integers import exact, first_inexact, integer
+from aleator.core.moved import FormerName
 from aleator.core.options import declarations, takes
 from aleator.core.threads import MAX_THREADS
 from aleator.generate.options import ContextOptions
@@ -141,11 +142,13 @@ class Batch:
     def __len__(self) -> int:
         return len(self.positions)
 
-    def wanted(self) -> list[int]:
-        """Indices of the tokens whose logits are wanted, ascending."""
+    def outputs(self) -> list[int]:
+        """Indices of the tokens whose logits are computed, ascending."""
         if all(flag is None for flag in self.logits):
             return [len(self) - 1] if len(self) else []
         return [i for i, flag in enumerate(self.logits) if flag]
+
+    wanted = FormerName("outputs")
 
 
 def _integer(i: int, what: str, value: object) -> int:
@@ -307,8 +310,8 @@ class Context(Uncopyable):
             if self.abort_callback is not None and self.abort_callback():
                 raise Aborted(len(rows))
             given = inputs[part.tokens]
-            whole = draw if len(part.wanted) == len(plan) and plan.rows is None else None
-            about = part.positions, part, part.wanted, threads, whole, adapters(part.tokens)
+            whole = draw if len(part.outputs) == len(plan) and plan.rows is None else None
+            about = part.positions, part, part.outputs, threads, whole, adapters(part.tokens)
             rows.append(self._step.run(given, *about))
             if n_taps and len(given) == len(batch) and isinstance(part.tokens, slice):
                 hidden = self._step.taps
@@ -319,7 +322,7 @@ class Context(Uncopyable):
         out = self._step.joined(rows, plan.rows, self.device)
         if isinstance(out, np.ndarray):
             check.raise_found(out)
-        pool.journal.set(self, "_last", (out, batch.wanted()))
+        pool.journal.set(self, "_last", (out, batch.outputs()))
         pool.journal.set(self, "hidden", hidden)
         return out
 
@@ -339,15 +342,15 @@ class Context(Uncopyable):
             NoLogits: there is no such token, it wanted none, or nothing was decoded.  It is an IndexError too.
             ParameterError: ``i`` is not an integer.
         """
-        rows, wanted = self._last
+        rows, outputs = self._last
         index = integer("i", i)
         if rows is None:
             raise NoLogits("i", index, None)
-        if -len(wanted) <= index < 0:
+        if -len(outputs) <= index < 0:
             return rows[index]
-        if index not in wanted:
-            raise NoLogits("i", index, wanted)
-        return rows[wanted.index(index)]
+        if index not in outputs:
+            raise NoLogits("i", index, outputs)
+        return rows[outputs.index(index)]
 
     def unusable_after_fork(self) -> bool:
         """Whether another thread was changing the cache when this process was forked, so it is useless here."""
@@ -386,14 +389,14 @@ class Context(Uncopyable):
 
 
 SPARE = 1
-"""The sequence of a lending context that is empty but while rows are copied."""
+"""The owner's sequence that is empty except while rows are copied."""
 
 
 LEAST = 16
-"""Tokens from which on copying is worth its while."""
+"""The fewest tokens for which copying pays."""
 
 
-class LentPrefixes:
+class CopiedPrefixes:
     """The prefixes that one context keeps, for a run in another one of the same model.
 
     A single context for both would have to reserve memory for the largest possible batch.  Rows are copied
@@ -435,7 +438,7 @@ class LentPrefixes:
 
 
 class Prefixes(Protocol):
-    """The prompt cache of a run: a :class:`Cache`, :class:`LentPrefixes`, or what stands before one of them."""
+    """The prompt cache of a run: :class:`Cache`, :class:`CopiedPrefixes`, or what stands before one of them."""
 
     def reuse(self, seq: int, tokens: Sequence[int], namespace: str = "") -> int:
         """Give an empty sequence the longest cached beginning of ``tokens``; returns its length."""

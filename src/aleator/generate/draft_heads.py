@@ -103,8 +103,8 @@ class HeadText(Guesser):
         self._right = [COUNTED * each for each in RATES]
         self._tried = [COUNTED] * len(RATES)
 
-    def see(self, pos: int, hidden: Floats) -> None:
-        """See :meth:`Guesser.see`."""
+    def add_hidden(self, pos: int, hidden: Floats) -> None:
+        """See :meth:`Guesser.add_hidden`."""
         if not len(hidden):
             return
         if pos != self._end:  # a context shift, or the beginning was cached

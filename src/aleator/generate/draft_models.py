@@ -88,7 +88,7 @@ class DraftModel(Guesser):
         super().__init__(shared)
         self._chain = chain
         self.seq = -1
-        self.held: list[int] = []  # tokens that the draft model's cache holds
+        self.cached: list[int] = []  # tokens that the draft model's cache holds
         self.sure = 0  # how many of these certainly belong to the text
 
     def begin(self, tokens: Sequence[int]) -> list[int]:
@@ -96,27 +96,27 @@ class DraftModel(Guesser):
         if self.seq < 0:
             self.seq = self.shared.take()
         sure = self.sure
-        if len(tokens) <= sure or list(tokens[:sure]) != self.held[:sure]:
+        if len(tokens) <= sure or list(tokens[:sure]) != self.cached[:sure]:
             self.sure = 0  # a context shift has moved all positions
         same = self.sure
-        while same < min(len(self.held), len(tokens) - 1) and self.held[same] == tokens[same]:
+        while same < min(len(self.cached), len(tokens) - 1) and self.cached[same] == tokens[same]:
             same += 1
-        if self.seq >= 0 and same < len(self.held):
+        if self.seq >= 0 and same < len(self.cached):
             cache = self.shared.context.cache
             if same < cache.oldest_rewind(self.seq):
                 same = self.sure = 0
             cache.seq_rm(self.seq, same)
-        del self.held[same:]
+        del self.cached[same:]
         return list(tokens[same:])
 
     def add_to(self, batch: Batch, new: Sequence[int]) -> None:
-        """Add tokens to compute after those that are held, the last with its logits."""
-        for pos, token in enumerate(new, len(self.held)):
-            batch.add(token, pos, [self.seq], logits=pos == len(self.held) + len(new) - 1)
+        """Add tokens to compute after those that are cached, the last with its logits."""
+        for pos, token in enumerate(new, len(self.cached)):
+            batch.add(token, pos, [self.seq], logits=pos == len(self.cached) + len(new) - 1)
 
     def computed(self, new: Sequence[int], of_text: int) -> None:
         """Note that these tokens are in the cache; ``of_text``: length of the text that they end, or 0."""
-        self.held += new
+        self.cached += new
         self.sure = of_text or self.sure
 
     def chain(self) -> SamplerChain:
@@ -127,4 +127,4 @@ class DraftModel(Guesser):
         """Give the sequence back."""
         if self.seq >= 0:
             self.shared.give_back(self.seq)
-            self.seq, self.held, self.sure = -1, [], 0
+            self.seq, self.cached, self.sure = -1, [], 0

@@ -165,7 +165,7 @@ class ModelRunner:
     def _show(self, state: RequestState, pos: int, at: int, end: int) -> None:
         """Show a draft head the hidden states of tokens ``pos`` to ``end``, the batch's from ``at`` on."""
         if state.speculation is not None and self.context.hidden is not None:
-            state.speculation.see(pos, self.context.hidden[at : at + end - pos])
+            state.speculation.add_hidden(pos, self.context.hidden[at : at + end - pos])
 
     def _feed_prompt(self, state: RequestState, of_prompt: range, logits: Logits) -> None:
         for row in host_rows(logits[of_prompt.start : of_prompt.stop]):

@@ -123,7 +123,7 @@ class PromptTiers:
         for entry in on_disk:
             after.setdefault(entry.parent, {})[entry.key] = entry
         for parent, entries in after.items():
-            self._see(parent, entries)
+            self._remember(parent, entries)
         in_memory = () if self.memory is None else self.memory.find(parents)
         return {entry.key: entry for entry in (*on_disk, *in_memory)}
 
@@ -144,7 +144,7 @@ class PromptTiers:
             return self.find(parents)
         return {k: entry for p in parents for k, entry in self._seen.get(p, {}).items()}
 
-    def _see(self, parent: bytes, entries: dict[bytes, Entry]) -> None:
+    def _remember(self, parent: bytes, entries: dict[bytes, Entry]) -> None:
         if not entries:
             self._seen.pop(parent, None)
             return
@@ -155,7 +155,7 @@ class PromptTiers:
     def _lost(self, entry: Entry) -> None:
         """Note that an entry does not exist."""
         left = self._seen.get(entry.parent, {})
-        self._see(entry.parent, {k: each for k, each in left.items() if k != entry.key})
+        self._remember(entry.parent, {k: each for k, each in left.items() if k != entry.key})
 
     def waits(self, key: bytes) -> bool:
         """Whether an entry is still to be written."""
@@ -164,9 +164,9 @@ class PromptTiers:
         with self._changed:
             return key in self._waiting
 
-    def held(self, key: bytes) -> Sections | None:
+    def peek(self, key: bytes) -> Sections | None:
         """An entry's bytes in memory, to be stored again; None if they are not there."""
-        return None if self.memory is None else self.memory.held(key)
+        return None if self.memory is None else self.memory.peek(key)
 
     @property
     def room(self) -> float:
@@ -271,7 +271,7 @@ class PromptTiers:
         while after:
             found = list(self.find(after))
             for parent in after:
-                self._see(parent, {})
+                self._remember(parent, {})
             for key in found:
                 for store in self.stores:
                     store.drop(key)
@@ -339,7 +339,9 @@ class PromptTiers:
                 for entry, sections in entries:
                     disk.put(entry, sections, model)
                     # Dropped entries too: they are not stored again before a new look-up.
-                    self._see(entry.parent, {**self._seen.get(entry.parent, {}), entry.key: entry})
+                    self._remember(
+                        entry.parent, {**self._seen.get(entry.parent, {}), entry.key: entry}
+                    )
                 disk.touch(chain)
             except Exception as error:  # no error may end the thread
                 disk.failed(error)

@@ -10,8 +10,8 @@ from itertools import islice
 import numpy as np
 
 from aleator.core.arrays import Doubles, Floats
+from aleator.core.cancellation import check_cancelled
 from aleator.core.errors import ParameterError
-from aleator.core.given_up import check_given_up
 from aleator.core.integers import exact
 from aleator.core.records import dataclass
 from aleator.generate.context import Batch, Context
@@ -102,7 +102,7 @@ def _before_tokens(
 def _parts(work: list[tuple[int, int]], step: int) -> Iterator[list[tuple[int, int]]]:
     items = iter(work)
     while part := list(islice(items, step)):
-        check_given_up()
+        check_cancelled()
         yield part
 
 

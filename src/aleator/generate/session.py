@@ -31,10 +31,10 @@ from aleator.samplers.chain import SamplerChain
 class Rows:
     """What a cache keeps of a text."""
 
-    held: int  # the number of the text's first tokens whose keys and values these are
+    n_tokens: int  # the number of the text's first tokens whose keys and values these are
     rows: bytes = field(repr=False)  # their cells, in llama.cpp's layout
     # The positions that their keys are rotated to, if these differ from their own
-    turned: bytes = field(repr=False)
+    key_positions: bytes = field(repr=False)
     states: bytes = field(repr=False)  # earlier states of recurrent layers
     rotation: str = ""  # tells what rotated their keys, see rotation_identity
 
@@ -47,7 +47,7 @@ def rows_of(context: Context, tokens: Sequence[int], namespace: str = "", seq: i
     return replace(rows, rotation=context.decoder.rotation_identity)
 
 
-def put_rows(context: Context, seq: int, state: StateFile, held: int) -> None:
+def put_rows(context: Context, seq: int, state: StateFile, n_tokens: int) -> None:
     """Give an empty sequence what :func:`rows_of` copied; if this raises, the caller empties it.
 
     Raises:
@@ -61,10 +61,10 @@ def put_rows(context: Context, seq: int, state: StateFile, held: int) -> None:
         )
     cache = context.cache
     cache.state_read(state.sections["rows"], seq, format="llama")
-    if not cache.stands_for(seq, held):
-        raise CacheError(f"its rows are not those of positions 0 to {held - 1}")
+    if not cache.has_exactly(seq, n_tokens):
+        raise CacheError(f"its rows are not those of positions 0 to {n_tokens - 1}")
     _set_key_positions(cache, seq, state.sections.get("turned", b""))
-    _put_states(cache, seq, state.sections.get("states", b""), held)
+    _put_states(cache, seq, state.sections.get("states", b""), n_tokens)
 
 
 def _rows(cache: Cache, tokens: Sequence[int], namespace: str, seq: int) -> Rows:
@@ -73,12 +73,12 @@ def _rows(cache: Cache, tokens: Sequence[int], namespace: str, seq: int) -> Rows
     Changes the cache; it is called by ``journal.attempt``, which undoes that.
     """
     # Matched with one token more, because a match leaves the last one to be computed.
-    held = cache.reuse(seq, [*tokens, 0], namespace)
-    if not held:
+    n_tokens = cache.reuse(seq, [*tokens, 0], namespace)
+    if not n_tokens:
         return Rows(0, b"", b"", b"")
-    turned = _without_shift(cache, seq)
+    key_positions = _without_shift(cache, seq)
     rows = llama.write(cache.pool, seq, windows_only=False)
-    return Rows(held, rows, turned, _earlier_states(cache, seq, held))
+    return Rows(n_tokens, rows, key_positions, _earlier_states(cache, seq, n_tokens))
 
 
 def _without_shift(cache: Cache, seq: int) -> bytes:
@@ -97,13 +97,13 @@ def _without_shift(cache: Cache, seq: int) -> bytes:
     return b"".join(at.astype("<i4").tobytes() for at in rotations) if moved else b""
 
 
-def _set_key_positions(cache: Cache, seq: int, turned: bytes | memoryview) -> None:
+def _set_key_positions(cache: Cache, seq: int, data: bytes | memoryview) -> None:
     """Record the positions that a sequence's keys are rotated to, as :func:`_without_shift` returned them."""
-    if len(turned) == 0:
+    if len(data) == 0:
         return
     pools = _cells(cache, seq)
     n = sum(len(cells) for _, cells in pools)
-    positions = np.frombuffer(turned, "<i4") if len(turned) == 4 * n else np.empty(0, "<i4")
+    positions = np.frombuffer(data, "<i4") if len(data) == 4 * n else np.empty(0, "<i4")
     if n == 0 or len(positions) != n or positions.min() < 0:
         raise CacheError("what its keys are rotated to does not fit its rows")
     if any(pool.rows.k_storage == "raw" for pool, _ in pools):
@@ -118,20 +118,20 @@ def _cells(cache: Cache, seq: int) -> list[tuple[AttentionPool, Int64s]]:
     return [(pool, pool.cells.seq_cell_list(seq)) for pool in pools]
 
 
-def _earlier_states(cache: Cache, seq: int, held: int) -> bytes:
+def _earlier_states(cache: Cache, seq: int, n_tokens: int) -> bytes:
     """The latest recurrent states kept of a sequence's text before its end: positions, and rows by layer."""
     found = _recurrent(cache)
     if found is None:
         return b""
     states, keeper = found
-    kept = [each for each in keeper.of(seq) if each[1] < held - 1][-MAX_ENDS:]
+    kept = [each for each in keeper.of(seq) if each[1] < n_tokens - 1][-MAX_ENDS:]
     rows = [row for row, _ in kept]
     parts = [np.asarray([position for _, position in kept], "<i4").tobytes()]
     parts += [arrays.host(t, rows).astype("<f4").tobytes() for arrays, t in states.rows.made]
     return b"".join(parts)
 
 
-def _put_states(cache: Cache, seq: int, data: bytes | memoryview, held: int) -> None:
+def _put_states(cache: Cache, seq: int, data: bytes | memoryview, n_tokens: int) -> None:
     """Give a sequence the states that :func:`_earlier_states` gave, as far as there is room."""
     found = _recurrent(cache)
     if len(data) == 0 or found is None:
@@ -141,7 +141,7 @@ def _put_states(cache: Cache, seq: int, data: bytes | memoryview, held: int) -> 
     n, rest = divmod(len(data), 4 * (1 + sum(sizes)))
     at = np.frombuffer(data, "<i4")[:n].tolist() if rest == 0 else []
     values = np.frombuffer(data, "<f4")[n:] if rest == 0 else np.empty(0, "<f4")
-    ascending = all(a < b for a, b in pairwise([-1, *at, held - 1]))
+    ascending = all(a < b for a, b in pairwise([-1, *at, n_tokens - 1]))
     if rest or not ascending or not np.isfinite(values).all():
         raise CacheError("its earlier states are none of its text")
     rows = states.free_rows(min(n, max(0, keeper.limit - keeper.held())))
@@ -211,7 +211,7 @@ def write_session(
         "kind": "session",
         "format": ADAPTED if session.adapters else FORMAT,
         "model": asdict(model),
-        "held": contents.held,
+        "held": contents.n_tokens,
         "n_prompt": session.n_prompt,
         "seed": session.seed,
         "extra": session.extra,
@@ -222,7 +222,7 @@ def write_session(
     sections = {
         "tokens": np.asarray(session.tokens, "<i4").tobytes(),
         "rows": contents.rows,
-        "turned": contents.turned,
+        "turned": contents.key_positions,
         "states": contents.states,
         "chain": session.chain,
     }
@@ -238,7 +238,7 @@ def save_session(
     """
     contents = rows_of(context, session.remaining, session.namespace)
     write_session(path, session, contents, model)
-    return contents.held
+    return contents.n_tokens
 
 
 def state_of(chain: SamplerChain, tokens: Sequence[int], drawn_here: int) -> bytes:

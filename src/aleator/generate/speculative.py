@@ -41,8 +41,8 @@ class Guesser:
     def __init__(self, shared: Drafts) -> None:
         self.shared = shared
 
-    def see(self, pos: int, hidden: Floats) -> None:
-        """Note the hidden states [n, layers, n_embd] of the text's tokens from ``pos`` on, for a draft head."""
+    def add_hidden(self, pos: int, hidden: Floats) -> None:
+        """Add the hidden states [n, layers, n_embd] of the text's tokens from ``pos`` on, for a draft head."""
 
     def learn(self, right: int) -> None:
         """Learn that the first ``right`` of the last guesses were drawn, and that the one after was not."""
@@ -296,10 +296,10 @@ class Speculation:
         if n:
             self._draft_seconds += WEIGHT * (seconds / n - self._draft_seconds)
 
-    def see(self, pos: int, hidden: Floats) -> None:
-        """See :meth:`Guesser.see`."""
+    def add_hidden(self, pos: int, hidden: Floats) -> None:
+        """See :meth:`Guesser.add_hidden`."""
         if self.model is not None:
-            self.model.see(pos, hidden)
+            self.model.add_hidden(pos, hidden)
 
     def end(self) -> None:
         """Stop guessing."""

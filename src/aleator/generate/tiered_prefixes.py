@@ -239,7 +239,7 @@ class TieredPrefixes:
             for at, key in enumerate(digests[1:]):
                 if self._has(found, key, digests[at], (at + 1) * BLOCK):
                     continue
-                sections = self._tiers.held(key)
+                sections = self._tiers.peek(key)
                 if sections is None:
                     room -= self._cells.rows.row_bytes * BLOCK
                     if room <= 0:
@@ -284,7 +284,7 @@ class TieredPrefixes:
             new = not self._has(found, key, digests[n], length)
             if not new or length - longest < max(LEAST, length // 8):
                 continue
-            sections = self._tiers.held(key)
+            sections = self._tiers.peek(key)
             if sections is None:
                 sections = self._cache.journal.attempt(
                     self._state_at, seq, tokens, namespace, length
@@ -303,7 +303,7 @@ class TieredPrefixes:
         if length < len(tokens):
             cache.seq_rm(seq)
             cache.reuse(seq, [*tokens[:length].tolist(), 0], namespace)
-        if not cache.stands_for(seq, length):
+        if not cache.has_exactly(seq, length):
             return None
         sections: dict[str, Buffer] = {"state": pieces.write_state(self._pool, seq)}
         if self._cells is not None:

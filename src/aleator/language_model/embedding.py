@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from aleator.core.arrays import Floats
+from aleator.core.cancellation import check_cancelled
 from aleator.core.errors import ContextFull, FileFormatError, ParameterError, UnsupportedModel
-from aleator.core.given_up import check_given_up
 from aleator.core.integers import exact
 from aleator.core.records import dataclass
 from aleator.engine.prompts import checked_prompts
@@ -179,7 +179,7 @@ class EmbeddingModel(LoadedModel):
         tokens: list[tuple[int, ...]] = []
         seconds: list[int | None] = []
         for i, each in enumerate(documents):
-            check_given_up()
+            check_cancelled()
             if written is None:
                 ids, second = self.tokenizer.encode_pair(first, each, room)
             else:

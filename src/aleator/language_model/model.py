@@ -26,7 +26,7 @@ from aleator.engine.run import Run
 from aleator.engine.scheduled_request import cells_needed, sequences_needed
 from aleator.generate.beams import Beam, cells_of_beams
 from aleator.generate.completion import Request
-from aleator.generate.context import LentPrefixes, Prefixes
+from aleator.generate.context import CopiedPrefixes, Prefixes
 from aleator.generate.generation import Generation
 from aleator.generate.options import LOADED, ContextOptions, ModelOptions, of_loading
 from aleator.generate.request_state import OnLogits
@@ -316,7 +316,7 @@ class LanguageModel(ScoringModel):
         context = self.cells(cells_of_beams(request, n, self.n_ctx, shared), n)
         prefixes: Prefixes = context.cache
         if self.options.prompt_cache:
-            prefixes = LentPrefixes(self._cached_context(), context)
+            prefixes = CopiedPrefixes(self._cached_context(), context)
         return search.run(context, prefixes)
 
     @takes_generation
@@ -413,14 +413,14 @@ class LanguageModel(ScoringModel):
         states = self.request_states.make(requests, on_logits, drafter)
         n_seq_max = sequences_needed(states)
         own = n_seq_max == 1 and not self._busy
-        prefixes: LentPrefixes | None = None
+        prefixes: CopiedPrefixes | None = None
         if own:
             context = self.own_context()
         else:
             cells = cells_needed(states, self.n_ctx)
             context = self.context(n_ctx=cells, n_seq_max=n_seq_max, device=None)
             if self.options.prompt_cache:
-                prefixes = LentPrefixes(self._cached_context(), context)
+                prefixes = CopiedPrefixes(self._cached_context(), context)
         below = self.tiered(context, prefixes)
         run = Run(context, states, self.vocab, self.n_ctx, progress, prefixes=below)
         if own:

@@ -13,7 +13,7 @@ from aleator.models.layers.feed_forward import Dense, feed_forward
 from aleator.models.layers.layer import LayerWeights
 from aleator.models.layers.linear import Linear
 from aleator.models.layers.norms import Norm, as_it_is
-from aleator.models.layers.ops import Attending, Onto, TorchOps
+from aleator.models.layers.ops import Attending, Residual, TorchOps
 from aleator.models.layers.parts import Attention, Latent
 from aleator.models.layers.passes import Pass
 from aleator.models.layers.per_layer import EmbeddingPart
@@ -78,7 +78,7 @@ class Block:
         self.ffn = None if parts.ffn is None else feed_forward(parts.ffn, self.ops, eps)
         self.beside = beside
 
-    def turned(self, rotaries: Mapping[tuple[torch.device, bool], Rotary]) -> Block:
+    def with_rotaries(self, rotaries: Mapping[tuple[torch.device, bool], Rotary]) -> Block:
         """The layer with other rotations: ``rotaries`` by device and whether the layer has a window."""
         made, how = copy.copy(self), self.attending
         if how.rotary is not None:
@@ -118,18 +118,20 @@ class Block:
         """The sum with the heads' outputs, ``gated`` first, and with what the feed-forward part makes of it."""
         taken, scale = x, self.config.residual_scale
         first, second = self.post_norms
-        onto, output = Onto(x, scale, first), self.parts.output
+        residual, output = Residual(x, scale, first), self.parts.output
         comes_next = self.beside is None and not self.parallel  # the feed-forward part
         if isinstance(self.ffn, Dense) and first is not as_it_is and comes_next:
             y = self.ops.product(output, attended, gated)
-            return self.ffn.after(y, onto, self.ffn_norm, second)
-        x = self.ops.product(output, attended, gated, onto=onto)
+            return self.ffn.after(y, residual, self.ffn_norm, second)
+        x = self.ops.product(output, attended, gated, residual=residual)
         if self.beside is not None and scanned is not None:
-            x = self.beside.projected(scanned, Onto(x, scale))
+            x = self.beside.projected(scanned, Residual(x, scale))
         if self.ffn is None:
             return x
-        onto = Onto(x, scale, second)
-        return self.ffn(*((taken, self.attn_norm) if self.parallel else (x, self.ffn_norm)), onto)
+        residual = Residual(x, scale, second)
+        return self.ffn(
+            *((taken, self.attn_norm) if self.parallel else (x, self.ffn_norm)), residual
+        )
 
     def _heads(
         self, x: torch.Tensor

@@ -15,8 +15,8 @@ import aleator._native as _native
 from aleator.cache.kv_cache import Layers
 from aleator.cache.pools.pool import Pool
 from aleator.core.arrays import Floats
+from aleator.core.cancellation import check_cancelled
 from aleator.core.errors import ParameterError, UnsupportedModel
-from aleator.core.given_up import check_given_up
 from aleator.core.threads import pool as thread_pool
 from aleator.models.adapters import Adapters
 from aleator.models.decoder import Progress
@@ -98,7 +98,7 @@ class Encoder(NativeDecoder):
     def _together(
         self, texts: Sequence[Sequence[int]], marks: Sequence[int | None]
     ) -> Iterator[Floats]:
-        check_given_up()
+        check_cancelled()
         lengths = np.array([len(text) for text in texts])
         ends = np.concatenate(([0], np.cumsum(lengths)))
         n = int(ends[-1])

@@ -217,13 +217,13 @@ class NativeStep(Step):
         inputs: Inputs,
         positions: npt.NDArray[np.int32],
         cells: MicroBatch | HybridBatch | RecurrentBatch,
-        wanted: npt.NDArray[np.int64],
+        outputs: npt.NDArray[np.int64],
         n_threads: int | None = None,
         draw: Draw | None = None,
         adapters: Rows | None = None,
     ) -> npt.NDArray[np.float32]:
         self._decoder.check_positions(positions)
-        logits = np.empty((len(wanted), self.n_vocab), np.float32)
+        logits = np.empty((len(outputs), self.n_vocab), np.float32)
         vectors = inputs.ndim == 2
         base, window, states = parts_of(cells)
         other = states is not None and not _same_rows(self._rows, states.conv, states.ssm)
@@ -251,7 +251,7 @@ class NativeStep(Step):
             np.asarray(inputs, np.float32) if vectors else None,
             positions,
             *seen,
-            wanted,
+            outputs,
             logits,
             far,
             runs,

@@ -70,7 +70,7 @@ class Step(ABC):
         inputs: Inputs,
         positions: npt.NDArray[np.int32],
         cells: Any,
-        wanted: npt.NDArray[np.int64],
+        outputs: npt.NDArray[np.int64],
         n_threads: int | None = None,
         draw: Draw | None = None,
         adapters: Rows | None = None,
@@ -81,14 +81,14 @@ class Step(ABC):
             inputs: token ids [T], or input vectors [T, n_embd].
             positions: [T].
             cells: the cache's cells for the micro-batch: where tokens are stored and what they attend to.
-            wanted: ascending indices of the tokens whose logits are computed.
+            outputs: ascending indices of the tokens whose logits are computed.
             n_threads: threads to use, 1 to 256; None: as many as there are cores.
             draw: draws from the logits of a step in which all tokens want theirs.  It is ignored if steps are
                 not captured.
             adapters: the tokens' adapters; None: no token has one.
 
         Returns:
-            Logits, float32 [len(wanted), n_vocab], as :meth:`joined` takes them.
+            Logits, float32 [len(outputs), n_vocab], as :meth:`joined` takes them.
         """
 
     @abstractmethod

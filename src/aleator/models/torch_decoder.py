@@ -140,7 +140,7 @@ class TorchDecoder(Decoder):
         layers, self.layers, self.blocks = self.layers, [], []
         for layer in layers:
             if isinstance(layer, Block):
-                layer = layer.turned(self._rotaries)
+                layer = layer.with_rotaries(self._rotaries)
                 self.blocks.append(layer)
             self.layers.append(layer)
 
@@ -175,7 +175,7 @@ class TorchDecoder(Decoder):
         inputs: Inputs,
         positions: npt.NDArray[np.int32],
         cells: MicroBatch | RecurrentBatch,
-        wanted: npt.NDArray[np.int64],
+        outputs: npt.NDArray[np.int64],
         fused: bool = True,
     ) -> torch.Tensor:
         """Compute one micro-batch, see :meth:`Step.run`; logits are on the last layer's device."""
@@ -190,8 +190,8 @@ class TorchDecoder(Decoder):
             None if scales is None else torch.from_numpy(scales).to(self.where),
         )
         rows = None
-        if len(wanted) < len(inputs):
-            rows = torch.from_numpy(wanted).to(self.at[-1][0])
+        if len(outputs) < len(inputs):
+            rows = torch.from_numpy(outputs).to(self.at[-1][0])
         return self.compute(torch.from_numpy(inputs).to(self.where), batch, rows)
 
     def compute(
@@ -207,7 +207,7 @@ class TorchDecoder(Decoder):
         for index, (layer, at) in enumerate(zip(self.layers, own, strict=True), 1):
             if at not in shared:
                 shared[at] = batch.moved(*at)
-            # Once the last layer has stored its keys and values, only the wanted rows matter.
+            # Once the last layer has stored its keys and values, only the rows of outputs matter.
             x = layer(x.to(*at), shared[at], rows if index == len(self.layers) else None)
         logits = self.head(self.output_norm(x)).float()
         if self.config.logit_scale != 1.0:
@@ -254,7 +254,7 @@ class TensorStep(Step):
         inputs: Inputs,
         positions: npt.NDArray[np.int32],
         cells: Any,
-        wanted: npt.NDArray[np.int64],
+        outputs: npt.NDArray[np.int64],
         n_threads: int | None = None,
         draw: Draw | None = None,
         adapters: Rows | None = None,
@@ -263,7 +263,7 @@ class TensorStep(Step):
         if n_threads is not None and n_threads != torch.get_num_threads():
             torch.set_num_threads(n_threads)
         with named_memory(self._decoder.where, len(inputs)):
-            return self._decoder.forward(inputs, positions, cells, wanted, self._fused)
+            return self._decoder.forward(inputs, positions, cells, outputs, self._fused)
 
     @torch.inference_mode()
     def joined(

@@ -46,7 +46,7 @@ class Shape(NamedTuple):
         int, ...
     ]  # rotations of keys that have moved, or of raw keys, for each kind; 1: none
     runs: int  # of layers that keep a state
-    wanted: int  # tokens whose logits are computed; -1: all
+    outputs: int  # tokens whose logits are computed; -1: all
 
 
 class TritonPass(Pass):
@@ -85,11 +85,11 @@ class StepInputs:
         inputs: Inputs,
         positions: npt.NDArray[np.int32],
         cells: MicroBatch | HybridBatch | RecurrentBatch,
-        wanted: npt.NDArray[np.int64],
+        outputs: npt.NDArray[np.int64],
     ) -> None:
         self._decoder, self._inputs = decoder, inputs
         self._positions, self._cells = positions, cells
-        self._wanted = wanted if len(wanted) < len(inputs) else None
+        self._outputs = outputs if len(outputs) < len(inputs) else None
         base, window, states = parts_of(cells)
         self.states = states if decoder.recurrent else None
         self._kinds: dict[bool, MicroBatch] = {}
@@ -107,17 +107,17 @@ class StepInputs:
         listed = tuple(len(each.cells) for each in visible)
         rotations = tuple(map(self._rotations, self._kinds))
         n, vectors = len(inputs), inputs.ndim == 2
-        n_wanted = -1 if self._wanted is None else len(wanted)
-        self.shape = Shape(n, vectors, longest, listed, rotations, runs, n_wanted)
+        n_outputs = -1 if self._outputs is None else len(outputs)
+        self.shape = Shape(n, vectors, longest, listed, rotations, runs, n_outputs)
         self.bucket: Shape | None = None
         if not self._fixed:
             return
         rooms = vectors, _room(longest), _room(listed), tuple(map(_power, rotations))
-        padded = n_wanted if self._wanted is None else _power(n_wanted)
+        padded = n_outputs if self._outputs is None else _power(n_outputs)
         if n <= ROWS[-1]:
             n = next(rows for rows in ROWS if rows >= n)
             self.bucket = Shape(n, *rooms, n if runs else 0, padded)
-        elif 0 <= n_wanted <= ROWS[-1]:  # logits of more take much memory
+        elif 0 <= n_outputs <= ROWS[-1]:  # logits of more take much memory
             size = next((size for size in CHUNKS if size >= n), 0)
             if 4 * n >= 3 * size > 0:
                 self.bucket = Shape(size, *rooms, _power(runs), padded)
@@ -137,8 +137,8 @@ class StepInputs:
         arrays: dict[Any, npt.NDArray[Any]] = {"inputs": _longer(self._inputs, n)}
         if decoder.n_positions is not None:
             arrays["positions"] = positions
-        if self._wanted is not None:
-            arrays["wanted"] = _longer(self._wanted, shape.wanted)
+        if self._outputs is not None:
+            arrays["outputs"] = _longer(self._outputs, shape.outputs)
         scales = decoder.query_scales(positions)
         if scales is not None:
             arrays["scales"] = scales
@@ -184,7 +184,7 @@ class StepInputs:
             )
         if self.states is not None:
             made.runs = Runs.within(on["runs"], shape.runs, shape.tokens)
-        return on["inputs"], made, on.get("wanted")
+        return on["inputs"], made, on.get("outputs")
 
     @property
     def _rotaries(self) -> dict[bool, Rotary]:

@@ -30,7 +30,7 @@ from aleator.models.layers.ops import (
     Chosen,
     Deltas,
     Mixed,
-    Onto,
+    Residual,
     Routed,
     Router,
     Scanned,
@@ -129,24 +129,24 @@ class TritonOps(TorchOps):
         norm: Norm = as_it_is,
         gate: str = "",
         gated: bool = False,
-        onto: Onto | None = None,
+        residual: Residual | None = None,
     ) -> torch.Tensor:
         """See :class:`TorchOps`; few rows take one launch, if what is added has no norm."""
         if not isinstance(matrix, TritonLinear):
-            return super().product(matrix, x, norm, gate, gated, onto)
+            return super().product(matrix, x, norm, gate, gated, residual)
         single = len(matrix.parts) == 1
-        plain = single and not gate and onto is not None and onto.norm is as_it_is
-        after = onto if plain else None
+        plain = single and not gate and residual is not None and residual.norm is as_it_is
+        after = residual if plain else None
         if len(x) <= FEW:
             parts = norm if isinstance(norm, PartNorm) else None
             y = self._of_few(matrix, x, norm, gate, gated, after, parts)
         elif after is not None:
-            y = torch.empty_like(after.residual)
-            matrix.into(y, norm(x), after.residual, after.scale)
+            y = torch.empty_like(after.x)
+            matrix.into(y, norm(x), after.x, after.scale)
         else:
             y = matrix(norm(x))
             y = self.activated(y, gate, gated) if gate else y
-        return y if onto is None or after is not None else self.add(y, onto)
+        return y if residual is None or after is not None else self.add(y, residual)
 
     def _of_few(
         self,
@@ -155,21 +155,27 @@ class TritonOps(TorchOps):
         norm: Norm,
         gate: str,
         gated: bool,
-        onto: Onto | None,
+        residual: Residual | None,
         parts: PartNorm | None,
     ) -> torch.Tensor:
         """A product of few rows; if a gate's rows have two types, their activation is a launch of its own."""
         within = len(matrix.parts) == 1 or not gated
         how = matrix.parts, x, _row_norm(norm), gate if within else "", gated and within
-        residual, scale = (None, 1.0) if onto is None else (onto.residual, onto.scale)
-        y = product_of_few(*how, residual, scale, parts=parts)
+        added, scale = (None, 1.0) if residual is None else (residual.x, residual.scale)
+        y = product_of_few(*how, added, scale, parts=parts)
         return y if within else self.activated(y, gate, gated)
 
     def sum_product(
-        self, y: torch.Tensor, onto: Onto, matrix: Linear, norm: Norm, gate: str, gated: bool
+        self,
+        y: torch.Tensor,
+        residual: Residual,
+        matrix: Linear,
+        norm: Norm,
+        gate: str,
+        gated: bool,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """See :class:`TorchOps`; few rows take one launch."""
-        before = onto.norm
+        before = residual.norm
         if (
             len(y) > FEW
             or not isinstance(matrix, TritonLinear)
@@ -177,9 +183,9 @@ class TritonOps(TorchOps):
             or not isinstance(before, RowNorm)
             or before.kind != "rms"
         ):
-            return super().sum_product(y, onto, matrix, norm, gate, gated)
+            return super().sum_product(y, residual, matrix, norm, gate, gated)
         x = torch.empty(y.shape, dtype=y.dtype, device=y.device)
-        sums = onto.residual, onto.scale, x
+        sums = residual.x, residual.scale, x
         parts = PartNorm(y.shape[1], before.weight, before.eps, None, "", *sums)
         return x, self._of_few(matrix, y, norm, gate, gated, None, parts)
 
@@ -197,10 +203,10 @@ class TritonOps(TorchOps):
             made += torch.split(y, [sum(part.n_out for part in each.parts) for each in pair], -1)
         return made
 
-    def add(self, y: torch.Tensor, onto: Onto) -> torch.Tensor:
-        if isinstance(onto.norm, RowNorm) and onto.norm.kind == "rms":
-            return norms.normalised(y, onto.norm, onto.residual.contiguous(), onto.scale)
-        return super().add(y, onto)
+    def add(self, y: torch.Tensor, residual: Residual) -> torch.Tensor:
+        if isinstance(residual.norm, RowNorm) and residual.norm.kind == "rms":
+            return norms.normalised(y, residual.norm, residual.x.contiguous(), residual.scale)
+        return super().add(y, residual)
 
     def sigmoid(self, x: torch.Tensor) -> torch.Tensor:
         return norms.activate("sigmoid", x)
@@ -336,16 +342,16 @@ class TritonOps(TorchOps):
         before, after = ([of[0] for of in listed[i::2]] for i in (0, 1))
         weighs_input = parts.config.weighs_input
 
-        def mixed(x: torch.Tensor, norm: Norm, routed: Routed, onto: Onto) -> torch.Tensor:
+        def mixed(x: torch.Tensor, norm: Norm, routed: Routed, residual: Residual) -> torch.Tensor:
             if len(x) > FEW:
-                return plain(x, norm, routed, onto)
-            alone = onto.norm is as_it_is
+                return plain(x, norm, routed, residual)
+            alone = residual.norm is as_it_is
             times, weights = (routed.weights, None) if weighs_input else (None, routed.weights)
             how: Any = {"chosen": routed.chosen, "times": times}
             inner = product_of_few(before, x, _row_norm(norm), parts.gate, parts.gated, **how)
-            residual, scale = (onto.residual, onto.scale) if alone else (None, 1.0)
-            y = mixed_products(after, inner, routed.chosen, weights, routed.shared, residual, scale)
-            return y if alone else self.add(y, onto)
+            added, scale = (residual.x, residual.scale) if alone else (None, 1.0)
+            y = mixed_products(after, inner, routed.chosen, weights, routed.shared, added, scale)
+            return y if alone else self.add(y, residual)
 
         return mixed
 

@@ -154,7 +154,7 @@ class TritonStep(TensorStep):
         inputs: Inputs,
         positions: npt.NDArray[np.int32],
         cells: Any,
-        wanted: npt.NDArray[np.int64],
+        outputs: npt.NDArray[np.int64],
         n_threads: int | None = None,
         draw: Draw | None = None,
         adapters: Rows | None = None,
@@ -165,7 +165,7 @@ class TritonStep(TensorStep):
         decoder.check_positions(positions)
         if self._front is not None:
             inputs = self._front.run(inputs, positions, cells, np.arange(n), n_threads)
-        given = StepInputs(decoder, inputs, positions, cells, wanted)
+        given = StepInputs(decoder, inputs, positions, cells, outputs)
         self._follow(given.states)
         if draw is not None:
             draw.begin()
@@ -181,7 +181,7 @@ class TritonStep(TensorStep):
             raise
         if draw is not None:
             draw.made = drawn
-        return logits[: len(wanted)]
+        return logits[: len(outputs)]
 
     def _bucket(self, shape: Shape, draw: Draw | None) -> _Bucket:
         owner, key = (self, shape) if draw is None else (draw.owner, (shape, draw.key))

@@ -11,18 +11,8 @@ from numpy.typing import NDArray
 from aleator.core import host
 from aleator.core.errors import LogitsError, ParameterError
 from aleator.core.integers import integer
+from aleator.core.parameter import NUMERICS, check_numerics
 from aleator.samplers.token_arguments import check_ids
-
-NUMERICS = ("portable", "llama.cpp")
-
-
-def check_numerics(numerics: str) -> str:
-    """Return ``numerics``; ParameterError unless it is "portable" or "llama.cpp"."""
-    if numerics not in NUMERICS:
-        raise ParameterError(
-            f"numerics={numerics!r} is not known: choose 'portable' or 'llama.cpp'"
-        )
-    return numerics
 
 
 class Candidates:

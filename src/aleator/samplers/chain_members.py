@@ -10,10 +10,10 @@ from aleator.core import host
 from aleator.core.contract import MAX_COMPLETION, MAX_ORDINAL
 from aleator.core.errors import ParameterError
 from aleator.core.moved import FormerName
-from aleator.core.parameter import check_seed
+from aleator.core.parameter import check_numerics, check_seed
 from aleator.core.seeds import fresh_seed
 from aleator.samplers.base import MAX_LLAMA_SEED, Place, Sampler, check_llama_seed, check_selects
-from aleator.samplers.candidates import Candidates, check_numerics
+from aleator.samplers.candidates import Candidates
 from aleator.samplers.constrained import ConstraintSampler
 from aleator.samplers.full_mass import check_full_mass
 from aleator.samplers.plan import Plan, make_plan, of_phases

@@ -32,6 +32,7 @@ import numpy as np
 
 from aleator.core import host
 from aleator.core.contract import Purpose
+from aleator.core.moved import FormerName
 from aleator.core.numerics import Row, Step, by_mass, ints, log2_double, log2_q32, prefix_of_mass
 from aleator.core.parameter import SEED, Parameter, declare
 from aleator.core.philox import MASK32, stream, uniform64
@@ -123,12 +124,14 @@ class Dist(SeededSampler):
             return found
         return tournament(found, row.ids, context, self.watermark_key_file.numbers)
 
-    def luck(self, token: int, context: Sequence[int]) -> float:
-        """The luck of a token in a watermark's draw: its u, or the mean of its coins."""
+    def watermark_score(self, token: int, context: Sequence[int]) -> float:
+        """What a watermark's draw gives a token: its u, or the mean of its coins."""
         key = self.watermark_key_file
         if self.draw == "synthid":
             return float(coins([token], context, key.numbers).mean())
         return uniform64(key.seed, token, hash_of(context, key), DRAWN) / 2**64
+
+    luck = FormerName("watermark_score")
 
     def _race(self, row: Row, step: Step, place: Place) -> None:
         seed = self.seed_in(place)

@@ -125,7 +125,7 @@ def _mark(
     context = new_context(history, position, keyed.watermark_ngram)
     if context is None:
         return Mark(keyed.draw, (), None)
-    return Mark(keyed.draw, tuple(map(name, context)), keyed.luck(token, context))
+    return Mark(keyed.draw, tuple(map(name, context)), keyed.watermark_score(token, context))
 
 
 class _Row:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aleator.core.moved import FormerName
 from aleator.core.records import dataclass
 
 
@@ -80,13 +81,15 @@ class Mark:
 
     draw: str
     context: tuple[Token, ...]  # the last tokens; empty if the draw is an ordinary one
-    luck: float | None  # the drawn token's u, or the mean of its coins
+    score: float | None  # the drawn token's u, or the mean of its coins
 
     def __str__(self) -> str:
-        if self.luck is None:
+        if self.score is None:
             return f"{self.draw}: an ordinary draw: tokens before it are too few, or stood together earlier"
         after = " ".join(token.label for token in self.context)
-        return f"{self.draw}: {'u' if self.draw == 'watermark' else 'mean coin'} {self.luck:.4f} after {after}"
+        return f"{self.draw}: {'u' if self.draw == 'watermark' else 'mean coin'} {self.score:.4f} after {after}"
+
+    luck = FormerName("score")
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from aleator.core.errors import ParameterError
 from aleator.core.options import described, filled
 from aleator.core.parameter import (
     ENGINES,
+    NUMERICS,
     Parameter,
     nearest,
     read_number,
@@ -20,7 +21,6 @@ from aleator.core.parameter import (
 )
 from aleator.samplers.adaptive_p import AdaptiveP
 from aleator.samplers.base import Sampler
-from aleator.samplers.candidates import NUMERICS
 from aleator.samplers.chain import SamplerChain
 from aleator.samplers.constrained import ConstraintSampler
 from aleator.samplers.dist import Dist
@@ -184,9 +184,10 @@ class Methods:
                     "in its own way; leave one of them out"
                 )
             values["draw"] = "inverse"
+        phases = params_of(values["phases"]) if values["phases"] else {}
         if values["draw"] in KEYED:
             values[KEY_FILE] = values[KEY_FILE] or WatermarkKey.from_environment()
-        elif not any(own.get("draw") in KEYED for own in params_of(values["phases"]).values()):
+        elif not any(own.get("draw") in KEYED for own in phases.values()):
             if checked.get(KEY_FILE) is not None:
                 raise ParameterError(
                     f"{KEY_FILE} would have no effect: draw={values['draw']!r} uses no key: give draw as "

@@ -129,4 +129,4 @@ def row_of(logits: Any, row: int) -> Any:
     try:
         return of_token(row)
     except NoLogits as error:
-        raise NoLogits("row", row, error.wanted) from None
+        raise NoLogits("row", row, error.outputs) from None

@@ -32,7 +32,7 @@ EXPOSED = ("x-request-id", "x-aleator-replay", "x-aleator-seed", "retry-after")
 
 
 @dataclass(frozen=True)
-class Guarded:
+class GuardedApp:
     """The outermost application, and its gate, which refuses requests once the server drains."""
 
     app: ASGIApp
@@ -82,7 +82,7 @@ def routed(dialects: Sequence[Dialect]) -> Starlette:
 
 def create_guarded(
     service: Service, metrics: Metrics | None = None, dialects: Sequence[Dialect] = DIALECTS
-) -> Guarded:
+) -> GuardedApp:
     """The application with all guards for requests from a network."""
     shown = metrics or Metrics(__version__, service.fingerprint)
     app = Replays(create_app(service, dialects, shown), service.model)
@@ -91,7 +91,7 @@ def create_guarded(
 
 def guarded(
     app: ASGIApp, options: ServerOptions, metrics: Metrics, dialects: Sequence[Dialect]
-) -> Guarded:
+) -> GuardedApp:
     """An application that answers these dialects, with all guards for requests from a network."""
     routes = [(route, each) for each in dialects for route in each.ROUTES]
     paths = {route.endpoint: route.path for route, _ in reversed(routes)}
@@ -118,7 +118,7 @@ def guarded(
         )
     names = None if options.uds is not None else loopback_names(options.host, options.allowed_host)
     gate = Gate(Hosts(inner, answer, names, options.cors_origin), answer)
-    return Guarded(Requests(gate, paths, metrics.answered, options.log_requests), gate)
+    return GuardedApp(Requests(gate, paths, metrics.answered, options.log_requests), gate)
 
 
 def error_response(error: ApiError, dialect: Dialect) -> Response:

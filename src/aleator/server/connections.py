@@ -51,13 +51,13 @@ class Connections:
 
     def __init__(self, limits: ConnectionLimits, clock: Callable[[], float] = monotonic) -> None:
         self.limits, self.clock = limits, clock
-        self.live: set[Guarded] = set()
+        self.live: set[Connection] = set()
 
     def protocol(self) -> type[asyncio.Protocol]:
         """The class of connections, for uvicorn's option ``http``."""
         connections = self
 
-        class Connection(Guarded):
+        class ServerConnection(Connection):
             """A connection of this server."""
 
             def __init__(
@@ -72,7 +72,7 @@ class Connections:
                 state = {**app_state, WIRE: wire}
                 super().__init__(connections, kind(config, server_state, state, _loop), wire)
 
-        return Connection
+        return ServerConnection
 
     def sweep(self) -> int:
         """End the connections that have kept the server waiting for too long; return how many."""
@@ -83,7 +83,7 @@ class Connections:
         return len(late)
 
 
-class Guarded(asyncio.Protocol):
+class Connection(asyncio.Protocol):
     """One connection: one of uvicorn's protocols, with a watch on it."""
 
     def __init__(

@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
-from aleator.server.app import Guarded, dialects_of, guarded, routed
+from aleator.server.app import GuardedApp, dialects_of, guarded, routed
 from aleator.server.bodies import body_of, in_thread, once
 from aleator.server.dialects import DIALECTS, Dialect, ollama, ollama_input, operation
 from aleator.server.errors import ApiError
@@ -206,7 +206,7 @@ class Forward:
         return name, kept
 
 
-def create_router(pool: Pool, metrics: Metrics) -> Guarded:
+def create_router(pool: Pool, metrics: Metrics) -> GuardedApp:
     """The application of several models, with all guards for requests from a network."""
 
     def routed_here(route: Route) -> Route:

@@ -19,7 +19,7 @@ from pathlib import Path
 import uvicorn
 
 from aleator.core.errors import ParameterError
-from aleator.server.app import Guarded, create_guarded
+from aleator.server.app import GuardedApp, create_guarded
 from aleator.server.auth import KeyRing, is_loopback
 from aleator.server.connections import ConnectionLimits, Connections
 from aleator.server.options import ServerOptions
@@ -143,7 +143,7 @@ class Server(uvicorn.Server):
 
     def __init__(
         self,
-        guarded: Guarded,
+        guarded: GuardedApp,
         options: ServerOptions,
         listens: Callable[[], None],
         cut: Callable[[], None],
@@ -291,7 +291,7 @@ def serve_models(
 
 
 def _serve(
-    guarded: Guarded,
+    guarded: GuardedApp,
     options: ServerOptions,
     listening: socket.socket,
     listens: Callable[[], None],

@@ -16,9 +16,9 @@ import anyio.to_thread
 from starlette.requests import Request
 
 from aleator.chat.prompt import ChatFormat, PreparedChat, prepare_chat
+from aleator.core.cancellation import cancelled_by, check_cancelled
 from aleator.core.contract import NUMERICS_VERSION
 from aleator.core.errors import GrammarError, ParameterError
-from aleator.core.given_up import check_given_up, ended_by
 from aleator.core.version import __version__
 from aleator.engine import prompts
 from aleator.engine.engine import Engine
@@ -232,8 +232,8 @@ class Service:
         self._under_way.add(own)
 
         def ended() -> R:
-            with ended_by(own.check):
-                check_given_up()
+            with cancelled_by(own.check):
+                check_cancelled()
                 return work()
 
         running = anyio.to_thread.run_sync(ended, limiter=self._scoring)
@@ -379,7 +379,7 @@ class Service:
             message = f"this server was started with {' and '.join(held)}, which beams do not obey"
             raise ParameterError("use_beam_search", message)
 
-    def held(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def enforced(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The server's own options that restrict or mark a text, if a request does not give them.
 
         The key of watermarks is among them; a request without a watermark leaves it out (:meth:`fitting`).
@@ -420,6 +420,6 @@ async def read_body(request: Request, fields: Fields) -> tuple[Service, Body]:
     body = fields.read(await body_of(request), service.options.lenient)
     if "model" in body.own:
         body.own["model"] = service.check_model(body.own["model"])
-    if "adapters" in fields.options:
+    if "adapters" in fields.options and (service.adapters or body.own.get("lora")):
         choose(body, service.adapters)
     return service, body

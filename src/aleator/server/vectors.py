@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from aleator.core.cancellation import check_cancelled
 from aleator.core.errors import ParameterError
-from aleator.core.given_up import check_given_up
 from aleator.engine import prompts
 from aleator.language_model import LanguageModel
 from aleator.server.errors import ApiError
@@ -74,7 +74,7 @@ def vectors_of(
 def _tokens(
     model: LanguageModel, name: str, text: str | Sequence[int], truncate: bool
 ) -> tuple[int, ...]:
-    check_given_up()
+    check_cancelled()
     if not isinstance(text, str):
         known_ids(name, text, len(model.vocab))
     try:

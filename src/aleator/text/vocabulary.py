@@ -233,7 +233,7 @@ class Vocabulary:
         )
 
     def __len__(self) -> int:
-        return len(self.tokens)
+        return len(self.attributes)
 
     def __repr__(self) -> str:
         return f"Vocabulary({self.kind}, {len(self)} tokens, pre={self.pre!r})"
@@ -286,9 +286,9 @@ class Vocabulary:
             index = operator.index(token)
         except TypeError:
             raise TokenizerError(f"a token id must be an integer, not {token!r}") from None
-        if not 0 <= index < len(self.tokens):
+        if not 0 <= index < len(self):
             raise TokenizerError(
-                f"token id {index} is outside the vocabulary of {len(self.tokens)} tokens"
+                f"token id {index} is outside the vocabulary of {len(self)} tokens"
             )
         return index
 

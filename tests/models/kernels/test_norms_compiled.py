@@ -56,11 +56,11 @@ def check(function: Any, capability: int, options: dict[str, Any], **constants: 
     assert "STACK:0" in usage, usage
 
 
-def norm(capability: int, n: int, onto: bool, layer: bool) -> None:
+def norm(capability: int, n: int, residual: bool, layer: bool) -> None:
     check(
         norms._norm, capability, {"num_warps": norms.warps(n), "maxnreg": norms.REGISTERS},
         N=n, ROWS=1 if n > 512 else 2, SIZE=triton.next_power_of_2(n), AT_ONCE=norms.groups_at_once(n),
-        LAYER=layer, **({} if layer else {"BIAS": None}), **({} if onto else {"ONTO": None}),
+        LAYER=layer, **({} if layer else {"BIAS": None}), **({} if residual else {"RESIDUAL": None}),
     )  # fmt: skip
 
 
@@ -74,7 +74,7 @@ def route(capability: int, n: int, used: int, groups: int, scores: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("n", "onto", "layer"),
+    ("n", "residual", "layer"),
     [
         (128, False, False),
         (128, False, True),
@@ -83,8 +83,8 @@ def route(capability: int, n: int, used: int, groups: int, scores: str) -> None:
         (4096, False, True),
     ],
 )
-def test_norms(n: int, onto: bool, layer: bool) -> None:
-    norm(90, n, onto, layer)
+def test_norms(n: int, residual: bool, layer: bool) -> None:
+    norm(90, n, residual, layer)
 
 
 @pytest.mark.parametrize("kind", ["silu", "silu_clamped", "gelu_exact", "gelu_rounded", "soften"])

@@ -19,7 +19,7 @@ from aleator.models.kernels import norms, routing
 from aleator.models.kernels.norms import RowNorm
 from aleator.models.kernels.product import product
 from aleator.models.layers.norms import as_it_is
-from aleator.models.layers.ops import TORCH, Onto
+from aleator.models.layers.ops import TORCH, Residual
 from aleator.models.layers.parts import FeedForward
 from aleator.models.triton_ops import Stacked, TritonLinear, TritonOps
 from tests.models.kernels.test_fused import matrix, vector
@@ -67,15 +67,15 @@ def test_a_product_and_what_follows_it(kinds: tuple[str, ...]) -> None:
     some = residual[:, :half].contiguous()
     for n in COUNTS:
         same(OPS.product(made, x[:n], NORM), plain[:n])
-        own = OPS.product(made, x[:n], NORM, "silu", False, Onto(residual[:n], 0.5))
+        own = OPS.product(made, x[:n], NORM, "silu", False, Residual(residual[:n], 0.5))
         same(own, residual[:n] + 0.5 * norms.activate("silu", plain[:n]))
         same(
-            OPS.product(made, x[:n], NORM, onto=Onto(residual[:n], 0.5)),
+            OPS.product(made, x[:n], NORM, residual=Residual(residual[:n], 0.5)),
             residual[:n] + 0.5 * plain[:n],
         )
-        own = OPS.product(made, x[:n], NORM, "gelu_rounded", True, Onto(some[:n], 0.5, rms))
+        own = OPS.product(made, x[:n], NORM, "gelu_rounded", True, Residual(some[:n], 0.5, rms))
         same(own, some[:n] + rms(gated[:n]) * 0.5)
-        own = OPS.product(made, x[:n], NORM, onto=Onto(residual[:n], 0.5, layer))
+        own = OPS.product(made, x[:n], NORM, residual=Residual(residual[:n], 0.5, layer))
         same(own, residual[:n] + layer(plain[:n]) * 0.5)
 
 
@@ -148,7 +148,7 @@ def test_mixtures(shared: bool, weighs_input: bool) -> None:
             own = routed(x[:n], norm)
             assert own.chosen.tolist() == number[:n].tolist()
             same(own.weights, weight[:n])
-            same(mixed(x[:n], norm, own, Onto(residual[:n], 0.5, after)), expected[:n])
+            same(mixed(x[:n], norm, own, Residual(residual[:n], 0.5, after)), expected[:n])
 
 
 @pytest.mark.parametrize("kinds", [("Q8_0",), ("F32",), ("Q8_0", "Q4_0"), ("Q8_0", "Q4_0", "F32")])
@@ -158,11 +158,11 @@ def test_sums_before_a_product(kinds: tuple[str, ...], gated: bool) -> None:
     matrix_, y, wide = linear(*kinds), rows(3, WIDE, 3), rows(3, WIDE + 4, 4)
     residual, post = wide[:, :WIDE], RowNorm("rms", vector(WIDE, 8), None, 1e-6)
     for norm in (post, as_it_is):
-        x = OPS.add(y, Onto(residual, 0.5, norm))
+        x = OPS.add(y, Residual(residual, 0.5, norm))
         expected = OPS.product(matrix_, x, NORM, "silu", gated)
         for n in COUNTS:
-            onto = Onto(residual[:n], 0.5, norm)
-            sums, made = OPS.sum_product(y[:n], onto, matrix_, NORM, "silu", gated)
+            added = Residual(residual[:n], 0.5, norm)
+            sums, made = OPS.sum_product(y[:n], added, matrix_, NORM, "silu", gated)
             same(sums, x[:n])
             same(made, expected[:n])
 

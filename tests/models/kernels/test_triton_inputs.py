@@ -29,11 +29,11 @@ def shapes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Shape, Shape | None]]:
     found: list[tuple[Shape, Shape | None]] = []
 
     def run(
-        self: Any, inputs: Any, positions: Any, cells: Any, wanted: Any, *_: Any, **__: Any
+        self: Any, inputs: Any, positions: Any, cells: Any, outputs: Any, *_: Any, **__: Any
     ) -> Any:
-        given = StepInputs(self._decoder, inputs, positions, cells, wanted)
+        given = StepInputs(self._decoder, inputs, positions, cells, outputs)
         found.append((given.shape, given.bucket))
-        return np.zeros((len(wanted), self._decoder.config.n_vocab), np.float32)
+        return np.zeros((len(outputs), self._decoder.config.n_vocab), np.float32)
 
     monkeypatch.setattr(triton_step.TritonStep, "run", run)
     monkeypatch.setattr(
@@ -100,7 +100,7 @@ def test_tokens_whose_logits_are_wanted(
         batch.add(1, i, [0], logits=i >= 128 - wanted)
     context.decode(batch)
     ((own, bucket),) = shapes
-    assert (own.wanted, bucket.wanted) == (wanted, padded)
+    assert (own.outputs, bucket.outputs) == (wanted, padded)
 
 
 def test_few_tokens_of_which_some_want_logits(tmp_path: Path, shapes: Any) -> None:

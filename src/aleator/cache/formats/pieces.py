@@ -46,12 +46,12 @@ def write_cells(pool: AttentionPool, seq: int, p0: int, p1: int) -> Buffer | Non
     cells, positions = cells[order], positions[order]
     if not np.array_equal(positions, np.arange(p0, p1)):
         return None
-    if (pool.rows.key_positions[cells] != _turned(pool, positions)).any():
+    if (pool.rows.key_positions[cells] != _rotated_to(pool, positions)).any():
         return None
     return pool.rows.taken(cells).data if len(cells) else b""
 
 
-def _turned(pool: AttentionPool, positions: Int32s) -> Int32s:
+def _rotated_to(pool: AttentionPool, positions: Int32s) -> Int32s:
     """The positions that the stored keys of cells at some positions are rotated to."""
     return np.zeros_like(positions) if pool.rows.k_storage == "raw" else positions
 
@@ -79,7 +79,7 @@ def read_cells(whole: Pool, seq: int, places: range, piece: Buffer, of: range) -
     pool.make_room(len(places))
     cells = pool.find(positions, owners)
     pool.keep_rows(cells)
-    pool.rows.key_positions[cells] = _turned(pool, positions)
+    pool.rows.key_positions[cells] = _rotated_to(pool, positions)
     pool.rows.put(cells, np.frombuffer(piece, np.uint8), places.start - of.start)
 
 
@@ -98,7 +98,7 @@ def read_state(pool: Pool, seq: int, length: int, state: Buffer) -> None:
         CacheFull: there is no room.
     """
     llama.read(pool, memoryview(state), seq, partial=cells_of(pool) is not None)
-    if not pool.stands_for(seq, length):
+    if not pool.has_exactly(seq, length):
         raise Corrupt(0, f"the pieces are not positions 0 to {length - 1}")
 
 

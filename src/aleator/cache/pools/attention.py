@@ -140,7 +140,7 @@ class AttentionPool(CellPool):
     def rewindable(self) -> int:
         return END
 
-    def stands_for(self, seq: int, n: int) -> bool:
+    def has_exactly(self, seq: int, n: int) -> bool:
         low, high = self.cells.seq_pos_min(seq), self.cells.seq_pos_max(seq)
         return (low, high, self.cells.seq_cells(seq)) == (0, n - 1, n)
 

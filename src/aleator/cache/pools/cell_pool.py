@@ -212,13 +212,13 @@ class CellPool(Pool):
         # Which sequence matters only if later tokens are seen; llama.cpp takes the last.
         seqs = np.array([s[0 if cuts.causal else -1] for s in batch.sequences], dtype=np.int32)
         owners = owner_bits(batch, cells.words, self.n_seq_max)
-        wanted = np.array(batch.wanted(), dtype=np.int64)
+        outputs = np.array(batch.outputs(), dtype=np.int64)
         version = cells.version
         at_once = n <= min(cuts.n_ubatch, cuts.n_batch) and cuts.rule == "simple"
         if at_once and cells.n_streams == 1:
             cell_ids = cells.find(n, self.contiguous)
             if len(cell_ids) == n:
-                part = Part(slice(0, n), cell_ids, wanted)
+                part = Part(slice(0, n), cell_ids, outputs)
                 return Plan(
                     positions, seqs, owners, (part,), version, None, cuts.causal, sections, extras
                 )
@@ -233,8 +233,8 @@ class CellPool(Pool):
                 keep_tail=cuts.keep_tail,
             )
         ]
-        is_wanted = np.zeros(n, np.bool_)
-        is_wanted[wanted] = True
+        is_output = np.zeros(n, np.bool_)
+        is_output[outputs] = True
 
         def trial() -> tuple[list[Part], list[Int64s]]:
             parts, order = [], []
@@ -244,14 +244,14 @@ class CellPool(Pool):
                 cell_ids = self.find(
                     positions[index], owners[index], None if extras is None else extras[index]
                 )
-                wanted_here = np.flatnonzero(is_wanted[index])
-                parts.append(Part(unbroken(index) or index, cell_ids, wanted_here))
-                order.append(index[is_wanted[index]])
+                outputs_here = np.flatnonzero(is_output[index])
+                parts.append(Part(unbroken(index) or index, cell_ids, outputs_here))
+                order.append(index[is_output[index]])
             return parts, order
 
         parts, order = self.journal.attempt(trial)  # the trial is undone
         flat = np.concatenate(order)
-        rows = None if np.array_equal(flat, wanted) else np.argsort(flat)
+        rows = None if np.array_equal(flat, outputs) else np.argsort(flat)
         return Plan(
             positions, seqs, owners, tuple(parts), version, rows, cuts.causal, sections, extras
         )
@@ -282,7 +282,7 @@ class CellPool(Pool):
             seqs,
             plan.causal,
             part.tokens,
-            part.wanted,
+            part.outputs,
             sections,
         )
 

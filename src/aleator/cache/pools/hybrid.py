@@ -49,7 +49,7 @@ class HybridBatch:
         self, base: MicroBatch, window: WindowBatch | None, recurrent: RecurrentBatch | None
     ) -> None:
         self.base, self.window, self.recurrent = base, window, recurrent
-        self.positions, self.tokens, self.wanted = base.positions, base.tokens, base.wanted
+        self.positions, self.tokens, self.outputs = base.positions, base.tokens, base.outputs
 
     def tensors(self) -> CellTensors:
         """The first pool's cells for layers that compute with torch."""
@@ -297,8 +297,8 @@ class HybridPool(Pool):
     def can_shift(self) -> bool:
         return all(pool.can_shift() for pool in self.leaves)
 
-    def stands_for(self, seq: int, n: int) -> bool:
-        return self.first.stands_for(seq, n)
+    def has_exactly(self, seq: int, n: int) -> bool:
+        return self.first.has_exactly(seq, n)
 
     def checkpoint(self, seq: int) -> HybridCheckpoint:
         return HybridCheckpoint(

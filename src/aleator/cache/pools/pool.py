@@ -89,8 +89,8 @@ class Pool(Uncopyable, ABC):
         """Whether ``seq_add`` and ``seq_div`` are possible."""
 
     @abstractmethod
-    def stands_for(self, seq: int, n: int) -> bool:
-        """Whether a sequence stands for exactly the positions below ``n``."""
+    def has_exactly(self, seq: int, n: int) -> bool:
+        """Whether a sequence has exactly the positions 0 to ``n`` - 1."""
 
     @abstractmethod
     def checkpoint(self, seq: int) -> Any:
@@ -112,7 +112,7 @@ class Pool(Uncopyable, ABC):
         """Check a batch, cut it and choose where its tokens go, without changing anything.
 
         The plan's length is its number of tokens.  It has the ``version`` of the pool, whose next change makes
-        it void, and ``rows``: int64, for each wanted token in batch order its row in the concatenated parts;
+        it void, and ``rows``: int64, for each output in batch order its row in the concatenated parts;
         None: same order.
         """
 
@@ -125,7 +125,7 @@ class Pool(Uncopyable, ABC):
         """The micro-batches of a prepared plan, each placed when it is yielded.
 
         Each has ``positions``, int32 [T]; ``tokens``, its indices in the batch (a slice, or int64 [T]); and
-        ``wanted``, int64, the indices within the micro-batch of tokens whose logits are wanted.
+        ``outputs``, int64, the indices within the micro-batch of tokens whose logits are computed.
         """
 
     @abstractmethod

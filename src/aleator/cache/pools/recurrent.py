@@ -120,10 +120,10 @@ class RecurrentPool(Pool):
         given = checked_positions(batch.positions, batch.sequences, self, self.n_seq_max)
         positions = np.array(given, dtype=np.int32)
         owners = owner_bits(batch, (self.n_seq_max + 63) // 64, self.n_seq_max)
-        wanted = np.array(batch.wanted(), dtype=np.int64)
+        outputs = np.array(batch.outputs(), dtype=np.int64)
         size = min(cuts.n_ubatch, cuts.n_batch)
         parts = tuple(slice(at, min(at + size, n)) for at in range(0, n, size))
-        return RecurrentPlan(positions, owners, wanted, parts, self.version)
+        return RecurrentPlan(positions, owners, outputs, parts, self.version)
 
     @property
     def n_streams(self) -> int:
@@ -140,11 +140,11 @@ class RecurrentPool(Pool):
 
     def micro_batches(self, plan: RecurrentPlan) -> Iterator[RecurrentBatch]:
         for part in plan.parts:
-            low, high = np.searchsorted(plan.wanted, (part.start, part.stop))
-            wanted = plan.wanted[low:high] - part.start
+            low, high = np.searchsorted(plan.outputs, (part.start, part.stop))
+            outputs = plan.outputs[low:high] - part.start
             positions = plan.positions[part]
             runs = Placement(self).runs(positions, plan.owners[part])
-            yield RecurrentBatch(self.conv, self.ssm, runs, positions, part, wanted)
+            yield RecurrentBatch(self.conv, self.ssm, runs, positions, part, outputs)
 
     def place(
         self, positions: Int32s, seqs: Int32s, owners: UInt64s, causal: bool = True
@@ -271,7 +271,7 @@ class RecurrentPool(Pool):
         """Whether ``seq_add`` and ``seq_div`` are possible: always, as positions are only labels."""
         return True
 
-    def stands_for(self, seq: int, n: int) -> bool:
+    def has_exactly(self, seq: int, n: int) -> bool:
         return self.seq_pos_max(seq) == n - 1
 
     def checkpoint(self, seq: int) -> RecurrentCheckpoint:

@@ -201,7 +201,7 @@ class RecurrentBatch:
         starts: int64 [runs + 1], the index in ``order`` at which each run begins.
         sources: int64 [runs], the rows to start from, or -1.
         stores: int64 [T], by index in ``order``: the row that keeps the state after the token, or -1.
-        wanted: int64, indices of the tokens whose logits are wanted.
+        outputs: int64, indices of the tokens whose logits are computed.
     """
 
     def __init__(
@@ -211,10 +211,10 @@ class RecurrentBatch:
         runs: list[Run],
         positions: Int32s,
         tokens: slice = slice(None),
-        wanted: Int64s | None = None,
+        outputs: Int64s | None = None,
     ) -> None:
         self.positions, self.tokens = positions, tokens
-        self.wanted = np.arange(len(positions)) if wanted is None else wanted
+        self.outputs = np.arange(len(positions)) if outputs is None else outputs
         self.runs, self.conv, self.ssm = runs, conv, ssm
         self.order = np.array([t for run in runs for t in run.tokens], dtype=np.int64)
         self.starts = np.zeros(len(runs) + 1, dtype=np.int64)
@@ -228,14 +228,14 @@ class RecurrentBatch:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class RecurrentPlan:
-    """A batch of T tokens, cut: int32 [T], uint64 [T, words], and int64, the wanted tokens' indices.
+    """A batch of T tokens, cut: int32 [T], uint64 [T, words], and int64, the indices of outputs.
 
     Any change of ``version`` makes the plan void.  ``rows`` is None, as rows are in batch order.
     """
 
     positions: Int32s
     owners: UInt64s
-    wanted: Int64s
+    outputs: Int64s
     parts: tuple[slice, ...]
     version: int
     rows: None = None

@@ -181,7 +181,7 @@ class WindowPool(AttentionPool):
         for part in plan.parts:
             at = part.tokens
             made = self.place(plan.positions[at], plan.seqs[at], plan.owners[at], plan.causal)
-            made.tokens, made.wanted = at, part.wanted
+            made.tokens, made.outputs = at, part.outputs
             yield made
 
     def make_room(self, needed: int) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from aleator._native import Cells, before_window, seen_cells
 from aleator.cache.rows.rows import Rows, Seen
 from aleator.core.arrays import Int32s, Int64s
+from aleator.core.moved import FormerName
 
 if TYPE_CHECKING:
     from aleator.cache.rows.tensors import CellTensors, WindowTensors
@@ -23,29 +24,29 @@ class MicroBatch:
         rows: what the cells store.
         seen: the cells that each token attends to.
         tokens: the tokens' indices in the batch.
-        wanted: int64, indices within the micro-batch of the tokens whose logits are wanted.
+        outputs: int64, indices within the micro-batch of the tokens whose logits are computed.
         sections: int32 [T, 4], (t, y, x, z) of each token; None if a position is one number.
     """
 
     def __init__(
         self,
-        held: Cells,
+        cells: Cells,
         rows: Rows,
         cell_ids: Int64s,
         positions: Int32s,
         seqs: Int32s,
         causal: bool = True,
         tokens: slice | Int64s = slice(None),
-        wanted: Int64s | None = None,
+        outputs: Int64s | None = None,
         sections: Int32s | None = None,
     ) -> None:
-        self._cells, self.rows, self.cell_ids, self.positions = held, rows, cell_ids, positions
+        self._cells, self.rows, self.cell_ids, self.positions = cells, rows, cell_ids, positions
         self.tokens, self.sections = tokens, sections
-        self.wanted = np.arange(len(cell_ids)) if wanted is None else wanted
+        self.outputs = np.arange(len(cell_ids)) if outputs is None else outputs
         keys = rows.key_positions
         keys[cell_ids] = 0 if rows.k_storage == "raw" else positions
         yx = None if sections is None else np.ascontiguousarray(sections[:, 1:3])
-        self.seen = Seen(*seen_cells(held, positions, seqs, causal, keys, yx))
+        self.seen = Seen(*seen_cells(cells, positions, seqs, causal, keys, yx))
 
     def seen_positions(self) -> Int32s:
         """The positions of the listed cells, int32, one list after the other."""
@@ -58,6 +59,8 @@ class MicroBatch:
 
         return CellTensors(self._cells, self.rows, self.cell_ids, self.seen)
 
+    wanted = FormerName("outputs")
+
 
 class WindowBatch(MicroBatch):
     """The cells of one micro-batch in a window pool.
@@ -69,7 +72,7 @@ class WindowBatch(MicroBatch):
 
     def __init__(
         self,
-        held: Cells,
+        cells: Cells,
         rows: Rows,
         cell_ids: Int64s,
         positions: Int32s,
@@ -78,16 +81,16 @@ class WindowBatch(MicroBatch):
         sinks: int,
         chunked: bool,
     ) -> None:
-        super().__init__(held, rows, cell_ids, positions, seqs)
+        super().__init__(cells, rows, cell_ids, positions, seqs)
         self._lows = positions // window * window if chunked else positions - window + 1
         self._sinks = sinks
         seen = self.seen
         self.first = before_window(
-            held, seen.cells, seen.start, seen.list, positions, window, chunked
+            cells, seen.cells, seen.start, seen.list, positions, window, chunked
         )
         self.sunk: Int64s | None = None
         if sinks:
-            within = np.concatenate(([0], np.cumsum(held.positions[seen.cells] < sinks)))
+            within = np.concatenate(([0], np.cumsum(cells.positions[seen.cells] < sinks)))
             self.sunk = np.diff(within[seen.start])[seen.list].astype(np.int64)
 
     def tensors(self) -> WindowTensors:

@@ -131,11 +131,11 @@ def scaled(v, weight, bias, mean, factor, cols, inside, NORM: tl.constexpr):
 
 @triton.jit(do_not_specialize=["n_rows", "inner", "eps", "scale"])
 def _norm(
-    X, WEIGHT, BIAS, ONTO, OUT, n_rows, inner,
+    X, WEIGHT, BIAS, RESIDUAL, OUT, n_rows, inner,
     x_outer, x_inner, out_outer, out_inner, weight_inner, eps, scale,
     N: tl.constexpr, ROWS: tl.constexpr, SIZE: tl.constexpr, AT_ONCE: tl.constexpr, LAYER: tl.constexpr,
 ):  # fmt: skip
-    """Rows [n_rows / inner, inner, N] normalised; with ONTO, contiguous rows, ``ONTO + scale * norm``."""
+    """Rows [n_rows / inner, inner, N] normalised; with RESIDUAL, contiguous, ``RESIDUAL + scale * norm``."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     there = row < n_rows
     outer, within = row // inner, row % inner
@@ -148,8 +148,8 @@ def _norm(
     v = tl.load(x + cols, mask=inside)
     mean, by = moments(x, there, eps, N, ROWS, AT_ONCE, LAYER)
     v = scaled(v, weight, bias, mean, by, cols, inside, "layer" if LAYER else "rms")
-    if ONTO is not None:
-        v = tl.load(ONTO + row * N + cols, mask=inside) + v * scale
+    if RESIDUAL is not None:
+        v = tl.load(RESIDUAL + row * N + cols, mask=inside) + v * scale
     # The output may be the input: no thread writes before all have read.
     tl.debug_barrier()
     tl.store(OUT + outer * out_outer + within * out_inner + cols, v, mask=inside)
@@ -172,16 +172,16 @@ class RowNorm:
 def normalised(
     x: torch.Tensor,
     norm: RowNorm,
-    onto: torch.Tensor | None = None,
+    residual: torch.Tensor | None = None,
     scale: float = 1.0,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Rows normalised, or ``onto + scale * norm(x)``, in one launch.
+    """Rows normalised, or ``residual + scale * norm(x)``, in one launch.
 
     Args:
         x: float32 [..., n], neighbouring along the last dimension, with any other strides.
         norm: the norm; its weights may be [heads, n] for ``x`` [..., heads, n].
-        onto: as large as ``x``, contiguous; None: nothing is added.
+        residual: as large as ``x``, contiguous; None: nothing is added.
         scale: see above.
         out: where the result goes, as large as ``x``, which it may be; None: a new tensor.
 
@@ -197,7 +197,7 @@ def normalised(
     at_once = rows_at_once(n_rows, 1 if n > 512 else 2)
     head_stride = weight.stride(0) if weight is not None and weight.dim() == 2 else 0
     _norm[(triton.cdiv(n_rows, at_once),)](
-        rows, weight, bias, onto, made, n_rows, rows.shape[1], rows.stride(0), rows.stride(1),
+        rows, weight, bias, residual, made, n_rows, rows.shape[1], rows.stride(0), rows.stride(1),
         made.stride(0), made.stride(1), head_stride, eps, scale,
         N=n, ROWS=at_once, SIZE=triton.next_power_of_2(n), AT_ONCE=groups_at_once(n),
         LAYER=norm.kind == "layer", num_warps=warps(n), maxnreg=REGISTERS, **EXACT,

@@ -161,9 +161,9 @@ class PartNorm:
     def arguments(self) -> tuple[Any, ...]:
         """For kernels: tensors, eps, how far gates of rows and of parts, and residuals, are apart, scale."""
         apart = (0, 0) if self.gate is None else self.gate.stride()[:2]
-        onto = 0 if self.residual is None else self.residual.stride(0)
+        stride = 0 if self.residual is None else self.residual.stride(0)
         tensors = self.weight, self.gate, self.residual, self.kept
-        return *tensors, self.eps, *apart, onto, self.scale
+        return *tensors, self.eps, *apart, stride, self.scale
 
     @property
     def constants(self) -> tuple[Any, ...]:

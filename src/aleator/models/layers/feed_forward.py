@@ -9,12 +9,12 @@ import torch
 from aleator.models.layers.layer import LayerWeights
 from aleator.models.layers.linear import Linear
 from aleator.models.layers.norms import Norm, as_it_is
-from aleator.models.layers.ops import Onto, TorchOps
+from aleator.models.layers.ops import Residual, TorchOps
 from aleator.models.layers.parts import FeedForward, Mixture
 from aleator.models.layers.passes import Pass
 from aleator.models.layers.recurrent_parts import FeedForwardAlone
 
-Part = Callable[[torch.Tensor, Norm, Onto], torch.Tensor]
+Part = Callable[[torch.Tensor, Norm, Residual], torch.Tensor]
 """x [T, n_embd], its norm, and what the result is added to -> [T, n_embd]."""
 Parts = FeedForward[Linear] | Mixture[Linear, torch.Tensor]
 
@@ -39,18 +39,20 @@ class Dense:
         self.parts, self.ops = parts, ops
 
     def __call__(
-        self, x: torch.Tensor, norm: Norm = as_it_is, onto: Onto | None = None
+        self, x: torch.Tensor, norm: Norm = as_it_is, residual: Residual | None = None
     ) -> torch.Tensor:
         """See :data:`Part`; nothing is normalised or added unless asked."""
         parts, ops = self.parts, self.ops
         inner = ops.product(parts.gate_up, x, norm, parts.gate, parts.gated)
-        return ops.product(parts.down, inner, onto=onto)
+        return ops.product(parts.down, inner, residual=residual)
 
-    def after(self, y: torch.Tensor, onto: Onto, norm: Norm, post_norm: Norm) -> torch.Tensor:
-        """The part of the sum that ``y`` makes with ``onto``, added to that sum after ``post_norm``."""
+    def after(
+        self, y: torch.Tensor, residual: Residual, norm: Norm, post_norm: Norm
+    ) -> torch.Tensor:
+        """The part of the sum that ``y`` makes with ``residual``, added to that sum after ``post_norm``."""
         parts, ops = self.parts, self.ops
-        x, inner = ops.sum_product(y, onto, parts.gate_up, norm, parts.gate, parts.gated)
-        return ops.product(parts.down, inner, onto=Onto(x, onto.scale, post_norm))
+        x, inner = ops.sum_product(y, residual, parts.gate_up, norm, parts.gate, parts.gated)
+        return ops.product(parts.down, inner, residual=Residual(x, residual.scale, post_norm))
 
 
 class Experts:
@@ -66,9 +68,9 @@ class Experts:
         down = ops.chosen([expert.down for expert in parts.experts])
         self.route, self.mixed = ops.router(parts), ops.mixture(parts, gate_up, down)
 
-    def __call__(self, x: torch.Tensor, norm: Norm, onto: Onto) -> torch.Tensor:
+    def __call__(self, x: torch.Tensor, norm: Norm, residual: Residual) -> torch.Tensor:
         """See :data:`Part`."""
-        return self.mixed(x, norm, self.route(x, norm), onto)
+        return self.mixed(x, norm, self.route(x, norm), residual)
 
 
 class DenseAndExperts:
@@ -88,13 +90,13 @@ class DenseAndExperts:
         self.dense_post_norm = ops.norm("rms", norms.dense_post, eps)
         self.expert_post_norm = ops.norm("rms", norms.expert_post, eps)
 
-    def __call__(self, x: torch.Tensor, norm: Norm, onto: Onto) -> torch.Tensor:
+    def __call__(self, x: torch.Tensor, norm: Norm, residual: Residual) -> torch.Tensor:
         """See :data:`Part`; the norm is the dense part's."""
         ops = self.ops
         dense = self.dense_post_norm(self.dense(x, norm))
         routed = self.experts.route(x, self.router_norm)
-        beside = Onto(dense, norm=self.expert_post_norm)
-        return ops.add(self.experts.mixed(x, self.expert_norm, routed, beside), onto)
+        beside = Residual(dense, norm=self.expert_post_norm)
+        return ops.add(self.experts.mixed(x, self.expert_norm, routed, beside), residual)
 
 
 class FeedForwardAfterState:
@@ -110,7 +112,7 @@ class FeedForwardAfterState:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """[T, n_embd] -> [T, n_embd]."""
-        return x if self.ffn is None else self.ffn(x, self.norm, Onto(x, self.residual_scale))
+        return x if self.ffn is None else self.ffn(x, self.norm, Residual(x, self.residual_scale))
 
 
 class FeedForwardLayer:

@@ -49,10 +49,10 @@ class Routed(NamedTuple):
     shared: torch.Tensor | None
 
 
-class Onto(NamedTuple):
-    """What a product is added to: ``residual + norm(product) * scale``."""
+class Residual(NamedTuple):
+    """A residual connection: ``x + norm(product) * scale``."""
 
-    residual: torch.Tensor  # [T, n_out]
+    x: torch.Tensor  # [T, n_out]
     scale: float = 1.0  # the last factor of the product
     norm: Norm = as_it_is  # applied before the factor
 
@@ -103,7 +103,7 @@ class Deltas(NamedTuple):
 
 Router = Callable[[torch.Tensor, Norm], Routed]
 """x [T, n_embd] and its norm -> its experts."""
-Mixed = Callable[[torch.Tensor, Norm, Routed, Onto], torch.Tensor]
+Mixed = Callable[[torch.Tensor, Norm, Routed, Residual], torch.Tensor]
 """x [T, n_embd], its norm and its experts -> the experts' results, added as the last argument says."""
 
 
@@ -117,22 +117,28 @@ class TorchOps:
         norm: Norm = as_it_is,
         gate: str = "",
         gated: bool = False,
-        onto: Onto | None = None,
+        residual: Residual | None = None,
     ) -> torch.Tensor:
         """``x`` [T, n_in], normalised, times a matrix, activated, and added; [T, n_out], half as wide if gated.
 
         ``gate``: an activation, see :meth:`activate`; ``gated``: applied to the first half, times the second.
         """
-        y = matrix(norm(x).to(x if onto is None else onto.residual))
+        y = matrix(norm(x).to(x if residual is None else residual.x))
         if gate:
             y = self.activated(y, gate, gated)
-        return y if onto is None else self.add(y, onto)
+        return y if residual is None else self.add(y, residual)
 
     def sum_product(
-        self, y: torch.Tensor, onto: Onto, matrix: Linear, norm: Norm, gate: str, gated: bool
+        self,
+        y: torch.Tensor,
+        residual: Residual,
+        matrix: Linear,
+        norm: Norm,
+        gate: str,
+        gated: bool,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """What ``y`` makes with ``onto``, see :meth:`add`, and the :meth:`product` of that."""
-        x = self.add(y, onto)
+        """What ``y`` makes with ``residual``, see :meth:`add`, and the :meth:`product` of that."""
+        x = self.add(y, residual)
         return x, self.product(matrix, x, norm, gate, gated)
 
     def products(
@@ -149,10 +155,10 @@ class TorchOps:
         half = y.shape[-1] // 2
         return self.activate(gate, y[..., :half], y[..., half:])
 
-    def add(self, y: torch.Tensor, onto: Onto) -> torch.Tensor:
-        """``residual + norm(y) * scale``."""
-        y = onto.norm(y)
-        return onto.residual + (y if onto.scale == 1.0 else y * onto.scale)
+    def add(self, y: torch.Tensor, residual: Residual) -> torch.Tensor:
+        """``x + norm(y) * scale``."""
+        y = residual.norm(y)
+        return residual.x + (y if residual.scale == 1.0 else y * residual.scale)
 
     def norm(self, kind: str, weight: torch.Tensor | None, eps: float) -> Norm:
         """A norm, see :func:`~aleator.models.layers.norms.norm`."""
@@ -319,7 +325,7 @@ class TorchOps:
         """A function that computes and adds a mixture's experts; ``gate_up`` and ``down`` have all matrices."""
         shared = parts.shared
 
-        def mixed(x: torch.Tensor, norm: Norm, routed: Routed, onto: Onto) -> torch.Tensor:
+        def mixed(x: torch.Tensor, norm: Norm, routed: Routed, residual: Residual) -> torch.Tensor:
             x, chosen, weights = norm(x), routed.chosen, routed.weights.to(x)
             taken, of_shared, own = x[:, None].expand(-1, chosen.shape[1], -1), None, None
             if parts.config.weighs_input:
@@ -331,7 +337,7 @@ class TorchOps:
             if shared is not None:
                 inner = self.product(shared.gate_up, x, gate=shared.gate, gated=shared.gated)
                 of_shared = self.product(shared.down, inner)
-            return self.add(self.combine(given, own, of_shared, routed.shared), onto)
+            return self.add(self.combine(given, own, of_shared, routed.shared), residual)
 
         return mixed
 

@@ -13,7 +13,7 @@ from aleator.models.layers.feed_forward import FeedForwardAfterState
 from aleator.models.layers.layer import LayerWeights
 from aleator.models.layers.linear import Linear
 from aleator.models.layers.norms import Norm, as_it_is
-from aleator.models.layers.ops import Deltas, Onto, Scanned
+from aleator.models.layers.ops import Deltas, Residual, Scanned
 from aleator.models.layers.passes import Pass
 from aleator.models.layers.recurrent_parts import (
     DeltaNet,
@@ -43,8 +43,8 @@ class StatefulLayer(Generic[P]):
         ``norm`` is for these rows.
         """
         x, y = _rows(x, rows), _rows(y, rows)
-        onto = Onto(x, self.residual_scale)
-        return self.following(self.ops.product(self.parts.output, y, norm, onto=onto))
+        residual = Residual(x, self.residual_scale)
+        return self.following(self.ops.product(self.parts.output, y, norm, residual=residual))
 
 
 class MambaLayer(StatefulLayer[StateSpace[Linear, torch.Tensor]]):
@@ -89,8 +89,8 @@ class HeadSpaceLayer(StatefulLayer[HeadSpace[Linear, torch.Tensor]]):
 
     def __call__(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
         y = self.scanned(x, self.norm, batch)
-        onto = Onto(_rows(x, rows), self.residual_scale)
-        return self.following(self.projected(_rows(y, rows), onto))
+        residual = Residual(_rows(x, rows), self.residual_scale)
+        return self.following(self.projected(_rows(y, rows), residual))
 
     def scanned(self, x: torch.Tensor, norm: Norm, batch: Pass) -> torch.Tensor:
         """The scan of normalised ``x`` [T, n_embd], [T, inner]."""
@@ -102,14 +102,14 @@ class HeadSpaceLayer(StatefulLayer[HeadSpace[Linear, torch.Tensor]]):
         u, b, c = torch.split(values, [inner, n, n], dim=1)
         return ops.scan(Scanned(u, steps, b, c, gate), parts, batch)
 
-    def projected(self, y: torch.Tensor, onto: Onto) -> torch.Tensor:
+    def projected(self, y: torch.Tensor, residual: Residual) -> torch.Tensor:
         """The scan's result normalised, projected and added."""
         parts = self.parts
         norm: Norm = as_it_is
         if parts.gated_norm is not None:
             size = y.shape[1] // parts.norm_groups
             norm = self.ops.part_norm(size, parts.gated_norm, self.eps)
-        return self.ops.product(parts.output, y, norm, onto=onto)
+        return self.ops.product(parts.output, y, norm, residual=residual)
 
 
 class ShortConvolutionLayer(StatefulLayer[ShortConvolution[Linear, torch.Tensor]]):

@@ -220,7 +220,7 @@ class Slots:
 
         rows = await asyncio.wrap_future(self._service.engine.visit(copy))
         size = await in_thread(self._write, path, slot, rows)
-        return Moved(rows.held, size, perf_counter() - started)
+        return Moved(rows.n_tokens, size, perf_counter() - started)
 
     async def restore(self, number: int, namespace: str, name: str) -> Moved:
         """Give a slot the text of a file; requests continue from it as if it had just been computed."""

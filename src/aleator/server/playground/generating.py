@@ -54,9 +54,9 @@ class Playground:
             sampling = dict(given)
             return maker.sampling_params(sampling.pop("preset", None), None, seed, **sampling)
 
-        held = {k: v for k, v in self.service.held(options).items() if k in SAMPLING}
+        enforced = {k: v for k, v in self.service.enforced(options).items() if k in SAMPLING}
         compiled = self.service.grammars.compiled(options)
-        return self.service.fitting(options, {**held, **compiled}, make)
+        return self.service.fitting(options, {**enforced, **compiled}, make)
 
     def chain_at(self, recording: Recording, step: int, options: dict[str, Any]) -> Replay:
         """A chain at a step of a text: the text's own if a request gives no options."""
@@ -89,7 +89,7 @@ class Playground:
         try:
             generation = service.fitting(
                 options,
-                {**service.held(options), **self.completed(options)},
+                {**service.enforced(options), **self.completed(options)},
                 lambda own: service.engine.submit(given, on_logits=recording.look, **own),
             )
         except ConstraintError as error:

@@ -25,10 +25,10 @@ def begin(
         options = {name: value for name, value in asked.options.items() if name in OF_SEARCH}
     service = playground.service
     service.check_beams()
-    held = {name: value for name, value in service.held(options).items() if name in FIRM}
+    enforced = {name: value for name, value in service.enforced(options).items() if name in FIRM}
     made = service.fitting(
         options,
-        {**held, **playground.completed(options)},
+        {**enforced, **playground.completed(options)},
         lambda own: service.engine.beams(given, noted=True, **own),
     )
     service.watch([made])

@@ -1,4 +1,4 @@
-"""Long work that may be given up between its parts, by who asked for it."""
+"""Cancellation of long work, between its parts, by the caller."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-_check: ContextVar[Callable[[], None] | None] = ContextVar("given_up", default=None)
+_check: ContextVar[Callable[[], None] | None] = ContextVar("cancelled", default=None)
 
 
 @contextmanager
-def ended_by(check: Callable[[], None]) -> Iterator[None]:
+def cancelled_by(check: Callable[[], None]) -> Iterator[None]:
     """Have the work in this block call ``check`` between its parts; what that raises ends it."""
     token = _check.set(check)
     try:
@@ -19,8 +19,8 @@ def ended_by(check: Callable[[], None]) -> Iterator[None]:
         _check.reset(token)
 
 
-def check_given_up() -> None:
-    """Raise if the work has been given up; to be called between its parts."""
+def check_cancelled() -> None:
+    """Raise if the work has been cancelled; to be called between its parts."""
     check = _check.get()
     if check is not None:
         check()
