@@ -35,7 +35,7 @@ from wide_models import MODELS, write_wide
 
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
-from aleator.models.experts import ExpertsConfig
+from aleator.models.config import ExpertsConfig
 from aleator.models.layers.ops import TorchOps
 
 Floats = npt.NDArray[np.float32]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,8 @@ from aleator import _native
 from aleator.core.errors import FileFormatError, ParameterError, UnsupportedModel
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, finite_check, open_weights
-from aleator.models.experts import ExpertsConfig, Scores, in_gguf
+from aleator.models.config import ExpertsConfig, Scores
+from aleator.models.experts import in_gguf
 from aleator.models.files.fields import Fields
 
 SCORES: list[Scores] = ["softmax", "sigmoid", "chosen softmax", "chosen sigmoid"]
@@ -203,7 +205,8 @@ METADATA = {"m.expert_count": 6, "m.expert_used_count": 3, "m.expert_feed_forwar
 
 def from_metadata(n_ff_used: int = 0, **changes: Any) -> ExpertsConfig:
     values = METADATA | {f"m.{key}": value for key, value in changes.items()}
-    return in_gguf(Fields("m.gguf", values), "m", (True, True), n_ff_used=n_ff_used)
+    config: Any = SimpleNamespace(architecture="m", n_layers=2)
+    return in_gguf(config, Fields("m.gguf", values), n_ff_used=n_ff_used)
 
 
 @pytest.mark.parametrize("changes", [

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from aleator.models.config import (
+    ExpertsConfig,
     ModelConfig,
     RopeConfig,
     SSMConfig,
@@ -15,7 +16,6 @@ from aleator.models.config import (
     without_attention,
 )
 from aleator.models.delta_net import DeltaNetConfig
-from aleator.models.experts import ExpertsConfig
 from aleator.models.gguf_form import config_in_gguf, differences, metadata, sparse_layers
 from aleator.models.index import ARCHITECTURES
 

@@ -14,7 +14,7 @@ from decoder_numerics import floats as reference
 from decoder_numerics.blocks import Floats
 
 from aleator import _native
-from aleator.models.experts import ExpertsConfig, Scores
+from aleator.models.config import ExpertsConfig, Scores
 from aleator.models.layers.norms import as_it_is
 from aleator.models.layers.ops import TORCH, Residual
 

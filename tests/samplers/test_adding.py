@@ -19,6 +19,7 @@ from aleator import samplers as S
 from aleator.core.errors import ParameterError
 from aleator.core.numerics import Row, Step
 from aleator.samplers.base import Place
+from aleator.samplers.reference import ReferenceChain
 from tests.copies import python
 from tests.samplers.test_golden_portable import STEMS, cases
 
@@ -265,3 +266,19 @@ def test_without_a_kernel_state_moves_with_the_ordinal() -> None:
     chain.rollback(2)
     chain.remove(0)
     assert chain.sample(logits) == 2
+
+
+class Unwanted(S.Sampler):
+    """Does nothing, and must not be asked to."""
+
+    name = "unwanted"
+    neutral = True
+
+    def reference(self, row: Row, step: Step, place: Place) -> None:
+        raise AssertionError("a neutral sampler")
+
+
+def test_a_neutral_sampler_is_not_run() -> None:
+    logits = np.array([0, 3, 2, 1], np.float32)
+    chain = S.SamplerChain([Unwanted(), S.Greedy()])
+    assert chain.sample(logits) == ReferenceChain(chain).apply(logits).selected == 1

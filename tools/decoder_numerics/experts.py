@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from aleator.models.experts import ExpertsConfig
+from aleator.models.config import ExpertsConfig
 from decoder_numerics.blocks import Floats, fused
 from decoder_numerics.floats import ONE, dot16, exponential, sigmoid, total16
 

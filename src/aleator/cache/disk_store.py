@@ -299,9 +299,8 @@ class DiskStore:
         stored = renamed = False
         try:
             with open(os.open(partial, flags, 0o600), "wb") as file:
-                fcntl.flock(
-                    file, fcntl.LOCK_EX
-                )  # until it is renamed: a start elsewhere leaves it alone
+                # Until it is renamed: a start elsewhere leaves it alone
+                fcntl.flock(file, fcntl.LOCK_EX)
                 for piece in pieces:
                     file.write(piece)
                 file.flush()

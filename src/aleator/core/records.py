@@ -123,9 +123,8 @@ class _Init(_OnDemand):
         taken = [each.name for each in fields if each.init and not each.kw_only]
         bound = dict(zip(taken, args, strict=False))
         known = {each.name: each for each in fields if each.init}
-        needed = {
-            name for name, each in known.items() if each.default is each.default_factory
-        }  # both are MISSING
+        # Both are MISSING
+        needed = {name for name, each in known.items() if each.default is each.default_factory}
         whole = needed <= bound.keys() | given.keys() <= known.keys()
         if len(args) > len(taken) or bound.keys() & given.keys() or not whole:
             super().__get__(instance, self._cls)(*args, **given)  # raises the right error

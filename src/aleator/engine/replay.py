@@ -106,7 +106,7 @@ class Record:
     position: int = 0  # How many of the prompt's last tokens an earlier request drew
     n_keep: int = 0  # Positions that a context shift keeps
     echo: str = ""  # Text before the text
-    chain_state: bytes = b""  # it ends the loop, and the others must not wait for ever
+    chain_state: bytes = b""  # State of the chain that drew these tokens; b"" if unknown
     made: Made | None = None  # The result; None: unknown
     package: str = ""  # Version of the package
     numerics: int = NUMERICS_VERSION  # Version of the rules of draws (docs/numerics.md, part 1)
@@ -169,9 +169,8 @@ class Record:
             made["chain_state"] = base64.b64encode(self.chain_state).decode()
         if self.made is not None:
             made["made"] = {k: v for k, v in vars(self.made).items() if v is not None}
-            if (
-                self.made.logprobs is not None
-            ):  # JSON has no number for the -inf of impossible tokens
+            # JSON has no number for the -inf of impossible tokens
+            if self.made.logprobs is not None:
                 made["made"]["logprobs"] = [
                     each if math.isfinite(each) else str(each) for each in self.made.logprobs
                 ]

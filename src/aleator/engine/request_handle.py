@@ -135,9 +135,8 @@ class RequestHandle:
         self.generation: weakref.finalize[[], Generation] | None = None
         self.thread_id = 0  # the engine's thread, which must not wait for the request
         self.came = perf_counter()
-        self.began = self.first = (
-            0.0  # times at which its prompt was started and its first token drawn
-        )
+        # Times at which its prompt was started and its first token drawn
+        self.began = self.first = 0.0
         self._woken = woken
         self._settled = False
         self._make_lock()

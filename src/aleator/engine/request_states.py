@@ -144,9 +144,8 @@ class RequestStateMaker:
         opened = text.rfind(begin) > text.rfind(end)
         grace = request.options.reasoning_budget_grace
         made = ReasoningBudget(budget, begin.encode(), end.encode(), tokens, opened, grace)
-        for token in request.tokens[
-            start:
-        ]:  # drawn by an earlier generation that this one continues
+        # Drawn by an earlier generation that this one continues
+        for token in request.tokens[start:]:
             made.next()
             made.take(token, self._vocab.token_bytes(token))
         return made

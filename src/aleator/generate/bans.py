@@ -111,9 +111,8 @@ class Bans:
         self._refused = [_RefusedTokens()]  # at the places of the held tokens and of the next one
         self._begun = self._n = len(begun)  # tokens of the text that are no longer held
         self._given = [token_bytes(token) for token in begun]  # bytes of the last of these
-        self._kept = [len(b"".join(self._given))] * len(
-            bans
-        )  # per ban, bytes of these in which a match may begin
+        # Per ban, bytes of these in which a match may begin
+        self._kept = [len(b"".join(self._given))] * len(bans)
         self._within: dict[tuple[Ban, bytes], list[int]] = {}
 
     @property

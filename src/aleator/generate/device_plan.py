@@ -25,7 +25,7 @@ from aleator.generate.context import Batch, Context
 from aleator.models.build import build_decoder
 from aleator.models.config import ModelConfig
 from aleator.models.exact import Stored, exact_types, step_bytes
-from aleator.models.finite_check import FiniteCheck
+from aleator.models.finite_check import Unchecked
 from aleator.models.layers.recurrent_parts import state_shape
 from aleator.models.placement import EXACT, Place
 from aleator.models.torch_decoder import TorchDecoder
@@ -116,7 +116,7 @@ def device_plan(
         FileFormatError: a tensor is missing or of the wrong shape; names it.
         UnsupportedModel: rotary scaling that is not supported.
     """
-    weights.check = _Unread(weights)
+    weights.check = Unchecked(weights)
     places = [Place(Device(META), EXACT)] * weights.config.n_layers
     with _Made() as made:
         decoder = build_decoder(weights, places=places)
@@ -336,10 +336,3 @@ def _launching(instead: Callable[..., None]) -> Iterator[None]:
         yield
     finally:
         KernelInterface.__getitem__ = before
-
-
-class _Unread(FiniteCheck):
-    """Looks at no matrices, which nothing is computed with."""
-
-    def add(self, name: str, seldom: bool = False) -> None:
-        """Do nothing."""

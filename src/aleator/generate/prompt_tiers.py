@@ -203,9 +203,8 @@ class PromptTiers:
     def _in_thread(self, queue: Work, work: Callable[[], Any]) -> Future[Any]:
         """Have a thread do disk work; the future is cancelled if there is no thread, or it has ended."""
         future: Future[Any] = Future()
-        if (
-            self.disk is None or not self.disk.usable
-        ):  # also in a forked child, where a lock may be held
+        # Also in a forked child, where a lock may be held
+        if self.disk is None or not self.disk.usable:
             return nothing()
         with self._changed:
             if self._closed:

@@ -88,33 +88,30 @@ class TokenSampler(Protocol):
     @property
     def host(self) -> HostTokenSampler:
         """What draws for requests for which it does not itself."""
-        ...
 
     def draws_for(self, state: RequestState) -> bool:
         """Whether it draws for a request where the logits are; its :attr:`host` does if not."""
-        ...
 
     def draw(self, rows: Sequence[Proposal]) -> Draw | None:
         """What draws in the step that decodes ``rows`` and nothing else; None: it has to give logits.
 
         Asked before every step; without rows in a step that decodes more.
         """
-        ...
+        return None
 
     def sample(self, tasks: Sequence[SampleTask], logits: Logits) -> list[SampledToken]:
         """Sample one token for each task; a request has one task at most."""
-        ...
 
     def leave(self, state: RequestState) -> None:
         """Take note that a request has ended, or begins anew."""
-        ...
+        return
 
     def release(self) -> None:
         """Take note that no request needs it any more."""
-        ...
+        return
 
 
-class HostTokenSampler:
+class HostTokenSampler(TokenSampler):
     """Every request's own chain, on the CPU, with ``n_threads`` at the same time; 0: one after the other."""
 
     def __init__(self, n_threads: int | None = 0) -> None:
@@ -128,15 +125,6 @@ class HostTokenSampler:
     def draws_for(self, state: RequestState) -> bool:
         """See :class:`TokenSampler`."""
         return False
-
-    def leave(self, state: RequestState) -> None:
-        """See :class:`TokenSampler`: nothing is kept."""
-
-    def draw(self, rows: Sequence[Proposal]) -> None:
-        """See :class:`TokenSampler`: the host sees logits first."""
-
-    def release(self) -> None:
-        """See :class:`TokenSampler`: nothing is kept."""
 
     def sample_together(self, tasks: Sequence[SampleTask], rows: Floats) -> Sequence[SampleTask]:
         """Sample in one native call where nothing but the chain decides; returns all tasks, those with tokens.

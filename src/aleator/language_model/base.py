@@ -144,9 +144,8 @@ class LoadedModel:
         from aleator.generate.prompt_tiers import PromptTiers  # loads SQLite, which others spare
 
         tiers = PromptTiers(chosen.cache_ram, chosen.cache_disk, chosen.cache_dir)
-        weakref.finalize(
-            self, tiers.close
-        ).atexit = False  # they end with the interpreter themselves
+        # They end with the interpreter themselves
+        weakref.finalize(self, tiers.close).atexit = False
         return tiers
 
     def tiered(self, context: Context, inner: Prefixes | None = None) -> Prefixes | None:

@@ -95,7 +95,7 @@ class Adapters:
                     f"adapters: {name!r} is another adapter than the one that this was made with "
                     f"({digest}): load that one"
                 )
-        wanted = {name: _float32(scale) for name, scale, _ in given}
+        wanted = {name: float(np.float32(scale)) for name, scale, _ in given}
         made = [(each, wanted.get(each.name, 0.0)) for each in self.loaded]
         used = [(each, scale) for each, scale in made if scale]
         for each, scale in used:
@@ -134,10 +134,6 @@ def checked_scale(value: Any) -> float:
             f"{-LARGEST_SCALE:g} to {LARGEST_SCALE:g} (1: as it was trained; 0: without it)"
         )
     return float(value)
-
-
-def _float32(scale: float) -> float:
-    return float(np.float32(scale))
 
 
 def chosen_adapters(value: Any) -> Chosen:

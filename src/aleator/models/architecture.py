@@ -148,9 +148,8 @@ class Architecture:
     causal: bool = True
     pre_norm: bool = True  # the inputs of attention and feed-forward are normalised
     bare_start: bool = False  # the first layer's attention has no such norm
-    post_norm: bool = (
-        False  # the outputs of attention and feed-forward are normalised before they are added
-    )
+    # The outputs of attention and feed-forward are normalised before they are added
+    post_norm: bool = False
     sum_norm: bool = False  # the sums after attention and feed-forward are normalised
     ffn_norm: str = "ffn_norm"  # GGUF's name of the norm before feed-forward
     # What follows the dense layer of a head that makes scores

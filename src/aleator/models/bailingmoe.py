@@ -14,9 +14,9 @@ from aleator.models.files.gguf import GGUFFile
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     """The dimensions in a GGUF file; all layers have experts, whatever it says, as in llama.cpp."""
     config = gguf_config.transformer(gguf, architecture, experts=True)
-    n = config.n_layers
-    mixtures = after_dense(gguf, architecture.name, n, scores="softmax")
-    return replace(config, experts=replace(mixtures, layers=(True,) * n, choice_bias=False))
+    mixtures = after_dense(config, gguf, scores="softmax")
+    every = (True,) * config.n_layers
+    return replace(config, experts=replace(mixtures, layers=every, choice_bias=False))
 
 
 BAILINGMOE = Architecture("bailingmoe", rope_style="norm", read_gguf=read_gguf)

@@ -80,8 +80,6 @@ def as_gguf(name: str, tensor: StoredTensor, fields: Fields, config: ModelConfig
 
 def usual_name(name: str, prefixes: tuple[str, ...] = ("bert.", "roberta.")) -> str:
     """A tensor's name without its prefix; "" for what only training needs."""
-    if name.startswith(_OF_TRAINING):
-        return ""
     for prefix in prefixes:
         name = name.removeprefix(prefix)
     if name.startswith(_OF_TRAINING):

@@ -17,9 +17,7 @@ LOGIT_SCALE = 0.0625  # if config.json has none
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     """The dimensions in a GGUF file; a scale of 0 means no scale, as in llama.cpp."""
     config, fields = gguf_config.transformer(gguf, architecture), gguf.fields
-    window = gguf_config.read_windows(fields, config, size=WINDOW, every=EVERY)
-    if window is not None:  # llama.cpp reads another base and does not use it
-        window = replace(window, rope=config.rope)
+    window = gguf_config.read_windows(fields, config, size=WINDOW, every=EVERY, own_base=False)
     scale = fields.number(f"{architecture.name}.logit_scale", 0.0, 1e6, 0.0)
     return with_windows(replace(config, logit_scale=scale or 1.0), window)
 

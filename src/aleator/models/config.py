@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import field, replace
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from aleator.core.errors import UnsupportedModel
 from aleator.core.records import dataclass
 from aleator.models.delta_net import DeltaNetConfig
-from aleator.models.experts import ExpertsConfig
 from aleator.models.files.fields import Fields
 
 # Limits against hostile files, as in files/fields.py.
@@ -58,6 +57,11 @@ class RopeConfig:
     long_factors: tuple[float, ...] = ()  # the table for longer contexts
     offset: int = 0  # channels of a head that come before the rotated ones
     n_rotated: int = 0  # pairs that rotate where ``scaling`` is "proportional"
+
+
+def unscaled(rope: RopeConfig) -> RopeConfig:
+    """The rotary embedding without a stretched context."""
+    return replace(rope, scaling="none", factor=1.0, attn_factor=1.0)
 
 
 @dataclass(frozen=True)
@@ -122,6 +126,43 @@ class LatentConfig:
     # The cache holds these ``rank`` numbers and the rotated channels: one key for all heads, no values.
     # Otherwise it holds every head's key and value.
     compressed: bool
+
+
+Scores = Literal["softmax", "sigmoid", "chosen softmax", "chosen sigmoid"]
+"""The function from a router's logits to weights.  "chosen": experts are chosen by their logits, and the
+function is applied only to the chosen ones."""
+
+
+@dataclass(frozen=True)
+class ExpertsConfig:
+    """The mixtures of experts of a model.
+
+    A token goes through the ``n_used`` experts with the largest scores; the first of equal ones wins.  Their
+    outputs are summed with their scores as weights (docs/numerics.md, part 2).
+    """
+
+    n_experts: int  # experts of a layer
+    n_used: int  # experts that a token goes through
+    n_ff: int  # width of an expert
+    # Whether a layer's feed-forward part is a mixture, one entry per layer
+    layers: tuple[bool, ...]
+    scores: Scores = "softmax"  # function from the router's logits to weights
+    normalised: bool = False  # the weights of a token's experts are divided by their sum
+    scale: float = 1.0  # weights are multiplied by it
+    # Groups of neighbouring experts; a token's experts are chosen from the ``n_groups_used`` groups whose
+    # ``n_group_best`` best scores have the largest sums
+    n_groups: int = 1
+    n_groups_used: int = 1  # see ``n_groups``
+    # 2, or 1 if groups are ranked by their best expert (DeepSeek-V2)
+    n_group_best: int = 2
+    choice_bias: bool = False  # a tensor is added to the scores only for the choice
+    biases: bool = False  # router and experts have biases
+    n_ff_shared: int = 0  # width of an expert that every token goes through; 0: there is none
+    # That expert's weight is the sigmoid of a product; otherwise it is 1
+    shared_router: bool = False
+    weighs_input: bool = False  # weights multiply the experts' input, not their output
+    # Experts stand beside a dense part; both and the router have norms of their own
+    beside: bool = False
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from aleator.models.files.fields import Value, read_json
 from aleator.models.files.gguf import GGUFFile, TensorInfo
 from aleator.models.files.gguf_writer import NewTensor, beginning, field
 from aleator.models.files.tensor_types import TENSOR_TYPES, StoredTensor
-from aleator.models.finite_check import FiniteCheck
+from aleator.models.finite_check import Unchecked
 from aleator.models.gguf_form import config_in_gguf, differences, metadata
 from aleator.models.index import read_gguf
 from aleator.models.layers.rotation import llama3_divisors
@@ -261,19 +261,9 @@ class ConvertedDirectory(GGUFFile):
             each.name: StoredTensor(each.type, each.shape, zeros[: each.nbytes]) for each in new
         }
         weights = Weights(path, architecture, found, tensors | self._made, self)
-        weights.check = _Unchecked(weights)
+        weights.check = Unchecked(weights)
         NativeDecoder(weights)  # reads the shapes of all tensors; their numbers only to compute
         return left_out
-
-
-class _Unchecked(FiniteCheck):
-    """Looks for nothing, in numbers that are not there."""
-
-    def add(self, name: str, seldom: bool = False) -> None:
-        """Do nothing."""
-
-    def start(self) -> None:
-        """Do nothing."""
 
 
 def _entry(path: Path, key: str, value: Value) -> bytes:

@@ -7,6 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -254,22 +255,15 @@ class Decoder(ABC):
             self.recurrent_shapes,
             self._devices(filter(self.keeps_state, range(config.n_layers))),
             self.shift_keys if self.architecture.shifts else None,
-            self.shift_window_keys if self.architecture.shifts else None,
+            partial(self.shift_keys, windowed=True) if self.architecture.shifts else None,
             self.architecture.position_axes,
         )
 
-    def shift_keys(self, layer: int, keys: Any, deltas: Any) -> Any:
+    def shift_keys(self, layer: int, keys: Any, deltas: Any, windowed: bool = False) -> Any:
         """Rotate stored keys [n, G, D] by ``deltas`` positions [n], in place.
 
-        ``layer`` is counted among the layers that see everything.
+        ``layer`` is counted among the layers with a window, or among those that see everything.
         """
-        return self._shifted(layer, keys, deltas, windowed=False)
-
-    def shift_window_keys(self, layer: int, keys: Any, deltas: Any) -> Any:
-        """Rotate stored keys of layers with a window, see :meth:`shift_keys`."""
-        return self._shifted(layer, keys, deltas, windowed=True)
-
-    def _shifted(self, layer: int, keys: Any, deltas: Any, *, windowed: bool) -> Any:
         rotation = self.window_rotation if windowed else self.rotation
         return rotation.shift(keys, deltas) if self._rotates(layer, windowed) else keys
 

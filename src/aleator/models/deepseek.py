@@ -13,8 +13,8 @@ from aleator.models.files.gguf import GGUFFile
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     config = gguf_config.transformer(gguf, architecture, experts=True)
-    name, n = architecture.name, config.n_layers
-    return replace(config, experts=after_dense(gguf, name, n, scores="softmax", normalised=False))
+    mixtures = after_dense(config, gguf, scores="softmax", normalised=False)
+    return replace(config, experts=mixtures)
 
 
 DEEPSEEK = Architecture("deepseek", rope_style="norm", read_gguf=read_gguf)

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from aleator.models import gguf_config, latent
 from aleator.models.architecture import Architecture, shared_mlp
-from aleator.models.config import ModelConfig, QueryGrowth
-from aleator.models.experts import MAX_EXPERTS, ExpertsConfig, after_dense
+from aleator.models.config import ExpertsConfig, ModelConfig, QueryGrowth
+from aleator.models.experts import MAX_EXPERTS, after_dense
 from aleator.models.files.fields import Fields, Value
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.gguf_form import routing
@@ -28,9 +28,8 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
         length = fields.length(f"{name}.attention.temperature_length")
         config = replace(config, query_growth=QueryGrowth(rate, length))
     # Without a gating function it is the softmax, except for GLM-4.7-Flash, as in llama.cpp.
-    n = config.n_layers
-    glm = n in (47, 48) and config.n_vocab == 154880
-    return replace(config, experts=after_dense(gguf, name, n, default=2 if glm else 1))
+    glm = config.n_layers in (47, 48) and config.n_vocab == 154880
+    return replace(config, experts=after_dense(config, gguf, default=2 if glm else 1))
 
 
 def _stretched(config: ModelConfig, fields: Fields) -> ModelConfig:

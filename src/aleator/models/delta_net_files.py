@@ -76,14 +76,9 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture, *, tiled: bool) -> Mod
     n_layers = blocks - further
     states = _states_in_gguf(fields, name, n_layers)
     if mixed:
+        wide = config.n_ff[0]
         mixtures = in_gguf(
-            fields,
-            name,
-            blocks,
-            n_ff_used=config.n_ff[0],
-            normalised=True,
-            shared=config.n_ff[0],
-            shared_router=True,
+            config, fields, n_ff_used=wide, normalised=True, shared=wide, shared_router=True
         )
         config = replace(config, experts=replace(mixtures, layers=mixtures.layers[:n_layers]))
     delta = delta_net.read_gguf(fields, name, config.rms_eps, tiled)
@@ -108,10 +103,11 @@ def read_json(fields: Fields, architecture: Architecture, *, experts: bool) -> M
     config = replace(config, delta=delta_net.read_json(fields))
     if experts:
         mixtures = in_json(
+            config,
             fields,
-            sparse_layers(fields, config.n_layers),
-            fields.width("moe_intermediate_size", 512),
             (512, 10),
+            layers=sparse_layers(fields, config.n_layers),
+            n_ff=fields.width("moe_intermediate_size", 512),
             normalised=fields.get("norm_topk_prob", True),
             n_ff_shared=fields.width("shared_expert_intermediate_size", 512),
             shared_router=True,

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from aleator.models import gguf_config
 from aleator.models.architecture import EXPERTS, TRANSFORMER, Architecture, HuggingFace, shared_mlp
-from aleator.models.config import ModelConfig, refuse
-from aleator.models.experts import MAX_EXPERTS, ExpertsConfig, in_gguf
+from aleator.models.config import ExpertsConfig, ModelConfig, refuse
+from aleator.models.experts import MAX_EXPERTS, in_gguf
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.files.tensor_types import StoredTensor
@@ -25,7 +25,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     first = fields.layers(f"{name}.leading_dense_block_count", 0, low=0)
     sparse = tuple(layer >= first and (layer + 1) % step == 0 for layer in range(config.n_layers))
     biased = any(f"blk.{n}.exp_probs_b.bias" in gguf.tensors for n in range(config.n_layers))
-    mixtures = in_gguf(fields, name, sparse, normalised=True, shared=0, choice_bias=biased)
+    mixtures = in_gguf(config, fields, sparse, normalised=True, shared=0, choice_bias=biased)
     return replace(config, experts=mixtures)
 
 

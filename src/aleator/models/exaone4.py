@@ -6,8 +6,6 @@ layers without a window too; here they stay unrotated, as in a sequence computed
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from aleator.models import gguf_config, json_config
 from aleator.models.architecture import (
     HEAD_NORMS,
@@ -28,9 +26,8 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     config = gguf_config.transformer(gguf, architecture)
     if config.n_layers != LAYERS_WITH_WINDOWS:
         return config
-    window = gguf_config.read_windows(gguf.fields, config, size=WINDOW, every=EVERY)
-    if window is not None:  # llama.cpp reads another base and does not use it
-        window = replace(window, rope=config.rope)
+    fields = gguf.fields
+    window = gguf_config.read_windows(fields, config, size=WINDOW, every=EVERY, own_base=False)
     return with_windows(config, window)
 
 

@@ -34,20 +34,17 @@ DEFAULTS = {
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     """The dimensions in a GGUF file; its number of shared experts is not read, as in llama.cpp."""
     config, fields = gguf_config.transformer(gguf, architecture, experts=True), gguf.fields
-    window = gguf_config.read_windows(fields, config, size=WINDOW, every=EVERY)
+    window = gguf_config.read_windows(fields, config, size=WINDOW, every=EVERY, own_base=False)
     config = gguf_config.without_further(fields, config)
     layers = (False,) * config.n_layers
-    if window is not None:  # llama.cpp reads another base and does not use it
+    if window is not None:
         layers = window.layers[: config.n_layers]
-        window = replace(window, layers=layers, rope=config.rope)
-    name = architecture.name
-    mixtures = after_dense(gguf, name, config.n_layers, shared=1)
-    wide = fields.width(f"{name}.expert_shared_feed_forward_length", mixtures.n_ff, low=0)
+        window = replace(window, layers=layers)
     return replace(
         config,
         window=window,
         unrotated=tuple(not layer for layer in layers),
-        experts=replace(mixtures, n_ff_shared=wide or mixtures.n_ff),
+        experts=after_dense(config, gguf, shared=1, own_width=True),
     )
 
 

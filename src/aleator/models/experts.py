@@ -1,66 +1,25 @@
-"""Mixtures of experts: how a router's scores choose the feed-forward parts that a token goes through.
-
-This module has the configuration and reads it from GGUF metadata.  Fields of config.json differ between
-architectures and are read in their own modules.
-"""
+"""Reads mixtures of experts; fields of config.json that few architectures have are read in their modules."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from aleator.core.errors import UnsupportedModel
-from aleator.core.records import dataclass
+from aleator.models.config import ExpertsConfig, ModelConfig, Scores
 from aleator.models.files.fields import MAX_WIDTH, Fields
 from aleator.models.files.gguf import GGUFFile
 
 MAX_EXPERTS = 4096
 
-Scores = Literal["softmax", "sigmoid", "chosen softmax", "chosen sigmoid"]
-"""The function from a router's logits to weights.  "chosen": experts are chosen by their logits, and the
-function is applied only to the chosen ones."""
-
-
 SCORES: dict[int, Scores] = {1: "softmax", 2: "sigmoid", 3: "chosen softmax"}
 """``expert_gating_func`` -> the function from the router's logits to weights."""
 
 
-@dataclass(frozen=True)
-class ExpertsConfig:
-    """The mixtures of experts of a model.
-
-    A token goes through the ``n_used`` experts with the largest scores; the first of equal ones wins.  Their
-    outputs are summed with their scores as weights (docs/numerics.md, part 2).
-    """
-
-    n_experts: int  # experts of a layer
-    n_used: int  # experts that a token goes through
-    n_ff: int  # width of an expert
-    # Whether a layer's feed-forward part is a mixture, one entry per layer
-    layers: tuple[bool, ...]
-    scores: Scores = "softmax"  # function from the router's logits to weights
-    normalised: bool = False  # the weights of a token's experts are divided by their sum
-    scale: float = 1.0  # weights are multiplied by it
-    # Groups of neighbouring experts; a token's experts are chosen from the ``n_groups_used`` groups whose
-    # ``n_group_best`` best scores have the largest sums
-    n_groups: int = 1
-    n_groups_used: int = 1  # see ``n_groups``
-    # 2, or 1 if groups are ranked by their best expert (DeepSeek-V2)
-    n_group_best: int = 2
-    choice_bias: bool = False  # a tensor is added to the scores only for the choice
-    biases: bool = False  # router and experts have biases
-    n_ff_shared: int = 0  # width of an expert that every token goes through; 0: there is none
-    # That expert's weight is the sigmoid of a product; otherwise it is 1
-    shared_router: bool = False
-    weighs_input: bool = False  # weights multiply the experts' input, not their output
-    # Experts stand beside a dense part; both and the router have norms of their own
-    beside: bool = False
-
-
 def in_gguf(
+    config: ModelConfig,
     fields: Fields,
-    name: str,
-    layers: tuple[bool, ...] | int,
+    layers: tuple[bool, ...] | None = None,
     *,
     n_ff: int | None = None,
     default_n_ff: int | None = None,
@@ -69,15 +28,15 @@ def in_gguf(
     scaled: bool = False,
     **facts: Any,
 ) -> ExpertsConfig:
-    """The mixtures that a GGUF file's metadata describe; ``name`` is the prefix of the fields.
+    """The mixtures that a GGUF file's metadata describe, besides the dimensions ``config``.
 
     The width of an expert is ``n_ff``, else the file's, else ``default_n_ff`` or a share of ``n_ff_used``, the
     width of a token's experts together.  A shared expert has the file's width, else ``shared``; None: there is
     none, whatever the file says.  ``scaled``: the factor of the weights (``expert_weights_scale``) counts;
-    llama.cpp does not read it for most architectures.  ``layers``, or their number if all have experts, and
-    ``facts`` are fields of :class:`ExpertsConfig`.
+    llama.cpp does not read it for most architectures.  ``layers`` (None: all have experts) and ``facts`` are
+    fields of :class:`ExpertsConfig`.
     """
-    layers = (True,) * layers if isinstance(layers, int) else layers
+    name, n_layers = config.architecture, config.n_layers
     n_experts = fields.integer(f"{name}.expert_count", 1, MAX_EXPERTS)
     n_groups, n_groups_used = 1, 1
     if fields.get(f"{name}.expert_group_count", 0) > 1:
@@ -90,21 +49,21 @@ def in_gguf(
         n_groups_used = fields.integer(f"{name}.expert_group_used_count", 1, n_groups)
     most = n_experts // n_groups * n_groups_used
     wide = f"{name}.expert_shared_feed_forward_length"
-    n_used = _of_every_layer(fields, f"{name}.expert_used_count", len(layers), 1, most)
+    n_used = _of_every_layer(fields, f"{name}.expert_used_count", n_layers, 1, most)
     default = default_n_ff if n_ff is None else n_ff
     if default is None and n_ff_used >= n_used:
         default = n_ff_used // n_used
     factor = fields.number(f"{name}.expert_weights_scale", 0.0, 1e6, 0.0) if scaled else 1.0
     key = f"{name}.expert_feed_forward_length"
     if default is None:
-        found = _of_every_layer(fields, key, len(layers), 1, MAX_WIDTH)
+        found = _of_every_layer(fields, key, n_layers, 1, MAX_WIDTH)
     else:
-        found = _of_every_layer(fields, key, len(layers), 0, MAX_WIDTH, 0) or default
+        found = _of_every_layer(fields, key, n_layers, 0, MAX_WIDTH, 0) or default
     return ExpertsConfig(
         n_experts=n_experts,
         n_used=n_used,
         n_ff=found if n_ff is None else n_ff,
-        layers=layers,
+        layers=layers or (True,) * n_layers,
         n_groups=n_groups,
         n_groups_used=n_groups_used,
         n_ff_shared=0 if shared is None else fields.width(wide, 0, low=0) or shared,
@@ -114,21 +73,22 @@ def in_gguf(
 
 
 def after_dense(
+    config: ModelConfig,
     gguf: GGUFFile,
-    name: str,
-    n: int,
     *,
     default: int | None = None,
     scores: Scores | None = None,
     normalised: bool | None = None,
     shared: int | None = None,
+    own_width: bool = False,
 ) -> ExpertsConfig:
-    """The mixtures of the ``n`` layers of a GGUF file, the first of which may be dense, with a shared expert.
+    """The mixtures of a GGUF file's layers, the first of which may be dense, with a shared expert.
 
-    The shared expert is as wide as ``shared`` others (``expert_shared_count``).  ``default`` is that of
-    ``expert_gating_func``; ``scores``, ``normalised`` and ``shared`` are what the file says if they are None.
+    The shared expert is as wide as ``shared`` others (``expert_shared_count``); ``own_width``: the file may
+    give it another width.  ``default`` is that of ``expert_gating_func``; ``scores``, ``normalised`` and
+    ``shared`` are what the file says if they are None.
     """
-    fields = gguf.fields
+    fields, name, n = gguf.fields, config.architecture, config.n_layers
     first = fields.layers(f"{name}.leading_dense_block_count", 0, low=0)
     if scores is None:
         key = f"{name}.expert_gating_func"
@@ -137,8 +97,8 @@ def after_dense(
     if normalised is None:
         normalised = fields.get(f"{name}.expert_weights_norm", False)
     mixtures = in_gguf(
+        config,
         fields,
-        name,
         tuple(layer >= first for layer in range(n)),
         scores=scores,
         normalised=normalised,
@@ -147,7 +107,10 @@ def after_dense(
     )
     if shared is None:
         shared = fields.integer(f"{name}.expert_shared_count", 1, MAX_EXPERTS)
-    return replace(mixtures, n_ff_shared=shared * mixtures.n_ff)
+    width = mixtures.n_ff
+    if own_width:
+        width = fields.width(f"{name}.expert_shared_feed_forward_length", width, low=0) or width
+    return replace(mixtures, n_ff_shared=shared * width)
 
 
 def _of_every_layer(
@@ -167,24 +130,23 @@ def _of_every_layer(
 
 
 def in_json(
+    config: ModelConfig,
     fields: Fields,
-    layers: tuple[bool, ...] | int,
-    n_ff: int,
     defaults: tuple[int, int],
     used: str = "num_experts_per_tok",
     **facts: Any,
 ) -> ExpertsConfig:
-    """The mixtures that a config.json describes, with experts ``n_ff`` wide.
+    """The mixtures that a config.json describes, besides the dimensions ``config``.
 
     ``defaults`` are the numbers of experts of a layer and of a token if the file has none; ``used`` names the
-    field of a token's.  ``layers``, or their number if all have experts, and ``facts`` are fields of
-    :class:`ExpertsConfig`.
+    field of a token's.  ``facts`` are fields of :class:`ExpertsConfig`: without them all layers have experts,
+    as wide as the layers' feed-forward part.
     """
-    layers = (True,) * layers if isinstance(layers, int) else layers
     key = "num_local_experts" if "num_local_experts" in fields else "num_experts"
     n_experts = fields.integer(key, 1, MAX_EXPERTS, defaults[0])
     n_used = fields.integer(used, 1, n_experts, defaults[1])
-    return ExpertsConfig(n_experts, n_used, n_ff, layers, **facts)
+    usual: dict[str, Any] = {"n_ff": config.n_ff[0], "layers": (True,) * config.n_layers}
+    return ExpertsConfig(n_experts, n_used, **(usual | facts))
 
 
 def sparse_layers(fields: Fields, n_layers: int) -> tuple[bool, ...]:

@@ -24,6 +24,7 @@ from aleator.models.architecture import (
 )
 from aleator.models.config import (
     MAX_HEAD_DIM,
+    ExpertsConfig,
     ModelConfig,
     PerLayerConfig,
     RopeConfig,
@@ -33,7 +34,7 @@ from aleator.models.config import (
     unsupported,
 )
 from aleator.models.conversions import in_text_model, text_part
-from aleator.models.experts import MAX_EXPERTS, ExpertsConfig, in_gguf
+from aleator.models.experts import MAX_EXPERTS, in_gguf
 from aleator.models.files.fields import Fields, Value
 from aleator.models.files.gguf import GGUFFile
 
@@ -108,7 +109,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     sparse = tuple(f"blk.{i}.ffn_gate_inp.weight" in gguf.tensors for i in range(n))
     mixtures = None
     if fields.get(f"{at}expert_count", 0) and any(sparse):
-        mixtures = in_gguf(fields, architecture.name, sparse, normalised=True, beside=True)
+        mixtures = in_gguf(config, fields, sparse, normalised=True, beside=True)
     config = replace(
         config,
         logit_softcap=fields.number(f"{at}final_logit_softcapping", 0.0, 1e6, LOGIT_CAP),

@@ -124,11 +124,13 @@ def read_windows(
     size: int | None = None,
     every: int = 0,
     rope: RopeConfig | None = None,
+    own_base: bool = True,
 ) -> WindowConfig | None:
     """Read which layers see a window of the latest positions; None: none does.
 
     By default windows have ``size``, and the last of every ``every`` layers sees everything (0: none does).
-    ``rope`` is the rotary embedding of the other layers.
+    ``rope`` is the rotary embedding of the other layers.  ``own_base``: the file may have another base for
+    these; llama.cpp reads one for all architectures, and does not use it for some.
     """
     name, n = config.architecture, config.n_layers
     found = fields.length(f"{name}.attention.sliding_window", size or 0, low=0)
@@ -145,7 +147,7 @@ def read_windows(
         return None
     rope = rope or config.rope
     theta = fields.number(f"{name}.rope.freq_base_swa", 1.0, MAX_THETA, rope.theta)
-    return WindowConfig(found, layers, replace(rope, theta=theta))
+    return WindowConfig(found, layers, replace(rope, theta=theta) if own_base else rope)
 
 
 def refuse_features(fields: Fields, name: str, experts: bool = False, causal: bool = True) -> None:

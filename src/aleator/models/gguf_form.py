@@ -14,9 +14,8 @@ from dataclasses import replace
 from typing import Any
 
 from aleator.models.architecture import Architecture
-from aleator.models.config import ModelConfig, RopeConfig, SSMConfig, present
+from aleator.models.config import ExpertsConfig, ModelConfig, RopeConfig, SSMConfig, present
 from aleator.models.delta_net import DeltaNetConfig
-from aleator.models.experts import ExpertsConfig
 from aleator.models.files.fields import Fields, Value
 from aleator.models.gguf_config import POOLINGS
 

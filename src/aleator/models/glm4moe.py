@@ -36,8 +36,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     pictures.refuse_pictures(gguf.fields, architecture.name)
     config = gguf_config.transformer(gguf, architecture, experts=True)
     config = gguf_config.without_further(gguf.fields, config)
-    mixtures = after_dense(gguf, architecture.name, config.n_layers, default=2)
-    return replace(config, experts=mixtures)
+    return replace(config, experts=after_dense(config, gguf, default=2))
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:

@@ -40,15 +40,13 @@ YARN = {
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     """The dimensions in a GGUF file; the rotary embeddings of both kinds of layers differ only in the base."""
     config, fields = gguf_config.transformer(gguf, architecture, experts=True), gguf.fields
-    name = architecture.name
-    fields.length(f"{name}.attention.sliding_window")
+    fields.length(f"{architecture.name}.attention.sliding_window")
     return replace(
         config,
         window=gguf_config.read_windows(fields, config, every=PATTERN),
         experts=in_gguf(
+            config,
             fields,
-            name,
-            config.n_layers,
             default_n_ff=config.n_ff[0] or None,
             scores="chosen softmax",
             biases=True,
@@ -67,8 +65,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     config = full_attention(
         fields, architecture, head_dim=64, windows=PATTERN, window=WINDOW, experts=True
     )
-    n, scores = config.n_layers, "chosen softmax"
-    mixtures = in_json(fields, n, config.n_ff[0], (128, 4), scores=scores, biases=True)
+    mixtures = in_json(config, fields, (128, 4), scores="chosen softmax", biases=True)
     return replace(config, experts=mixtures)
 
 

@@ -25,8 +25,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     if not fields.get(f"{name}.rope.scaling.finetuned", True):
         config = replace(config, unrotated=(True,) * config.n_layers)
     if fields.get(f"{name}.expert_count", 0):
-        n, width = config.n_layers, config.n_ff[0]
-        mixtures = in_gguf(fields, name, n, n_ff=width, normalised=True, shared=0)
+        mixtures = in_gguf(config, fields, n_ff=config.n_ff[0], normalised=True, shared=0)
         config = replace(config, experts=mixtures)
     return granite_factors.in_gguf(config, fields)
 
@@ -41,8 +40,8 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     n_experts = fields.integer("num_local_experts", 0, MAX_EXPERTS, 8)
     mixtures = None
     if n_experts:
-        width, scores = config.n_ff[0], "chosen softmax"
-        mixtures = in_json(fields, n, width, (n_experts, 2), scores=scores, n_ff_shared=wide)
+        scores = "chosen softmax"
+        mixtures = in_json(config, fields, (n_experts, 2), scores=scores, n_ff_shared=wide)
     inner = fields.width("mamba_expand", 2) * config.n_embd
     rotated = fields.get("position_embedding_type") == "rope"
     return granite_factors.in_json(

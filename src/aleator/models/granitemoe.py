@@ -20,16 +20,14 @@ from aleator.models.json_config import full_attention
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     """The dimensions in a GGUF file; normalised weights are the softmax of the chosen experts' logits."""
     config = gguf_config.transformer(gguf, architecture, experts=True)
-    n, width = config.n_layers, config.n_ff[0]
-    mixtures = in_gguf(gguf.fields, architecture.name, n, n_ff=width, normalised=True, shared=0)
+    mixtures = in_gguf(config, gguf.fields, n_ff=config.n_ff[0], normalised=True, shared=0)
     return granite_factors.in_gguf(replace(config, experts=mixtures), gguf.fields)
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     config = full_attention(fields, architecture, experts=True)
-    n, scores = config.n_layers, "chosen softmax"
     shared = fields.width("shared_intermediate_size", 0, low=0)
-    mixtures = in_json(fields, n, config.n_ff[0], (8, 2), scores=scores, n_ff_shared=shared)
+    mixtures = in_json(config, fields, (8, 2), scores="chosen softmax", n_ff_shared=shared)
     return granite_factors.in_json(replace(config, experts=mixtures), fields)
 
 

@@ -19,8 +19,8 @@ from aleator.models.json_config import full_attention
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     """The dimensions in a GGUF file; experts are as wide as the file's feed-forward part, as in llama.cpp."""
     config = gguf_config.transformer(gguf, architecture, experts=True)
-    n, wide = config.n_layers, config.n_ff[0]
-    mixtures = in_gguf(gguf.fields, architecture.name, n, normalised=True, shared=wide)
+    wide = config.n_ff[0]
+    mixtures = in_gguf(config, gguf.fields, normalised=True, shared=wide)
     return replace(config, experts=replace(mixtures, n_ff=wide))
 
 
@@ -29,8 +29,8 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
         if isinstance(fields.values.get(key), list):
             raise unsupported(fields.path, f"layers with different experts ({key})")
     config = full_attention(fields, architecture, experts=True)
-    n, wide = config.n_layers, config.n_ff[0]
-    mixtures = in_json(fields, n, wide, (1, 1), "moe_topk", normalised=True, n_ff_shared=wide)
+    wide = config.n_ff[0]
+    mixtures = in_json(config, fields, (1, 1), "moe_topk", normalised=True, n_ff_shared=wide)
     return replace(config, experts=mixtures)
 
 

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from aleator.models import json_config
 from aleator.models.architecture import ATTENTION, GATED, Architecture, HuggingFace, outside, under
-from aleator.models.config import MAX_CONV, MAX_STATE, ModelConfig, SSMConfig, refuse
-from aleator.models.experts import MAX_EXPERTS, ExpertsConfig, in_gguf
+from aleator.models.config import MAX_CONV, MAX_STATE, ExpertsConfig, ModelConfig, SSMConfig, refuse
+from aleator.models.experts import MAX_EXPERTS, in_gguf
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.gguf_config import read_state_space, transformer
@@ -28,8 +28,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     )
     if not fields.get(f"{name}.expert_count", 0) or not any(sparse):
         return config
-    mixtures = in_gguf(fields, name, sparse, n_ff=config.n_ff[0])
-    return replace(config, experts=mixtures)
+    return replace(config, experts=in_gguf(config, fields, sparse, n_ff=config.n_ff[0]))
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:

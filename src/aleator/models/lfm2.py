@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from aleator.models.architecture import HuggingFace
-from aleator.models.short_convolutions import LAYER, OUTER, architecture, read_gguf, read_json
+from aleator.models.short_convolutions import CONVOLVED, LAYER, OUTER, read_gguf, read_json
 from aleator.models.state_space import as_gguf
 
-LFM2 = architecture(
+LFM2 = CONVOLVED(
     "lfm2",
-    read_gguf,
-    HuggingFace(("lfm2",), read_json, outer=OUTER, layer=LAYER, convert=as_gguf),
+    read_gguf=read_gguf,
+    hugging_face=HuggingFace(("lfm2",), read_json, outer=OUTER, layer=LAYER, convert=as_gguf),
 )

@@ -24,7 +24,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     dense = fields.layers(f"{name}.leading_dense_block_count", 0, low=0)
     layers = tuple(layer >= dense for layer in range(config.n_layers))
     mixtures = in_gguf(
-        fields, name, layers, scores="sigmoid", normalised=True, choice_bias=True, scaled=True
+        config, fields, layers, scores="sigmoid", normalised=True, choice_bias=True, scaled=True
     )
     return replace(config, experts=mixtures)
 
@@ -33,10 +33,11 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     config = short_convolutions.read_json(fields, architecture, experts=True)
     dense = fields.layers("num_dense_layers", 2, low=0)
     mixtures = in_json(
+        config,
         fields,
-        tuple(layer >= dense for layer in range(config.n_layers)),
-        fields.width("moe_intermediate_size", 1792),
         (32, 4),
+        layers=tuple(layer >= dense for layer in range(config.n_layers)),
+        n_ff=fields.width("moe_intermediate_size", 1792),
         scores="sigmoid",
         normalised=fields.get("norm_topk_prob", True),
         scale=fields.number("routed_scaling_factor", 0.0, 1e6, 1.0),
@@ -45,10 +46,10 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     return replace(config, experts=mixtures)
 
 
-LFM2MOE = short_convolutions.architecture(
+LFM2MOE = short_convolutions.CONVOLVED(
     "lfm2moe",
-    read_gguf,
-    HuggingFace(
+    read_gguf=read_gguf,
+    hugging_face=HuggingFace(
         ("lfm2_moe",),
         read_json,
         outer=short_convolutions.OUTER,

@@ -28,12 +28,12 @@ NOT_READ = ("layer_types", "use_sliding_window", "max_window_layers")
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     """The dimensions in a GGUF file; experts are as wide as the file's feed-forward part, as in llama.cpp."""
-    fields, name = gguf.fields, architecture.name
-    mixed = bool(fields.get(f"{name}.expert_count", 0))
+    fields = gguf.fields
+    mixed = bool(fields.get(f"{architecture.name}.expert_count", 0))
     config = gguf_config.transformer(gguf, architecture, experts=mixed)
     if not mixed:
         return config
-    mixtures = in_gguf(fields, name, config.n_layers, n_ff=config.n_ff[0], normalised=True)
+    mixtures = in_gguf(config, fields, n_ff=config.n_ff[0], normalised=True)
     return replace(config, experts=mixtures)
 
 
@@ -48,8 +48,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     config = full_attention(fields, architecture, windows=kind != "llama", experts=mixed)
     if not mixed:
         return config
-    n, width = config.n_layers, config.n_ff[0]
-    return replace(config, experts=in_json(fields, n, width, (8, 2), normalised=True))
+    return replace(config, experts=in_json(config, fields, (8, 2), normalised=True))
 
 
 LLAMA = Architecture(

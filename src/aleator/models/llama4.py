@@ -50,7 +50,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
         window = replace(window, size=CHUNK, chunked=True)
     step = fields.layers(f"{name}.interleave_moe_layer_step", low=0)
     sparse = tuple(step > 0 and (layer + 1) % step == 0 for layer in range(n))
-    mixtures = in_gguf(fields, name, sparse, scores="chosen sigmoid", weighs_input=True)
+    mixtures = in_gguf(config, fields, sparse, scores="chosen sigmoid", weighs_input=True)
     growth = QueryGrowth(float(np.float32(RATE)), CHUNK, ahead=1, unrotated=True)
     return _checked(
         fields,
@@ -83,10 +83,11 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
         length = fields.length("floor_scale", CHUNK)
         growth = QueryGrowth(fields.number("attn_scale", 0.0, 1e6, RATE), length, 1, True)
     mixtures = in_json(
+        config,
         fields,
-        _sparse(fields, n),
-        width,
         (16, 1),
+        layers=_sparse(fields, n),
+        n_ff=width,
         scores="chosen sigmoid",
         n_ff_shared=width,
         weighs_input=True,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from aleator.models import gguf_config
 from aleator.models.architecture import Architecture
-from aleator.models.config import ModelConfig
+from aleator.models.config import ModelConfig, unscaled
 from aleator.models.experts import in_gguf
 from aleator.models.files.gguf import GGUFFile
 
@@ -15,11 +15,10 @@ EVERY = 4
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     config = gguf_config.transformer(gguf, architecture, experts=True)
-    window = gguf_config.read_windows(gguf.fields, config, every=EVERY)
-    if window is not None:  # llama.cpp reads another base and does not use it
-        plain = replace(config.rope, scaling="none", factor=1.0, attn_factor=1.0)
-        window = replace(window, rope=plain)
-    mixtures = in_gguf(gguf.fields, architecture.name, config.n_layers, normalised=True)
+    window = gguf_config.read_windows(
+        gguf.fields, config, every=EVERY, rope=unscaled(config.rope), own_base=False
+    )
+    mixtures = in_gguf(config, gguf.fields, normalised=True)
     return replace(config, window=window, experts=mixtures)
 
 

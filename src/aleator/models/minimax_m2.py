@@ -28,12 +28,11 @@ PART = "block_sparse_moe"
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
-    config, name = gguf_config.transformer(gguf, architecture, experts=True), architecture.name
-    kind = gguf.fields.integer(f"{name}.expert_gating_func", 1, max(SCORES))
+    config = gguf_config.transformer(gguf, architecture, experts=True)
+    kind = gguf.fields.integer(f"{architecture.name}.expert_gating_func", 1, max(SCORES))
     mixtures = in_gguf(
+        config,
         gguf.fields,
-        name,
-        config.n_layers,
         n_ff=config.n_ff[0],
         scores=SCORES[kind],
         normalised=True,
@@ -48,13 +47,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     fields = rotated_share(fields, fields.integer("rotary_dim", 2, dim, dim) / dim)
     config = full_attention(fields, architecture, head_dim=dim, partial=True, experts=True)
     mixtures = in_json(
-        fields,
-        config.n_layers,
-        config.n_ff[0],
-        (256, 8),
-        scores="sigmoid",
-        normalised=True,
-        choice_bias=True,
+        config, fields, (256, 8), scores="sigmoid", normalised=True, choice_bias=True
     )
     return replace(config, experts=mixtures)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from aleator.models import json_config
-from aleator.models.architecture import Architecture, outside, under
+from aleator.models.architecture import Architecture, HuggingFace, outside, under
 from aleator.models.config import ModelConfig, refuse, unsupported
 from aleator.models.files.fields import Fields, Value
-from aleator.models.state_space import MIXER, read_heads
+from aleator.models.state_space import MIXER, as_gguf, read_heads
 
 
 def parts_in_gguf(config: ModelConfig) -> list[str]:
@@ -113,3 +114,22 @@ def usual_name(name: str) -> str:
 def gguf_fields(config: ModelConfig, _: Fields) -> dict[str, Value | None]:
     """The second epsilon: llama.cpp wants both."""
     return {"attention.layer_norm_epsilon": config.rms_eps}
+
+
+IN_PARTS = partial(
+    Architecture,
+    rope_style="none",
+    gated=False,
+    activation="relu_squared",
+    recurrent="heads",
+    single_parts=True,
+)
+FILES = partial(
+    HuggingFace,
+    ("nemotron_h",),
+    outer=OUTER,
+    usual_name=usual_name,
+    convert=as_gguf,
+    rope_style="none",
+)
+"""The facts that models with experts and without have in common."""

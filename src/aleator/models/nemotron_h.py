@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aleator.models import gguf_config, nemotron_files
-from aleator.models.architecture import Architecture, HuggingFace, under
+from aleator.models.architecture import Architecture, under
 from aleator.models.config import ModelConfig
 from aleator.models.files.gguf import GGUFFile
-from aleator.models.state_space import BARE, as_gguf
+from aleator.models.state_space import BARE
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
@@ -24,24 +24,14 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     return nemotron_files.of_parts(replace(config, ssm=ssm), nemotron_files.parts_in_gguf(config))
 
 
-NEMOTRON_H = Architecture(
+NEMOTRON_H = nemotron_files.IN_PARTS(
     "nemotron_h",
-    rope_style="none",
     read_gguf=read_gguf,
-    hugging_face=HuggingFace(
-        ("nemotron_h",),
-        nemotron_files.read_json,
-        lambda fields: not nemotron_files.has_experts(fields),
-        outer=nemotron_files.OUTER,
+    hugging_face=nemotron_files.FILES(
+        read=nemotron_files.read_json,
+        takes=lambda fields: not nemotron_files.has_experts(fields),
         layer=nemotron_files.LAYER,
         bare=under("mixer", BARE),
-        usual_name=nemotron_files.usual_name,
-        convert=as_gguf,
         gguf_fields=nemotron_files.gguf_fields,
-        rope_style="none",
     ),
-    gated=False,
-    activation="relu_squared",
-    recurrent="heads",
-    single_parts=True,
 )

@@ -8,14 +8,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aleator.models import gguf_config, nemotron_files
-from aleator.models.architecture import Architecture, HuggingFace, under
+from aleator.models.architecture import Architecture, under
 from aleator.models.config import ModelConfig, unsupported
 from aleator.models.deepseek_files import routed
 from aleator.models.experts import in_gguf
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.gguf_form import routing
-from aleator.models.state_space import BARE, as_gguf
+from aleator.models.state_space import BARE
 
 DEFAULTS = {
     "n_routed_experts": 8,
@@ -41,8 +41,8 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
         raise unsupported(gguf.path, f"experts of another width ({name}.moe_latent_size)")
     parts = nemotron_files.parts_in_gguf(config)
     mixtures = in_gguf(
+        config,
         fields,
-        name,
         tuple(part == "mlp" for part in parts),
         scores="sigmoid",
         normalised=fields.get(f"{name}.expert_weights_norm", False),
@@ -75,28 +75,17 @@ MIXTURE = {
 }
 EXPERT = {"experts.{}.up_proj": "ffn_up.{}", "experts.{}.down_proj": "ffn_down.{}"}
 
-
-NEMOTRON_H_MOE = Architecture(
+NEMOTRON_H_MOE = nemotron_files.IN_PARTS(
     "nemotron_h_moe",
-    rope_style="none",
     read_gguf=read_gguf,
-    hugging_face=HuggingFace(
-        ("nemotron_h",),
-        read_json,
-        nemotron_files.has_experts,
-        outer=nemotron_files.OUTER,
+    hugging_face=nemotron_files.FILES(
+        read=read_json,
+        takes=nemotron_files.has_experts,
         layer=nemotron_files.LAYER | under("mixer", MIXTURE),
         bare=under("mixer", BARE | {"gate.e_score_correction_bias": "exp_probs_b.bias"}),
         expert=under("mixer", EXPERT),
-        usual_name=nemotron_files.usual_name,
-        convert=as_gguf,
         gguf_fields=lambda config, fields: (
             routing(config) | nemotron_files.gguf_fields(config, fields)
         ),
-        rope_style="none",
     ),
-    gated=False,
-    activation="relu_squared",
-    recurrent="heads",
-    single_parts=True,
 )

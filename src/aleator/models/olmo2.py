@@ -15,7 +15,7 @@ from aleator.models.architecture import (
     Architecture,
     HuggingFace,
 )
-from aleator.models.config import ModelConfig, RopeConfig
+from aleator.models.config import ModelConfig, unscaled
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 
@@ -25,9 +25,9 @@ WINDOW = 4096  # positions, if config.json has none
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     config = gguf_config.transformer(gguf, architecture)
-    window = gguf_config.read_windows(gguf.fields, config, every=EVERY, rope=_unscaled(config.rope))
-    if window is not None:  # llama.cpp reads another base and does not use it
-        window = replace(window, rope=_unscaled(config.rope))
+    window = gguf_config.read_windows(
+        gguf.fields, config, every=EVERY, rope=unscaled(config.rope), own_base=False
+    )
     return replace(config, window=window)
 
 
@@ -39,15 +39,11 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
         return config
     layers = [(layer + 1) % EVERY != 0 for layer in range(config.n_layers)]
     sliding = json_config.rope_part(fields, "sliding_attention")
-    rope = _unscaled(config.rope)
+    rope = unscaled(config.rope)
     if sliding is not fields:
         rope = json_config.read_rope(sliding, config.head_dim, config.context_length, architecture)
     window = json_config.read_windows(fields, config, layers, size=WINDOW, rope=rope)
     return replace(config, window=window)
-
-
-def _unscaled(rope: RopeConfig) -> RopeConfig:
-    return replace(rope, scaling="none", factor=1.0, attn_factor=1.0)
 
 
 OLMO2 = Architecture(

@@ -15,8 +15,7 @@ from aleator.models.json_config import full_attention
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     config = gguf_config.transformer(gguf, architecture, experts=True)
-    mixtures = in_gguf(gguf.fields, architecture.name, config.n_layers, n_ff=config.n_ff[0])
-    return replace(config, experts=mixtures)
+    return replace(config, experts=in_gguf(config, gguf.fields, n_ff=config.n_ff[0]))
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
@@ -24,8 +23,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     if fields.get("clip_qkv") is not None:
         raise unsupported(fields.path, "queries, keys and values that are clamped (clip_qkv)")
     normalised = fields.get("norm_topk_prob", False)
-    mixtures = in_json(fields, config.n_layers, config.n_ff[0], (64, 8), normalised=normalised)
-    return replace(config, experts=mixtures)
+    return replace(config, experts=in_json(config, fields, (64, 8), normalised=normalised))
 
 
 OLMOE = Architecture(

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from aleator.core.errors import FileFormatError, UnsupportedModel
-from aleator.models.experts import ExpertsConfig
+from aleator.models.config import ExpertsConfig
 from aleator.models.files.tensor_types import StoredTensor
 from aleator.models.weights import Weights
 

@@ -19,10 +19,8 @@ from aleator.models.files.gguf import GGUFFile
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     config = gguf_config.transformer(gguf, architecture, experts=True)
-    n, width = config.n_layers, config.n_ff[0]
-    mixtures = in_gguf(
-        gguf.fields, architecture.name, n, n_ff_used=width, shared=width, shared_router=True
-    )
+    wide = config.n_ff[0]
+    mixtures = in_gguf(config, gguf.fields, n_ff_used=wide, shared=wide, shared_router=True)
     return replace(config, experts=mixtures)
 
 
@@ -36,10 +34,11 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     if not fields.get("qkv_bias", True):
         raise unsupported(fields.path, "projections without a bias (qkv_bias)")
     mixtures = in_json(
+        config,
         fields,
-        sparse_layers(fields, config.n_layers),
-        fields.width("moe_intermediate_size", 1408),
         (60, 4),
+        layers=sparse_layers(fields, config.n_layers),
+        n_ff=fields.width("moe_intermediate_size", 1408),
         normalised=fields.get("norm_topk_prob", False),
         n_ff_shared=fields.width("shared_expert_intermediate_size", 5632),
         shared_router=True,

@@ -19,8 +19,7 @@ HEAD_DIM = 128  # if config.json has none, as in transformers
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     config = gguf_config.transformer(gguf, architecture, experts=True)
-    n, width = config.n_layers, config.n_ff[0]
-    mixtures = in_gguf(gguf.fields, architecture.name, n, n_ff_used=width, normalised=True)
+    mixtures = in_gguf(config, gguf.fields, n_ff_used=config.n_ff[0], normalised=True)
     return replace(config, experts=mixtures)
 
 
@@ -31,10 +30,13 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     config = json_config.full_attention(
         fields, architecture, head_dim=HEAD_DIM, max_window_layers=0, experts=True
     )
-    width = fields.width("moe_intermediate_size", 768)
-    sparse = sparse_layers(fields, config.n_layers)
     mixtures = in_json(
-        fields, sparse, width, (128, 8), normalised=fields.get("norm_topk_prob", False)
+        config,
+        fields,
+        (128, 8),
+        layers=sparse_layers(fields, config.n_layers),
+        n_ff=fields.width("moe_intermediate_size", 768),
+        normalised=fields.get("norm_topk_prob", False),
     )
     return replace(config, experts=mixtures)
 

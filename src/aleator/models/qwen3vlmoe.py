@@ -14,8 +14,7 @@ from aleator.models.files.gguf import GGUFFile
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     config, fields = gguf_config.transformer(gguf, architecture, experts=True), gguf.fields
     pictures.check_axes(fields, config)
-    n, width = config.n_layers, config.n_ff[0]
-    mixtures = in_gguf(fields, architecture.name, n, n_ff_used=width, normalised=True)
+    mixtures = in_gguf(config, fields, n_ff_used=config.n_ff[0], normalised=True)
     return replace(config, experts=mixtures)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from aleator.models import gguf_config, json_config
-from aleator.models.architecture import Architecture, HuggingFace
+from aleator.models.architecture import Architecture
 from aleator.models.config import MAX_CONV, ModelConfig, SSMConfig, unsupported
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
@@ -81,15 +81,10 @@ def read_json(fields: Fields, architecture: Architecture, *, experts: bool = Fal
     )
 
 
-def architecture(
-    name: str, read: Callable[[GGUFFile, Architecture], ModelConfig], hugging_face: HuggingFace
-) -> Architecture:
-    """An architecture with short convolutions."""
-    return Architecture(
-        name,
-        read_gguf=read,
-        hugging_face=hugging_face,
-        output_norm="token_embd_norm",
-        head_norm=True,
-        recurrent="short convolution",
-    )
+CONVOLVED = partial(
+    Architecture,
+    output_norm="token_embd_norm",
+    head_norm=True,
+    recurrent="short convolution",
+)
+"""The facts that architectures with short convolutions have in common."""

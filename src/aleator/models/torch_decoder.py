@@ -163,10 +163,10 @@ class TorchDecoder(Decoder):
     def over(self, pool: Pool, fused: bool = True) -> TensorStep:
         return TensorStep(self, fused)
 
-    def _shifted(self, layer: int, keys: Any, deltas: Any, *, windowed: bool) -> Any:
+    def shift_keys(self, layer: int, keys: Any, deltas: Any, windowed: bool = False) -> Any:
         """Keys may be tensors, on any device."""
         if isinstance(keys, np.ndarray) or not self._rotates(layer, windowed):
-            return super()._shifted(layer, keys, deltas, windowed=windowed)
+            return super().shift_keys(layer, keys, deltas, windowed)
         rotary = self.rotary_of(windowed)
         return rotary.shift(keys, torch.as_tensor(deltas, device=keys.device))
 

@@ -52,10 +52,10 @@ class TritonDecoder(TorchDecoder):
     def over(self, pool: Pool, fused: bool = True) -> TritonStep:
         return TritonStep(self, None if self.front is None else self.front.over(pool))
 
-    def _shifted(self, layer: int, keys: Any, deltas: Any, *, windowed: bool) -> Any:
+    def shift_keys(self, layer: int, keys: Any, deltas: Any, windowed: bool = False) -> Any:
         """Stored keys rotated further, with native bits."""
         if not isinstance(keys, torch.Tensor) or not self._rotates(layer, windowed):
-            return super()._shifted(layer, keys, deltas, windowed=windowed)
+            return super().shift_keys(layer, keys, deltas, windowed)
         rotation = self.window_rotation if windowed else self.rotation
         by = np.asarray(torch.as_tensor(deltas).cpu(), np.int32)
         with current(keys.device):

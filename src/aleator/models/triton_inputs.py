@@ -38,13 +38,11 @@ class Shape(NamedTuple):
     # Number of tokens; padding tokens store nothing, and their results are unused
     tokens: int
     vectors: bool  # inputs are vectors instead of tokens
-    longest: tuple[
-        int, ...
-    ]  # the most cells that a token sees, for each kind of layers that attend
+    # The most cells that a token sees, for each kind of layers that attend
+    longest: tuple[int, ...]
     listed: tuple[int, ...]  # cells in the lists of what is seen, for each kind
-    rotations: tuple[
-        int, ...
-    ]  # rotations of keys that have moved, or of raw keys, for each kind; 1: none
+    # Rotations of keys that have moved, or of raw keys, for each kind; 1: none
+    rotations: tuple[int, ...]
     runs: int  # of layers that keep a state
     outputs: int  # tokens whose logits are computed; -1: all
 

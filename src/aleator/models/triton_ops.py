@@ -42,7 +42,7 @@ from aleator.models.layers.rotary import Rotary
 from aleator.models.triton_inputs import TritonPass
 
 if TYPE_CHECKING:
-    from aleator.models.experts import ExpertsConfig
+    from aleator.models.config import ExpertsConfig
     from aleator.models.layers.ops import Spaces
     from aleator.models.layers.parts import Mixture
     from aleator.models.layers.recurrent_parts import DeltaNet, Stateful
@@ -410,9 +410,8 @@ class TritonWeights(LayerWeights):
         n_out, n_in = stored.shape
         if stored.type in SCALED_TYPES:
             stored = StoredTensor.of(stored.floats())
-        with (
-            warnings.catch_warnings()
-        ):  # the file's bytes are read-only, and nothing writes to them
+        # The file's bytes are read-only, and nothing writes to them
+        with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "The given NumPy array is not writable")
             data = torch.from_numpy(stored.data)
         added = None if bias is None else torch.from_numpy(bias).to(self.device)

@@ -40,9 +40,8 @@ class StandaloneSampler:
     """
 
     _chain_of: ClassVar[type[SamplerChain]]  # set by chain.py, which imports this module
-    _own_chains: ClassVar[
-        Mapping[str, SamplerChain]
-    ] = {}  # by numerics; each instance gets its own when needed
+    # By numerics; each instance gets its own when needed
+    _own_chains: ClassVar[Mapping[str, SamplerChain]] = {}
 
     def __init_subclass__(cls, **given: Any) -> None:
         super().__init_subclass__(**given)
@@ -217,7 +216,7 @@ class Sampler(StandaloneSampler, ABC):
 
     @abstractmethod
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        """Apply the sampler to a reference row, in NumPy (docs/numerics.md)."""
+        """Apply the sampler, unless it is neutral, to a reference row, in NumPy (docs/numerics.md)."""
 
     def __post_init__(self) -> None:
         """Check every declared parameter and store it as its declared type."""
@@ -298,6 +297,8 @@ class _Interpreted:
         self.states: list[dict[tuple[str, int], Any]] = []  # before each accepted token
 
     def apply(self, native: Any, position: int) -> None:
+        if self.sampler.neutral:
+            return
         ids, logits, temperature, full_mass = native.state()
         row = Row(ids, logits, temperature, full_mass=full_mass)
         self.step.n_vocab, self.step.position = native.n_vocab, position

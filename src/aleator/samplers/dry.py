@@ -189,8 +189,6 @@ class DRY(Sampler):
         return (*super().arguments(place)[:-1], self.breakers)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        if self.neutral:
-            return
         window = step.history[-self.dry_penalty_last_n :] if self.dry_penalty_last_n > 0 else None
         recent = list(reversed(step.history if window is None else window))
         longest = self._repeats(recent)

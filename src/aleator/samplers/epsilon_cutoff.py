@@ -59,6 +59,5 @@ class EpsilonCutoff(Sampler):
     min_keep: int = declare(MIN_KEEP)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        if not self.neutral:
-            bound = math.ceil(exact(self.epsilon_cutoff) * sum(ints(row.weights())))
-            keep_probable(row, bound, self.min_keep)
+        bound = math.ceil(exact(self.epsilon_cutoff) * sum(ints(row.weights())))
+        keep_probable(row, bound, self.min_keep)

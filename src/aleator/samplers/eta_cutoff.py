@@ -47,8 +47,6 @@ class EtaCutoff(Sampler):
     min_keep: int = declare(MIN_KEEP)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        if self.neutral:
-            return
         e, entropy = single(self.eta_cutoff), row.entropy()
         eta = min(e, math.sqrt(e) * exp2_double(-entropy.bits))
         keep_probable(row, math.ceil(exact(eta) * entropy.mass), self.min_keep)

@@ -114,9 +114,8 @@ class Explained:
     history: int  # tokens accepted before this step
     before: Shape
     stages: tuple[Stage, ...]  # one per sampler, in order
-    traces: tuple[
-        Trace, ...
-    ]  # of the most likely tokens before or after the chain, and of the drawn token
+    # Of the most likely tokens before or after the chain, and of the drawn token
+    traces: tuple[Trace, ...]
     top: int  # how many of them the table and the picture show
     draw: Draw | None  # None if the chain selects nothing
     phase: str = ""  # the phase whose chain this is; "" without phases

@@ -125,8 +125,6 @@ class LogitBias(Sampler):
         object.__setattr__(self, "logit_bias", biases)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        if self.neutral:
-            return
         with np.errstate(over="ignore"):
             biases = {token: np.float32(bias) for token, bias in self.logit_bias}
         if max(biases) >= step.n_vocab:

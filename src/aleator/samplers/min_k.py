@@ -41,7 +41,7 @@ class MinK(Sampler):
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         z = np.sort(row.logits)[::-1].astype(np.float64)
-        if self.neutral or z[0] == z[-1]:
+        if z[0] == z[-1]:
             return
         cliff = 1 + int(np.argmax((z[:-1] - z[1:]) / np.arange(1, len(z))))
         least = min(single(self.min_k_tau) / float(z[0] - z[-1]), len(z))

@@ -46,8 +46,6 @@ class MinP(MeasuredSampler):
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         bound = np.float32(self.min_p)
-        if bound == 0:
-            return
         if self.mass == "full":
             require_full_mass(row, self.name)
         with np.errstate(over="ignore"):

@@ -43,8 +43,6 @@ class PLess(Sampler):
         return not self.neutral, self.p_less == "normalized"
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        if self.neutral:
-            return
         w, n = ints(row.weights()), len(row)
         bound = -(-sum(x * x for x in w) // sum(w))
         if self.p_less == "normalized" and n > 1:

@@ -98,8 +98,6 @@ class Penalties(Sampler):
         return super().arguments(place)[:-2]
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        if self.neutral:
-            return
         n = len(step.history) if self.penalty_last_n < 0 else self.penalty_last_n
         window = list(zip(step.history, step.generated, strict=True))[-n:]
         every = Counter(token for token, _ in window)

@@ -16,7 +16,7 @@ class ReferenceChain:
     def __init__(self, chain: SamplerChain) -> None:
         if chain.numerics != "portable":
             raise ParameterError("numerics", "references exist for numerics='portable' only")
-        self._pairs = chain.all_with_places
+        self._pairs = [each for each in chain.all_with_places if not each[0].neutral]
         self.step = Step(completion=chain.completion)
 
     def apply(self, logits: NDArray[np.floating]) -> Row:

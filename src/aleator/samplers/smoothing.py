@@ -49,8 +49,6 @@ class Smoothing(Sampler):
         return (0.0, 0.0) if self.neutral else self.coefficients
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        if self.neutral:
-            return
         row.materialise()
         row.full_mass = 0
         a, b = (np.float32(x) for x in self.coefficients)

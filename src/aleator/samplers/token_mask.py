@@ -81,8 +81,6 @@ class TokenMask(Sampler):
         return cls(Words(array.view(np.uint32).tolist()))
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        if self.allowed is None:
-            return
         words = self.allowed
         kept = [
             i // 32 < len(words) and bool(words[i // 32] >> i % 32 & 1) for i in row.ids.tolist()

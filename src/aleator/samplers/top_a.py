@@ -33,6 +33,5 @@ class TopA(Sampler):
     top_a: float = declare(TOP_A)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        if exact(self.top_a):
-            bound = math.ceil(exact(self.top_a) * 2**80 / sum(ints(row.weights())))
-            row.keep_first(run_length(row, bound))
+        bound = math.ceil(exact(self.top_a) * 2**80 / sum(ints(row.weights())))
+        row.keep_first(run_length(row, bound))

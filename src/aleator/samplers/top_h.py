@@ -38,8 +38,6 @@ class TopH(Sampler):
     top_h: float = declare(TOP_H)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        if self.neutral:
-            return
         most, order = single(self.top_h) * row.entropy().bits, row.order()
         kept, bit = 0, MAX_VOCAB
         while bit:

@@ -66,5 +66,4 @@ class TopK(Sampler):
         return host.LlamaTopK(self.top_k)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        if kept := self.kept_of(step.n_vocab):
-            row.keep_first(kept)
+        row.keep_first(self.kept_of(step.n_vocab))

@@ -42,8 +42,6 @@ class TopNSigma(Sampler):
         return single(self.top_n_sigma) <= 0
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        if self.neutral:
-            return
         with np.errstate(over="ignore"):
             d = row.logits - row.top
         q = np.rint(np.maximum(d, np.float32(-256)) * np.float32(4096)).astype(np.int64).tolist()

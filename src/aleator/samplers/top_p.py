@@ -53,8 +53,6 @@ class TopP(MeasuredSampler):
     mass: str = declare(MASS)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        if self.neutral:
-            return
         ranked = ints(row.weights()[row.order()])
         total = require_full_mass(row, self.name) if self.mass == "full" else sum(ranked)
         length = prefix_of_mass(ranked, math.ceil(exact(self.top_p) * total))

@@ -45,8 +45,6 @@ class TypicalP(Sampler):
     min_keep: int = declare(MIN_KEEP)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        if self.neutral:
-            return
         order = row.order()
         entropy = row.entropy()
         distance = np.abs(row.depths() - math.floor(entropy.depth * 65536 + 0.5))[order]

@@ -52,8 +52,6 @@ class XTC(SeededSampler):
         return single(self.xtc_probability) == 0 or single(self.xtc_threshold) > 0.5
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        if self.neutral:
-            return
         word = stream(Purpose.XTC, place.ordinal, step.completion)
         u = uniform64(self.seed_in(place), 0, step.position, word)
         if u >= exact(self.xtc_probability) * 2**64:

@@ -20,7 +20,7 @@ from triton.runtime.interpreter import InterpretedFunction
 
 from aleator.cache.storage.layer import TYPES, LayerFormat
 from aleator.cache.storage.tensors import TensorLayer
-from aleator.models.experts import ExpertsConfig
+from aleator.models.config import ExpertsConfig
 from aleator.models.files.tensor_types import TENSOR_TYPES
 from aleator.models.kernels import (
     attention,

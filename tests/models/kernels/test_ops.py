@@ -14,7 +14,7 @@ if os.environ.get("TRITON_INTERPRET") != "1":
 import torch
 
 from aleator.models import triton_ops
-from aleator.models.experts import ExpertsConfig
+from aleator.models.config import ExpertsConfig
 from aleator.models.kernels import norms, routing
 from aleator.models.kernels.norms import RowNorm
 from aleator.models.kernels.product import product

@@ -17,7 +17,7 @@ from decoder_numerics.blocks import Floats
 from decoder_numerics.floats import dot16, sigmoid
 
 from aleator import _native
-from aleator.models.experts import ExpertsConfig, Scores
+from aleator.models.config import ExpertsConfig, Scores
 from aleator.models.kernels import routing
 
 SMALL = pytest.mark.usefixtures("small_programs")

@@ -323,9 +323,8 @@ def _read_tensors(
 ) -> dict[str, TensorInfo]:
     """The list of tensors of a file of ``size`` bytes; None: unknown."""
     tensors: dict[str, TensorInfo] = {}
-    listed: list[
-        tuple[int, int, str]
-    ] = []  # where data begin, relative to the first, and their bytes
+    # Where data begin, relative to the first, and their bytes
+    listed: list[tuple[int, int, str]] = []
     for index in range(count):
         name = cursor.name(f"tensor name {index}")
         if name in tensors:

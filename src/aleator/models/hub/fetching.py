@@ -216,9 +216,8 @@ def _complete_blob(hub: ModuleType, name: HubName, file: str, token: str | None)
     blob.parent.mkdir(parents=True, exist_ok=True)
     headers = hub.utils.build_hf_headers(token=token)
     if urlsplit(about.location).netloc != urlsplit(url).netloc:
-        headers.pop(
-            "authorization", None
-        )  # the token is only for the hub, not for the servers that it redirects to
+        # The token is only for the hub, not for the servers that it redirects to
+        headers.pop("authorization", None)
     partial = blob.with_name(f"{blob.name}.incomplete")
     lock = folder.parent / ".locks" / folder.name / f"{blob.name}.lock"  # the library's own place
     lock.parent.mkdir(parents=True, exist_ok=True)
@@ -254,10 +253,8 @@ def _receive(
     """
     errors = hub.errors
     held = out.tell()
-    asking = {
-        **headers,
-        "accept-encoding": "identity",
-    }  # so that offsets in the file and in the answer agree
+    # So that offsets in the file and in the answer agree
+    asking = {**headers, "accept-encoding": "identity"}
     if held:
         asking["range"] = f"bytes={held}-"
     seconds = hub.constants.HF_HUB_DOWNLOAD_TIMEOUT

@@ -184,9 +184,8 @@ def _mix_channels(
     at = weights + (pair.to(tl.int64) * longest * PADDED)[:, None, None] + member[None, :, None]
     total = tl.zeros((PAIRS, QUERIES, CHANNELS), tl.float32)
     here = channel[None, :, None]
-    ahead: tl.constexpr = (
-        16 if BYTES > 4 else 0
-    )  # data that are not whole words are not prefetched automatically
+    # Data that are not whole words are not prefetched automatically
+    ahead: tl.constexpr = 16 if BYTES > 4 else 0
     if ahead:
         row, read = _rows_at(0, start, sinks, first, n, head, cells, cell_stride, head_stride)
         read = read & (here < DIM)

@@ -34,15 +34,8 @@ CHUNK = 128
 FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 """Types whose elements are floats."""
 _AT_ONCE = 1 << 24  # elements laid out at a time
-_ROWS = {
-    "low": -3,
-    "high": -3,
-    "d": -1,
-    "m": -1,
-    "scale": -2,
-    "least": -2,
-    "bias": -1,
-}  # the axis of n_out
+# The axis of n_out
+_ROWS = {"low": -3, "high": -3, "d": -1, "m": -1, "scale": -2, "least": -2, "bias": -1}
 
 
 class Form(NamedTuple):

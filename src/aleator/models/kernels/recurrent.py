@@ -356,9 +356,8 @@ def _delta_rule(
     CHANNELS: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     G: tl.constexpr = (DIM + 15) // 16
-    own = tl.program_id(0) * ROWS + tl.arange(
-        0, ROWS
-    )  # rows of the heads' states, one after the other
+    # Rows of the heads' states, one after the other
+    own = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     inside = own < n
     head = own // DIM_V
     key = (head % SHARED if TILED else head // SHARED) * DIM

@@ -15,7 +15,7 @@ from aleator.models.kernels.floats import EXACT, exponential, sigmoid, sized, tr
 from aleator.models.kernels.norms import REGISTERS, dot16, groups_at_once, rows_at_once
 
 if TYPE_CHECKING:
-    from aleator.models.experts import ExpertsConfig
+    from aleator.models.config import ExpertsConfig
 
 LEAST_SUM = tl.constexpr(2.0**-14)
 """The least sum that weights are divided by."""

@@ -20,7 +20,7 @@ from aleator.models.layers.rotary import Rotary
 from aleator.models.layers.routing import route
 
 if TYPE_CHECKING:
-    from aleator.models.experts import ExpertsConfig
+    from aleator.models.config import ExpertsConfig
     from aleator.models.layers.linear import Linear
     from aleator.models.layers.parts import Mixture
     from aleator.models.layers.passes import Pass
@@ -71,14 +71,12 @@ class Attending(NamedTuple):
     stores: bool  # keys and values are stored
     scale: float  # factor of the scores
     softcap: float  # scores s become softcap * tanh(s / softcap); 0: unchanged
-    slopes: (
-        torch.Tensor | None
-    )  # ALiBi's slopes, float32 [H]; None: scores do not depend on distances
+    # ALiBi's slopes, float32 [H]; None: scores do not depend on distances
+    slopes: torch.Tensor | None
     # A score of each head without a value, float32 [H]; None: there are none
     sinks: torch.Tensor | None
-    values_in_keys: (
-        int  # how many first channels of the keys are the values; 0: the cache has values
-    )
+    # How many first channels of the keys are the values; 0: the cache has values
+    values_in_keys: int
 
 
 class Scanned(NamedTuple):

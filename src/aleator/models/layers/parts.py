@@ -6,8 +6,7 @@ import math
 from typing import Generic
 
 from aleator.core.records import dataclass
-from aleator.models.config import LatentConfig, present
-from aleator.models.experts import ExpertsConfig
+from aleator.models.config import ExpertsConfig, LatentConfig, present
 from aleator.models.layers.layer_source import LayerSource, M, V
 
 

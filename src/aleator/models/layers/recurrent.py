@@ -5,7 +5,7 @@ Each adds its result to its input; in some models a feed-forward part follows.
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 import torch
 
@@ -21,6 +21,7 @@ from aleator.models.layers.recurrent_parts import (
     ShortConvolution,
     Stateful,
     StateSpace,
+    stateful,
 )
 
 P = TypeVar("P", bound=Stateful[Linear, torch.Tensor])
@@ -29,8 +30,9 @@ P = TypeVar("P", bound=Stateful[Linear, torch.Tensor])
 class StatefulLayer(Generic[P]):
     """A :class:`Layer` that computes with ``parts`` and leaves the states of all T tokens."""
 
-    def __init__(self, weights: LayerWeights, parts: P) -> None:
-        self.parts, self.ops, self.eps = parts, weights.ops, weights.config.rms_eps
+    def __init__(self, weights: LayerWeights, index: int) -> None:
+        parts = self.parts = cast("P", stateful(weights, index))
+        self.ops, self.eps = weights.ops, weights.config.rms_eps
         self.residual_scale = weights.config.residual_scale
         self.norm = self.ops.norm(weights.architecture.norm, parts.norm, self.eps)
         self.following = FeedForwardAfterState(weights, parts.ffn_norm, parts.ffn)
@@ -54,7 +56,7 @@ class MambaLayer(StatefulLayer[StateSpace[Linear, torch.Tensor]]):
     """
 
     def __init__(self, weights: LayerWeights, index: int) -> None:
-        super().__init__(weights, StateSpace(weights, index))
+        super().__init__(weights, index)
         ssm, norms = self.parts.ssm, self.parts.norms
         self.norms = None
         if norms is not None:
@@ -84,9 +86,6 @@ class HeadSpaceLayer(StatefulLayer[HeadSpace[Linear, torch.Tensor]]):
     Projection, convolution over time, scan, gate, norm, projection.
     """
 
-    def __init__(self, weights: LayerWeights, index: int) -> None:
-        super().__init__(weights, HeadSpace(weights, index))
-
     def __call__(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
         y = self.scanned(x, self.norm, batch)
         residual = Residual(_rows(x, rows), self.residual_scale)
@@ -115,9 +114,6 @@ class HeadSpaceLayer(StatefulLayer[HeadSpace[Linear, torch.Tensor]]):
 class ShortConvolutionLayer(StatefulLayer[ShortConvolution[Linear, torch.Tensor]]):
     """``output(C * conv(B * x))`` (lfm2)."""
 
-    def __init__(self, weights: LayerWeights, index: int) -> None:
-        super().__init__(weights, ShortConvolution(weights, index))
-
     def __call__(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
         parts = self.parts
         b, c, values = self.ops.product(parts.project, x, self.norm).float().chunk(3, dim=1)
@@ -129,9 +125,6 @@ class DeltaNetLayer(StatefulLayer[DeltaNet[Linear, torch.Tensor]]):
 
     Projections, convolution over time, delta rule, gated norm, projection.
     """
-
-    def __init__(self, weights: LayerWeights, index: int) -> None:
-        super().__init__(weights, DeltaNet(weights, index))
 
     def __call__(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
         parts, net, t, ops = self.parts, self.parts.net, x.shape[0], self.ops

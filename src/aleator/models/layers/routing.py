@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
-    from aleator.models.experts import ExpertsConfig
+    from aleator.models.config import ExpertsConfig
 
 LEAST_SUM = 2.0**-14
 """The least sum that weights are divided by, as in llama.cpp."""

@@ -65,18 +65,28 @@ def size_of(alive):
 
 
 @triton.jit
-def entropy(keys, alive, temperature):
-    """Entropy and mean depth in bits, float64, and the mass, int64 in Q40."""
+def entropy_terms(keys, alive, temperature):
+    """What entropies are made of: how many candidates have the largest logit, and the gap to the next logit.
+
+    Of each candidate below the largest: its weight relative to that next logit, and weight times bits.
+    """
     z, top, c = key_value(keys), top_of(keys, alive), scale_of(temperature)
     below = alive & (z < top)
     second = tl.max(tl.where(below, z, float("-inf")), axis=0)
     second = tl.where(second > float("-inf"), second, top)
-    weight = tl.sum(tl.where(below, logit_weight(z, second, c), 0), axis=0)
-    bits = tl.sum(tl.where(below, weighted_bits(z, second, c), 0), axis=0)
+    w = tl.where(below, logit_weight(z, second, c), 0)
+    x = tl.where(below, weighted_bits(z, second, c), 0)
     gap = (top.to(tl.float64) - second.to(tl.float64)) * (
         tl.full([], LOG2_E, tl.float64) / temperature
     )
-    return entropy_of(tl.maximum(size_of(alive) - size_of(below), 1), gap, weight, bits)
+    return size_of(alive) - size_of(below), gap, w, x
+
+
+@triton.jit
+def entropy(keys, alive, temperature):
+    """Entropy and mean depth in bits, float64, and the mass, int64 in Q40."""
+    tops, gap, w, x = entropy_terms(keys, alive, temperature)
+    return entropy_of(tl.maximum(tops, 1), gap, tl.sum(w, axis=0), tl.sum(x, axis=0))
 
 
 @triton.jit

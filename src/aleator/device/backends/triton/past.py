@@ -124,9 +124,8 @@ def dry(place, made, row, tokens, length, n_vocab, n_words):
     recent = tl.load(newest - column, mask=inside, other=-1)
     single = bit_of(place.single + row * n_words, recent, inside)
     limit = after_breaker(place, row, newest, recent, column, inside, single, count)
-    lengths = tl.zeros(
-        [WINDOW], tl.int32
-    )  # of the run before the column that equals the newest tokens
+    # Of the run before the column that equals the newest tokens
+    lengths = tl.zeros([WINDOW], tl.int32)
     same = column + 1 < count
     i = tl.zeros([], tl.int32)
     while (i < limit) & (tl.max(same.to(tl.int32), axis=0) > 0):

@@ -17,7 +17,6 @@ from aleator.device.backends.triton.numerics import (
     BEYOND,
     COLDEST,
     DEPTH_UNIT,
-    LOG2_E,
     NOTHING,
     Q32,
     ceil_fraction,
@@ -27,11 +26,8 @@ from aleator.device.backends.triton.numerics import (
     key_value,
     log2_double,
     log2_q32,
-    logit_weight,
     philox_uniform,
-    scale_of,
     sort_descending,
-    weighted_bits,
 )
 from aleator.device.backends.triton.sparse import penalise
 from aleator.samplers import synthid
@@ -345,17 +341,8 @@ def p_less(place, row, keys, alive, temperature):
 @triton.jit
 def top_h(place, row, keys, alive, temperature):
     """Keeps the most likely tokens whose entropy is at most a share of that of all."""
-    z, top, c = key_value(keys), lists.top_of(keys, alive), scale_of(temperature)
+    tops, gap, w, x = lists.entropy_terms(keys, alive, temperature)
     rank, n = lists.rank_of(alive), lists.size_of(alive)
-    below = alive & (z < top)
-    tops = n - lists.size_of(below)
-    second = tl.max(tl.where(below, z, float("-inf")), axis=0)
-    second = tl.where(second > float("-inf"), second, top)
-    w = tl.where(below, logit_weight(z, second, c), 0)
-    x = tl.where(below, weighted_bits(z, second, c), 0)
-    gap = (top.to(tl.float64) - second.to(tl.float64)) * (
-        tl.full([], LOG2_E, tl.float64) / temperature
-    )
     bits, _, _ = entropy_of(tl.maximum(tops, 1), gap, tl.sum(w, axis=0), tl.sum(x, axis=0))
     most = tl.load(place.share + row) * bits
     kept, unit = n * 0, tl.full([], 1 << 10, tl.int64)

@@ -118,9 +118,8 @@ def choose(
                 bits = tl.load(wanted.active + row * ((len(KINDS) + 31) // 32) + i // 32)
             active = ((bits >> (i % 32)) & 1) != 0
             if KINDS[i] == samplers.LOGIT_BIAS or KINDS[i] == samplers.BAN:
-                active = active & (
-                    tl.load(place.active + row) != 0
-                )  # `look_back` may have written it
+                # `look_back` may have written it
+                active = active & (tl.load(place.active + row) != 0)
             if KINDS[i] == samplers.TEMPERATURE:
                 factor = tl.load(place.low + row)
                 if tl.load(place.dynamic + row) != 0:

@@ -30,9 +30,8 @@ def insert(ids, tokens, valid, H: tl.constexpr):
     pending = valid
     new = valid & (valid == 0)
     while tl.max(pending.to(tl.int32), axis=0) > 0:
-        old = tl.atomic_cas(
-            ids + slot, tl.where(pending, -1, -2), tl.where(pending, tokens, -2)
-        )  # no slot holds -2
+        # No slot holds -2
+        old = tl.atomic_cas(ids + slot, tl.where(pending, -1, -2), tl.where(pending, tokens, -2))
         new = new | (pending & (old == -1))
         pending = pending & (old != -1) & (old != tokens)
         slot = tl.where(pending, (slot + 1) & (H - 1), slot)
