@@ -20,6 +20,7 @@ from aleator.generate import Batch, Context
 from aleator.models.hub.bundled import bundled_model
 from aleator.samplers import SAMPLERS, Sampler
 from aleator.server.playground.as_json import StepFormatter, everything
+from aleator.server.playground.saved import page_of
 
 ROOT = Path(__file__).parents[1]
 FOLDER = "try"
@@ -114,6 +115,7 @@ def write_page(folder: Path) -> None:
     for name, value in (("declared", everything()), ("row", row())):
         text = json.dumps(value, ensure_ascii=False)
         (folder / f"{name}.js").write_text(f"export default {text};\n")
+    (folder / "saved.html").write_text(page_of(""))  # engine/recorded.js puts its record in
     offline(folder)
 
 

@@ -7,6 +7,8 @@ import { Problem, html, watched } from "./ui.js";
 
 export const WHO = "the engine of this page";
 
+const HTML = { "content-type": "text/html; charset=utf-8" };
+
 /** The model that comes with the page, or another file beside it: ?model=NAME. */
 const BUNDLED = "model.gguf";
 const named = new URLSearchParams(location.search).get("model") ?? BUNDLED;
@@ -36,28 +38,36 @@ class Engine {
     this.number = 0;
     this.worker.onmessage = ({ data }) => {
       if (data.progress) progress.value = { ...data.progress, engine: this };
+      else if (data.held) navigator.locks.request(lock, () => this.lost("it was ended, by the browser or for want of memory"));
       else this.open.get(data.id)?.(data);
     };
-    this.worker.onerror = (event) => {
-      for (const told of this.open.values()) told({ gone: event.message || "its worker ended" });
-      if (engine === this) engine = null;
-    };
+    this.worker.onerror = (event) => this.lost(event.message || "it did not start");
+    // Nobody is told of a worker's end; but it holds a lock until then.
+    const lock = `aleator-${Math.random()}`;
     /** @type {Promise<void>} */
     this.ready = new Promise((resolve, reject) => {
-      this.post({ load, bundled }, ({ error, gone }) => {
+      this.post({ load, bundled, lock }, ({ error }) => {
         progress.value = null;
-        if (error || gone) reject(error ?? { message: `the model was not loaded: ${gone}`, status: 500 });
+        if (error) reject(error);
         else resolve();
       });
     });
     this.ready.catch(() => this.worker.terminate());
   }
 
+  /** Its worker has ended by itself: the next request loads the model again. @param {string} why */
+  lost(why) {
+    if (engine === this) engine = null;
+    this.end(`the worker of ${WHO} is gone: ${why}; ask again, and the model is loaded anew`, 500);
+  }
+
   /** Give its memory back; what it has not answered yet is refused. */
-  end(message = "another model was chosen") {
+  end(message = "another model was chosen", status = 409) {
     this.worker.onmessage = null;
     this.worker.terminate();
-    for (const told of this.open.values()) told({ error: { message, param: null, code: null, status: 409 } });
+    const open = [...this.open.values()];
+    this.open.clear();
+    for (const told of open) told({ error: { message, param: null, code: null, status } });
   }
 
   /** @param {object} message @param {(told: any) => void} told */
@@ -115,11 +125,11 @@ export async function send(path, { method, body, signal: abort }) {
         return line(told.line);
       }
       mine.open.delete(id);
-      if (told.gone) return lines ? lines.error(told.gone) : reject(told.gone);
       if (lines) {
         if (told.error) line({ event: "error", error: told.error });
         lines.close();
-      } else resolve(told.error ? refused(told.error) : Response.json(told.value));
+      } else if (told.error) resolve(refused(told.error));
+      else resolve(typeof told.value === "string" ? new Response(told.value, { headers: HTML }) : Response.json(told.value));
     });
     abort?.addEventListener("abort", () => {
       if (!mine.open.delete(id)) return;

@@ -177,6 +177,10 @@ export interface LoadOptions {
   signal?: AbortSignal
   /** Whether what comes from a URL is kept on the browser's disk, where it has one for pages (OPFS); default true. */
   keep?: boolean
+  /** Milliseconds without a byte of a URL after which it is asked for again, from there: 1 to 2^31 - 1; default 30,000. */
+  stallTimeout?: number
+  /** Milliseconds that a server's Retry-After is waited for at most: 0 to 2^31 - 1; default 60,000. */
+  maxRetryAfter?: number
 }
 
 /** Load a GGUF file: a URL, a path in Node, a File, or the bytes. */

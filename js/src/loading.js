@@ -14,9 +14,10 @@ const WRONG = ['FileFormatError', 'UnsupportedModel', 'TokenizerError']
 
 /**
  * What `made` makes of the file, a GGUF whose tensors are not there yet; completed when all bytes are.
- * how: onProgress, called with (bytes, all bytes); signal, an AbortSignal; keep: on the browser's disk, if it has one.
+ * how: onProgress, called with (bytes, all bytes); signal, an AbortSignal; keep: on the browser's disk, if it has one;
+ * stallTimeout and maxRetryAfter: ranges.js.
  */
-export async function readFile(source, { onProgress, signal, keep }, made) {
+export async function readFile(source, { onProgress, signal, keep, ...waits }, made) {
   signal?.throwIfAborted()
   const stop = new AbortController()
   const abort = () => stop.abort(signal.reason)
@@ -24,7 +25,7 @@ export async function readFile(source, { onProgress, signal, keep }, made) {
   let file, kept, data
   try {
     const last = keep ? await Kept.ofSource(source, SIZES.part) : null
-    file = await opened(source, SIZES.part, stop.signal, last ? 0 : undefined).catch((error) => {
+    file = await opened(source, SIZES.part, { ...waits, signal: stop.signal, tries: last ? 0 : undefined }).catch((error) => {
       if (!last || error.name !== 'DownloadError') throw error
       return last // the server is out of reach
     })

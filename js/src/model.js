@@ -10,6 +10,7 @@ import { takeBack } from './healing.js'
 import { readFile } from './loading.js'
 import { AleatorError, options, whole } from './native.js'
 import { grammarOf, resolve } from './parameters.js'
+import { LONGEST_WAIT, WAITS } from './ranges.js'
 import { threadPool } from './runtime.js'
 import { textOptions } from './text-options.js'
 import { MOST_THREADS, usualThreads } from './threads.js'
@@ -22,12 +23,15 @@ const AT_ONCE = 64 // tokens of a prompt: a second or so
  * Load a GGUF file.
  * source: a URL or (in Node) a path; a File or another Blob; or the bytes.
  * given: nCtx, the positions of a text; threads, which compute it; onProgress, called with (bytes, all bytes); signal,
- * an AbortSignal; keep: what comes from a URL, on the browser's disk.
+ * an AbortSignal; keep: what comes from a URL, on the browser's disk; stallTimeout and maxRetryAfter, in milliseconds:
+ * ranges.js.
  */
 export async function load(source, given = {}) {
-  const { nCtx, threads, ...how } = options(given, { nCtx: undefined, threads: undefined, onProgress: () => {}, signal: undefined, keep: true })
+  const { nCtx, threads, ...how } = options(given, { nCtx: undefined, threads: undefined, onProgress: () => {}, signal: undefined, keep: true, ...WAITS })
   if (nCtx !== undefined) whole('nCtx', nCtx, 1, 2 ** 31 - 1)
   if (threads !== undefined) whole('threads', threads, 1, MOST_THREADS)
+  whole('stallTimeout', how.stallTimeout, 1, LONGEST_WAIT)
+  whole('maxRetryAfter', how.maxRetryAfter, 0, LONGEST_WAIT)
   if (typeof how.onProgress !== 'function') throw new AleatorError('ParameterError', 'onProgress: give a function')
   if (how.signal && !(how.signal instanceof AbortSignal)) throw new AleatorError('ParameterError', 'signal: give an AbortSignal')
   return readFile(source, how, (gguf) => new Model(gguf, nCtx, threads))

@@ -2,7 +2,7 @@
 import { NOTHING, all, any, maybe } from './gbnf.js'
 
 const MOST_DIGITS = 16 // of a whole part, or a fraction, where no bound says more
-const EXACT = 15 // digits of decimals that differ as doubles, too
+export const EXACT = 15 // digits of decimals that differ as doubles, too
 export const GREATEST = 1e14
 
 const digits = (from, to) => (from > to ? NOTHING : from === to ? String(from) : { set: [[48 + from, 48 + to]] })
@@ -20,30 +20,74 @@ export const NUMBER = all(
 /** Whole numbers from low to high; infinite: no bound. */
 export const integers = (low, high) => any([all('-', naturals(Math.max(1, -high), -low)), naturals(Math.max(0, low), high)])
 
-/** The largest number whose multiples are told apart. */
-export const MOST_DIVISOR = 1000
-/** Multiples between bounds that are written one by one. */
-export const MOST_LISTED = 1000
+/** The largest divisor, without its point, whose multiples are told apart, and its digits behind the point at most. */
+const MOST_DIVISOR = 1000
+const MOST_PLACES = 10
 
-/** The multiples of a whole number from low to high; null: bounds that are neither near each other nor 0. */
-export function multiples(divisor, low, high, grammar) {
-  const [first, last] = [Math.ceil(low / divisor), Math.floor(high / divisor)]
-  if (last - first < MOST_LISTED) return any(Array.from({ length: Math.max(0, last - first + 1) }, (_, i) => String((first + i) * divisor + 0)))
-  const [negative, positive] = [low === -Infinity, high === Infinity]
-  if (!(negative || first === 0 || first === 1) || !(positive || last === 0 || last === -1)) return null
-  // What may follow after digits with this remainder, so many digits at most.
+const common = (a, b) => (b ? common(b, a % b) : a) // the greatest divisor of both
+
+/** A divisor as coefficient / 10^places; null: it has other digits than are told apart. */
+export function divisorOf(value) {
+  const [, whole, fraction = '', power = 0] = /^(\d+)(?:\.(\d+))?(?:e([+-]\d+))?$/.exec(String(value)) ?? []
+  const coefficient = Number(whole + fraction)
+  const places = fraction.length - power
+  return coefficient > 0 && coefficient <= MOST_DIVISOR && places >= 0 && places <= MOST_PLACES ? { coefficient, places } : null
+}
+
+/** The whole numbers among its multiples. */
+export const wholeOf = ({ coefficient, places }) => ({ coefficient: coefficient / common(coefficient, 10 ** places), places: 0 })
+
+/** The least divisor with these two among its own divisors; infinite: it is too large. */
+export function commonMultiple(x, y) {
+  const [a, b] = [divisorOf(x), divisorOf(y)]
+  const places = Math.max(a.places, b.places)
+  const [m, n] = [a, b].map((each) => each.coefficient * 10 ** (places - each.places))
+  const least = (m / common(m, n)) * n
+  return least < 10 ** EXACT ? Number(`${least}e-${places}`) : Infinity
+}
+
+/** A bound in units of 10^-places; halves stand for what is between two of them. */
+export function inUnits(value, places) {
+  if (!Number.isFinite(value)) return value
+  const [whole, fraction = ''] = parts(Math.abs(value))
+  const units = Number(whole + fraction.slice(0, places).padEnd(places, '0'))
+  return Math.sign(value) * (fraction.length > places ? units + 0.5 : units)
+}
+
+/** Multiples of coefficient / 10^places from low to high, which are in units of 10^-places; zeros at their ends may be left out. */
+export function multiples({ coefficient, places }, low, high, grammar) {
   const known = new Map()
-  const rest = (remainder, left) => {
-    const key = `${remainder} ${left}`
-    if (!known.has(key)) {
-      const ways = left ? Array.from({ length: 10 }, (_, digit) => all(String(digit), rest((10 * remainder + digit) % divisor, left - 1))) : []
-      known.set(key, grammar.rule('digits', any(remainder ? ways : [...ways, ''])))
-    }
+  // What may follow digits with this remainder where `left` may follow: at least `from`, at most `to`, or null.
+  const rest = (left, remainder, from, to) => {
+    remainder %= coefficient / common(coefficient, 10 ** left)
+    from = from && !/^0*$/.test(from) ? from : null
+    to = to && !/^9*$/.test(to) ? to : null
+    const key = `${left} ${remainder} ${from} ${to}`
+    if (!known.has(key)) known.set(key, grammar.rule('digits', tree(left, remainder, from, to)))
     return known.get(key)
   }
-  const above = any(Array.from({ length: 9 }, (_, i) => all(String(i + 1), rest((i + 1) % divisor, EXACT - 1))))
-  const zero = (!negative || last >= 0) && (!positive || first <= 0) ? ['0'] : []
-  return any([...zero, ...(positive ? [above] : []), ...(negative ? [all('-', above)] : [])])
+  const tree = (left, remainder, from, to) => {
+    const ends = left <= places && !from && (remainder * (10 ** left % coefficient)) % coefficient === 0
+    if (left === 0) return ends ? '' : NOTHING
+    const ways = new Map() // digits by what follows
+    for (let digit = Number(from?.[0] ?? 0); digit <= Number(to?.[0] ?? 9); digit++) {
+      const within = (bound) => (bound && digit === Number(bound[0]) ? bound.slice(1) : null)
+      const next = rest(left - 1, (10 * remainder + digit) % coefficient, within(from), within(to))
+      ways.set(next, [...(ways.get(next) ?? []), [48 + digit, 48 + digit]])
+    }
+    const more = any([...ways].map(([next, set]) => all({ set }, next)))
+    const digits = left === places ? all('.', more) : more
+    return ends ? maybe(digits) : digits
+  }
+  const magnitudes = (least, greatest) => {
+    if (least > greatest) return NOTHING
+    const most = greatest < Infinity ? greatest : least < 10 ** EXACT ? 10 ** EXACT - 1 : Number.MAX_SAFE_INTEGER
+    const [from, to] = [least, most].map((each) => String(each).padStart(places + 1, '0'))
+    const ways = []
+    for (let n = from.length; n <= to.length; n++) ways.push(rest(n, 0, n === from.length ? from : '1'.padEnd(n, '0'), n === to.length ? to : null))
+    return any(ways)
+  }
+  return any([magnitudes(Math.max(0, low), high), all('-', magnitudes(Math.max(1, -high), -low))])
 }
 
 function naturals(low, high) {

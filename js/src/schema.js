@@ -3,7 +3,7 @@
 import { AleatorError } from './native.js'
 import { Grammar, MOST_COUNTED, NOTHING, all, any, maybe } from './gbnf.js'
 import { PatternError } from './pattern.js'
-import { GREATEST, MOST_DIVISOR, MOST_LISTED, NUMBER, integers, multiples, numbers } from './schema-numbers.js'
+import { EXACT, GREATEST, NUMBER, commonMultiple, divisorOf, inUnits, integers, multiples, numbers, wholeOf } from './schema-numbers.js'
 import { CHARACTER, FORMATS, otherNames, patternOf } from './schema-strings.js'
 
 const TYPES = ['object', 'array', 'string', 'number', 'integer', 'boolean', 'null']
@@ -32,7 +32,7 @@ const KEYWORDS = {
   minLength: least, maxLength: count,
   pattern: [isText, 'a text'], format: [(value) => Object.hasOwn(FORMATS, value), `one of ${Object.keys(FORMATS).join(', ')}`],
   minimum: number, maximum: number, exclusiveMinimum: number, exclusiveMaximum: number,
-  multipleOf: [(value) => Number.isInteger(value) && value > 0 && value <= MOST_DIVISOR, `a whole number from 1 to ${MOST_DIVISOR}`],
+  multipleOf: [(value) => typeof value === 'number' && divisorOf(value) !== null, 'a number whose digits are 1 to 1000, with at most 10 behind its point, such as 5 or 0.25'],
   properties: [(value) => isObject(value) && Object.values(value).every(isSchema), 'an object of schemas'],
   required: [listOf(isText), 'an array of names'],
   additionalProperties: schema,
@@ -223,9 +223,8 @@ class Schema {
     return made
   }
   commonMultiple(x, y, path) {
-    const divisor = (a, b) => (b ? divisor(b, a % b) : a)
-    const made = (x / divisor(x, y)) * y
-    if (made > MOST_DIVISOR) throw this.unsupported('multipleOf', path, `where another one makes it ${made}, which is not supported`)
+    const made = commonMultiple(x, y)
+    if (!divisorOf(made)) throw this.unsupported('multipleOf', path, `where another one makes it ${made}, which is not supported`)
     return made
   }
   /** Whether it is certain that no value obeys one of the schemas a, which stand at `path`, and one of b; `depth`: of properties. */
@@ -285,17 +284,18 @@ class Schema {
     return all('"', made.tree, '"')
   }
   integer(plain, path) {
-    const { minimum = -Infinity, maximum = Infinity, exclusiveMinimum: above = -Infinity, exclusiveMaximum: below = Infinity, multipleOf = 1 } = plain
-    const low = Math.max(Math.ceil(minimum), Math.floor(above) + 1)
-    const high = Math.min(Math.floor(maximum), Math.ceil(below) - 1)
-    this.checkBounds(plain, path, Number.MAX_SAFE_INTEGER)
-    if (multipleOf === 1) return integers(low, high)
-    const made = multiples(multipleOf, low, high, this.grammar)
-    if (!made) throw this.unsupported('multipleOf', path, `with more than ${MOST_LISTED} multiples between bounds other than 0, which is not supported`)
-    return made
+    return this.multiples(plain, path, wholeOf(divisorOf(plain.multipleOf ?? 1)))
+  }
+  multiples(plain, path, divisor) {
+    const { places } = divisor
+    this.checkBounds(plain, path, places ? 10 ** (EXACT - places) - 1 : Number.MAX_SAFE_INTEGER)
+    const { minimum = -Infinity, maximum = Infinity, exclusiveMinimum: above = -Infinity, exclusiveMaximum: below = Infinity } = plain
+    const low = Math.max(Math.ceil(inUnits(minimum, places)), Math.floor(inUnits(above, places)) + 1)
+    const high = Math.min(Math.floor(inUnits(maximum, places)), Math.ceil(inUnits(below, places)) - 1)
+    return divisor.coefficient === 1 && !places ? integers(low, high) : multiples(divisor, low, high, this.grammar)
   }
   number(plain, path) {
-    if ('multipleOf' in plain) return this.integer(plain, path)
+    if ('multipleOf' in plain) return this.multiples(plain, path, divisorOf(plain.multipleOf))
     if (!NUMBERS.some((name) => name in plain)) return NUMBER
     this.checkBounds(plain, path, GREATEST)
     const { minimum = -Infinity, maximum = Infinity, exclusiveMinimum: above = -Infinity, exclusiveMaximum: below = Infinity } = plain

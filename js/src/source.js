@@ -5,13 +5,13 @@ import { AleatorError } from './native.js'
 import { remote } from './ranges.js'
 import { streamed } from './streams.js'
 
-/** Open a source; of a URL the first bytes, as many as `first`, are asked for at once. */
-export async function opened(source, first, signal, tries) {
+/** Open a source; of a URL the first bytes, as many as `first`, are asked for at once; how: ranges.js. */
+export async function opened(source, first, how) {
   if (source instanceof ArrayBuffer) return memory(new Uint8Array(source))
   if (ArrayBuffer.isView(source)) return memory(new Uint8Array(source.buffer, source.byteOffset, source.byteLength))
   if (typeof Blob !== 'undefined' && source instanceof Blob) return ofBlob(source)
   const url = address(source)
-  return url && url.protocol !== 'file:' ? remote(url, first, signal, tries) : ofPath(url ?? source)
+  return url && url.protocol !== 'file:' ? remote(url, first, how) : ofPath(url ?? source)
 }
 
 /** The URL that a source names; null: it is a path. */

@@ -1,5 +1,21 @@
-/** A stream's `read`, and `close`; a signal closes it, as Node leaves a read pending that is aborted after the last byte. */
-export function readerOf(body, signal) {
+/** Nothing came for as long as is waited for it. */
+export class Stalled extends Error {}
+
+/** What a promise gives; Stalled where that takes longer than so many milliseconds. */
+export function within(milliseconds, promise) {
+  if (milliseconds === Infinity) return promise
+  let timer
+  const late = new Promise((_, reject) => {
+    timer = setTimeout(() => reject(new Stalled(`nothing came for ${milliseconds} ms`)), milliseconds)
+  })
+  return Promise.race([promise, late]).finally(() => clearTimeout(timer))
+}
+
+/**
+ * A stream's `read`, which waits so many milliseconds for a chunk, and `close`; a signal closes it, as Node leaves a read
+ * pending that is aborted after the last byte.
+ */
+export function readerOf(body, signal, timeout = Infinity) {
   const reader = body.getReader()
   const close = () => {
     signal?.removeEventListener('abort', close)
@@ -7,12 +23,12 @@ export function readerOf(body, signal) {
   }
   signal?.addEventListener('abort', close)
   if (signal?.aborted) close()
-  return { read: () => reader.read(), close }
+  return { read: () => within(timeout, reader.read()), close }
 }
 
 /** The chunks of a stream, which is cancelled when no more are wanted; Safari's streams are no async iterables. */
-export async function* streamed(body, signal) {
-  const reader = readerOf(body, signal)
+export async function* streamed(body, signal, timeout) {
+  const reader = readerOf(body, signal, timeout)
   try {
     for (let part; !(part = await reader.read()).done; ) yield part.value
   } finally {

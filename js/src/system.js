@@ -41,6 +41,8 @@ export function system(memory, exports, threads) {
     },
     __pthread_create_js: (thread, attributes, begin, given) => threads.begin(exports(), thread, begin, given) ? 0 : EAGAIN,
     __emscripten_thread_cleanup: (thread) => threads.end(exports(), thread),
+    threads_are_lost: (looks) => Number(threads.lost(looks)),
+    end_thread: (thread) => threads.terminate(thread),
     emscripten_check_blocking_allowed() {},
     _tzset_js() {},
   }

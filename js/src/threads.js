@@ -2,6 +2,8 @@
 import { AleatorError } from './native.js'
 
 export const MOST_THREADS = 32
+/** Looks in which threads did nothing, ten a second, after which they count as gone: browsers do not tell. */
+export const LOST = { looks: 200 }
 
 /**
  * Whether workers can have memory in common with this thread, and it may wait for them: not in a page that is not
@@ -66,10 +68,17 @@ export class Threads {
     worker.postMessage({ thread, number, given, stack: wasm.stack_of(thread) })
     return true
   }
+  /** Whether threads that did nothing in so many looks are gone. */
+  lost(looks) {
+    return looks >= LOST.looks
+  }
+  terminate(thread) {
+    this.running.get(thread)?.terminate()
+    this.running.delete(thread)
+  }
   /** Free what a thread had that has ended. */
   end(wasm, thread) {
     wasm._emscripten_thread_free_data(thread)
-    this.running.get(thread).terminate()
-    this.running.delete(thread)
+    this.terminate(thread)
   }
 }

@@ -46,20 +46,6 @@ static constexpr int idle_yields = 3000;
 static constexpr int late_yields = 200;
 #endif
 
-// Adds what takes longer than spinning to `waited`.
-template <class T>
-static void wait_while(const std::atomic<T>& value, T seen, int yields,
-                       Nanoseconds* waited = nullptr) {
-  for (int i = 0; i < spins; i++) {
-    if (value.load(std::memory_order_acquire) != seen) return;
-    pause_briefly();
-  }
-  const Clock::time_point began = waited ? Clock::now() : Clock::time_point();
-  for (int i = 0; value.load(std::memory_order_acquire) == seen; i++)
-    i < yields ? void(sched_yield()) : sleep_while(value, seen);
-  if (waited) *waited += Clock::now() - began;
-}
-
 // Whether the jobs of this pool's caller are what the thread is in.
 static thread_local const Pool* leads = nullptr;
 
@@ -103,6 +89,9 @@ struct Pool::Team {
   int together = 1;  // of the pool's threads those in the job, the first ones
   Helpers helpers;
   bool begun = false;        // a job has begun here; before, cursors are what a parent left
+  bool abandoned = false;    // `sleep` has found that threads are gone
+  int looks = 0;             // of it, in which nothing had been done
+  int64_t done = 0;          // of its last look
   std::exception_ptr error;  // of the thread that set `failing`
   std::atomic<bool> failing{false};
   static constexpr uint32_t numbered = 512;  // what a job's number is multiplied by
@@ -127,6 +116,76 @@ static void write_and_wake(std::atomic<T>& value, T now) {
   wake(value);
 }
 
+// Adds what takes longer than spinning to what the caller of a job has waited.
+template <class T>
+void Pool::wait_while(const std::atomic<T>& value, T seen, int yields) {
+  for (int i = 0; i < spins; i++) {
+    if (value.load(std::memory_order_acquire) != seen) return;
+    pause_briefly();
+  }
+  Team* mine = leads == this ? team_.load(std::memory_order_relaxed) : nullptr;
+  const Clock::time_point began = mine ? Clock::now() : Clock::time_point();
+  for (int i = 0; value.load(std::memory_order_acquire) == seen; i++) {
+    if (i < yields)
+      sched_yield();
+    else if (!mine)
+      sleep_while(value, seen);
+    else if (!sleep(*mine, value, seen))
+      break;
+  }
+  if (mine) mine->helpers.waited += Clock::now() - began;
+}
+
+#if defined(__wasm__)
+
+// js/src/threads.js
+extern "C" {
+#define ALEATOR_HOST(name) __attribute__((import_module("env"), import_name(#name)))
+int threads_are_lost(int looks) ALEATOR_HOST(threads_are_lost);
+void end_thread(std::thread::native_handle_type thread) ALEATOR_HOST(end_thread);
+#undef ALEATOR_HOST
+}
+
+// Nobody tells that a worker was ended from outside.  So the caller looks ten times a second
+// whether any thread has done something since; false: it waits for them no more.
+template <class T>
+bool Pool::sleep(Team& team, const std::atomic<T>& value, T seen) {
+  static constexpr int64_t look = 100'000'000;  // ns
+  if (!sleep_while(value, seen, look)) return true;
+  const int64_t done = progress(team);
+  team.looks = done == team.done ? team.looks + 1 : 0;
+  team.done = done;
+  if (!threads_are_lost(team.looks)) return true;
+  abandon(team);
+  return false;
+}
+
+// Another number whenever a thread has done something within a job.
+int64_t Pool::progress(const Team& team) const {
+  int64_t made =
+      ahead_done_.load() + team.arrived.load() + team.ended.load() + team.generation.load();
+  for (int t = 0; t < size_; t++) made += cursors_[t].taken.load() + ahead_[t].taken.load();
+  return made;
+}
+
+void Pool::abandon(Team& team) {
+  for (auto& thread : team.threads) end_thread(thread.native_handle());
+  team.abandoned = team.lost = team.failing = team.failed = true;
+  team.error = std::make_exception_ptr(StateError(
+      "a thread of the pool does nothing any more: its worker was ended, by the system or by "
+      "terminate(): load the model again"));
+}
+
+#else
+
+template <class T>
+bool Pool::sleep(Team&, const std::atomic<T>& value, T seen) {
+  sleep_while(value, seen);
+  return true;
+}
+
+#endif
+
 Pool::Pool(int threads) : size_(threads) {
   require(threads >= 1 && threads <= max_threads, "a pool has 1 to ", max_threads, " threads, not ",
           threads);
@@ -142,6 +201,13 @@ Pool::Pool(int threads) : size_(threads) {
 Pool::~Pool() {
   Team* team = team_;
   if (team->owner != getpid() || leads == this) return;  // in a job that did not end
+#if defined(__wasm__)
+  try {
+    run([](int) {});  // finds threads that are gone, for which nobody must wait
+  } catch (...) {
+  }
+#endif
+  if (team->abandoned) return;
   team->dismiss();
   delete team;
 }
@@ -233,9 +299,10 @@ void Pool::work(Team* team, void (*body)(void*, int), void* data, Watch* watch) 
   }
   leads = this;
   perform(*team, body, data, 0);
+  for (int ended;
+       !team->abandoned && (ended = team->ended.load(std::memory_order_acquire)) < others;)
+    wait_while(team->ended, ended, late_yields);
   leads = nullptr;
-  for (int ended; (ended = team->ended.load(std::memory_order_acquire)) < others;)
-    wait_while(team->ended, ended, late_yields, &team->helpers.waited);
   team->ended.store(0, std::memory_order_relaxed);
   reset_cursors();
   if (!team->failed.load(std::memory_order_relaxed)) return;
@@ -288,8 +355,9 @@ void Pool::done_ahead(int64_t n, int64_t of) {
 
 void Pool::wait_ahead(int64_t units) {
   Team* team = team_.load(std::memory_order_relaxed);
-  for (int64_t done; (done = ahead_done_.load(std::memory_order_acquire)) < units;)
-    wait_while(ahead_done_, done, late_yields, leads == this ? &team->helpers.waited : nullptr);
+  for (int64_t done; !team->failed.load(std::memory_order_relaxed) &&
+                     (done = ahead_done_.load(std::memory_order_acquire)) < units;)
+    wait_while(ahead_done_, done, late_yields);
   if (team->failed.load(std::memory_order_relaxed)) throw Stopped{};
 }
 
@@ -304,8 +372,7 @@ void Pool::barrier() {
     return;
   }
   if (!team->failed.load(std::memory_order_relaxed))
-    wait_while(team->generation, generation, late_yields,
-               leads == this ? &team->helpers.waited : nullptr);
+    wait_while(team->generation, generation, late_yields);
   if (team->failed.load(std::memory_order_relaxed)) throw Stopped{};
 }
 

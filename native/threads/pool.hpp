@@ -126,6 +126,12 @@ class Pool {
   void work(Team* team, void (*body)(void*, int), void* data, Watch* watch);
   void perform(Team& team, void (*body)(void*, int), void* data, int thread);
   void fail(Team& team, std::exception_ptr error);
+  template <class T>
+  void wait_while(const std::atomic<T>& value, T seen, int yields);
+  template <class T>
+  bool sleep(Team& team, const std::atomic<T>& value, T seen);
+  int64_t progress(const Team& team) const;
+  void abandon(Team& team);
   void start(Team* team);
   void reset_cursors();
   template <class F>

@@ -8,13 +8,17 @@ namespace aleator {
 
 #if defined(__wasm__)  // where the C++ library asks for the time again and again
 
+// For so many nanoseconds at most, unless negative; whether they have passed.
 template <class T>
-inline void sleep_while(const std::atomic<T>& value, T seen) {
+inline bool sleep_while(const std::atomic<T>& value, T seen, int64_t most = -1) {
   void* at = const_cast<void*>(static_cast<const void*>(&value));
+  constexpr int timed_out = 2;
   if constexpr (sizeof(T) == 8)
-    __builtin_wasm_memory_atomic_wait64(static_cast<int64_t*>(at), int64_t(seen), -1);
+    return __builtin_wasm_memory_atomic_wait64(static_cast<int64_t*>(at), int64_t(seen), most) ==
+           timed_out;
   else
-    __builtin_wasm_memory_atomic_wait32(static_cast<int32_t*>(at), int32_t(seen), -1);
+    return __builtin_wasm_memory_atomic_wait32(static_cast<int32_t*>(at), int32_t(seen), most) ==
+           timed_out;
 }
 template <class T>
 inline void wake(std::atomic<T>& value) {

@@ -1,18 +1,24 @@
-"""Node, for the tests of the npm package."""
+"""Node, for the tests of the npm package, and windows on the page without a server."""
 
 from __future__ import annotations
 
 import json
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import pytest
+import site_page
 
+import aleator
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
+from tests.javascript import firefox
+from tests.javascript.site_window import TEXT, Served, Window
+from tests.playground import browser as chromium
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "js" / "src"
@@ -62,3 +68,42 @@ def run(tmp_path: Path) -> Run:
         return results
 
     return run
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if not site_page.WASM.is_file():
+        pytest.skip("js/src/aleator.wasm is missing: make wasm")
+    made = tmp_path_factory.mktemp("site")
+    site_page.write_page(made / "try")
+    return made
+
+
+@pytest.fixture
+def served(folder: Path) -> Iterator[Served]:
+    made = Served(folder)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module", params=["chromium", "firefox"])
+def window(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Window]:
+    kind = chromium if request.param == "chromium" else firefox
+    if kind.missing():
+        pytest.skip(f"{kind.missing()} is not installed")
+    if request.param == "chromium":
+        with chromium.Browser() as made:
+            yield Window(made, made.until)
+            assert made.reports() == [] or all("cut.gguf" in each for each in made.reports())
+    else:
+        with firefox.Firefox(tmp_path_factory.mktemp("profile")) as other:
+            yield Window(other, firefox.until)
+
+
+@pytest.fixture
+def wanted(model: aleator.LanguageModel) -> list[str]:
+    """The tokens of the text as Python writes it."""
+    made = model.generate(TEXT["prompt"], preset="llama.cpp", seed=7, max_tokens=16)
+    return [model.vocab.token_bytes(token).decode().replace("\n", "↵") for token in made.tokens]

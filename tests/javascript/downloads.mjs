@@ -71,11 +71,12 @@ function addDisk(left) {
 
 /**
  * Answers with the data; `does`: ranges, length and etag, the usual, and gzip; at the number of a request: statuses, contentRanges,
- * etags from then on, and breaks, after so many bytes.
+ * etags from then on, pauses, what Retry-After says, and after so many bytes breaks and stalls
+ * (-1: before its headers); cancels: after a moment the user does.
  */
 function answer(request, response, data, does, number) {
   const [, from, to] = /^bytes=(\d+)-(\d+)$/.exec(request.headers.range ?? '') ?? []
-  const { ranges = true, length = true, etags = {}, statuses = {}, contentRanges = {}, breaks = {} } = does
+  const { ranges = true, length = true, etags = {}, statuses = {}, contentRanges = {}, breaks = {}, pauses = {}, stalls = {} } = does
   const changes = Object.keys(etags).map(Number).filter((n) => n <= number)
   const etag = changes.length ? etags[Math.max(...changes)] : does.etag === undefined ? '"first"' : does.etag
   if (etag) response.setHeader('ETag', etag)
@@ -83,6 +84,9 @@ function answer(request, response, data, does, number) {
     response.setHeader('Content-Encoding', 'gzip')
     data = gzipSync(data)
   }
+  if (stalls[number] < 0) return
+  if (pauses[number]) response.setHeader('Retry-After', pauses[number])
+  if (does.date) response.setHeader('Date', does.date)
   if (statuses[number]) return response.writeHead(statuses[number]).end()
   const known = request.headers['if-range']
   let body = data
@@ -95,14 +99,27 @@ function answer(request, response, data, does, number) {
   }
   if (length) response.setHeader('Content-Length', body.length)
   else response.flushHeaders() // else Node adds the length
+  if (stalls[number] !== undefined) return response.write(body.subarray(0, stalls[number]))
   if (breaks[number] === undefined) return response.end(body)
   response.write(body.subarray(0, breaks[number]), () => setTimeout(() => response.destroy(), 20))
 }
 
+/** Have no waiting of the package take longer than a moment; which there were, in milliseconds, but for the time-outs. */
+function hurried(timeout) {
+  const waits = []
+  const { setTimeout: real } = globalThis
+  globalThis.setTimeout = (f, milliseconds, ...more) => {
+    const own = new Error().stack.includes('/streams.js')
+    if (!own || milliseconds === timeout || milliseconds < 100) return real(f, milliseconds, ...more)
+    waits.push(milliseconds)
+    return real(f, 1, ...more)
+  }
+  return waits
+}
+
 /** One loading: what it ends in, what was asked for, and what was told. */
-async function loaded({ load }, url, { cancelAt, ...options }) {
+async function loaded({ load }, url, stop, { cancelAt, ...options }) {
   const told = []
-  const stop = new AbortController()
   const onProgress = (bytes, all) => {
     told.push([bytes, all])
     if (bytes >= cancelAt) stop.abort()
@@ -126,18 +143,21 @@ export const kept = (aleator, folder) => async ({ disk, code }) => {
 const AsyncFunction = (async () => {}).constructor
 
 /** The deed: loads, one after the other, from a server; `file`: bytes in place of the model's; `disk`: how many it takes; `sizes`: of parts. */
-export const downloads = (aleator, folder) => async ({ path, loads, file, disk, sizes }) => {
+export const downloads = (aleator, folder) => async ({ path, loads, file, disk, sizes, hurry }) => {
   const { SIZES } = await import(`${folder}loading.js`)
   const { RETRIES, UNKNOWN } = await import(`${folder}ranges.js`)
   Object.assign(SIZES, { part: 1 << 20, ...sizes })
   RETRIES.wait = 1
   UNKNOWN.most = sizes?.unknown ?? UNKNOWN.most
   if (disk) addDisk(disk)
+  const waits = hurry ? hurried(hurry) : []
   const data = file === undefined ? await readFile(path) : Buffer.from(file, 'base64')
   let does = {}
   let asked = []
+  let stop
   const server = createServer((request, response) => {
     asked.push(request.headers.range ?? 'all')
+    if (does.cancels) setTimeout(() => stop.abort(), 30)
     answer(request, response, data, does, asked.length - 1)
   })
   await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve))
@@ -148,9 +168,10 @@ export const downloads = (aleator, folder) => async ({ path, loads, file, disk, 
     asked = []
     if (does.away) server.closeAllConnections(), await new Promise((resolve) => server.close(resolve))
     if (forget) await aleator.forgetModel(url)
-    const made = await loaded(aleator, url, options)
+    stop = new AbortController()
+    const made = await loaded(aleator, url, stop, options)
     const kept = (await aleator.keptModels()).map(({ size, bytes }) => [size, bytes])
-    results.push({ ...made, message: made.message?.replace(url, 'URL'), asked, kept })
+    results.push({ ...made, message: made.message?.replace(url, 'URL'), asked, kept, waits: waits.splice(0) })
   }
   server.closeAllConnections()
   server.close()

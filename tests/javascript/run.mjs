@@ -16,6 +16,14 @@ const tokenizerOf = async (path) => {
 
 const AsyncFunction = (async () => {}).constructor
 
+/** A request for a page with the texts' ids in place of their numbers. */
+function pageOf(body, ids) {
+  if (!Number.isInteger(body?.texts?.[0])) return body
+  const { texts, current, compare = [], draws = [] } = body
+  const named = texts.map((n) => ({ id: ids[n], name: `text ${n}` }))
+  return { ...body, texts: named, current: ids[current], compare: compare.map((n) => ids[n]), draws: draws.map((each) => ({ ...each, id: ids[each.id] })) }
+}
+
 const doing = {
   ...deeds(aleator),
   downloads: downloads(aleator, new URL('.', asked.package).href),
@@ -102,9 +110,9 @@ const doing = {
     const ids = []
     const answers = []
     for (const { method, path, body } of asked) {
-      const given = body && typeof body.parent === 'number' ? { ...body, parent: ids[body.parent] } : body
+      const given = body && typeof body.parent === 'number' ? { ...body, parent: ids[body.parent] } : pageOf(body, ids)
       try {
-        const made = engine.answer(method, path.replace(/\{(\d)\}/, (_, n) => ids[n]), given)
+        const made = await engine.answer(method, path.replace(/\{(\d)\}/, (_, n) => ids[n]), given)
         const lines = []
         if (made.next) for await (const line of made) lines.push(line)
         if (lines.length) ids.push(lines[0].id)

@@ -73,6 +73,107 @@ def test_what_breaks_is_asked_for_again_from_there(loads: Any, text: str) -> Non
     assert told["asked"][3] == f"bytes=1005-{PART - 1}"
 
 
+DISK = {"disk": 10 * SIZE}
+STALL = {"stallTimeout": 200}
+
+
+@pytest.mark.parametrize("number", ["0", "2"])
+@pytest.mark.parametrize("bytes_before", [-1, 0, 1000])
+def test_what_stalls_is_asked_for_again_from_there(
+    loads: Any, text: str, number: str, bytes_before: int
+) -> None:
+    [told] = loads({"server": {"stalls": {number: bytes_before}}, **STALL})
+    assert (told["text"], told["last"]) == (text, WHOLE)
+    begin = int(told["asked"][int(number)].split("=")[1].split("-")[0]) + max(0, bytes_before)
+    assert any(each.startswith(f"bytes={begin}-") for each in told["asked"][int(number) + 1 :])
+
+
+def test_a_server_that_stalls_for_ever_is_named(loads: Any) -> None:
+    ever = dict(zip(map(str, range(9)), [0] * 9, strict=True))
+    [told] = loads({"server": {"stalls": ever}, **STALL})
+    assert told["error"] == "DownloadError"
+    assert told["message"] == (
+        "URL cannot be read, tried 6 times: nothing came for 200 ms: load it again, or give a larger "
+        "stallTimeout"
+    )
+    [told] = loads({"server": {"ranges": False, "stalls": {"0": 5}}, **STALL})
+    assert told["error"] == "DownloadError"
+    assert told["message"].startswith(f"URL: nothing came for 200 ms after 5 of {SIZE} bytes, and ")
+    assert told["message"].endswith("load it again, or give a larger stallTimeout")
+
+
+def test_a_server_that_says_nothing_is_named(loads: Any) -> None:
+    [told] = loads({"server": {"stalls": dict.fromkeys("012", -1)}, **STALL})
+    assert (told["error"], len(told["asked"])) == ("DownloadError", 3)
+
+
+@pytest.mark.parametrize("bytes_before", [-1, 0, 1000])
+@pytest.mark.parametrize("ranges", [True, False])
+def test_a_signal_ends_what_stalls(loads: Any, ranges: bool, bytes_before: int) -> None:
+    [told] = loads({"server": {"ranges": ranges, "stalls": {"0": bytes_before}, "cancels": True}})
+    assert (told["error"], len(told["asked"])) == ("AbortError", 1)
+
+
+def test_what_stalled_goes_on_with_what_is_kept(loads: Any, text: str) -> None:
+    ever = dict(zip(map(str, range(1, 99)), [1000] * 98, strict=True))
+    first, second = loads({"server": {"stalls": ever}, **STALL}, {}, **DISK)
+    assert (first["error"], first["kept"]) == ("DownloadError", [[SIZE, PART]])
+    assert (second["text"], second["kept"]) == (text, [WHOLE])
+    assert len(set(second["asked"])) == PARTS  # the first again: is it the same file?
+
+
+DATE = "Sat, 28 Nov 2026 10:00:00 GMT"
+PAUSES = [("2", [2000]), ("Sat, 28 Nov 2026 10:00:07 GMT", [7000]), ("soon", []), ("-5", [])]
+
+
+@pytest.mark.parametrize(("pause", "waits"), PAUSES)
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_server_is_not_asked_before_it_says(
+    loads: Any, text: str, status: int, pause: str, waits: list[int]
+) -> None:
+    for number in "02":
+        server = {"statuses": {number: status}, "pauses": {number: pause}, "date": DATE}
+        [told] = loads({"server": server}, hurry=30_000)
+        assert (told["text"], told["waits"]) == (text, waits)
+
+
+def test_a_server_that_asks_for_too_long_a_pause_is_named(loads: Any, text: str) -> None:
+    server = {"statuses": {"0": 429}, "pauses": {"0": "61"}}
+    told, more = loads(
+        {"server": server}, {"server": server, "maxRetryAfter": 61_000}, hurry=30_000
+    )
+    assert (told["error"], told["waits"], len(told["asked"])) == ("DownloadError", [], 1)
+    assert told["message"] == (
+        "URL cannot be read now: 429 Too Many Requests; the server asks for 61000 ms of patience "
+        "(Retry-After), more than maxRetryAfter=60000: load it again after that, or give a larger maxRetryAfter"
+    )
+    assert (more["text"], more["waits"]) == (text, [61_000])
+
+
+def test_a_signal_ends_a_pause(loads: Any) -> None:
+    server = {"statuses": {"0": 503}, "pauses": {"0": "50"}, "cancels": True}
+    [told] = loads({"server": server})
+    assert (told["error"], len(told["asked"])) == ("AbortError", 1)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "low"),
+    [
+        ("stallTimeout", "0", 1),
+        ("stallTimeout", "2 ** 31", 1),
+        ("maxRetryAfter", "-1", 0),
+        ("maxRetryAfter", "'5'", 0),
+    ],
+)
+def test_waits_out_of_range_are_refused_by_name(
+    run: Run, option: str, value: str, low: int
+) -> None:
+    [told] = run("value", [{"code": f"load('missing.gguf', {{ {option}: {value} }})"}])
+    assert told["error"] == "ParameterError"
+    assert told["message"].startswith(f"{option}=")
+    assert told["message"].endswith(f": give a whole number from {low} to 2147483647")
+
+
 WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"statuses": {"0": 404}}, "ModelNotFound", "404 Not Found"),
     ({"statuses": dict.fromkeys("012", 503)}, "DownloadError", "tried 3 times: 503"),
@@ -146,9 +247,6 @@ def test_a_signal_ends_it(loads: Any, at: int) -> None:
         assert told["error"] == "AbortError"
         assert at == SIZE or at <= told["last"][0] < SIZE
         assert "text" in again
-
-
-DISK = {"disk": 10 * SIZE}
 
 
 def test_a_model_is_kept(loads: Any, text: str) -> None:

@@ -184,6 +184,37 @@ def test_the_last_decimal_beside_a_bound_is_another_double(run: Run) -> None:
     assert not takes(grammar, "99." + "9" * 13)
 
 
+def test_multiples_keep_their_bounds(run: Run) -> None:
+    r = random.Random(5)
+    divisors = [2, 3, 7, 10, 12, 48, 125, 999, 1000, 0.1, 0.5, 0.01, 0.25, 0.003, 1.5, 0.04]
+    schemas = [
+        {"type": "number", "multipleOf": divisor, **bounds}
+        for divisor in divisors
+        for bounds in BOUNDS
+    ]
+    for schema, text in zip(schemas, _grammars(run, schemas), strict=True):
+        divisor = Decimal(str(schema["multipleOf"]))
+        places = len(str(divisor).partition(".")[2])
+        checker = jsonschema.Draft202012Validator(
+            {key: value for key, value in schema.items() if key != "multipleOf"}
+        )
+        ends = [Decimal(str(value)) for key, value in schema.items() if "imum" in key]
+        near = [at // divisor * divisor + divisor * n for at in ends for n in range(-3, 4)]
+        other = [at + Decimal(n).scaleb(-places) for at in ends for n in range(-12, 13)]
+        far = [divisor * r.randint(-300, 300) for _ in range(20)]
+        numbers = [each.quantize(Decimal(1).scaleb(-places)) for each in near + other + far]
+        valid = [n for n in numbers if n % divisor == 0 and checker.is_valid(float(n))]
+        if not isinstance(text, str):
+            assert not valid, schema
+            assert "no text obeys" in text["message"]
+            continue
+        grammar = compile_gbnf(text, "root", BYTES)
+        for each in numbers:
+            for shown in {format(each, "f"), format(each.normalize(), "f")}:
+                if Decimal(shown) or not shown.startswith("-"):
+                    assert takes(grammar, shown) == (each in valid), (schema, shown)
+
+
 def _known(value: Any) -> Any:
     """A schema without the keywords and formats that are refused here."""
     if isinstance(value, list):
@@ -191,11 +222,7 @@ def _known(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     formats = ("date", "time", "date-time", "uuid", "ipv4", "email")
-    return {
-        key: _known(each)
-        for key, each in value.items()
-        if key != "multipleOf" and (key != "format" or each in formats)
-    }
+    return {key: _known(each) for key, each in value.items() if key != "format" or each in formats}
 
 
 def test_texts_of_random_schemas_obey_them_and_are_those_of_python(run: Run) -> None:

@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import shutil
-import threading
-from collections.abc import Callable, Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, ClassVar
 
 import pytest
 import site_page
@@ -18,178 +11,8 @@ import site_page
 import aleator
 from aleator.models.hub.bundled import bundled_model
 from tests.javascript import firefox
+from tests.javascript.site_window import CUT, RANGED, SLOW, Handler, Served, Window, link
 from tests.playground import browser as chromium
-
-TEXT: dict[str, Any] = {"prompt": "ROMEO:\n", "seed": 7, "max_tokens": 16, "preset": "llama.cpp"}
-CUT, SLOW, RANGED = "cut.gguf", "slow.gguf", "ranged.gguf"
-
-
-class Handler(SimpleHTTPRequestHandler):
-    """Serves files with the policy, fresh for an hour; of ``cut.gguf`` only half of the bytes come that are
-    announced, ``slow.gguf`` stops half-way, and ``ranged.gguf`` comes in ranges, which are counted."""
-
-    ended = threading.Event()
-    ranges: ClassVar[list[str]] = []
-
-    def end_headers(self) -> None:
-        self.send_header("Content-Security-Policy", site_page.POLICY)
-        self.send_header("Cache-Control", "max-age=3600")
-        super().end_headers()
-
-    def do_GET(self) -> None:
-        if self.path.endswith(f"/{RANGED}"):
-            return self.send_range()
-        if not self.path.endswith((f"/{CUT}", f"/{SLOW}")):
-            return super().do_GET()
-        data = bundled_model().read_bytes()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data[: len(data) // 2])
-        if self.path.endswith(SLOW):
-            self.ended.wait(60)
-        self.close_connection = True
-
-    def send_range(self) -> None:
-        data = bundled_model().read_bytes()
-        asked = self.headers["Range"]
-        self.ranges.append(asked)
-        begin, end = map(int, asked.removeprefix("bytes=").split("-"))
-        part = data[begin : end + 1]
-        self.send_response(206)
-        self.send_header("Content-Length", str(len(part)))
-        self.send_header("Content-Range", f"bytes {begin}-{begin + len(part) - 1}/{len(data)}")
-        self.send_header("ETag", '"one"')
-        self.end_headers()
-        self.wfile.write(part)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if not site_page.WASM.is_file():
-        pytest.skip("js/src/aleator.wasm is missing: make wasm")
-    made = tmp_path_factory.mktemp("site")
-    site_page.write_page(made / "try")
-    return made
-
-
-class Served:
-    """A server of the folder, which can be away."""
-
-    def __init__(self, folder: Path) -> None:
-        handler = partial(Handler, directory=str(folder))
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
-        self.address = f"http://127.0.0.1:{self._server.server_port}/try/"
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-
-@pytest.fixture
-def served(folder: Path) -> Iterator[Served]:
-    made = Served(folder)
-    yield made
-    made.close()
-
-
-class Window:
-    """What both browsers can."""
-
-    def __init__(self, browser: Any, until: Callable[..., Any]) -> None:
-        self.browser, self.until = browser, until
-
-    def open(self, address: str) -> None:
-        if isinstance(self.browser, firefox.Firefox):
-            self.browser.open(address)
-        else:  # not until the page is there, which it may never be
-            self.browser.driver.get("about:blank")
-            self.browser.driver.get(address)
-
-    def script(self, text: str, *given: Any) -> Any:
-        return self.browser.script(text, *given)
-
-    def shows(self, part: str, selector: str = "body") -> str:
-        """The text of an element, once this is in it."""
-
-        def shown() -> str:
-            text: str = self.script(
-                "return document.querySelector(arguments[0])?.innerText ?? ''", selector
-            )
-            return text if part in text else ""
-
-        found: str = self.until(shown, f"{selector}: {part!r}")
-        return found
-
-    def press(self, label: str) -> None:
-        """Click a button."""
-        self.until(
-            lambda: self.script(
-                "const all = ['main button', 'button'].flatMap((each) => [...document.querySelectorAll(each)]);"
-                "const found = all.find((each) => each.textContent.trim() === arguments[0]);"
-                "found?.click(); return Boolean(found)",
-                label,
-            ),
-            f"button {label}",
-        )
-
-    def upload(self, path: Path) -> None:
-        """Choose a model."""
-        self.shows("Another model", ".models")
-        if isinstance(self.browser, firefox.Firefox):
-            self.browser.upload(".models input", path)
-        else:
-            self.browser.find(".models input").send_keys(str(path))
-
-    def tokens(self) -> list[str]:
-        """The tokens of the text as they are shown."""
-        shown: list[str] = self.script(
-            "return [...document.querySelectorAll(`[id^='main-'][data-i]`)].map((e) => e.textContent)"
-        )
-        return shown
-
-
-@pytest.fixture(scope="module", params=["chromium", "firefox"])
-def window(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Window]:
-    kind = chromium if request.param == "chromium" else firefox
-    if kind.missing():
-        pytest.skip(f"{kind.missing()} is not installed")
-    if request.param == "chromium":
-        with chromium.Browser() as made:
-            yield Window(made, made.until)
-            assert made.reports() == [] or all("cut.gguf" in each for each in made.reports())
-    else:
-        with firefox.Firefox(tmp_path_factory.mktemp("profile")) as other:
-            yield Window(other, firefox.until)
-
-
-def link(**more: Any) -> str:
-    """What an address says of a text."""
-    said = {
-        "prompt": TEXT["prompt"],
-        "length": 16,
-        "seed": 7,
-        "texts": [{**TEXT, "parent": None}],
-        "text": 0,
-        "step": 3,
-        **more,
-    }
-    return "#" + base64.urlsafe_b64encode(json.dumps(said).encode()).decode().rstrip("=")
-
-
-@pytest.fixture
-def wanted(model: aleator.LanguageModel) -> list[str]:
-    """The tokens of the text as Python writes it."""
-    made = model.generate(TEXT["prompt"], preset="llama.cpp", seed=7, max_tokens=16)
-    return [model.vocab.token_bytes(token).decode().replace("\n", "↵") for token in made.tokens]
 
 
 def test_a_link_gives_the_text_that_python_writes(
@@ -398,14 +221,6 @@ def test_what_needs_a_server_says_so(window: Window, served: Served) -> None:
     window.shows("Write a text")
     window.press("Beams")
     window.shows("Beams: needs aleator playground", "main")
-    window.press("Reproduce")
-    window.shows("Open a record")
-    window.press("Constrain")
-    window.shows("What the text must obey")
-    assert window.script(
-        "const [kinds] = document.querySelectorAll('.constrain select');"
-        "return [...kinds.options].map((each) => each.disabled)"
-    ) == [False, True, True]
 
 
 def test_a_live_picture_follows_its_slider(window: Window, served: Served) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from pathlib import Path
@@ -130,6 +131,82 @@ def test_answers_are_those_of_the_server(ask: Ask, client: Client, chain: dict[s
         assert told(mine) == told(wanted), each
 
 
+OBEYED: list[dict[str, Any]] = [
+    {"json_schema": '{"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}'},
+    {"json_schema": {"enum": ["Wherefore art thou?", {"a": [1, 2.5, None, "Romeo"]}]}, "temperature": 1.5},
+    {"regex": "(Ay|Nay), (my|good) [a-z]{2,4}\\\\."},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("obeyed", OBEYED, ids=range(len(OBEYED)))
+def test_schemas_and_expressions_give_the_text_of_their_grammar(
+    ask: Ask, client: Client, obeyed: dict[str, Any]
+) -> None:
+    asked = requests({"preset": "neutral", **obeyed})
+    asked = [each for each in asked if "{1}" not in each["path"] and "at" not in each["body"]]
+    answers = ask(asked)
+    grammar = answers[1][0]["grammar"]
+    server = Server(client)
+    for each, mine in zip(asked, answers, strict=True):
+        body = {k: v for k, v in each["body"].items() if k not in ("json_schema", "regex")}
+        if body != each["body"]:
+            body["grammar"] = grammar
+        wanted = server.ask(each["method"], each["path"], body)
+        if each["path"] == "/texts":
+            assert mine[0].pop("grammar") == grammar
+        if each["path"] == "/chain":  # parameters stand in another order
+            for spelling in ("cli", "json", "python"):
+                assert sorted(mine.pop(spelling)) == sorted(wanted.pop(spelling))
+        assert told(mine) == told(wanted), each
+
+
+def test_saved_pages_are_those_of_the_server(ask: Ask, client: Client) -> None:
+    chain = {"preset": "llama.cpp", "mirostat": 2, "seed": 7}
+    asked: list[dict[str, Any]] = [
+        {"method": "POST", "path": "/texts", "body": each}
+        for each in (
+            {**PROMPT, **chain},
+            {"parent": 0, "at": 4, "token": 300, "max_tokens": 5, **chain},
+            {"parent": 1, "max_tokens": 3, **chain},
+            {"prompt": "</script>", "seed": 7, "max_tokens": 6, "preset": "neutral"},
+        )
+    ]
+    shown = {"texts": [2, 0, 3], "current": 0, "step": 2, "view": "compare", "shade": "entropy"}
+    more = {"compare": [0, 3], "draws": [{"id": 3, "step": 1}, {"id": 2, "step": 4}]}
+    asked.append({"method": "POST", "path": "/page", "body": shown | more})
+    asked.append({"method": "POST", "path": "/page", "body": {"texts": [1]}})
+    mine = ask(asked)
+    server = Server(client)
+    for each in asked[:4]:
+        server.ask(**each)
+    for each, page in zip(asked[4:], mine[4:], strict=True):
+        body = numbered(each["body"], server.ids)
+        wanted = client.request("POST", ROOT + "/page", json=body).text
+        held, other = record(page), record(wanted)
+        held["model"] = other["model"]  # the file's name, or the alias
+        assert told(held) == told(other)
+        assert re.sub(RECORD, "", page) == re.sub(RECORD, "", wanted)
+
+
+RECORD = re.compile(r'(?<=id="record">).*?(?=</script>)', re.DOTALL)
+
+
+def record(page: str) -> Any:
+    """What a saved page holds."""
+    [found] = RECORD.findall(page)
+    return json.loads(found)
+
+
+def numbered(body: dict[str, Any], ids: list[str]) -> dict[str, Any]:
+    """A request for a page with the texts' ids in place of their numbers."""
+    made = {**body, "texts": [{"id": ids[n], "name": f"text {n}"} for n in body["texts"]]}
+    if "current" in body:
+        made["current"] = ids[body["current"]]
+        made["compare"] = [ids[n] for n in body["compare"]]
+        made["draws"] = [{**each, "id": ids[each["id"]]} for each in body["draws"]]
+    return made
+
+
 WITH_OPTIONS: list[dict[str, Any]] = [
     {"prompt": "What light through yonder win", "heal": True},
     {"prompt": "ROMEO:\n", "stop_loops": {"repeats": 3}, "preset": "greedy", "max_tokens": 90},
@@ -175,7 +252,7 @@ def test_conversations_are_those_of_the_server(ask: Ask, client: Client) -> None
 def test_the_declarations_are_the_servers(ask: Ask, client: Client) -> None:
     [mine] = ask([{"method": "GET", "path": ""}])
     wanted = client.get()
-    names = {*wanted["parameters"], *wanted["options"], "beams", "cache", "page"}
+    names = {*wanted["parameters"], *wanted["options"], "beams", "cache"}
     assert set(mine.pop("lacking")) <= names
     wanted["model"]["n_ctx"] = mine["model"]["n_ctx"]
     wanted["memory"] = mine["memory"]
@@ -184,7 +261,17 @@ def test_the_declarations_are_the_servers(ask: Ask, client: Client) -> None:
 
 def test_what_cannot_be_is_told(ask: Ask) -> None:
     cases: list[tuple[str, dict[str, Any], str | None]] = [
-        ("/texts", {"prompt": "x", "json_schema": "{}"}, "json_schema"),
+        ("/texts", {"prompt": "x", "json_schema": "{"}, "json_schema"),
+        ("/texts", {"prompt": "x", "json_schema": {"not": {}}}, "json_schema"),
+        ("/texts", {"prompt": "x", "regex": "("}, "regex"),
+        ("/texts", {"prompt": "x", "regex": 5}, "regex"),
+        ("/texts", {"prompt": "x", "regex": "a", "grammar": 'root ::= "a"'}, "regex"),
+        ("/texts", {"prompt": "x", "phases": [{}]}, "phases"),
+        ("/page", {}, "texts"),
+        ("/page", {"texts": []}, "texts"),
+        ("/page", {"texts": [{"id": "none"}]}, "id"),
+        ("/page", {"texts": [{"id": "none"}], "script": ["clear"]}, "script"),
+        ("/page", {"texts": [{"id": "none"}], "compare": ["a"]}, "compare"),
         ("/texts", {"prompt": "x", "top_k": -1}, "top_k"),
         ("/texts", {"prompt": "x", "no_such": 1}, "no_such"),
         ("/texts", {"prompt": "x", "parent": "y"}, "parent"),

@@ -110,6 +110,67 @@ def test_an_abort_while_workers_start_ends_them(run: Run) -> None:
     assert _counted(run, code) == ["Error: enough", 2]
 
 
+GONE = (
+    "StateError: a thread of the pool does nothing any more: its worker was ended, by the system or "
+    "by terminate(): load the model again"
+)
+AGAIN = "StateError: a thread of the pool has ended: load the model again"
+KILLED = """
+  const { LOST } = await import(PACKAGE + 'threads.js')
+  LOST.looks = 3
+  const workers = new Set()
+  const counted = Worker.prototype.postMessage
+  Worker.prototype.postMessage = function (...given) {
+    workers.add(this)
+    return counted.apply(this, given)
+  }
+  const made = await load(path, { threads: 3 })
+  const text = (model) => told(model.generate('a', { seed: 1, maxTokens: 20 }).text())
+  // A busy machine has the caller compute alone for a while.
+  const gone = async () => {
+    for (;;) {
+      const said = await text(made)
+      if (said !== 'loaded') return said
+    }
+  }
+""".replace("PACKAGE", repr(PACKAGE.as_uri() + "/"))
+
+
+def test_a_worker_that_is_killed_between_requests_ends_those_that_follow(run: Run) -> None:
+    code = """
+      await [...workers][0].terminate()
+      const all = [await gone(), ...(await Promise.all([text(made), text(made)]))]
+      made.free()
+      const other = await load(path, { threads: 2 })
+      return [...all, await text(other), (other.free(), await ended())]
+    """
+    assert _counted(run, KILLED + code) == [GONE, AGAIN, AGAIN, "loaded", 3]
+
+
+def test_a_worker_that_is_killed_within_a_text_ends_it(run: Run) -> None:
+    code = """
+      const asked = [1, 2].map((seed) => {
+        const generation = made.generate('a', { seed, maxTokens: 2000, ignore_eos: true })
+        return told((async () => {
+          for await (const piece of generation)
+            if (generation.tokens.length === 5) [...workers][seed - 1].terminate()
+        })())
+      })
+      const all = await Promise.all(asked)
+      return [...all.sort(), await text(made), (made.free(), await ended())]
+    """
+    assert _counted(run, KILLED + code) == [GONE, AGAIN, AGAIN, 2]
+
+
+def test_a_model_whose_worker_was_killed_is_freed(run: Run) -> None:
+    code = """
+      await [...workers][0].terminate()
+      made.free()
+      return ended()
+    """
+    assert _counted(run, KILLED + code) == 2
+
+
 def test_a_wrong_file_starts_no_workers(run: Run) -> None:
     code = """
       const { readFile } = await import('node:fs/promises')

@@ -16,6 +16,7 @@ import pytest
 from aleator.models.hub.bundled import bundled_model
 from tests.javascript import firefox
 from tests.javascript.conftest import PACKAGE
+from tests.javascript.test_threads import AGAIN, GONE
 from tests.playground import browser as chromium
 
 DEED = """
@@ -42,6 +43,28 @@ if (!serviceWorker.controller) await claimed
 const { url } = await fetch('moved')
 document.title = JSON.stringify([crossOriginIsolated, url])
 </script>"""
+KILLED = """
+const { LOST } = await import('./aleator/threads.js')
+LOST.looks = 3
+const workers = []
+const { Worker } = self
+self.Worker = class extends Worker {
+  constructor(...given) {
+    super(...given)
+    workers.push(this)
+  }
+}
+const { load } = await import('./aleator/index.js')
+const model = await load('model.gguf', { threads: 3 })
+const text = () => model.generate('a', { maxTokens: 20 }).text().then(() => 'a text', ({ message }) => message)
+const told = [workers.length, await text()]
+workers[0].terminate()
+let said // browsers may take seconds to end a worker
+while ((said = await text()) === 'a text');
+told.push(said, ...(await Promise.all([text(), text()])))
+model.free()
+postMessage(told)
+"""
 ISOLATED = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Embedder-Policy": "require-corp",
@@ -121,6 +144,29 @@ def test_workers_of_isolated_pages_have_threads(kind: str, folder: Path, tmp_pat
             assert [threads for threads, _ in told] == [wanted, 1, 1]
             texts |= {text for _, text in told}
     assert len(texts) == 1
+
+
+@pytest.mark.parametrize("kind", ["chromium", "firefox"])
+def test_a_worker_that_is_killed_ends_what_is_asked(
+    kind: str, folder: Path, tmp_path: Path
+) -> None:
+    absent = (chromium if kind == "chromium" else firefox).missing()
+    if absent:
+        pytest.skip(f"{absent} is not installed")
+    (folder / "worker.js").write_text(KILLED)
+    page = PAGE.replace(", await told(3), await told()", "")
+    (folder / "index.html").write_text(page)
+    with (
+        _served(folder, ISOLATED) as address,
+        _window(kind, tmp_path / "profile") as (open_page, title),
+    ):
+        open_page(address)
+        firefox.until(lambda: title().startswith("["), "the errors")
+        [[n, *told]] = json.loads(title())
+    assert (n, told) == (
+        2,
+        ["a text", *(each.removeprefix("StateError: ") for each in (GONE, AGAIN, AGAIN))],
+    )
 
 
 @pytest.mark.parametrize("kind", ["chromium", "firefox"])

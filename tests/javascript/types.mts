@@ -3,7 +3,7 @@ import { load, keptModels, forgetModel, Chain, explain, gbnf, AleatorError, PRES
 const options: GenerateOptions = { seed: 4n, temperature: 0.5, stop: ['a'], maxTokens: 5, logit_bias: new Map([[1, 2]]), preset: 'greedy' }
 const model = await load('a.gguf', { nCtx: 5, threads: 2, onProgress: (a, b) => console.log(a / b) })
 for await (const piece of model.generate('a', options)) console.log(piece.length)
-await load(new URL('https://example.org/a.gguf'), { signal: AbortSignal.timeout(9), keep: false })
+await load(new URL('https://example.org/a.gguf'), { signal: AbortSignal.timeout(9), keep: false, stallTimeout: 9_000, maxRetryAfter: 0 })
 for (const { url, size, bytes } of await keptModels()) if (bytes < size) await forgetModel(url)
 const ids: number[] = model.tokenizer!.encode('a', { parseSpecial: true })
 const cache: Cache = model.cache({ type: 'F16' })

@@ -65,6 +65,7 @@ export function probability(logits, id) {
 /** The samplers of a chain in order, its grammar first. */
 export const samplersOf = (chain) => [...(chain.grammar === null ? [] : [GRAMMAR]), ...chain.samplers];
 export const nameOf = (sampler) => (sampler === GRAMMAR ? "grammar" : sampler.constructor.sampler);
+export const chainWords = (chain) => ["logits", ...samplersOf(chain).map((sampler) => (sampler.neutral ? "?" : "") + nameOf(sampler))].join(" -> ");
 
 /** Explain a step: the chain stays as it is. `named` makes tokens of ids. */
 export function explain(chain, logits, top, named) {

@@ -3,10 +3,12 @@
 import { checkedMessages } from "../aleator/chat.js";
 import { takeBack } from "../aleator/healing.js";
 import { load } from "../aleator/index.js";
+import { check, constraintsOf, grammarOf } from "../aleator/parameters.js";
 import { textOptions } from "../aleator/text-options.js";
 import declared from "../declared.js";
-import { draws, explain, nameOf, probability, samplersOf } from "./explain.js";
+import { chainWords, draws, explain, nameOf, probability, samplersOf } from "./explain.js";
 import { fingerprint } from "./fingerprint.js";
+import { savedPage } from "./recorded.js";
 import { described, spellings } from "./spellings.js";
 import { RequestError, Texts } from "./texts.js";
 
@@ -14,7 +16,7 @@ const MOST_TEXT = 2000;
 const ELSEWHERE = "needs aleator playground on a computer: not in a page alone";
 /** What a page without a server lacks, by name of parameter, option or view. */
 const lacking = Object.fromEntries(
-  ["json_schema", "regex", "phases", "watermark_key_file", "banned_regex", "beams", "cache", "page"].map((name) => [name, ELSEWHERE]),
+  ["phases", "watermark_key_file", "banned_regex", "beams", "cache"].map((name) => [name, ELSEWHERE]),
 );
 /** Options of a text that are understood here, by the names that the package gives them. */
 const OPTIONS = {
@@ -70,12 +72,13 @@ export class Engine {
     return told;
   }
 
-  /** Answer a request: JSON, or lines of JSON from an async generator. */
+  /** Answer a request: JSON, lines of JSON from an async generator, or a promise of a file's text. */
   answer(method, path, body = {}) {
     const [, kind, id, what] = path.split("/");
     const of = () => this.texts.find(id);
     if (path === "") return this.declarations();
     if (path === "/texts") return this.write(body);
+    if (path === "/page") return this.save(body);
     if (path === "/chain") return this.check(split(body).sampling);
     if (path === "/tokens") return this.tokens(split(body).own.text);
     if (kind === "texts" && method === "DELETE") return void this.texts.forget(id);
@@ -83,6 +86,11 @@ export class Engine {
     if (what === "resample") return this.resample(of(), body);
     if (what === "draws") return this.draws(of(), body);
     throw new RequestError(`${path.slice(1)} ${ELSEWHERE}`, null, null, 404);
+  }
+
+  save({ script = null, ...asked }) {
+    if (script !== null) throw new RequestError(`script ${ELSEWHERE}`, "script");
+    return savedPage(this, asked);
   }
 
   declarations() {
@@ -140,12 +148,12 @@ export class Engine {
   write(body) {
     const asked = split(body);
     const { text, options } = this.begin(asked);
-    return Object.assign(this.lines(text, options, asked.own.top), { stop: () => (text.stopped = true) });
+    return Object.assign(this.lines(text, options, asked), { stop: () => (text.stopped = true) });
   }
 
-  async *lines(text, options, top = 10) {
+  async *lines(text, options, { own: { top = 10 }, compiled }) {
     const { prompt, parent, at, inherited, seed } = text;
-    const begun = { prompt: prompt.map(this.named), inherited: inherited.length, seed, chain: chainWords(text.chain) };
+    const begun = { prompt: prompt.map(this.named), inherited: inherited.length, seed, chain: chainWords(text.chain), ...compiled };
     yield { event: "start", id: text.id, parent: parent?.id ?? null, at, ...begun };
     const look = (row) => explain(text.chain, row, Math.max(top, 1), this.named);
     for await (const { step, found, end } of this.texts.write(text, options, look)) {
@@ -203,8 +211,6 @@ export class Engine {
   }
 }
 
-const chainWords = (chain) => ["logits", ...samplersOf(chain).map((sampler) => (sampler.neutral ? "?" : "") + nameOf(sampler))].join(" -> ");
-
 /** Whether a conversation is possible: the file has a template, which is understood here. */
 function chats(model) {
   try {
@@ -243,7 +249,24 @@ function split(body) {
     else if (!known) throw new RequestError(`there is no parameter ${JSON.stringify(name)}`, name);
     else if (JSON.stringify(value) !== JSON.stringify(known.default)) throw new RequestError(`${name} ${ELSEWHERE}`, name);
   }
-  return made;
+  const compiled = grammarInstead(made.sampling);
+  return { own: made.own, sampling: { ...made.sampling, ...compiled }, compiled };
+}
+
+/**
+ * What stands in place of a JSON schema or a regular expression: the GBNF that it becomes here.  With that the text is
+ * the same everywhere; Python's package keeps these in another way, by other tokens.
+ */
+function grammarInstead(sampling) {
+  const name = constraintsOf(sampling).find((each) => each !== "grammar");
+  if (!name) return {};
+  try {
+    const grammar = grammarOf({ ...sampling, [name]: check(name, sampling[name]) });
+    delete sampling[name];
+    return { grammar };
+  } catch (error) {
+    throw Object.assign(error, { param: name });
+  }
 }
 
 /** An error as an answer has it. */

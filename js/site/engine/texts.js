@@ -39,7 +39,8 @@ class Memory {
 }
 
 const written = (values) => JSON.stringify(values, (_, value) => (typeof value === "bigint" ? String(value) : value));
-const adapts = (chain) => chain.samplers.some((sampler) => ["mirostat", "mirostat_v2", "adaptive_p"].includes(sampler.constructor.sampler));
+/** Whether a chain's state depends on its draws. */
+export const adapts = (chain) => chain.samplers.some((sampler) => ["mirostat", "mirostat_v2", "adaptive_p"].includes(sampler.constructor.sampler));
 
 /** One text: its prompt, tokens inherited from an earlier one, and tokens drawn after them. */
 class Text {
@@ -52,6 +53,7 @@ class Text {
     this.taken = []; // tokens of the prompt that are written anew
     this.shown = []; // control tokens that are part of the text
     this.stopped = false;
+    this.end = { reason: null, complete: null, computed: 0, reused: 0 }; // as it has ended
   }
   get drawn() {
     return [...this.inherited, ...this.own];
@@ -237,7 +239,8 @@ export class Texts {
     }
     completion.end();
     const { stopReason: reason, complete } = completion;
-    yield { end: { reason, complete, computed: all.length - reused, reused, seconds: (performance.now() - began) / 1000 } };
+    text.end = { reason, complete, computed: all.length - reused, reused };
+    yield { end: { ...text.end, seconds: (performance.now() - began) / 1000 } };
   }
 
   /** Keep what the cache and these tokens have in common, but for the last; how many that are. */

@@ -64,13 +64,17 @@ def saved_page(
     """The HTML of texts and of those that they branch off."""
     held = rounded(contents(texts, tokenizer, model, shown or InitialView()))
     record = json.dumps(held, ensure_ascii=False, separators=(",", ":"))
+    # In a script element only "<" can begin its end tag, or a comment.
+    return page_of(record.replace("<", "\\u003c"))
+
+
+def page_of(record: str) -> str:
+    """The HTML of a record, which is JSON without "<"."""
     modules = {
         f"page/{name}": f"data:text/javascript;base64,{base64.b64encode(text.encode()).decode()}"
         for name, text in _modules(FIRST).items()
     }
     style = (PAGE / "page.css").read_text("utf-8")
-    # In a script element only "<" can begin its end tag, or a comment.
-    data = record.replace("<", "\\u003c")
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -81,7 +85,7 @@ def saved_page(
 <style>
 {style}</style>
 <script type="importmap">{json.dumps({"imports": modules})}</script>
-<script type="application/json" id="record">{data}</script>
+<script type="application/json" id="record">{record}</script>
 <script type="module">import "page/{FIRST}";</script>
 </head>
 <body><div id="app"></div></body>

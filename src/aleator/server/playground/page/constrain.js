@@ -50,12 +50,13 @@ function check() {
 /**
  * @param {number | null} chosen  seed
  * @param {number} [step]  that is opened then
+ * @param {string} [grammar]  that stands for what the text must obey
  */
-async function run(chosen, step = -1) {
+async function run(chosen, step = -1, grammar) {
   wrong.value = null;
   open.value = -1;
   try {
-    await write({ ...main.asked(chosen), ...asked(), ...beginning(), max_tokens: LONGEST }, { listed: false, onStart: (made) => (text.value = made) });
+    await write({ ...main.asked(chosen), ...(grammar ? { grammar } : asked()), ...beginning(), max_tokens: LONGEST }, { listed: false, onStart: (made) => (text.value = made) });
     open.value = step;
   } catch (error) {
     wrong.value = error;
@@ -69,14 +70,14 @@ export const constrained = () => (text.value && !text.value.writing ? text.value
 export const constraint = {
   get state() {
     const made = constrained();
-    return { kind: kind.value, source: sources[kind.value].value, ...(made ? { seed: made.seed, step: open.value } : {}) };
+    return { kind: kind.value, source: sources[kind.value].value, ...(made ? { seed: made.seed, step: open.value, ...(kind.value === "grammar" ? {} : { grammar: made.asked.grammar }) } : {}) };
   },
   /** @param {any} state */
   async restore(state) {
     if (!(state.kind in KINDS)) return;
     kind.value = state.kind;
     sources[state.kind].value = String(state.source);
-    if (state.seed !== undefined) await run(state.seed, state.step);
+    if (state.seed !== undefined) await run(state.seed, state.step, state.grammar);
   },
 };
 

@@ -61,6 +61,12 @@ export class Text {
     return [...(this.parent?.path ?? []), this.own];
   }
 
+  /** Be written again by this GBNF, which the engine has made of a JSON schema or a regular expression. @param {string} grammar */
+  obey(grammar) {
+    const { json_schema, regex, ...asked } = this.asked;
+    this.asked = { ...asked, grammar };
+  }
+
   stop() {
     this.abort.abort();
   }

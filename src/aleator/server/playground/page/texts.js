@@ -37,6 +37,7 @@ export async function write(asked, { parent = null, at, listed = true, name, onS
     for await (const line of stream("/texts", body, text.abort.signal)) {
       if (line.event === "start") {
         Object.assign(text, { id: line.id, at: line.at, prompt: line.prompt, seed: line.seed, inherited: line.inherited });
+        if (line.grammar) text.obey(line.grammar);
         if (parent) text.steps = inheritedSteps(parent, line.inherited, asked.token);
         if (listed) {
           texts.value = [...texts.value, text];
