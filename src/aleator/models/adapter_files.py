@@ -17,13 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from aleator.core.errors import FileFormatError, ParameterError, UnsupportedModel
+from aleator.core.large_pages import zeros_in_large_pages
 from aleator.core.records import dataclass
 from aleator.models import adapted
 from aleator.models.adapters import Adapter, AdapterFile, Adapters, LowRank
 from aleator.models.conversions import other_pairs
 from aleator.models.files.fields import Fields, read_json
 from aleator.models.files.gguf import GGUFFile
-from aleator.models.files.mapping import zeros_in_large_pages
 from aleator.models.files.safetensors import read_file
 from aleator.models.files.tensor_types import FLOAT_TYPES, StoredTensor
 from aleator.models.fingerprint import fingerprint

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aleator.core.errors import ParameterError
+from aleator.core.large_pages import LARGE_PAGE, append_in_large_pages
 from aleator.core.records import dataclass
 from aleator.models.files.fields import Value
-from aleator.models.files.mapping import LARGE_PAGE, append_in_large_pages
 from aleator.models.files.tensor_types import TENSOR_TYPES
 
 _BYTE, _STRING, _ARRAY = 0, 8, 9

@@ -1,20 +1,19 @@
-"""Maps files into memory, in large pages where the system has them."""
+"""Maps files into memory."""
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import mmap
 import os
 import platform
 import stat
 import sys
-from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aleator.core.errors import FileFormatError, ModelNotFound, UnsupportedModel
+from aleator.core.large_pages import ask_for_large_pages
 
 
 def require_little_endian(path: str | os.PathLike[str]) -> None:
@@ -24,9 +23,6 @@ def require_little_endian(path: str | os.PathLike[str]) -> None:
             f"{path}: models need a little-endian processor, and {platform.machine()} is big-endian; "
             "samplers, grammars and caches work here"
         )
-
-
-LARGE_PAGE = 2 << 20
 
 
 def lock(data: NDArray[np.uint8]) -> str:
@@ -64,44 +60,9 @@ def map_file(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
         if status.st_size == 0:
             raise FileFormatError(path, "the file is empty", offset=0)
         mapped = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
-        _ask_for_large_pages(mapped)
+        ask_for_large_pages(mapped)
     except OSError as error:
         raise FileFormatError(path, f"cannot be read: {error.strerror}") from None
     finally:
         os.close(descriptor)
     return np.frombuffer(mapped, np.uint8)
-
-
-def append_in_large_pages(out: BinaryIO, block: bytes | memoryview) -> None:
-    """Write bytes in pieces of a large page, so that the system keeps them in such pages.
-
-    Args:
-        out: a file whose buffer holds :data:`LARGE_PAGE` bytes.
-        block: what is written next.
-    """
-    while len(block) >= (left := LARGE_PAGE - out.tell() % LARGE_PAGE):
-        out.write(block[:left])
-        out.flush()
-        block = block[left:]
-    out.write(block)
-
-
-def zeros_in_large_pages(size: int) -> NDArray[np.uint8]:
-    """Zeros, uint8 ``[size]``, in pages of 2 MiB if the system has such pages for programs' memory."""
-    if sys.platform != "linux" or size < LARGE_PAGE:
-        return np.zeros(size, np.uint8)
-    room = (size // LARGE_PAGE + 2) * LARGE_PAGE  # from a page's start on, and of whole pages
-    mapped = mmap.mmap(-1, room, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    _ask_for_large_pages(mapped)
-    made = np.frombuffer(mapped, np.uint8)
-    return made[-made.ctypes.data % LARGE_PAGE :][:size]
-
-
-def _ask_for_large_pages(mapped: mmap.mmap) -> None:
-    """Ask for large pages; Linux 6.18 on ext4 then uses them for data that it reads from disk.
-
-    Bytes just written, as by ``cp``, stay in small pages until they are read anew.
-    """
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):  # a kernel without large pages
-            mapped.madvise(mmap.MADV_HUGEPAGE)

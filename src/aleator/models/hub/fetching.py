@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 from aleator.core.errors import FileFormatError, HubError, ParameterError
-from aleator.models.files.mapping import LARGE_PAGE, append_in_large_pages
+from aleator.core.large_pages import LARGE_PAGE, append_in_large_pages
 from aleator.models.hub.choice import (
     gguf_files,
     is_inside,
