@@ -56,11 +56,11 @@ def test_a_schema_that_refers_to_itself_says_nothing() -> None:
 
 
 def test_parameters_that_are_no_object_force_no_arguments() -> None:
-    assert forced(Function("clock", True), "gemma4", lambda key, value: [key, value]) == []  # type: ignore[arg-type]
+    assert forced(Function("clock", True), "gemma4", lambda key, value: [key, value]) == []
 
 
 def test_a_comma_stands_between_arguments_that_may_all_be_left_out() -> None:
-    optional = [(False, ["a"]), (False, ["b"]), (False, ["c"])]
+    optional: list[Any] = [(False, ["a"]), (False, ["b"]), (False, ["c"])]
     last = Maybe((", ", "c"))
     assert with_commas(optional) == [Maybe(("a", Maybe((", ", "b", last))))]
     assert with_commas([*optional[:1], (True, ["d"])]) == ["d", Maybe((", ", "a"))]

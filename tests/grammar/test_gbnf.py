@@ -196,7 +196,7 @@ def test_masks_into_an_array(vocabulary: Vocabulary) -> None:
 
 def test_a_grammar_is_text_for_a_vocabulary(vocabulary: Vocabulary) -> None:
     with pytest.raises(ParameterError, match="a grammar needs a vocabulary"):
-        compile_gbnf('root ::= "a"', vocabulary=None)
+        compile_gbnf('root ::= "a"', "root", None)
     for wrong in (None, b'root ::= "a"', 3):
         with pytest.raises(ParameterError, match="grammar must be a str, not"):
-            compile_gbnf(wrong, vocabulary=vocabulary)  # type: ignore[arg-type]
+            compile_gbnf(wrong, "root", vocabulary)  # type: ignore[arg-type]

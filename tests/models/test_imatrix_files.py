@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
@@ -142,7 +143,7 @@ def test_a_model_is_none(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("counts", [np.ones((2, 1), np.float32), np.ones((1, 1), np.float16)])
 def test_sums_have_counts_of_their_own(counts: np.ndarray, tmp_path: Path) -> None:
-    about = {"general.type": "imatrix", "imatrix.datasets": ["a"]}
+    about: dict[str, Any] = {"general.type": "imatrix", "imatrix.datasets": ["a"]}
     about |= {"imatrix.chunk_count": 1, "imatrix.chunk_size": 1}
     sums = {"a.weight.in_sum2": np.ones((1, 3), np.float32), "a.weight.counts": counts}
     path = write_gguf(tmp_path / "i.gguf", about, sums)

@@ -77,7 +77,7 @@ def test_an_error_names_the_argument(name: str, value: Any) -> None:
 
 @pytest.mark.parametrize("name", ["top_k", "top_p"])
 def test_beside_a_tensor_lists_are_refused(name: str) -> None:
-    given = {key: torch.from_numpy(value) for key, value in good().items()}
+    given: dict[str, Any] = {key: torch.from_numpy(value) for key, value in good().items()}
     with pytest.raises(ParameterError, match=f"{name} is a list: give a tensor, as") as caught:
         ops.top_k_top_p_sample(**given | {name: [1, 1, 1]})
     assert caught.value.parameter == name

@@ -7,6 +7,7 @@ import pytest
 import aleator
 from tests.server.conftest import TEMPLATE, Client, MakeClient
 
+CLOCK = {"type": "function", "function": {"name": "clock"}}
 HI = [{"role": "user", "content": "Hello"}]
 TEXT = "ROMEO:\nO, she doth teach the torches, and <|endoftext|> 媽"
 
@@ -103,9 +104,9 @@ def test_what_harnesses_ask_of_a_tokenizer(plain: Client, model: aleator.Languag
         ("/apply-template", {"messages": []}, "messages"),
         ("/apply-template", {"messages": [{"role": "user"}]}, "messages"),
         ("/apply-template", {"messages": [], "temprature": 1}, "temprature"),
-        ("/apply-template", {"messages": HI, "tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
+        ("/apply-template", {"messages": HI, "tools": [CLOCK]}, "tools"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_read_is_refused_by_name(
     plain: Client, path: str, body: dict[str, object], param: str
 ) -> None:

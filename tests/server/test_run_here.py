@@ -147,8 +147,8 @@ def test_a_second_signal_ends_the_process_at_once(
         each._signalled(signal.SIGINT)
         assert path.exists()
         with monkeypatch.context() as patch:  # the loop itself needs them at its end
-            patch.setattr(run.signal, "signal", lambda *given: done.append(given))
-            patch.setattr(run.os, "kill", lambda *given: done.append(given))
+            patch.setattr(signal, "signal", lambda *given: done.append(given))
+            patch.setattr(os, "kill", lambda *given: done.append(given))
             each._signalled(signal.SIGTERM)
         for task in each._tasks:
             task.cancel()
