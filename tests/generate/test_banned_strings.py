@@ -181,14 +181,3 @@ def test_what_is_held_when_the_context_is_full_is_part_of_the_text() -> None:
         made = model.generate("ROMEO:", max_tokens=-1, seed=3, ignore_eos=True, banned_strings=word)
         assert (made.tokens, made.stop_reason) == (plain.tokens, "context")
         assert made.text == plain.text
-
-
-def test_a_stop_string_in_what_was_held_ends_the_text_before_the_context_does() -> None:
-    model = load(n_ctx=24, n_threads=1)
-    plain = model.generate("ROMEO:", max_tokens=-1, seed=3, ignore_eos=True)
-    word = model.tokenizer.decode(plain.tokens[-3:])
-    made = model.generate(
-        "ROMEO:", max_tokens=-1, seed=3, ignore_eos=True, banned_strings=word + "#", stop=word[:-1]
-    )
-    assert made.stop_reason == "stop"
-    assert plain.text.startswith(made.text)

@@ -326,7 +326,7 @@ def test_moves_from_and_to_empty_places(vllm: Any) -> None:
 
 def test_a_request_that_another_is_moved_onto_rests_with_its_state(vllm: Any) -> None:
     processor = vllm.AleatorLogitsProcessor(config(), torch.device("cpu"), False)
-    params, outputs = [asks(1), asks(2, mirostat=2)], [list[int](), list[int]()]
+    params, outputs = [asks(1), asks(2, mirostat=2, mirostat_tau=1.0)], [list[int](), list[int]()]
     chains = [chain(vllm, each, [3]) for each in params]
 
     def step(seed: int, places: list[int]) -> None:
@@ -338,12 +338,14 @@ def test_a_request_that_another_is_moved_onto_rests_with_its_state(vllm: Any) ->
 
     added = [(i, params[i], [3], outputs[i]) for i in range(2)]
     processor.update_state(BatchUpdate(2, added=added))
-    step(0, [0, 1])
+    for seed in range(5):
+        step(seed, [0, 1])
     moved = [(0, 1, MoveDirectionality.UNIDIRECTIONAL), (1, 0, MoveDirectionality.UNIDIRECTIONAL)]
     processor.update_state(BatchUpdate(1, moved=moved))
-    step(1, [0])
+    step(5, [0])
     processor.update_state(BatchUpdate(2, added=[(1, params[1], [3], outputs[1])]))
-    step(2, [0, 1])
+    for seed in range(6, 10):
+        step(seed, [0, 1])
 
 
 def test_a_row_of_a_device_without_a_finite_logit_ends_no_other(

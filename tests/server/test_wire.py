@@ -252,6 +252,7 @@ def test_what_is_encrypted_is_left_to_the_loop() -> None:
         made.opened(Encrypted())
         assert not made.ready()
         assert not made.send(b"x")
+        assert made.sent == 0
 
     with ours, theirs:
         asyncio.run(run())
