@@ -326,7 +326,10 @@ def test_moves_from_and_to_empty_places(vllm: Any) -> None:
 
 def test_a_request_that_another_is_moved_onto_rests_with_its_state(vllm: Any) -> None:
     processor = vllm.AleatorLogitsProcessor(config(), torch.device("cpu"), False)
-    params, outputs = [asks(1), asks(2, mirostat=2, mirostat_tau=1.0)], [list[int](), list[int]()]
+    params, outputs = (
+        [asks(1), asks(2, mirostat=2, mirostat_tau=2.0, mirostat_eta=1.0)],
+        [list[int](), list[int]()],
+    )
     chains = [chain(vllm, each, [3]) for each in params]
 
     def step(seed: int, places: list[int]) -> None:
@@ -344,7 +347,7 @@ def test_a_request_that_another_is_moved_onto_rests_with_its_state(vllm: Any) ->
     processor.update_state(BatchUpdate(1, moved=moved))
     step(5, [0])
     processor.update_state(BatchUpdate(2, added=[(1, params[1], [3], outputs[1])]))
-    for seed in range(6, 10):
+    for seed in range(6, 30):
         step(seed, [0, 1])
 
 
