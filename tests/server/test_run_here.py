@@ -41,13 +41,13 @@ def loggers() -> Iterator[list[str]]:
         def emit(self, record: logging.LogRecord) -> None:
             lines.append(Lines("text").format(record))
 
-    names = (LOGGER, "uvicorn.error")
-    before = {name: vars(logging.getLogger(name)).copy() for name in names}
-    logging.getLogger(LOGGER).addHandler(Kept())
+    ours = [logging.getLogger(name) for name in (LOGGER, "uvicorn.error")]
+    before = [(each, each.handlers, each.level, each.propagate) for each in ours]
+    ours[0].handlers = [*ours[0].handlers, Kept()]
     yield lines
-    for name, values in before.items():
-        vars(logging.getLogger(name)).update(values)
-        logging.getLogger(name).setLevel(values["level"])
+    for each, handlers, level, propagate in before:
+        each.handlers, each.propagate = handlers, propagate
+        each.setLevel(level)
 
 
 def test_a_port_that_is_not_for_users_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
