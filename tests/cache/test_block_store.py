@@ -336,3 +336,31 @@ def test_the_smallest_quota_of_two_holds_after_its_writes(tmp_path: Path) -> Non
     for i in range(30):
         put(larger, i)
     assert {entry(i)[0].key for i in range(30)} <= {each.key for each in larger.find([b"p" * 32])}
+
+
+@pytest.mark.parametrize("meanwhile", [False, True])
+def test_a_store_that_is_closed_finds_and_changes_nothing(
+    meanwhile: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where another thread closes it while it is asked."""
+    store = DiskStore(tmp_path / "c", 14_000)
+    kept, gone = put(store, 1), put(store, 2)
+    before = files(tmp_path / "c")
+    store.close()
+    if meanwhile:
+        monkeypatch.setattr(DiskStore, "usable", True)
+    assert not store.listed()
+    assert not store.find([b"p" * 32])
+    assert not store.put(*entry(3), "a model")
+    store.touch([kept])
+    store.pin(kept)
+    store.prune(0)
+    store.check(kept)
+    assert files(tmp_path / "c") == before
+    store.drop(gone)
+    monkeypatch.undo()
+    again = DiskStore(tmp_path / "c", 14_000)
+    left = {each.key for each in again.find([b"p" * 32])}
+    assert left == ({kept} if meanwhile else {kept, gone})
+    assert not any(pinned for *_, pinned in again.listed())
+    assert again.counts["errors"] == store.counts["errors"] == 0

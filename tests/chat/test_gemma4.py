@@ -47,4 +47,7 @@ def test_results_are_part_of_the_message_that_called() -> None:
         {"name": "f", "response": "plain"},
     ]
     assert "tool_responses" not in messages[1]
+    parts = [{"type": "text", "text": "e"}]
+    (_, made, _) = family.turns([*messages[:2], {**messages[3], "content": parts}, messages[-1]])
+    assert made["tool_responses"] == [{"name": "f", "response": parts}]
     assert Gemma4("<|tool_call>call:").turns(messages) is messages

@@ -15,6 +15,7 @@ from aleator.cli.batch_work import COMPLETION, Line, Work, failed, read_lines
 from aleator.integrations.row_file import ResultFile
 from tests.chat import templates
 from tests.cli.conftest import Command
+from tests.cli.test_terminal import Terminal
 
 SEED = ("-t", "1", "--seed", "3", "-n", "8")
 
@@ -78,6 +79,36 @@ def test_requests_of_all_kinds(aleator: Command, model: LanguageModel, tmp_path:
     assert len(made["bare"]["body"]["choices"][0]["aleator_kept"]["masks"]) == 8
 
 
+def test_requests_of_standard_input(aleator: Command, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    result = aleator("batch", "-", str(out), *SEED, stdin=b'"ROMEO:"\n"JULIET:"\n')
+    assert result.code == 0
+    assert results(out).keys() == {"line-1", "line-2"}
+
+
+def test_an_error_of_the_results_file_ends_the_work(model: LanguageModel) -> None:
+    def full(result: object) -> None:
+        raise OSError("No space left on device")
+
+    work = Work(model, [Line("a", COMPLETION, {"prompt": "a"})] * 3, full, {"max_tokens": 1})
+    with model.engine(n_seq_max=2) as engine, pytest.raises(OSError, match="No space left"):
+        work.run(engine, 2)
+    assert work.stopped
+
+
+def test_how_far_it_is_changes_on_a_terminal(
+    model: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = Terminal()
+    monkeypatch.setattr("sys.stderr", shown)
+    work = Work(model, [], lambda result: None, {})
+    work.report()
+    assert shown.getvalue().startswith("\r0 of 0 requests")
+    assert shown.getvalue().endswith("\x1b[K")
+    work.report(last=True)
+    assert shown.getvalue().endswith("requests/s\n")
+
+
 def test_a_call_of_a_tool(aleator: Command, tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     body: Any = {"tools": [templates.CLOCK], "tool_choice": "required"}
@@ -85,6 +116,11 @@ def test_a_call_of_a_tool(aleator: Command, tmp_path: Path) -> None:
     # The bundled model's template shows no tools.
     assert aleator("batch", asked, str(out), *SEED).code == 1
     assert results(out)["a"]["body"]["error"]["param"] == "tools"
+
+
+def test_a_body_is_an_object() -> None:
+    data = b'{"custom_id": "a", "url": "/v1/completions", "body": ["b"]}'
+    assert list(read_lines(data)) == [Line("a", "", {}, "body is not a JSON object")]
 
 
 def test_errors_are_of_their_lines(aleator: Command, tmp_path: Path) -> None:

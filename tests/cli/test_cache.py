@@ -143,3 +143,11 @@ def test_a_command_goes_on_from_disk(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert all(tiers.flush(60) for tiers in list(prompt_tiers._open))
     assert texts[0] == texts[1]
     assert list((tmp_path / "c" / "blocks").glob("*.block"))
+
+
+def test_a_directory_that_cannot_be_written_is_refused(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("aleator.cli.cache.DiskStore.usable", False)
+    assert main(["cache", "--cache-dir", str(directory)]) == 2
+    assert f"--cache-dir {directory}: it cannot be written" in capsys.readouterr().err

@@ -11,7 +11,10 @@ import pytest
 
 from aleator import Conversation, LanguageModel
 from aleator.cli import chat
+from aleator.core.errors import ContextFull
+from tests.chat import templates
 from tests.cli.conftest import Command
+from tests.cli.test_terminal import Terminal
 
 CHAT = ("chat", "-t", "1", "--seed", "3", "-n", "30")
 
@@ -216,3 +219,35 @@ def test_what_is_more_than_the_next_token(aleator: Command, model: LanguageModel
     talk = aleator(*CHAT, "--banned-string", "the", "--guidance-scale", "1.5", stdin=b"Speak.\n")
     assert talk.code == 0
     assert "the" not in talk.out
+
+
+def test_a_full_context_ends_no_conversation_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Full:
+        over = False
+
+        def take(self, message: str) -> None:
+            taken.append(message)
+            if message == "long":
+                raise ContextFull("9 tokens and room for 8")
+
+    taken: list[str] = []
+    lines = iter(("short", None))
+    monkeypatch.setattr(chat, "ask", lambda: next(lines))
+    monkeypatch.setattr("sys.stdin", Terminal())
+    chat.converse(Full(), "long")  # type: ignore[arg-type]
+    assert taken == ["long", "short"]
+    assert "9 tokens and room for 8; /reset starts anew" in capsys.readouterr().err
+
+
+def test_calls_of_tools_are_told(model: LanguageModel, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = model.chat(
+        [{"role": "user", "content": "What is the time?"}],
+        tools=[templates.CLOCK], tool_choice="required", chat_template=templates.HERMES, seed=1,
+    )  # fmt: skip
+    chat.show(answer)
+    (call,) = answer.message.tool_calls
+    out, err = capsys.readouterr()
+    assert (out, call.name) == ("\n", "clock")
+    assert f"[calls clock with {call.arguments}]" in err

@@ -119,3 +119,13 @@ def test_what_is_wrong_is_told(aleator: Command, words: list[str], message: str)
     result = aleator(*words)
     assert (result.code, result.out) == (2, "")
     assert message in result.err
+
+
+def test_a_plot_needs_no_page(aleator: Command, tmp_path: Path) -> None:
+    page, svg = tmp_path / "page.html", tmp_path / "plot.svg"
+    words = (*FEW, "--temps", "1", "--only", "p-less")
+    assert aleator(*words, "--svg", str(svg)).code == 0
+    assert ET.fromstring(svg.read_text()).tag.endswith("svg")
+    assert [*tmp_path.iterdir()] == [svg]
+    assert aleator(*words, "--html", str(page)).code == 0
+    assert "<svg" in page.read_text()

@@ -190,6 +190,18 @@ def test_a_page_with_branches(aleator: Command, tmp_path: Path) -> None:
         assert len({text["seed"], first["seed"], second["seed"]}) == 1
 
 
+def test_a_branch_behind_the_end_of_a_text_is_left_out(
+    aleator: Command, model: LanguageModel, tmp_path: Path
+) -> None:
+    page, (eog,) = tmp_path / "tree.html", model.vocab.eog
+    words = ("--branch", "0=#70", "--branch", "3=#71", "-l", f"{eog}+inf", "--html", str(page))
+    result = aleator(*TO_BE, "-n", "6", *words)
+    assert result.code == 0
+    assert "no branch at 3: the text ended after 1 tokens" in result.err
+    (found,) = re.findall(r'id="record">(.*?)</script>', page.read_text("utf-8"), re.DOTALL)
+    assert [each["parent"] for each in json.loads(found)["texts"]] == [None, 0]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -210,6 +210,8 @@ def test_a_full_context_is_explained(aleator: Command) -> None:
         (["-p", "x", "-f", "y"], b"", 2, "-p and -f are both given"),
         (["-f", "nothing.txt"], b"", 3, "nothing.txt: No such file"),
         (["-m", "nothing.gguf", "-p", "x"], b"", 3, "nothing.gguf: no such file"),
+        (["-p", "x", "-hff", "m.gguf"], b"", 2, "--hf-file m.gguf needs -hf ORG/NAME"),
+        (["-p", "x", "-hf", "a/b:Q8_0", "-hff", "m.gguf"], b"", 2, "without :QUANT"),
         (["-p", "ROMEO, ROMEO", "-c", "2"], b"", 4, r"prompt has \d+ tokens and the context 2"),
         ([], b"ab\xffc", 2, "standard input is not valid UTF-8: byte 0xff at offset 2"),
         ([], b"ab\xc3", 2, "standard input is not valid UTF-8: byte 0xc3 at offset 2"),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from aleator import LanguageModel
 from aleator.cli import doctor
 from tests.cli.conftest import Command
 
@@ -98,3 +100,37 @@ def test_doctor_says_it(root: Path, aleator: Command) -> None:
     result = aleator("doctor")
     assert result.code == 0
     assert "quota          SLOW: the container has 1 processors' time" in result.out
+
+
+def test_what_other_processors_can_do_is_not_known(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    monkeypatch.setattr("aleator.core.host.isa", lambda: "base")
+    assert list(doctor.slow_settings()) == []
+
+
+def test_a_quota_of_all_processors_and_lines_without_numbers_are_not_slow(root: Path) -> None:
+    write(root, "sys/fs/cgroup/cpu.max", "400000 100000")
+    write(root, "proc/meminfo", "Odd:\n\nMemAvailable: 8000000 kB\n")
+    assert list(doctor.slow_settings()) == []
+
+
+def test_the_gpu_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    about = SimpleNamespace(name="Pretended", total_memory=80 << 30)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setattr("torch.cuda.get_device_properties", lambda device: about)
+    assert doctor.cuda().startswith("2 x Pretended, 80 GiB, CUDA ")
+    monkeypatch.setattr(doctor, "find_spec", lambda name: None)
+    assert doctor.cuda() == "not looked for without torch; models run on the CPU"
+
+
+def test_a_machine_that_writes_two_texts_for_one_seed_is_broken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    texts = iter(("one", "two"))
+    generate = lambda *given, **options: SimpleNamespace(text=next(texts))  # noqa: E731
+    monkeypatch.setattr(LanguageModel, "generate", generate)
+    with pytest.raises(RuntimeError, match="the same seed wrote 'one' and then 'two'"):
+        doctor.bundled()

@@ -154,3 +154,28 @@ def test_ctrl_c_ends_with_statistics() -> None:
     assert b"tokens/s" in err
     assert b"Traceback" not in err
     assert (begun + out).decode()  # whole characters only
+
+
+def test_the_words_of_the_process_are_a_command_without_garbage_collection_before_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[bool] = []
+    dispatch = package.cli.dispatch
+
+    def noted(words: list[str], hurried: bool) -> int:
+        seen.append(gc.isenabled())
+        return int(dispatch(words, hurried))
+
+    monkeypatch.setattr(package.cli, "dispatch", noted)
+    monkeypatch.delitem(sys.modules, "numpy._core._add_newdocs", raising=False)
+    try:
+        for words, out in ((["--version"], "aleator "), (["samplers"], "top_k")):
+            monkeypatch.setattr(sys, "argv", ["aleator", *words])
+            assert main() == 0
+            assert out in capsys.readouterr().out
+        assert gc.get_freeze_count() > 0
+    finally:
+        gc.unfreeze()
+    assert seen == [False, False]
+    assert gc.isenabled()
+    assert not hasattr(sys.modules["numpy._core._add_newdocs"], "add_newdoc")

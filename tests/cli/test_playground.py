@@ -67,3 +67,12 @@ def test_whether_a_port_is_taken() -> None:
         options = ServerOptions(port=listening.getsockname()[1])
         assert playground.taken(options)
     assert not playground.taken(options)
+
+
+@pytest.mark.parametrize("platform", ["darwin", "win32"])
+def test_systems_with_a_screen_always_have_a_browser(
+    asked: dict[str, Any], platform: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not playground.has_browser()
+    monkeypatch.setattr("sys.platform", platform)
+    assert playground.has_browser()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -133,8 +136,6 @@ def test_an_embedding_is_the_first_layers_input(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["F32", "Q8_0"])
 def test_experts_are_told_apart(kind: str, tmp_path: Path) -> None:
-    from dataclasses import replace
-
     from aleator.generate.imatrix import InputSums
 
     path = write_model(tmp_path / "m.gguf", replace(SPECS["qwen3moe"], type=kind))
@@ -164,3 +165,37 @@ def test_nothing_is_counted_afterwards(tmp_path: Path) -> None:
     reading.close()
     model.context(8).decode(Batch.one([1, 2, 3], 0))
     assert sums.found()["blk.0.attn_q.weight"][1].tolist() == [4]
+
+
+def test_an_interrupted_imatrix_is_of_the_chunks_that_were_read(
+    aleator: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from aleator.generate.imatrix import InputSums
+
+    out, read = tmp_path / "i.gguf", InputSums.read
+
+    def stopped(*given: Any) -> Iterator[int]:
+        for done in read(*given):
+            if done > most:
+                raise KeyboardInterrupt
+            yield done
+
+    monkeypatch.setattr(InputSums, "read", stopped)
+    words = ("imatrix", "-f", TEXT, "-o", str(out), "-c", "64", "--chunks", "3")
+    most = 0
+    assert aleator(*words).code == 130
+    assert not out.exists()
+    most = 2
+    result = aleator(*words)
+    assert (result.code, "of the chunks read so far" in result.err) == (130, True)
+    assert read_imatrix(out).chunks == 2
+
+
+def test_experts_that_a_text_does_not_reach_are_told(aleator: Command, tmp_path: Path) -> None:
+    spec = replace(SPECS["qwen3moe"], n_vocab=2048)
+    path = write_model(tmp_path / "m.gguf", spec, tokenizer_from=bundled_model())
+    out = str(tmp_path / "i.gguf")
+    result = aleator(
+        "imatrix", "-m", str(path), "-p", "a b c d", "-o", out, "-c", "4", "--chunks", "1"
+    )
+    assert (result.code, "did not reach every expert" in result.err) == (0, True), result.err

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from aleator.engine.verify import MOST_WRONG
 from tests.cli.conftest import Command
 
 ROMEO = ("generate", "-t", "1", "-p", "ROMEO:", "-n", "8", "--seed", "7")
@@ -103,3 +104,44 @@ def test_verify(aleator: Command, file: Path) -> None:
     lines[1]["seed"] += 1
     file.write_text(json.dumps(lines[1]))
     assert aleator("replay", "--verify", str(file)).code == 1
+
+
+def test_what_else_a_record_says_wrongly_is_told(aleator: Command, file: Path) -> None:
+    record = json.loads(file.read_text().splitlines()[0])
+    record["made"]["logprobs"].pop()
+    file.write_text(json.dumps(record))
+    result = aleator("replay", "--verify", str(file))
+    assert result.code == 1
+    assert result.out.splitlines()[1:] == ["  7 log-probabilities for 8 tokens"]
+
+
+def test_after_many_wrong_tokens_nothing_more_is_looked_at(
+    aleator: Command, tmp_path: Path
+) -> None:
+    file = tmp_path / "text.json"
+    words = ("-t", "1", "-p", "ROMEO:", "-n", "20", "--seed", "7", "--replay", str(file))
+    assert aleator("generate", *words).code == 0
+    record = json.loads(file.read_text())
+    record["made"]["tokens"] = [(token + 1) % 2048 for token in record["made"]["tokens"]]
+    file.write_text(json.dumps(record))
+    result = aleator("replay", "--verify", str(file))
+    assert result.code == 1
+    assert result.out.count("\n  token ") == MOST_WRONG
+    assert f"and so on: after {MOST_WRONG} wrong tokens" in result.out
+
+
+def test_empty_lines_between_records_are_passed_over(aleator: Command, file: Path) -> None:
+    file.write_text("\n" + file.read_text().replace("\n", "\n\n \n"))
+    assert aleator("replay", str(file)).out.count("is the same") == 2
+
+
+def test_a_prompt_may_end_with_a_line_break_of_its_own(aleator: Command, tmp_path: Path) -> None:
+    prompt, path = tmp_path / "prompt", tmp_path / "text.json"
+    prompt.write_text("ROMEO:\n")
+    words = ("generate", "-t", "1", "-p", "ROMEO:\\n", "-n", "4", "--seed", "7")
+    assert aleator(*words, "--replay", str(path)).code == 0
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({k: v for k, v in record.items() if k not in ("prompt", "made")}))
+    result = aleator("replay", str(path), "--prompt-file", str(prompt))
+    assert result.code == 0
+    assert f"hash {record['made']['text_hash']}" in result.err

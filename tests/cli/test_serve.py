@@ -96,3 +96,9 @@ def test_the_line_for_a_shell() -> None:
     assert "--unix-socket /tmp/s http://localhost/v1/completions" in curl("unix:/tmp/s", False)
     assert "x/v1/embeddings" in curl("http://x", True, writes=False)
     assert "http://127.0.0.1:80/v1/chat/completions" in curl("http://127.0.0.1:80", True)
+
+
+def test_an_example_names_the_model_where_there_are_several() -> None:
+    shown = curl("http://x", False, 'a "b"')
+    body = shlex.split(shown)[-1]
+    assert json.loads(body) == {"model": 'a "b"', "prompt": "Once upon a time", "max_tokens": 40}

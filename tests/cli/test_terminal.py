@@ -7,11 +7,12 @@ import select
 import signal
 import subprocess
 import sys
+import warnings
 
 import pytest
 
 from aleator.cli import terminal
-from aleator.cli.terminal import ProgressBar, on_interrupt, write
+from aleator.cli.terminal import ProgressBar, messages, on_interrupt, write
 
 
 class Terminal(io.StringIO):
@@ -94,3 +95,22 @@ def test_on_a_terminal_the_text_ends_with_a_line_break() -> None:
     assert shown.endswith(b"\r\n")
     assert len(shown) > 4
     assert b"\n\nprompt" in err
+
+
+def test_a_terminal_without_rich_shows_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = Terminal()
+    monkeypatch.setattr(sys, "stderr", shown)
+    monkeypatch.setattr(terminal, "PROGRESS_DELAY", 0.0)
+    monkeypatch.setitem(sys.modules, "rich.progress", None)
+    with ProgressBar("loading", "layers") as bar:
+        for done in range(5):
+            bar(done, 4)
+    assert shown.getvalue() == ""
+
+
+def test_warnings_of_others_are_shown_as_always() -> None:
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        with messages(verbose=False, silent=False):
+            warnings.warn("something", UserWarning, stacklevel=1)
+    assert [str(each.message) for each in seen] == ["something"]

@@ -87,6 +87,17 @@ def test_frozen_ones_cannot_be_changed_and_have_the_hash() -> None:
     assert both()[1][0].__hash__ is None
 
 
+def test_plain_subclasses_of_frozen_ones_have_attributes_of_their_own() -> None:
+    for paper, _ in both(frozen=True):
+        made = type("Plain", (paper,), {})(sheets=3)
+        made.note = "torn"
+        assert made.note == "torn"
+        del made.note
+        assert not hasattr(made, "note")
+        with pytest.raises(dataclasses.FrozenInstanceError, match="field 'sheets'"):
+            made.sheets = 4
+
+
 def test_missing_and_unknown_arguments_are_refused() -> None:
     paper = both()[1][0]
     for given in ({}, {"sheets": 1, "size": 4}):

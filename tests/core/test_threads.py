@@ -37,6 +37,17 @@ def test_otherwise_there_is_one_for_each_core(value: str) -> None:
     assert 1 <= threads(OMP_NUM_THREADS=value) <= len(os.sched_getaffinity(0))
 
 
+def test_processors_of_one_core_count_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = default_threads.__wrapped__  # it is read once
+    monkeypatch.setenv("OMP_NUM_THREADS", "0")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(6))
+    monkeypatch.setattr("aleator.core.threads._core", lambda processor: f"core {processor % 4}")
+    assert count() == 4
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: 1000)
+    assert count() == 256
+
+
 def test_pools_are_shared_and_their_size_has_limits() -> None:
     assert pool() is pool(default_threads())
     assert pool(2).threads == 2

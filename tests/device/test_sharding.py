@@ -46,6 +46,7 @@ CHAINS: dict[str, list[Any]] = {
     "mirostat_v2": [S.TopK(top_k=30), S.MirostatV2(mirostat_tau=3.0)],
     "adaptive_p": [S.TopP(top_p=0.97), S.AdaptiveP(adaptive_target=0.2)],
     "large_k": [S.TopK(top_k=150), S.TopP(top_p=0.7), S.Dist()],
+    "twice": [S.TopK(top_k=20), S.TopK(top_k=9), S.Dist()],
 }
 
 
@@ -150,9 +151,21 @@ def test_refuses(alone: Any) -> None:
         assert caught.value.parameter == name
 
 
+def test_parts_that_are_no_vocabulary_are_refused(alone: Any) -> None:
+    for first, width, says in ((1, 9, "rank 0 has tokens from 1 on"), (0, 9, "have 9 tokens")):
+        with pytest.raises(LogitsError, match=says):
+            ShardedChain([S.Greedy()], 1, 10, first=first, max_top_k=4).sample(
+                torch.zeros(1, width)
+            )
+    chain = ShardedChain([S.Greedy()], 1, 10, first=0, max_top_k=4)
+    chain.sample(torch.zeros(1, 10))
+    with pytest.raises(LogitsError, match="logits have 9 tokens, and had 10 before"):
+        chain.sample(torch.zeros(1, 9))
+
+
 def test_any_split_is_the_same(alone: Any) -> None:
     random_ = random.Random(1)
-    for name in ("local", "top_k"):
+    for name in ("local", "top_k", "large_k", "twice"):
         chains = [chain_of(CHAINS[name], row) for row in range(2)]
         sharded = ShardedChain(CHAINS[name], 2, N_VOCAB, first=0, max_top_k=32)
         for row, chain in enumerate(chains):

@@ -17,6 +17,7 @@ import pytest
 
 import aleator
 from aleator.core.errors import EngineClosed
+from aleator.engine import engine_loop
 from aleator.engine.engine_core import count_used_cells
 from aleator.engine.engine_loop import EngineLoop
 from aleator.engine.request_handle import RequestHandle
@@ -278,6 +279,19 @@ def test_closing_ends_all_and_frees_the_context(
     assert (context(), pool()) == (None, None)
 
 
+def test_a_closed_loop_takes_nothing_more(model: aleator.LanguageModel) -> None:
+    engine = model.engine(n_seq_max=1, n_ctx=64)
+    loop = loop_of(engine)
+    engine.close()
+    for call in (
+        lambda: engine.visit(lambda context, seq: None),
+        lambda: loop.visit(lambda context, seq: None),
+        lambda: loop.check_queue(1),
+    ):
+        with pytest.raises(EngineClosed, match="make another one"):
+            call()
+
+
 def test_a_forgotten_engine_closes_itself(model: aleator.LanguageModel) -> None:
     before = threading.active_count()
     engine = aleator.Engine(model, n_seq_max=1, n_ctx=256)
@@ -319,6 +333,26 @@ def test_the_garbage_collector_closes_an_engine_without_waiting(
     del loop
     gc.collect()
     assert context() is None
+
+
+def test_the_end_of_the_interpreter_waits_for_each_engine_and_a_fork_leaves_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Loop:
+        def __init__(self) -> None:
+            self.calls: list[Any] = []
+
+        def close(self, patience: float) -> None:
+            self.calls.append(patience)
+
+        def after_fork(self) -> None:
+            self.calls.append("forked")
+
+    loops = [Loop(), Loop()]
+    monkeypatch.setattr(engine_loop, "_loops", loops)
+    engine_loop._after_fork()
+    engine_loop._close_all()
+    assert [each.calls for each in loops] == [["forked", engine_loop.CLOSE_TIMEOUT]] * 2
 
 
 def test_an_engine_is_closed_before_the_interpreter_ends() -> None:

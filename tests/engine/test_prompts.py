@@ -47,6 +47,13 @@ def test_what_is_no_list_of_prompts_is_refused(prompts: Any, model: aleator.Lang
     assert caught.value.parameter == "prompts"
 
 
+@pytest.mark.parametrize("n", [0, -1, 1.5, None, "2"])
+def test_there_is_at_least_one_text_of_each_prompt(n: Any, model: aleator.LanguageModel) -> None:
+    with pytest.raises(aleator.ParameterError, match=r"n=.*: give an integer, 1 or more") as caught:
+        model.generate_batch(["a"], n=n)
+    assert caught.value.parameter == "n"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

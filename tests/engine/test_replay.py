@@ -4,12 +4,13 @@ import dataclasses
 import functools
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
 from attacks.fields import ODD
 
-from aleator import Engine, LanguageModel, SamplingParams
+from aleator import Engine, LanguageModel, SamplingParams, load
 from aleator.core.errors import AleatorError, FileFormatError, ParameterError
 from aleator.engine.replay import (
     Made,
@@ -248,3 +249,13 @@ def test_a_record_of_older_numerics_is_made_again_only_where_they_agree(
                 make_again(record, model)
         with pytest.raises(ParameterError, match="numerics=99"):
             make_again(dataclasses.replace(record, numerics=99), model)
+
+
+def test_a_text_after_a_shift_cannot_be_made_again(model: LanguageModel, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"context_shift": True, "ignore_eos": True, "seed": 1}
+    small = load(n_ctx=64, n_threads=1)
+    first = small.generate("ROMEO:", max_tokens=90, **options)
+    small.save_session(tmp_path / "s", first)
+    again = small.generate(small.load_session(tmp_path / "s"), max_tokens=4, **options)
+    with pytest.raises(ParameterError, match="whose context an earlier generation has shifted"):
+        Record.of(again, small, "1")

@@ -146,6 +146,9 @@ def test_altered_logprobs(model: LanguageModel) -> None:
     assert not found.ok
     assert not found.wrong
     assert found.others[0].startswith("log-probability of token 6: ")
+    cut = (made_of(record).logprobs or ())[:-1]
+    (missing,) = verify(altered(record, logprobs=cut), model).others
+    assert missing == "39 log-probabilities for 40 tokens"
 
 
 def test_a_text_that_was_cut_off(model: LanguageModel) -> None:

@@ -169,3 +169,15 @@ def test_which_rows_of_held_tokens_are_kept(given_out: bool) -> None:
         dropped = range(0 if given_out else 1, n - 4)
         kept = [each.row is not None for each in held.held]
         assert kept == [i not in dropped for i in range(n)]
+
+
+def test_what_is_held_when_the_context_is_full_is_part_of_the_text() -> None:
+    """A banned string may begin with the last tokens, which then nothing follows."""
+    model = load(n_ctx=24, n_threads=1)
+    plain = model.generate("ROMEO:", max_tokens=-1, seed=3, ignore_eos=True)
+    assert plain.stop_reason == "context"
+    for n in (1, 2, 3):
+        word = model.tokenizer.decode(plain.tokens[-n:]) + "#"
+        made = model.generate("ROMEO:", max_tokens=-1, seed=3, ignore_eos=True, banned_strings=word)
+        assert (made.tokens, made.stop_reason) == (plain.tokens, "context")
+        assert made.text == plain.text

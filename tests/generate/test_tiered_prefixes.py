@@ -8,13 +8,16 @@ from __future__ import annotations
 import itertools
 import math
 import threading
+import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from aleator.cache.block_store import Entry
+from aleator.cache.block_store import Entry, Sections
 from aleator.cache.disk_store import DiskStore
 from aleator.generate import prefix_load, prompt_tiers
 from aleator.generate.prompt_tiers import PromptTiers
@@ -163,3 +166,64 @@ def test_what_a_load_costs_is_placing_and_an_estimate_of_reading(
     assert loading.seconds == 3 + (0 if tier == "ram" else 2 * size)
     assert not loading.go_on()
     assert not loading.ready
+
+
+def entry_of(i: int) -> tuple[Entry, Sections]:
+    return Entry(bytes([i]) * 32, b"p" * 32, 128, 100), {"cells": bytes([i]) * 100}
+
+
+def test_entries_come_from_the_first_tier_that_has_them(tmp_path: Path) -> None:
+    tiers = PromptTiers(2000, 2**20, tmp_path)
+    one, two = entry_of(1), entry_of(2)
+    tiers.put([one[0].key], [one], "m")
+    assert tiers.flush(30)
+    assert tiers.memory is not None
+    for name in ("ram", "disk", "ram"):
+        found = tiers.get(one[0], "m")
+        assert found is not None
+        assert (found[0], bytes(found[1]["cells"])) == (name, one[1]["cells"])
+        if name == "ram":
+            tiers.memory.drop(one[0].key)
+    assert tiers.get(two[0], "m") is None
+    tiers.close()
+
+
+def test_a_bad_entry_is_dropped_from_every_tier(tmp_path: Path) -> None:
+    tiers = PromptTiers(2000, 2**20, tmp_path)
+    one = entry_of(1)
+    tiers.put([one[0].key], [one], "m")
+    assert tiers.flush(30)
+    tiers.drop(one[0])
+    end = time.monotonic() + 30
+    while tiers.find([one[0].parent]):
+        assert time.monotonic() < end
+    assert tiers.get(one[0], "m") is None
+    tiers.close()
+    memory = PromptTiers(2000, 0)
+    memory.put([one[0].key], [one], "m")
+    memory.drop(one[0])
+    assert memory.get(one[0], "m") is None
+
+
+def test_what_no_thread_will_do_is_cancelled_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed, memory = PromptTiers(0, 2**20, tmp_path), PromptTiers(2000, 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(DiskStore, "close", lambda store: None)  # a thread may still hold it
+        closed.close()
+    assert closed.look_up([b"p" * 32]).cancelled()
+    for tiers in (closed, memory):
+        assert tiers.ask(entry_of(1)[0], "m").cancelled()
+    closed.close()
+    for tiers in (closed, memory):
+        assert tiers.ask(entry_of(1)[0], "m").cancelled()
+        assert tiers.look_up([b"p" * 32]).result() == {}
+
+
+def test_the_end_of_the_interpreter_closes_all_tiers(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[str] = []
+    made = [SimpleNamespace(close=partial(closed.append, name)) for name in "ab"]
+    monkeypatch.setattr(prompt_tiers, "_open", made)
+    prompt_tiers._close_all()
+    assert closed == ["a", "b"]

@@ -192,3 +192,11 @@ def test_masks_into_an_array(vocabulary: Vocabulary) -> None:
     assert (words == c.mask()).all()
     with pytest.raises(ParameterError, match="9 elements"):
         c.mask_into(np.zeros(8, np.uint32))
+
+
+def test_a_grammar_is_text_for_a_vocabulary(vocabulary: Vocabulary) -> None:
+    with pytest.raises(ParameterError, match="a grammar needs a vocabulary"):
+        compile_gbnf('root ::= "a"', "root", None)
+    for wrong in (None, b'root ::= "a"', 3):
+        with pytest.raises(ParameterError, match="grammar must be a str, not"):
+            compile_gbnf(wrong, "root", vocabulary)  # type: ignore[arg-type]

@@ -323,3 +323,9 @@ def test_special_tokens_are_told_apart() -> None:
     assert forced.jump_forward() == b""
     forced.accept(258)
     assert forced.jump_forward() == b"c"
+
+
+@pytest.mark.parametrize("wrong", [None, b"start: A", 3])
+def test_a_lark_grammar_is_text(wrong: Any) -> None:
+    with pytest.raises(GrammarError, match="a Lark grammar is text, not"):
+        lark_grammar(wrong)

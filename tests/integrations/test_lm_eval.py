@@ -121,6 +121,28 @@ def test_log_likelihoods_are_those_of_score(lm: Any) -> None:
     assert kept == dict(zip(pairs, found, strict=True))
 
 
+def test_tokens_with_bos_and_without(lm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    bare, bos = lm.tok_encode("To be", False), lm.model.vocab.bos
+    assert lm.tok_encode("To be") == lm.tok_encode("To be", True) == [bos, *bare]
+    monkeypatch.setattr(lm, "_add_bos", False)
+    assert lm.tok_encode("To be") == bare
+    assert lm.tok_encode("To be", True) == [bos, *bare]
+
+
+def test_a_vocabulary_without_an_end_or_a_template_is_told(
+    lm: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vocab = lm.model.vocab
+    assert lm.eot_token_id == vocab.eos
+    assert lm.chat_template(True) == vocab.chat_template
+    bare = SimpleNamespace(eos=None, bos=None, chat_template=None)
+    monkeypatch.setattr(lm, "model", SimpleNamespace(vocab=bare))
+    with pytest.raises(aleator.ParameterError, match="no end-of-text token"):
+        _ = lm.prefix_token_id
+    with pytest.raises(aleator.TemplateError, match="leave out --apply_chat_template"):
+        lm.chat_template(True)
+
+
 def test_long_texts_lose_their_beginning(adapter: ModuleType, lm: Any) -> None:
     short = adapter.AleatorLM(max_length=8, n_threads=1)
     assert short.max_length == 8

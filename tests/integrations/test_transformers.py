@@ -8,7 +8,8 @@ import pytest
 import torch
 from transformers import ContinuousBatchingConfig, DynamicCache, GenerationConfig, StaticCache
 
-from aleator import ParameterError, SamplingParams
+from aleator import LanguageModel, ParameterError, SamplingParams
+from aleator.core.errors import LogitsError
 from aleator.integrations.device_texts import DeviceTexts
 from aleator.integrations.transformers import AleatorLogitsProcessor, aleator_generate, use_in
 from aleator.integrations.transformers_layers import held_by
@@ -279,3 +280,54 @@ def test_texts_on_a_device(kernels: str) -> None:
     chains[3].accept(9, generated=True)
     row_logits = torch.randn(1, V)
     assert texts.draw([3], row_logits).tolist() == [chains[3].sample(row_logits[0])]
+
+
+class OnDevice(AleatorLogitsProcessor):
+    """The way of a GPU, with a device's chains on the CPU."""
+
+    def _begin(self, input_ids: torch.Tensor, scores: torch.Tensor) -> None:
+        super()._begin(input_ids, scores)
+        self._device = DeviceTexts(len(scores), scores.shape[1], scores.device, kernels="torch")
+        for i, text in enumerate(self._texts):
+            self._device.begin(i, text.chain)
+
+
+def test_rows_on_a_device_are_those_of_the_host() -> None:
+    ids, mask = padded(PROMPTS)
+    host, device = (
+        kind(SAMPLING, seeds=[1, 2, 3], attention_mask=mask)
+        for kind in (AleatorLogitsProcessor, OnDevice)
+    )
+    for step in range(6):
+        scores = torch.randn(3, V, generator=torch.Generator().manual_seed(step)) * 3
+        out = host(ids, scores)
+        assert torch.equal(device(ids, scores), out)
+        ids = torch.cat([ids, out.argmax(1, keepdim=True)], 1)
+    scores[1] = -torch.inf
+    with pytest.raises(LogitsError, match="row 1 has no finite logit"):
+        device(ids, scores)
+
+
+def test_llama_cpps_numbers_are_not_drawn_on_a_device() -> None:
+    processor = AleatorLogitsProcessor(SamplingParams(numerics="llama.cpp", seed=1))
+    with pytest.raises(ParameterError, match="computed on the CPU: choose 'portable'"):
+        processor(torch.tensor([[5]]), torch.empty(1, V, device="meta"))
+
+
+def test_texts_that_are_complete_draw_no_more(model: LanguageModel) -> None:
+    """transformers pads them, whatever is chosen; the other rows go on."""
+    params = [SamplingParams(regex=each, seed=1) for each in ("a", "[a-z]{9,20}")]
+    processor = AleatorLogitsProcessor(params, vocab=model.tokenizer)
+    alone = [each.chain(model.tokenizer) for each in params]
+    ids, n_vocab = torch.tensor([[5], [5]]), len(model.vocab)
+    for step in range(40):
+        scores = torch.randn(2, n_vocab, generator=torch.Generator().manual_seed(step))
+        out = processor(ids, scores)
+        for chain, row, drawn in zip(alone, scores, out, strict=True):
+            if not chain.finished:
+                assert drawn.argmax() == chain.sample(row)
+        ids = torch.cat([ids, out.argmax(1, keepdim=True)], 1)
+        if all(chain.finished for chain in alone):
+            break
+    assert step > 1
+    assert processor(ids, scores)[:, 0].tolist() == [0.0, 0.0]

@@ -304,3 +304,66 @@ def test_logits_on_a_device(vllm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aleator.integrations.vllm_params.current_platform.cpu", False)
     with pytest.raises(ValueError, match="computed on the CPU"):
         p.validate_params(asks(3, numerics="llama.cpp"))
+
+
+def test_moves_from_and_to_empty_places(vllm: Any) -> None:
+    processor = vllm.AleatorLogitsProcessor(config(), torch.device("cpu"), False)
+
+    def update(**changes: Any) -> None:
+        processor.update_state(BatchUpdate(3, **changes))
+
+    update(added=[(0, asks(1), [5], [])])
+    update(moved=[(2, 1, MoveDirectionality.UNIDIRECTIONAL)])
+    update(moved=[(0, 2, MoveDirectionality.SWAP)])
+    rows = logits(3, 0)
+    out = processor.apply(rows.clone())
+    changed = (out != rows).any(1).tolist()
+    assert changed == [False, False, True]
+    update(removed=[2])
+    rows = logits(3, 1)
+    assert torch.equal(processor.apply(rows.clone()), rows)
+
+
+def test_a_request_that_another_is_moved_onto_rests_with_its_state(vllm: Any) -> None:
+    processor = vllm.AleatorLogitsProcessor(config(), torch.device("cpu"), False)
+    params, outputs = (
+        [asks(1), asks(2, mirostat=2, mirostat_tau=2.0, mirostat_eta=1.0)],
+        [list[int](), list[int]()],
+    )
+    chains = [chain(vllm, each, [3]) for each in params]
+
+    def step(seed: int, places: list[int]) -> None:
+        rows = logits(2, seed)
+        want = [chains[at].sample(rows[row]) for row, at in enumerate(places)]
+        assert tokens(processor.apply(rows))[: len(places)] == want
+        for at, token in zip(places, want, strict=True):
+            outputs[at].append(token)
+
+    added = [(i, params[i], [3], outputs[i]) for i in range(2)]
+    processor.update_state(BatchUpdate(2, added=added))
+    for seed in range(5):
+        step(seed, [0, 1])
+    moved = [(0, 1, MoveDirectionality.UNIDIRECTIONAL), (1, 0, MoveDirectionality.UNIDIRECTIONAL)]
+    processor.update_state(BatchUpdate(1, moved=moved))
+    step(5, [0])
+    processor.update_state(BatchUpdate(2, added=[(1, params[1], [3], outputs[1])]))
+    for seed in range(6, 30):
+        step(seed, [0, 1])
+
+
+def test_a_row_of_a_device_without_a_finite_logit_ends_no_other(
+    vllm: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    processor = vllm.AleatorLogitsProcessor(config(), torch.device("meta"), False)
+    texts = vllm.DeviceTexts(8, V, torch.device("cpu"), 64, "torch")
+    monkeypatch.setattr(vllm, "DeviceTexts", lambda *given: texts)
+    params = [asks(1), asks(2)]
+    processor.update_state(BatchUpdate(2, added=[(i, params[i], [3], []) for i in range(2)]))
+    rows = logits(2, 0)
+    rows[0] = -torch.inf
+    want = chain(vllm, params[1], [3]).sample(rows[1])
+    assert tokens(processor.apply(rows))[1] == want
+    assert "its row of logits has nothing finite" in caplog.text
+    rows = torch.full((2, V), -torch.inf)
+    assert torch.isinf(processor.apply(rows)).all()
+    assert caplog.text.count("nothing finite") == 2

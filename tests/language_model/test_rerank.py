@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -54,3 +55,11 @@ def test_names_of_control_tokens_in_documents_are_text(reranker: aleator.Languag
 def test_templates_that_become_too_long_are_refused(reranker: aleator.LanguageModel) -> None:
     with pytest.raises(ContextFull, match="context 512"):
         reranker.rerank("a", ["b" * 600], truncate=True)
+
+
+def test_a_vocabulary_without_the_answers_is_told(tmp_path: Path) -> None:
+    plain = aleator.load(write_reranker(tmp_path / "plain.gguf", head=False, template=None))
+    ids = {text: i for text, i in plain.vocab.ids.items() if text != "no"}
+    plain.vocab = dataclasses.replace(plain.vocab, ids=ids)
+    with pytest.raises(UnsupportedModel, match="no tokens 'yes' and 'no' to answer with"):
+        plain.rerank(QUERY, DOCUMENTS, template=TEMPLATE)

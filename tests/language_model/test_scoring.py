@@ -62,6 +62,15 @@ def test_one_prompt_with_several_continuations(model: LanguageModel) -> None:
     )
 
 
+def test_tokens_and_texts_may_go_on_from_each_other(model: LanguageModel) -> None:
+    prompt, end = model.prompt_tokens("ROMEO:"), model.tokenizer.encode(" To be", add_special=False)
+    wanted = model.score(list(prompt), end)
+    assert isinstance(wanted, Score)
+    assert wanted.tokens == tuple(end)
+    assert model.score(list(prompt), " To be") == wanted
+    assert model.score("ROMEO:", end) == wanted
+
+
 def test_the_greedy_text_is_greedy(model: LanguageModel) -> None:
     prompt = list(model.prompt_tokens("ROMEO:"))
     tokens = model.generate(prompt, temperature=0, max_tokens=8).tokens

@@ -12,7 +12,7 @@ from aleator.core.errors import FileFormatError, ParameterError, UnsupportedMode
 from aleator.models.adapter_files import _columns
 from aleator.models.adapters import Adapters, adapter_files, chosen_adapters, read_words
 from tests.models.adapters import RANK, pairs_of, write_adapter, write_peft
-from tests.models.builders import write_gguf
+from tests.models.builders import model_tensors, write_gguf
 from tests.models.test_adapters import adapted
 
 
@@ -144,8 +144,21 @@ def test_names_files_and_scales() -> None:
             adapter_files({"x": ("f", value)})
         with pytest.raises(ParameterError, match="scale"):
             chosen_adapters({"x": value})
+    with pytest.raises(ParameterError, match="'x' is given twice: give it once"):
+        chosen_adapters([("x", 1.0), ("y", 1.0), ("x", 0.5)])
     for strange in (5, [5], [("a",)], [("a", 1, 2)]):
         with pytest.raises(ParameterError, match="adapters="):
             chosen_adapters(strange)
     with pytest.raises(ParameterError, match="no adapter 'x'"):
         Adapters().chosen(chosen_adapters("x"))
+
+
+def test_a_row_of_zeros_has_no_direction(tmp_path: Path) -> None:
+    tensors, name = model_tensors(), "blk.0.attn_v.weight"
+    tensors[name][3] = 0
+    pairs = {name: pairs_of(1, ["attn_v"])[name]}
+    pairs[name][1][3] = 0
+    sizes = {name: np.ones(len(tensors[name]), np.float32)}
+    path = write_gguf(tmp_path / "base.gguf", None, tensors)
+    with pytest.raises(FileFormatError, match="a row of zeros cannot be normalised"):
+        adapted(path, write_peft(tmp_path / "p", pairs, sizes))

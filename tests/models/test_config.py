@@ -353,3 +353,18 @@ def test_gpt_oss_windows(from_gguf: FromGGUF, pattern: Any, windows: tuple[bool,
     window = from_gguf({f"gpt-oss.{key}": value for key, value in fields.items()}, "gpt-oss").window
     assert window is not None
     assert (window.size, window.layers) == (8, windows)
+
+
+@pytest.mark.parametrize(("name", "n"), [("llama4", 2), ("exaone4", 64)])
+def test_a_pattern_without_windows_is_none(from_gguf: FromGGUF, name: str, n: int) -> None:
+    fields: dict[str, Any] = {"block_count": n, "attention.sliding_window_pattern": 1}
+    if name == "llama4":
+        fields |= {"interleave_moe_layer_step": 0, "expert_count": 2, "expert_used_count": 1}
+        fields["expert_feed_forward_length"] = 8
+    config = from_gguf({f"{name}.{key}": value for key, value in fields.items()}, name)
+    assert config.window is None
+    windows = from_gguf(
+        {f"{name}.{k}": v for k, v in (fields | {"attention.sliding_window_pattern": 2}).items()},
+        name,
+    )
+    assert windows.window is not None

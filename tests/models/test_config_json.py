@@ -260,3 +260,29 @@ def test_json_bounds_of_epsilons_and_soft_caps() -> None:
     assert config.ssm.norm_eps == 1.0
     with pytest.raises(FileFormatError, match="mixer_rms_eps"):
         config_from_json(Fields("config.json", falcon | {"mixer_rms_eps": 1.01}))
+
+
+@pytest.mark.parametrize(
+    ("model_type", "text_type"),
+    [("qwen3_vl", "qwen3_vl_text"), ("qwen3_5", "qwen3_5_text"), ("mistral3", "mistral")],
+)
+def test_of_models_with_pictures_the_text_part_is_read(model_type: str, text_type: str) -> None:
+    own: dict[str, Any] = {"num_hidden_layers": 4, "head_dim": 16}
+    text = model_json(model_type=text_type, **own)
+    whole = {"model_type": model_type, "text_config": text, "vision_config": {"hidden_size": 7}}
+    config = config_from_json(Fields("config.json", whole | {"tie_word_embeddings": True}))
+    assert (config.n_layers, config.n_embd, config.head_dim, config.tied) == (4, 32, 16, True)
+    assert config.query_growth is None
+    with pytest.raises(UnsupportedModel, match="a text model of type 'llama'"):
+        config_from_json(Fields("config.json", whole | {"text_config": model_json(**own)}))
+
+
+def test_json_of_minicpm3_scales_nothing_that_is_null() -> None:
+    latent = {"q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 12, "qk_rope_head_dim": 8}
+    values = model_json(model_type="minicpm3", v_head_dim=12, num_key_value_heads=4, **latent)
+    plain = config_from_json(
+        Fields("config.json", values | {"scale_depth": None, "dim_model_base": None})
+    )
+    depth = config_from_json(Fields("config.json", values | {"scale_depth": 2.0}))
+    assert plain.residual_scale == 1.0
+    assert depth.residual_scale == pytest.approx(2.0 / 2**0.5)

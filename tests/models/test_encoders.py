@@ -17,6 +17,7 @@ from aleator.cli import main
 from aleator.core.cancellation import cancelled_by
 from aleator.core.errors import ContextFull, FileFormatError, ParameterError, UnsupportedModel
 from aleator.models import build_decoder, open_weights
+from aleator.models.adapters import Adapter, Adapters
 from aleator.models.encoder import Encoder
 from aleator.models.native_decoder import inherited
 from aleator.text.special_tokens import Pair
@@ -227,7 +228,8 @@ def test_texts_that_are_too_long_are_refused_or_cut(bert: aleator.LanguageModel)
     long = "king " * 70
     with pytest.raises(ContextFull, match="72 tokens and the context 64"):
         bert.embed(long)
-    cut = bert.embed(long, truncate=True)
+    cut, short = bert.embed([long, "king"], truncate=True)
+    assert np.array_equal(short, bert.embed("king"))
     assert np.array_equal(cut, bert.embed([[2, *[bert.vocab.ids["▁king"]] * 62, 3]])[0])
     assert np.array_equal(bert.embed([[5] * 64 + [6]], truncate=True), bert.embed([[5] * 64]))
 
@@ -375,6 +377,9 @@ def test_an_encoder_computes_on_the_cpu_only(tmp_path: Path) -> None:
         build_decoder(weights, dtype="bfloat16")
     with pytest.raises(ParameterError, match="form='torch'"):
         build_decoder(weights, form="torch")
+    encoder = build_decoder(weights)
+    with pytest.raises(ParameterError, match="adapters are for decoders"):
+        encoder.take(Adapters((Adapter("a", "a.gguf", "0", {}, {}, False),)))
 
 
 def test_what_is_not_built_is_refused(tmp_path: Path) -> None:

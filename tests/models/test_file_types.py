@@ -11,7 +11,7 @@ from make_models import SPECS, Spec, write_model
 from aleator.core.errors import FileFormatError, ParameterError, UnsupportedModel
 from aleator.models.file_types import FILE_TYPES, Rules, file_type
 from aleator.models.files.gguf import GGUFFile
-from tests.models.builders import entry, raw_gguf, string, tensor
+from tests.models.builders import entry, model_metadata, raw_gguf, string, tensor, write_gguf
 
 WIDE = Spec(n_layers=16, n_embd=256, n_heads=4, n_kv_heads=1, head_dim=64, n_ff=256, seed=1)
 
@@ -135,3 +135,7 @@ def test_refused(tmp_path: Path) -> None:
     path.write_bytes(raw_gguf([entry("general.architecture", 8, string("llama"))]))
     with pytest.raises(FileFormatError, match="block_count"):
         Rules(GGUFFile(path), "Q8_0", False)
+    for value in ("many", -1, ["many"]):
+        about = model_metadata() | {"llama.attention.head_count": value}
+        with pytest.raises(FileFormatError, match="it must be a number of heads"):
+            Rules(GGUFFile(write_gguf(path, about)), "Q8_0", False)

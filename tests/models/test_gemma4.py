@@ -128,6 +128,16 @@ def test_what_is_not_computed_is_refused_in_json(changes: dict[str, Any], what: 
         read_json(Fields("config.json", SIZES | {"model_type": "gemma4_text"} | changes), GEMMA4)
 
 
+def test_layers_without_a_window_may_rotate_whole_heads() -> None:
+    plain = {"rope_type": "default", "rope_theta": 5e4}
+    ropes = {"full_attention": plain, "sliding_attention": {**plain, "rope_theta": 1e4}}
+    fields = SIZES | {"model_type": "gemma4_text", "rope_parameters": ropes}
+    config = read_json(Fields("config.json", fields), GEMMA4)
+    assert (config.rope.scaling, config.rope.theta) == ("none", 5e4)
+    assert config.window is not None
+    assert config.window.rope.theta == 1e4
+
+
 def test_fields_that_contradict_each_other() -> None:
     for changes, what in (
         ({"num_kv_shared_layers": 3}, "no layer before these has keys of their kind"),

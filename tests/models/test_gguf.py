@@ -416,3 +416,18 @@ def test_mutated_files_open_or_raise_our_errors(file: Path, tmp_path: Path) -> N
     finally:
         tracemalloc.stop()
     assert min(outcomes.values()) > 50
+
+
+def test_strings_in_place(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    texts = [entry("texts", 9, array(8, 2, string("a") + string(end))) for end in ("b", b"\xff")]
+    numbers = entry("numbers", 9, array(4, 1, bytes(4)))
+    path.write_bytes(raw_gguf([texts[0], numbers, entry("text", 8, string("c"))]))
+    found = GGUFFile(path).metadata
+    kept = found.strings("texts")
+    assert kept is not None
+    assert [kept[i] for i in range(len(kept))] == ["a", "b"]
+    assert [found.strings(key) for key in ("numbers", "text", "nothing")] == [None] * 3
+    path.write_bytes(raw_gguf([texts[1]]))
+    with pytest.raises(FileFormatError, match="string 1 is not UTF-8"):
+        GGUFFile(path).metadata.strings("texts")

@@ -139,3 +139,11 @@ def test_where_a_file_may_be_written(tmp_path: Path) -> None:
         target(file, [other, file])
     with pytest.raises(FileNotFoundError):
         target(tmp_path / "missing" / "m")
+
+
+def test_a_folder_that_cannot_be_written_is_told_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)
+    with pytest.raises(PermissionError, match=tmp_path.name):
+        target(tmp_path / "m")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 from aleator.core.errors import AleatorError, FileFormatError
 from aleator.models.files.imatrix import read_imatrix, write_imatrix
+from tests.models.builders import write_gguf
 
 SUMS = {
     "blk.1.ffn_up_exps.weight": (np.arange(6.0).reshape(3, 2), np.array([2, 0, 4])),
@@ -137,3 +139,13 @@ def test_a_model_is_none(tmp_path: Path) -> None:
 
     with pytest.raises(FileFormatError, match="is a model, no importance matrix"):
         read_imatrix(bundled_model())
+
+
+@pytest.mark.parametrize("counts", [np.ones((2, 1), np.float32), np.ones((1, 1), np.float16)])
+def test_sums_have_counts_of_their_own(counts: np.ndarray, tmp_path: Path) -> None:
+    about: dict[str, Any] = {"general.type": "imatrix", "imatrix.datasets": ["a"]}
+    about |= {"imatrix.chunk_count": 1, "imatrix.chunk_size": 1}
+    sums = {"a.weight.in_sum2": np.ones((1, 3), np.float32), "a.weight.counts": counts}
+    path = write_gguf(tmp_path / "i.gguf", about, sums)
+    with pytest.raises(FileFormatError, match=r"do not belong together.*a\.weight"):
+        read_imatrix(path)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from aleator.core.errors import FileFormatError
+from aleator.models.config import ModelConfig
 from aleator.models.files.fields import Fields
 from aleator.models.index import read_json
 from tests.models.builders import model_json
@@ -48,6 +49,18 @@ def test_logits_are_those_of_transformers(changes: dict[str, Any], tmp_path: Pat
     }
     config = transformers.Lfm2Config(**sizes | changes)
     check(write(transformers.Lfm2ForCausalLM(config), tmp_path), tmp_path, tolerance=1e-4)
+
+
+def test_older_names_and_widths_that_are_not_rounded() -> None:
+    def config(**changes: Any) -> ModelConfig:
+        values = model_json(model_type="lfm2", intermediate_size=96, norm_eps=1e-5)
+        values["block_multiple_of"] = 16
+        return read_json(Fields("config.json", values | changes))[1]
+
+    assert config().n_ff == (64, 64)
+    assert config(block_ffn_dim_multiplier=1.3).n_ff == (96, 96)
+    assert config(intermediate_size=99, block_ffn_dim_multiplier=None).n_ff == (66, 66)
+    assert [config(tie_embedding=tied).tied for tied in (True, False)] == [True, False]
 
 
 @pytest.mark.parametrize("width", ["96", [96], True])

@@ -75,6 +75,14 @@ def test_an_error_names_the_argument(name: str, value: Any) -> None:
     assert name in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["top_k", "top_p"])
+def test_beside_a_tensor_lists_are_refused(name: str) -> None:
+    given: dict[str, Any] = {key: torch.from_numpy(value) for key, value in good().items()}
+    with pytest.raises(ParameterError, match=f"{name} is a list: give a tensor, as") as caught:
+        ops.top_k_top_p_sample(**given | {name: [1, 1, 1]})
+    assert caught.value.parameter == name
+
+
 def test_q_and_the_intermediate_result_exclude_each_other() -> None:
     with pytest.raises(ParameterError, match="q=None") as caught:
         ops.top_k_top_p_sample(**good(q=np.ones((3, 10), np.float32), is_need_sample_result=True))

@@ -29,6 +29,11 @@ AXE = Path(__file__).parents[2] / "build/page/node_modules/axe-core/axe.min.js"
 """Where ``make page`` puts it."""
 VIEWS = ("write", "chain", "compare", "constrain", "beams", "cache", "reproduce")
 
+LISTEN = """
+window.pressed = false;
+arguments[0].addEventListener("click", () => (window.pressed = true), {capture: true, once: true});
+"""
+
 WATCH = """
 window.reported = [];
 const report = (text) => window.reported.push(text);
@@ -139,23 +144,22 @@ class Browser:
         """An element, once it is there."""
         return self.until(lambda: self.all(selector)[:1], selector)[0]
 
+    def press(self, element: WebElement) -> bool:
+        """Click an element; return whether it got the click: while a page is laid out, it may be elsewhere."""
+        self.script(LISTEN, element)
+        element.click()
+        return bool(self.script("return window.pressed"))
+
     def click(self, selector: str) -> None:
-        """Click an element, once that can be done."""
-
-        def press() -> bool:
-            self.find(selector).click()
-            return True
-
-        self.until(press, f"click {selector}")
+        """Click an element, until it gets the click."""
+        self.until(lambda: self.press(self.find(selector)), f"click {selector}")
 
     def button(self, label: str) -> None:
-        """Click the button of the view with this text."""
+        """Click the button of the view with this text, until it gets the click."""
 
         def press() -> bool:
             found = [each for each in self.all("main button") if each.text.strip() == label]
-            if found:
-                found[0].click()
-            return bool(found)
+            return bool(found) and self.press(found[0])
 
         self.until(press, f"button {label}")
 
@@ -172,6 +176,12 @@ class Browser:
 
         return self.until(shown, f"{selector}: {part!r}")
 
+    def settle(self) -> None:
+        """Wait until the page has been drawn anew."""
+        self.script(
+            "return new Promise((on) => requestAnimationFrame(() => requestAnimationFrame(on)))"
+        )
+
     def rest(self) -> None:
         """Move the pointer out of the way."""
         self.command("Input.dispatchMouseEvent", type="mouseMoved", x=1, y=1)
@@ -181,14 +191,27 @@ class Browser:
         self.find(selector).send_keys(*keys)
 
     def fill(self, selector: str, text: str) -> None:
-        """Replace the text of a field."""
-        field = self.find(selector)
-        field.send_keys(Keys.CONTROL, "a")
-        field.send_keys(text)
+        """Replace the text of a field, typed until all of it is there; a tab at its end leaves the field."""
+        typed = text.removesuffix("\t")
+
+        def fill() -> bool:
+            field = self.find(selector)
+            field.send_keys(Keys.CONTROL, "a")
+            field.send_keys(typed)
+            return field.get_attribute("value") == typed
+
+        self.until(fill, f"{selector}: {typed!r}")
+        if typed != text:
+            self.keys(selector, "\t")
+
+    def switch(self, selector: str) -> None:
+        """Turn a switch that something else covers, once it is there."""
+        self.script("arguments[0].click()", self.find(selector))
 
     def view(self, name: str) -> None:
-        """Open one of the views."""
+        """Open one of the views, and wait until it is there."""
         self.click(f"#tab-{name}")
+        self.find(f"#tab-{name}[aria-selected=true]")
 
     def reports(self) -> list[str]:
         """Errors, policy reports, and what the console says of them."""

@@ -110,7 +110,8 @@ def test_four_thousand_tokens_cost_no_more_to_look_at_than_forty(
             for (let i = 0; i < 50; i++) document.getElementById(`main-${i}`).dispatchEvent(over);
             for (const step of [10, 3000]) {
                 opened.value = step;
-                await new Promise((next) => setTimeout(next, 50));
+                while (!document.querySelector(`.text[aria-activedescendant=main-${step}]`))
+                    await new Promise((next) => setTimeout(next, 10));
             }
             return nodes.size;
         })()"""

@@ -7,6 +7,7 @@ import json
 import numpy as np
 
 from aleator.server.playground.as_json import MOST_TEXT, StepFormatter
+from aleator.server.playground.recording import LogitsMemory
 from aleator.text.special_tokens import SpecialTokens, TokenAttribute
 from aleator.text.vocabulary import BYTE_CHARACTERS, Vocabulary
 
@@ -47,3 +48,19 @@ def test_tokens_are_told_as_they_are() -> None:
     assert told[4] == {"id": 4, "text": "x" * MOST_TEXT, "length": 10_000}
     assert told[5] == {"id": 5, "text": ""}
     assert told[6] == {"id": 6, "text": "<|end|>", "special": True}
+
+
+def test_without_a_vocabulary_tokens_are_numbers() -> None:
+    nameless = StepFormatter(Vocabulary.without_text(9, "m.gguf"))
+    assert nameless.token(7) == {"id": 7, "text": None}
+
+
+def test_a_row_that_is_forgotten_is_counted_once() -> None:
+    memory = LogitsMemory(2 * 4 * 5)
+    rows = [memory.keep(np.full(5, i)) for i in range(3)]
+    assert [row.logits is None for row in rows] == [True, False, False]
+    assert (memory.used, memory.rows) == (40, 2)
+    memory.release(rows[:2])
+    assert (memory.used, memory.rows) == (20, 1)
+    memory.release(rows)
+    assert (memory.used, memory.rows) == (0, 0)

@@ -130,3 +130,27 @@ def test_two_threads_on_one_chain_get_an_error_not_a_wrong_token(numerics: str, 
     assert outcomes["token"] == chain.position == len(chain.history)
     assert outcomes["wrong error"] == 0
     assert outcomes.total() == 4 * times
+
+
+def test_what_only_portable_chains_have_is_refused_of_llama_cpps() -> None:
+    chain = S.SamplerChain([S.MirostatV2()], numerics="llama.cpp")
+    for ask in (
+        lambda: chain.kernels,
+        lambda: chain.state_history(0),
+        lambda: S.sample_batch([chain], ROW[None]),
+    ):
+        with pytest.raises(ParameterError, match=r"numerics='(portable|llama\.cpp)'"):
+            ask()
+
+
+def test_a_chain_with_llama_cpps_numerics_is_changed_before_its_first_token_only() -> None:
+    chain = S.SamplerChain([S.TopK(top_k=1), S.Dist(seed=1)], numerics="llama.cpp")
+    chain.insert(0, S.LogitBias({7: float("inf")}))
+    assert [each.name for each in chain] == ["logit_bias", "top_k", "dist"]
+    assert chain.sample(ROW) == 7
+    with pytest.raises(ParameterError, match="reset it first"):
+        chain.remove(0)
+    assert len(chain) == 3
+    chain.reset()
+    chain.remove(0)
+    assert chain.sample(ROW) == int(ROW.argmax())

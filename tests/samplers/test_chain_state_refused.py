@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import random
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 
 import aleator
@@ -141,3 +143,72 @@ def test_a_state_under_older_arithmetic_is_refused(monkeypatch: pytest.MonkeyPat
                 now.state_read(state)
         else:
             now.state_read(state)
+
+
+def test_what_a_state_says_of_itself_is_checked() -> None:
+    one = chain("dist")
+    draw(one, 3)
+    for old, new, says in (
+        (b'"text_start":0', b'"text_start":9', "begin behind its end"),
+        (b'"completion":0', b'"completion":""', "header is not what it should be"),
+        (b'"text_start":0', b'"text_start":[]', "header is not what it should be"),
+    ):
+        state = one.state_write()
+        assert old in state
+        size = int.from_bytes(state[28:32], "little") + len(new) - len(old)
+        changed = state[:28] + size.to_bytes(4, "little") + state[32:].replace(old, new, 1)
+        with pytest.raises(StateError, match=says):
+            chain("dist").state_read(signed(changed))
+
+
+@dataclass(frozen=True)
+class Weighed(S.Sampler):
+    """A sampler of somebody else, which remembers its parameter."""
+
+    name = "weighed"
+    parts: Any = 1
+
+    def reference(self, row: Any, step: Any, place: Any) -> None:
+        step.state[self.name, 0] = self.parts
+
+
+def weighed(parts: Any) -> S.SamplerChain:
+    return S.SamplerChain([Weighed(parts), S.Dist(seed=1)])
+
+
+def test_parameters_that_are_arrays_tell_chains_apart() -> None:
+    ones = np.ones(3, np.float32)
+    written = weighed(ones).state_write()
+    weighed(ones.copy()).state_read(written)
+    for other in (2 * ones, ones.view(np.int32), ones[None], object()):
+        with pytest.raises(StateError, match=r"weighed.* has other parameters"):
+            weighed(other).state_read(written)
+
+
+def test_of_other_parameters_the_type_tells_chains_apart() -> None:
+    written = weighed(object()).state_write()
+    weighed(object()).state_read(written)
+    with pytest.raises(StateError, match=r"weighed.* has other parameters"):
+        weighed(Weighed()).state_read(written)
+
+
+def test_what_a_sampler_without_kernel_remembers_is_written_and_read() -> None:
+    one = weighed("kept")
+    one.sample(row(0))
+    state = one.state_write()
+    again = weighed("kept")
+    again.state_read(state)
+    assert again.state_write() == state
+    damaged = state.replace(b"({('weighed'", b"((('weighed')")
+    assert damaged != state
+    with pytest.raises(StateError, match="weighed cannot read its own"):
+        again.state_read(signed(damaged))
+    assert again.state_write() == state
+
+
+@pytest.mark.parametrize("kept", [print, float("nan")])
+def test_what_cannot_be_written_as_a_literal_is_refused(kept: Any) -> None:
+    one = weighed(kept)
+    one.sample(row(0))
+    with pytest.raises(ParameterError, match="weighed remembers what Python's literals cannot"):
+        one.state_write()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,9 +12,11 @@ from numpy.typing import NDArray
 
 from aleator import samplers as S
 from aleator.core.contract import Purpose
+from aleator.core.errors import LogitsError, ParameterError
 from aleator.core.numerics import exact, weights
 from aleator.core.philox import stream, uniform64
 from tests.samplers.test_conformance import check_step, family
+from tests.samplers.test_infill import Pieces
 
 ALMOST_NEUTRAL = [
     S.TopP(top_p=1 - 1e-9), S.TypicalP(typical_p=1 - 1e-9), S.TailFree(tfs_z=1 - 1e-9),
@@ -119,3 +122,27 @@ def test_top_n_sigma_near_its_bound() -> None:
         for n in np.linspace(bound * (1 - 3e-5), bound * (1 + 3e-5), 7):
             chain = S.SamplerChain([S.TopNSigma(top_n_sigma=float(n)), S.Dist()], seed=1)
             check_step(chain, S.ReferenceChain(chain), row, f"{seed} {n}")
+
+
+HOT = S.Temperature(temperature=1e300)
+PIECES = Pieces("a", "b", "c")
+
+
+@pytest.mark.parametrize(
+    ("samplers", "n", "error", "says"),
+    [
+        ([HOT, HOT], 4, ParameterError, "product of .*temperatures is not finite"),
+        ([S.Temperature(temperature=2e-5), S.AdaptiveP(adaptive_target=0.5)], 2, LogitsError,
+         "temperature before it is too small"),
+        ([S.Infill(PIECES)], 4097, LogitsError, "compares every pair"),
+    ],
+)  # fmt: skip
+def test_references_refuse_what_chains_refuse(
+    samplers: list[Any], n: int, error: type[Exception], says: str
+) -> None:
+    chain, logits = S.SamplerChain(samplers, seed=1), np.zeros(n, np.float32)
+    logits[0] = 1e38
+    with pytest.raises(error, match=says):
+        chain.apply(S.Candidates(logits))
+    with pytest.raises(error, match=says):
+        S.ReferenceChain(chain).apply(logits)

@@ -327,3 +327,21 @@ def test_params(model: aleator.LanguageModel) -> None:
         S.SamplingParams(grammar=7)  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match="vocabulary"):
         params.chain()
+
+
+def test_a_reference_parses_what_was_generated_and_waits_as_its_chain_does(
+    model: aleator.LanguageModel,
+) -> None:
+    comma = model.vocab.ids[","]
+    grammar = S.Grammar('root ::= "," [0-9]+', vocabulary=model.tokenizer, trigger_tokens=(comma,))
+    for prompt, generated in (([], []), ([comma], []), ([], [900]), ([900, comma], [900, comma])):
+        chain = S.SamplerChain([S.Greedy()], grammar=grammar)
+        reference = ReferenceChain(chain)
+        for token, drawn in [*((t, False) for t in prompt), *((t, True) for t in generated)]:
+            chain.accept(token, generated=drawn)
+            reference.accept(token, generated=drawn)
+        row = rows(1, 5)[0]
+        candidates = S.Candidates(row)
+        chain.apply(candidates)
+        assert reference.apply(row).selected == candidates.selected
+        assert chain.constraints[0].constraint.waiting == (comma not in generated)

@@ -59,7 +59,7 @@ MISTAKES = [
             partial(bounds.test_min_p_keeps_what_is_exactly_at_its_bound, [])),
     Mistake("temperature", f"{SAMPLERS}.temperature", "Temperature.reference",
             {"row.temperature * chosen": "float(np.float32(row.temperature * chosen))"}, "twice"),
-    Mistake("draw", NUMERICS, "by_mass", {"target < weight": "target <= weight"}, DRAW_AT_A_BOUNDARY),
+    Mistake("draw", NUMERICS, "by_mass", {"ends, target": "ends, target - 1"}, DRAW_AT_A_BOUNDARY),
     Mistake("race", f"{SAMPLERS}.dist", "Dist._race",
             {"token, step.position": "0, step.position"}, "gumbel"),
     Mistake("key word", "aleator.core.philox", "philox4x32", {"0x9E3779B9": "0x9E3779BA"}, "dist"),

@@ -322,3 +322,8 @@ def test_what_a_chain_cannot_be_made_of() -> None:
 def test_words_that_do_not_go_together(words: list[str], says: str) -> None:
     with pytest.raises(ParameterError, match=says):
         ALL["phases"].read(words)
+
+
+def test_what_adapts_has_no_reference() -> None:
+    with pytest.raises(ParameterError, match="adapts to its own draws: it has no reference"):
+        ReferenceChain(params(mirostat=2).chain(VOCAB)).apply(rows(1)[0])

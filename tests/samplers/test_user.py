@@ -278,3 +278,22 @@ def test_what_cannot_be_inserted_as_a_whole_is_not_inserted(
     assert run(chain.clone(), 5) == run(twin, 5)
     chain.insert(at, inner[2])
     assert [each.name for each in chain][at : at + 3] == ["top_k", "min_p", "xtc"]
+
+
+class Plain:
+    """Has nothing but apply(), and what a test gives it."""
+
+    def __init__(self, **methods: Any) -> None:
+        vars(self).update(methods)
+
+    def apply(self, candidates: S.Candidates) -> None:
+        """Nothing."""
+
+
+def test_a_state_is_bytes() -> None:
+    user = Plain(state_write=lambda: "text", state_read=lambda state: None)
+    chain = S.SamplerChain([user, S.Dist(1)])
+    with pytest.raises(
+        ParameterError, match=r"state_write\(\) of Plain gave str: it must give bytes"
+    ):
+        chain.state_write()

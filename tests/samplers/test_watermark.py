@@ -342,3 +342,8 @@ def test_the_first_n_grams_of_a_text_are_scored_once() -> None:
     ]
     score = -sum(math.log(1 - each) for each in u)
     assert detect_watermark(tokens, KEY, ngram=2).score == pytest.approx(score)
+
+
+def test_a_key_is_bytes() -> None:
+    with pytest.raises(ParameterError, match="a watermark's key is bytes"):
+        WatermarkKey("a text of sixteen")  # type: ignore[arg-type]

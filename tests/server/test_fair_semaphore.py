@@ -79,3 +79,23 @@ def test_who_waits_when_it_closes_gets_an_error() -> None:
         assert [type(each) for each in waited] == [EngineClosed] * 3
 
     asyncio.run(run())
+
+
+def test_who_has_given_up_all_its_waiting_has_no_turn() -> None:
+    async def run() -> None:
+        semaphore, held = FairSemaphore(1), list[str]()
+
+        async def one(who: str) -> None:
+            async with semaphore.acquire(who):
+                held.append(who)
+
+        async with semaphore.acquire("x"):
+            waiting = {who: asyncio.ensure_future(one(who)) for who in "ab"}
+            await asyncio.sleep(0)
+            waiting["a"].cancel()
+        await asyncio.wait(waiting.values())
+        assert held == ["b"]
+        async with semaphore.acquire("a"):
+            assert held == ["b"]
+
+    asyncio.run(run())

@@ -330,3 +330,19 @@ def test_a_chat_s_schema_is_tried_once(make_client: Any, monkeypatch: pytest.Mon
     for _ in range(2):
         client.made("/v1/chat/completions", **body)
     assert tried == ["json_schema"]
+
+
+def test_so_many_grammars_that_passed_are_remembered(
+    model: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Noted:
+        def run(self, name: str, grammar: dict[str, Any]) -> None:
+            tried.append(grammar["value"])
+
+    tried: list[str] = []
+    monkeypatch.setattr("aleator.server.grammars.KEPT", 1)
+    grammars = Grammars(model.tokenizer)
+    grammars.trials = [Noted()]  # type: ignore[list-item]
+    for value in "aababcba":
+        grammars.try_out({"regex": value})
+    assert tried == ["a", "b", "c", "a"]

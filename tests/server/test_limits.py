@@ -24,6 +24,7 @@ from aleator.server.auth import (
 )
 from aleator.server.bodies import Bodies
 from aleator.server.errors import ApiError
+from aleator.server.telemetry import Requests
 
 Headers = Iterable[tuple[str, str]]
 
@@ -338,3 +339,19 @@ def test_who_drains_lets_in_nobody_and_waits_for_the_others() -> None:
         assert (first.status, gate.running) == (200, 0)
 
     asyncio.run(run())
+
+
+def test_what_is_no_request_passes_every_guard(ring: KeyRing) -> None:
+    seen: list[Scope] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.append(scope)
+
+    closed = Gate(app, answer)
+    closed.draining = True
+    guards: list[ASGIApp] = [Keys(app, answer, ring), closed, Requests(app, {})]
+    for each in guards:
+        sender = Sender()
+        sender.scope["type"] = "lifespan"
+        sender.to(each)
+        assert seen.pop() == {**Sender().scope, "type": "lifespan"}

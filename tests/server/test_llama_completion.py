@@ -11,6 +11,7 @@ import pytest
 
 import aleator
 from aleator.samplers.candidates import Candidates
+from aleator.server.dialects.llama_fields import FIELDS, options_of
 from tests.server.conftest import Client, MakeClient
 
 PROMPT = "ROMEO:"
@@ -406,3 +407,8 @@ def test_props_tell_what_a_request_gets_that_says_nothing(make_client: MakeClien
     assert made["generation_settings"]["temperature"] == 0.3
     unseeded = make_client().get("/props").json()["default_generation_settings"]["params"]
     assert unseeded["seed"] == 2**32 - 1
+
+
+@pytest.mark.parametrize(("given", "kept"), [(0, 1), (5, 6), (-1, -1)])
+def test_what_is_kept_is_counted_without_bos(given: int, kept: int) -> None:
+    assert options_of(FIELDS.read({"prompt": "a", "n_keep": given}), 1)["n_keep"] == kept

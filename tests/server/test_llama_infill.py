@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 import aleator
+from aleator.core.errors import ParameterError
 from aleator.generate.healing import take_back
-from aleator.server.dialects.llama_infill import AROUND, infill_tokens
+from aleator.server.dialects.llama_infill import AROUND, UNNAMED, files, infill_tokens
 from aleator.text.special_tokens import SpecialTokens
 from aleator.text.tokenizer import Tokenizer
 from tests.server.conftest import Client, MakeClient
@@ -118,3 +119,17 @@ def test_what_stands_before_is_healed(model: aleator.LanguageModel) -> None:
     assert [model.vocab.token_bytes(token) for token in taken] == [b" th"]
     assert left == tuple(token for i, token in enumerate(prompt) if i != at)
     assert left[at] == SUF
+
+
+def test_other_files_of_a_request_are_checked() -> None:
+    assert files("input_extra", [{"filename": "x.py", "text": "a"}, {"text": "b"}]) == [
+        ("x.py", "a"),
+        (UNNAMED, "b"),
+    ]
+    with pytest.raises(ParameterError, match=r"input_extra\[1\]=3: give"):
+        files("input_extra", [{"text": "b"}, 3])
+
+
+def test_a_model_without_the_tokens_is_told(model: aleator.LanguageModel) -> None:
+    with pytest.raises(ParameterError, match="has no tokens for infilling"):
+        infill_tokens(model.tokenizer, "a", "b", "", (), 0)

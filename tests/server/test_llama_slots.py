@@ -263,6 +263,18 @@ def test_a_session_of_the_library_can_be_restored(
     assert complete(saving, text, 2, n_predict=1)["timings"]["cache_n"] == held
 
 
+def test_a_session_whose_context_was_shifted_is_no_slot(
+    saving: Client, model: aleator.LanguageModel, tmp_path: Path
+) -> None:
+    made = model.generate(
+        FRANCE, max_tokens=model.n_ctx, ignore_eos=True, context_shift=True, seed=1
+    )
+    model.save_session(tmp_path / "shifted.bin", made)
+    response = act(saving, 2, "restore", "shifted.bin")
+    assert response.status_code == 400
+    assert "context shifts have changed the text" in response.text
+
+
 KILLED = """
     import os, signal, sys
     from pathlib import Path

@@ -7,6 +7,8 @@ import pytest
 import aleator
 from tests.server.conftest import TEMPLATE, Client, MakeClient
 
+CLOCK = {"type": "function", "function": {"name": "clock"}}
+HI = [{"role": "user", "content": "Hello"}]
 TEXT = "ROMEO:\nO, she doth teach the torches, and <|endoftext|> 媽"
 
 
@@ -102,6 +104,7 @@ def test_what_harnesses_ask_of_a_tokenizer(plain: Client, model: aleator.Languag
         ("/apply-template", {"messages": []}, "messages"),
         ("/apply-template", {"messages": [{"role": "user"}]}, "messages"),
         ("/apply-template", {"messages": [], "temprature": 1}, "temprature"),
+        ("/apply-template", {"messages": HI, "tools": [CLOCK]}, "tools"),
     ],
 )
 def test_what_cannot_be_read_is_refused_by_name(

@@ -8,6 +8,7 @@ import pytest
 
 from aleator import __version__
 from aleator.engine.replay import KEY
+from aleator.server.dialects.ollama import _size
 from tests.server.conftest import Client, MakeClient
 from tests.server.speaking import TEMPLATE, WEATHER, lines_of
 
@@ -153,3 +154,14 @@ def test_errors_name_fields_as_the_client_does(
     assert response.status_code == status
     assert list(response.json()) == ["error"]
     assert said in response.json()["error"]
+
+
+def test_a_model_that_shows_no_tools_only_completes(make_client: MakeClient) -> None:
+    assert make_client().made("/api/show", model=NAME)["capabilities"] == ["completion"]
+
+
+@pytest.mark.parametrize(
+    ("n", "shown"), [(999, "999"), (1000, "1.0K"), (1_250_000, "1.2M"), (7 * 10**9, "7.0B")]
+)
+def test_numbers_of_parameters_are_short(n: int, shown: str) -> None:
+    assert _size(n) == shown

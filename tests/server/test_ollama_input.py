@@ -92,6 +92,8 @@ def test_calls_and_their_results_find_each_other() -> None:
         {"role": "tool", "content": "2"},
         {"role": "tool", "content": "3", "tool_call_id": "own"},
         {"role": "tool", "content": "4"},
+        {"role": "tool", "content": "5", "tool_call_id": "own"},
+        {"role": "assistant", "content": "6"},
         {"role": "system", "content": None},
     ]
     made = messages_of(messages)
@@ -103,6 +105,8 @@ def test_calls_and_their_results_find_each_other() -> None:
         {"role": "tool", "content": "2", "tool_call_id": "call00000"},
         {"role": "tool", "content": "3", "tool_call_id": "own"},
         {"role": "tool", "content": "4"},
+        {"role": "tool", "content": "5", "tool_call_id": "own"},
+        {"role": "assistant", "content": "6"},
         {"role": "system", "content": ""},
     ]
 

@@ -219,3 +219,30 @@ def test_errors_of_templates(make_client: MakeClient) -> None:
     assert refusing.refused(PATH, **HI)["param"] == "messages"
     with pytest.raises(aleator.TemplateError):
         make_client(chat_template="{% if %}")
+
+
+def test_a_format_of_plain_text_asks_for_nothing(client: Client) -> None:
+    plain = client.made(PATH, **HI)
+    made = client.made(PATH, **HI, response_format={"type": "text"})
+    assert made["choices"] == plain["choices"]
+    error = client.refused(PATH, **HI, response_format={"type": "text", "schema": {}})
+    assert error["param"] == "response_format"
+
+
+def test_nothing_is_obfuscated(client: Client) -> None:
+    error = client.refused(PATH, **HI, stream=True, stream_options={"include_obfuscation": True})
+    assert "nothing is obfuscated" in error["message"]
+    client.stream(PATH, **HI, stream_options={"include_obfuscation": False})
+
+
+def test_reasoning_is_streamed_with_its_log_probabilities(make_client: MakeClient) -> None:
+    client = make_client(chat_template=REASONING)
+    more = {"enable_thinking": True, "thinking_token_budget": 3, "logprobs": True}
+    made = client.made(PATH, **HI | more)["choices"][0]
+    deltas = [each["choices"][0] for each in client.stream(PATH, **HI | more)]
+    for name in ("reasoning_content", "content"):
+        said = "".join(each["delta"].get(name) or "" for each in deltas)
+        assert said == (made["message"].get(name) or "")
+    assert made["message"]["reasoning_content"]
+    told = [e for each in deltas for e in (each.get("logprobs") or {"content": []})["content"]]
+    assert told == made["logprobs"]["content"]

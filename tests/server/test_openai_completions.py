@@ -103,6 +103,11 @@ def test_forms_that_are_refused(client: Client, form: dict[str, Any], name: str)
     assert client.refused(PATH, **ROMEO, **form)["param"] == name
 
 
+def test_a_suffix_is_not_echoed(client: Client) -> None:
+    error = client.refused("/v1/completions", prompt="a", suffix="b", echo=True)
+    assert "suffix and echo are both given" in error["message"]
+
+
 def test_timings_of_each_token(client: Client) -> None:
     asked = {**ROMEO, "timings_per_token": True}
     made = client.made(PATH, **asked)

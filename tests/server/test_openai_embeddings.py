@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import aleator
+from aleator.server.dialects.embeddings import one_vector
 from tests.server.conftest import Client
 
 TEXTS = ["My lord, the king!", "Two pints of ale"]
@@ -81,3 +83,13 @@ def test_what_cannot_be_honoured(
     error = client.refused("/v1/embeddings", **body)
     assert error["param"] == param
     assert said in error["message"]
+
+
+def test_a_model_that_pools_in_another_way_is_told_to_name_one() -> None:
+    def service(pooling: str) -> Any:
+        return SimpleNamespace(model=SimpleNamespace(pooling=pooling))
+
+    assert one_vector(service("mean"), None) == "mean"
+    assert one_vector(service("other"), "cls") == "cls"
+    with pytest.raises(aleator.ParameterError, match="which gives no single vector: give"):
+        one_vector(service("other"), None)

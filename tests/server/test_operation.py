@@ -14,13 +14,23 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import aleator
 from aleator import Engine, LanguageModel, __version__
-from aleator.core.errors import ParameterError
+from aleator.core.errors import CacheError, ParameterError
 from aleator.engine.replay import Record, differences, make_again
+from aleator.engine.stats import EndedRequest
 from aleator.generate.tiered_prefixes import TieredPrefixes
 from aleator.server.app import create_app, create_guarded
+from aleator.server.errors import api_error
 from aleator.server.options import ServerOptions
 from aleator.server.service import Service
-from aleator.server.telemetry import LOGGER, Lines, Metrics, described, event, failure
+from aleator.server.telemetry import (
+    LOGGER,
+    Lines,
+    Metrics,
+    configure,
+    described,
+    event,
+    failure,
+)
 
 SECRET = "First Citizen:\nMy secret is the colour of the sea.\n" * 4
 
@@ -248,6 +258,53 @@ def test_events_and_failures_are_lines(lines: Callable[[], list[dict[str, Any]]]
     assert [each["event"] for each in lines()] == ["something", "request failed"]
     assert lines()[1]["level"] == "error"
     assert "secret" not in json.dumps(lines())
+
+
+def test_logs_are_lines_of_the_server_and_warnings_of_uvicorn(lines: Any) -> None:
+    stream = io.StringIO()
+    uvicorn = logging.getLogger("uvicorn.error")
+    before = uvicorn.handlers, uvicorn.level, uvicorn.propagate
+    try:
+        configure("json", stream=stream)
+        event("something", number=3)
+        uvicorn.info("not told")
+        uvicorn.warning("told")
+    finally:
+        uvicorn.handlers, uvicorn.level, uvicorn.propagate = before
+    written = [json.loads(line)["event"] for line in stream.getvalue().splitlines()]
+    assert written == ["something", "told"]
+    assert lines() == []
+
+
+def test_requests_that_drew_nothing_have_no_time_to_the_first_token() -> None:
+    metrics = Metrics(__version__, "f")
+    metrics.ended(EndedRequest("cancelled", 5, 0, None, None, 1.0))
+    metrics.ended(EndedRequest("length", 5, 1, 0.1, 0.2, 1.0))
+    page = metrics.page().decode()
+    counts = {
+        name: float(value)
+        for name, _, value in (line.rpartition(" ") for line in page.splitlines())
+        if name.endswith("_count")
+    }
+    assert sorted(counts.values()) == [0, 1, 1, 2, 2, 2], counts
+
+
+def test_health_says_that_the_engine_was_closed(model: LanguageModel) -> None:
+    asking = Asking(model)
+    assert asking("GET", "/health").json() == {"status": "ok"}
+    asking.engine.close()
+    response = asking("GET", "/health")
+    assert (response.status_code, response.json()["error"]["code"]) == (503, "closed")
+
+
+def test_errors_of_ours_that_no_request_caused_are_told_and_others_are_not() -> None:
+    for error, message, code in (
+        (CacheError("the cache is damaged"), "the cache is damaged", None),
+        (ValueError("the secret"), "internal error: the server's log says more", "internal"),
+    ):
+        made = api_error(error)
+        assert (made.status, str(made), made.code) == (500, message, code)
+        assert made.__cause__ is error
 
 
 def test_requests_have_a_time_at_most(model: LanguageModel) -> None:

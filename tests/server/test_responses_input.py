@@ -252,3 +252,10 @@ def test_the_response_repeats_the_request() -> None:
     )
     assert made["reasoning"] == {"effort": "low", "summary": None}
     assert made["text"]["format"] == {"type": "text"}
+
+
+def test_what_the_assistant_refused_is_its_text() -> None:
+    parts = [{"type": "output_text", "text": "No"}, {"type": "refusal", "refusal": ", I will not."}]
+    said = {"type": "message", "role": "assistant", "content": parts}
+    (made,) = messages_of([said])
+    assert [each["text"] for each in made["content"]] == ["No", ", I will not."]

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 import uvicorn
+from starlette.requests import Request
 
 import aleator
 from aleator.server import streaming
-from aleator.server.streaming import EventStream, merged
+from aleator.server.streaming import WIRE, EventStream, Line, Wire, merged, unless_gone
 from aleator.server.telemetry import Requests
 from tests.server.conftest import Client
 
@@ -244,5 +245,75 @@ def test_merged() -> None:
         with pytest.raises(RuntimeError, match="enough"):
             async for _ in merged([numbers(0), numbers(10, fails=True)]):
                 pass
+
+    asyncio.run(run())
+
+
+class Noting(Wire):
+    """A wire that notes what it is asked for; ``sends``: another thread sends whenever it is looked at."""
+
+    def __init__(self, is_ready: bool, sends: bool) -> None:
+        super().__init__()
+        self.is_ready, self.sends, self.looks = is_ready, sends, 0
+        self.noted: list[bytes] = []
+
+    def ready(self) -> bool:
+        self.looks += 1
+        self.sent += self.sends
+        return self.is_ready
+
+    def flush(self) -> None:
+        self.noted.append(b"flushed")
+
+    def send(self, body: bytes) -> bool:
+        self.noted.append(body)
+        return True
+
+
+@pytest.mark.parametrize(
+    ("is_ready", "sends", "by_wire", "by_loop"),
+    [
+        (True, False, {b": waiting\n\n"}, False),
+        (False, False, {b"flushed"}, True),
+        (True, True, set(), False),  # another thread's chunks show that the connection is alive
+    ],
+)
+def test_a_comment_takes_the_way_of_the_chunks(
+    is_ready: bool, sends: bool, by_wire: set[bytes], by_loop: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming, "KEEP_ALIVE", 0.001)
+    wire, messages = Noting(is_ready, sends), list[Any]()
+    line: Line[Any] = Line(lambda pieces: b"")
+
+    async def chunks() -> AsyncGenerator[bytes, None]:
+        while wire.looks < 3:
+            await asyncio.sleep(0)
+        yield b"one"
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.Event().wait()
+        return {}
+
+    async def send(message: Any) -> None:
+        messages.append(message)
+
+    stream = EventStream(chunks(), lambda: None, lambda error: b"", line=line)
+    about = {"type": "http", "http_version": "1.1", "method": "POST", "state": {WIRE: wire}}
+    asyncio.run(stream(about, receive, send))
+    assert set(wire.noted) == by_wire
+    assert (b": waiting\n\n" in [each.get("body") for each in messages]) == by_loop
+
+
+def test_work_whose_client_goes_is_told_and_waited_for() -> None:
+    async def run() -> None:
+        gone, messages = list[str](), [{"type": "http.request"}, {"type": "http.disconnect"}]
+
+        async def receive() -> dict[str, Any]:
+            return messages.pop(0) if messages else await asyncio.Event().wait()  # type: ignore[return-value]
+
+        request = Request({"type": "http"}, receive)
+        answer = unless_gone(request, asyncio.sleep(0.01, "done"), lambda: gone.append("client"))
+        assert await answer == "done"
+        assert (gone, messages) == (["client"], [])
 
     asyncio.run(run())

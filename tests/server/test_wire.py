@@ -238,3 +238,24 @@ def test_connections_that_need_the_loop() -> None:
     assert wire_of({**scope, "http_version": "1.0"}) is None
     assert wire_of({**scope, "method": "HEAD"}) is None
     assert wire_of({**scope, "state": {}}) is None
+
+
+def test_what_is_encrypted_is_left_to_the_loop() -> None:
+    ours, theirs = socket.socketpair()
+
+    class Encrypted(asyncio.Transport):
+        def get_extra_info(self, name: str, default: Any = None) -> Any:
+            return {"socket": ours, "sslcontext": object()}.get(name, default)
+
+    async def run() -> None:
+        made = Wire()
+        made.opened(Encrypted())
+        assert not made.ready()
+        assert not made.send(b"x")
+        assert made.sent == 0
+
+    with ours, theirs:
+        asyncio.run(run())
+        theirs.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            theirs.recv(1)

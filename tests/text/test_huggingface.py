@@ -182,6 +182,7 @@ BAD_FIELDS: list[tuple[tuple[str | int, ...], Any, str]] = [
     (("added_tokens", 0, "id"), None, "id"),
     (("added_tokens", 0, "id"), 1000, "'<|im_end|>' has the id 1000"),
     (("added_tokens", 0, "id"), 99, "both have the id 99"),
+    (("added_tokens", 0, "content"), "a", "the token 'a' has two ids"),
     (("pre_tokenizer",), {"type": "Nonsense"}, "tokenizers"),
     (("post_processor",), {"type": "TemplateProcessing"}, "single"),
     (("post_processor",), {"type": "TemplateProcessing", "single": [{}]}, "malformed"),
@@ -389,3 +390,11 @@ def test_an_added_token_is_text_unless_it_is_called_special(tmp_path: Path) -> N
     assert len(vocab) == 261
     assert vocab.attribute(258) == TokenAttribute.CONTROL
     assert vocab.attribute(259) == TokenAttribute.USER_DEFINED
+
+
+def test_a_long_text_has_the_tokens_of_its_parts(tmp_path: Path) -> None:
+    tokenizer = Tokenizer(Vocabulary.from_directory(write(tmp_path, byte_level_backend())))
+    part = "a b\n" * 32
+    alone = tokenizer.encode(part, add_special=False)
+    for times in (1, 40):
+        assert tokenizer.encode(part * times, add_special=False) == alone * times

@@ -12,6 +12,7 @@ from aleator.core.errors import FileFormatError, TokenizerError, UnsupportedMode
 from aleator.text import Tokenizer, Vocabulary
 from aleator.text.pretokenizers import PRE_TOKENIZERS
 from aleator.text.special_tokens import SPACE
+from aleator.text.word_pieces import refusals
 from tests.text.conftest import DATA, VOCABULARIES
 from tests.text.vocabularies import CONTROL, USER_DEFINED, byte_level, sentencepiece
 
@@ -244,3 +245,14 @@ def test_a_character_without_a_token_is_refused_unless_sentencepiece_has_an_unkn
     assert Tokenizer(vocab).encode("ab", add_special=False) == [263]
     with pytest.raises(TokenizerError, match="no tokens for the character 'q'"):
         Tokenizer(vocab).encode("aq")
+
+
+def test_interrupts_of_the_backend_are_interrupts() -> None:
+    with pytest.raises(KeyboardInterrupt), refusals():
+        raise KeyboardInterrupt
+
+
+def test_pieces_of_a_sentencepiece_vocabulary_are_merged_by_scores() -> None:
+    vocab = replace(build(sentencepiece()).vocab, scores=None)
+    with pytest.raises(TokenizerError, match="needs scores"):
+        Tokenizer(vocab)

@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
-from aleator.cli.llama_flags import foreign
+from aleator.cli.llama_flags import Foreign, foreign
 from aleator.core.errors import ParameterError
 from aleator.core.parameter import closest
 
@@ -107,14 +107,11 @@ class Parser:
         except _Stop:
             return None
 
-    def _pass_over(self, name: str, value: str | None, words: list[str]) -> None:
+    def _pass_over(self, name: str, about: Foreign, value: str | None, words: list[str]) -> None:
         """Remove a flag of llama.cpp that asks for what is the case anyway, with its value, from ``words``.
 
         ParameterError says what to use if it asks for something else.
         """
-        about = foreign(name)
-        if about is None:
-            return
         if about.values and value is None and words:
             value = words[0]
             if about.accepted(self._command, value):
@@ -150,8 +147,8 @@ class Parser:
             elif name in self.former:
                 now = self.former[name]
                 raise ParameterError(name, f"{name} is called {now} now: write {now}")
-            elif foreign(name) is not None:
-                self._pass_over(name, value if equals else None, words)
+            elif (about := foreign(name)) is not None:
+                self._pass_over(name, about, value if equals else None, words)
             elif word.startswith("-") and word != "-":
                 raise ParameterError(
                     name,

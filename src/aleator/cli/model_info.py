@@ -238,8 +238,6 @@ def metadata(weights: Any) -> dict[str, Any]:
 
 def shortened(value: Any) -> Any:
     """A value shortened to fit on a line."""
-    if hasattr(value, "tolist"):
-        value = value.tolist()
     if isinstance(value, list | tuple) and len(value) > 8:
         return [*value[:8], f"... {len(value)} in all"]
     return list(value) if isinstance(value, tuple) else value

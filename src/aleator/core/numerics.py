@@ -8,8 +8,10 @@ so that any machine can reproduce it.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import field
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -261,12 +263,9 @@ def draw(row: Row, seed: int, position: int, stream: int) -> int:
 
 def by_mass(u: int, weights: Sequence[int]) -> int:
     """Index of the weight that a 64-bit uniform falls on."""
-    target = u * sum(weights) >> 64
-    for i, weight in enumerate(weights):
-        if target < weight:
-            return i
-        target -= weight
-    raise AssertionError("the target is below the total")
+    ends = list(accumulate(weights))
+    target = u * ends[-1] >> 64
+    return bisect_right(ends, target)
 
 
 @dataclass

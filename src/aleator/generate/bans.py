@@ -8,8 +8,10 @@ later one does, without end.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
+from itertools import accumulate
 
 import numpy as np
 
@@ -222,11 +224,8 @@ class Bans:
 
     def _place(self, at: int) -> int:
         """Index of the held token that has a byte of the text; negative for a token that was given out."""
-        for place, piece in enumerate([*self._given, *self._pieces()], start=-len(self._given)):
-            at -= len(piece)
-            if at < 0:
-                return place
-        raise AssertionError("a match begins in a token")
+        ends = list(accumulate(map(len, [*self._given, *self._pieces()])))
+        return bisect_right(ends, at) - len(self._given)
 
     def _holds(self, ban: Ban, place: int) -> bool:
         """Whether a match that begins in a token is banned."""

@@ -63,7 +63,7 @@ def distribution(chain: SamplerChain, row: Any) -> tuple[Int32s, Doubles]:
 def ranked(scores: Doubles, first: int) -> Iterator[int]:
     """Indices of scores [n] above -inf, best first, ties in order; the first ``first`` are found at once."""
     bound, n = math.inf, first
-    while n:
+    while True:
         n = min(n, len(scores))
         least = float(np.partition(scores, len(scores) - n)[len(scores) - n])
         places = np.flatnonzero((scores >= least) & (scores < bound) & (scores > -math.inf))

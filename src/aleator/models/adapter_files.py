@@ -383,7 +383,8 @@ def _low_ranks(
         if part.magnitude is not None:
             own, magnitudes = np.split(turned.view(np.float32), [rank], axis=1)
             whole = matrix.floats() + np.float32(part.scale) * (own @ a.floats())
-            growth = magnitudes[:, 0] / np.sqrt((whole.astype(np.float64) ** 2).sum(1))
+            with np.errstate(divide="ignore", invalid="ignore"):
+                growth = magnitudes[:, 0] / np.sqrt((whole.astype(np.float64) ** 2).sum(1))
             if not np.isfinite(growth).all():
                 raise FileFormatError(path, "a row of zeros cannot be normalised", field=name)
             grows = (growth - 1).astype(np.float32)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from aleator.models import gguf_config, latent
 from aleator.models.architecture import Architecture, shared_mlp
-from aleator.models.config import ExpertsConfig, ModelConfig, QueryGrowth
+from aleator.models.config import ExpertsConfig, ModelConfig, QueryGrowth, present
 from aleator.models.experts import MAX_EXPERTS, after_dense
 from aleator.models.files.fields import Fields, Value
 from aleator.models.files.gguf import GGUFFile
@@ -80,8 +80,7 @@ def routed(fields: Fields, n_layers: int, *, newer: bool = True) -> ExpertsConfi
 
 def mixture_fields(config: ModelConfig, _: Fields) -> dict[str, Value | None]:
     """The fields that :func:`~aleator.models.experts.after_dense` reads besides the usual."""
-    made, experts = routing(config), config.experts
-    if experts is not None:
-        made["leading_dense_block_count"] = sum(not sparse for sparse in experts.layers)
-        made["expert_shared_count"] = experts.n_ff_shared // experts.n_ff
+    made, experts = routing(config), present(config.experts)
+    made["leading_dense_block_count"] = sum(not sparse for sparse in experts.layers)
+    made["expert_shared_count"] = experts.n_ff_shared // experts.n_ff
     return made

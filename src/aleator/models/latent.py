@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from aleator.models.config import MAX_HEAD_DIM, LatentConfig, ModelConfig
+from aleator.models.config import MAX_HEAD_DIM, LatentConfig, ModelConfig, present
 from aleator.models.files.fields import Fields
 from aleator.models.json_config import transformer
 
@@ -83,9 +83,7 @@ def in_json(fields: Fields, architecture: Architecture, tied: bool = False) -> M
 
 def uncompressed(config: ModelConfig) -> ModelConfig:
     """The dimensions of a model whose cache has the keys and values of every head."""
-    if config.latent is None:
-        return config
-    latent = replace(config.latent, compressed=False)
+    latent = replace(present(config.latent), compressed=False)
     return _with(
         replace(
             config,

@@ -63,7 +63,7 @@ def read_json(fields: Fields, architecture: Architecture, *, experts: bool = Fal
     )
     if fields.get("block_auto_adjust_ff_dim", not experts):
         wide = int(2 * wide / 3)
-        if fields.get("block_ffn_dim_multiplier", 1.0) is not None:
+        if fields.values.get("block_ffn_dim_multiplier", 1.0) is not None:  # null: no rounding
             wide = int(fields.number("block_ffn_dim_multiplier", 0.0, 1e3, 1.0) * wide)
             step = fields.width("block_multiple_of", 256)
             wide = -(-wide // step) * step

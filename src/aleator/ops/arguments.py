@@ -83,8 +83,6 @@ def check_array(name: str, array: Any, like: Any, dtypes: tuple[str, ...]) -> No
     if type(like).__module__ == "numpy" and type(array).__module__ != "numpy":
         given = f"is a {type(array).__name__}"
         raise refuse(name, given, f"give a NumPy array of {wanted}, as logits is one")
-    if not hasattr(array, "dtype") or not hasattr(array, "shape"):
-        raise refuse(name, f"is a {type(array).__name__}", f"give a tensor of {wanted}")
     if dtype_name(array) not in dtypes:
         raise refuse(name, f"has dtype {dtype_name(array)}", f"convert it to {wanted}")
     device, home = getattr(array, "device", None), getattr(like, "device", None)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import unicodedata
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Container, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from aleator.samplers.explained import Explained, Shape, Stage, Trace
 
@@ -223,12 +224,8 @@ def _bar(trace: Trace, scale: float) -> str:
 def _cut(text: str, width: int) -> str:
     if columns(text) <= width:
         return text
-    kept = ""
-    for c in text:
-        if columns(kept + c) > width - 3:
-            break
-        kept += c
-    return f"{kept}..."
+    widths = list(accumulate(map(columns, text)))
+    return f"{text[: bisect_right(widths, width - 3)]}..."
 
 
 def _padded(text: str, width: int) -> str:

@@ -274,8 +274,6 @@ async def unless_gone(request: Request, work: Awaitable[T], gone: Callable[[], o
     try:
         return await working
     finally:
-        if not working.done():
-            gone()
         watching.cancel()
         with suppress(asyncio.CancelledError):
             await watching

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from aleator.core.arrays import Floats
-from aleator.core.errors import UnsupportedModel
+from aleator.models.config import present
 from aleator.models.files.tensor_types import StoredTensor
 
 if TYPE_CHECKING:
@@ -142,9 +142,7 @@ class LayerSource(ABC, Generic[M, V]):
         ``name_exps.weight`` [experts, n_out, n_in] has all experts, ``name.expert.weight`` has one; gate and up
         may be one tensor, ``ffn_gate_up_exps.weight``.  Experts that no token uses stay on disk.
         """
-        if self.config.experts is None:
-            raise UnsupportedModel("a layer with experts in a model without them")
-        n = self.config.experts.n_experts
+        n = present(self.config.experts).n_experts
         if list(names) == GATE_UP and "ffn_gate_up_exps.weight" in self:
             both = self._stack("ffn_gate_up_exps", n, n_in, sum(n_outs), bias, seldom=True)
             return [self.product(_divided(each, n_outs)) for each in both]

@@ -56,6 +56,12 @@ class Row:
     def __init__(self, logits: NDArray[np.float32]) -> None:
         self.logits: NDArray[np.float32] | None = logits
 
+    def forget(self) -> int:
+        """Free the logits; return their bytes, 0 if they were free already."""
+        n = 0 if self.logits is None else self.logits.nbytes
+        self.logits = None
+        return n
+
 
 class LogitsMemory:
     """Keeps rows of logits, and forgets the oldest when they would exceed a number of bytes."""
@@ -74,20 +80,14 @@ class LogitsMemory:
             self._rows.append(row)
             self.used += kept.nbytes
             while self.used > self.limit:
-                oldest = self._rows.popleft()
-                if oldest.logits is not None:
-                    self.used -= oldest.logits.nbytes
-                    oldest.logits = None
+                self.used -= self._rows.popleft().forget()
         return row
 
     def release(self, rows: list[Row]) -> None:
         """Forget rows of a dropped text."""
         gone = set(map(id, rows))
         with self._lock:
-            for row in rows:
-                if row.logits is not None:
-                    self.used -= row.logits.nbytes
-                    row.logits = None
+            self.used -= sum(row.forget() for row in rows)
             self._rows = deque(row for row in self._rows if id(row) not in gone)
 
     @property

@@ -1,0 +1,66 @@
+"""Calls that are cut off or damaged: what was begun stays incomplete, and what is no call is content."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aleator.chat.families.named_arguments import forced, properties, with_commas
+from aleator.chat.message import Function
+from aleator.chat.reply import Maybe
+from tests.chat import templates
+from tests.chat.test_families import PARIS, calls, read
+
+KIMI = "<|tool_call_begin|>functions.clock:0<|tool_call_argument_begin|>{}<|tool_call_end|>"
+NO_NAME = "<|tool_calls_section_begin|><|tool_call_begin|>two words<|tool_call_argument_begin|>{}"
+GLM = "<tool_call>write\n<arg_key>name</arg_key>\n<arg_value>x</arg_value>\n"
+
+# Template, reply, content (None: the reply itself), calls.
+CASES: list[tuple[str, str, str | None, list[Any]]] = [
+    ("hermes", '<tool_call>{"name": "clock", "arguments": {}', "", [("clock", "{}", True)]),
+    ("hermes", '<tool_call>{"name": "f", "arguments": 12', "", [("f", "12", True)]),
+    ("hermes", '<tool_call>{name: "clock"}</tool_call>', None, []),
+    ("mistral", f'[TOOL_CALLS]{{"name": "get_weather", "arguments": {PARIS}}}', "",
+     [("get_weather", PARIS, True)]),
+    ("mistral", "[TOOL_CALLS][1, 2]", None, []),
+    ("llama3", 'Well.<|python_tag|>{"name": "Bob"}', None, []),
+    ("llama3", "<|python_tag|>print(1)", "print(1)", []),
+    ("kimi", KIMI, "", [("clock", "{}", True)]),
+    ("kimi", NO_NAME, None, []),
+    ("glm", f"{GLM}<arg_key>more</arg_key>1</tool_call>", "1</tool_call>",
+     [("write", '{"name": "x"', False)]),
+    ("glm", f"{GLM}and more", "and more", [("write", '{"name": "x"', False)]),
+    ("gemma4", "<|tool_call>nothing<tool_call|>", None, []),
+    ("gemma4", "<|tool_call>call:x{a:1} more<tool_call|>", None, []),
+    ("gemma4", '<|tool_call>call:x{a:<|"|>b}<tool_call|>', None, []),
+    ("gemma4", "<|tool_call>call:x{a:}<tool_call|>", None, []),
+    ("gemma4", '<|tool_call>call:x{a:<|"|>b<|"|>c:1}<tool_call|>', None, []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [1, 10_000])
+@pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
+def test_calls_and_content(case: tuple[str, str, str | None, list[Any]], size: int) -> None:
+    name, text, content, wanted = case
+    made = read(templates.FAMILIES[name], text, size)
+    assert made.content == (text if content is None else content)
+    assert calls(made) == wanted
+
+
+def test_a_schema_that_refers_to_itself_says_nothing() -> None:
+    circle = {"properties": {"a": {"$ref": "#/properties/b"}, "b": {"$ref": "#/properties/a"}}}
+    assert properties(circle) == {"a": None, "b": None}
+    far = {"properties": {"a": {"$ref": "#/$defs/b"}}, "$defs": {"b": {"type": "string"}}}
+    assert properties(far) == {"a": {"type": "string"}}
+
+
+def test_parameters_that_are_no_object_force_no_arguments() -> None:
+    assert forced(Function("clock", True), "gemma4", lambda key, value: [key, value]) == []
+
+
+def test_a_comma_stands_between_arguments_that_may_all_be_left_out() -> None:
+    optional: list[Any] = [(False, ["a"]), (False, ["b"]), (False, ["c"])]
+    last = Maybe((", ", "c"))
+    assert with_commas(optional) == [Maybe(("a", Maybe((", ", "b", last))))]
+    assert with_commas([*optional[:1], (True, ["d"])]) == ["d", Maybe((", ", "a"))]
