@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import aleator
+from aleator.core.error_copies import without_frames
 from aleator.core.errors import AleatorError
 from aleator.engine.request_handle import RequestHandle
-from aleator.generate.completion import without_frames
 from aleator.generate.generation import Generation
 from tests.engine.engines import loop_of
 

@@ -11,6 +11,7 @@ from time import perf_counter
 from typing import Any
 
 from aleator.cache.devices import Device
+from aleator.core.error_copies import without_frames
 from aleator.core.errors import AleatorError, ParameterError
 from aleator.core.packages import required_torch
 from aleator.engine.engine_core import EngineCore
@@ -24,7 +25,7 @@ from aleator.engine.scheduled_request import (
     sequences_needed,
 )
 from aleator.engine.scheduler import Scheduler
-from aleator.generate.completion import Detokenizer, Stats, without_frames
+from aleator.generate.completion import Detokenizer, Stats
 from aleator.generate.context import Context, Prefixes
 from aleator.generate.generation import Generation, Until
 from aleator.generate.model_runner import ModelRunner

@@ -7,6 +7,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from aleator.core.arrays import Floats
+from aleator.core.error_copies import copies
 from aleator.core.errors import ParameterError, StateError
 from aleator.generate.bans import Bans
 from aleator.generate.complete_grammar import GrammarCompleter
@@ -17,7 +18,6 @@ from aleator.generate.completion import (
     Stats,
     StopReason,
     TextStream,
-    copies,
     too_long,
 )
 from aleator.generate.context import Context
