@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterable
 
 from aleator.cli.declared import given
 from aleator.cli.options import load_model, read_text
 from aleator.cli.sampling import sampling_arguments
-from aleator.cli.terminal import complain, hint, note, write
+from aleator.cli.terminal import complain, hint, note, write, write_json
 from aleator.core.errors import ParameterError
 from aleator.core.options import Option, declarations
 from aleator.generate.beam_options import OF_BEAMS, BeamOptions
@@ -46,7 +45,7 @@ def run_beams(arguments: argparse.Namespace, of_texts: Iterable[Option]) -> int:
             "prompt": prompt,
             "beams": [dict(vars(each)) for each in found],
         }
-        write(json.dumps(result, ensure_ascii=False, allow_nan=False) + "\n")
+        write_json(result, ensure_ascii=False, allow_nan=False)
     for number, each in enumerate(() if arguments.json else found, 1):
         note(
             f"beam {number} of {len(found)}: score {each.score:.4f}, log-probability {each.logprob:.4f}, "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from aleator.cli.arguments import Parser
 from aleator.cli.options import add_model_options, load_model
-from aleator.cli.terminal import write
+from aleator.cli.terminal import write, write_json
 from aleator.core.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         results.append({"test": f"{kind}{n}", "n": n, "tokens_per_second": speeds})
     summary = describe(model, context)
     if arguments.json:
-        write(json.dumps({**summary, "results": results}) + "\n")
+        write_json({**summary, "results": results})
     else:
         write(table(summary, results))
     return 0

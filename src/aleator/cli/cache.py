@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections import Counter
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 from aleator.cache.disk_store import DiskStore
 from aleator.cli.arguments import Parser, did_you_mean
 from aleator.cli.models import megabytes
-from aleator.cli.terminal import write
+from aleator.cli.terminal import write, write_json
 from aleator.core.errors import ParameterError
 from aleator.generate.options import MOST_BYTES, read_size
 from aleator.generate.prompt_tiers import default_directory
@@ -92,7 +91,7 @@ def _act(store: DiskStore, action: str, left: int, as_json: bool) -> int:
     if action == "list":
         if as_json:
             names = ("key", "tokens", "size", "made", "model", "pinned")
-            write(json.dumps([dict(zip(names, row, strict=True)) for row in before]) + "\n")
+            write_json([dict(zip(names, row, strict=True)) for row in before])
             return 0
         for key, tokens, size, made, model, pinned in before:
             moment = time.strftime("%Y-%m-%d %H:%M", time.localtime(made))
@@ -122,7 +121,7 @@ def _act(store: DiskStore, action: str, left: int, as_json: bool) -> int:
         "models": dict(sizes.most_common()),
     }
     if as_json:
-        write(json.dumps(facts) + "\n")
+        write_json(facts)
         return 0
     for name, value in facts.items():
         if isinstance(value, dict):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +14,7 @@ from aleator.cli.arguments import Parser
 from aleator.cli.eval_page import Measured, page, plot
 from aleator.cli.options import add_model_options, load_model
 from aleator.cli.sampling import sampling_of
-from aleator.cli.terminal import ProgressBar, note, write
+from aleator.cli.terminal import ProgressBar, note, write, write_json
 from aleator.core.errors import ParameterError
 from aleator.samplers import SamplingParams
 
@@ -129,12 +128,8 @@ def run(arguments: argparse.Namespace) -> int:
     names = [str(each.weights.config.name or each.weights.path.name) for each in (model, judge)]
     judge_name = names[1] if judge is not model else "the model itself"
     if arguments.json:
-        write(
-            json.dumps(
-                {"model": names[0], "judge": names[1], "settings": [as_json(m) for m in found]}
-            )
-            + "\n"
-        )
+        settings = [as_json(m) for m in found]
+        write_json({"model": names[0], "judge": names[1], "settings": settings})
     else:
         write(table(found))
     pages(arguments, found, names[0], judge_name)

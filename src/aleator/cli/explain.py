@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import sys
 from dataclasses import replace
@@ -14,7 +13,7 @@ from aleator.cli import options as shared
 from aleator.cli.arguments import Parser
 from aleator.cli.declared import add_declared
 from aleator.cli.sampling import add_sampling_options, announce, sampling_arguments, sampling_of
-from aleator.cli.terminal import ProgressBar, note, on_interrupt, write
+from aleator.cli.terminal import ProgressBar, note, on_interrupt, write, write_json
 from aleator.core import integers
 from aleator.core.errors import ParameterError
 from aleator.server.playground.recording import LogitsMemory, Recording, branch
@@ -138,7 +137,7 @@ def run(arguments: argparse.Namespace) -> int:
         announce(generation.request.params, model, arguments.preset)
         reason = to_the_end(generation)
     if arguments.json:
-        write(json.dumps(as_json(generation, steps), ensure_ascii=False, allow_nan=False) + "\n")
+        write_json(as_json(generation, steps), ensure_ascii=False, allow_nan=False)
     elif many and steps:
         finish(generation, steps, model.vocab)
     if arguments.png is not None and steps:

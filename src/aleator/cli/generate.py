@@ -15,7 +15,7 @@ from aleator.cli.arguments import Parser
 from aleator.cli.beams import BEAMS, beams_asked, run_beams
 from aleator.cli.declared import add_declared
 from aleator.cli.sampling import add_sampling_options, announce, sampling_arguments
-from aleator.cli.terminal import ProgressBar, complain, hint, note, on_interrupt, write
+from aleator.cli.terminal import ProgressBar, complain, hint, note, on_interrupt, write, write_json
 from aleator.core.errors import ParameterError
 from aleator.samplers import ConstraintSampler
 
@@ -193,7 +193,7 @@ def print_json(
         "completions": [generation.as_json() for generation in generations],
         "stats": generations[0].stats.as_json(),
     }
-    write(json.dumps(result, ensure_ascii=False, allow_nan=False) + "\n")
+    write_json(result, ensure_ascii=False, allow_nan=False)
 
 
 def finite(value: Any) -> Any:

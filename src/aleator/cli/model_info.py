@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections import Counter
 from typing import Any
 
 from aleator.cli.arguments import Parser
 from aleator.cli.declared import add_declared, given
 from aleator.cli.options import add_cache_types, add_model, weights_named
-from aleator.cli.terminal import write
+from aleator.cli.terminal import write, write_json
 from aleator.core.errors import ParameterError
 from aleator.core.options import declarations
 from aleator.generate.options import ModelOptions
@@ -65,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
             for name in weights.names()
         }
     if arguments.json:
-        write(json.dumps(info, ensure_ascii=False) + "\n")
+        write_json(info, ensure_ascii=False)
     else:
         for title, value in info.items():
             show(title, value)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 
 from aleator.cli.arguments import Parser
-from aleator.cli.terminal import note, write
+from aleator.cli.terminal import note, write, write_json
 from aleator.core.errors import ParameterError
 from aleator.models.hub.local import LocalModel, cached, installed, remove
 from aleator.models.hub.located import located
@@ -67,8 +66,9 @@ def here() -> list[LocalModel]:
 
 def show(models: list[LocalModel], as_json: bool) -> None:
     if as_json:
-        rows = [{"name": each.name, "size": each.size, "path": str(each.path)} for each in models]
-        write(json.dumps(rows) + "\n")
+        write_json(
+            [{"name": each.name, "size": each.size, "path": str(each.path)} for each in models]
+        )
         return
     width = max((len(each.name) for each in models), default=0)
     for each in models:

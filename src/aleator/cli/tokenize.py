@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 
 from aleator.cli.arguments import Parser
 from aleator.cli.options import add_model, add_text_options, read_text, vocabulary_named
-from aleator.cli.terminal import write
+from aleator.cli.terminal import write, write_json
 from aleator.core.token_text import readable
 
 EXAMPLES = """\
@@ -48,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
             {"id": token, "text": piece.decode("utf-8", "replace"), "bytes": list(piece)}
             for token, piece in zip(tokens, pieces, strict=True)
         ]
-        write(json.dumps(rows, ensure_ascii=False) + "\n")
+        write_json(rows, ensure_ascii=False)
     else:
         for token, piece in zip(tokens, pieces, strict=True):
             write(f"{token:8} {readable(piece)}\n")

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from aleator.cli.arguments import Parser
 from aleator.cli.declared import add_declared, given
 from aleator.cli.options import add_model, read_file, vocabulary_named
-from aleator.cli.terminal import write
+from aleator.cli.terminal import write, write_json
 from aleator.core.errors import ParameterError
 from aleator.samplers.dist import DRAW
 from aleator.samplers.synthid import SynthIDTest, detector
@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
         ngram=values.get(WATERMARK_NGRAM.name, WATERMARK_NGRAM.neutral),
     )
     if arguments.json:
-        write(json.dumps(asdict(found)) + "\n")
+        write_json(asdict(found))
         return 0
     if isinstance(found, SynthIDTest):
         score = (
