@@ -26,6 +26,7 @@ from starlette.routing import Route
 
 from aleator.core.errors import FileFormatError, Incompatible, ParameterError, SessionInUse
 from aleator.generate.context import Context
+from aleator.generate.generation import Generation, reader_of
 from aleator.generate.session import (
     Rows,
     Session,
@@ -35,7 +36,7 @@ from aleator.generate.session import (
     write_session,
 )
 from aleator.generate.session_file import SessionFile
-from aleator.models.adapters import Chosen, key_of
+from aleator.models.adapters import key_of
 from aleator.server.adapters import numbered
 from aleator.server.auth import own_namespace, place_of
 from aleator.server.bodies import body_of, in_thread
@@ -146,18 +147,15 @@ class Slots:
             self._under_way.remove(request)
 
     def ended(
-        self,
-        number: int,
-        namespace: str,
-        tokens: Sequence[int],
-        n_prompt: int,
-        adapters: Chosen | None = None,
+        self, number: int, namespace: str, made: Generation, n_drawn: int | None = None
     ) -> None:
-        """Record the text of a request that named a slot, the prompt first."""
-        text = Session(tuple(tokens), n_prompt, adapters=adapters or ())
-        self._remember(number, namespace, text)
+        """Record the text of a request that named a slot: its prompt and drawn tokens, ``n_drawn`` or all."""
+        prompt, drawn = made.request.tokens, reader_of(made).completion.tokens[:n_drawn]
+        adapters = made.request.options.adapters or ()
+        self.remember(number, namespace, Session((*prompt, *drawn), len(prompt), adapters=adapters))
 
-    def _remember(self, number: int, namespace: str, text: Session) -> None:
+    def remember(self, number: int, namespace: str, text: Session) -> None:
+        """Record the text of a slot."""
         before = self._slots.pop((namespace, number), [])
         while len(self._slots) >= MOST_TEXTS:  # whoever asks may name any salts
             del self._slots[next(iter(self._slots))]
@@ -256,7 +254,7 @@ class Slots:
         if tiers is not None:
             await in_thread(tiers.forget, where)
         text = Session(session.tokens, session.n_prompt, adapters=session.adapters)
-        self._remember(number, namespace, text)
+        self.remember(number, namespace, text)
         return Moved(restored.restored, size, perf_counter() - started)
 
     async def erase(self, number: int, namespace: str) -> int:
