@@ -13,7 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import aleator
-from aleator import Engine, LanguageModel, __version__
+from aleator import Engine, LanguageModel
 from aleator.core.errors import ParameterError
 from aleator.engine.replay import Record, differences, make_again
 from aleator.generate.tiered_prefixes import TieredPrefixes
@@ -29,7 +29,7 @@ class Asking:
     """Asks a guarded application, in this process."""
 
     def __init__(self, model: LanguageModel, **options: Any) -> None:
-        self.metrics = Metrics(__version__, "f")
+        self.metrics = Metrics("f")
         self.engine = Engine(model, n_seq_max=4, on_end=self.metrics.ended)
         self.service = Service(model, self.engine, ServerOptions(**options))
         self.app = create_guarded(self.service, self.metrics).app

@@ -170,10 +170,9 @@ def stream(generations: Sequence[Generation]) -> None:
 
 def write_records(path: str, model: LanguageModel, generations: Sequence[Generation]) -> None:
     """Write the records of all completions, one per line; see :mod:`aleator.engine.replay`."""
-    from aleator.core.version import __version__
     from aleator.engine.replay import Record
 
-    records = [Record.of(each, model, __version__).as_json() for each in generations]
+    records = [Record.of(each, model).as_json() for each in generations]
     lines = [json.dumps(record, allow_nan=False) + "\n" for record in records]
     Path(path).write_text("".join(lines), encoding="utf-8")
     note(f"replay: what makes the text again is in {path}")

@@ -25,7 +25,6 @@ from aleator.cli.terminal import note
 from aleator.core.errors import ParameterError
 from aleator.core.options import declarations
 from aleator.core.parameter import Parameter
-from aleator.core.version import __version__
 from aleator.engine.engine import Engine
 from aleator.engine.options import EngineOptions
 from aleator.generate.options import LOADED
@@ -115,7 +114,7 @@ def serve_models(
         if getattr(arguments, name) is not None:
             flag = f"--{name.replace('_', '-')}"
             raise ParameterError(name, f"{flag} is for one model: name it in the file of --models")
-    running, metrics = server_module("run"), server_module("telemetry").Metrics(__version__, "")
+    running, metrics = server_module("run"), server_module("telemetry").Metrics("")
     loading = loading_options(arguments, keep_prompts=True)
     find = partial(located, token=arguments.hf_token, offline=arguments.offline)
     entries: list[Any] = []
@@ -158,11 +157,10 @@ def serve(
     ``announced`` is called with the service and its address once requests are accepted.
     """
     running, service_of = server_module("run"), server_module("service").Service
-    metrics_of = server_module("telemetry").Metrics
     listening = running.bound(options)  # before the slow load: the port may be in use
     with listening:
         model = load_model(arguments, keep_prompts=True)
-        metrics = metrics_of(__version__, model.fingerprint)
+        metrics = server_module("telemetry").Metrics(model.fingerprint)
         with Engine(model, on_end=metrics.ended, n_ctx=options.n_cells, **engine_options) as engine:
             service: Service = service_of(model, engine, options, defaults)
             where = running.address(options, listening)
