@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from aleator.cli.terminal import hint, note
 from aleator.core import errors
 from aleator.core.records import dataclass
+from aleator.samplers.params import CONSTRAINTS
 from aleator.server.errors import readable
 
 if TYPE_CHECKING:
@@ -217,9 +218,8 @@ class Work:
 
     def _defaults_for(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """The options of the command line, less those that say what another of the line does."""
-        constraints = {"grammar", "json_schema", "regex"}
-        forced = constraints & asked.keys() or "tools" in asked
-        return {k: v for k, v in self._defaults.items() if not (forced and k in constraints)}
+        forced = "tools" in asked or not asked.keys().isdisjoint(CONSTRAINTS)
+        return {k: v for k, v in self._defaults.items() if not (forced and k in CONSTRAINTS)}
 
     def _write(self, result: dict[str, Any] | None) -> None:
         if result is None:

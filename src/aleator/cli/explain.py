@@ -16,6 +16,7 @@ from aleator.cli.sampling import add_sampling_options, announce, sampling_argume
 from aleator.cli.terminal import ProgressBar, note, on_interrupt, write, write_json
 from aleator.core import integers
 from aleator.core.errors import ParameterError
+from aleator.samplers.params import CONSTRAINTS
 from aleator.server.playground.recording import LogitsMemory, Recording, branch
 from aleator.server.playground.saved import InitialView, Named, saved_page
 
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from aleator.samplers import SamplerChain
     from aleator.samplers.explain import Explanation
 
-CONSTRAINTS = ("grammar", "json_schema", "regex")
-"""Parameters of which a text has at most one."""
 TEXT = (
     "stop", "stop_loops", "heal", "reasoning_budget", "reasoning_budget_message", "reasoning_budget_grace",
     "banned_strings", "banned_regex",
