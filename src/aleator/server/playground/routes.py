@@ -23,7 +23,6 @@ from aleator.models.hub.bundled import bundled_model
 from aleator.server.bodies import body_of, in_thread
 from aleator.server.errors import ApiError, api_error
 from aleator.server.fields import OPTIONS, Body, Check, Field, Fields, listing, of_type, text, whole
-from aleator.server.playground import searching
 from aleator.server.playground.as_json import everything, spellings
 from aleator.server.playground.cells import engine_cells, frames
 from aleator.server.playground.generating import Playground, line
@@ -187,9 +186,9 @@ async def search(request: Request) -> Response:
     """POST /api/playground/beams: search texts; a stream of lines."""
     playground = of(request)
     body = SEARCH.read(await body_of(request))
-    work = partial(searching.begin, playground, body.own, body.options)
+    work = partial(playground.begin_search, body.own, body.options)
     made = await playground.service.grammars.in_thread(body.options, work)
-    return streamed(searching.lines(playground, made), made)
+    return streamed(playground.search_lines(made), made)
 
 
 def streamed(lines: AsyncGenerator[bytes, None], made: Generation) -> EventStream:
