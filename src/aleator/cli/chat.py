@@ -38,11 +38,9 @@ examples:
 """
 
 
-STEERING = (
-    "stop_loops", "reasoning_budget", "reasoning_budget_message", "reasoning_budget_grace", "banned_strings",
-    "banned_regex", "guidance_scale", "negative_prompt",
+TEXT = (
+    "max_tokens", "stop", "context_shift", "stop_loops", *shared.STEERING, "guidance_scale", "negative_prompt",
 )  # fmt: skip
-TEXT = ("max_tokens", "stop", "context_shift", *STEERING)
 
 
 def add_arguments(parser: Parser) -> None:

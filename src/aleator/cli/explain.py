@@ -28,10 +28,7 @@ if TYPE_CHECKING:
     from aleator.samplers import SamplerChain
     from aleator.samplers.explain import Explanation
 
-TEXT = (
-    "stop", "stop_loops", "heal", "reasoning_budget", "reasoning_budget_message", "reasoning_budget_grace",
-    "banned_strings", "banned_regex",
-)  # fmt: skip
+TEXT = ("stop", "stop_loops", "heal", *shared.STEERING)
 """Options of a text that affect what its steps draw, or end it."""
 EVERYTHING = 2**62
 """Bytes of logits that are kept, in effect all."""

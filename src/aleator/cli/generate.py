@@ -58,8 +58,7 @@ examples:
 
 TEXT = (
     "max_tokens", "stop", "logprobs", "echo", "heal", "parse_special", "context_shift", "n_keep",
-    "stop_loops", "reasoning_budget", "reasoning_budget_message", "reasoning_budget_grace",
-    "banned_strings", "banned_regex", "guidance_scale", "negative_prompt",
+    "stop_loops", *shared.STEERING, "guidance_scale", "negative_prompt",
 )  # fmt: skip
 GRAMMAR = ("complete_grammar", "jump_forward")
 DRAWING = ("sampling_device", "multi_step")

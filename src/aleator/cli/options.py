@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 MODEL_OPTIONS = tuple(declarations(ModelOptions).values())
 OF_TEXTS = ("n_ctx", "prompt_cache", "cache_ram", "cache_disk", "cache_dir")
 """Model options that do not apply, or have another meaning, if a text is processed in chunks."""
+STEERING = (
+    "reasoning_budget", "reasoning_budget_message", "reasoning_budget_grace", "banned_strings", "banned_regex",
+)  # fmt: skip
+"""Options of a generation that all commands have that generate."""
 
 
 def add_model_options(parser: Parser, *, chunk: int | None = None) -> None:

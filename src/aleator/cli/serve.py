@@ -13,6 +13,7 @@ from aleator.cli.arguments import Parser
 from aleator.cli.declared import add_declared, given
 from aleator.cli.options import (
     MODEL_OPTIONS,
+    STEERING,
     add_model_options,
     generation_options,
     load_model,
@@ -59,8 +60,7 @@ SHOWN = 10
 """Models that are named when the server begins."""
 ENGINE = tuple(each for each in declarations(EngineOptions).values() if each.flags)
 TEXT = (
-    "max_tokens", "stop_loops", "reasoning_budget", "reasoning_budget_message", "reasoning_budget_grace",
-    "banned_strings", "banned_regex", "context_shift", "complete_grammar", "jump_forward",
+    "max_tokens", "stop_loops", *STEERING, "context_shift", "complete_grammar", "jump_forward"
 )  # fmt: skip
 SPECULATION = ("spec_type", "spec_draft_n_max")
 REQUESTS = (*pick((*TEXT, *SPECULATION)), *CHAIN, *PARAMETERS.values(), PRESET)
