@@ -75,11 +75,6 @@ class Request:
     row: int = -1  # on a device, the row of its chain
     failed: bool = False  # its chain could not draw; vLLM samples instead
 
-    @property
-    def adapts(self) -> bool:
-        """Whether its chain has state that does not follow from the text."""
-        return bool(self.text.chain.adapts)
-
 
 class AleatorLogitsProcessor(V1LogitsProcessor, V2LogitsProcessor):  # type: ignore[misc]
     """Draws the tokens of requests that ask for it.
@@ -290,7 +285,8 @@ class AleatorLogitsProcessor(V1LogitsProcessor, V2LogitsProcessor):  # type: ign
             self._rest(request)
 
     def _rest(self, request: Request) -> None:
-        if request.row < 0 and not request.failed and request.adapts:
+        # The state of a chain that adapts does not follow from the text.
+        if request.row < 0 and not request.failed and request.text.chain.adapts:
             self._resting.append(request)
             del self._resting[:-MAX_RESTING]
 

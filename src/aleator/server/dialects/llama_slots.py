@@ -88,8 +88,10 @@ class Slots:
     def __init__(self, service: Service) -> None:
         self._service = service
         path = service.options.slot_save_path
-        self._folder = None if path is None else Path(path)
-        if self._folder is not None and not self._folder.is_dir():
+        self.folder = (
+            None if path is None else Path(path)
+        )  # of the files; None: slots are not saved
+        if self.folder is not None and not self.folder.is_dir():
             raise ParameterError(
                 f"slot_save_path={path}: there is no such directory: make it first"
             )
@@ -282,20 +284,15 @@ class Slots:
 
         return await asyncio.wrap_future(self._service.engine.visit(look))
 
-    @property
-    def saves(self) -> bool:
-        """Whether slots can be saved and restored."""
-        return self._folder is not None
-
     def _path(self, number: int, namespace: str, name: str) -> Path:
         """The file of a name, in a folder of its own for each key and salt; errors are those of save."""
         self.check(number)
-        if self._folder is None:
+        if self.folder is None:
             raise ApiError(
                 501, "slots are not saved: start the server with --slot-save-path DIRECTORY"
             )
         check_name(name)
-        folder = self._folder
+        folder = self.folder
         if namespace:
             folder /= hashlib.blake2b(namespace.encode(), digest_size=16).hexdigest()
         path = folder / name
@@ -394,7 +391,7 @@ async def slots(request: Request) -> Response:
 async def act(request: Request) -> Response:
     """Save, restore or erase a slot."""
     made: Slots = request.app.state.slots
-    if not made.saves:
+    if made.folder is None:
         raise not_built(
             "slots are not saved, restored or erased",
             "start the server with --slot-save-path DIRECTORY",

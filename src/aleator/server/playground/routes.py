@@ -28,7 +28,7 @@ from aleator.server.playground.cells import engine_cells, frames
 from aleator.server.playground.generating import Playground, line
 from aleator.server.playground.recording import Recording, resample
 from aleator.server.playground.saved import PAGE, InitialView, Named, drawn_often, saved_page
-from aleator.server.streaming import EventStream
+from aleator.server.streaming import NDJSON, EventStream
 
 MOST_TOP = 1000
 MOST_DRAWS = 10_000
@@ -37,7 +37,6 @@ MOST_SAVED = 64
 MOST_HISTOGRAMS = 16
 TIMEOUT = 5.0
 """Seconds that a request for the engine's cells waits for a free sequence."""
-NDJSON = "application/x-ndjson"
 
 TYPES = {
     "html": "text/html; charset=utf-8",
@@ -197,8 +196,7 @@ def streamed(lines: AsyncGenerator[bytes, None], made: Generation) -> EventStrea
         lines,
         made.cancel,
         lambda error: line({"event": "error", **render_error(api_error(error))}),
-        media_type=NDJSON,
-        comment=b"",
+        **NDJSON,
     )
 
 
