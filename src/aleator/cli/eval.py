@@ -258,11 +258,9 @@ def table(found: Sequence[Measured]) -> str:
 
 def pages(arguments: argparse.Namespace, found: Sequence[Measured], model: str, judge: str) -> None:
     """Write the page and the plot, if requested."""
-    if not found or not (arguments.html or arguments.svg):
-        return
-    if arguments.html:
+    if found and arguments.html:
         Path(arguments.html).write_text(page(found, model, judge), "utf-8")
         note(f"page: {arguments.html}")
-    if arguments.svg:
+    if found and arguments.svg:
         Path(arguments.svg).write_text(plot(found, "distinct-3"), "utf-8")
         note(f"plot: {arguments.svg}")

@@ -150,12 +150,7 @@ class Requests:
                 sent += len(message.get("body", b""))
             await send(message)
 
-        async def more(message: Message) -> None:
-            nonlocal sent
-            sent += len(message["body"])
-            await send(message)
-
-        scope[BODY] = more
+        scope[BODY] = counted
         wire = wire_of(scope)
         before = 0 if wire is None else wire.sent
         try:
