@@ -138,7 +138,6 @@ class Requests:
             return
         began, status, sent = perf_counter(), 0, 0
         name = request_id(scope)
-        scope.setdefault("state", {})["request_id"] = name
 
         async def counted(message: Message) -> None:
             nonlocal status, sent
