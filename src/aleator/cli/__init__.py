@@ -15,6 +15,7 @@ from types import ModuleType
 
 from aleator.cli.terminal import complain, messages, quiet_stdout
 from aleator.core import errors
+from aleator.core.version import __version__
 
 COMMANDS = {
     "generate": "write text that continues a prompt",
@@ -119,8 +120,6 @@ def dispatch(words: list[str], hurried: bool = False) -> int:
         print(USAGE.format(commands=lines), end="")
         return 0 if words else BAD_INPUT
     if words[0] in ("--version", "-V", "version"):
-        from aleator.core.version import __version__
-
         print(f"aleator {__version__}")
         return 0
     from aleator.cli.arguments import Parser, did_you_mean

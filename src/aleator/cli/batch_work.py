@@ -9,18 +9,17 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from aleator.cli import batch_bodies
 from aleator.cli.terminal import hint, note
 from aleator.core import errors
 from aleator.core.records import dataclass
+from aleator.engine import Engine
+from aleator.generate.generation import Generation
+from aleator.language_model import LanguageModel
 from aleator.samplers.params import CONSTRAINTS
 from aleator.server.errors import readable
-
-if TYPE_CHECKING:
-    from aleator.engine import Engine
-    from aleator.generate.generation import Generation
-    from aleator.language_model import LanguageModel
 
 CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
 EVERY = 5.0
@@ -200,8 +199,6 @@ class Work:
 
     def _begin(self, engine: Engine, line: Line) -> tuple[Generation, Callable[[], dict[str, Any]]]:
         """What makes the answer of a line, and what writes the response once it is made."""
-        from aleator.cli import batch_bodies
-
         chat = line.url == CHAT
         read = batch_bodies.chat_arguments if chat else batch_bodies.completion_arguments
         asked = read(line.body)  # before its model's name, which may be nested too deeply to show

@@ -8,16 +8,17 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aleator.cli.arguments import Parser
 from aleator.cli.options import add_model_options, load_model
 from aleator.cli.terminal import write, write_json
 from aleator.core.errors import ParameterError
-
-if TYPE_CHECKING:
-    from aleator.generate.context import Context
-    from aleator.language_model import LanguageModel
+from aleator.core.host import isa
+from aleator.core.threads import default_threads
+from aleator.core.version import __version__
+from aleator.generate.context import Batch, Context
+from aleator.language_model import LanguageModel
 
 EXAMPLES = """\
 pp N: a prompt of N tokens, prefilled.  tg N: N tokens, decoded one by one, without sampling.
@@ -83,16 +84,12 @@ def timed(work: Callable[[], None], n: int, repetitions: int) -> list[float]:
 
 def prefill(context: Context, n: int) -> None:
     """Decode a prompt of ``n`` tokens into an empty cache."""
-    from aleator.generate.context import Batch
-
     context.cache.clear(data=False)
     finish(context.decode(Batch.one([i % context.n_vocab for i in range(n)])))
 
 
 def decode(context: Context, n: int) -> None:
     """Decode ``n`` tokens one by one into an empty cache."""
-    from aleator.generate.context import Batch
-
     context.cache.clear(data=False)
     for i in range(n):
         finish(context.decode(Batch.one([i % context.n_vocab], pos=i)))
@@ -104,10 +101,6 @@ def finish(rows: Any) -> None:
 
 
 def describe(model: LanguageModel, context: Context) -> dict[str, Any]:
-    from aleator.core.host import isa
-    from aleator.core.threads import default_threads
-    from aleator.core.version import __version__
-
     weights = model.weights
     return {
         "model": weights.config.name or weights.path.name,

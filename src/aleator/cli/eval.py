@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aleator.cli.arguments import Parser
 from aleator.cli.eval_page import Measured, page, plot
@@ -16,10 +16,8 @@ from aleator.cli.options import add_model_options, load_model
 from aleator.cli.sampling import sampling_of
 from aleator.cli.terminal import ProgressBar, note, write, write_json
 from aleator.core.errors import ParameterError
+from aleator.language_model import LanguageModel, load
 from aleator.samplers import SamplingParams
-
-if TYPE_CHECKING:
-    from aleator.language_model import LanguageModel
 
 PROMPTS = ("ROMEO:", "Once upon a time", "The city lies on a river.", "My lord, ")
 TEMPERATURES = "0.5,0.7,1,1.3,1.6"
@@ -110,8 +108,6 @@ def run(arguments: argparse.Namespace) -> int:
     for file in filter(None, (arguments.html, arguments.svg)):
         if Path(file).is_dir() or not Path(file).absolute().parent.is_dir():
             raise ParameterError("file", f"{file}: give a file's name in a folder that exists")
-    from aleator.language_model import load
-
     model = load_model(arguments)
     judge = model if arguments.judge is None else load(Path(arguments.judge))
     prompts = arguments.prompt or PROMPTS

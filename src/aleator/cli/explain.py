@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aleator.cli import options as shared
 from aleator.cli.arguments import Parser
@@ -16,17 +17,16 @@ from aleator.cli.sampling import add_sampling_options, announce, sampling_argume
 from aleator.cli.terminal import ProgressBar, note, on_interrupt, write, write_json
 from aleator.core import integers
 from aleator.core.errors import ParameterError
+from aleator.core.packages import require_matplotlib
+from aleator.core.token_text import readable
+from aleator.generate.generation import Generation
+from aleator.language_model import LanguageModel
+from aleator.samplers import Grammar, JSONSchema, Regex, SamplerChain
+from aleator.samplers.explain import Explanation
+from aleator.samplers.explain_text import curves, step_line, summary, to_ascii
 from aleator.samplers.params import CONSTRAINTS
 from aleator.server.playground.recording import LogitsMemory, Recording, branch
 from aleator.server.playground.saved import InitialView, Named, saved_page
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from aleator.generate.generation import Generation
-    from aleator.language_model import LanguageModel
-    from aleator.samplers import SamplerChain
-    from aleator.samplers.explain import Explanation
 
 TEXT = ("stop", "stop_loops", "heal", *shared.STEERING)
 """Options of a text that affect what its steps draw, or end it."""
@@ -96,8 +96,6 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.png is not None:
-        from aleator.core.packages import require_matplotlib
-
         require_matplotlib()
     if arguments.compare is not None and arguments.html is None:
         raise ParameterError("compare", "--compare needs --html FILE: the page shows both texts")
@@ -247,8 +245,6 @@ def side_by_side(first: Recording, second: Recording) -> InitialView:
 
 def as_given(value: Any) -> Any:
     """A sampling parameter as the user wrote it: a constraint as its text."""
-    from aleator.samplers import Grammar, JSONSchema, Regex
-
     if isinstance(value, JSONSchema):
         return value.schema
     if isinstance(value, Grammar):
@@ -257,8 +253,6 @@ def as_given(value: Any) -> Any:
 
 
 def show(step: Explanation, many: bool) -> None:
-    from aleator.samplers.explain_text import step_line
-
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 100
     bars = step.bars(max(60, width - 6 if many else width))
     if not many:
@@ -268,9 +262,6 @@ def show(step: Explanation, many: bool) -> None:
 
 
 def finish(generation: Generation, steps: list[Explanation], vocab: Any) -> None:
-    from aleator.core.token_text import readable
-    from aleator.samplers.explain_text import summary
-
     others = [
         f"{readable(vocab.token_bytes(token))} at {at}"
         for at, (step, token) in enumerate(zip(steps, generation.tokens, strict=False))
@@ -283,8 +274,6 @@ def finish(generation: Generation, steps: list[Explanation], vocab: Any) -> None
 
 def put(text: str) -> None:
     """Print lines in characters that standard output supports."""
-    from aleator.samplers.explain_text import to_ascii
-
     try:
         text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
@@ -293,8 +282,6 @@ def put(text: str) -> None:
 
 
 def as_json(generation: Generation, steps: list[Explanation]) -> dict[str, Any]:
-    from aleator.samplers.explain_text import curves
-
     return {
         "prompt_tokens": list(generation.request.tokens),
         "seed": generation.seed,

@@ -8,7 +8,7 @@ import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aleator.cli import options as shared
 from aleator.cli.arguments import Parser
@@ -17,14 +17,13 @@ from aleator.cli.sampling import add_sampling_options, announce, sampling_argume
 from aleator.cli.terminal import ProgressBar, complain, hint, note, on_interrupt, write, write_json
 from aleator.core.errors import ParameterError
 from aleator.core.options import declarations
+from aleator.engine.replay import Record
 from aleator.generate.beam_options import OF_BEAMS, BeamOptions
+from aleator.generate.generation import Generation
+from aleator.generate.session import Session
+from aleator.generate.session_file import SessionFile
+from aleator.language_model import LanguageModel
 from aleator.samplers import ConstraintSampler
-
-if TYPE_CHECKING:
-    from aleator.generate.generation import Generation
-    from aleator.generate.session import Session
-    from aleator.generate.session_file import SessionFile
-    from aleator.language_model import LanguageModel
 
 EXAMPLES = """\
 The text goes to standard output as it is made, everything else to standard
@@ -177,8 +176,6 @@ def end_line(last: str, n_texts: int) -> None:
 
 def write_records(path: str, model: LanguageModel, generations: Sequence[Generation]) -> None:
     """Write the records of all completions, one per line; see :mod:`aleator.engine.replay`."""
-    from aleator.engine.replay import Record
-
     records = [Record.of(each, model).as_json() for each in generations]
     lines = [json.dumps(record, allow_nan=False) + "\n" for record in records]
     Path(path).write_text("".join(lines), encoding="utf-8")

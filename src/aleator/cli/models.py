@@ -7,6 +7,7 @@ import argparse
 from aleator.cli.arguments import Parser
 from aleator.cli.terminal import note, write, write_json
 from aleator.core.errors import ParameterError
+from aleator.models.hub.bundled import bundled_model
 from aleator.models.hub.local import LocalModel, cached, installed, remove
 from aleator.models.hub.located import located
 from aleator.models.hub.names import HubName
@@ -49,8 +50,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 def here() -> list[LocalModel]:
     """The named models on this machine."""
-    from aleator.models.hub.bundled import bundled_model
-
     found = list(installed())
     try:
         path = bundled_model()

@@ -11,6 +11,7 @@ from aleator.cli.arguments import Parser
 from aleator.cli.model_info import size
 from aleator.cli.options import add_cache_types, add_model, weights_named
 from aleator.cli.terminal import write, write_json
+from aleator.core.packages import required_torch
 from aleator.models.files.tensor_types import SCALED_TYPES
 from aleator.samplers.explain_text import aligned
 
@@ -68,8 +69,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from aleator.core.packages import required_torch
-
     required_torch("aleator plan")
     from aleator.generate.device_plan import Machine, device_plan  # PyTorch is optional
 

@@ -8,6 +8,7 @@ from aleator.cli.arguments import Parser
 from aleator.cli.options import add_model, add_text_options, read_text, vocabulary_named
 from aleator.cli.terminal import write, write_json
 from aleator.core.token_text import readable
+from aleator.text.tokenizer import Tokenizer
 
 EXAMPLES = """\
 examples:
@@ -31,8 +32,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from aleator.text.tokenizer import Tokenizer
-
     text = read_text(arguments)
     vocab = vocabulary_named(arguments)
     tokenizer = Tokenizer(vocab)

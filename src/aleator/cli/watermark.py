@@ -14,6 +14,7 @@ from aleator.core.errors import ParameterError
 from aleator.samplers.dist import DRAW
 from aleator.samplers.synthid import SynthIDTest, detector
 from aleator.samplers.watermark import KEYED, WATERMARK_KEY_FILE, WATERMARK_NGRAM
+from aleator.text.tokenizer import Tokenizer
 
 OPTIONS = (DRAW, WATERMARK_KEY_FILE, WATERMARK_NGRAM)
 EXAMPLES = """\
@@ -70,8 +71,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 def tokens(text: str, arguments: argparse.Namespace) -> list[int]:
     """The tokens of a text, without those that a tokenizer adds around every text."""
-    from aleator.text.tokenizer import Tokenizer
-
     return Tokenizer(vocabulary_named(arguments)).encode(
         text, add_special=False, parse_special=False
     )
