@@ -219,7 +219,7 @@ async def respond(
         made = await _begin(service, slots, body, prompts)
     shown = ExitStack()
     for each in made:
-        shown.enter_context(slots.shown(each))
+        shown.enter_context(slots.shown(each.id_slot, each.described))
 
     def gone() -> None:
         for each in made:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -62,15 +62,8 @@ MOST_CHOICES = 16
 """Choices of adapters whose texts a slot's erasing forgets; the latest."""
 
 
-class UnderWay(Protocol):
-    """A request as ``/slots`` shows it."""
-
-    @property
-    def id_slot(self) -> int:
-        """The slot that it names, or -1."""
-
-    def described(self) -> Mapping[str, Any]:
-        """What ``/slots`` shows of it, without its text."""
+Describe = Callable[[], Mapping[str, Any]]
+"""What ``/slots`` shows of a request, without its text."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +90,7 @@ class Slots:
             )
         # The text of each, the last of its list; before it those with other adapters, which are cached apart
         self._slots: dict[tuple[str, int], list[Session]] = {}
-        self._under_way: list[UnderWay] = []
+        self._under_way: list[tuple[int, Describe]] = []  # with the slots that requests name, or -1
 
     @property
     def n(self) -> int:
@@ -140,13 +133,13 @@ class Slots:
             raise wrong("id_slot", number, remedy)
 
     @contextmanager
-    def shown(self, request: UnderWay) -> Iterator[None]:
-        """Show a request in ``/slots`` while it runs."""
-        self._under_way.append(request)
+    def shown(self, number: int, describe: Describe) -> Iterator[None]:
+        """Show a request in ``/slots`` while it runs; ``number`` is the slot that it names, or -1."""
+        self._under_way.append((number, describe))
         try:
             yield
         finally:
-            self._under_way.remove(request)
+            self._under_way.remove((number, describe))
 
     def ended(
         self, number: int, namespace: str, made: Generation, n_drawn: int | None = None
@@ -169,29 +162,21 @@ class Slots:
 
         A request without ``id_slot``, or of another dialect, is shown in one that no request has named.
         """
-        named: dict[int, UnderWay] = {}
-        others: list[UnderWay | None] = []
-        for each in self._under_way:
-            if each.id_slot >= 0 and each.id_slot not in named:
-                named[each.id_slot] = each
+        named: dict[int, Describe] = {}
+        others: list[Describe] = []
+        for number, describe in self._under_way:
+            if number >= 0 and number not in named:
+                named[number] = describe
             else:
-                others.append(each)
+                others.append(describe)
         running = self._service.engine.stats.running
-        others += [None] * max(0, running - len(self._under_way))
+        others += [dict] * max(0, running - len(self._under_way))  # of which nothing is known
         made: list[dict[str, Any]] = []
         for number in range(self.n):
-            one: dict[str, Any] = {
-                "id": number,
-                "n_ctx": self.n_ctx,
-                "speculative": False,
-                "is_processing": False,
-            }
-            if number in named:
-                one |= {"is_processing": True, **named[number].described()}
-            elif others:
-                other = others.pop(0)
-                one |= {"is_processing": True, **({} if other is None else other.described())}
-            made.append(one)
+            about = named.get(number) or (others.pop(0) if others else None)
+            slot = {"id": number, "n_ctx": self.n_ctx, "speculative": False}
+            slot["is_processing"] = about is not None
+            made.append(slot if about is None else {**slot, **about()})
         return made
 
     # Files
