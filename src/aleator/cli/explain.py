@@ -26,7 +26,7 @@ from aleator.samplers.explain import Explanation
 from aleator.samplers.explain_text import curves, step_line, summary, to_ascii
 from aleator.samplers.params import CONSTRAINTS
 from aleator.server.playground.recording import LogitsMemory, Recording, branch
-from aleator.server.playground.saved import InitialView, Named, saved_page
+from aleator.server.playground.saved import InitialView, saved_page
 
 TEXT = ("stop", "stop_loops", "heal", *shared.STEERING)
 """Options of a text that affect what its steps draw, or end it."""
@@ -138,16 +138,14 @@ def run(arguments: argparse.Namespace) -> int:
         picture(steps, arguments.png)
     if arguments.html is not None:
         recording.begin(generation, {name: as_given(each) for name, each in sampling.items()})
-        texts, shown = [Named(recording)], InitialView()
+        texts, shown = {recording: ""}, InitialView()
         if other is not None and reason != "interrupted":
             again = {"seed": generation.seed, **other}
             second = compared(model, prompt, arguments.steps, again, options)
-            texts, shown = (
-                [Named(recording, "A"), Named(second, "B")],
-                side_by_side(recording, second),
-            )
+            texts, shown = {recording: "A", second: "B"}, side_by_side(recording, second)
         if reason != "interrupted":
-            texts += branched(model, recording, branches, arguments.steps, options)
+            made = branched(model, recording, branches, arguments.steps, options)
+            texts |= dict.fromkeys(made, "")
             shown = replace(shown, text=shown.text or recording)
         name = model.weights.config.name or model.weights.path.name
         Path(arguments.html).write_text(saved_page(texts, model.tokenizer, name, shown), "utf-8")
@@ -216,9 +214,9 @@ def branched(
     branches: Sequence[tuple[int, int]],
     steps: int,
     options: Mapping[str, Any],
-) -> list[Named]:
+) -> list[Recording]:
     """Branches of a text, one for each place and token; ``steps`` includes the tokens before the branch."""
-    made: list[Named] = []
+    made: list[Recording] = []
     own = {**options, **{name: each for name, each in parent.sampling.items() if name != "seed"}}
     for at, token in branches:
         if at >= len(parent.drawn):
@@ -229,7 +227,7 @@ def branched(
         generation = model.generate(session, max_tokens=left, on_logits=recording.look, **own)
         to_the_end(generation)
         recording.begin(generation, parent.sampling)
-        made.append(Named(recording))
+        made.append(recording)
     return made
 
 

@@ -14,7 +14,6 @@ import hashlib
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -64,15 +63,6 @@ MOST_CHOICES = 16
 
 Describe = Callable[[], Mapping[str, Any]]
 """What ``/slots`` shows of a request, without its text."""
-
-
-@dataclass(frozen=True)
-class Moved:
-    """The result of saving or restoring a slot."""
-
-    tokens: int
-    bytes: int
-    seconds: float
 
 
 class Slots:
@@ -181,12 +171,12 @@ class Slots:
 
     # Files
 
-    async def save(self, number: int, namespace: str, name: str) -> Moved:
+    async def save(self, number: int, namespace: str, name: str) -> tuple[int, int]:
         """Write a slot's text to a file, with those of its keys and values that are cached.
 
-        A file of this name is replaced once the new one is complete.
+        A file of this name is replaced once the new one is complete.  Returns the numbers of tokens and bytes.
         """
-        started, path = perf_counter(), self._path(number, namespace, name)
+        path = self._path(number, namespace, name)
         slot = self._slots.get((namespace, number), [NOTHING])[-1]
         if not slot.tokens:
             raise ApiError(
@@ -204,12 +194,14 @@ class Slots:
             return rows_of(context, slot.tokens, where, seq)
 
         rows = await asyncio.wrap_future(self._service.engine.visit(copy))
-        size = await in_thread(self._write, path, slot, rows)
-        return Moved(rows.held, size, perf_counter() - started)
+        return rows.held, await in_thread(self._write, path, slot, rows)
 
-    async def restore(self, number: int, namespace: str, name: str) -> Moved:
-        """Give a slot the text of a file; requests continue from it as if it had just been computed."""
-        started, path = perf_counter(), self._path(number, namespace, name)
+    async def restore(self, number: int, namespace: str, name: str) -> tuple[int, int]:
+        """Give a slot the text of a file; requests continue from it as if it had just been computed.
+
+        Returns the numbers of tokens and bytes.
+        """
+        path = self._path(number, namespace, name)
         model = self._service.model
         try:
             opened = partial(open_session, mapped=False)  # the engine's thread waits for no disk
@@ -242,7 +234,7 @@ class Slots:
             await in_thread(tiers.forget, where)
         text = Session(session.tokens, session.n_prompt, adapters=session.adapters)
         self.remember(number, namespace, text)
-        return Moved(restored.restored, size, perf_counter() - started)
+        return restored.restored, size
 
     async def erase(self, number: int, namespace: str) -> int:
         """Forget a slot's text; returns how many of its tokens were cached."""
@@ -403,9 +395,9 @@ async def act(request: Request) -> Response:
         work, n_tokens, n_bytes, took = made.save, "n_saved", "n_written", "save_ms"
     else:
         work, n_tokens, n_bytes, took = made.restore, "n_restored", "n_read", "restore_ms"
-    moved = await work(number, namespace, name)
-    counts = {n_tokens: moved.tokens, n_bytes: moved.bytes}
-    times = {took: 1e3 * moved.seconds}
+    started = perf_counter()
+    tokens, size = await work(number, namespace, name)
+    counts, times = {n_tokens: tokens, n_bytes: size}, {took: 1e3 * (perf_counter() - started)}
     return JSONResponse({"id_slot": number, "filename": name, **counts, "timings": times})
 
 

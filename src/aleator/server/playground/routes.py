@@ -27,7 +27,7 @@ from aleator.server.playground.as_json import everything, spellings
 from aleator.server.playground.cells import engine_cells, frames
 from aleator.server.playground.generating import Playground, line
 from aleator.server.playground.recording import Recording, resample
-from aleator.server.playground.saved import PAGE, InitialView, Named, drawn_often, saved_page
+from aleator.server.playground.saved import PAGE, InitialView, drawn_often, saved_page
 from aleator.server.streaming import NDJSON, EventStream
 
 MOST_TOP = 1000
@@ -270,7 +270,7 @@ async def save(request: Request) -> Response:
     playground = of(request)
     recording = playground.recordings[request.path_params["id"]]
     service = playground.service
-    page = await in_thread(saved_page, [Named(recording)], service.model.tokenizer, service.name)
+    page = await in_thread(saved_page, {recording: ""}, service.model.tokenizer, service.name)
     return Response(page, 200, ATTACHED, "text/html; charset=utf-8")
 
 
@@ -282,7 +282,7 @@ async def save_all(request: Request) -> Response:
 
     def work() -> str:
         found = {each["id"]: playground.recordings[each["id"]] for each in own["texts"]}
-        named = [Named(found[each["id"]], each.get("name", "")) for each in own["texts"]]
+        named = {found[each["id"]]: each.get("name", "") for each in own["texts"]}
 
         def one(param: str, name: Any) -> Recording:
             if name not in found:
