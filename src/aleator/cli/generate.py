@@ -17,7 +17,6 @@ from aleator.cli.sampling import add_sampling_options, announce, sampling_argume
 from aleator.cli.terminal import ProgressBar, complain, hint, note, on_interrupt, write, write_json
 from aleator.core.errors import ParameterError
 from aleator.core.options import declarations
-from aleator.engine.replay import Record
 from aleator.generate.beam_options import OF_BEAMS, BeamOptions
 from aleator.generate.generation import Generation
 from aleator.generate.session import Session
@@ -176,6 +175,8 @@ def end_line(last: str, n_texts: int) -> None:
 
 def write_records(path: str, model: LanguageModel, generations: Sequence[Generation]) -> None:
     """Write the records of all completions, one per line; see :mod:`aleator.engine.replay`."""
+    from aleator.engine.replay import Record  # what it imports would delay every text
+
     records = [Record.of(each, model).as_json() for each in generations]
     lines = [json.dumps(record, allow_nan=False) + "\n" for record in records]
     Path(path).write_text("".join(lines), encoding="utf-8")
