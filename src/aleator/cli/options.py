@@ -19,12 +19,11 @@ from aleator.core.options import Option, declarations
 from aleator.generate.options import CHAT_CACHE_DISK, LOADED, GenerateOptions, ModelOptions
 from aleator.generate.session import Session
 from aleator.generate.session_file import SessionFile
-from aleator.language_model import LanguageModel, load, load_vocabulary
+from aleator.language_model import LanguageModel, load
 from aleator.models.hub.bundled import bundled_model
 from aleator.models.hub.located import located
 from aleator.models.hub.names import HUB
 from aleator.models.weights import Weights, open_weights
-from aleator.text.vocabulary import Vocabulary
 
 MODEL_OPTIONS = tuple(declarations(ModelOptions).values())
 OF_TEXTS = ("n_ctx", "prompt_cache", "cache_ram", "cache_disk", "cache_dir")
@@ -104,11 +103,6 @@ def weights_named(arguments: argparse.Namespace) -> Weights:
         raise ParameterError("model", "a path and -m are both given: choose one")
     arguments.model = path or arguments.model
     return open_weights(model_named(arguments) or bundled_model())
-
-
-def vocabulary_named(arguments: argparse.Namespace) -> Vocabulary:
-    """The vocabulary of :func:`weights_named`."""
-    return load_vocabulary(weights_named(arguments))
 
 
 def load_model(arguments: argparse.Namespace, *, keep_prompts: bool = False) -> LanguageModel:

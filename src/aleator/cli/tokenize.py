@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 
 from aleator.cli.arguments import Parser
-from aleator.cli.options import add_model, add_text_options, read_text, vocabulary_named
+from aleator.cli.options import add_model, add_text_options, read_text, weights_named
 from aleator.cli.terminal import write, write_json
 from aleator.core.token_text import readable
+from aleator.language_model import load_vocabulary
 from aleator.text.tokenizer import Tokenizer
 
 EXAMPLES = """\
@@ -33,7 +34,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     text = read_text(arguments)
-    vocab = vocabulary_named(arguments)
+    vocab = load_vocabulary(weights_named(arguments))
     tokenizer = Tokenizer(vocab)
     tokens = tokenizer.encode(
         text, add_special=not arguments.no_bos, parse_special=arguments.parse_special

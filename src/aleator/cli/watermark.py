@@ -8,9 +8,10 @@ from dataclasses import asdict
 
 from aleator.cli.arguments import Parser
 from aleator.cli.declared import add_declared, given
-from aleator.cli.options import add_model, read_file, vocabulary_named
+from aleator.cli.options import add_model, read_file, weights_named
 from aleator.cli.terminal import write, write_json
 from aleator.core.errors import ParameterError
+from aleator.language_model import load_vocabulary
 from aleator.samplers.dist import DRAW
 from aleator.samplers.synthid import SynthIDTest, detector
 from aleator.samplers.watermark import KEYED, WATERMARK_KEY_FILE, WATERMARK_NGRAM
@@ -71,9 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def tokens(text: str, arguments: argparse.Namespace) -> list[int]:
     """The tokens of a text, without those that a tokenizer adds around every text."""
-    return Tokenizer(vocabulary_named(arguments)).encode(
-        text, add_special=False, parse_special=False
-    )
+    tokenizer = Tokenizer(load_vocabulary(weights_named(arguments)))
+    return tokenizer.encode(text, add_special=False, parse_special=False)
 
 
 def token_ids(text: str) -> list[int]:
