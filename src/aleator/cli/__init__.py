@@ -1,7 +1,8 @@
 """The command line: ``aleator COMMAND ...``.
 
-Each command is a module here with ``SUMMARY``, ``add_arguments(parser)`` and ``run(arguments) -> exit code``.
-It is imported only when it is called, so that ``--help`` and ``--version`` respond immediately.
+Each command is a module here with ``EXAMPLES``, ``add_arguments(parser)`` and ``run(arguments)``, which returns
+the exit code; None: 0.  It is imported only when it is called, so that ``--help`` and ``--version`` respond
+immediately.
 """
 
 from __future__ import annotations
@@ -141,7 +142,7 @@ def dispatch(words: list[str], hurried: bool = False) -> int:
         gc.freeze()  # excludes imported objects from garbage collection
         gc.enable()
     with messages(arguments.verbose, arguments.log_disable):
-        return int(module.run(arguments))
+        return int(module.run(arguments) or 0)
 
 
 def exit_code(error: BaseException) -> int:

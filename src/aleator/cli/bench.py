@@ -45,7 +45,7 @@ def add_arguments(parser: Parser) -> None:
     add_model_options(parser)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     tests = [("pp", arguments.n_prompt), ("tg", arguments.n_gen)]
     tests = [(kind, n) for kind, n in tests if n]
     if not tests:
@@ -68,7 +68,6 @@ def run(arguments: argparse.Namespace) -> int:
         write_json({**summary, "results": results})
     else:
         write(table(summary, results))
-    return 0
 
 
 def timed(work: Callable[[], None], n: int, repetitions: int) -> list[float]:

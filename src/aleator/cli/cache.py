@@ -46,7 +46,7 @@ def add_arguments(parser: Parser) -> None:
     group.switch("--json", help="write JSON")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     action = arguments.action or "show"
     if action not in ACTIONS:
         raise ParameterError(
@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     directory = Path(arguments.cache_dir or default_directory())
     if not (directory / "index.sqlite").exists():
         write("{}\n" if arguments.json else f"{directory}: nothing is cached there\n")
-        return 0
+        return
     store = DiskStore(directory, MOST_BYTES)
     if not store.usable:
         raise ParameterError(
@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.key is not None:
             _pin(store, arguments.key, action == "pin")
             action = "show"
-        return _act(store, action, left, arguments.json)
+        _act(store, action, left, arguments.json)
     finally:
         store.close()
 
@@ -86,19 +86,19 @@ def _pin(store: DiskStore, beginning: str, pinned: bool) -> None:
     store.pin(bytes.fromhex(found[0]), pinned)
 
 
-def _act(store: DiskStore, action: str, left: int, as_json: bool) -> int:
+def _act(store: DiskStore, action: str, left: int, as_json: bool) -> None:
     before = store.listed()
     if action == "list":
         if as_json:
             names = ("key", "tokens", "size", "made", "model", "pinned")
             write_json([dict(zip(names, row, strict=True)) for row in before])
-            return 0
+            return
         for key, tokens, size, made, model, pinned in before:
             moment = time.strftime("%Y-%m-%d %H:%M", time.localtime(made))
             write(
                 f"{key[:16]} {tokens:>8} tokens {megabytes(size):>12}  {moment}  {model}{', pinned' * pinned}\n"
             )
-        return 0
+        return
     facts: dict[str, object] = {"directory": str(store.directory)}
     if action == "verify":
         sound = sum(store.check(bytes.fromhex(key)) for key, *_ in before)
@@ -122,11 +122,10 @@ def _act(store: DiskStore, action: str, left: int, as_json: bool) -> int:
     }
     if as_json:
         write_json(facts)
-        return 0
+        return
     for name, value in facts.items():
         if isinstance(value, dict):
             value = "".join(f"\n  {megabytes(size):>12}  {model}" for model, size in value.items())
         elif name == "size":
             value = megabytes(int(str(value)))
         write(f"{name}: {value}\n")
-    return 0

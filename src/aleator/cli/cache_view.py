@@ -56,7 +56,7 @@ def add_arguments(parser: Parser) -> None:
     add_model_options(parser)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     if arguments.png is not None:
         require_matplotlib()
     operations = [x.split() for x in arguments.script.split(";") if x.strip()]
@@ -76,4 +76,3 @@ def run(arguments: argparse.Namespace) -> int:
         write(frames[-1].text(width) + "\n\n")
     if arguments.png is not None and frames:
         context.cache.plot(arguments.png, frames)
-    return 0

@@ -82,12 +82,12 @@ def add_arguments(parser: Parser) -> None:
     shared.add_model_options(parser)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     with shared.session_file(arguments) as file:
-        return _run(arguments, file)
+        _run(arguments, file)
 
 
-def _run(arguments: argparse.Namespace, file: SessionFile | None) -> int:
+def _run(arguments: argparse.Namespace, file: SessionFile | None) -> None:
     if arguments.system_prompt_file is not None:
         if arguments.system is not None:
             raise ParameterError("system", "-sys and -sysf are both given: choose one")
@@ -112,7 +112,6 @@ def _run(arguments: argparse.Namespace, file: SessionFile | None) -> int:
         finally:
             if file is not None:
                 _write(arguments.session, model, file, branches.conversation)
-    return 0
 
 
 def _begun(

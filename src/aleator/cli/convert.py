@@ -44,7 +44,7 @@ def add_arguments(parser: Parser) -> None:
     add_output_options(group)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     for name in ("directory", "out"):
         if getattr(arguments, name) is None and not (name == "out" and arguments.dry_run):
             raise ParameterError(name, f"no {name} is given: aleator convert DIRECTORY OUT")
@@ -62,4 +62,4 @@ def run(arguments: argparse.Namespace) -> int:
             f"{directory} is a file: give the directory that holds it with config.json; for a GGUF file "
             "there is aleator quantize",
         )
-    return carry_out(Quantisation(source_of(directory), kind), arguments, "converting")
+    carry_out(Quantisation(source_of(directory), kind), arguments, "converting")

@@ -50,7 +50,7 @@ def add_arguments(parser: Parser) -> None:
     add_declared(parser.group("sizes on devices, which need not be here"), PLACING)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     weights = weights_named(arguments)
     vocab = load_vocabulary(weights)
     info = {
@@ -71,7 +71,6 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         for title, value in info.items():
             show(title, value)
-    return 0
 
 
 def about_weights(weights: Any) -> dict[str, Any]:

@@ -34,7 +34,7 @@ def add_arguments(parser: Parser) -> None:
     )
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     if arguments.fetch is not None and arguments.remove is not None:
         raise ParameterError("remove", "--fetch and --remove are both given: choose one")
     if arguments.fetch is not None:
@@ -45,7 +45,6 @@ def run(arguments: argparse.Namespace) -> int:
             write(f"removed {model.name}, {megabytes(model.size)}\n")
     else:
         show(here(), arguments.json)
-    return 0
 
 
 def here() -> list[LocalModel]:

@@ -68,7 +68,7 @@ def add_arguments(parser: Parser) -> None:
     group.switch("--json", help="write JSON")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     required_torch("aleator plan")
     from aleator.generate.device_plan import Machine, device_plan  # PyTorch is optional
 
@@ -82,7 +82,6 @@ def run(arguments: argparse.Namespace) -> int:
         write_json({**about, **as_json(plan, machine)})
     else:
         show(plan, machine)
-    return 0
 
 
 def positive(text: str) -> float:

@@ -67,7 +67,7 @@ def add_output_options(group: Group) -> None:
     add_declared(group, THREADS)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     for name in ("source", "out", "type"):
         missing = getattr(arguments, name) is None and not (name == "out" and arguments.dry_run)
         if missing:
@@ -87,17 +87,16 @@ def run(arguments: argparse.Namespace) -> int:
             f"aleator: warning: the importance matrix lacks {len(plan.unweighed)} tensors, such as "
             f"{plan.unweighed[0]}: all their columns count the same"
         )
-    return carry_out(plan, arguments, "quantising")
+    carry_out(plan, arguments, "quantising")
 
 
-def carry_out(plan: Quantisation, arguments: argparse.Namespace, title: str) -> int:
+def carry_out(plan: Quantisation, arguments: argparse.Namespace, title: str) -> None:
     """Write the file unless that is not wanted, and report what becomes of the tensors."""
     threads = given(arguments, THREADS).get("n_threads")
     if not arguments.dry_run:
         with ProgressBar(title, "bytes") as bar:
             plan.write(arguments.out, threads, bar)
     write(report(plan, arguments))
-    return 0
 
 
 def source_of(path: Path) -> Path | GGUFFile:

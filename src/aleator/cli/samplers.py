@@ -32,7 +32,7 @@ def add_arguments(parser: Parser) -> None:
     group.switch("--json", help="write JSON")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     if arguments.name is not None and arguments.presets:
         raise ParameterError("name", "a sampler and --presets are both given: choose one")
     cls = None if arguments.name is None else find(arguments.name)
@@ -42,7 +42,6 @@ def run(arguments: argparse.Namespace) -> int:
         write(contract(cls))
     else:
         write(presets() if arguments.presets else table())
-    return 0
 
 
 def find(name: str) -> type[Sampler]:

@@ -85,7 +85,7 @@ def add_arguments(parser: Parser) -> None:
     add_sampling_options(parser, grammars=False)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     options = ServerOptions(**given(arguments, SERVER))
     engine_options: dict[str, Any] = given(arguments, ENGINE)
     defaults = {
@@ -94,13 +94,12 @@ def run(arguments: argparse.Namespace) -> int:
     }
     if options.models is not None:
         serve_models(arguments, options, engine_options, defaults)
-        return 0
+        return
     for name in ("models_memory", "models_max"):
         if getattr(options, name) is not None:
             flag = f"--{name.replace('_', '-')}"
             raise ParameterError(name, f"{flag} is for several models: give --models, too")
     serve(arguments, options, engine_options, defaults, announce)
-    return 0
 
 
 def serve_models(

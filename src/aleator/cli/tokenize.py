@@ -32,7 +32,7 @@ def add_arguments(parser: Parser) -> None:
     )
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     text = read_text(arguments)
     vocab = load_vocabulary(weights_named(arguments))
     tokenizer = Tokenizer(vocab)
@@ -51,4 +51,3 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         for token, piece in zip(tokens, pieces, strict=True):
             write(f"{token:8} {readable(piece)}\n")
-    return 0

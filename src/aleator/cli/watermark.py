@@ -42,7 +42,7 @@ def add_arguments(parser: Parser) -> None:
     add_model(group)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     if arguments.action != "detect" or arguments.file is None:
         raise ParameterError("action", "write: aleator watermark detect FILE (see --help)")
     values = given(arguments, OPTIONS)
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     if arguments.json:
         write_json(asdict(found))
-        return 0
+        return
     if isinstance(found, SynthIDTest):
         score = (
             f"mean: {found.mean:.4f}, weighted {found.weighted_mean:.4f} (0.5 expected without the "
@@ -67,7 +67,6 @@ def run(arguments: argparse.Namespace) -> int:
         f"tokens: {found.n_tokens}, scored: {found.n_scored}\n{score}"
         f"p: {found.p_value:.3g} (10^{found.log10_p:.1f})\nkey: {found.fingerprint}\n"
     )
-    return 0
 
 
 def tokens(text: str, arguments: argparse.Namespace) -> list[int]:
