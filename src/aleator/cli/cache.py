@@ -102,12 +102,8 @@ def _act(store: DiskStore, action: str, left: int, as_json: bool) -> None:
     facts: dict[str, object] = {"directory": str(store.directory)}
     if action == "verify":
         sound = sum(store.check(bytes.fromhex(key)) for key, *_ in before)
-        facts |= {
-            "sound": sound,
-            "mended": store.counts["mended"],
-            "damaged": store.counts["damaged"],
-            "missing": store.counts["missing"],
-        }
+        others = {name: store.counts[name] for name in ("mended", "damaged", "missing")}
+        facts |= {"sound": sound, **others}
     elif action in ("prune", "clear"):
         store.prune(left, pinned=action == "clear")
         facts["removed"] = len(before) - len(store.listed())

@@ -215,14 +215,14 @@ def prepare(tokenizer: Tokenizer) -> None:
 
 
 def _grammars_of(options: Mapping[str, Any]) -> list[tuple[str, dict[str, Any], str]]:
-    """The grammars of a request: the option, its JSON form, and its key."""
-    given = [(n, grammar_json(n, options[n])) for n in CONSTRAINTS if options.get(n) is not None]
-    return [(name, grammar, digest(grammar)) for name, grammar in given]
-
-
-def digest(grammar: Mapping[str, Any]) -> str:
-    """The key of a grammar, as schemas can be megabytes long."""
-    return hashlib.sha256(json.dumps(grammar).encode()).hexdigest()
+    """The grammars of a request: the option, its JSON form, and its key, a digest: schemas can be long."""
+    made = []
+    for name in CONSTRAINTS:
+        if options.get(name) is not None:
+            grammar = grammar_json(name, options[name])
+            key = hashlib.sha256(json.dumps(grammar).encode()).hexdigest()
+            made.append((name, grammar, key))
+    return made
 
 
 def grammar_json(name: str, value: Any) -> dict[str, Any]:
