@@ -301,7 +301,7 @@ def test_logits_on_a_device(vllm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = logits(1, 9)
     want = [chains[1].sample(rows[0])]
     assert tokens(p.apply(rows)) == want
-    monkeypatch.setattr("aleator.integrations.vllm_params.current_platform.cpu", False)
+    monkeypatch.setattr("aleator.integrations.vllm.current_platform.cpu", False)
     with pytest.raises(ValueError, match="computed on the CPU"):
         p.validate_params(asks(3, numerics="llama.cpp"))
 

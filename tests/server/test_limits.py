@@ -349,7 +349,11 @@ def test_what_is_no_request_passes_every_guard(ring: KeyRing) -> None:
 
     closed = Gate(app, answer)
     closed.draining = True
-    guards: list[ASGIApp] = [Keys(app, answer, ring), closed, Requests(app, {})]
+    guards: list[ASGIApp] = [
+        Keys(app, answer, ring),
+        closed,
+        Requests(app, {}, lambda *each: None, True),
+    ]
     for each in guards:
         sender = Sender()
         sender.scope["type"] = "lifespan"

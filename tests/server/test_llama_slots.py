@@ -19,6 +19,7 @@ import pytest
 
 import aleator
 from aleator.core.errors import ParameterError
+from aleator.generate.session import Session
 from aleator.server.dialects import llama_slots
 from aleator.server.dialects.llama_slots import LONGEST_NAME, Slots, check_name
 from aleator.server.options import ServerOptions
@@ -211,7 +212,7 @@ def test_texts_of_many_salts_are_not_all_remembered(
     monkeypatch.setattr(llama_slots, "MOST_TEXTS", 2)
     slots = Slots(Service(model, served_engine, ServerOptions()))
     for salt in ("a", "b", "a", "c"):
-        slots.ended(0, salt, [1, 2], 1)
+        slots.remember(0, salt, Session((1, 2), 1))
     assert list(slots._slots) == [("a", 0), ("c", 0)]
 
 

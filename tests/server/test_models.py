@@ -19,7 +19,6 @@ import pytest
 
 import aleator
 from aleator.cli.serve import OF_ONE_MODEL
-from aleator.core.version import __version__
 from aleator.models.config import WindowConfig
 from aleator.models.hub.bundled import bundled_model
 from aleator.models.quantise import Quantisation
@@ -101,7 +100,7 @@ class LiveModels(Live):
 @contextmanager
 def serving(models: Sequence[Callable[..., Entry]], **options: Any) -> Iterator[LiveModels]:
     chosen = ServerOptions(**{"port": 0, "log_requests": False, **options})
-    metrics, listening = Metrics(__version__, ""), bound(chosen)
+    metrics, listening = Metrics(""), bound(chosen)
     pool = Pool([each(ended=metrics.ended) for each in models], chosen)
     listens = threading.Event()
 

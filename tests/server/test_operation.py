@@ -13,7 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import aleator
-from aleator import Engine, LanguageModel, __version__
+from aleator import Engine, LanguageModel
 from aleator.core.errors import CacheError, ParameterError
 from aleator.engine.replay import Record, differences, make_again
 from aleator.engine.stats import EndedRequest
@@ -39,7 +39,7 @@ class Asking:
     """Asks a guarded application, in this process."""
 
     def __init__(self, model: LanguageModel, **options: Any) -> None:
-        self.metrics = Metrics(__version__, "f")
+        self.metrics = Metrics("f")
         self.engine = Engine(model, n_seq_max=4, on_end=self.metrics.ended)
         self.service = Service(model, self.engine, ServerOptions(**options))
         self.app = create_guarded(self.service, self.metrics).app
@@ -260,24 +260,25 @@ def test_events_and_failures_are_lines(lines: Callable[[], list[dict[str, Any]]]
     assert "secret" not in json.dumps(lines())
 
 
-def test_logs_are_lines_of_the_server_and_warnings_of_uvicorn(lines: Any) -> None:
-    stream = io.StringIO()
+def test_logs_are_lines_of_the_server_and_warnings_of_uvicorn(
+    lines: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     uvicorn = logging.getLogger("uvicorn.error")
     before = uvicorn.handlers, uvicorn.level, uvicorn.propagate
     try:
-        configure("json", stream=stream)
+        configure("json")
         event("something", number=3)
         uvicorn.info("not told")
         uvicorn.warning("told")
     finally:
         uvicorn.handlers, uvicorn.level, uvicorn.propagate = before
-    written = [json.loads(line)["event"] for line in stream.getvalue().splitlines()]
+    written = [json.loads(line)["event"] for line in capsys.readouterr().err.splitlines()]
     assert written == ["something", "told"]
     assert lines() == []
 
 
 def test_requests_that_drew_nothing_have_no_time_to_the_first_token() -> None:
-    metrics = Metrics(__version__, "f")
+    metrics = Metrics("f")
     metrics.ended(EndedRequest("cancelled", 5, 0, None, None, 1.0))
     metrics.ended(EndedRequest("length", 5, 1, 0.1, 0.2, 1.0))
     page = metrics.page().decode()

@@ -384,9 +384,11 @@ class Conversation:
             self._answer.cancel()
             _ = self._answer.message
         known, oldest = self._tokens(), int(messages[0]["role"] == "system")
+        options = {**self._about, "tool_choice": choice, **self.options, "known_tokens": known}
+        options["seed"] = (self.seed + self.answers) % 2**64
         while True:
             try:
-                answer = self._start(messages, known, choice)
+                answer = self.model.chat(messages, **options)
             except ContextFull:
                 if not self._options.get("context_shift") or len(messages) <= oldest + 1:
                     raise
@@ -414,10 +416,3 @@ class Conversation:
             return choice
         strict = any(tool["function"].get("strict") for tool, _ in tools)
         return "none" if strict else "auto"
-
-    def _start(
-        self, messages: list[dict[str, Any]], known: list[int], tool_choice: ToolChoice | None
-    ) -> ChatGeneration:
-        about = {**self._about, "tool_choice": tool_choice}
-        seed = (self.seed + self.answers) % 2**64
-        return self.model.chat(messages, known_tokens=known, seed=seed, **about, **self.options)

@@ -45,26 +45,30 @@ class ChatGeneration(Iterator[str]):
         self._ended = False
 
     def __next__(self) -> str:
-        while self._has(self._given):
-            self._given += 1
-            delta = self._deltas[self._given - 1]
-            if delta.kind == "content":
-                return delta.text
-        raise StopIteration
+        while (piece := self._next_content()) is None:
+            if self._ended:
+                raise StopIteration
+            self._step()
+        return piece
 
     def __aiter__(self) -> ChatGeneration:
         return self
 
     async def __anext__(self) -> str:
-        while True:
-            while self._given < len(self._deltas):
-                self._given += 1
-                delta = self._deltas[self._given - 1]
-                if delta.kind == "content":
-                    return delta.text
+        while (piece := self._next_content()) is None:
             if self._ended:
                 raise StopAsyncIteration
             self._take(await anext(self.generation, None))
+        return piece
+
+    def _next_content(self) -> str | None:
+        """The next piece of content among the deltas so far; None if there is none."""
+        while self._given < len(self._deltas):
+            self._given += 1
+            delta = self._deltas[self._given - 1]
+            if delta.kind == "content":
+                return delta.text
+        return None
 
     def __await__(self) -> Generator[Any, None, Message]:
         return self._awaited().__await__()
@@ -91,9 +95,13 @@ class ChatGeneration(Iterator[str]):
     def deltas(self) -> Iterator[Delta]:
         """All deltas of the answer, from its beginning, as they are generated."""
         i = 0
-        while self._has(i):
-            yield self._deltas[i]
-            i += 1
+        while True:
+            while i < len(self._deltas):
+                yield self._deltas[i]
+                i += 1
+            if self._ended:
+                return
+            self._step()
 
     @property
     def message(self) -> Message:
@@ -164,14 +172,6 @@ class ChatGeneration(Iterator[str]):
     def cancel(self) -> bool:
         """End it before the next token; see :meth:`aleator.Generation.cancel`, also for the result."""
         return self.generation.cancel()
-
-    def _has(self, i: int) -> bool:
-        """Whether there is a delta ``i``; generates it if necessary."""
-        while i >= len(self._deltas):
-            if self._ended:
-                return False
-            self._step()
-        return True
 
     def _step(self) -> None:
         self._take(next(self.generation, None))

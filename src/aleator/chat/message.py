@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from aleator.core.errors import ParameterError
@@ -213,25 +213,34 @@ def _tool_call(where: str, given: object) -> dict[str, Any]:
     call, function = _with_function(where, given, shape)
     _only(where, call, ("id", "type", "function", "index"))
     _only(f"{where}.function", function, ("name", "arguments"))
-    name, arguments = function.get("name"), function.get("arguments", {})
+    name = function.get("name")
     if not isinstance(name, str) or not name:
         raise _wrong(f"{where}.function.name", name, "give the name of the tool")
-    if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments or "{}")
-        except (ValueError, RecursionError) as error:
-            raise _wrong(f"{where}.function.arguments", arguments, f"not JSON: {error}") from None
-    if not isinstance(arguments, Mapping):
-        raise _wrong(f"{where}.function.arguments", arguments, "give an object, or its JSON text")
+    given = function.get("arguments", {})
+    arguments = call_arguments(f"{where}.function.arguments", given, _wrong)
     made: dict[str, Any] = {
         "type": "function",
-        "function": {"name": name, "arguments": dict(arguments)},
+        "function": {"name": name, "arguments": arguments},
     }
     if call.get("id") is not None:
         if not isinstance(call["id"], str):
             raise _wrong(f"{where}.id", call["id"], "give a text")
         made["id"] = call["id"]
     return made
+
+
+def call_arguments(
+    where: str, value: object, wrong: Callable[[str, object, str], ParameterError]
+) -> dict[str, Any]:
+    """The arguments of a call, an object or its JSON text; ``wrong`` makes the error of another value."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value or "{}")
+        except (ValueError, RecursionError) as error:
+            raise wrong(where, value, f"not JSON: {error}") from None
+    if not isinstance(value, Mapping):
+        raise wrong(where, value, "give an object, or its JSON text")
+    return dict(value)
 
 
 def checked_tools(tools: object) -> list[tuple[dict[str, Any], Function]]:

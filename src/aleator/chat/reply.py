@@ -246,6 +246,12 @@ class Calls:
         """End the current call."""
         return Delta("call_end", index=self.n - 1)
 
+    def whole(self, name: str, arguments: str) -> Iterator[Delta]:
+        """The deltas of a call that was read as a whole."""
+        yield self.begin(name)
+        yield self.arguments(arguments)
+        yield self.end()
+
 
 @dataclass(frozen=True)
 class Schema:

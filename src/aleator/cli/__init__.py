@@ -1,7 +1,8 @@
 """The command line: ``aleator COMMAND ...``.
 
-Each command is a module here with ``SUMMARY``, ``add_arguments(parser)`` and ``run(arguments) -> exit code``.
-It is imported only when it is called, so that ``--help`` and ``--version`` respond immediately.
+Each command is a module here with ``EXAMPLES``, ``add_arguments(parser)`` and ``run(arguments)``, which returns
+the exit code; None: 0.  It is imported only when it is called, so that ``--help`` and ``--version`` respond
+immediately.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from types import ModuleType
 
 from aleator.cli.terminal import complain, messages, quiet_stdout
 from aleator.core import errors
+from aleator.core.version import __version__
 
 COMMANDS = {
     "generate": "write text that continues a prompt",
@@ -119,8 +121,6 @@ def dispatch(words: list[str], hurried: bool = False) -> int:
         print(USAGE.format(commands=lines), end="")
         return 0 if words else BAD_INPUT
     if words[0] in ("--version", "-V", "version"):
-        from aleator.core.version import __version__
-
         print(f"aleator {__version__}")
         return 0
     from aleator.cli.arguments import Parser, did_you_mean
@@ -142,7 +142,7 @@ def dispatch(words: list[str], hurried: bool = False) -> int:
         gc.freeze()  # excludes imported objects from garbage collection
         gc.enable()
     with messages(arguments.verbose, arguments.log_disable):
-        return int(module.run(arguments))
+        return int(module.run(arguments) or 0)
 
 
 def exit_code(error: BaseException) -> int:

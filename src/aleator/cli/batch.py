@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from aleator.cli.arguments import Parser
 from aleator.cli.batch_work import EVERY, Line, Work, read_lines
 from aleator.cli.declared import add_declared, given
-from aleator.cli.options import add_model_options, generation_options, load_model, pick
+from aleator.cli.options import STEERING, add_model_options, generation_options, load_model, pick
 from aleator.cli.sampling import add_sampling_options, sampling_arguments
 from aleator.cli.terminal import note, on_interrupt
 from aleator.core.errors import ParameterError
@@ -43,10 +43,7 @@ examples:
 
 LINES = 2
 """Lines that a cluster worker takes at once, for each that it answers concurrently."""
-TEXT = (
-    "max_tokens", "stop", "stop_loops", "logprobs", "reasoning_budget", "reasoning_budget_message",
-    "reasoning_budget_grace", "banned_strings", "banned_regex",
-)  # fmt: skip
+TEXT = ("max_tokens", "stop", "stop_loops", "logprobs", *STEERING)
 
 
 def add_arguments(parser: Parser) -> None:

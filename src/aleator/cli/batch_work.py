@@ -9,17 +9,17 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from aleator.cli import batch_bodies
 from aleator.cli.terminal import hint, note
 from aleator.core import errors
 from aleator.core.records import dataclass
+from aleator.engine import Engine
+from aleator.generate.generation import Generation
+from aleator.language_model import LanguageModel
+from aleator.samplers.params import CONSTRAINTS
 from aleator.server.errors import readable
-
-if TYPE_CHECKING:
-    from aleator.engine import Engine
-    from aleator.generate.generation import Generation
-    from aleator.language_model import LanguageModel
 
 CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
 EVERY = 5.0
@@ -199,8 +199,6 @@ class Work:
 
     def _begin(self, engine: Engine, line: Line) -> tuple[Generation, Callable[[], dict[str, Any]]]:
         """What makes the answer of a line, and what writes the response once it is made."""
-        from aleator.cli import batch_bodies
-
         chat = line.url == CHAT
         read = batch_bodies.chat_arguments if chat else batch_bodies.completion_arguments
         asked = read(line.body)  # before its model's name, which may be nested too deeply to show
@@ -217,9 +215,8 @@ class Work:
 
     def _defaults_for(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """The options of the command line, less those that say what another of the line does."""
-        constraints = {"grammar", "json_schema", "regex"}
-        forced = constraints & asked.keys() or "tools" in asked
-        return {k: v for k, v in self._defaults.items() if not (forced and k in constraints)}
+        forced = "tools" in asked or not asked.keys().isdisjoint(CONSTRAINTS)
+        return {k: v for k, v in self._defaults.items() if not (forced and k in CONSTRAINTS)}
 
     def _write(self, result: dict[str, Any] | None) -> None:
         if result is None:

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 from collections.abc import Callable
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aleator.cli.arguments import Parser
 from aleator.cli.options import add_model_options, load_model
-from aleator.cli.terminal import write
+from aleator.cli.terminal import write, write_json
 from aleator.core.errors import ParameterError
-
-if TYPE_CHECKING:
-    from aleator.generate.context import Context
-    from aleator.language_model import LanguageModel
+from aleator.core.host import isa
+from aleator.core.threads import default_threads
+from aleator.core.version import __version__
+from aleator.generate.context import Batch, Context
+from aleator.language_model import LanguageModel
 
 EXAMPLES = """\
 pp N: a prompt of N tokens, prefilled.  tg N: N tokens, decoded one by one, without sampling.
@@ -45,7 +45,7 @@ def add_arguments(parser: Parser) -> None:
     add_model_options(parser)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     tests = [("pp", arguments.n_prompt), ("tg", arguments.n_gen)]
     tests = [(kind, n) for kind, n in tests if n]
     if not tests:
@@ -65,10 +65,9 @@ def run(arguments: argparse.Namespace) -> int:
         results.append({"test": f"{kind}{n}", "n": n, "tokens_per_second": speeds})
     summary = describe(model, context)
     if arguments.json:
-        write(json.dumps({**summary, "results": results}) + "\n")
+        write_json({**summary, "results": results})
     else:
         write(table(summary, results))
-    return 0
 
 
 def timed(work: Callable[[], None], n: int, repetitions: int) -> list[float]:
@@ -84,16 +83,12 @@ def timed(work: Callable[[], None], n: int, repetitions: int) -> list[float]:
 
 def prefill(context: Context, n: int) -> None:
     """Decode a prompt of ``n`` tokens into an empty cache."""
-    from aleator.generate.context import Batch
-
     context.cache.clear(data=False)
     finish(context.decode(Batch.one([i % context.n_vocab for i in range(n)])))
 
 
 def decode(context: Context, n: int) -> None:
     """Decode ``n`` tokens one by one into an empty cache."""
-    from aleator.generate.context import Batch
-
     context.cache.clear(data=False)
     for i in range(n):
         finish(context.decode(Batch.one([i % context.n_vocab], pos=i)))
@@ -105,10 +100,6 @@ def finish(rows: Any) -> None:
 
 
 def describe(model: LanguageModel, context: Context) -> dict[str, Any]:
-    from aleator.core.host import isa
-    from aleator.core.threads import default_threads
-    from aleator.core.version import __version__
-
     weights = model.weights
     return {
         "model": weights.config.name or weights.path.name,

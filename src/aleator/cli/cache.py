@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections import Counter
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 from aleator.cache.disk_store import DiskStore
 from aleator.cli.arguments import Parser, did_you_mean
 from aleator.cli.models import megabytes
-from aleator.cli.terminal import write
+from aleator.cli.terminal import write, write_json
 from aleator.core.errors import ParameterError
 from aleator.generate.options import MOST_BYTES, read_size
 from aleator.generate.prompt_tiers import default_directory
@@ -47,7 +46,7 @@ def add_arguments(parser: Parser) -> None:
     group.switch("--json", help="write JSON")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     action = arguments.action or "show"
     if action not in ACTIONS:
         raise ParameterError(
@@ -62,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     directory = Path(arguments.cache_dir or default_directory())
     if not (directory / "index.sqlite").exists():
         write("{}\n" if arguments.json else f"{directory}: nothing is cached there\n")
-        return 0
+        return
     store = DiskStore(directory, MOST_BYTES)
     if not store.usable:
         raise ParameterError(
@@ -72,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.key is not None:
             _pin(store, arguments.key, action == "pin")
             action = "show"
-        return _act(store, action, left, arguments.json)
+        _act(store, action, left, arguments.json)
     finally:
         store.close()
 
@@ -87,28 +86,24 @@ def _pin(store: DiskStore, beginning: str, pinned: bool) -> None:
     store.pin(bytes.fromhex(found[0]), pinned)
 
 
-def _act(store: DiskStore, action: str, left: int, as_json: bool) -> int:
+def _act(store: DiskStore, action: str, left: int, as_json: bool) -> None:
     before = store.listed()
     if action == "list":
         if as_json:
             names = ("key", "tokens", "size", "made", "model", "pinned")
-            write(json.dumps([dict(zip(names, row, strict=True)) for row in before]) + "\n")
-            return 0
+            write_json([dict(zip(names, row, strict=True)) for row in before])
+            return
         for key, tokens, size, made, model, pinned in before:
             moment = time.strftime("%Y-%m-%d %H:%M", time.localtime(made))
             write(
                 f"{key[:16]} {tokens:>8} tokens {megabytes(size):>12}  {moment}  {model}{', pinned' * pinned}\n"
             )
-        return 0
+        return
     facts: dict[str, object] = {"directory": str(store.directory)}
     if action == "verify":
         sound = sum(store.check(bytes.fromhex(key)) for key, *_ in before)
-        facts |= {
-            "sound": sound,
-            "mended": store.counts["mended"],
-            "damaged": store.counts["damaged"],
-            "missing": store.counts["missing"],
-        }
+        others = {name: store.counts[name] for name in ("mended", "damaged", "missing")}
+        facts |= {"sound": sound, **others}
     elif action in ("prune", "clear"):
         store.prune(left, pinned=action == "clear")
         facts["removed"] = len(before) - len(store.listed())
@@ -122,12 +117,11 @@ def _act(store: DiskStore, action: str, left: int, as_json: bool) -> int:
         "models": dict(sizes.most_common()),
     }
     if as_json:
-        write(json.dumps(facts) + "\n")
-        return 0
+        write_json(facts)
+        return
     for name, value in facts.items():
         if isinstance(value, dict):
             value = "".join(f"\n  {megabytes(size):>12}  {model}" for model, size in value.items())
         elif name == "size":
             value = megabytes(int(str(value)))
         write(f"{name}: {value}\n")
-    return 0

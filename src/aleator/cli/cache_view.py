@@ -5,16 +5,14 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-from typing import TYPE_CHECKING
 
+from aleator.cache import Frame
 from aleator.cli.arguments import Parser
 from aleator.cli.declared import unescape
 from aleator.cli.options import add_model_options, load_model
 from aleator.cli.terminal import write
+from aleator.core.packages import require_matplotlib
 from aleator.generate.cache_script import EXAMPLE, Script, checked
-
-if TYPE_CHECKING:
-    from aleator.cache import Frame
 
 EXAMPLES = f"""\
 A script of operations is run on a small cache; after each, a line shows its
@@ -58,10 +56,8 @@ def add_arguments(parser: Parser) -> None:
     add_model_options(parser)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     if arguments.png is not None:
-        from aleator.core.packages import require_matplotlib
-
         require_matplotlib()
     operations = [x.split() for x in arguments.script.split(";") if x.strip()]
     for words in operations:
@@ -80,4 +76,3 @@ def run(arguments: argparse.Namespace) -> int:
         write(frames[-1].text(width) + "\n\n")
     if arguments.png is not None and frames:
         context.cache.plot(arguments.png, frames)
-    return 0

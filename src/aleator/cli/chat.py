@@ -8,21 +8,19 @@ import json
 import sys
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from aleator.chat.conversation import Conversation
+from aleator.chat.generation import ChatGeneration
 from aleator.cli import options as shared
 from aleator.cli.arguments import Parser
+from aleator.cli.chat_commands import ChatBranches
 from aleator.cli.declared import add_declared
 from aleator.cli.sampling import add_sampling_options, announce, sampling_arguments
 from aleator.cli.terminal import ProgressBar, complain, hint, note, on_interrupt, write
 from aleator.core.errors import AleatorError, ContextFull, ParameterError
-
-if TYPE_CHECKING:
-    from aleator.chat.conversation import Conversation
-    from aleator.chat.generation import ChatGeneration
-    from aleator.cli.chat_commands import ChatBranches
-    from aleator.generate.session_file import SessionFile
-    from aleator.language_model import LanguageModel
+from aleator.generate.session_file import SessionFile
+from aleator.language_model import LanguageModel
 
 EXAMPLES = """\
 Each line is a message; /help shows what else there is: /regen, /edit, /branch,
@@ -38,11 +36,9 @@ examples:
 """
 
 
-STEERING = (
-    "stop_loops", "reasoning_budget", "reasoning_budget_message", "reasoning_budget_grace", "banned_strings",
-    "banned_regex", "guidance_scale", "negative_prompt",
+TEXT = (
+    "max_tokens", "stop", "context_shift", "stop_loops", *shared.STEERING, "guidance_scale", "negative_prompt",
 )  # fmt: skip
-TEXT = ("max_tokens", "stop", "context_shift", *STEERING)
 
 
 def add_arguments(parser: Parser) -> None:
@@ -86,14 +82,12 @@ def add_arguments(parser: Parser) -> None:
     shared.add_model_options(parser)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     with shared.session_file(arguments) as file:
-        return _run(arguments, file)
+        _run(arguments, file)
 
 
-def _run(arguments: argparse.Namespace, file: SessionFile | None) -> int:
-    from aleator.cli.chat_commands import ChatBranches
-
+def _run(arguments: argparse.Namespace, file: SessionFile | None) -> None:
     if arguments.system_prompt_file is not None:
         if arguments.system is not None:
             raise ParameterError("system", "-sys and -sysf are both given: choose one")
@@ -118,7 +112,6 @@ def _run(arguments: argparse.Namespace, file: SessionFile | None) -> int:
         finally:
             if file is not None:
                 _write(arguments.session, model, file, branches.conversation)
-    return 0
 
 
 def _begun(
@@ -128,8 +121,6 @@ def _begun(
     options: dict[str, Any],
 ) -> Conversation:
     """A new conversation, or the session's."""
-    from aleator.chat.conversation import Conversation
-
     if file is None or not file.exists:
         return Conversation(model, arguments.system, **options)
     session = model.load_session(file)

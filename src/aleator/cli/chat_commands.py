@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aleator.chat.conversation import Conversation
+from aleator.chat.generation import ChatGeneration
 from aleator.cli.arguments import did_you_mean
 from aleator.cli.declared import unescape
 from aleator.cli.terminal import note
@@ -13,11 +14,8 @@ from aleator.core.errors import ParameterError
 from aleator.core.options import declarations
 from aleator.core.parameter import Parameter
 from aleator.generate.options import GenerateOptions
+from aleator.language_model import LanguageModel
 from aleator.samplers.params import ALL
-
-if TYPE_CHECKING:
-    from aleator.chat.generation import ChatGeneration
-    from aleator.language_model import LanguageModel
 
 HELP = """\
 /regen            answer again

@@ -26,14 +26,13 @@ def add_arguments(parser: Parser) -> None:
     parser.positional("shell", "bash, zsh or fish")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     if arguments.shell not in SHELLS:
         shell = arguments.shell or ""
         raise ParameterError(
             f"shell={shell!r}: give {' or '.join(SHELLS)}{did_you_mean(shell, SHELLS)}"
         )
     write(SHELLS[arguments.shell](commands()))
-    return 0
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import argparse
 
 from aleator.cli.arguments import Parser
-from aleator.cli.declared import add_declared, given
-from aleator.cli.quantize import THREADS, report, source_of
-from aleator.cli.terminal import ProgressBar, write
+from aleator.cli.quantize import add_output_options, carry_out, source_of
 from aleator.core.errors import ParameterError
 from aleator.models.hub.located import located
 from aleator.models.quantise import Quantisation
@@ -43,12 +41,10 @@ def add_arguments(parser: Parser) -> None:
     group.option(
         "--type", metavar="TYPE", offered=TYPES, help="the type of matrices; left out: as they are"
     )
-    group.switch("--dry-run", help="show what each tensor would become, and write nothing")
-    group.switch("--json", help="write one JSON object instead of lines")
-    add_declared(group, THREADS)
+    add_output_options(group)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     for name in ("directory", "out"):
         if getattr(arguments, name) is None and not (name == "out" and arguments.dry_run):
             raise ParameterError(name, f"no {name} is given: aleator convert DIRECTORY OUT")
@@ -66,10 +62,4 @@ def run(arguments: argparse.Namespace) -> int:
             f"{directory} is a file: give the directory that holds it with config.json; for a GGUF file "
             "there is aleator quantize",
         )
-    threads = given(arguments, THREADS).get("n_threads")
-    plan = Quantisation(source_of(directory), kind)
-    if not arguments.dry_run:
-        with ProgressBar("converting", "bytes") as bar:
-            plan.write(arguments.out, threads, bar)
-    write(report(plan, arguments))
-    return 0
+    carry_out(Quantisation(source_of(directory), kind), arguments, "converting")

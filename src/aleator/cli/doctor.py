@@ -15,6 +15,7 @@ from aleator.cli.terminal import write
 from aleator.core.errors import AleatorError, ParameterError
 from aleator.core.memory import memory_limit
 from aleator.core.packages import required_torch
+from aleator.core.version import __version__
 
 EXAMPLES = """\
 Every line is checked by trying it.  What makes models slow here (threads, instruction
@@ -53,8 +54,6 @@ def run(arguments: argparse.Namespace) -> int:
         return gpu(arguments.enable)
     if arguments.enable:
         raise ParameterError("enable", "--enable is for 'aleator doctor --gpu'")
-    from aleator.core.version import __version__
-
     line("aleator", __version__)
     line("python", f"{platform.python_version()} on {platform.platform()}")
     line("processors", f"{os.cpu_count()}, {platform.machine()}")

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aleator.cli.arguments import Parser
 from aleator.cli.eval_page import Measured, page, plot
 from aleator.cli.options import add_model_options, load_model
 from aleator.cli.sampling import sampling_of
-from aleator.cli.terminal import ProgressBar, note, write
+from aleator.cli.terminal import ProgressBar, note, write, write_json
 from aleator.core.errors import ParameterError
+from aleator.language_model import LanguageModel, load
 from aleator.samplers import SamplingParams
-
-if TYPE_CHECKING:
-    from aleator.language_model import LanguageModel
 
 PROMPTS = ("ROMEO:", "Once upon a time", "The city lies on a river.", "My lord, ")
 TEMPERATURES = "0.5,0.7,1,1.3,1.6"
@@ -111,8 +108,6 @@ def run(arguments: argparse.Namespace) -> int:
     for file in filter(None, (arguments.html, arguments.svg)):
         if Path(file).is_dir() or not Path(file).absolute().parent.is_dir():
             raise ParameterError("file", f"{file}: give a file's name in a folder that exists")
-    from aleator.language_model import load
-
     model = load_model(arguments)
     judge = model if arguments.judge is None else load(Path(arguments.judge))
     prompts = arguments.prompt or PROMPTS
@@ -129,12 +124,8 @@ def run(arguments: argparse.Namespace) -> int:
     names = [str(each.weights.config.name or each.weights.path.name) for each in (model, judge)]
     judge_name = names[1] if judge is not model else "the model itself"
     if arguments.json:
-        write(
-            json.dumps(
-                {"model": names[0], "judge": names[1], "settings": [as_json(m) for m in found]}
-            )
-            + "\n"
-        )
+        settings = [as_json(m) for m in found]
+        write_json({"model": names[0], "judge": names[1], "settings": settings})
     else:
         write(table(found))
     pages(arguments, found, names[0], judge_name)
@@ -263,11 +254,9 @@ def table(found: Sequence[Measured]) -> str:
 
 def pages(arguments: argparse.Namespace, found: Sequence[Measured], model: str, judge: str) -> None:
     """Write the page and the plot, if requested."""
-    if not found or not (arguments.html or arguments.svg):
-        return
-    if arguments.html:
+    if found and arguments.html:
         Path(arguments.html).write_text(page(found, model, judge), "utf-8")
         note(f"page: {arguments.html}")
-    if arguments.svg:
+    if found and arguments.svg:
         Path(arguments.svg).write_text(plot(found, "distinct-3"), "utf-8")
         note(f"plot: {arguments.svg}")

@@ -3,37 +3,32 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aleator.cli import options as shared
 from aleator.cli.arguments import Parser
 from aleator.cli.declared import add_declared
 from aleator.cli.sampling import add_sampling_options, announce, sampling_arguments, sampling_of
-from aleator.cli.terminal import ProgressBar, note, on_interrupt, write
+from aleator.cli.terminal import ProgressBar, note, on_interrupt, write, write_json
 from aleator.core import integers
 from aleator.core.errors import ParameterError
+from aleator.core.packages import require_matplotlib
+from aleator.core.token_text import readable
+from aleator.generate.generation import Generation
+from aleator.language_model import LanguageModel
+from aleator.samplers import Grammar, JSONSchema, Regex, SamplerChain
+from aleator.samplers.explain import Explanation
+from aleator.samplers.explain_text import curves, step_line, summary, to_ascii
+from aleator.samplers.params import CONSTRAINTS
 from aleator.server.playground.recording import LogitsMemory, Recording, branch
-from aleator.server.playground.saved import InitialView, Named, saved_page
+from aleator.server.playground.saved import InitialView, saved_page
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from aleator.generate.generation import Generation
-    from aleator.language_model import LanguageModel
-    from aleator.samplers import SamplerChain
-    from aleator.samplers.explain import Explanation
-
-CONSTRAINTS = ("grammar", "json_schema", "regex")
-"""Parameters of which a text has at most one."""
-TEXT = (
-    "stop", "stop_loops", "heal", "reasoning_budget", "reasoning_budget_message", "reasoning_budget_grace",
-    "banned_strings", "banned_regex",
-)  # fmt: skip
+TEXT = ("stop", "stop_loops", "heal", *shared.STEERING)
 """Options of a text that affect what its steps draw, or end it."""
 EVERYTHING = 2**62
 """Bytes of logits that are kept, in effect all."""
@@ -101,8 +96,6 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.png is not None:
-        from aleator.core.packages import require_matplotlib
-
         require_matplotlib()
     if arguments.compare is not None and arguments.html is None:
         raise ParameterError("compare", "--compare needs --html FILE: the page shows both texts")
@@ -138,23 +131,21 @@ def run(arguments: argparse.Namespace) -> int:
         announce(generation.request.params, model, arguments.preset)
         reason = to_the_end(generation)
     if arguments.json:
-        write(json.dumps(as_json(generation, steps), ensure_ascii=False, allow_nan=False) + "\n")
+        write_json(as_json(generation, steps), ensure_ascii=False, allow_nan=False)
     elif many and steps:
         finish(generation, steps, model.vocab)
     if arguments.png is not None and steps:
         picture(steps, arguments.png)
     if arguments.html is not None:
         recording.begin(generation, {name: as_given(each) for name, each in sampling.items()})
-        texts, shown = [Named(recording)], InitialView()
+        texts, shown = {recording: ""}, InitialView()
         if other is not None and reason != "interrupted":
             again = {"seed": generation.seed, **other}
             second = compared(model, prompt, arguments.steps, again, options)
-            texts, shown = (
-                [Named(recording, "A"), Named(second, "B")],
-                side_by_side(recording, second),
-            )
+            texts, shown = {recording: "A", second: "B"}, side_by_side(recording, second)
         if reason != "interrupted":
-            texts += branched(model, recording, branches, arguments.steps, options)
+            made = branched(model, recording, branches, arguments.steps, options)
+            texts |= dict.fromkeys(made, "")
             shown = replace(shown, text=shown.text or recording)
         name = model.weights.config.name or model.weights.path.name
         Path(arguments.html).write_text(saved_page(texts, model.tokenizer, name, shown), "utf-8")
@@ -223,9 +214,9 @@ def branched(
     branches: Sequence[tuple[int, int]],
     steps: int,
     options: Mapping[str, Any],
-) -> list[Named]:
+) -> list[Recording]:
     """Branches of a text, one for each place and token; ``steps`` includes the tokens before the branch."""
-    made: list[Named] = []
+    made: list[Recording] = []
     own = {**options, **{name: each for name, each in parent.sampling.items() if name != "seed"}}
     for at, token in branches:
         if at >= len(parent.drawn):
@@ -236,7 +227,7 @@ def branched(
         generation = model.generate(session, max_tokens=left, on_logits=recording.look, **own)
         to_the_end(generation)
         recording.begin(generation, parent.sampling)
-        made.append(Named(recording))
+        made.append(recording)
     return made
 
 
@@ -252,8 +243,6 @@ def side_by_side(first: Recording, second: Recording) -> InitialView:
 
 def as_given(value: Any) -> Any:
     """A sampling parameter as the user wrote it: a constraint as its text."""
-    from aleator.samplers import Grammar, JSONSchema, Regex
-
     if isinstance(value, JSONSchema):
         return value.schema
     if isinstance(value, Grammar):
@@ -262,8 +251,6 @@ def as_given(value: Any) -> Any:
 
 
 def show(step: Explanation, many: bool) -> None:
-    from aleator.samplers.explain_text import step_line
-
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 100
     bars = step.bars(max(60, width - 6 if many else width))
     if not many:
@@ -273,9 +260,6 @@ def show(step: Explanation, many: bool) -> None:
 
 
 def finish(generation: Generation, steps: list[Explanation], vocab: Any) -> None:
-    from aleator.core.token_text import readable
-    from aleator.samplers.explain_text import summary
-
     others = [
         f"{readable(vocab.token_bytes(token))} at {at}"
         for at, (step, token) in enumerate(zip(steps, generation.tokens, strict=False))
@@ -288,8 +272,6 @@ def finish(generation: Generation, steps: list[Explanation], vocab: Any) -> None
 
 def put(text: str) -> None:
     """Print lines in characters that standard output supports."""
-    from aleator.samplers.explain_text import to_ascii
-
     try:
         text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
@@ -298,8 +280,6 @@ def put(text: str) -> None:
 
 
 def as_json(generation: Generation, steps: list[Explanation]) -> dict[str, Any]:
-    from aleator.samplers.explain_text import curves
-
     return {
         "prompt_tokens": list(generation.request.tokens),
         "seed": generation.seed,

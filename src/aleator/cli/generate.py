@@ -8,22 +8,21 @@ import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aleator.cli import options as shared
 from aleator.cli.arguments import Parser
-from aleator.cli.beams import BEAMS, beams_asked, run_beams
-from aleator.cli.declared import add_declared
+from aleator.cli.declared import add_declared, given
 from aleator.cli.sampling import add_sampling_options, announce, sampling_arguments
-from aleator.cli.terminal import ProgressBar, complain, hint, note, on_interrupt, write
+from aleator.cli.terminal import ProgressBar, complain, hint, note, on_interrupt, write, write_json
 from aleator.core.errors import ParameterError
+from aleator.core.options import declarations
+from aleator.generate.beam_options import OF_BEAMS, BeamOptions
+from aleator.generate.generation import Generation
+from aleator.generate.session import Session
+from aleator.generate.session_file import SessionFile
+from aleator.language_model import LanguageModel
 from aleator.samplers import ConstraintSampler
-
-if TYPE_CHECKING:
-    from aleator.generate.generation import Generation
-    from aleator.generate.session import Session
-    from aleator.generate.session_file import SessionFile
-    from aleator.language_model import LanguageModel
 
 EXAMPLES = """\
 The text goes to standard output as it is made, everything else to standard
@@ -57,12 +56,15 @@ examples:
 
 TEXT = (
     "max_tokens", "stop", "logprobs", "echo", "heal", "parse_special", "context_shift", "n_keep",
-    "stop_loops", "reasoning_budget", "reasoning_budget_message", "reasoning_budget_grace",
-    "banned_strings", "banned_regex", "guidance_scale", "negative_prompt",
+    "stop_loops", *shared.STEERING, "guidance_scale", "negative_prompt",
 )  # fmt: skip
 GRAMMAR = ("complete_grammar", "jump_forward")
 DRAWING = ("sampling_device", "multi_step")
 SPECULATION = ("spec_type", "spec_draft_n_max")
+OF_TEXTS = (*TEXT, *GRAMMAR, *DRAWING, *SPECULATION)
+BEAMS = tuple(declarations(BeamOptions).values())
+NOT_OF_BEAMS = {"num": 1, "session": None, "replay": None}
+"""Options of the command that do not apply to beams, and their default values."""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -104,7 +106,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     if beams_asked(arguments):
-        return run_beams(arguments, shared.pick((*TEXT, *GRAMMAR, *DRAWING, *SPECULATION)))
+        return run_beams(arguments)
     if arguments.session is not None and arguments.num > 1:
         raise ParameterError("session", "--session holds one text: leave --num out")
     with shared.session_file(arguments) as file:
@@ -116,7 +118,7 @@ def _run(arguments: argparse.Namespace, file: SessionFile | None) -> int:
     goes_on = resumed and arguments.prompt is None and arguments.file is None
     prompt: str | Session = "" if goes_on else shared.read_text(arguments)
     sampling = sampling_arguments(arguments)
-    options = shared.generation_options(arguments, (*TEXT, *GRAMMAR, *DRAWING, *SPECULATION))
+    options = shared.generation_options(arguments, OF_TEXTS)
     model = shared.load_model(arguments)
     if file is not None and resumed:
         session = model.load_session(file)
@@ -158,22 +160,24 @@ def stream(generations: Sequence[Generation]) -> None:
         for piece in generation:
             write(piece)
             last = piece
-        # A file or pipe gets exactly the text; a terminal, or several texts, get line ends.
-        if not last.endswith("\n"):
-            at_once = sys.stdout.isatty() or len(generations) > 1
-            (write if at_once else hint)("\n")
+        end_line(last, len(generations))
         if generation.logprobs is not None:
             for entry in generation.logprobs:
                 top = "  ".join(f"{each.text!r} {each.logprob:.4f}" for each in entry.top)
                 note(f"{entry.chosen.logprob:9.4f} {entry.chosen.text!r:<16} {top}")
 
 
+def end_line(last: str, n_texts: int) -> None:
+    """End a text's line: a file or pipe gets exactly the text; a terminal, or several texts, get line ends."""
+    if not last.endswith("\n"):
+        (write if sys.stdout.isatty() or n_texts > 1 else hint)("\n")
+
+
 def write_records(path: str, model: LanguageModel, generations: Sequence[Generation]) -> None:
     """Write the records of all completions, one per line; see :mod:`aleator.engine.replay`."""
-    from aleator.core.version import __version__
-    from aleator.engine.replay import Record
+    from aleator.engine.replay import Record  # what it imports would delay every text
 
-    records = [Record.of(each, model, __version__).as_json() for each in generations]
+    records = [Record.of(each, model).as_json() for each in generations]
     lines = [json.dumps(record, allow_nan=False) + "\n" for record in records]
     Path(path).write_text("".join(lines), encoding="utf-8")
     note(f"replay: what makes the text again is in {path}")
@@ -193,7 +197,7 @@ def print_json(
         "completions": [generation.as_json() for generation in generations],
         "stats": generations[0].stats.as_json(),
     }
-    write(json.dumps(result, ensure_ascii=False, allow_nan=False) + "\n")
+    write_json(result, ensure_ascii=False, allow_nan=False)
 
 
 def finite(value: Any) -> Any:
@@ -250,3 +254,45 @@ def exit_code(model: LanguageModel, generations: Sequence[Generation]) -> int:
         return 0
     complain(message)
     return 4
+
+
+def beams_asked(arguments: argparse.Namespace) -> bool:
+    """Whether ``--num-beams`` was given; ParameterError for other beam options without it."""
+    if arguments.num_beams is None:
+        for each in BEAMS:
+            if getattr(arguments, each.name) is not None:
+                raise ParameterError(each.name, f"{each.flags[0]} needs --num-beams N: give it too")
+    return arguments.num_beams is not None
+
+
+def run_beams(arguments: argparse.Namespace) -> int:
+    """Search, and print the texts."""
+    strange = [each.name for each in shared.pick(OF_TEXTS) if each not in OF_BEAMS]
+    for name, absent in {**NOT_OF_BEAMS, **dict.fromkeys(strange)}.items():
+        if getattr(arguments, name) != absent:
+            flag = name.replace("_", "-")
+            raise ParameterError(name, f"--{flag} and --num-beams do not go together: give one")
+    options = given(arguments, (*OF_BEAMS, *BEAMS), arguments.no_escape)
+    sampling, prompt = sampling_arguments(arguments), shared.read_text(arguments)
+    model = shared.load_model(arguments)
+    found = model.beams(prompt, **options, **sampling)
+    if arguments.json:
+        result = {
+            "model": str(model.weights.path),
+            "prompt": prompt,
+            "beams": [dict(vars(each)) for each in found],
+        }
+        write_json(result, ensure_ascii=False, allow_nan=False)
+    for number, each in enumerate(() if arguments.json else found, 1):
+        note(
+            f"beam {number} of {len(found)}: score {each.score:.4f}, log-probability {each.logprob:.4f}, "
+            f"{len(each.tokens)} tokens, ended by: {each.stop_reason}"
+        )
+        write(each.text)
+        end_line(each.text, len(found))
+    if found[0].seed is not None:
+        note(f"seed: {found[0].seed}")
+    if any(each.complete is False for each in found):
+        complain("a text was cut off before it was all that the grammar asks for: give a larger -n")
+        return 4
+    return 0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from importlib.util import find_spec
 
 import torch
@@ -37,32 +38,26 @@ class Check:
 
 def checks() -> list[Check]:
     """All checks that can run with what is installed."""
-    found = [Check("torch", torch_form, "")]
+    few, cases = VOCABULARIES[:2], [*SAMPLERS.items(), *CHAINS.items()]
+    plain = partial(compare, kernels="torch", cases=SAMPLERS.items(), vocabularies=few)
+    fast = partial(compare, kernels="triton", cases=cases, vocabularies=VOCABULARIES)
+    found = [Check("torch", plain, "")]
     if find_spec("triton") is not None:
-        found.append(Check("triton", triton_form, "kernels='triton' of a DeviceChain"))
+        found.append(Check("triton", fast, "kernels='triton' of a DeviceChain"))
         found.append(Check("operator", operator, ""))
     found.append(Check("graphs", graphs, "capture=True of a DecodeLoop"))
     return found
-
-
-def torch_form(device: torch.device) -> None:
-    compare(device, "torch", SAMPLERS.items(), VOCABULARIES[:2])
-
-
-def triton_form(device: torch.device) -> None:
-    compare(device, "triton", [*SAMPLERS.items(), *CHAINS.items()], VOCABULARIES)
 
 
 def compare(
     device: torch.device,
     kernels: str,
     cases: Iterable[tuple[str, list[Sampler]]],
-    vocabularies: Iterable[int],
+    vocabularies: Sequence[int],
 ) -> None:
     """Draw tokens on a device and on the host, for all families of rows; Differs names a difference."""
-    sizes = list(vocabularies)
     for name, samplers in cases:
-        for n_vocab in sizes:
+        for n_vocab in vocabularies:
             chain, chains = pair(device, kernels, samplers, n_vocab)
             for family in FAMILIES:
                 z = rows_of(family, BATCH, n_vocab)

@@ -10,6 +10,10 @@ from aleator.cli.options import add_model_options, add_text_options, load_model,
 from aleator.cli.perplexity import CHUNK
 from aleator.cli.terminal import ProgressBar, note, write
 from aleator.core.errors import ParameterError
+from aleator.generate.imatrix import InputSums
+from aleator.generate.scores import chunks_of
+from aleator.models.files.gguf_writer import target
+from aleator.models.files.imatrix import write_imatrix
 
 EXAMPLES = """\
 Reads a text with a model and writes, for every matrix of its layers, the mean square of
@@ -34,11 +38,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from aleator.generate.imatrix import InputSums
-    from aleator.generate.scores import chunks_of
-    from aleator.models.files.gguf_writer import target
-    from aleator.models.files.imatrix import write_imatrix
-
     if arguments.output is None:
         raise ParameterError("output", "no output is given: -o imatrix.gguf")
     text, out = read_text(arguments), Path(arguments.output)

@@ -177,6 +177,17 @@ _TABLE: dict[str, Foreign] = {
     "--ui-mcp-proxy --webui-mcp-proxy --no-ui-mcp-proxy --no-webui-mcp-proxy -ag --agent": Foreign(_PAGE),
     "--spec-ngram-size-n --spec-ngram-size-m --spec-ngram-min-hits": Foreign(_NGRAM, 1),
     "--spec-default": Foreign("--spec-type ngram"),
+    "--in-file --junk --pos -ofreq --output-frequency --output-format --save-frequency --process-output --ppl "
+    "--no-ppl --chunk --from-chunk --show-statistics --positive-file --negative-file --pca-batch --pca-iter "
+    "--method -lr --learning-rate -lr-min --learning-rate-min -decay-epochs --learning-rate-decay-epochs -wd "
+    "--weight-decay -val-split --val-split -epochs --epochs -opt --optimizer --check --save-logits "
+    "--logits-output-dir --tensor-filter --mtp --dflash --eagle3": Foreign(_NO_TOOL),
+    "-td --threads-draft -tbd --threads-batch-draft -Cd --cpu-mask-draft -Crd --cpu-range-draft "
+    "--cpu-strict-draft --prio-draft --poll-draft -Cbd --cpu-mask-batch-draft -Crbd --cpu-range-batch-draft "
+    "--cpu-strict-batch-draft --prio-batch-draft --poll-batch-draft -ctkd --cache-type-k-draft -ctvd "
+    "--cache-type-v-draft -otd --override-tensor-draft -cmoed --cpu-moe-draft -ncmoed --n-cpu-moe-draft "
+    "--draft-p-split --draft-p-min -devd --device-draft -ngld --gpu-layers-draft "
+    "--n-gpu-layers-draft": Foreign(_DRAFT, 1),
 }  # fmt: skip
 
 _FAMILIES = {
@@ -193,26 +204,7 @@ _FAMILIES = {
 }
 """By how their names begin."""
 
-_DRAFTS = (
-    "-td --threads-draft -tbd --threads-batch-draft -Cd --cpu-mask-draft -Crd --cpu-range-draft "
-    "--cpu-strict-draft --prio-draft --poll-draft -Cbd --cpu-mask-batch-draft -Crbd --cpu-range-batch-draft "
-    "--cpu-strict-batch-draft --prio-batch-draft --poll-batch-draft -ctkd --cache-type-k-draft -ctvd "
-    "--cache-type-v-draft -otd --override-tensor-draft -cmoed --cpu-moe-draft -ncmoed --n-cpu-moe-draft "
-    "--draft-p-split --draft-p-min -devd --device-draft -ngld --gpu-layers-draft --n-gpu-layers-draft"
-)
-_NO_TOOLS = (
-    "--in-file --junk --pos -ofreq --output-frequency --output-format --save-frequency --process-output --ppl "
-    "--no-ppl --chunk --from-chunk --show-statistics --positive-file --negative-file --pca-batch --pca-iter "
-    "--method -lr --learning-rate -lr-min --learning-rate-min -decay-epochs --learning-rate-decay-epochs -wd "
-    "--weight-decay -val-split --val-split -epochs --epochs -opt --optimizer --check --save-logits "
-    "--logits-output-dir --tensor-filter --mtp --dflash --eagle3"
-)
-
-FOREIGN: dict[str, Foreign] = {
-    **dict.fromkeys(_NO_TOOLS.split(), Foreign(_NO_TOOL)),
-    **dict.fromkeys(_DRAFTS.split(), Foreign(_DRAFT, 1)),
-    **{flag: each for flags, each in _TABLE.items() for flag in flags.split()},
-}
+FOREIGN = {flag: each for flags, each in _TABLE.items() for flag in flags.split()}
 
 
 def foreign(name: str) -> Foreign | None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections import Counter
 from typing import Any
 
+from aleator.cache.devices import Device, sizes_by_device
 from aleator.cli.arguments import Parser
 from aleator.cli.declared import add_declared, given
 from aleator.cli.options import add_cache_types, add_model, weights_named
-from aleator.cli.terminal import write
+from aleator.cli.terminal import write, write_json
 from aleator.core.errors import ParameterError
 from aleator.core.options import declarations
 from aleator.generate.options import ModelOptions
+from aleator.language_model import load_vocabulary
+from aleator.models import sizes
+from aleator.models.placement import Placement, checked_dtype, weight_bytes
+from aleator.models.score_head import has_head
 
 EXAMPLES = """\
 examples:
@@ -46,9 +50,7 @@ def add_arguments(parser: Parser) -> None:
     add_declared(parser.group("sizes on devices, which need not be here"), PLACING)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    from aleator.language_model import load_vocabulary
-
+def run(arguments: argparse.Namespace) -> None:
     weights = weights_named(arguments)
     vocab = load_vocabulary(weights)
     info = {
@@ -65,11 +67,10 @@ def run(arguments: argparse.Namespace) -> int:
             for name in weights.names()
         }
     if arguments.json:
-        write(json.dumps(info, ensure_ascii=False) + "\n")
+        write_json(info, ensure_ascii=False)
     else:
         for title, value in info.items():
             show(title, value)
-    return 0
 
 
 def about_weights(weights: Any) -> dict[str, Any]:
@@ -96,8 +97,6 @@ def about_weights(weights: Any) -> dict[str, Any]:
 
 def about_output(weights: Any) -> dict[str, Any]:
     """What hidden states become: logits, or vectors and scores."""
-    from aleator.models.score_head import has_head
-
     config, made = weights.config, dict[str, Any]()
     if weights.architecture.causal:
         made["output matrix"] = "the token embedding" if config.tied else "its own"
@@ -195,17 +194,12 @@ def about_cache(config: Any, arguments: argparse.Namespace) -> dict[str, Any]:
 
 def cache_of_layers(config: Any, arguments: argparse.Namespace) -> list[tuple[int, int, int]]:
     """Bytes of each layer's keys, values, and states of one sequence."""
-    from aleator.models import sizes
-
     n_ctx = arguments.ctx_size or config.context_length
     return sizes.cache_of_layers(config, n_ctx, arguments.cache_type_k, arguments.cache_type_v, 1)
 
 
 def about_devices(weights: Any, arguments: argparse.Namespace) -> dict[str, Any]:
     """Layers, weights and cache of each device, present or not; {} if no option divides layers."""
-    from aleator.cache.devices import Device, sizes_by_device
-    from aleator.models.placement import Placement, checked_dtype, weight_bytes
-
     chosen = given(arguments, PLACING)
     divides = {name: chosen.get(name) for name in ("n_gpu_layers", "device_map")}
     if None not in divides.values():

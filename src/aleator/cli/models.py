@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 
 from aleator.cli.arguments import Parser
-from aleator.cli.terminal import note, write
+from aleator.cli.terminal import note, write, write_json
 from aleator.core.errors import ParameterError
+from aleator.models.hub.bundled import bundled_model
 from aleator.models.hub.local import LocalModel, cached, installed, remove
 from aleator.models.hub.located import located
 from aleator.models.hub.names import HubName
@@ -34,7 +34,7 @@ def add_arguments(parser: Parser) -> None:
     )
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     if arguments.fetch is not None and arguments.remove is not None:
         raise ParameterError("remove", "--fetch and --remove are both given: choose one")
     if arguments.fetch is not None:
@@ -45,13 +45,10 @@ def run(arguments: argparse.Namespace) -> int:
             write(f"removed {model.name}, {megabytes(model.size)}\n")
     else:
         show(here(), arguments.json)
-    return 0
 
 
 def here() -> list[LocalModel]:
     """The named models on this machine."""
-    from aleator.models.hub.bundled import bundled_model
-
     found = list(installed())
     try:
         path = bundled_model()
@@ -67,8 +64,9 @@ def here() -> list[LocalModel]:
 
 def show(models: list[LocalModel], as_json: bool) -> None:
     if as_json:
-        rows = [{"name": each.name, "size": each.size, "path": str(each.path)} for each in models]
-        write(json.dumps(rows) + "\n")
+        write_json(
+            [{"name": each.name, "size": each.size, "path": str(each.path)} for each in models]
+        )
         return
     width = max((len(each.name) for each in models), default=0)
     for each in models:

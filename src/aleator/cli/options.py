@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aleator.cache.options import STORAGE_TYPES
 from aleator.cli.arguments import Group, Parser
@@ -17,19 +17,21 @@ from aleator.cli.terminal import ProgressBar, note
 from aleator.core.errors import ParameterError
 from aleator.core.options import Option, declarations
 from aleator.generate.options import CHAT_CACHE_DISK, LOADED, GenerateOptions, ModelOptions
+from aleator.generate.session import Session
+from aleator.generate.session_file import SessionFile
+from aleator.language_model import LanguageModel, load
+from aleator.models.hub.bundled import bundled_model
 from aleator.models.hub.located import located
 from aleator.models.hub.names import HUB
-
-if TYPE_CHECKING:
-    from aleator.generate.session import Session
-    from aleator.generate.session_file import SessionFile
-    from aleator.language_model import LanguageModel
-    from aleator.models.weights import Weights
-    from aleator.text.vocabulary import Vocabulary
+from aleator.models.weights import Weights, open_weights
 
 MODEL_OPTIONS = tuple(declarations(ModelOptions).values())
 OF_TEXTS = ("n_ctx", "prompt_cache", "cache_ram", "cache_disk", "cache_dir")
 """Model options that do not apply, or have another meaning, if a text is processed in chunks."""
+STEERING = (
+    "reasoning_budget", "reasoning_budget_message", "reasoning_budget_grace", "banned_strings", "banned_regex",
+)  # fmt: skip
+"""Options of a generation that all commands have that generate."""
 
 
 def add_model_options(parser: Parser, *, chunk: int | None = None) -> None:
@@ -96,9 +98,6 @@ def model_named(arguments: argparse.Namespace) -> Path | None:
 
 def weights_named(arguments: argparse.Namespace) -> Weights:
     """The opened file that the options, or a word of the command line, name; by default the bundled model."""
-    from aleator.models.hub.bundled import bundled_model
-    from aleator.models.weights import open_weights
-
     path = getattr(arguments, "path", None)
     if path is not None and arguments.model is not None:
         raise ParameterError("model", "a path and -m are both given: choose one")
@@ -106,20 +105,11 @@ def weights_named(arguments: argparse.Namespace) -> Weights:
     return open_weights(model_named(arguments) or bundled_model())
 
 
-def vocabulary_named(arguments: argparse.Namespace) -> Vocabulary:
-    """The vocabulary of :func:`weights_named`."""
-    from aleator.language_model import load_vocabulary
-
-    return load_vocabulary(weights_named(arguments))
-
-
 def load_model(arguments: argparse.Namespace, *, keep_prompts: bool = False) -> LanguageModel:
     """Load the model that the options name, with a progress bar on a terminal.
 
     ``keep_prompts``: unless the options say otherwise, its prompt cache is on disk too, which is reported.
     """
-    from aleator.language_model import load
-
     options = loading_options(arguments, keep_prompts=keep_prompts)
     path = model_named(arguments)
     with ProgressBar("loading", "layers") as bar:
@@ -172,8 +162,6 @@ def add_session_options(group: Group, *flags: str, about: str) -> None:
 
 def session_file(arguments: argparse.Namespace) -> AbstractContextManager[SessionFile | None]:
     """The file of ``--session``, opened before anything else; None without the option."""
-    from aleator.generate.session_file import SessionFile
-
     if arguments.session is None:
         if arguments.session_new:
             raise ParameterError("session_new", "--session-new needs a --session FILE to begin in")

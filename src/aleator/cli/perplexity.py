@@ -6,15 +6,13 @@ import argparse
 import json
 import sys
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aleator.cli.arguments import Parser
 from aleator.cli.options import add_model_options, add_text_options, load_model, read_text
 from aleator.cli.terminal import note, write
-
-if TYPE_CHECKING:
-    from aleator.generate.scores import Perplexity
-    from aleator.language_model import LanguageModel
+from aleator.generate.scores import Perplexity
+from aleator.language_model import LanguageModel
 
 CHUNK = 512
 """Tokens per chunk without ``-c``, as in llama.cpp."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,8 @@ from aleator.cache.options import CacheOptions
 from aleator.cli.arguments import Parser
 from aleator.cli.model_info import size
 from aleator.cli.options import add_cache_types, add_model, weights_named
-from aleator.cli.terminal import write
+from aleator.cli.terminal import write, write_json
+from aleator.core.packages import required_torch
 from aleator.models.files.tensor_types import SCALED_TYPES
 from aleator.samplers.explain_text import aligned
 
@@ -68,9 +68,7 @@ def add_arguments(parser: Parser) -> None:
     group.switch("--json", help="write JSON")
 
 
-def run(arguments: argparse.Namespace) -> int:
-    from aleator.core.packages import required_torch
-
+def run(arguments: argparse.Namespace) -> None:
     required_torch("aleator plan")
     from aleator.generate.device_plan import Machine, device_plan  # PyTorch is optional
 
@@ -81,10 +79,9 @@ def run(arguments: argparse.Namespace) -> int:
     machine = Machine(arguments.bandwidth * 1e12, arguments.launch_cost * 1e-6)
     if arguments.json:
         about = {"path": str(weights.path), "device": arguments.device}
-        write(json.dumps({**about, **as_json(plan, machine)}) + "\n")
+        write_json({**about, **as_json(plan, machine)})
     else:
         show(plan, machine)
-    return 0
 
 
 def positive(text: str) -> float:

@@ -45,7 +45,7 @@ def add_arguments(parser: Parser) -> None:
     add_model_options(parser)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     options = ServerOptions(**{**given(arguments, SERVER), "log_requests": False})
     if arguments.port is None and taken(options):
         options = options.replace(port=0)
@@ -56,7 +56,6 @@ def run(arguments: argparse.Namespace) -> int:
             threading.Thread(target=webbrowser.open, args=(f"{where}/",), daemon=True).start()
 
     serve(arguments, options, {}, {}, announced)
-    return 0
 
 
 def taken(options: ServerOptions) -> bool:

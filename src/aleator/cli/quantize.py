@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from pathlib import Path
 
-from aleator.cli.arguments import Parser
+from aleator.cli.arguments import Group, Parser
 from aleator.cli.declared import add_declared, given
 from aleator.cli.terminal import ProgressBar, note, write
 from aleator.core.errors import ParameterError
@@ -57,12 +57,17 @@ def add_arguments(parser: Parser) -> None:
     group.option(
         "--imatrix", metavar="FILE", help="importance matrix, of aleator imatrix or llama.cpp"
     )
+    add_output_options(group)
+
+
+def add_output_options(group: Group) -> None:
+    """Add the options for how a file is written."""
     group.switch("--dry-run", help="show what each tensor would become, and write nothing")
     group.switch("--json", help="write one JSON object instead of lines")
     add_declared(group, THREADS)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     for name in ("source", "out", "type"):
         missing = getattr(arguments, name) is None and not (name == "out" and arguments.dry_run)
         if missing:
@@ -70,7 +75,6 @@ def run(arguments: argparse.Namespace) -> int:
                 name,
                 f"no {name} is given: aleator quantize SOURCE OUT --type {arguments.type or 'Q4_K_M'}",
             )
-    threads = given(arguments, THREADS).get("n_threads")
     imatrix = None if arguments.imatrix is None else read_imatrix(arguments.imatrix)
     plan = Quantisation(source_of(located(arguments.source)), arguments.type, imatrix)
     for kind, count in plan.widened.items():
@@ -83,11 +87,16 @@ def run(arguments: argparse.Namespace) -> int:
             f"aleator: warning: the importance matrix lacks {len(plan.unweighed)} tensors, such as "
             f"{plan.unweighed[0]}: all their columns count the same"
         )
+    carry_out(plan, arguments, "quantising")
+
+
+def carry_out(plan: Quantisation, arguments: argparse.Namespace, title: str) -> None:
+    """Write the file unless that is not wanted, and report what becomes of the tensors."""
+    threads = given(arguments, THREADS).get("n_threads")
     if not arguments.dry_run:
-        with ProgressBar("quantising", "bytes") as bar:
+        with ProgressBar(title, "bytes") as bar:
             plan.write(arguments.out, threads, bar)
     write(report(plan, arguments))
-    return 0
 
 
 def source_of(path: Path) -> Path | GGUFFile:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aleator.cli.arguments import Parser
 from aleator.cli.declared import add_declared, given
@@ -13,13 +13,12 @@ from aleator.cli.options import MODEL_OPTIONS, add_model_options, file_text, mod
 from aleator.cli.terminal import ProgressBar, complain, note, write
 from aleator.core.contract import NUMERICS_VERSION
 from aleator.core.errors import FileFormatError, ParameterError
+from aleator.engine.replay import KEY, Record, differences, hash_of_text, hash_of_tokens, make_again
+from aleator.engine.verify import MOST_WRONG, verify
 from aleator.generate.options import LOADED, WHERE
+from aleator.language_model import LanguageModel, load
 from aleator.models.decoder import ARITHMETIC_VERSION
 from aleator.samplers.watermark import WATERMARK_KEY_FILE
-
-if TYPE_CHECKING:
-    from aleator.engine.replay import Record
-    from aleator.language_model import LanguageModel
 
 EXAMPLES = """\
 FILE is what 'aleator generate --replay FILE' wrote, a response of 'aleator serve'
@@ -61,8 +60,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from aleator.engine.replay import Record
-
     if arguments.file is None:
         raise ParameterError("file", "name the file with the records (see aleator replay --help)")
     _key = given(arguments, (WATERMARK_KEY_FILE,))  # found by its fingerprint while referenced
@@ -82,8 +79,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 def same(record: Record, model: LanguageModel, prompt: tuple[int, ...] | None, where: str) -> bool:
     """Generate one text again, and print the differences."""
-    from aleator.engine.replay import differences, hash_of_text, make_again
-
     now = make_again(record, model, prompt)
     if record.made is None:
         write(model.tokenizer.decode(now.tokens, skip_special=True) + "\n")
@@ -109,8 +104,6 @@ def verified(
     record: Record, model: LanguageModel, prompt: tuple[int, ...] | None, where: str
 ) -> bool:
     """Check one text token by token, and print wrong tokens with their reasons."""
-    from aleator.engine.verify import MOST_WRONG, verify
-
     found = verify(record, model, prompt)
     if found.ok:
         write(f"{where} is verified: {found.checked} tokens, seed {record.seed}\n")
@@ -130,8 +123,6 @@ def verified(
 
 def read_records(path: str) -> list[object]:
     """The records in a file, one per line or in a response; FileFormatError if there are none."""
-    from aleator.engine.replay import KEY
-
     text = read_file(path)
 
     def values() -> Iterator[Any]:
@@ -161,8 +152,6 @@ def read_records(path: str) -> list[object]:
 
 def load_for(records: list[Record], arguments: argparse.Namespace) -> LanguageModel:
     """Load the model as it was loaded for the records, except for options given on the command line."""
-    from aleator.language_model import load
-
     options: dict[str, Any] = dict(records[0].loading)
     options["n_ctx"] = max(record.n_ctx for record in records)
     chosen = given(arguments, (*MODEL_OPTIONS, *LOADED))
@@ -194,8 +183,6 @@ def check_model(record: Record, model: LanguageModel, any_model: bool) -> None:
 
 def read_prompt(path: str, model: LanguageModel, record: Record) -> tuple[int, ...]:
     """The tokens of a prompt in a file: text, or a JSON list of ids."""
-    from aleator.engine.replay import hash_of_tokens
-
     text = file_text(path)
     try:
         ids = json.loads(text)

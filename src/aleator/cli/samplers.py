@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import inspect
-import json
 import sys
 from typing import Any
 
 from aleator.cli.arguments import Parser, did_you_mean
-from aleator.cli.terminal import write
+from aleator.cli.terminal import write, write_json
 from aleator.core.errors import ParameterError
 from aleator.core.options import in_words
 from aleator.core.parameter import Parameter
@@ -33,17 +32,16 @@ def add_arguments(parser: Parser) -> None:
     group.switch("--json", help="write JSON")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     if arguments.name is not None and arguments.presets:
         raise ParameterError("name", "a sampler and --presets are both given: choose one")
-    if arguments.name is not None:
-        cls = find(arguments.name)
-        write(f"{json.dumps(about(cls))}\n" if arguments.json else contract(cls))
-    elif arguments.json:
-        write(f"{json.dumps(everything())}\n")
+    cls = None if arguments.name is None else find(arguments.name)
+    if arguments.json:
+        write_json(everything() if cls is None else about(cls))
+    elif cls is not None:
+        write(contract(cls))
     else:
         write(presets() if arguments.presets else table())
-    return 0
 
 
 def find(name: str) -> type[Sampler]:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aleator.cli.arguments import Parser
 from aleator.cli.declared import add_declared, given
 from aleator.cli.options import read_file
 from aleator.cli.terminal import note
 from aleator.core.errors import GrammarError, ParameterError
+from aleator.language_model import LanguageModel
 from aleator.samplers import DEFAULT_PRESET, PARAMETERS, PRESETS, SamplerChain, SamplingParams
 from aleator.samplers.params import CHAIN_OPTIONS, SAMPLER_SEQ
-
-if TYPE_CHECKING:
-    from aleator.language_model import LanguageModel
 
 DEFAULTS = PRESETS[DEFAULT_PRESET]
 CHAIN = tuple(p for p in (*CHAIN_OPTIONS.values(), SAMPLER_SEQ) if p.flags)

@@ -13,6 +13,7 @@ from aleator.cli.arguments import Parser
 from aleator.cli.declared import add_declared, given
 from aleator.cli.options import (
     MODEL_OPTIONS,
+    STEERING,
     add_model_options,
     generation_options,
     load_model,
@@ -25,7 +26,6 @@ from aleator.cli.terminal import note
 from aleator.core.errors import ParameterError
 from aleator.core.options import declarations
 from aleator.core.parameter import Parameter
-from aleator.core.version import __version__
 from aleator.engine.engine import Engine
 from aleator.engine.options import EngineOptions
 from aleator.generate.options import LOADED
@@ -60,8 +60,7 @@ SHOWN = 10
 """Models that are named when the server begins."""
 ENGINE = tuple(each for each in declarations(EngineOptions).values() if each.flags)
 TEXT = (
-    "max_tokens", "stop_loops", "reasoning_budget", "reasoning_budget_message", "reasoning_budget_grace",
-    "banned_strings", "banned_regex", "context_shift", "complete_grammar", "jump_forward",
+    "max_tokens", "stop_loops", *STEERING, "context_shift", "complete_grammar", "jump_forward"
 )  # fmt: skip
 SPECULATION = ("spec_type", "spec_draft_n_max")
 REQUESTS = (*pick((*TEXT, *SPECULATION)), *CHAIN, *PARAMETERS.values(), PRESET)
@@ -86,7 +85,7 @@ def add_arguments(parser: Parser) -> None:
     add_sampling_options(parser, grammars=False)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     options = ServerOptions(**given(arguments, SERVER))
     engine_options: dict[str, Any] = given(arguments, ENGINE)
     defaults = {
@@ -95,13 +94,12 @@ def run(arguments: argparse.Namespace) -> int:
     }
     if options.models is not None:
         serve_models(arguments, options, engine_options, defaults)
-        return 0
+        return
     for name in ("models_memory", "models_max"):
         if getattr(options, name) is not None:
             flag = f"--{name.replace('_', '-')}"
             raise ParameterError(name, f"{flag} is for several models: give --models, too")
     serve(arguments, options, engine_options, defaults, announce)
-    return 0
 
 
 def serve_models(
@@ -115,7 +113,7 @@ def serve_models(
         if getattr(arguments, name) is not None:
             flag = f"--{name.replace('_', '-')}"
             raise ParameterError(name, f"{flag} is for one model: name it in the file of --models")
-    running, metrics = server_module("run"), server_module("telemetry").Metrics(__version__, "")
+    running, metrics = server_module("run"), server_module("telemetry").Metrics("")
     loading = loading_options(arguments, keep_prompts=True)
     find = partial(located, token=arguments.hf_token, offline=arguments.offline)
     entries: list[Any] = []
@@ -158,11 +156,10 @@ def serve(
     ``announced`` is called with the service and its address once requests are accepted.
     """
     running, service_of = server_module("run"), server_module("service").Service
-    metrics_of = server_module("telemetry").Metrics
     listening = running.bound(options)  # before the slow load: the port may be in use
     with listening:
         model = load_model(arguments, keep_prompts=True)
-        metrics = metrics_of(__version__, model.fingerprint)
+        metrics = server_module("telemetry").Metrics(model.fingerprint)
         with Engine(model, on_end=metrics.ended, n_ctx=options.n_cells, **engine_options) as engine:
             service: Service = service_of(model, engine, options, defaults)
             where = running.address(options, listening)

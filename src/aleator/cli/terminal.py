@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
@@ -77,6 +78,11 @@ def write(text: str) -> None:
         encoding = sys.stdout.encoding
         sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
     sys.stdout.flush()
+
+
+def write_json(value: object, **form: Any) -> None:
+    """Print a value as a line of JSON on standard output; ``form`` has options of ``json.dumps``."""
+    write(json.dumps(value, **form) + "\n")
 
 
 def quiet_stdout() -> None:

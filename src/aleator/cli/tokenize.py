@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 
 from aleator.cli.arguments import Parser
-from aleator.cli.options import add_model, add_text_options, read_text, vocabulary_named
-from aleator.cli.terminal import write
+from aleator.cli.options import add_model, add_text_options, read_text, weights_named
+from aleator.cli.terminal import write, write_json
 from aleator.core.token_text import readable
+from aleator.language_model import load_vocabulary
+from aleator.text.tokenizer import Tokenizer
 
 EXAMPLES = """\
 examples:
@@ -31,11 +32,9 @@ def add_arguments(parser: Parser) -> None:
     )
 
 
-def run(arguments: argparse.Namespace) -> int:
-    from aleator.text.tokenizer import Tokenizer
-
+def run(arguments: argparse.Namespace) -> None:
     text = read_text(arguments)
-    vocab = vocabulary_named(arguments)
+    vocab = load_vocabulary(weights_named(arguments))
     tokenizer = Tokenizer(vocab)
     tokens = tokenizer.encode(
         text, add_special=not arguments.no_bos, parse_special=arguments.parse_special
@@ -48,8 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
             {"id": token, "text": piece.decode("utf-8", "replace"), "bytes": list(piece)}
             for token, piece in zip(tokens, pieces, strict=True)
         ]
-        write(json.dumps(rows, ensure_ascii=False) + "\n")
+        write_json(rows, ensure_ascii=False)
     else:
         for token, piece in zip(tokens, pieces, strict=True):
             write(f"{token:8} {readable(piece)}\n")
-    return 0

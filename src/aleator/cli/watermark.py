@@ -8,12 +8,14 @@ from dataclasses import asdict
 
 from aleator.cli.arguments import Parser
 from aleator.cli.declared import add_declared, given
-from aleator.cli.options import add_model, read_file, vocabulary_named
-from aleator.cli.terminal import write
+from aleator.cli.options import add_model, read_file, weights_named
+from aleator.cli.terminal import write, write_json
 from aleator.core.errors import ParameterError
+from aleator.language_model import load_vocabulary
 from aleator.samplers.dist import DRAW
 from aleator.samplers.synthid import SynthIDTest, detector
 from aleator.samplers.watermark import KEYED, WATERMARK_KEY_FILE, WATERMARK_NGRAM
+from aleator.text.tokenizer import Tokenizer
 
 OPTIONS = (DRAW, WATERMARK_KEY_FILE, WATERMARK_NGRAM)
 EXAMPLES = """\
@@ -40,7 +42,7 @@ def add_arguments(parser: Parser) -> None:
     add_model(group)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     if arguments.action != "detect" or arguments.file is None:
         raise ParameterError("action", "write: aleator watermark detect FILE (see --help)")
     values = given(arguments, OPTIONS)
@@ -52,8 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
         ngram=values.get(WATERMARK_NGRAM.name, WATERMARK_NGRAM.neutral),
     )
     if arguments.json:
-        write(json.dumps(asdict(found)) + "\n")
-        return 0
+        write_json(asdict(found))
+        return
     if isinstance(found, SynthIDTest):
         score = (
             f"mean: {found.mean:.4f}, weighted {found.weighted_mean:.4f} (0.5 expected without the "
@@ -65,16 +67,12 @@ def run(arguments: argparse.Namespace) -> int:
         f"tokens: {found.n_tokens}, scored: {found.n_scored}\n{score}"
         f"p: {found.p_value:.3g} (10^{found.log10_p:.1f})\nkey: {found.fingerprint}\n"
     )
-    return 0
 
 
 def tokens(text: str, arguments: argparse.Namespace) -> list[int]:
     """The tokens of a text, without those that a tokenizer adds around every text."""
-    from aleator.text.tokenizer import Tokenizer
-
-    return Tokenizer(vocabulary_named(arguments)).encode(
-        text, add_special=False, parse_special=False
-    )
+    tokenizer = Tokenizer(load_vocabulary(weights_named(arguments)))
+    return tokenizer.encode(text, add_special=False, parse_special=False)
 
 
 def token_ids(text: str) -> list[int]:

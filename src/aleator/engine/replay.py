@@ -23,6 +23,7 @@ from aleator.core.errors import FileFormatError, ParameterError
 from aleator.core.integers import shared
 from aleator.core.options import declarations
 from aleator.core.records import dataclass
+from aleator.core.version import __version__
 from aleator.engine.engine import Served
 from aleator.engine.run import Run
 from aleator.engine.scheduled_request import cells_needed, sequences_needed
@@ -118,7 +119,7 @@ class Record:
         cls,
         generation: Generation,  # Made by an engine or by ``generate``
         model: Replayable,  # Model that generates it
-        package: str,  # Version of the package
+        package: str = __version__,  # Version of the package
         given: Mapping[str, object] | None = None,  # What the client sent, JSON-ready
     ) -> Record:
         """The record of a generation, with the result if it has ended without an error.

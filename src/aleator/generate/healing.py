@@ -8,7 +8,6 @@ that agree with their bytes, until these are used up.  The idea is that of the l
 
 from __future__ import annotations
 
-import weakref
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +16,7 @@ import numpy as np
 
 from aleator.core.arrays import Floats
 from aleator.core.errors import ParameterError
-from aleator.grammar.spelling import once_for, spelling
+from aleator.grammar.spelling import once_each, spelling
 from aleator.samplers.phase_table import MAX_MARK_BYTES, Table, marks_of
 
 TakenBack = tuple[int, tuple[int, ...]]
@@ -54,12 +53,10 @@ class TokenPrefixes:
         return found
 
 
-_made: weakref.WeakKeyDictionary[Any, TokenPrefixes] = weakref.WeakKeyDictionary()
-
-
+@once_each
 def token_prefixes(tokenizer: Any) -> TokenPrefixes:
     """The token prefixes of a tokenizer, built once per tokenizer."""
-    return once_for(tokenizer, _made, TokenPrefixes)
+    return TokenPrefixes(tokenizer)
 
 
 def take_back(

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from aleator.core import host
 from aleator.core.errors import GrammarError, ParameterError
+from aleator.grammar.spelling import once_each
 
-_TRIES: WeakKeyDictionary[Any, host.TokenTrie] = WeakKeyDictionary()
 
-
-def token_trie(vocabulary: Any) -> host.TokenTrie:
+@once_each
+def token_trie(vocab: Any) -> host.TokenTrie:
     """The vocabulary's tokens as a trie, built at the first call and kept as long as the vocabulary."""
-    vocab = getattr(vocabulary, "vocab", vocabulary)
-    trie = _TRIES.get(vocab)
-    if trie is None:
-        pieces = [vocab.token_bytes(token) for token in range(len(vocab))]
-        trie = _TRIES[vocab] = host.TokenTrie(pieces, sorted(vocab.eog))
-    return trie
+    pieces = [vocab.token_bytes(token) for token in range(len(vocab))]
+    return host.TokenTrie(pieces, sorted(vocab.eog))
 
 
 def compile_gbnf(
@@ -53,6 +48,7 @@ def compile_gbnf(
             return int(ids[0]) if len(ids) == 1 else -1
         return int(vocabulary.ids.get(token, -1))
 
+    trie = token_trie(getattr(vocabulary, "vocab", vocabulary))
     return host.compile_gbnf(
-        text, root, token_trie(vocabulary), token_of, list(trigger_patterns), list(trigger_tokens)
+        text, root, trie, token_of, list(trigger_patterns), list(trigger_tokens)
     )

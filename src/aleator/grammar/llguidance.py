@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import json
 import re
-import weakref
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
@@ -23,7 +22,7 @@ from aleator.core.parameter import check_unicode
 from aleator.grammar import bounds
 from aleator.grammar.bounds import TOO_MUCH
 from aleator.grammar.schema_checks import check_schema, places
-from aleator.grammar.spelling import Spelling, once_for, spelling
+from aleator.grammar.spelling import Spelling, once_each, spelling
 
 FALLBACK = "it cannot be compiled: simplify it"
 MOST = 300
@@ -323,12 +322,9 @@ class _Tokenizer:
         return self._spelling.tokens(text.encode() if isinstance(text, str) else text)
 
 
-_tokenizers: weakref.WeakKeyDictionary[Any, _Tokenizer] = weakref.WeakKeyDictionary()
-
-
+@once_each
 def _tokenizer(vocabulary: Any) -> _Tokenizer:
-    module = load()
-    return once_for(vocabulary, _tokenizers, lambda each: _Tokenizer(module, spelling(each)))
+    return _Tokenizer(load(), spelling(vocabulary))
 
 
 def _limits(module: ModuleType) -> Any:

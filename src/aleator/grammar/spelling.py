@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from functools import wraps
 from typing import Any, TypeVar
 
 Made = TypeVar("Made")
@@ -57,22 +58,24 @@ class Spelling:
         return tokens
 
 
-_made: weakref.WeakKeyDictionary[Any, Spelling] = weakref.WeakKeyDictionary()
+def once_each(make: Callable[[Any], Made]) -> Callable[[Any], Made]:
+    """Let a function of a vocabulary keep what it makes, as long as the vocabulary lives."""
+    kept: weakref.WeakKeyDictionary[Any, Made] = weakref.WeakKeyDictionary()
+
+    @wraps(make)
+    def made(vocabulary: Any) -> Made:
+        try:
+            found = kept.get(vocabulary)
+            if found is None:
+                found = kept[vocabulary] = make(vocabulary)
+        except TypeError:  # no weak references
+            found = make(vocabulary)
+        return found
+
+    return made
 
 
+@once_each
 def spelling(vocabulary: Any) -> Spelling:
     """The spelling of a tokenizer or a vocabulary, made once per object."""
-    return once_for(vocabulary, _made, Spelling)
-
-
-def once_for(
-    vocabulary: Any, made: weakref.WeakKeyDictionary[Any, Made], make: Callable[[Any], Made]
-) -> Made:
-    """Return what ``make`` makes from a vocabulary, cached in ``made`` as long as the vocabulary lives."""
-    try:
-        found = made.get(vocabulary)
-        if found is None:
-            found = made[vocabulary] = make(vocabulary)
-    except TypeError:  # no weak references
-        found = make(vocabulary)
-    return found
+    return Spelling(vocabulary)

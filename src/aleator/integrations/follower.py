@@ -55,7 +55,8 @@ class Follower:
     def _swap(self, same: int, generated: Sequence[int]) -> None:
         """Return to the text that was left before, if it fits better, and remember this one."""
         before = self._left
-        here = _copy(self)
+        here = Follower(self.chain.clone())
+        here.tokens, here._drawn = list(self.tokens), list(self._drawn)
         if before is not None and shared(before.tokens, generated) > same:
             self.chain, self.tokens, self._drawn = before.chain, before.tokens, before._drawn
             self._left = None
@@ -86,9 +87,3 @@ def draw_all(followers: Sequence[Follower], logits: Any) -> list[int]:
     for follower, token in zip(followers, tokens, strict=True):
         follower.record(token)
     return tokens
-
-
-def _copy(follower: Follower) -> Follower:
-    made = Follower(follower.chain.clone())
-    made.tokens, made._drawn = list(follower.tokens), list(follower._drawn)
-    return made

@@ -36,6 +36,7 @@ import aleator
 from aleator.core.errors import ParameterError, TemplateError
 from aleator.engine.options import EngineOptions
 from aleator.samplers.params import in_range
+from aleator.text import ChatTemplate
 
 REQUESTS_AT_ONCE = 256
 """Number of texts that are scored before the harness's cache gets the results."""
@@ -142,8 +143,6 @@ class AleatorLM(TemplateLM):  # type: ignore[misc]  # the harness has no types h
         Raises:
             TemplateError: The model has no template, or it refuses the messages.
         """
-        from aleator.text import ChatTemplate  # Jinja, which only chats need
-
         template = ChatTemplate(self.model.vocab.chat_template, self.model.vocab)
         text = template.render(chat_history, add_generation_prompt=add_generation_prompt)
         if add_generation_prompt:

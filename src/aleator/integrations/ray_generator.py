@@ -238,7 +238,7 @@ class Generator:
             try:
                 begun.wait()
                 logprobs = [each.chosen.logprob for each in begun.logprobs or []]
-                record = Record.of(begun, self.model, aleator.__version__)
+                record = Record.of(begun, self.model)
                 made |= {
                     "text": begun.text if reader_of(begun).completion.has_text else "",
                     "tokens": begun.tokens,

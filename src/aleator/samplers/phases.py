@@ -23,7 +23,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from functools import lru_cache
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,11 +31,10 @@ from aleator.core import host
 from aleator.core.errors import ParameterError
 from aleator.core.numerics import Row, Step
 from aleator.core.records import dataclass
+from aleator.grammar.spelling import once_each
 from aleator.samplers.base import Place, Sampler
 from aleator.samplers.chain import SamplerChain
 from aleator.samplers.phase_table import ANSWER, Table, marks_of, with_marks
-
-_TEXTS: WeakKeyDictionary[Any, host.TokenTexts] = WeakKeyDictionary()
 
 Mark = bytes | int
 """A mark to search for: its bytes, or the id of a token."""
@@ -232,10 +230,9 @@ def tree(
     )
 
 
+@once_each
 def token_texts(vocab: Any) -> host.TokenTexts:
     """The texts of a vocabulary's tokens, made once."""
-    if vocab not in _TEXTS:
-        pieces = [vocab.token_bytes(token) for token in range(len(vocab))]
-        ends = np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
-        _TEXTS[vocab] = host.TokenTexts(b"".join(pieces), ends)
-    return _TEXTS[vocab]
+    pieces = [vocab.token_bytes(token) for token in range(len(vocab))]
+    ends = np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
+    return host.TokenTexts(b"".join(pieces), ends)

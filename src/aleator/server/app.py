@@ -16,7 +16,6 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Scope
 
 from aleator.core.errors import AleatorError
-from aleator.core.version import __version__
 from aleator.server.auth import Gate, Hosts, KeyRing, Keys, Replays, loopback_names
 from aleator.server.bodies import BODIES_AT_ONCE, Bodies
 from aleator.server.dialects import DIALECTS, OPENAI, Dialect
@@ -42,22 +41,19 @@ class GuardedApp:
 PLAYGROUND = Dialect(playground.render_error, playground.ROUTES)
 
 
-def dialects_of(options: ServerOptions, dialects: Sequence[Dialect]) -> Sequence[Dialect]:
+def dialects_of(options: ServerOptions) -> Sequence[Dialect]:
     """The dialects of a server, and the playground if it is enabled."""
-    return [*dialects, PLAYGROUND] if options.playground else dialects
+    return [*DIALECTS, PLAYGROUND] if options.playground else DIALECTS
 
 
-def create_app(
-    service: Service, dialects: Sequence[Dialect] = DIALECTS, metrics: Metrics | None = None
-) -> Starlette:
+def create_app(service: Service, metrics: Metrics | None = None) -> Starlette:
     """The ASGI application of a service, without the guards that a network needs.
 
     Handlers find the service as ``request.app.state.service``; ``/metrics`` shows ``metrics``.
     """
-    dialects = dialects_of(service.options, dialects)
-    app = routed(dialects)
+    app = routed(dialects_of(service.options))
     app.state.service, app.state.slots = service, Slots(service)
-    app.state.metrics = metrics or Metrics(__version__, service.fingerprint)
+    app.state.metrics = metrics or Metrics(service.fingerprint)
     tiers = service.model.prompt_tiers
     app.state.metrics.watch(lambda: service.engine.stats, None if tiers is None else tiers.tell)
     return app
@@ -80,13 +76,11 @@ def routed(dialects: Sequence[Dialect]) -> Starlette:
     )
 
 
-def create_guarded(
-    service: Service, metrics: Metrics | None = None, dialects: Sequence[Dialect] = DIALECTS
-) -> GuardedApp:
+def create_guarded(service: Service, metrics: Metrics | None = None) -> GuardedApp:
     """The application with all guards for requests from a network."""
-    shown = metrics or Metrics(__version__, service.fingerprint)
-    app = Replays(create_app(service, dialects, shown), service.model)
-    return guarded(app, service.options, shown, dialects_of(service.options, dialects))
+    shown = metrics or Metrics(service.fingerprint)
+    app = Replays(create_app(service, shown), service.model)
+    return guarded(app, service.options, shown, dialects_of(service.options))
 
 
 def guarded(

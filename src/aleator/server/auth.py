@@ -21,7 +21,6 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from aleator.core.errors import ParameterError
-from aleator.core.version import __version__
 from aleator.engine.replay import Record
 from aleator.generate.completion import one_time_namespace
 from aleator.generate.generation import Generation
@@ -186,7 +185,7 @@ class Replays:
             begun = current_caller().begun
             if message["type"] == "http.response.start" and message["status"] == 200 and begun:
                 with suppress(ParameterError):  # it cannot be reproduced
-                    record = Record.of(begun[0], self._model, __version__).header()
+                    record = Record.of(begun[0], self._model).header()
                     own = (b"x-aleator-replay", record.encode("ascii"))
                     message["headers"] = [*message.get("headers", []), own]
             await send(message)

@@ -113,7 +113,8 @@ class ChatChoice:
             for piece in pieces:
                 made += self._read(piece)
                 if self._one_call and made and made[-1].kind == "call_end":
-                    made.append(self._cut_off())
+                    self.generation.cancel()  # tokens drawn after the call do not count
+                    made.append(self._end_event("tool_calls"))
                     break
             if not pieces:
                 made = self._end()
@@ -160,11 +161,6 @@ class ChatChoice:
         self.stop = stop
         logprobs, tokens = self._new_tokens()
         return ChatEvent("end", self.index, logprobs=logprobs, tokens=tokens, stop=stop)
-
-    def _cut_off(self) -> ChatEvent:
-        """End the answer with its call; tokens drawn after it do not count."""
-        self.generation.cancel()
-        return self._end_event("tool_calls")
 
     def _end(self) -> list[ChatEvent]:
         self.completion_tokens = len(self._made.tokens)

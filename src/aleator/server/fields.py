@@ -343,6 +343,15 @@ def one_of(*choices: str) -> Check:
     return check
 
 
+def list_of(check: Check) -> Callable[[str, Any], list[Any]]:
+    """Make a check for a list whose entries pass a check; errors name the entry."""
+
+    def each(name: str, value: Any) -> list[Any]:
+        return [check(f"{name}[{i}]", entry) for i, entry in enumerate(listing(name, value))]
+
+    return each
+
+
 def anything(name: str, value: Any) -> Any:
     """Accept any value, which is checked where it is used."""
     return value

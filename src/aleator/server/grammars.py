@@ -6,9 +6,9 @@ import asyncio
 import hashlib
 import json
 import threading
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
@@ -32,63 +32,37 @@ class FairSemaphore:
     """A semaphore for one event loop with several holders; each caller holds it at most once at a time.
 
     The next holder is the caller that has waited longest since it last held the semaphore, however many of its
-    requests wait.
+    requests wait: those wait for one another first.
     """
 
     def __init__(self, most: int) -> None:
-        self._left, self._closed = most, False
-        self._holding: set[str] = set()
-        # In the order of admission.
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        self._places, self._closed = asyncio.Semaphore(most), False
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by caller
+        self._waiting: set[asyncio.Timeout] = set()
 
     @asynccontextmanager
     async def acquire(self, who: str) -> AsyncIterator[None]:
         """Wait for the semaphore, and hold it within the block."""
         if self._closed:
             raise _closed()
-        mine = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(who, deque()).append(mine)
-        self._go_on()
-        try:
-            await mine
-        except asyncio.CancelledError:
-            if mine.done() and not mine.cancelled():  # it was admitted at the same moment
-                self._give_back(who)
-            raise
-        try:
+        turn = self._turns.setdefault(who, asyncio.Lock())
+        async with AsyncExitStack() as held:
+            try:
+                async with asyncio.timeout(None) as waiting:  # which close() ends
+                    self._waiting.add(waiting)
+                    await held.enter_async_context(turn)
+                    await held.enter_async_context(self._places)
+            except TimeoutError:
+                raise _closed() from None
+            finally:
+                self._waiting.discard(waiting)
             yield
-        finally:
-            self._give_back(who)
 
     def close(self) -> None:
         """Refuse all callers from now on, including waiting ones; called in the event loop."""
         self._closed = True
-        waiting, self._waiting = self._waiting, {}
-        for each in (each for queue in waiting.values() for each in queue if not each.done()):
-            each.set_exception(_closed())
-
-    def _give_back(self, who: str) -> None:
-        self._holding.discard(who)
-        self._left += 1
-        if who in self._waiting:  # behind callers that have waited longer
-            self._waiting[who] = self._waiting.pop(who)
-        self._go_on()
-
-    def _go_on(self) -> None:
-        """Admit the callers that may hold it."""
-        for who in [each for each in self._waiting if each not in self._holding]:
-            if not self._left:
-                return
-            queue = self._waiting.pop(who)
-            while queue and queue[0].done():  # it was cancelled
-                queue.popleft()
-            if not queue:
-                continue
-            self._left -= 1
-            self._holding.add(who)
-            queue.popleft().set_result(None)
-            if queue:
-                self._waiting[who] = queue
+        for each in self._waiting:
+            each.reschedule(0)
 
 
 def _closed() -> EngineClosed:
@@ -241,14 +215,14 @@ def prepare(tokenizer: Tokenizer) -> None:
 
 
 def _grammars_of(options: Mapping[str, Any]) -> list[tuple[str, dict[str, Any], str]]:
-    """The grammars of a request: the option, its JSON form, and its key."""
-    given = [(n, grammar_json(n, options[n])) for n in CONSTRAINTS if options.get(n) is not None]
-    return [(name, grammar, digest(grammar)) for name, grammar in given]
-
-
-def digest(grammar: Mapping[str, Any]) -> str:
-    """The key of a grammar, as schemas can be megabytes long."""
-    return hashlib.sha256(json.dumps(grammar).encode()).hexdigest()
+    """The grammars of a request: the option, its JSON form, and its key, a digest: schemas can be long."""
+    made = []
+    for name in CONSTRAINTS:
+        if options.get(name) is not None:
+            grammar = grammar_json(name, options[name])
+            key = hashlib.sha256(json.dumps(grammar).encode()).hexdigest()
+            made.append((name, grammar, key))
+    return made
 
 
 def grammar_json(name: str, value: Any) -> dict[str, Any]:

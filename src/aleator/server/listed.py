@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from aleator.core.errors import ParameterError
-from aleator.core.version import __version__
 from aleator.engine.engine import Engine
 from aleator.engine.options import EngineOptions
 from aleator.engine.stats import EndedRequest
@@ -81,7 +80,7 @@ def entry_of(
         loaded = load(find(path), progress=progress, **model)
         if lock:
             loaded.weights.lock()
-        metrics = Metrics(__version__, loaded.fingerprint)
+        metrics = Metrics(loaded.fingerprint)
 
         def count(text: EndedRequest) -> None:
             metrics.ended(text)
@@ -91,7 +90,7 @@ def entry_of(
         try:
             own = options.replace(alias=(name, *aliases))
             service = Service(loaded, running, own, defaults)
-            app = Replays(create_app(service, metrics=metrics), loaded)
+            app = Replays(create_app(service, metrics), loaded)
             service.begin()
         except BaseException:
             running.close()

@@ -19,7 +19,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from aleator.server.app import GuardedApp, dialects_of, guarded, routed
 from aleator.server.bodies import body_of, in_thread, once
-from aleator.server.dialects import DIALECTS, Dialect, ollama, ollama_input, operation
+from aleator.server.dialects import Dialect, ollama, ollama_input, operation
 from aleator.server.errors import ApiError
 from aleator.server.fields import Field, Fields, text, wrong
 from aleator.server.playground.routes import page
@@ -219,7 +219,7 @@ def create_router(pool: Pool, metrics: Metrics) -> GuardedApp:
 
     dialects = [
         Dialect(each.render_error, [routed_here(route) for route in each.ROUTES])
-        for each in dialects_of(pool.options, DIALECTS)
+        for each in dialects_of(pool.options)
     ]
     app = routed(dialects)
     app.state.pool, app.state.metrics = pool, metrics

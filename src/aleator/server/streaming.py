@@ -175,6 +175,10 @@ def typed_events(events: Iterable[Mapping[str, Any]]) -> bytes:
     return b"".join(event(dumps(each), each["type"]) for each in events)
 
 
+NDJSON: Mapping[str, Any] = {"media_type": "application/x-ndjson", "comment": b""}
+"""Arguments of :class:`EventStream` for lines of JSON, which have no comments."""
+
+
 class EventStream(Response):
     """A response that is sent as it is made, and detects that its client has disconnected."""
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from time import perf_counter
-from typing import Any, TextIO
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -30,6 +30,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from aleator.core.errors import ParameterError
+from aleator.core.version import __version__
 from aleator.engine import EngineStats
 from aleator.engine.stats import EndedRequest
 from aleator.server.streaming import BODY, wire_of
@@ -97,11 +98,11 @@ def described(error: BaseException) -> dict[str, Field]:
     return fields
 
 
-def configure(form: str = "text", level: int = logging.INFO, stream: TextIO | None = None) -> None:
-    """Send the server's log, and uvicorn's, to a stream or to standard error, in lines of :class:`Lines`."""
-    handler = logging.StreamHandler(sys.stderr if stream is None else stream)
+def configure(form: str) -> None:
+    """Send the server's log, and uvicorn's warnings, to standard error, in lines of :class:`Lines`."""
+    handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Lines(form))
-    for name, least in ((LOGGER, level), ("uvicorn.error", max(level, logging.WARNING))):
+    for name, least in ((LOGGER, logging.INFO), ("uvicorn.error", logging.WARNING)):
         logger = logging.getLogger(name)
         logger.handlers = [handler]
         logger.setLevel(least)
@@ -126,14 +127,9 @@ class Requests:
     """
 
     def __init__(
-        self,
-        app: ASGIApp,
-        paths: Mapping[Any, str],
-        observe: Observe | None = None,
-        log_all: bool = True,
+        self, app: ASGIApp, paths: Mapping[Any, str], observe: Observe, log_all: bool
     ) -> None:
-        self._app, self._paths, self._observe = app, paths, observe
-        self._log_all = log_all
+        self._app, self._paths, self._observe, self._log_all = app, paths, observe, log_all
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -142,7 +138,6 @@ class Requests:
             return
         began, status, sent = perf_counter(), 0, 0
         name = request_id(scope)
-        scope.setdefault("state", {})["request_id"] = name
 
         async def counted(message: Message) -> None:
             nonlocal status, sent
@@ -154,12 +149,7 @@ class Requests:
                 sent += len(message.get("body", b""))
             await send(message)
 
-        async def more(message: Message) -> None:
-            nonlocal sent
-            sent += len(message["body"])
-            await send(message)
-
-        scope[BODY] = more
+        scope[BODY] = counted
         wire = wire_of(scope)
         before = 0 if wire is None else wire.sent
         try:
@@ -174,8 +164,7 @@ class Requests:
             method = scope["method"] if scope["method"] in METHODS else "other"
             status = status or 499  # nothing was sent: the client had disconnected
             sent += 0 if wire is None else wire.sent - before
-            if self._observe is not None:
-                self._observe(method, route, status, took)
+            self._observe(method, route, status, took)
             if self._log_all or status >= 500:
                 event(
                     "request",
@@ -288,7 +277,7 @@ Tell = Callable[[], Mapping[str, Mapping[str, int]]]
 class Metrics:
     """The metrics of one server."""
 
-    def __init__(self, version: str, fingerprint: str) -> None:
+    def __init__(self, fingerprint: str) -> None:
         self.registry = registry = CollectorRegistry()
         self._requests = Counter(
             "aleator_http_requests",
@@ -322,7 +311,7 @@ class Metrics:
         about = Gauge(
             "aleator_info", "what runs here", ("version", "fingerprint"), registry=registry
         )
-        about.labels(version, fingerprint).set(1)
+        about.labels(__version__, fingerprint).set(1)
         self._longest = 0
         self._stats: Callable[[], EngineStats] | None = None
         self._models: Callable[[], Mapping[str, EngineStats]] = dict

@@ -58,9 +58,7 @@ class Gemma4(Family):
             if head is None or arguments is None:
                 yield reader.back(start, BEGIN)
                 continue
-            yield calls.begin(head[1])
-            yield calls.arguments(json.dumps(arguments, ensure_ascii=False))
-            yield calls.end()
+            yield from calls.whole(head[1], json.dumps(arguments, ensure_ascii=False))
             yield from reader.skip_space()
 
     def call(self, function: Function) -> list[Part]:

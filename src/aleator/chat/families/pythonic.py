@@ -34,7 +34,8 @@ class Pythonic(Family):
             if found is None:
                 yield reader.back(start, self.begin)
                 continue
-            yield from written(found, calls)
+            for name, arguments in found:
+                yield from calls.whole(name, arguments)
             yield from reader.skip_space()
 
     def call(self, function: Function) -> list[Part]:
@@ -71,18 +72,11 @@ class PythonicList(Pythonic):
             said, _ = yield from collected(reader.read_until(self.end))
             found = parsed(said) or []
             if found and all(name in tools for name, _ in found):
-                yield from written(found, calls)
+                for name, arguments in found:
+                    yield from calls.whole(name, arguments)
                 start = reader.at
         reader.at = start
         yield from read_text(reader)
 
     def call(self, function: Function) -> list[Part]:
         return [f"[{function.name}(", *self.arguments(function), ")]"]
-
-
-def written(found: list[tuple[str, str]], calls: Calls) -> Deltas:
-    """The deltas of whole calls."""
-    for name, arguments in found:
-        yield calls.begin(name)
-        yield calls.arguments(arguments)
-        yield calls.end()

@@ -182,7 +182,7 @@ def messages_of(
     """
     made: list[dict[str, Any]] = []
     for text_of_system in _texts("system", system, lenient):
-        _add_text(made, "system", text_of_system)
+        _last(made, "system")["content"].append(text_of_system)
     messages = nested.listed("messages", given, "a list of messages", lenient)
     if not messages:
         raise wrong("messages", given, "give at least one message")
@@ -191,7 +191,7 @@ def messages_of(
         role = message.choice("role", "user", "assistant", "system")
         content = message.value("content")
         if isinstance(content, str):
-            _add_text(made, role, content)
+            _last(made, role)["content"].append(content)
         else:
             blocks = message.objects("content", "a text, or a list of blocks")
             if not blocks:
@@ -229,12 +229,8 @@ def _add_block(block: Nested, role: str, made: list[dict[str, Any]]) -> None:
         last["reasoning_content"] = "\n".join([*before, block.text("thinking")])
     else:
         block.accept("citations")
-        _add_text(made, role, nested.text_part(block, "text"))
+        _last(made, role)["content"].append(nested.text_part(block, "text"))
     block.done()
-
-
-def _add_text(made: list[dict[str, Any]], role: str, text: str) -> None:
-    _last(made, role)["content"].append(text)
 
 
 def _last(made: list[dict[str, Any]], role: str) -> dict[str, Any]:

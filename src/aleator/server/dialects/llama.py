@@ -219,7 +219,7 @@ async def respond(
         made = await _begin(service, slots, body, prompts)
     shown = ExitStack()
     for each in made:
-        shown.enter_context(slots.shown(each))
+        shown.enter_context(slots.shown(each.id_slot, each.described))
 
     def gone() -> None:
         for each in made:
@@ -231,10 +231,7 @@ async def respond(
         while made:
             each = made.pop()
             if each.id_slot >= 0:
-                tokens, n = each.generation.request.tokens, each.n_predicted
-                text = [*tokens, *reader_of(each.generation).completion.tokens[:n]]
-                adapters = each.generation.request.options.adapters
-                slots.ended(each.id_slot, namespace, text, len(tokens), adapters)
+                slots.ended(each.id_slot, namespace, each.generation, each.n_predicted)
 
     readings = list(made)
     headers = {"x-aleator-seed": str(made[0].generation.seed)}

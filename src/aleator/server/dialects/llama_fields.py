@@ -51,12 +51,7 @@ def options_of(body: Body, n_bos: int) -> dict[str, Any]:
 
 # Checks of values.
 
-
-def texts(name: str, value: Any) -> tuple[str, ...]:
-    """Check a list of texts."""
-    return tuple(
-        fields.text(f"{name}[{i}]", each) for i, each in enumerate(fields.listing(name, value))
-    )
+TEXTS = fields.list_of(fields.text)
 
 
 def seed(name: str, value: Any) -> int:
@@ -77,7 +72,7 @@ def samplers(name: str, value: Any) -> tuple[str, ...]:
             return parse_letters(value)
         except ParameterError as error:
             raise wrong(name, value, str(error)) from None
-    return parse_names(texts(name, value))
+    return parse_names(TEXTS(name, value))
 
 
 def logit_bias(name: str, value: Any) -> list[tuple[int | str, float]]:
@@ -179,7 +174,7 @@ OWN = (
     Field("return_tokens", fields.switch, False),
     Field("n_probs", fields.whole(0, MOST), 0, aliases=("logprobs",)),
     Field("post_sampling_probs", fields.switch, False),
-    Field("response_fields", texts, ()),
+    Field("response_fields", TEXTS, ()),
     Field("id_slot", fields.whole(-1, MOST), -1),
     Field("t_max_predict_ms", fields.number(-1, 1e12), 0.0),
     Field("n_indent", fields.whole(0, MOST), 0),

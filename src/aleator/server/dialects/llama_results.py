@@ -74,7 +74,7 @@ def settings(
     made = {name: values[name] for name in (*_SHARED, *_OURS)}
     made |= {name: values[own] for name, own in _NAMES.items()}
     ids = biases_of_ids(values["logit_bias"], tokenizer)
-    biases = [{"bias": _finite(bias), "token": token} for token, bias in ids]
+    biases = [{"bias": b if math.isfinite(b) else None, "token": token} for token, b in ids]
     if params.ignore_eos:
         biases += [{"bias": None, "token": token} for token in sorted(tokenizer.vocab.eog)]
     n_predict = -1 if options.max_tokens is None else options.max_tokens
@@ -109,10 +109,6 @@ def settings(
 def without_text(made: Mapping[str, Any]) -> dict[str, Any]:
     """Settings without what was said by whoever asked."""
     return {name: value for name, value in made.items() if name not in OF_TEXT}
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def _shown(constraint: ConstraintSampler | None) -> str:

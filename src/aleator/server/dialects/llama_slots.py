@@ -14,11 +14,10 @@ import hashlib
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -26,6 +25,7 @@ from starlette.routing import Route
 
 from aleator.core.errors import FileFormatError, Incompatible, ParameterError, SessionInUse
 from aleator.generate.context import Context
+from aleator.generate.generation import Generation, reader_of
 from aleator.generate.session import (
     Rows,
     Session,
@@ -35,7 +35,7 @@ from aleator.generate.session import (
     write_session,
 )
 from aleator.generate.session_file import SessionFile
-from aleator.models.adapters import Chosen, key_of
+from aleator.models.adapters import key_of
 from aleator.server.adapters import numbered
 from aleator.server.auth import own_namespace, place_of
 from aleator.server.bodies import body_of, in_thread
@@ -61,24 +61,8 @@ MOST_CHOICES = 16
 """Choices of adapters whose texts a slot's erasing forgets; the latest."""
 
 
-class UnderWay(Protocol):
-    """A request as ``/slots`` shows it."""
-
-    @property
-    def id_slot(self) -> int:
-        """The slot that it names, or -1."""
-
-    def described(self) -> Mapping[str, Any]:
-        """What ``/slots`` shows of it, without its text."""
-
-
-@dataclass(frozen=True)
-class Moved:
-    """The result of saving or restoring a slot."""
-
-    tokens: int
-    bytes: int
-    seconds: float
+Describe = Callable[[], Mapping[str, Any]]
+"""What ``/slots`` shows of a request, without its text."""
 
 
 class Slots:
@@ -87,14 +71,16 @@ class Slots:
     def __init__(self, service: Service) -> None:
         self._service = service
         path = service.options.slot_save_path
-        self._folder = None if path is None else Path(path)
-        if self._folder is not None and not self._folder.is_dir():
+        self.folder = (
+            None if path is None else Path(path)
+        )  # of the files; None: slots are not saved
+        if self.folder is not None and not self.folder.is_dir():
             raise ParameterError(
                 f"slot_save_path={path}: there is no such directory: make it first"
             )
         # The text of each, the last of its list; before it those with other adapters, which are cached apart
         self._slots: dict[tuple[str, int], list[Session]] = {}
-        self._under_way: list[UnderWay] = []
+        self._under_way: list[tuple[int, Describe]] = []  # with the slots that requests name, or -1
 
     @property
     def n(self) -> int:
@@ -137,27 +123,24 @@ class Slots:
             raise wrong("id_slot", number, remedy)
 
     @contextmanager
-    def shown(self, request: UnderWay) -> Iterator[None]:
-        """Show a request in ``/slots`` while it runs."""
-        self._under_way.append(request)
+    def shown(self, number: int, describe: Describe) -> Iterator[None]:
+        """Show a request in ``/slots`` while it runs; ``number`` is the slot that it names, or -1."""
+        self._under_way.append((number, describe))
         try:
             yield
         finally:
-            self._under_way.remove(request)
+            self._under_way.remove((number, describe))
 
     def ended(
-        self,
-        number: int,
-        namespace: str,
-        tokens: Sequence[int],
-        n_prompt: int,
-        adapters: Chosen | None = None,
+        self, number: int, namespace: str, made: Generation, n_drawn: int | None = None
     ) -> None:
-        """Record the text of a request that named a slot, the prompt first."""
-        text = Session(tuple(tokens), n_prompt, adapters=adapters or ())
-        self._remember(number, namespace, text)
+        """Record the text of a request that named a slot: its prompt and drawn tokens, ``n_drawn`` or all."""
+        prompt, drawn = made.request.tokens, reader_of(made).completion.tokens[:n_drawn]
+        adapters = made.request.options.adapters or ()
+        self.remember(number, namespace, Session((*prompt, *drawn), len(prompt), adapters=adapters))
 
-    def _remember(self, number: int, namespace: str, text: Session) -> None:
+    def remember(self, number: int, namespace: str, text: Session) -> None:
+        """Record the text of a slot."""
         before = self._slots.pop((namespace, number), [])
         while len(self._slots) >= MOST_TEXTS:  # whoever asks may name any salts
             del self._slots[next(iter(self._slots))]
@@ -169,39 +152,31 @@ class Slots:
 
         A request without ``id_slot``, or of another dialect, is shown in one that no request has named.
         """
-        named: dict[int, UnderWay] = {}
-        others: list[UnderWay | None] = []
-        for each in self._under_way:
-            if each.id_slot >= 0 and each.id_slot not in named:
-                named[each.id_slot] = each
+        named: dict[int, Describe] = {}
+        others: list[Describe] = []
+        for number, describe in self._under_way:
+            if number >= 0 and number not in named:
+                named[number] = describe
             else:
-                others.append(each)
+                others.append(describe)
         running = self._service.engine.stats.running
-        others += [None] * max(0, running - len(self._under_way))
+        others += [dict] * max(0, running - len(self._under_way))  # of which nothing is known
         made: list[dict[str, Any]] = []
         for number in range(self.n):
-            one: dict[str, Any] = {
-                "id": number,
-                "n_ctx": self.n_ctx,
-                "speculative": False,
-                "is_processing": False,
-            }
-            if number in named:
-                one |= {"is_processing": True, **named[number].described()}
-            elif others:
-                other = others.pop(0)
-                one |= {"is_processing": True, **({} if other is None else other.described())}
-            made.append(one)
+            about = named.get(number) or (others.pop(0) if others else None)
+            slot = {"id": number, "n_ctx": self.n_ctx, "speculative": False}
+            slot["is_processing"] = about is not None
+            made.append(slot if about is None else {**slot, **about()})
         return made
 
     # Files
 
-    async def save(self, number: int, namespace: str, name: str) -> Moved:
+    async def save(self, number: int, namespace: str, name: str) -> tuple[int, int]:
         """Write a slot's text to a file, with those of its keys and values that are cached.
 
-        A file of this name is replaced once the new one is complete.
+        A file of this name is replaced once the new one is complete.  Returns the numbers of tokens and bytes.
         """
-        started, path = perf_counter(), self._path(number, namespace, name)
+        path = self._path(number, namespace, name)
         slot = self._slots.get((namespace, number), [NOTHING])[-1]
         if not slot.tokens:
             raise ApiError(
@@ -219,12 +194,14 @@ class Slots:
             return rows_of(context, slot.tokens, where, seq)
 
         rows = await asyncio.wrap_future(self._service.engine.visit(copy))
-        size = await in_thread(self._write, path, slot, rows)
-        return Moved(rows.n_tokens, size, perf_counter() - started)
+        return rows.n_tokens, await in_thread(self._write, path, slot, rows)
 
-    async def restore(self, number: int, namespace: str, name: str) -> Moved:
-        """Give a slot the text of a file; requests continue from it as if it had just been computed."""
-        started, path = perf_counter(), self._path(number, namespace, name)
+    async def restore(self, number: int, namespace: str, name: str) -> tuple[int, int]:
+        """Give a slot the text of a file; requests continue from it as if it had just been computed.
+
+        Returns the numbers of tokens and bytes.
+        """
+        path = self._path(number, namespace, name)
         model = self._service.model
         try:
             opened = partial(open_session, mapped=False)  # the engine's thread waits for no disk
@@ -256,8 +233,8 @@ class Slots:
         if tiers is not None:
             await in_thread(tiers.forget, where)
         text = Session(session.tokens, session.n_prompt, adapters=session.adapters)
-        self._remember(number, namespace, text)
-        return Moved(restored.restored, size, perf_counter() - started)
+        self.remember(number, namespace, text)
+        return restored.restored, size
 
     async def erase(self, number: int, namespace: str) -> int:
         """Forget a slot's text; returns how many of its tokens were cached."""
@@ -284,20 +261,15 @@ class Slots:
 
         return await asyncio.wrap_future(self._service.engine.visit(look))
 
-    @property
-    def saves(self) -> bool:
-        """Whether slots can be saved and restored."""
-        return self._folder is not None
-
     def _path(self, number: int, namespace: str, name: str) -> Path:
         """The file of a name, in a folder of its own for each key and salt; errors are those of save."""
         self.check(number)
-        if self._folder is None:
+        if self.folder is None:
             raise ApiError(
                 501, "slots are not saved: start the server with --slot-save-path DIRECTORY"
             )
         check_name(name)
-        folder = self._folder
+        folder = self.folder
         if namespace:
             folder /= hashlib.blake2b(namespace.encode(), digest_size=16).hexdigest()
         path = folder / name
@@ -396,7 +368,7 @@ async def slots(request: Request) -> Response:
 async def act(request: Request) -> Response:
     """Save, restore or erase a slot."""
     made: Slots = request.app.state.slots
-    if not made.saves:
+    if made.folder is None:
         raise not_built(
             "slots are not saved, restored or erased",
             "start the server with --slot-save-path DIRECTORY",
@@ -423,9 +395,9 @@ async def act(request: Request) -> Response:
         work, n_tokens, n_bytes, took = made.save, "n_saved", "n_written", "save_ms"
     else:
         work, n_tokens, n_bytes, took = made.restore, "n_restored", "n_read", "restore_ms"
-    moved = await work(number, namespace, name)
-    counts = {n_tokens: moved.tokens, n_bytes: moved.bytes}
-    times = {took: 1e3 * moved.seconds}
+    started = perf_counter()
+    tokens, size = await work(number, namespace, name)
+    counts, times = {n_tokens: tokens, n_bytes: size}, {took: 1e3 * (perf_counter() - started)}
     return JSONResponse({"id_slot": number, "filename": name, **counts, "timings": times})
 
 

@@ -42,7 +42,7 @@ TOKENIZE = Fields(
 )
 DETOKENIZE = Fields(
     Field("model", fields.text),
-    Field("tokens", lambda name, value: _ids(name, value), required=True),
+    Field("tokens", fields.list_of(fields.whole(0, 2**31 - 1)), required=True),
     options={},
     accepted={},
 )
@@ -96,13 +96,6 @@ def _piece(raw: bytes) -> str | list[int]:
         return raw.decode()
     except UnicodeDecodeError:
         return list(raw)
-
-
-def _ids(name: str, value: Any) -> list[int]:
-    ids = fields.listing(name, value)
-    for i, each in enumerate(ids):
-        fields.whole(0, 2**31 - 1)(f"{name}[{i}]", each)
-    return ids
 
 
 async def detokenize(request: Request) -> Response:

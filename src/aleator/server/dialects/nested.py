@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from aleator.chat.message import MEDIA as MEDIA_OF_CHATS
-from aleator.chat.message import shown
+from aleator.chat.message import call_arguments, shown
 from aleator.core.errors import ParameterError
 from aleator.core.parameter import nearest
 from aleator.engine.replay import KEY
@@ -151,15 +151,7 @@ def content_of(texts: Sequence[str]) -> str | list[dict[str, str]]:
 
 def arguments_of(call: Nested, name: str) -> dict[str, Any]:
     """The arguments of a call: an object, or its JSON text."""
-    value = call.value(name)
-    if isinstance(value, str):
-        try:
-            value = json.loads(value or "{}")
-        except (ValueError, RecursionError) as error:
-            raise wrong(call.path(name), value, f"not JSON: {error}") from None
-    if not isinstance(value, Mapping):
-        raise wrong(call.path(name), value, "give an object, or its JSON text")
-    return dict(value)
+    return call_arguments(call.path(name), call.value(name), wrong)
 
 
 def chat_call(name: str, function: str, arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from aleator.server.errors import ApiError, api_error
 from aleator.server.fields import Body, Field, Fields, switch, text, whole, wrong
 from aleator.server.openai_fields import token_logprobs
 from aleator.server.service import Service
-from aleator.server.streaming import EventStream, dumps, unless_gone
+from aleator.server.streaming import NDJSON, EventStream, dumps, unless_gone
 
 NANO = 1_000_000_000
 
@@ -224,7 +224,6 @@ def _size(n_parameters: int) -> str:
 
 
 LATEST = ":latest"
-LINES = "application/x-ndjson"
 WORDS = {
     "json_schema": "format",
     "reasoning_budget": "think",
@@ -331,8 +330,7 @@ async def _written(
             answer.cancel,
             lambda error: _line(render_error(api_error(error))),
             headers=headers,
-            media_type=LINES,
-            comment=b"",
+            **NDJSON,
         )
     for event in await unless_gone(request, answer.collected(), answer.cancel):
         writer.push(event)

@@ -183,9 +183,7 @@ async def chat_completions(request: Request) -> Response:
 
     def over() -> None:
         for made in answer.generations if slot >= 0 else ():
-            tokens = made.request.tokens
-            text = [*tokens, *reader_of(made).completion.tokens]
-            slots.ended(slot, caller, text, len(tokens), made.request.options.adapters)
+            slots.ended(slot, caller, made)
 
     def gone() -> None:
         answer.cancel()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from aleator.core.version import __version__
 from aleator.engine.replay import Record
 from aleator.generate.completion import Stats
 from aleator.generate.generation import Generation, PromptProgress
@@ -71,7 +70,7 @@ def _ratio(a: float, b: float) -> float:
 
 def replay_field(service: Service, made: Iterable[Generation]) -> list[dict[str, Any]]:
     """The field ``aleator_replay`` of a response: the records of its texts, in order."""
-    return [Record.of(each, service.model, __version__).as_json() for each in made]
+    return [Record.of(each, service.model).as_json() for each in made]
 
 
 def render_error(error: ApiError) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from aleator.core.errors import ParameterError
 from aleator.server import fields
-from aleator.server.accepted import LABEL, Accepted
+from aleator.server.accepted import LABEL, OPENAI, Accepted
 from aleator.server.auth import place_of
 from aleator.server.chat import ChatRequest
 from aleator.server.dialects import nested
@@ -18,12 +18,9 @@ from aleator.server.openai_fields import OURS, TIMES, template_arguments
 LOGPROBS = "message.output_text.logprobs"
 STATELESS = "responses are not stored here: send the earlier items in input"
 RESPONSES: Mapping[str, Accepted] = {
-    "user": LABEL,
-    "safety_identifier": LABEL,
+    **{name: OPENAI[name] for name in ("user", "safety_identifier", "service_tier")},
+    **{name: OPENAI[name] for name in ("prompt_cache_key", "prompt_cache_retention")},
     "store": Accepted("responses are not stored, and say so in their field store"),
-    "service_tier": Accepted("there is one tier"),
-    "prompt_cache_key": Accepted("the prompt cache compares tokens, and needs no key"),
-    "prompt_cache_retention": Accepted("the prompt cache changes no text"),
     "max_tool_calls": Accepted("it limits tools of the server's own, of which there are none"),
     "stream_options": Accepted(
         "obfuscation hides the lengths of events; it is not part of the text"

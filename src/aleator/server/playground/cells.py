@@ -75,12 +75,17 @@ def _held(
     cache: Cache, read: Callable[[Frame], dict[str, Any]], none: dict[str, Any]
 ) -> dict[str, Any]:
     """The cells of a cache, of its window layers, and the states of its recurrent layers."""
+
+    def shown(frame: Frame) -> dict[str, Any]:
+        sequences = [asdict(span) for span in frame.spans]
+        return {**read(frame), "sequences": sequences, "summary": frame.summary()}
+
     try:
-        held = read(cache.frame())
+        held = shown(cache.frame())
     except NoCells:
         held = {**none, "sequences": [], "summary": "no cells"}
     window = cache.window
-    held["window"] = window and {**read(take_frame(window.cells)), "seen": window.window}
+    held["window"] = window and {**shown(take_frame(window.cells)), "seen": window.window}
     held["states"] = _states(cache)
     return held
 
@@ -96,13 +101,7 @@ def runs(frame: Frame) -> dict[str, Any]:
             {"at": at, "cells": end - at, "owner": int(owner[at]), "owners": int(owners[at])}
             for at, end in pairwise([*begins, len(owner)])
         ],
-        "sequences": _sequences(frame),
-        "summary": frame.summary(),
     }
-
-
-def _sequences(frame: Frame) -> list[dict[str, int]]:
-    return [asdict(span) for span in frame.spans]
 
 
 def _frame(frame: Frame) -> dict[str, Any]:
@@ -111,8 +110,6 @@ def _frame(frame: Frame) -> dict[str, Any]:
         "owners": frame.owners.tolist(),
         "positions": frame.positions.tolist(),
         "shifts": frame.shifts.tolist(),
-        "sequences": _sequences(frame),
-        "summary": frame.summary(),
     }
 
 

@@ -1,4 +1,4 @@
-"""Texts of the playground as they are generated: a line of JSON for each step."""
+"""Texts and searches of the playground as they are generated: a line of JSON for each step."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 from aleator.chat.prompt import ChatPrompt, PreparedChat, prepare_chat
 from aleator.core.errors import ConstraintError, ParameterError
 from aleator.engine.prompts import SAMPLING
+from aleator.generate.beam_generation import BeamGeneration
+from aleator.generate.completion import Stats
 from aleator.generate.session import Session
 from aleator.samplers import SamplingParams
 from aleator.server.auth import own_namespace
@@ -24,7 +26,7 @@ from aleator.server.playground.recording import (
     branch,
     chain_at,
 )
-from aleator.server.service import Service
+from aleator.server.service import FIRM, OF_SEARCH, Service
 from aleator.text.tokenizer import Tokenizer
 
 LINE_STEPS = 32
@@ -124,15 +126,12 @@ class Playground:
     def ended(self, recording: Recording) -> dict[str, Any]:
         """The last line of a text."""
         generation, memory = recording.generation, self.recordings.memory
-        stats = generation.stats
         return {
             "event": "end",
             "reason": generation.stop_reason,
             "steps": len(recording.drawn),
             "complete": generation.complete,
-            "computed": stats.prompt_tokens,
-            "reused": stats.reused_tokens,
-            "seconds": stats.prompt_seconds + stats.decode_seconds,
+            **_cost(generation.stats),
             "kept_bytes": memory.used,
             "kept_limit": memory.limit,
         }
@@ -166,3 +165,50 @@ class Playground:
                 of_step = self.formatter.step(recording, step, found, top)
             lines.append(line({"event": "step", **of_step}))
         return lines
+
+    @readable()
+    def begin_search(self, own: Mapping[str, Any], options: Mapping[str, Any]) -> BeamGeneration:
+        """Start a search from a prompt or messages."""
+        only_one(own, "prompt", "messages")
+        service, given = self.service, own["prompt"]
+        if given is None:
+            asked = self.chat(own["messages"], options)
+            given = asked.tokens
+            options = {name: value for name, value in asked.options.items() if name in OF_SEARCH}
+        service.check_beams()
+        enforced = service.enforced(options)
+        enforced = {name: value for name, value in enforced.items() if name in FIRM}
+        made = service.fitting(
+            options,
+            {**enforced, **self.completed(options)},
+            lambda own: service.engine.beams(given, noted=True, **own),
+        )
+        service.watch([made])
+        return made
+
+    async def search_lines(self, made: BeamGeneration) -> AsyncGenerator[bytes, None]:
+        """Yield a search as it runs: its start, a line for each step, and the texts that it found."""
+        prompt = self.formatter.tokens(made.request.tokens)
+        about = {"prompt": prompt, "seed": made.seed, "chain": made.chain.describe()}
+        yield line({"event": "start", **about})
+        step = 0
+        async for beams in made.steps_async():
+            yield line({"event": "step", "step": step, "beams": self.formatter.grown(beams)})
+            step += 1
+        yield line(
+            {
+                "event": "end",
+                "reason": made.stop_reason,
+                "texts": [self.formatter.beam(each) for each in made.beams],
+                **_cost(made.stats),
+            }
+        )
+
+
+def _cost(stats: Stats) -> dict[str, Any]:
+    """Tokens of a prompt and seconds that a text or a search took."""
+    return {
+        "computed": stats.prompt_tokens,
+        "reused": stats.reused_tokens,
+        "seconds": stats.prompt_seconds + stats.decode_seconds,
+    }

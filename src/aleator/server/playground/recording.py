@@ -113,7 +113,7 @@ class Recording:
         self.rows: list[Row] = [] if parent is None else parent.rows[: len(inherited)]
         self.sampling: Mapping[str, Any] = {}  # preset and parameters as requested
         self.memory = memory
-        self._generation: Generation | None = None
+        self.generation: Generation  # of the text, once it has begun
 
     def look(self, chain: SamplerChain, logits: Any) -> None:
         """Keep the logits [V] from which the next token is drawn; called before each draw."""
@@ -123,16 +123,8 @@ class Recording:
 
     def begin(self, generation: Generation, asked: Mapping[str, Any]) -> None:
         """Attach the generation of the text."""
-        self._generation = generation
-        self.sampling = {
-            name: value for name, value in asked.items() if name == "preset" or name in SAMPLING
-        }
-
-    @property
-    def generation(self) -> Generation:
-        """The generation of the text."""
-        assert self._generation is not None  # noqa: S101
-        return self._generation
+        self.generation = generation
+        self.sampling = {k: v for k, v in asked.items() if k == "preset" or k in SAMPLING}
 
     @property
     def request(self) -> Request:

@@ -23,13 +23,12 @@ from aleator.models.hub.bundled import bundled_model
 from aleator.server.bodies import body_of, in_thread
 from aleator.server.errors import ApiError, api_error
 from aleator.server.fields import OPTIONS, Body, Check, Field, Fields, listing, of_type, text, whole
-from aleator.server.playground import searching
 from aleator.server.playground.as_json import everything, spellings
 from aleator.server.playground.cells import engine_cells, frames
 from aleator.server.playground.generating import Playground, line
 from aleator.server.playground.recording import Recording, resample
-from aleator.server.playground.saved import PAGE, InitialView, Named, drawn_often, saved_page
-from aleator.server.streaming import EventStream
+from aleator.server.playground.saved import PAGE, InitialView, drawn_often, saved_page
+from aleator.server.streaming import NDJSON, EventStream
 
 MOST_TOP = 1000
 MOST_DRAWS = 10_000
@@ -38,7 +37,6 @@ MOST_SAVED = 64
 MOST_HISTOGRAMS = 16
 TIMEOUT = 5.0
 """Seconds that a request for the engine's cells waits for a free sequence."""
-NDJSON = "application/x-ndjson"
 
 TYPES = {
     "html": "text/html; charset=utf-8",
@@ -187,9 +185,9 @@ async def search(request: Request) -> Response:
     """POST /api/playground/beams: search texts; a stream of lines."""
     playground = of(request)
     body = SEARCH.read(await body_of(request))
-    work = partial(searching.begin, playground, body.own, body.options)
+    work = partial(playground.begin_search, body.own, body.options)
     made = await playground.service.grammars.in_thread(body.options, work)
-    return streamed(searching.lines(playground, made), made)
+    return streamed(playground.search_lines(made), made)
 
 
 def streamed(lines: AsyncGenerator[bytes, None], made: Generation) -> EventStream:
@@ -198,8 +196,7 @@ def streamed(lines: AsyncGenerator[bytes, None], made: Generation) -> EventStrea
         lines,
         made.cancel,
         lambda error: line({"event": "error", **render_error(api_error(error))}),
-        media_type=NDJSON,
-        comment=b"",
+        **NDJSON,
     )
 
 
@@ -273,7 +270,7 @@ async def save(request: Request) -> Response:
     playground = of(request)
     recording = playground.recordings[request.path_params["id"]]
     service = playground.service
-    page = await in_thread(saved_page, [Named(recording)], service.model.tokenizer, service.name)
+    page = await in_thread(saved_page, {recording: ""}, service.model.tokenizer, service.name)
     return Response(page, 200, ATTACHED, "text/html; charset=utf-8")
 
 
@@ -285,7 +282,7 @@ async def save_all(request: Request) -> Response:
 
     def work() -> str:
         found = {each["id"]: playground.recordings[each["id"]] for each in own["texts"]}
-        named = [Named(found[each["id"]], each.get("name", "")) for each in own["texts"]]
+        named = {found[each["id"]]: each.get("name", "") for each in own["texts"]}
 
         def one(param: str, name: Any) -> Recording:
             if name not in found:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
@@ -35,14 +35,6 @@ DRAWS = 1000
 
 
 @dataclass(frozen=True)
-class Named:
-    """A text, and its name on the page."""
-
-    recording: Recording
-    name: str = ""
-
-
-@dataclass(frozen=True)
 class InitialView:
     """What a file shows first, and what else it has."""
 
@@ -59,9 +51,12 @@ class InitialView:
 
 
 def saved_page(
-    texts: Sequence[Named], tokenizer: Tokenizer, model: str, shown: InitialView | None = None
+    texts: Mapping[Recording, str],
+    tokenizer: Tokenizer,
+    model: str,
+    shown: InitialView | None = None,
 ) -> str:
-    """The HTML of texts and of those that they branch off."""
+    """The HTML of texts, each with its name on the page, and of those that they branch off."""
     held = rounded(contents(texts, tokenizer, model, shown or InitialView()))
     record = json.dumps(held, ensure_ascii=False, separators=(",", ":"))
     # In a script element only "<" can begin its end tag, or a comment.
@@ -94,7 +89,7 @@ def page_of(record: str) -> str:
 
 
 def contents(
-    texts: Sequence[Named], tokenizer: Tokenizer, model: str, shown: InitialView
+    texts: Mapping[Recording, str], tokenizer: Tokenizer, model: str, shown: InitialView
 ) -> dict[str, Any]:
     """The contents of the file: texts, each after the one that it branches off, and what is shown of them."""
     formatter = StepFormatter(tokenizer.vocab)
@@ -148,22 +143,21 @@ def drawn_often(
     return formatter.draws(found, draws(replay.chain, logits, n), n)
 
 
-def _with_ancestors(texts: Sequence[Named]) -> dict[Recording, str]:
+def _with_ancestors(texts: Mapping[Recording, str]) -> dict[Recording, str]:
     """Texts and all their ancestors with their names, each after the one that it branches off."""
-    names = {each.recording: each.name for each in texts}
     order: dict[Recording, str] = {}
     for each in texts:
-        line: list[Recording] = [each.recording]
+        line: list[Recording] = [each]
         while (parent := line[-1].parent) is not None:
             line.append(parent)
         for recording in reversed(line):
-            order.setdefault(recording, names.get(recording, ""))
+            order.setdefault(recording, texts.get(recording, ""))
     return order
 
 
-def _ends(texts: Sequence[Named], order: Mapping[Recording, str]) -> dict[Recording, int]:
+def _ends(texts: Iterable[Recording], order: Iterable[Recording]) -> dict[Recording, int]:
     """Number of each text's drawn tokens in the file; of an unrequested text, those that others share."""
-    ends = {each.recording: len(each.recording.drawn) for each in texts}
+    ends = {each: len(each.drawn) for each in texts}
     asked = set(ends)
     for recording in reversed([*order]):
         parent = recording.parent
