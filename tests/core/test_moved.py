@@ -4,6 +4,7 @@ import pickle
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -144,7 +145,9 @@ def test_an_override_under_a_former_name_is_refused(base: type, old: str, new: s
 def test_a_value_has_both_names() -> None:
     with pytest.warns(DeprecationWarning, match=r"^Mark\.luck is score now"):
         assert Mark("watermark", (), 0.5).luck == 0.5
-    batches = [cls.__new__(cls) for cls in (MicroBatch, WindowBatch, RecurrentBatch, HybridBatch)]
+    batches: list[Any] = [
+        cls.__new__(cls) for cls in (MicroBatch, WindowBatch, RecurrentBatch, HybridBatch)
+    ]
     for each in (*batches, NoLogits("row", 3, [1])):
         each.outputs = [1]
         with pytest.warns(DeprecationWarning, match=r"wanted is outputs now"):
