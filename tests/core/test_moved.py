@@ -1,13 +1,18 @@
 from __future__ import annotations
 
+import pickle
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from aleator import cache
 from aleator.cache import MicroBatch, Part
+from aleator.cache.pools.hybrid import HybridBatch
+from aleator.cache.pools.recurrent_rows import RecurrentBatch
+from aleator.cache.rows.batch import WindowBatch
 from aleator.cache.sequence import Sequence
 from aleator.cache.sequence_verbs import SequenceVerbs
 from aleator.core.errors import NoLogits
@@ -78,6 +83,14 @@ def test_a_name_that_left_a_package_warns() -> None:
         _ = storage.never
 
 
+def test_a_pickle_has_a_class_under_its_former_name() -> None:
+    old = pickle.dumps(cache.ContextShift(1, 2), 0).replace(b"ContextShift", b"Slid")
+    with pytest.warns(
+        DeprecationWarning, match=r"^aleator\.cache\.sequence\.Slid is ContextShift now"
+    ):
+        assert pickle.loads(old) == cache.ContextShift(1, 2)
+
+
 def test_what_was_renamed_in_its_module_has_both_names() -> None:
     from aleator.samplers import base
 
@@ -132,7 +145,10 @@ def test_an_override_under_a_former_name_is_refused(base: type, old: str, new: s
 def test_a_value_has_both_names() -> None:
     with pytest.warns(DeprecationWarning, match=r"^Mark\.luck is score now"):
         assert Mark("watermark", (), 0.5).luck == 0.5
-    for each in (MicroBatch.__new__(MicroBatch), NoLogits("row", 3, [1])):
+    batches: list[Any] = [
+        cls.__new__(cls) for cls in (MicroBatch, WindowBatch, RecurrentBatch, HybridBatch)
+    ]
+    for each in (*batches, NoLogits("row", 3, [1])):
         each.outputs = [1]
         with pytest.warns(DeprecationWarning, match=r"wanted is outputs now"):
             assert each.wanted == [1]

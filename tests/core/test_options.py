@@ -24,7 +24,7 @@ from aleator.core.options import (
     resolved,
     takes,
 )
-from aleator.engine.options import EngineOptions
+from aleator.engine.options import EngineOptions, SubmitOptions
 from aleator.generate import Context
 from aleator.generate.beam_options import BeamOptions
 from aleator.generate.options import (
@@ -34,6 +34,7 @@ from aleator.generate.options import (
     ModelOptions,
 )
 from aleator.samplers.params import ALL
+from aleator.server.options import ServerOptions
 
 CLASSES = (CacheOptions, ContextOptions, GenerateOptions, ModelOptions)
 EVERY = [(cls, each) for cls in CLASSES for each in declarations(cls).values()]
@@ -269,9 +270,19 @@ def test_signatures_and_help_show_the_options(function: Any, some: set[str]) -> 
     assert all(f"\n    {name}: " in text for name in some)
 
 
-@pytest.mark.parametrize(
-    "options", [BeamOptions, ContextOptions, EngineOptions, GenerateOptions, ModelOptions]
-)
+ALL_OPTIONS = [
+    BeamOptions,
+    CacheOptions,
+    ContextOptions,
+    EngineOptions,
+    GenerateOptions,
+    ModelOptions,
+    ServerOptions,
+    SubmitOptions,
+]
+
+
+@pytest.mark.parametrize("options", ALL_OPTIONS)
 def test_defaults_are_what_their_checks_give(options: type[Options]) -> None:
     """So they need no check."""
     for name, declared in declarations(options).items():

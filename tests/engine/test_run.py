@@ -342,6 +342,19 @@ def test_an_error_ends_all_completions() -> None:
     assert len(made.generations[1].tokens) == 4
 
 
+def test_an_error_is_raised_to_another_generation_of_the_completion() -> None:
+    def failing(*_: object) -> None:
+        raise RuntimeError("not today")
+
+    made = run(FakeContext(), state(max_tokens=2), state("b", max_tokens=2))
+    made.states[1].on_logits = failing
+    whole, failed = made.generations
+    assert len(whole.tokens) == 2
+    del failed
+    with pytest.raises(RuntimeError, match="not today"):
+        made.generations[1].wait()
+
+
 def test_only_what_is_not_kept_is_prefilled() -> None:
     context = FakeContext()
     first = run(context, state("romeo", max_tokens=1))

@@ -278,6 +278,12 @@ class Unwanted(S.Sampler):
         raise AssertionError("a neutral sampler")
 
 
+def test_whether_a_sampler_is_neutral_is_no_method() -> None:
+    with pytest.raises(TypeError, match=r"^Mine\.neutral is a method.*make it a property"):
+        type("Mine", (S.Sampler,), {"neutral": lambda self: False})
+    type("Mine", (S.Sampler,), {"neutral": property(lambda self: False)})
+
+
 def test_a_neutral_sampler_is_not_run() -> None:
     logits = np.array([0, 3, 2, 1], np.float32)
     chain = S.SamplerChain([Unwanted(), S.Greedy()])

@@ -19,7 +19,7 @@ from aleator.cache.sequence_verbs import Checkpoint, Restored, SequenceVerbs
 from aleator.core.arrays import Int32s, Int64s
 from aleator.core.errors import CacheError, CacheFull, CannotRewind, ParameterError
 from aleator.core.integers import UNBOUNDED, integer_in
-from aleator.core.moved import FormerName
+from aleator.core.moved import FormerName, renamed_name
 
 
 class ContextShift(NamedTuple):
@@ -342,3 +342,7 @@ class Sequence(Uncopyable):
     def _check_range(self, start: int, stop: int) -> None:
         integer_in("start", start, 0, UNBOUNDED)
         integer_in("stop", stop, 0, UNBOUNDED)
+
+
+def __getattr__(name: str) -> object:
+    return renamed_name(__name__, name)

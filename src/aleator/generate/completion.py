@@ -209,7 +209,7 @@ class Completion:
         # the error that ended it, if any; once it was raised to a reader, a copy
         self.error: BaseException | None = None
         self.error_raised = False  # whether a reader got the error, raised or returned
-        self._abandoned = False  # whether nobody can read it any more
+        self._abandoned = False  # whether a generation of it is gone
         self.forgotten, self.namespace = request.forgotten, request.namespace
         self.n_ctx = 0  # positions that it may use, prompt included; 0 before it starts
         # log-probabilities of the prompt's tokens so far, None for the first; None: not recorded
@@ -307,9 +307,10 @@ class Completion:
             self.break_off("interrupted")
 
     def abandon(self) -> None:
-        """Note that nobody can read it any more: an error's frames would keep it alive until a collection."""
+        """Note that a generation of it is gone: an error's frames would keep it alive until a collection."""
         self._abandoned = True
-        self.take_error()
+        if self.error is not None:
+            self.error = without_frames(self.error)
 
     def take_error(self) -> BaseException | None:
         """The error that ended it, if any, for a reader; a copy without frames, which hold this, is kept."""

@@ -46,6 +46,11 @@ class StandaloneSampler:
     def __init_subclass__(cls, **given: Any) -> None:
         super().__init_subclass__(**given)
         refuse_former_names(cls)
+        if callable(vars(cls).get("neutral")):
+            raise TypeError(
+                f"{cls.__qualname__}.neutral is a method, which is true whatever it returns, so chains would "
+                "skip the sampler: make it a property"
+            )
 
     def own_chain(self, numerics: str = "portable") -> SamplerChain:
         """The chain of this sampler alone: its state, seed and position.

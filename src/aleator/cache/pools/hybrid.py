@@ -21,6 +21,7 @@ from aleator.cache.pools.window import WindowCheckpoint, WindowPool
 from aleator.cache.rows.batch import MicroBatch, WindowBatch
 from aleator.core.arrays import Int32s, UInt64s
 from aleator.core.errors import CacheError, CannotRewind, CannotShift, Corrupt, ParameterError
+from aleator.core.moved import FormerName
 from aleator.core.records import dataclass
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ class HybridBatch:
     def tensors(self) -> CellTensors:
         """The first pool's cells for layers that compute with torch."""
         return self.base.tensors()
+
+    wanted = FormerName("outputs")
 
 
 def parts_of(cells: Any) -> tuple[Any, WindowBatch | None, RecurrentBatch | None]:
