@@ -269,6 +269,14 @@ def test_copies_have_copies_of_causes() -> None:
     assert copied.__suppress_context__
 
 
+def test_a_note_on_an_error_is_on_its_copies_and_on_no_other() -> None:
+    error = KeyError("a")
+    error.add_note("first")
+    copied = without_frames(error)
+    error.add_note("second")
+    assert copied.__notes__ == ["first"]
+
+
 def test_an_error_that_is_its_own_cause() -> None:
     error = KeyError("a")
     error.__cause__ = error

@@ -19,6 +19,8 @@ def without_frames(error: BaseException) -> BaseException:
             made.__init__(*given)  # type: ignore[misc]
         made.args = error.args
         made.__setstate__({**error.__dict__, **(state or {})})
+        if hasattr(error, "__notes__"):
+            made.__notes__ = list(error.__notes__)
         if error.__cause__ is not None and error.__cause__ is not error:
             made.__cause__ = without_frames(error.__cause__)
         made.__suppress_context__ = error.__suppress_context__
