@@ -159,7 +159,7 @@ void add_entropy(const float* const* tiles, const float* maxima, int64_t n, floa
       Ints high{}, high_depth{};
       for (int i = 0; i < tile_size; i += abreast * lanes) {
         Side v = load_side(x + i);
-        if (most > 0)  // the top ones count apart
+        if (maxima[t] > second)  // the top ones count apart; `most` may be 0 or NaN at scale 0
           for (Floats& z : v.of) z = z > second ? Floats{} + minus_infinity : z;
         const Side depth = bits_of(v, second, scale), w = power(depth);
         for (int j = 0; j < abreast; ++j) {

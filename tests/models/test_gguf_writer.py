@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import stat
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 from aleator.core.errors import ParameterError
+from aleator.models.files import gguf_writer
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.files.gguf_writer import NewTensor, field, target, whole_file, write_gguf
 
@@ -115,6 +117,38 @@ def test_a_file_appears_whole_or_not_at_all(
         assert path.read_bytes() == b"before"
     assert path.read_bytes() == b"after"
     assert list(tmp_path.iterdir()) == [path]
+
+
+class Counted(io.FileIO):
+    """Remembers how many bytes each write brought."""
+
+    sizes: list[int]
+
+    def write(self, data: Any, /) -> int:
+        self.sizes.append(memoryview(data).nbytes)
+        return super().write(data)
+
+
+@pytest.mark.parametrize("nameless", [True, False])
+def test_files_are_written_in_large_pages(
+    nameless: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not nameless:
+        monkeypatch.delattr(os, "O_TMPFILE", raising=False)
+    sizes: list[int] = []
+    monkeypatch.setattr(Counted, "sizes", sizes, raising=False)
+
+    def opened(file: Any, mode: str, buffering: int = -1) -> io.BufferedWriter:
+        size = buffering if buffering > 1 else io.DEFAULT_BUFFER_SIZE
+        return io.BufferedWriter(Counted(file, mode.replace("b", "")), size)
+
+    monkeypatch.setattr(gguf_writer, "open", opened, raising=False)
+    rows = np.arange(3 * 500_000, dtype=np.float32).reshape(2, 3, 250_000)
+    path = tmp_path / "m.gguf"
+    tensor = NewTensor("a", "F32", (6, 250_000))
+    size = write_gguf(path, [field("general.architecture", "llama")], [tensor], lambda _: rows)
+    assert sizes == [2 << 20] * (size >> 21) + [size % (2 << 20)]
+    assert (gguf.GGUFReader(path).tensors[0].data.reshape(rows.shape) == rows).all()
 
 
 def test_it_must_fit_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,14 @@ def test_entropy_is_exact_to_a_millionth(family: str) -> None:
             assert candidates.entropy == pytest.approx(exact, rel=1e-6, abs=1e-250)
 
 
+@pytest.mark.parametrize("n", [2, 40, 700])
+@pytest.mark.parametrize("temperature", [1e30, 1e45, 1e300])
+def test_a_temperature_too_large_for_float32_makes_all_equal(n: int, temperature: float) -> None:
+    candidates = aleator.Candidates(np.linspace(-3, 3, n).astype(np.float32))
+    aleator.SamplerChain([S.Temperature(temperature=temperature)]).apply(candidates)
+    assert candidates.entropy == pytest.approx(np.log2(n), rel=1e-6)
+
+
 def test_wide_rows_keep_what_exact_arithmetic_keeps() -> None:
     """A good part of the entropy lies 20 bits and more below the top."""
     rng = np.random.default_rng(3)

@@ -108,6 +108,10 @@ function steps(engine, text, end) {
   const made = { steps: [], full: [] };
   const drawing = adapts(text.chain);
   let chain = null; // at the next step
+  const renew = () => {
+    chain?.free();
+    chain = null;
+  };
   for (let step = text.at; step < end; step++) {
     try {
       const logits = text.logits(step);
@@ -116,12 +120,12 @@ function steps(engine, text, end) {
       const { event, ...short } = engine.shortStep(text, step, found, TOP);
       made.steps.push(short);
       made.full.push(shown({ ...engine.writtenStep(text, step, found, logits), ...found }));
-      if (step < text.inherited.length) chain = null; // a token that was picked
+      if (step < text.inherited.length) renew(); // a token that was picked
       else if (drawing) texts.draw(chain, text, step);
       else chain.accept(text.drawn[step], { generated: true });
     } catch (error) {
+      renew();
       if (error.code !== "logits_forgotten") throw error;
-      chain = null;
       made.steps.push({ step, token: named(text.drawn[step]), picked: false, before: null, after: null, entropy: null, entropy_after: null, left: null, stages: [], top: [], forgotten: true });
       made.full.push(null);
     }
