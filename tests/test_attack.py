@@ -107,7 +107,7 @@ def test_a_damaged_file_that_is_taken_is_noticed(
 def test_records_that_are_believed_are_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aleator.engine.replay.differences", lambda then, now: [])
+    monkeypatch.setattr("aleator.cli.replay.differences", lambda then, now: [])
     assert trials("records", tmp_path).wrong[0].startswith("records that are untrue: ")
 
 

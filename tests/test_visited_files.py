@@ -33,7 +33,7 @@ def test_files_are_recorded_in_the_order_of_their_first_visit(profile: Profile) 
     fresh_seed(2)
     (calls,) = profile.runs
     files = list(dict.fromkeys(called for _, called, _ in calls))
-    assert [files.index(f"{name}.py") for name in ("samplers/base", "core/parameter")] == [1, 2]
+    assert files.index("samplers/base.py") < files.index("core/parameter.py")
     assert calls[-1] == ("", "core/seeds.py", "fresh_seed")
     assert len({call[:2] for call in calls}) == len(calls)
 

@@ -104,11 +104,11 @@ def test_few_digests_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     made._seen = {}
     entry: Any = SimpleNamespace(key=b"k")
     for parent in (b"1", b"2", b"3"):
-        made._see(parent, {b"k": entry})
-    made._see(b"2", {})
-    made._see(b"4", {b"k": entry})
+        made._remember(parent, {b"k": entry})
+    made._remember(b"2", {})
+    made._remember(b"4", {b"k": entry})
     assert [*made._seen] == [b"1", b"3", b"4"]
-    made._see(b"5", {b"k": entry})
+    made._remember(b"5", {b"k": entry})
     assert [*made._seen] == [b"5"]
 
 

@@ -292,7 +292,7 @@ def test_a_machine_without_models(
     def missing() -> Path:
         raise ImportError("not in this wheel")
 
-    monkeypatch.setattr("aleator.models.hub.bundled.bundled_model", missing)
+    monkeypatch.setattr("aleator.cli.models.bundled_model", missing)
     monkeypatch.setattr("aleator.cli.models.installed", lambda: [])
     assert main(["models"]) == 0
     assert capsys.readouterr() == ("", "not in this wheel\n")
