@@ -68,7 +68,7 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     declared, used, named = (re.sub("^    ", "", block, flags=re.MULTILINE) for block in blocks)
     insert(root, "generate/options.py", "    jump_forward: bool = host_option(", declared)
     insert(root, "generate/generation.py", RETURNS, used)
-    insert(root, "cli/generate.py", '    "banned_strings", ', named)
+    insert(root, "cli/options.py", '    "reasoning_budget", ', named)
     return root
 
 
