@@ -26,7 +26,7 @@ from aleator.generate.token_sampler import HostTokenSampler, SampleTask
 from aleator.samplers import Candidates, SamplerChain, SamplingParams
 from aleator.samplers import index as S
 from tests.device.inside import inside
-from tests.engine.test_run import N_VOCAB, state
+from tests.engine.fake_run import N_VOCAB, state
 
 
 @pytest.mark.parametrize(

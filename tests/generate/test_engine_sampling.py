@@ -19,7 +19,7 @@ from aleator.generate.request_state import RequestState
 from aleator.generate.token_sampler import HostTokenSampler
 from aleator.samplers import SamplingParams
 from aleator.samplers.chain import SamplerChain
-from tests.engine.test_run import state
+from tests.engine.fake_run import state
 
 ON_DEVICE: list[dict[str, Any]] = [
     {"seed": 1, "temperature": 1.2},

@@ -11,7 +11,7 @@ from aleator.generate.completion import ONCE
 from aleator.generate.prefix_reuse import PrefixReuse
 from aleator.generate.request_state import RequestState
 from aleator.generate.steering import Guidance
-from tests.engine.test_run import state
+from tests.engine.fake_run import state
 
 PROMPT = (17, 14, 12, 4, 14)  # "romeo"
 

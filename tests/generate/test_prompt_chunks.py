@@ -10,7 +10,7 @@ from aleator.generate.context import Batch
 from aleator.generate.prompt_chunks import Chunk, add_chunks
 from aleator.generate.request_state import RequestState
 from aleator.generate.steering import Guidance
-from tests.engine.test_run import state
+from tests.engine.fake_run import state
 
 TOKENS = [17, 14, 12, 4, 14]  # "romeo"
 

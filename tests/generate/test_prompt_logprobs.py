@@ -13,7 +13,7 @@ from aleator.engine.options import SubmitOptions
 from aleator.engine.prompts import options_of
 from aleator.generate.generation import Generation
 from aleator.generate.logprobs import top_logprobs
-from tests.engine.test_run import state
+from tests.engine.fake_run import state
 
 PROMPT = "First Citizen:\nBefore we proceed any further, hear me speak.\n\nAll:\nSpeak, speak."
 

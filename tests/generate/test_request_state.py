@@ -18,7 +18,7 @@ from aleator.generate.request_state import Proposer, RequestErrors, RequestState
 from aleator.generate.speculative import Draft
 from aleator.generate.steering import Guidance
 from aleator.generate.token_sampler import HostTokenSampler
-from tests.engine.test_run import EOG, state
+from tests.engine.fake_run import EOG, state
 
 
 def at(

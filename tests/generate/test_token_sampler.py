@@ -23,7 +23,7 @@ from aleator.generate.generation import Generation
 from aleator.generate.request_state import RequestState
 from aleator.generate.steering import Guidance
 from aleator.generate.token_sampler import LEAST_TOGETHER, HostTokenSampler, SampleTask
-from tests.engine.test_run import state
+from tests.engine.fake_run import state
 from tests.generate.test_grammar import DIALOGUE, PERSON
 
 PROMPTS = ["ROMEO:", "JULIET:\nWhat", "ROMEO:"]
