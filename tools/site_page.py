@@ -16,9 +16,13 @@ from typing import Any
 
 import aleator
 from aleator.cli.samplers import contract
-from aleator.generate import Batch, Context
+from aleator.core.contract import Purpose
+from aleator.core.philox import stream
+from aleator.generate import Batch, Context, beam_chain
+from aleator.generate.cache_script import OPERATIONS
 from aleator.models.hub.bundled import bundled_model
 from aleator.samplers import SAMPLERS, Sampler
+from aleator.server.playground import cells
 from aleator.server.playground.as_json import StepFormatter, everything
 from aleator.server.playground.saved import page_of
 
@@ -101,6 +105,26 @@ def row() -> dict[str, Any]:
     return {"text": TEXT, "prompt": prompt, "logits": logits.tolist(), "tokens": tokens}
 
 
+def constants() -> dict[str, Any]:
+    """What the engine of the page has in common with Python's beams, and with the cells of its playground."""
+    return {
+        "beams": {
+            "COLDEST": beam_chain.COLDEST,
+            "DRAWING": beam_chain.DRAWING,
+            "PLAIN": beam_chain.PLAIN,
+            "GUMBEL": stream(Purpose.GUMBEL),
+        },
+        "cells": {
+            "CELLS": cells.CELLS,
+            "SEQUENCES": cells.SEQUENCES,
+            "MOST_OPERATIONS": cells.MOST_OPERATIONS,
+            "MOST_TOKENS": cells.MOST_TOKENS,
+            "PROMPT": cells.PROMPT,
+            "OPERATIONS": OPERATIONS,
+        },
+    }
+
+
 def write_page(folder: Path) -> None:
     """Write all files of the page."""
     copied = shutil.ignore_patterns(*LEFT_OUT)
@@ -112,7 +136,8 @@ def write_page(folder: Path) -> None:
     for name in ("index.html", "live.html"):
         page = (folder / name).read_text().replace('"/playground/', '"')
         (folder / name).write_text(page.replace("<title>", policy))
-    for name, value in (("declared", everything()), ("row", row())):
+    written = {"declared": everything(), "constants": constants(), "row": row()}
+    for name, value in written.items():
         text = json.dumps(value, ensure_ascii=False)
         (folder / f"{name}.js").write_text(f"export default {text};\n")
     (folder / "saved.html").write_text(page_of(""))  # engine/recorded.js puts its record in

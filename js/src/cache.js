@@ -23,7 +23,8 @@ export class Cache {
     this.arrays = []
     this.keyPositions = new Int32Array(nCtx)
     this.states = new Array(nSeqs).fill(null) // each sequence's row and the position after which it is
-    this.nRows = nSeqs + 2 // one for the state that a step reads, and one for that which it makes
+    this.nRows = 2 * nSeqs + 1 // of sequences now and before a call, and one between
+    this.stored = [] // keys and values of the cells, by layer
     try {
       this.step = decoder.step(nCtx)
       this.addLayers(storage('typeK', typeK), storage('typeV', typeV))
@@ -69,6 +70,7 @@ export class Cache {
     if (dim % block || ending % together)
       throw new AleatorError('ParameterError', `${name}=${type.name} stores blocks of ${together} channels, and a head has ${ending}: use F32, F16 or BF16`)
     const bytes = this.array(Uint8Array, [(this.nCtx * heads * dim * size) / block])
+    this.stored.push(bytes)
     return new native.CacheMemory(bytes, type.name, this.nCtx, heads, dim, false, turned)
   }
   array(type, shape) {
@@ -130,7 +132,6 @@ export class Cache {
       throw error
     }
     this.cells.commit()
-    this.cells.clear_shifts()
     if (moved) this.states = this.states.map((each) => (each?.row === state.row ? moved : each))
   }
   /** How many distances there are from keys to where they are rotated to. */
@@ -140,6 +141,49 @@ export class Cache {
     for (let i = 0; i < top; i++) if (positions[i] >= 0) found.add(positions[i] - this.keyPositions[i])
     return found.size - Number(found.has(0))
   }
+  /** Forget positions after the first `keep`, half of them or `discard`, and move the later ones up; how many were forgotten. */
+  slide(seq, keep = 4, discard = null) {
+    const end = this.length(seq)
+    whole('keep', keep, 0)
+    const wanted = discard === null ? Math.floor((end - keep) / 2) : whole('discard', discard, 0)
+    const removed = Math.max(0, Math.min(wanted, end - keep - 1))
+    if (removed === 0) return 0
+    this.cells.begin()
+    try {
+      this.seqRm(seq, keep, keep + removed)
+      this.unshare(seq, keep + removed, end)
+      this.seqAdd(seq, keep + removed, end, -removed)
+    } catch (error) {
+      this.cells.rollback()
+      throw error
+    }
+    this.cells.commit()
+    return removed
+  }
+  /** Give a sequence cells of its own for those that it shares with others. */
+  unshare(seq, p0 = -1, p1 = -1) {
+    const shared = this.cells.shared(seq, p0, p1)
+    const own = this.cells.find(shared.length)
+    if (own.length < shared.length)
+      throw new AleatorError('ContextFull', `${shared.length} of the cells are shared, and ${this.nCtx - this.cells.used} are free to copy them to: remove a sequence, or make the cache with a larger nCtx`)
+    shared.forEach((cell, i) => this.copy(cell, own[i]))
+    this.cells.duplicate(shared, own, seq, true)
+  }
+  /** Move the last cells into the holes before them. */
+  defrag() {
+    const moves = this.cells.defrag_plan()
+    for (const [from, to, n] of moves) for (let i = 0; i < n; i++) this.copy(from + i, to + i)
+    this.cells.move(moves)
+  }
+  /** Have a cell store what another one does. */
+  copy(from, to) {
+    const [source, target] = [Number(from), Number(to)]
+    for (const { array } of this.stored) {
+      const size = array.length / this.nCtx
+      array.copyWithin(target * size, source * size, (source + 1) * size)
+    }
+    this.keyPositions[target] = this.keyPositions[source]
+  }
   clear() {
     this.cells.clear()
     this.states.fill(null)
@@ -147,28 +191,25 @@ export class Cache {
   /** Append tokens to a sequence; the logits after the last one, or after each, one row after the other. */
   decode(tokens, given = {}) {
     const { seq, all } = options(given, { seq: 0, all: false })
-    const rows = []
+    return this.decodeBatch([{ seq, tokens }], all)
+  }
+  /** Append tokens to several sequences, [{ seq, tokens }], in one step: the logits of each as `decode` gives them, in this order. */
+  decodeBatch(texts, all = false) {
     if (this.freed) throw new AleatorError('StateError', 'the cache was freed: make another by model.cache()')
-    whole('seq', seq, 0, this.nSeqs - 1)
-    if (!tokens?.length) throw new AleatorError('ParameterError', 'tokens is empty: give an array with one token at least')
-    this.decoder.check(tokens)
-    const first = this.length(seq)
-    const most = this.decoder.nPositions
-    if (most !== null && first + tokens.length > most)
-      throw new AleatorError('ContextFull', `the model has embeddings of positions 0 to ${most - 1} only: start a new text`)
+    const batch = texts.flatMap((text) => this.tokensOf(text, all))
+    if (new Set(texts.map(({ seq }) => seq)).size < texts.length) throw new AleatorError('ParameterError', 'a sequence is named twice: give all its tokens at once')
     const { used } = this.cells
-    if (used + tokens.length > this.nCtx)
-      throw new AleatorError('ContextFull', `${tokens.length} tokens do not fit: ${used} of ${this.nCtx} positions are taken; load the model with a larger nCtx`)
-    const before = this.states[seq]
+    if (used + batch.length > this.nCtx)
+      throw new AleatorError('ContextFull', `${batch.length} tokens do not fit: ${used} of ${this.nCtx} positions are taken; load the model with a larger nCtx`)
+    const rows = []
+    const before = [...this.states]
     this.cells.begin()
     try {
-      for (let at = 0; at < tokens.length; at += MOST_AT_ONCE) {
-        const part = tokens.slice(at, at + MOST_AT_ONCE)
-        rows.push(this.decodePart(part, first + at, seq, all ? [...part.keys()] : at + part.length === tokens.length ? [part.length - 1] : []))
-      }
+      this.cells.clear_shifts()
+      for (let at = 0; at < batch.length; at += MOST_AT_ONCE) rows.push(this.decodePart(batch.slice(at, at + MOST_AT_ONCE), before))
     } catch (error) {
       this.cells.rollback()
-      this.states[seq] = before
+      this.states = before
       throw error
     }
     this.cells.commit()
@@ -177,28 +218,40 @@ export class Cache {
     rows.reduce((n, row) => (joined.set(row, n), n + row.length), 0)
     return joined
   }
-  decodePart(tokens, first, seq, wanted) {
-    const n = tokens.length
+  /** The tokens of a text with their positions, and whether the logits after each are wanted. */
+  tokensOf({ seq, tokens }, all) {
+    whole('seq', seq, 0, this.nSeqs - 1)
+    if (!tokens?.length) throw new AleatorError('ParameterError', 'tokens is empty: give an array with one token at least')
+    this.decoder.check(tokens)
+    const first = this.length(seq)
+    const most = this.decoder.nPositions
+    if (most !== null && first + tokens.length > most)
+      throw new AleatorError('ContextFull', `the model has embeddings of positions 0 to ${most - 1} only: start a new text`)
+    return Array.from(tokens, (token, i) => ({ token, seq, position: first + i, wanted: all || i === tokens.length - 1 }))
+  }
+  /** before: the states that an error brings back. */
+  decodePart(batch, before) {
+    const n = batch.length
     const { config } = this.decoder
-    const positions = Int32Array.from(tokens, (_, i) => first + i)
+    const positions = Int32Array.from(batch, ({ position }) => position)
     const { words } = this.cells
     const owners = new BigUint64Array(n * words)
     owners.shape = [n, words]
-    for (let i = 0; i < n; i++) owners[i * words + (seq >> 6)] = 1n << BigInt(seq & 63)
+    batch.forEach(({ seq }, i) => (owners[i * words + (seq >> 6)] = 1n << BigInt(seq & 63)))
     const cells = this.cells.place(positions, owners)
     cells.forEach((cell, i) => (this.keyPositions[Number(cell)] = positions[i]))
-    const seen = native.seen_cells(this.cells, positions, new Int32Array(n).fill(seq), true, this.keyPositions)
+    const seqs = Int32Array.from(batch, ({ seq }) => seq)
+    const seen = native.seen_cells(this.cells, positions, seqs, true, this.keyPositions)
     const window = this.seesWindow ? [cells, ...seen, this.before(seen, positions), null] : null
     const [all, lists] = this.seesAll ? [cells, seen] : [new BigInt64Array(n), nothing(n)]
     const distances = this.seesAll && this.decoder.shape.slopes ? this.positionsOf(seen[0]) : null
-    const row = this.keeps ? this.freeRow() : null
-    const runs = row === null ? null : this.run(n, this.states[seq]?.row ?? -1, row)
-    const logits = new native.NativeArray(Float32Array, [wanted.length, config.n_vocab])
+    const { runs, states } = this.keeps ? this.runs(batch, before) : { runs: null, states: new Map() }
+    const out = BigInt64Array.from([...batch.keys()].filter((i) => batch[i].wanted), BigInt)
+    const logits = new native.NativeArray(Float32Array, [out.length, config.n_vocab])
     try {
-      const ids = BigInt64Array.from(tokens, BigInt)
-      const out = BigInt64Array.from(wanted, BigInt)
+      const ids = BigInt64Array.from(batch, ({ token }) => BigInt(token))
       this.step.run(this.decoder.pool, ids, null, positions, all, ...lists, out, logits, window, runs, distances, this.decoder.queryScales(positions), null)
-      if (row !== null) this.states[seq] = { row, position: first + n - 1 }
+      for (const [seq, state] of states) this.states[seq] = state
       return this.decoder.finish(logits)
     } finally {
       logits.free()
@@ -213,17 +266,26 @@ export class Cache {
     const { positions } = this.cells
     return Int32Array.from(cells, (cell) => positions[cell])
   }
-  freeRow() {
-    const taken = new Set(this.states.map((state) => state?.row))
-    let row = 0
-    while (taken.has(row)) row++
-    return row
-  }
-  /** n tokens that continue one state: starts, sources, order and stores. */
-  run(n, source, row) {
-    const stores = new BigInt64Array(n).fill(-1n)
-    stores[n - 1] = BigInt(row)
-    return [BigInt64Array.of(0n, BigInt(n)), BigInt64Array.of(BigInt(source)), BigInt64Array.from({ length: n }, (_, i) => BigInt(i)), stores]
+  /** The states that sequences have after these tokens, and the step's runs: starts, sources, order and stores. */
+  runs(batch, before) {
+    const taken = new Set([...this.states, ...before].map((state) => state?.row))
+    const states = new Map()
+    const [starts, sources] = [[], []]
+    const stores = new BigInt64Array(batch.length).fill(-1n)
+    batch.forEach(({ seq, position }, i) => {
+      if (batch[i - 1]?.seq !== seq) {
+        starts.push(i)
+        sources.push(this.states[seq]?.row ?? -1)
+      }
+      if (batch[i + 1]?.seq === seq) return
+      let row = 0
+      while (taken.has(row)) row++
+      taken.add(row)
+      stores[i] = BigInt(row)
+      states.set(seq, { row, position })
+    })
+    const longs = (numbers) => BigInt64Array.from(numbers, BigInt)
+    return { runs: [longs([...starts, batch.length]), longs(sources), longs(batch.keys()), stores], states }
   }
   free() {
     this.freed = true

@@ -77,9 +77,17 @@ export class Cache {
   /** Add to positions, or divide them; keys are rotated to where they move. */
   seqAdd(seq: number, p0: number, p1: number, delta: number): void
   seqDiv(seq: number, p0: number, p1: number, divisor: number): void
+  /** Forget positions after the first `keep` (4), half of them or `discard`, and move up the later ones; how many were forgotten. */
+  slide(seq: number, keep?: number, discard?: number | null): number
+  /** Give a sequence cells of its own for those that it shares with others. */
+  unshare(seq: number, p0?: number, p1?: number): void
+  /** Move the last cells into the holes before them. */
+  defrag(): void
   clear(): void
   /** Append tokens; the logits after the last, or after each. */
   decode(tokens: number[] | Int32Array, options?: { seq?: number; all?: boolean }): Float32Array
+  /** The same for several sequences in one step: their logits in this order. */
+  decodeBatch(texts: { seq: number; tokens: number[] | Int32Array }[], all?: boolean): Float32Array
   free(): void
 }
 

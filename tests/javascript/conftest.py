@@ -16,9 +16,12 @@ import site_page
 import aleator
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
+from aleator.models.hub.bundled import bundled_model
 from tests.javascript import firefox
+from tests.javascript.site_engine import Ask
 from tests.javascript.site_window import TEXT, Served, Window
 from tests.playground import browser as chromium
+from tests.playground.conftest import Client
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "js" / "src"
@@ -68,6 +71,34 @@ def run(tmp_path: Path) -> Run:
         return results
 
     return run
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page as the site has it."""
+    made = tmp_path_factory.mktemp("site") / "try"
+    site_page.write_page(made)
+    (made / "package.json").write_text('{"type": "module"}')  # Node asks for it
+    return made
+
+
+@pytest.fixture
+def ask(run: Run, written: Path) -> Ask:
+    """Has the page's engine answer requests in turn."""
+
+    def ask(asked: list[dict[str, Any]], path: Path | None = None) -> list[Any]:
+        case = {"folder": written.as_uri(), "path": str(path or bundled_model()), "asked": asked}
+        [answers] = run("requests", [case])
+        found: list[Any] = answers
+        return found
+
+    return ask
+
+
+@pytest.fixture(scope="module")
+def client(model: aleator.LanguageModel) -> Iterator[Client]:
+    with model.engine(n_seq_max=4) as engine:
+        yield Client(model, engine)
 
 
 @pytest.fixture(scope="module")

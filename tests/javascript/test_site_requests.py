@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import pytest
-import site_page
 
-import aleator
-from aleator.models.hub.bundled import bundled_model
 from tests.javascript.conftest import Run
+from tests.javascript.site_engine import Ask, Server, told
 from tests.playground.conftest import ROOT, Client
 
 PROMPT = {"prompt": "ROMEO:\n", "seed": 7, "max_tokens": 12, "top": 3}
@@ -28,77 +25,6 @@ CHAINS: list[dict[str, Any]] = [
     {"preset": "neutral", "grammar": 'root ::= "(" [a-z ]* ")"'},  # brought to its end
     {"preset": "akunu-balanced"},
 ]
-APART = ("microseconds", "seconds", "kept_bytes", "kept_limit", "computed", "reused")
-"""Times, and what depends on what was asked before."""
-
-
-@pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page as the site has it."""
-    made = tmp_path_factory.mktemp("site") / "try"
-    site_page.write_page(made)
-    (made / "package.json").write_text('{"type": "module"}')  # Node asks for it
-    return made
-
-
-Ask = Callable[[list[dict[str, Any]]], list[Any]]
-
-
-@pytest.fixture
-def ask(run: Run, written: Path) -> Ask:
-    """Has the page's engine answer requests in turn."""
-    case = {"folder": written.as_uri(), "path": str(bundled_model())}
-
-    def ask(asked: list[dict[str, Any]]) -> list[Any]:
-        [answers] = run("requests", [{**case, "asked": asked}])
-        found: list[Any] = answers
-        return found
-
-    return ask
-
-
-@pytest.fixture(scope="module")
-def client(model: aleator.LanguageModel) -> Iterator[Client]:
-    with model.engine(n_seq_max=2) as engine:
-        yield Client(model, engine)
-
-
-def told(value: Any) -> Any:
-    """An answer as both give it; floats with the digits that sums of another order share.
-
-    Which impossible tokens are traced is left to chance.
-    """
-    if isinstance(value, dict):
-        names = ("id", "parent") if "event" in value else ()  # of texts
-        return {k: told(v) for k, v in value.items() if k not in (*APART, *names)}
-    if isinstance(value, list):
-        possible = (
-            e for e in value if not isinstance(e, dict) or any(e.get("probabilities", (1,)))
-        )
-        return [told(each) for each in possible]
-    return (
-        float(f"{value:.9g}") + 0.0
-        if isinstance(value, float | int) and not isinstance(value, bool)
-        else value
-    )
-
-
-class Server:
-    """Asks Python's server; ``ids`` are those of the texts in order."""
-
-    def __init__(self, client: Client) -> None:
-        self.client = client
-        self.ids: list[str] = []
-
-    def ask(self, method: str, path: str, body: dict[str, Any]) -> Any:
-        body = {k: self.ids[v] if k == "parent" else v for k, v in body.items()}
-        path = path.format(*self.ids)
-        answer = self.client.request(method, ROOT + path, json=body)
-        if path != "/texts" or answer.status_code != 200:
-            return answer.json()
-        lines = [json.loads(line) for line in answer.text.splitlines()]
-        self.ids.append(lines[0]["id"])
-        return lines
 
 
 def requests(chain: dict[str, Any]) -> list[dict[str, Any]]:
@@ -252,7 +178,7 @@ def test_conversations_are_those_of_the_server(ask: Ask, client: Client) -> None
 def test_the_declarations_are_the_servers(ask: Ask, client: Client) -> None:
     [mine] = ask([{"method": "GET", "path": ""}])
     wanted = client.get()
-    names = {*wanted["parameters"], *wanted["options"], "beams", "cache"}
+    names = {*wanted["parameters"], *wanted["options"]}
     assert set(mine.pop("lacking")) <= names
     wanted["model"]["n_ctx"] = mine["model"]["n_ctx"]
     wanted["memory"] = mine["memory"]
@@ -270,7 +196,6 @@ def test_what_cannot_be_is_told(ask: Ask) -> None:
         ("/page", {}, "texts"),
         ("/page", {"texts": []}, "texts"),
         ("/page", {"texts": [{"id": "none"}]}, "id"),
-        ("/page", {"texts": [{"id": "none"}], "script": ["clear"]}, "script"),
         ("/page", {"texts": [{"id": "none"}], "compare": ["a"]}, "compare"),
         ("/texts", {"prompt": "x", "top_k": -1}, "top_k"),
         ("/texts", {"prompt": "x", "no_such": 1}, "no_such"),
@@ -307,7 +232,7 @@ def test_what_cannot_be_is_told(ask: Ask) -> None:
         ("/chain", {"preset": "none"}, "preset"),
         ("/chain", {"grammar": "root ::= ]"}, "grammar"),
         ("/chain", {"draw": "watermark"}, "draw"),
-        ("/beams", {"prompt": "x"}, None),
+        ("/nothing", {}, None),
     ]
     answers = ask([{"method": "POST", "path": path, "body": body} for path, body, _ in cases])
     assert [each["error"]["param"] for each in answers] == [param for _, _, param in cases]

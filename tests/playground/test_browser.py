@@ -309,7 +309,7 @@ def test_cells_move_with_every_operation(page: Browser) -> None:
     page.button("Do it")
     page.shows(".cache h2", "2. decode 0 8")
     assert len(page.all(".cells .cell:not(.free)")) == used + 8
-    page.shows(".cache section h2", "The server's own cells, now")
+    page.shows(".cache section h2", "The cells of the server, now")
     page.find(".strip span:not(.free)")
     page.fill(".cache form label:nth-of-type(2) input", "90")
     page.button("Do it")

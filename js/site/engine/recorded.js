@@ -1,6 +1,7 @@
 /** @file Texts with their steps as one file that needs no engine (src/aleator/server/playground/saved.py). */
 
 import { bytesOf } from "../aleator/runtime.js";
+import { frames } from "./cells.js";
 import { chainWords, draws, explain } from "./explain.js";
 import { spellings } from "./spellings.js";
 import { RequestError, adapts } from "./texts.js";
@@ -13,7 +14,8 @@ const MOST = { texts: 64, draws: 16, compare: 2 };
 
 /** The HTML of what a page asks for: texts, each { id, name }, and what is shown of them. */
 export async function savedPage(engine, asked) {
-  const record = JSON.stringify(rounded(contents(engine, checked(asked))));
+  const cells = asked.script ? (await frames(engine.model, asked.script)).frames : [];
+  const record = JSON.stringify(rounded({ ...contents(engine, checked(asked)), cells }));
   const page = new TextDecoder().decode(await bytesOf(new URL("../saved.html", import.meta.url)));
   // In a script element only "<" can begin its end tag, or a comment.
   return page.replace('id="record">', () => `id="record">${record.replaceAll("<", "\\u003c")}`);
@@ -59,7 +61,6 @@ function contents(engine, { texts: asked, compare, draws: drawn, current, step, 
       compare: compare.length ? compare.map((id) => place("compare", id)) : null,
     },
     draws: drawn.map(({ id, step: at }) => ({ text: place("draws", id), step: at, ...histogram(engine, texts.find(id), at) })),
-    cells: [],
   };
 }
 

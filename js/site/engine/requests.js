@@ -6,6 +6,8 @@ import { load } from "../aleator/index.js";
 import { check, constraintsOf, grammarOf } from "../aleator/parameters.js";
 import { textOptions } from "../aleator/text-options.js";
 import declared from "../declared.js";
+import { BeamSearch, beamOptions } from "./beams.js";
+import { cellsInRuns, frames } from "./cells.js";
 import { chainWords, draws, explain, nameOf, probability, samplersOf } from "./explain.js";
 import { fingerprint } from "./fingerprint.js";
 import { savedPage } from "./recorded.js";
@@ -14,10 +16,8 @@ import { RequestError, Texts } from "./texts.js";
 
 const MOST_TEXT = 2000;
 const ELSEWHERE = "needs aleator playground on a computer: not in a page alone";
-/** What a page without a server lacks, by name of parameter, option or view. */
-const lacking = Object.fromEntries(
-  ["phases", "watermark_key_file", "banned_regex", "beams", "cache"].map((name) => [name, ELSEWHERE]),
-);
+/** What a page without a server lacks, by name of parameter or option. */
+const lacking = Object.fromEntries(["phases", "watermark_key_file", "banned_regex"].map((name) => [name, ELSEWHERE]));
 /** Options of a text that are understood here, by the names that the package gives them. */
 const OPTIONS = {
   maxTokens: "max_tokens", stop: "stop", stopLoops: "stop_loops", heal: "heal", reasoningBudget: "reasoning_budget",
@@ -78,7 +78,10 @@ export class Engine {
     const of = () => this.texts.find(id);
     if (path === "") return this.declarations();
     if (path === "/texts") return this.write(body);
-    if (path === "/page") return this.save(body);
+    if (path === "/page") return savedPage(this, body);
+    if (path === "/beams") return this.search(body);
+    if (path === "/cache") return frames(this.model, body.script);
+    if (path === "/cells") return cellsInRuns(this.texts.cache);
     if (path === "/chain") return this.check(split(body).sampling);
     if (path === "/tokens") return this.tokens(split(body).own.text);
     if (kind === "texts" && method === "DELETE") return void this.texts.forget(id);
@@ -86,11 +89,6 @@ export class Engine {
     if (what === "resample") return this.resample(of(), body);
     if (what === "draws") return this.draws(of(), body);
     throw new RequestError(`${path.slice(1)} ${ELSEWHERE}`, null, null, 404);
-  }
-
-  save({ script = null, ...asked }) {
-    if (script !== null) throw new RequestError(`script ${ELSEWHERE}`, "script");
-    return savedPage(this, asked);
   }
 
   declarations() {
@@ -111,31 +109,35 @@ export class Engine {
   }
 
   begin({ own, sampling }) {
-    const given = ["prompt", "messages", "parent"].filter((name) => own[name] !== undefined && own[name] !== null);
-    if (given.length !== 1) throw new RequestError("give one of prompt, messages, parent", given[1] ?? "prompt");
-    if (given[0] === "messages") return this.converse(own, sampling);
-    const options = optionsOf(own, this.model.tokenizer);
-    if (given[0] === "parent") return { options, text: this.texts.branch(this.texts.find(own.parent), own.at, own.token, sampling) };
+    if (given(own, "prompt", "messages", "parent") === "parent")
+      return { options: optionsOf(own, this.model.tokenizer), text: this.texts.branch(this.texts.find(own.parent), own.at, own.token, sampling) };
+    const { tokens, options, shown } = this.beginning(own);
+    if (options.heal && (sampling.grammar ?? null) !== null) throw new RequestError("heal=true: not with a grammar, as both say what the first tokens are", "heal");
+    const [left, taken] = options.heal ? takeBack(tokens, this.model.tokenizer) : [tokens, []];
+    return { options, text: Object.assign(this.texts.begin(left, sampling), { taken, shown }) };
+  }
+
+  /** The tokens of a prompt or a conversation, the options of a text, and control tokens that are part of it. */
+  beginning(own) {
     const { tokenizer } = this.model;
+    if (own.messages) return this.conversation(own);
     const tokens = typeof own.prompt === "string" ? tokenizer?.encode(own.prompt) : own.prompt;
     if (!Array.isArray(tokens) || !tokens.length) throw new RequestError("prompt is empty: give a text or a list of token ids", "prompt");
     const { size } = this.texts;
     if (!tokens.every((id) => Number.isInteger(id) && id >= 0 && id < size)) throw new RequestError(`prompt: the model has tokens 0 to ${size - 1}`, "prompt");
-    if (options.heal && (sampling.grammar ?? null) !== null) throw new RequestError("heal=true: not with a grammar, as both say what the first tokens are", "heal");
-    const [left, taken] = options.heal ? takeBack(this.fitting("prompt", tokens), tokenizer) : [this.fitting("prompt", tokens), []];
-    return { options, text: Object.assign(this.texts.begin(left, sampling), { taken }) };
+    return { tokens: this.fitting("prompt", tokens), options: optionsOf(own, tokenizer), shown: [] };
   }
 
   /** The next turn of a conversation, which ends as the model's turns do. */
-  converse(own, sampling) {
+  conversation(own) {
     const template = this.model.template();
-    const { thinking } = template;
+    const { thinking, shown } = template;
     const tokens = template.encode(template.rendered(checkedMessages(own.messages), {}));
     if (own.heal) throw new RequestError("heal=true: the template ends a chat's prompt, and not a word: leave it out", "heal");
     if ((own.reasoning_budget ?? -1) !== -1 && !thinking) throw new RequestError(`reasoning_budget=${own.reasoning_budget}: nothing says how this model writes its reasoning: leave it out`, "reasoning_budget");
     const marks = thinking && { reasoning_marks: [thinking.begin, thinking.end + thinking.after] };
     const options = optionsOf({ ...marks, ...own, stop: [...this.model.vocabulary.chatStop, ...[own.stop ?? []].flat()] }, this.model.tokenizer);
-    return { options, text: Object.assign(this.texts.begin(this.fitting("messages", tokens), sampling), { shown: template.shown }) };
+    return { tokens: this.fitting("messages", tokens), options, shown };
   }
 
   fitting(name, tokens) {
@@ -159,6 +161,35 @@ export class Engine {
     for await (const { step, found, end } of this.texts.write(text, options, look)) {
       if (found) yield this.shortStep(text, step, found, top);
       else yield { event: "end", steps: text.drawn.length, ...end, kept_bytes: this.texts.memory.used, kept_limit: this.texts.memory.limit };
+    }
+  }
+
+  /** Lines of a search; `stop` ends it. */
+  search(body) {
+    const { own, sampling, compiled } = split(body, OF_SEARCH);
+    const asked = beamOptions(own);
+    given(own, "prompt", "messages");
+    const { tokens, options, shown } = this.beginning(own);
+    const chain = this.texts.chain({ preset: "neutral", ...sampling }, this.texts.fresh());
+    chain.acceptAll(tokens);
+    const search = new BeamSearch(this.model, tokens, chain, asked, options, shown);
+    return Object.assign(this.searched(search, compiled), { stop: () => (search.stopped = true) });
+  }
+
+  async *searched(search, compiled) {
+    const { prompt, chain } = search;
+    yield { event: "start", prompt: prompt.map(this.named), seed: Number(chain.seed), chain: chainWords(chain), ...compiled };
+    const began = performance.now();
+    let step = 0;
+    for await (const { beams, texts } of search.steps()) {
+      if (beams) yield { event: "step", step: step++, beams: beams.map((beam) => ({ ...beam, token: this.token(beam.token) })) };
+      else
+        yield {
+          event: "end",
+          reason: search.stopped ? "interrupted" : texts[0]?.stop_reason ?? "context",
+          texts: texts.map((text) => ({ ...text, tokens: text.tokens.map(this.named) })),
+          computed: prompt.length, reused: 0, seconds: (performance.now() - began) / 1000,
+        };
     }
   }
 
@@ -220,6 +251,14 @@ function chats(model) {
   }
 }
 
+/** Which of these fields a body has: one, or it is refused. */
+function given(own, ...names) {
+  const found = names.filter((name) => (own[name] ?? null) !== null);
+  if (found.length !== 1) throw new RequestError(`give one of ${names.join(", ")}`, found[1] ?? names[0]);
+  return found[0];
+}
+
+const OF_SEARCH = ["prompt", "messages", "max_tokens", "stop", ...Object.keys(declared.beams)];
 const OWN = ["prompt", "messages", "parent", "text", "at", "token", "top", "step", "n", ...Object.values(OPTIONS)];
 /** Bounds of whole numbers. */
 const BOUNDS = { max_tokens: [0, 2 ** 31 - 1], at: [0, 2 ** 31 - 1], token: [0, 2 ** 31 - 1], step: [0, 2 ** 31 - 1], top: [0, 1000], n: [1, 10_000] };
@@ -235,17 +274,18 @@ function optionsOf(own, tokenizer) {
   }
 }
 
-/** A body's own fields, options of the text among them, and its sampling parameters. */
-function split(body) {
+/** A body's own fields, options of the text among them, and its sampling parameters; `taken`: the fields that it may have. */
+function split(body, taken = OWN) {
   const made = { own: {}, sampling: {} };
   for (const [name, value] of Object.entries(body)) {
     const [low, high] = BOUNDS[name] ?? [];
-    if (value === null && OWN.includes(name)) continue;
+    if (value === null && taken.includes(name)) continue;
     if (BOUNDS[name] && !(Number.isInteger(value) && value >= low && value <= high)) throw new RequestError(`${name}=${JSON.stringify(value)}: give a whole number from ${low} to ${high}`, name);
     const isParameter = Object.hasOwn(declared.parameters, name);
     const known = isParameter ? declared.parameters[name] : Object.hasOwn(declared.options, name) && declared.options[name];
-    if (OWN.includes(name)) made.own[name] = value;
+    if (taken.includes(name)) made.own[name] = value;
     else if (name === "preset" || (isParameter && !Object.hasOwn(lacking, name))) made.sampling[name] = value;
+    else if (OWN.includes(name)) throw new RequestError(`${name} has no meaning for a search of beams: leave it out`, name);
     else if (!known) throw new RequestError(`there is no parameter ${JSON.stringify(name)}`, name);
     else if (JSON.stringify(value) !== JSON.stringify(known.default)) throw new RequestError(`${name} ${ELSEWHERE}`, name);
   }

@@ -74,11 +74,16 @@ export class Texts {
   memory = new Memory();
   texts = new Map();
   held = []; // tokens in the cache
+  made = null; // the cache, once it is needed
   turn = Promise.resolve();
 
   constructor(model) {
     this.model = model;
     this.size = model.vocabulary?.size ?? model.gguf.tensors.get("token_embd.weight").shape[0];
+  }
+
+  get cache() {
+    return (this.made ??= this.model.cache());
   }
 
   find(id) {
@@ -207,7 +212,7 @@ export class Texts {
     const { model } = this;
     const all = [...text.prompt, ...text.inherited];
     const began = performance.now();
-    const cache = (this.cache ??= model.cache());
+    const { cache } = this;
     const reused = this.keep(cache, all);
     const { tokenizer, nCtx } = model;
     const { prompt, taken, inherited: begun, shown } = text;

@@ -4,6 +4,7 @@ import { Component } from "./vendor/preact.mjs";
 import { signal } from "./vendor/signals-core.mjs";
 import { get, post } from "./api.js";
 import { Operations, Picture, StateRows } from "./cells-view.js";
+import { WHO } from "./transport.js";
 import { Problem, html, watched } from "./ui.js";
 
 /** @typedef {import("./cells-view.js").Frame} Frame */
@@ -145,10 +146,10 @@ const Runs = ({ cells }) => html`<div class="strip" role="img" aria-label=${`${c
 
 const Engine = watched(function () {
   const cells = now.value;
-  return html`<section aria-label="The engine's cells"><h2>The server's own cells, now ${cells && html`<small>${cells.summary}</small>`}</h2>
+  return html`<section aria-label="The engine's cells"><h2>The cells of ${WHO}, now ${cells && html`<small>${cells.summary}</small>`}</h2>
       <${Problem} error=${unseen.value} />
       ${cells && cells.size > 0 && html`<${Runs} cells=${cells} />`}
-      <p class="quiet">All requests of this server and the prefixes that it caches. Write in another tab, and see them move.</p></section>
+      <p class="quiet">What its requests use now, and the prefixes that it keeps. Write, and look again.</p></section>
     ${cells?.window && html`<section aria-label="The engine's window layers"><h2>Its window layers <small>a token sees the last ${cells.window.seen} positions; ${cells.window.summary}</small></h2><${Runs} cells=${cells.window} /></section>`}
     ${cells?.states && html`<${StateRows} states=${cells.states} />`}`;
 });
