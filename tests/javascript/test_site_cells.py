@@ -42,6 +42,11 @@ def test_the_cells_of_scripts_are_those_of_the_server(ask: Ask, client: Client) 
         assert without_times(mine) == without_times(client.post("/cache", script=script)), script
 
 
+def newest(states: dict[str, Any]) -> dict[int, int]:
+    """Each sequence's newest position with a state."""
+    return {each["seq"]: each["states"][-1]["position"] for each in states["sequences"]}
+
+
 @pytest.mark.parametrize("name", ["gemma3", "mamba", "jamba"])
 def test_layers_with_windows_and_states(ask: Ask, tmp_path: Path, name: str) -> None:
     spec = replace(SPECS[name], n_vocab=2048)
@@ -75,7 +80,10 @@ def test_the_engine_tells_its_own_cells_in_runs(ask: Ask) -> None:
     assert [each["cells"] for each in after["sequences"]] == [used]
 
 
-NONE = ["decode 0 1", [3], [""], ["jump 1"], ["decode 0"], ["decode x 1"], ["decode 0 501"], ["decode 0 99999999999"], ["defrag"] * 201]  # fmt: skip
+NONE = [
+    "decode 0 1", [3], [""], ["jump 1"], ["decode 0"], ["decode x 1"], ["decode 0 501"],
+    ["decode 0 99999999999"], ["defrag"] * 201,
+]  # fmt: skip
 
 
 def test_what_is_no_script_is_refused_as_the_server_does(ask: Ask, client: Client) -> None:

@@ -9,7 +9,9 @@ import pytest
 import site_page
 
 import aleator
+from aleator.generate.cache_script import EXAMPLE
 from aleator.models.hub.bundled import bundled_model
+from aleator.server.playground.cells import frames
 from tests.javascript import firefox
 from tests.javascript.site_window import CUT, RANGED, SLOW, Handler, Served, Window, link
 from tests.playground import browser as chromium
@@ -219,8 +221,46 @@ def test_a_download_comes_in_ranges_and_is_kept(
 def test_what_needs_a_server_says_so(window: Window, served: Served) -> None:
     window.open(served.address)
     window.shows("Write a text")
+    told = "return document.querySelector('.parameter [aria-label=banned_regex]').textContent"
+    assert "needs aleator playground" in window.script(told)
+
+
+def test_beams_are_those_of_python(
+    window: Window, served: Served, model: aleator.LanguageModel
+) -> None:
+    window.open(served.address)
     window.press("Beams")
-    window.shows("Beams: needs aleator playground", "main")
+    window.press("Search")
+    [found] = model.beams("ROMEO:\n", max_tokens=12)
+    window.shows(f"1 text; ended by: {found.stop_reason}", ".beams [role=status]")
+    assert window.shows("score", ".found button") == f"1. score {found.score:.4f}"
+    text = window.script("return document.querySelector('.found .text').textContent")
+    assert text.replace("↵", "\n").strip() == found.text.strip()
+    ways = window.script("return document.querySelectorAll('.stages td.way').length")
+    assert ways == len(found.tokens)
+
+
+def test_cells_are_those_of_python(
+    window: Window, served: Served, model: aleator.LanguageModel
+) -> None:
+    window.open(served.address)
+    window.press("Cache")
+    frame = frames(model, EXAMPLE.split(";"))["frames"][-1]
+    assert frame["summary"] in window.shows("9. defrag", ".cache h2")
+    shown = window.script(
+        "return [...document.querySelectorAll('.cells .cell')].map((e) => e.textContent)"
+    )
+    assert shown == [str(at) if at >= 0 else "" for at in frame["positions"]]
+    window.shows("The cells of the engine of this page, now")
+    window.press("Write")
+    window.shows("Write a text")
+    window.press("Write")
+    window.shows("ended by")
+    window.press("Cache")
+    window.until(
+        lambda: window.script("return document.querySelector('.strip span:not(.free)') !== null"),
+        "the text's cells",
+    )
 
 
 def test_a_live_picture_follows_its_slider(window: Window, served: Served) -> None:
@@ -256,7 +296,11 @@ def test_axe_finds_no_violation(window: Window, served: Served) -> None:
     window.script(chromium.AXE.read_text())
     assert chromium.violations(window.browser) == []
     window.press("Beams")
-    window.shows("Beams: needs", "main")
+    window.press("Search")
+    window.shows("ended by", ".beams [role=status]")
+    assert chromium.violations(window.browser) == []
+    window.press("Cache")
+    window.shows("9. defrag", ".cache h2")
     assert chromium.violations(window.browser) == []
     window.open(f"{served.address}live.html?chain=%7B%22top_k%22%3A5%7D")
     window.shows("top_k=5", ".stages thead")
