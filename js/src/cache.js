@@ -205,7 +205,7 @@ export class Cache {
     const before = [...this.states]
     this.cells.begin()
     try {
-      this.cells.clear_shifts()
+      if (this.cells.has_shift) this.cells.clear_shifts()
       for (let at = 0; at < batch.length; at += MOST_AT_ONCE) rows.push(this.decodePart(batch.slice(at, at + MOST_AT_ONCE), before))
     } catch (error) {
       this.cells.rollback()

@@ -15,7 +15,15 @@ class Ask(Protocol):
     def __call__(self, asked: list[dict[str, Any]], path: Path | None = None) -> list[Any]: ...
 
 
-APART = ("microseconds", "seconds", "kept_bytes", "kept_limit", "computed", "reused")
+APART = (
+    "microseconds",
+    "milliseconds",
+    "seconds",
+    "kept_bytes",
+    "kept_limit",
+    "computed",
+    "reused",
+)
 """Times, and what depends on what was asked before."""
 
 

@@ -98,7 +98,11 @@ def test_saved_pages_are_those_of_the_server(ask: Ask, client: Client) -> None:
         )
     ]
     shown = {"texts": [2, 0, 3], "current": 0, "step": 2, "view": "compare", "shade": "entropy"}
-    more = {"compare": [0, 3], "draws": [{"id": 3, "step": 1}, {"id": 2, "step": 4}]}
+    more = {
+        "compare": [0, 3],
+        "draws": [{"id": 3, "step": 1}, {"id": 2, "step": 4}],
+        "script": ["decode 0 2", "fork 0 1"],
+    }
     asked.append({"method": "POST", "path": "/page", "body": shown | more})
     asked.append({"method": "POST", "path": "/page", "body": {"texts": [1]}})
     mine = ask(asked)
@@ -195,6 +199,7 @@ def test_what_cannot_be_is_told(ask: Ask) -> None:
         ("/texts", {"prompt": "x", "phases": [{}]}, "phases"),
         ("/page", {}, "texts"),
         ("/page", {"texts": []}, "texts"),
+        ("/cache", {"script": ["jump 1"]}, "script"),
         ("/page", {"texts": [{"id": "none"}]}, "id"),
         ("/page", {"texts": [{"id": "none"}], "compare": ["a"]}, "compare"),
         ("/texts", {"prompt": "x", "top_k": -1}, "top_k"),

@@ -61,8 +61,7 @@ export class BeamSearch {
 
   /** The beams of each step as they are made; then the texts, the best first, none if it was stopped. */
   async *steps() {
-    const { num_beams: n } = this.asked;
-    this.cache = this.model.cache({ nCtx: this.prompt.length + n * (this.longest - 1), nSeqs: n });
+    this.cache = this.newCache();
     try {
       let logits;
       for (let at = 0; at < this.prompt.length && !this.stopped; at += AT_ONCE) {
@@ -80,6 +79,17 @@ export class BeamSearch {
     } finally {
       this.cache.free();
       for (const { chain } of [...this.running, ...this.finished]) chain.free();
+    }
+  }
+
+  /** A cache with cells for the longest texts. */
+  newCache() {
+    const { num_beams: n } = this.asked;
+    try {
+      return this.model.cache({ nCtx: this.prompt.length + n * (this.longest - 1), nSeqs: n });
+    } catch (error) {
+      if (error.name !== "MemoryError") throw error;
+      throw new RequestError(`num_beams=${n}, with max_tokens=${this.longest}: ${error.message}: give fewer`, "num_beams");
     }
   }
 

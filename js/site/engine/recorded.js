@@ -14,8 +14,9 @@ const MOST = { texts: 64, draws: 16, compare: 2 };
 
 /** The HTML of what a page asks for: texts, each { id, name }, and what is shown of them. */
 export async function savedPage(engine, asked) {
+  const found = contents(engine, checked(asked));
   const cells = asked.script ? (await frames(engine.model, asked.script)).frames : [];
-  const record = JSON.stringify(rounded({ ...contents(engine, checked(asked)), cells }));
+  const record = JSON.stringify(rounded({ ...found, cells }));
   const page = new TextDecoder().decode(await bytesOf(new URL("../saved.html", import.meta.url)));
   // In a script element only "<" can begin its end tag, or a comment.
   return page.replace('id="record">', () => `id="record">${record.replaceAll("<", "\\u003c")}`);

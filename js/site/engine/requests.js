@@ -120,7 +120,7 @@ export class Engine {
   /** The tokens of a prompt or a conversation, the options of a text, and control tokens that are part of it. */
   beginning(own) {
     const { tokenizer } = this.model;
-    if (own.messages) return this.conversation(own);
+    if ((own.messages ?? null) !== null) return this.conversation(own);
     const tokens = typeof own.prompt === "string" ? tokenizer?.encode(own.prompt) : own.prompt;
     if (!Array.isArray(tokens) || !tokens.length) throw new RequestError("prompt is empty: give a text or a list of token ids", "prompt");
     const { size } = this.texts;
