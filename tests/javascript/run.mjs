@@ -75,7 +75,7 @@ const doing = {
     const told = []
     for (const [name, ...given] of edits) {
       const made = await tried(() => cache[name](...given))
-      if (name === 'decode') told.push(made.error ?? hex(made))
+      if (name.startsWith('decode')) told.push(made.error ?? hex(made))
       else if (made?.error) told.push(made.error)
     }
     return [told, [...Array(nSeqs).keys()].map((seq) => cache.length(seq))]

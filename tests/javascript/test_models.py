@@ -100,19 +100,28 @@ class _Here:
     def length(self, seq: int) -> int:
         return self.context.cache.seq_pos_max(seq) + 1
 
+    def decoded(self, texts: list[dict[str, Any]]) -> str:
+        batch = Batch()
+        for seq, tokens in ((text["seq"], text["tokens"]) for text in texts):
+            for i, token in enumerate(tokens):
+                last = i == len(tokens) - 1
+                batch.add(token, self.length(seq) + i, (seq,), logits=last)
+        return self.context.decode(batch).tobytes().hex()
+
     def told(self, edits: list[list[Any]]) -> list[Any]:
         told: list[str] = []
         for name, *given in edits:
             try:
                 if name == "decode":
-                    tokens, seq = given[0], (given[1] if len(given) > 1 else {"seq": 0})["seq"]
-                    batch = Batch()
-                    for i, token in enumerate(tokens):
-                        last = i == len(tokens) - 1
-                        batch.add(token, self.length(seq) + i, (seq,), logits=last)
-                    told.append(self.context.decode(batch).tobytes().hex())
+                    seq = (given[1] if len(given) > 1 else {"seq": 0})["seq"]
+                    told.append(self.decoded([{"seq": seq, "tokens": given[0]}]))
+                elif name == "decodeBatch":
+                    told.append(self.decoded(given[0]))
+                elif name == "slide":
+                    self.context.cache.sequence(given[0]).slide(*given[1:])
                 else:
-                    getattr(self.context.cache, f"seq_{name[3:].lower()}")(*given)
+                    verb = f"seq_{name[3:].lower()}" if name.startswith("seq") else name
+                    getattr(self.context.cache, verb)(*given)
             except aleator.AleatorError as error:
                 told.append(type(error).__name__)
         return [told, [self.length(seq) for seq in range(self.n_seqs)]]
@@ -132,6 +141,13 @@ EDITS: dict[str, list[list[Any]]] = {
         ["decode", TEXT[:20]], ["seqCp", 0, 1, -1, -1], ["decode", TEXT[20:22], {"seq": 1}],
         ["seqRm", 1, 21, -1], ["decode", TEXT[30:31], {"seq": 1}], ["decode", TEXT[20:22]],
         ["seqKeep", 1], ["decode", TEXT[31:33], {"seq": 1}],
+    ],
+    "moved": [
+        ["decodeBatch", [{"seq": 1, "tokens": TEXT[:9]}, {"seq": 0, "tokens": TEXT[9:29]}]],
+        ["seqCp", 0, 1, 12, -1], ["unshare", 1, 14, -1], ["seqRm", 0, 3, 11], ["defrag"],
+        ["decodeBatch", [{"seq": 0, "tokens": TEXT[:3]}, {"seq": 1, "tokens": TEXT[5:6]}]],
+        ["seqCp", 0, 1, -1, -1], ["slide", 1, 2, 5], ["slide", 0], ["slide", 0, -1],
+        ["decodeBatch", [{"seq": 1, "tokens": TEXT[3:4]}, {"seq": 0, "tokens": TEXT[3:5]}]],
     ],
 }  # fmt: skip
 
@@ -156,6 +172,8 @@ def test_states_are_copied_and_forgotten_whole(run: Run, tmp_path: Path, name: s
         ["decode", TEXT[12:14], {"seq": 1}], ["seqRm", 0, 5, -1], ["decode", TEXT[14:15]],
         ["seqRm", 0, 0, -1], ["decode", TEXT[:4]], ["seqCp", 1, 0, 0, 3],
         ["seqKeep", 1], ["decode", TEXT[:2], {"seq": 1}],
+        ["decodeBatch", [{"seq": 1, "tokens": TEXT[:2]}, {"seq": 0, "tokens": TEXT[3:7]}]],
+        ["decodeBatch", [{"seq": 0, "tokens": TEXT[:1]}, {"seq": 1, "tokens": TEXT[9:10]}]],
     ]  # fmt: skip
     [told] = run("edits", [{"path": str(path), "edits": edits}])
     assert told == _Here(path, 2).told(edits)
