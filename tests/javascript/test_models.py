@@ -106,7 +106,7 @@ class _Here:
             for i, token in enumerate(tokens):
                 last = i == len(tokens) - 1
                 batch.add(token, self.length(seq) + i, (seq,), logits=last)
-        return self.context.decode(batch).tobytes().hex()
+        return str(self.context.decode(batch).tobytes().hex())
 
     def told(self, edits: list[list[Any]]) -> list[Any]:
         told: list[str] = []
