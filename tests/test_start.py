@@ -40,7 +40,7 @@ UNNEEDED = {
     "aleator.engine.engine",
     "aleator.models.adapter_files",
     "aleator.models.directory",
-    "aleator.models.prequantised",
+    "aleator.models.prequantised.directories",
     "aleator.models.torch_decoder",
 }
 """Modules that cost milliseconds each, and are for commands, options and errors that most runs do without."""

@@ -19,7 +19,8 @@ from unittest.mock import patch
 from declared_fields import GIVEN, SMALL, TOGETHER
 
 from aleator.core.errors import FileFormatError, UnsupportedModel
-from aleator.models import file_types, index
+from aleator.models import index
+from aleator.models.conversion import file_types
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import TensorInfo
 

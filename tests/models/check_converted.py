@@ -11,10 +11,10 @@ import numpy as np
 from aleator.core.errors import UnsupportedModel
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
-from aleator.models.convert import ConvertedDirectory
+from aleator.models.conversion.convert import ConvertedDirectory
+from aleator.models.conversion.quantise import Quantisation
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.files.gguf_writer import field
-from aleator.models.quantise import Quantisation
 from aleator.models.weights import Weights
 
 NO_VOCABULARY = [field("tokenizer.ggml.model", "no_vocab")]

@@ -62,7 +62,7 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     page = (ROOT / "docs" / "adding-an-architecture.md").read_text()
     module, line, test = re.findall(r"```(?:python|text)\n(.*?)```", page, flags=re.DOTALL)
     models = root / "src" / "aleator" / "models"
-    (models / f"{STEM}.py").write_text(module)
+    (models / "architectures" / f"{STEM}.py").write_text(module)
     (root / "tests" / "models" / f"test_{STEM}.py").write_text(test)
     above = '    "qwen3",\n'
     index = (models / "index.py").read_text()
@@ -98,7 +98,7 @@ def test_the_index_lists_it_without_torch(copied: Path) -> None:
 def test_an_architecture_is_whole_under_its_stem(name: str) -> None:
     stem = name.replace("-", "_")
     assert ARCHITECTURES[name].name == name
-    assert (PACKAGE / "models" / f"{stem}.py").is_file()
+    assert (PACKAGE / "models" / "architectures" / f"{stem}.py").is_file()
     assert "def test_" in (ROOT / "tests" / "models" / f"test_{stem}.py").read_text()
 
 
@@ -121,11 +121,13 @@ def test_nothing_outside_models_names_an_architecture() -> None:
 
 
 def test_no_module_imports_an_architecture() -> None:
-    models = PACKAGE / "models"
-    for path in [*models.glob("*.py"), *models.glob("*/*.py")]:
-        known = {
-            node.module.removeprefix("aleator.models.")
-            for node in ast.walk(ast.parse(path.read_text()))
-            if isinstance(node, ast.ImportFrom) and node.module
-        } & {name.replace("-", "_") for name in ARCHITECTURES}
-        assert not known, path
+    """Readers that a family shares are imported within ``architectures`` only."""
+    folder = PACKAGE / "models" / "architectures"
+    known = {name.replace("-", "_") for name in ARCHITECTURES}
+    for path in (PACKAGE / "models").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.ImportFrom) or not node.module:
+                continue
+            _, inside, name = node.module.partition("aleator.models.architectures")
+            names = {name[1:]} if name else {alias.name for alias in node.names}
+            assert not inside or (path.parent == folder and not names & known), path

@@ -14,7 +14,8 @@ from dense_models import DENSE, write_dense
 
 from aleator.core.errors import FileFormatError, ParameterError, UnsupportedModel
 from aleator.generate import Batch, Context
-from aleator.models import build_decoder, falcon_h1, index, open_weights
+from aleator.models import build_decoder, index, open_weights
+from aleator.models.architectures import falcon_h1
 from aleator.models.config import LatentConfig
 from aleator.models.conversions import (
     axes,

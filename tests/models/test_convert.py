@@ -22,14 +22,15 @@ from aleator.core.errors import (
     ParameterError,
     UnsupportedModel,
 )
-from aleator.models import convert, open_weights
+from aleator.models import open_weights
 from aleator.models.config import RopeConfig
-from aleator.models.convert import ConvertedDirectory
+from aleator.models.conversion import convert
+from aleator.models.conversion.convert import ConvertedDirectory
+from aleator.models.conversion.quantise import Quantisation
 from aleator.models.delta_net import DeltaNetConfig
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.files.tensor_types import StoredTensor
 from aleator.models.layers.rotation import frequencies
-from aleator.models.quantise import Quantisation
 from tests.models.builders import (
     N_EMBD,
     N_FF,

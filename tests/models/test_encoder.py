@@ -10,7 +10,8 @@ import pytest
 from encoder_models import ENCODERS, write_encoder
 
 from aleator.core.errors import UnsupportedModel
-from aleator.models import bert, build_decoder, open_weights
+from aleator.models import build_decoder, open_weights
+from aleator.models.architectures import bert
 from aleator.models.encoder import Encoder
 
 

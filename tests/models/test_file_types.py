@@ -9,7 +9,7 @@ import pytest
 from make_models import SPECS, Spec, write_model
 
 from aleator.core.errors import FileFormatError, ParameterError, UnsupportedModel
-from aleator.models.file_types import FILE_TYPES, Rules, file_type
+from aleator.models.conversion.file_types import FILE_TYPES, Rules, file_type
 from aleator.models.files.gguf import GGUFFile
 from tests.models.builders import entry, model_metadata, raw_gguf, string, tensor, write_gguf
 

@@ -14,8 +14,8 @@ from dense_models import DENSE, write_dense
 from aleator.core.errors import FileFormatError, UnsupportedModel
 from aleator.generate import Batch, Context
 from aleator.models import open_weights
+from aleator.models.architectures.gemma4 import GEMMA4, read_json, usual_name
 from aleator.models.files.fields import Fields
-from aleator.models.gemma4 import GEMMA4, read_json, usual_name
 from tests.models.check_dense import check_golden, check_transformers, decoder_of
 
 transformers: Any = pytest.importorskip("transformers")

@@ -15,8 +15,8 @@ from aleator.models.config import (
     WindowConfig,
     without_attention,
 )
+from aleator.models.conversion.gguf_form import config_in_gguf, differences, metadata, sparse_layers
 from aleator.models.delta_net import DeltaNetConfig
-from aleator.models.gguf_form import config_in_gguf, differences, metadata, sparse_layers
 from aleator.models.index import ARCHITECTURES
 
 PLAIN = ModelConfig(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from aleator.core.errors import FileFormatError
-from aleator.models import bert, gpt2
+from aleator.models.architectures import bert, gpt2
 from aleator.models.json_config import pooling_of_directory
 
 KIND = "sentence_transformers.models."

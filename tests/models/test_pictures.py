@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from aleator.core.errors import UnsupportedModel
+from aleator.models.architectures.pictures import refuse_pictures
 from aleator.models.files.fields import Fields
-from aleator.models.pictures import refuse_pictures
 
 
 @pytest.mark.parametrize(

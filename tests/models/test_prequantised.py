@@ -20,10 +20,10 @@ from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 from aleator.models.adapter_files import load_adapters
 from aleator.models.adapters import adapter_files, chosen_adapters
-from aleator.models.convert import ConvertedDirectory
+from aleator.models.conversion.convert import ConvertedDirectory
+from aleator.models.conversion.quantise import Quantisation
 from aleator.models.exact import exact_bytes
 from aleator.models.placement import ON_CPU, Place, weight_bytes
-from aleator.models.quantise import Quantisation
 from tests.models.adapters import write_adapter
 from tests.models.check_converted import NO_VOCABULARY, converted, logits
 from tests.models.prequantised import (

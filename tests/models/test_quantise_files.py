@@ -17,10 +17,10 @@ from make_models import SPECS, Spec, random_tensors, write_model
 
 from aleator import load
 from aleator.core.errors import FileFormatError, ModelNotFound, ParameterError
+from aleator.models.conversion.quantise import Quantisation
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.files.imatrix import ImportanceMatrix, read_imatrix, write_imatrix
 from aleator.models.hub.bundled import bundled_model
-from aleator.models.quantise import Quantisation
 from tests.models.builders import model_metadata, model_tensors, write_gguf
 
 SMALL = Spec(n_embd=256, n_ff=512, head_dim=64, n_layers=2, seed=3)
@@ -160,7 +160,7 @@ def test_pieces_make_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         files = []
         for columns, at_once in ((1 << 22, 1 << 24), (256 * 7, 1000), (1, 10**5)):
             monkeypatch.setattr("aleator.models.files.tensor_types._READ_AT_ONCE", columns)
-            monkeypatch.setattr("aleator.models.quantise._AT_ONCE", at_once)
+            monkeypatch.setattr("aleator.models.conversion.quantise._AT_ONCE", at_once)
             out = tmp_path / "out.gguf"
             plan = Quantisation(source, kind, found)
             plan.write(out, 1, lambda done, _: seen.append(done))
@@ -249,7 +249,7 @@ def test_numbers_that_cannot_be_stored(
 
 KILLED = """
 import os, signal, sys
-from aleator.models.quantise import Quantisation
+from aleator.models.conversion.quantise import Quantisation
 def stop(done, total):
     if done * 2 > total:
         os.kill(os.getpid(), getattr(signal, sys.argv[3]))

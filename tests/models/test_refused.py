@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from aleator.core.errors import FileFormatError, UnsupportedModel
-from aleator.models import falcon_h1, open_weights
+from aleator.models import open_weights
+from aleator.models.architectures import falcon_h1
 from aleator.models.files.fields import Fields
 from aleator.models.files.tensor_types import StoredTensor
 from aleator.models.index import read_json

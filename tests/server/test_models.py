@@ -20,8 +20,8 @@ import pytest
 import aleator
 from aleator.cli.serve import OF_ONE_MODEL
 from aleator.models.config import WindowConfig
+from aleator.models.conversion.quantise import Quantisation
 from aleator.models.hub.bundled import bundled_model
-from aleator.models.quantise import Quantisation
 from aleator.models.sizes import cache_of_layers
 from aleator.models.weights import open_weights
 from aleator.server.listed import entry_of

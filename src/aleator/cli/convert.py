@@ -7,8 +7,8 @@ import argparse
 from aleator.cli.arguments import Parser
 from aleator.cli.quantize import add_output_options, carry_out, source_of
 from aleator.core.errors import ParameterError
+from aleator.models.conversion.quantise import Quantisation
 from aleator.models.hub.located import located
-from aleator.models.quantise import Quantisation
 
 TYPES = ("F32", "F16", "BF16", "Q8_0")
 

@@ -13,11 +13,11 @@ from aleator.cli.terminal import ProgressBar, note, write
 from aleator.core.errors import ParameterError
 from aleator.core.options import declarations
 from aleator.generate.options import ContextOptions
-from aleator.models.file_types import FILE_TYPES
+from aleator.models.conversion.file_types import FILE_TYPES
+from aleator.models.conversion.quantise import Quantisation
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.files.imatrix import read_imatrix
 from aleator.models.hub.located import located
-from aleator.models.quantise import Quantisation
 
 THREADS = [declarations(ContextOptions)["n_threads"]]
 

@@ -12,8 +12,8 @@ from aleator.models.files.safetensors import read_directory
 from aleator.models.files.tensor_types import StoredTensor
 from aleator.models.index import read_json as read_config
 from aleator.models.json_config import pooling_of_directory
-from aleator.models.matrix_parts import Packed
-from aleator.models.prequantised import given_by, joined
+from aleator.models.prequantised.directories import given_by, joined
+from aleator.models.prequantised.matrix_parts import Packed
 
 
 class Directory:

@@ -83,7 +83,7 @@ _NAMES = (
     "lfm2",
     "lfm2moe",
 )
-"""Names in files; the module's name has "_" for "-", and its :class:`Architecture` is named in capitals."""
+"""Names in files; the module in ``architectures`` has "_" for "-", its :class:`Architecture` is in capitals."""
 _ENCODERS = ("bert", "nomic-bert", "jina-bert-v2", "jina-bert-v3", "modern-bert")
 
 
@@ -97,7 +97,8 @@ class _Architectures(Mapping[str, Architecture]):
         if name not in self._names:
             raise KeyError(name)
         stem = name.replace("-", "_")
-        architecture: Architecture = getattr(import_module(f"aleator.models.{stem}"), stem.upper())
+        module = import_module(f"aleator.models.architectures.{stem}")
+        architecture: Architecture = getattr(module, stem.upper())
         return architecture
 
     def __contains__(self, name: object) -> bool:

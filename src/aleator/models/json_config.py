@@ -190,7 +190,7 @@ def refuse_features(
     for key in ("num_experts", "num_local_experts"):
         if not experts and fields.get(key, 0):
             raise unsupported(fields.path, f"a mixture of experts ({key})")
-    from aleator.models.prequantised import given_by  # GGUF files do without
+    from aleator.models.prequantised.directories import given_by  # GGUF files do without
 
     given_by(fields)
 

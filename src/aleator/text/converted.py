@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from aleator.models.convert import ConvertedDirectory
+from aleator.models.conversion.convert import ConvertedDirectory
 from aleator.models.directory import Directory
 from aleator.text.gguf_fields import vocabulary_fields
 

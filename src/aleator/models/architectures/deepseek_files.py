@@ -1,0 +1,86 @@
+"""Reads files of DeepSeek's models with compressed keys, and mixtures of their kind in other models."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from aleator.models import gguf_config, latent
+from aleator.models.architecture import Architecture, shared_mlp
+from aleator.models.config import ExpertsConfig, ModelConfig, QueryGrowth, present
+from aleator.models.conversion.gguf_form import routing
+from aleator.models.experts import MAX_EXPERTS, after_dense
+from aleator.models.files.fields import Fields, Value
+from aleator.models.files.gguf import GGUFFile
+
+ROUTED = {"mlp.gate": "ffn_gate_inp", **shared_mlp("mlp.shared_experts")}
+"""Names of a layer's router and shared expert."""
+CHOICE_BIAS = {"mlp.gate.e_score_correction_bias": "exp_probs_b.bias"}
+
+
+def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
+    fields, name = gguf.fields, architecture.name
+    config = gguf_config.transformer(gguf, architecture, experts=True)
+    config = gguf_config.without_further(fields, config)
+    config = _stretched(latent.in_gguf(config, fields), fields)
+    rate = fields.number(f"{name}.attention.temperature_scale", 0.0, 1e6, 0.0)
+    if rate:
+        length = fields.length(f"{name}.attention.temperature_length")
+        config = replace(config, query_growth=QueryGrowth(rate, length))
+    # Without a gating function it is the softmax, except for GLM-4.7-Flash, as in llama.cpp.
+    glm = config.n_layers in (47, 48) and config.n_vocab == 154880
+    return replace(config, experts=after_dense(config, gguf, default=2 if glm else 1))
+
+
+def _stretched(config: ModelConfig, fields: Fields) -> ModelConfig:
+    """YaRN as in llama.cpp: its magnitude multiplies whole scores, not only the rotated channels.
+
+    ``yarn_log_multiplier`` is a tenth of config.json's ``mscale_all_dim``; without it lengths grow as well.
+    """
+    name, rope = config.architecture, config.rope
+    share = fields.number(f"{name}.rope.scaling.yarn_log_multiplier", 0.0, 1e6, 0.0) / 0.1
+    given = fields.number(f"{name}.rope.scaling.attn_factor", 0.0, 1e6, 1.0)
+    growth = 0.1 * math.log(rope.factor)
+    attn_factor, own = given, given * (1.0 + growth)
+    if rope.scaling == "yarn" and share:
+        attn_factor, own = given / (1.0 + growth), given
+    grown = own * (1.0 + share * growth)
+    return replace(
+        config,
+        rope=replace(rope, attn_factor=attn_factor),
+        attention_scale=(config.attention_scale or 1.0) * grown * grown,
+    )
+
+
+def routed(fields: Fields, n_layers: int, *, newer: bool = True) -> ExpertsConfig:
+    """The mixtures in a config.json, over its defaults; ``newer``: as in DeepSeek-V3."""
+    n_experts = fields.integer("n_routed_experts", 1, MAX_EXPERTS)
+    groups = fields.integer("n_group", 1, n_experts)
+    best = 2 if newer else 1
+    if n_experts % groups or n_experts // groups < best:
+        raise fields.error("n_group", f"{n_experts} experts do not divide into {groups} groups")
+    used_groups = fields.integer("topk_group", 1, groups)
+    width = fields.width("moe_intermediate_size")
+    first = fields.layers("first_k_dense_replace", low=0)
+    return ExpertsConfig(
+        n_experts=n_experts,
+        n_used=fields.integer("num_experts_per_tok", 1, n_experts // groups * used_groups),
+        n_ff=width,
+        layers=tuple(layer >= first for layer in range(n_layers)),
+        scores="sigmoid" if newer else "softmax",
+        normalised=newer and fields.require("norm_topk_prob", bool),
+        scale=fields.number("routed_scaling_factor", 0.0, 1e6),
+        n_groups=groups,
+        n_groups_used=used_groups,
+        n_group_best=best,
+        choice_bias=newer,
+        n_ff_shared=width * fields.integer("n_shared_experts", 0, MAX_EXPERTS),
+    )
+
+
+def mixture_fields(config: ModelConfig, _: Fields) -> dict[str, Value | None]:
+    """The fields that :func:`~aleator.models.experts.after_dense` reads besides the usual."""
+    made, experts = routing(config), present(config.experts)
+    made["leading_dense_block_count"] = sum(not sparse for sparse in experts.layers)
+    made["expert_shared_count"] = experts.n_ff_shared // experts.n_ff
+    return made

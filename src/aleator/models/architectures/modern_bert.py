@@ -1,0 +1,99 @@
+"""modern-bert: an encoder with rotary embeddings, most of whose layers see a window around each token."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from aleator.models import gguf_config, json_config
+from aleator.models.architecture import Architecture, HuggingFace
+from aleator.models.architectures import bert
+from aleator.models.config import ModelConfig, WindowConfig, unsupported
+from aleator.models.files.fields import Fields
+from aleator.models.files.gguf import GGUFFile
+from aleator.models.json_config import read_rope, refuse_features, rope_part, transformer
+
+EVERY = 3  # layers, the first of which sees everything
+THETA, LOCAL_THETA = 160_000.0, 10_000.0
+WINDOW = 128
+
+
+def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
+    config, fields = bert.read_gguf(gguf, architecture), gguf.fields
+    if fields.get("modern-bert.hidden_activation", "gelu") != "gelu":
+        raise unsupported(gguf.path, "another activation (modern-bert.hidden_activation)")
+    if "modern-bert.classifier.pooling_type" not in fields:
+        config = replace(config, score_pooling="mean")  # as in llama.cpp
+    key = "modern-bert.attention.sliding_window_pattern"
+    if isinstance(fields.get(key), list):
+        return replace(config, window=gguf_config.read_windows(fields, config))
+    every = fields.layers(key, EVERY)
+    size = fields.length("modern-bert.attention.sliding_window", 0, low=0)
+    layers = tuple(layer % every != 0 for layer in range(config.n_layers))
+    if not size or not any(layers):
+        return config
+    theta = fields.number("modern-bert.rope.freq_base_swa", 1.0, 1e30, config.rope.theta)
+    return replace(config, window=WindowConfig(size, layers, replace(config.rope, theta=theta)))
+
+
+def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
+    refuse_features(fields, "hidden_activation", "gelu")
+    if fields.get("classifier_activation", "gelu") != "gelu":
+        raise unsupported(fields.path, "another activation (classifier_activation)")
+
+    def rope(kind: str, old: str, theta: float) -> Fields:
+        part = rope_part(fields, kind)
+        own = part.get("rope_parameters", kind=dict) or {}
+        base = fields.number(old, 1.0, 1e30, theta)
+        return part.changed(rope_parameters={"rope_theta": base, "rope_type": "default", **own})
+
+    whole = rope("full_attention", "global_rope_theta", THETA)
+    local = rope("sliding_attention", "local_rope_theta", LOCAL_THETA)
+    config = transformer(fields, architecture, tied=True, eps="norm_eps", rope=whole)
+    listed = json_config.listed_windows(fields, config.n_layers)
+    every = fields.layers("global_attn_every_n_layers", EVERY)
+    layers = listed or tuple(layer % every != 0 for layer in range(config.n_layers))
+    pooling = fields.get("classifier_pooling", "cls")
+    if pooling not in ("cls", "mean"):
+        raise unsupported(fields.path, f"classifier_pooling {pooling!r}")
+    window = None
+    if any(layers):
+        size = fields.length("local_attention", WINDOW)
+        own = read_rope(local, config.head_dim, config.context_length, architecture)
+        window = WindowConfig(size, layers, own)
+    return replace(config, tied=True, window=window, score_pooling=pooling)
+
+
+MODERN_BERT = bert.ENCODER(
+    "modern-bert",
+    read_gguf=read_gguf,
+    hugging_face=HuggingFace(
+        ("modernbert",),
+        read_json,
+        stack="",
+        outer={
+            "embeddings.tok_embeddings": "token_embd",
+            "embeddings.norm": "token_embd_norm",
+            "final_norm": "output_norm",
+            "head.dense": "cls",
+            "head.norm": "cls.norm",
+            "classifier": "cls.output",
+        },
+        layer={
+            "attn.Wqkv": "attn_qkv",
+            "attn.Wo": "attn_output",
+            "attn_norm": "attn_norm",
+            "mlp.Wi": "ffn_up",
+            "mlp.Wo": "ffn_down",
+            "mlp_norm": "ffn_norm",
+        },
+        usual_name=partial(bert.usual_name, prefixes=("model.",)),
+    ),
+    pre_norm=True,
+    sum_norm=False,
+    bare_start=True,
+    score_activation="gelu",
+    output_norm="output_norm",
+    activation="gelu_exact",
+    fused_gate=True,
+)

@@ -1,0 +1,61 @@
+"""nomic-bert: bert with a rotary embedding instead of vectors of positions, and a gate with SiLU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from aleator.models.architecture import Architecture, HuggingFace
+from aleator.models.architectures.bert import EMBEDDINGS, ENCODER, HEAD, usual_name
+from aleator.models.config import ModelConfig, unsupported
+from aleator.models.files.fields import Fields
+from aleator.models.json_config import refuse_features, transformer
+
+SILU = ("silu", "swiglu")
+THETA = 1000.0
+
+
+def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
+    """The dimensions in config.json, under transformers' names or under those of the model's own code."""
+    if "n_embd" in fields:
+        activation = fields.get("activation_function", "swiglu")
+        fields = fields.changed(
+            hidden_size=fields.width("n_embd"),
+            num_hidden_layers=fields.layers("n_layer"),
+            num_attention_heads=fields.width("n_head"),
+            intermediate_size=fields.width("n_inner", 4 * fields.width("n_embd")),
+            max_position_embeddings=fields.length("max_trained_positions", 2048),
+            layer_norm_eps=fields.number("layer_norm_epsilon", 0.0, 1.0, 1e-12),
+            rope_theta=fields.number("rotary_emb_base", 1.0, 1e30, THETA),
+            hidden_act="silu" if activation in SILU else activation,
+        )
+        for key, plain in (("prenorm", False), ("rotary_emb_fraction", 1.0), ("causal", False)):
+            if fields.get(key, plain) != plain:
+                raise unsupported(fields.path, f"{key} {fields.get(key)!r}")
+        if fields.get("moe_every_n_layers", 0):
+            raise unsupported(fields.path, "a mixture of experts (moe_every_n_layers)")
+    refuse_features(fields)
+    if "rope_theta" not in fields and "rope_parameters" not in fields:
+        fields = fields.changed(rope_theta=THETA)
+    return replace(transformer(fields, architecture, tied=True, eps="layer_norm_eps"), tied=True)
+
+
+NOMIC_BERT = ENCODER(
+    "nomic-bert",
+    hugging_face=HuggingFace(
+        ("nomic_bert",),
+        read_json,
+        stack="encoder",
+        outer=EMBEDDINGS | HEAD | {"emb_ln": "token_embd_norm"},
+        layer={
+            "attn.Wqkv": "attn_qkv",
+            "attn.out_proj": "attn_output",
+            "norm1": "attn_output_norm",
+            "mlp.fc11": "ffn_up",
+            "mlp.fc12": "ffn_gate",
+            "mlp.fc2": "ffn_down",
+            "norm2": "layer_output_norm",
+        },
+        usual_name=partial(usual_name, prefixes=("bert.", "nomic_bert.")),
+    ),
+)

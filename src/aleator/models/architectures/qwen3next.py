@@ -1,0 +1,39 @@
+"""qwen3next: gated delta nets, gated attention in every fourth layer, and mixtures of experts in all.
+
+Attention rotates a part of a head's channels.  A shared expert with its own router takes every token.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from aleator.models.architecture import EXPERTS, Architecture, HuggingFace
+from aleator.models.architectures.delta_net_files import (
+    BARE,
+    LAYER,
+    MIXTURE,
+    as_gguf,
+    read_gguf,
+    read_json,
+    without_further,
+)
+
+QWEN3NEXT = Architecture(
+    "qwen3next",
+    read_gguf=partial(read_gguf, tiled=False),
+    hugging_face=HuggingFace(
+        ("qwen3_next",),
+        partial(read_json, experts=True),
+        layer=LAYER
+        | MIXTURE
+        | {"linear_attn.in_proj_qkvz": "ssm_in", "linear_attn.in_proj_ba": "ssm_ba"},
+        bare=BARE,
+        expert=EXPERTS,
+        usual_name=without_further,
+        convert=as_gguf,
+    ),
+    ffn_norm="post_attention_norm",
+    head_norm=True,
+    attention_gate=True,
+    recurrent="delta net",
+)

@@ -1,0 +1,328 @@
+"""A Hugging Face directory as a GGUF file for llama.cpp, made while it is read.
+
+Names and conversions of tensors are those of the reader (:mod:`aleator.models.directory`).  Here is what
+llama.cpp wants besides: experts in one tensor, queries and keys in the order of its rotation, and norms and
+other small tensors in F32.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aleator.core.errors import AleatorError, FileFormatError, ParameterError, UnsupportedModel
+from aleator.models import sampling
+from aleator.models.config import ModelConfig, present
+from aleator.models.conversion.file_types import FILE_TYPES, layer_of, may_change
+from aleator.models.conversion.gguf_form import config_in_gguf, differences, metadata
+from aleator.models.conversions import other_pairs
+from aleator.models.directory import Directory
+from aleator.models.files.fields import Value, read_json
+from aleator.models.files.gguf import GGUFFile, TensorInfo
+from aleator.models.files.gguf_writer import NewTensor, beginning, field
+from aleator.models.files.tensor_types import TENSOR_TYPES, StoredTensor
+from aleator.models.finite_check import Unchecked
+from aleator.models.index import read_gguf
+from aleator.models.layers.rotation import llama3_divisors
+from aleator.models.native_decoder import NativeDecoder
+from aleator.models.weights import Weights, separated
+
+_EXPERT = re.compile(r"(blk\.\d+\.ffn_(?:gate|up|down))\.(\d+)\.weight")
+_ROTATED = ("attn_q.", "attn_k.", "attn_q_b.", "attn_kv_a_mqa.")
+"""Projections to queries and keys that are rotated."""
+_BIASED = ("mamba", "mamba2", "jamba")
+"""Architectures of which llama.cpp's convolutions must have biases."""
+_UNROTATED = 1e30
+"""The divisor of frequencies of pairs that do not rotate, in llama.cpp's files."""
+
+
+class ConvertedDirectory(GGUFFile):
+    """The GGUF file that a directory would be; its tensors are made when they are asked for.
+
+    Attributes:
+        left_out: what GGUF cannot say about the model and llama.cpp does without, for warnings.
+        directory: the open directory.
+    """
+
+    def __init__(self, path: Path, vocabulary: Sequence[bytes]) -> None:
+        """Read all of the directory except most tensors' numbers; check that the file will be sound.
+
+        Args:
+            path: the directory.
+            vocabulary: the fields of the tokenizer.
+
+        Raises:
+            ModelNotFound, FileFormatError: a file is missing or damaged, a tensor is missing or of another
+                shape than config.json asks for.
+            UnsupportedModel: an architecture or a feature that is not supported, here or in GGUF files.
+        """
+        self.directory = directory = Directory(path)
+        self._said = config_in_gguf(directory.architecture, directory.config)
+        self._raw = dict(directory.tensors())
+        self._made = _computed(directory.config) | self._zeros()
+        self.left_out: list[str] = []
+        self._sources: dict[str, list[str]] = {name: [] for name in self._made}
+        new = [NewTensor(name, each.type, each.shape) for name, each in self._made.items()]
+        new += self._planned()
+        type_of = max(
+            FILE_TYPES,
+            key=lambda kind: sum(n.nbytes for n in new if n.type == FILE_TYPES[kind].main),
+        )
+        fields: dict[str, Value] = {
+            "general.architecture": directory.architecture.name,
+            "general.type": "model",
+            "general.name": Path(directory.config.name).name or path.resolve().name,
+            "general.file_type": FILE_TYPES[type_of].number,
+            **self._sampling(),
+            **metadata(directory.architecture, self._said, directory.fields),
+        }
+        if "token_types.weight" in self._raw:
+            fields["tokenizer.ggml.token_type_count"] = self._raw["token_types.weight"].shape[0]
+        listed = [_entry(path, key, value) for key, value in fields.items()]
+        super().__init__(path, beginning([*listed, *vocabulary], new)[0])
+        self.left_out += self._check()
+
+    def stored(self, name: str) -> StoredTensor:
+        """The tensor ``name``, made anew; in its own type where GGUF has none, and the file will have BF16."""
+        if name in self._made:
+            return self._made[name]
+        sources = self._sources[name]
+        parts = [self._parts(each)[name if len(sources) == 1 else each][1] for each in sources]
+        if len(parts) == 1:
+            return parts[0]
+        data = np.concatenate([part.data for part in parts])
+        return StoredTensor(parts[0].type, (len(parts), *parts[0].shape), data)
+
+    def files(self) -> list[Path]:
+        """All files of the directory that may be read."""
+        return [each for each in self.directory.path.iterdir() if each.is_file()]
+
+    def _zeros(self) -> dict[str, StoredTensor]:
+        """Biases of convolutions that llama.cpp wants, and the model has not."""
+        if self.directory.architecture.name not in _BIASED:
+            return {}
+        end = "ssm_conv1d.weight"
+        rows = {
+            n.removesuffix("weight"): self._raw[n].shape[0] for n in self._raw if n.endswith(end)
+        }
+        return {
+            f"{name}bias": StoredTensor.of(np.zeros(n, np.float32))
+            for name, n in rows.items()
+            if f"{name}bias" not in self._raw
+        }
+
+    def _planned(self) -> list[NewTensor]:
+        """The tensors to write, and from which of the directory's each is made."""
+        experts: dict[str, dict[int, str]] = {}
+        made = []
+        for name in self._raw:
+            expert = _EXPERT.fullmatch(name)
+            if expert is not None:
+                experts.setdefault(f"{expert[1]}_exps.weight", {})[int(expert[2])] = name
+                continue
+            for new, (kind, part) in self._parts(name).items():
+                self._sources[new] = [name]
+                made.append(NewTensor(new, kind, part.shape))
+        for new, names in experts.items():
+            count = self._said.experts.n_experts if self._said.experts is not None else 0
+            missing = next((i for i in range(count) if i not in names), None)
+            if missing is not None:
+                raise FileFormatError(
+                    self.directory.path, f"expert {missing} has no matrix", field=new
+                )
+            self._sources[new] = [names[i] for i in range(count)]
+            parts = [self._parts(each)[each] for each in self._sources[new]]
+            kind, first = parts[0]
+            if any((part.type, part.shape) != (first.type, first.shape) for _, part in parts):
+                raise FileFormatError(
+                    self.directory.path, "the experts' matrices differ in shape or type", field=new
+                )
+            made.append(NewTensor(new, kind, (count, *first.shape)))
+        return made
+
+    def _parts(self, name: str) -> dict[str, tuple[str, StoredTensor]]:
+        """What one of the directory's tensors becomes, by name: the file's type, and the tensor.
+
+        For a type that GGUF does not have the file's is BF16, which other converters take too.
+        """
+        whole = self.directory.made(name, self._raw[name])
+        made = {}
+        for new, part in self._divided(name, whole).items():
+            formed = self._formed(new, part)
+            changes = may_change(TensorInfo(new, 0, formed.shape, 0))
+            kind = "BF16" if changes and whole.type not in TENSOR_TYPES else formed.type
+            made[new] = kind, formed
+        return made
+
+    def _divided(self, name: str, whole: StoredTensor) -> dict[str, StoredTensor]:
+        """A tensor, or the parts of one that llama.cpp wants apart."""
+        config, said = self.directory.config, self._said
+        at, _, stem = name.rpartition(".ffn_gate_up_exps.")
+        if at:
+            return {f"{at}.ffn_{part}_exps.{stem}": each for part, each in _halves(whole)}
+        compressed = said.latent is not None and said.latent.compressed
+        apart = [".ffn_gate_up_shexp.", ".attn_kv_b."] if compressed else [".ffn_gate_up_shexp."]
+        if name.endswith(".ssm_in.weight") and config.delta is not None:
+            apart.append(".ssm_in.")
+        if any(each in name for each in apart):
+            return separated({name: whole}, self.directory.architecture, config)
+        if config.experts is None and ".ffn_down_shexp." in name:
+            return {name.replace("_shexp", ""): whole}
+        if name == "token_embd.weight" and config.tied and not said.tied:
+            return {name: whole, "output.weight": whole}
+        if name.endswith(".ffn_norm.weight") and self.directory.architecture.name == "falcon-h1":
+            return {name.removesuffix(".weight"): whole}
+        return {name: whole}
+
+    def _formed(self, name: str, tensor: StoredTensor) -> StoredTensor:
+        """A tensor with its rows in llama.cpp's order, and in its shape and type."""
+        config, said = self.directory.config, self._said
+        layer = layer_of(name)
+        stem = name if layer < 0 else name.split(".", 2)[2]
+        if config.rope.style != said.rope.style and stem.startswith(_ROTATED):
+            tensor = self._rotated(stem, layer, tensor)
+        if said.delta is not None and said.delta.tiled and config.keeps_state(layer):
+            tensor = _tiled(config, stem, tensor)
+        if said.ssm is not None and said.ssm.heads:
+            n, groups = tensor.n_elements, said.ssm.groups
+            shapes = {"ssm_a": (n, 1), "ssm_d": (n, 1)}
+            if n % groups == 0:  # otherwise refused for its shape
+                shapes["ssm_norm.weight"] = groups, n // groups
+            tensor = replace(tensor, shape=shapes.get(stem, tensor.shape))
+        for each, wanted, had in (
+            ("token_embd.weight", said.embedding_scale, config.embedding_scale),
+            ("output.weight", said.logit_scale, config.logit_scale),
+        ):
+            if name == each and wanted != had:
+                tensor = StoredTensor.of(tensor.floats() * np.float32(had / wanted))
+        if name == "per_layer_token_embd.weight" and said.per_layer is not None:
+            size = tensor.data.size // tensor.shape[0]
+            rows_kept = min(tensor.shape[0], said.per_layer.n_vocab)
+            kept = (rows_kept, *tensor.shape[1:])
+            tensor = replace(tensor, shape=kept, data=tensor.data[: rows_kept * size])
+        if tensor.type != "F32" and not may_change(TensorInfo(name, 0, tensor.shape, 0)):
+            return StoredTensor.of(tensor.floats())
+        return tensor
+
+    def _rotated(self, stem: str, layer: int, tensor: StoredTensor) -> StoredTensor:
+        """A projection to queries or keys, with the rows that are rotated together as neighbours."""
+        config, keys = self.directory.config, not stem.startswith("attn_q")
+        heads = (config.n_kv_heads if keys else config.n_heads)[layer]
+        dim = config.rope.dim if config.latent is not None else tensor.shape[0] // max(heads, 1)
+        if heads == 0 or tensor.shape[0] % heads or dim % 2 or dim > tensor.shape[0] // heads:
+            return tensor  # refused for its shape
+
+        def moved(values: NDArray[Any]) -> NDArray[Any]:
+            made = values.reshape(heads, -1, *values.shape[1:]).copy()
+            last = made[:, -dim:]
+            made[:, -dim:] = other_pairs(last.reshape(heads * dim, -1), heads).reshape(last.shape)
+            return made.reshape(values.shape)
+
+        return tensor.moved_rows(moved)
+
+    def _sampling(self) -> dict[str, Value]:
+        """The sampling parameters that the directory recommends."""
+        path = self.directory.path / "generation_config.json"
+        if not path.is_file():
+            return {}
+        try:
+            found = sampling.from_generation_config(read_json(path))
+        except ParameterError as error:
+            self.left_out.append(f"the sampling parameters: {error}")
+            return {}
+        return {f"general.sampling.{key}": value for key, value in found.items()}
+
+    def _check(self) -> list[str]:
+        """Read the new file's metadata and shapes as a decoder does; return what they leave out."""
+        path, architecture = self.directory.path, self.directory.architecture
+        try:
+            _, found = read_gguf(self)
+        except AleatorError as error:
+            raise UnsupportedModel(f"{path}: GGUF files cannot hold this model: {error}") from None
+        left_out, wrong = differences(self._said, found)
+        if wrong:
+            raise UnsupportedModel(
+                f"{path}: GGUF files of {architecture.name!r} cannot say all about this model: "
+                f"{'; '.join(wrong)}"
+            )
+        new = [
+            NewTensor(name, self.type_of(name), self.tensors[name].shape) for name in self.tensors
+        ]
+        # Zeros take no memory until they are written.
+        zeros = np.zeros(max((each.nbytes for each in new), default=0), np.uint8)
+        tensors = {
+            each.name: StoredTensor(each.type, each.shape, zeros[: each.nbytes]) for each in new
+        }
+        weights = Weights(path, architecture, found, tensors | self._made, self)
+        weights.check = Unchecked(weights)
+        NativeDecoder(weights)  # reads the shapes of all tensors; their numbers only to compute
+        return left_out
+
+
+def _entry(path: Path, key: str, value: Value) -> bytes:
+    """An entry of the metadata; FileFormatError for a number that it cannot hold."""
+    try:
+        return field(key, value)
+    except (struct.error, OverflowError):
+        raise FileFormatError(
+            path, f"{key} would be {value!r:.60}, which is no number of 32 bits", field=key
+        ) from None
+
+
+def _computed(config: ModelConfig) -> dict[str, StoredTensor]:
+    """Tensors that llama.cpp wants in place of fields of config.json: divisors of rotary frequencies."""
+    rope, divisors = config.rope, {}
+    if rope.scaling == "llama3" and rope.style != "none":
+        divisors["rope_freqs"] = llama3_divisors(rope)
+    if rope.scaling == "longrope":
+        divisors["rope_factors_long"] = np.array(rope.long_factors)
+        divisors["rope_factors_short"] = np.array(rope.short_factors)
+    if config.architecture == "gemma4":
+        made = np.full(rope.dim // 2, rope.factor)
+        if rope.scaling == "proportional":
+            made[rope.n_rotated :] = _UNROTATED
+        divisors["rope_freqs"] = made
+    return {
+        f"{name}.weight": StoredTensor.of(values.astype(np.float32))
+        for name, values in divisors.items()
+    }
+
+
+def _halves(whole: StoredTensor) -> list[tuple[str, StoredTensor]]:
+    """The gate's rows and then as many others of each expert."""
+    half = whole.shape[1] // 2
+    if whole.shape[1] % 2:
+        return [("gate_up", whole)]  # refused for its shape
+    parts = {"gate": slice(half), "up": slice(half, None)}
+    move = whole.moved_rows if len(whole.shape) == 3 else whole.moved  # of a bias
+    return [
+        (name, move(lambda values, rows=rows: values[:, rows]))  # type: ignore[misc]
+        for name, rows in parts.items()
+    ]
+
+
+def _tiled(config: ModelConfig, stem: str, tensor: StoredTensor) -> StoredTensor:
+    """A tensor of a gated delta net with its heads of values in llama.cpp's order.
+
+    The heads that share a key head are side by side in the directory.  In GGUF the first head of each comes
+    first, then the second of each.
+    """
+    delta = present(config.delta)
+    mixed, single = ("attn_qkv.", "ssm_conv1d."), ("ssm_beta.", "ssm_alpha.", "ssm_a", "ssm_dt.")
+    first = 2 * delta.keys if stem.startswith(mixed) else 0
+    size = 1 if stem.startswith(single) else delta.head_dim_v
+    axis = 1 if stem == "ssm_out.weight" else 0
+    shared = delta.n_heads // delta.n_key_heads
+    named = stem.startswith((*mixed, *single, "attn_gate.", "ssm_out."))
+    if shared == 1 or not named or tensor.shape[axis] != first + delta.n_heads * size:
+        return tensor
+    heads = np.arange(delta.n_heads * size).reshape(delta.n_key_heads, shared, size)
+    order = np.concatenate([np.arange(first), first + heads.swapaxes(0, 1).reshape(-1)])
+    return tensor.moved(lambda values: np.take(values, order, axis))

@@ -1,0 +1,322 @@
+"""Directories that others quantised: GPTQ, AWQ, FP8, MXFP4, NF4 of bitsandbytes, compressed-tensors.
+
+Several tensors stand for one matrix: codes, scales, zeros.  Here they become one in a stored type that has the
+same numbers (docs/numerics.md, part 2): GPTQ and AWQ become Q4_0 or Q5_0, MXFP4 stays MXFP4 in another order,
+FP8 and NF4 have types of their own; compressed-tensors has kinds of these (compressed_tensors.py).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aleator.core.errors import UnsupportedModel
+from aleator.core.records import dataclass
+from aleator.models import refused
+from aleator.models.config import unsupported
+from aleator.models.files.fields import MAX_WIDTH, Fields
+from aleator.models.files.tensor_types import FLOAT_TYPES, StoredTensor
+from aleator.models.prequantised import compressed_tensors
+from aleator.models.prequantised.matrix_parts import (
+    Bytes,
+    Floats,
+    Packed,
+    Parts,
+    apart,
+    array,
+    float8,
+    grouped,
+    halves,
+    mxfp4,
+    paired,
+    scaled,
+)
+
+_AWQ_ORDER = np.array([0, 4, 1, 5, 2, 6, 3, 7])
+"""Where AWQ puts eight neighbouring columns in a word."""
+
+
+def _group_size(given: Fields, n_in: int) -> int:
+    size = given.integer("group_size", -1, MAX_WIDTH, 128)
+    if size == 0:
+        raise given.error(
+            "group_size", "group_size is 0; it must be 1 or more, or -1 for one group"
+        )
+    return n_in if size == -1 else size
+
+
+def _gptq(parts: Parts, given: Fields) -> Packed:
+    words = parts.tensor("qweight", ("I32",), (None, None))
+    n_in, n_out = 8 * words.shape[0], words.shape[1]
+    if n_out % 8:
+        raise parts.error("qweight", f"has {n_out} columns; they must be a multiple of 8")
+    size = _group_size(given, n_in)
+    groups = -(-n_in // size)
+    scales = parts.tensor("scales", FLOAT_TYPES, (groups, n_out))
+    stored = parts.tensor("qzeros", ("I32",), (groups, n_out // 8))
+    if "g_idx" in parts:
+        parts.tensor("g_idx", ("I32", "I64"), (n_in,))
+    above = 0 if given.get("checkpoint_format", "gptq") == "gptq_v2" else 1
+
+    def make() -> StoredTensor:
+        group = np.arange(n_in) // size
+        if "g_idx" in parts:
+            group = parts.integers("g_idx", 0, groups - 1)
+        codes = array(words, "<u4")
+        zeros = apart(array(stored, "<u4").view(np.uint8)) + np.uint8(above)
+        return grouped(
+            lambda rows: np.ascontiguousarray(codes[:, rows].T).view(np.uint8),
+            np.ascontiguousarray(scales.floats().T),
+            np.ascontiguousarray(zeros.T),
+            group,
+        )
+
+    return Packed((n_out, n_in), make)
+
+
+def _awq(parts: Parts, given: Fields) -> Packed:
+    words = parts.tensor("qweight", ("I32",), (None, None))
+    n_in, n_out = words.shape[0], 8 * words.shape[1]
+    if n_in % 2:
+        raise parts.error("qweight", f"has {n_in} rows; they must be even")
+    size = _group_size(given, n_in)
+    groups = -(-n_in // size)
+    scales = parts.tensor("scales", FLOAT_TYPES, (groups, n_out))
+    stored = parts.tensor("qzeros", ("I32",), (groups, n_out // 8))
+
+    def columns(words: NDArray[np.uint32]) -> Bytes:
+        turned = np.ascontiguousarray(words.view(np.uint8).T)
+        nibbles = np.stack([turned & 15, turned >> 4], 1).reshape(-1, 8, len(words))
+        return nibbles[:, _AWQ_ORDER].reshape(-1, len(words))
+
+    def pairs(rows: slice) -> Bytes:
+        codes = columns(array(words, "<u4")[:, rows.start // 8 : rows.stop // 8])
+        return paired(codes)
+
+    def make() -> StoredTensor:
+        turned = np.ascontiguousarray(scales.floats().T)
+        return grouped(pairs, turned, columns(array(stored, "<u4")), np.arange(n_in) // size)
+
+    return Packed((n_out, n_in), make)
+
+
+# --- floats with a scale ---
+
+
+def _block_size(given: Fields) -> tuple[int, int]:
+    """Rows and columns that share a scale of FP8, where blocks have scales."""
+    listed = given.get("weight_block_size", [128, 128])
+    if len(listed) != 2 or not all(type(n) is int and 1 <= n <= MAX_WIDTH for n in listed):
+        raise given.error(
+            "weight_block_size",
+            f"weight_block_size is {listed!r:.60}; it must be two positive integers",
+        )
+    high, wide = listed
+    if wide % 64:
+        raise given.error(
+            "weight_block_size",
+            f"weight_block_size is {listed}; its columns must be a multiple of 64",
+        )
+    return high, wide
+
+
+def _fp8(parts: Parts, given: Fields) -> Packed:
+    n_out, n_in = parts.tensor("weight", ("F8_E4M3",), (None, None)).shape
+    end = "weight_scale" if "weight_scale" in parts else "weight_scale_inv"
+    if end == "weight_scale" and "weight_scale_inv" in parts:
+        raise parts.error(
+            "weight_scale_inv",
+            "stands beside a weight_scale; only one of them is read: take the unquantised safetensors",
+        )
+    scale = parts.tensor(end, FLOAT_TYPES)
+    high, wide = _block_size(given)
+    blocks = -(-n_out // high), -(-n_in // wide)
+    sizes = {blocks: (high, wide), (n_out, 1): (1, n_in), (1, 1): (n_out, n_in)}
+    grid = (*scale.shape, 1) if len(scale.shape) == 1 else scale.shape
+    if grid not in sizes:
+        raise parts.error(
+            end,
+            f"is of shape {list(scale.shape)}; it must be {list(blocks)} for blocks of {[high, wide]} "
+            f"(weight_block_size), [{n_out}, 1] for rows, or [1]",
+        )
+    return float8(parts, end, *sizes[grid])
+
+
+def _nf4_values() -> Floats:
+    """What NF4's codes stand for."""
+    codes = np.arange(32, dtype=np.uint8)[None]
+    return scaled("NF4", codes, np.ones(1, np.float32)).floats()[0, :16]
+
+
+_STATE = "weight.quant_state.bitsandbytes__nf4"
+
+
+def _nf4(parts: Parts, given: Fields) -> Packed:
+    codes = parts.tensor("weight", ("U8",))
+    n = 2 * codes.n_elements
+    text = parts.tensor(_STATE, ("U8",))
+    try:
+        values = json.loads(bytes(text.data).decode())
+    except (ValueError, RecursionError):
+        values = None
+    if not isinstance(values, dict):
+        raise parts.error(_STATE, "is no JSON object")
+    state = Fields(f"{parts.file(_STATE)}: the tensor {parts.stem + _STATE!r}", values)
+    shape = state.require("shape", list)
+    sizes = all(type(size) is int and 1 <= size <= MAX_WIDTH for size in shape)
+    if not sizes or len(shape) != 2 or math.prod(shape) != n:
+        raise parts.error(_STATE, f"has the shape {shape!r:.60}; the matrix has {n} elements")
+    n_out, n_in = shape
+    size = state.integer("blocksize", 64, MAX_WIDTH)
+    if size % 64:
+        raise state.error("blocksize", f"blocksize is {size}; it must be a multiple of 64")
+    blocks = -(-n // size)
+    own = parts.tensor("weight.absmax", ("F32", "U8"), (blocks,))
+    table = parts.tensor("weight.quant_map", ("F32",), (16,))
+    nested = None
+    if own.type == "U8":
+        apart = state.integer("nested_blocksize", 1, MAX_WIDTH)
+        offset = state.number("nested_offset", -1e30, 1e30)
+        of_scales = parts.tensor("weight.nested_quant_map", ("F32",), (256,))
+        above = parts.tensor("weight.nested_absmax", ("F32",), (-(-blocks // apart),))
+        nested = apart, np.float32(offset), of_scales, above
+
+    def make() -> StoredTensor:
+        if not np.array_equal(table.floats(), _nf4_values()):
+            raise parts.error("weight.quant_map", "is not that of NF4: other codes are not read")
+        if nested is None:
+            scales = own.floats()
+        else:
+            apart, offset, of_scales, above = nested
+            scales = of_scales.floats()[own.data]
+            with np.errstate(over="ignore", invalid="ignore"):  # FiniteCheck finds them
+                scales = scales * np.repeat(above.floats(), apart)[:blocks] + offset
+        # In the file the first element is in the high nibble.
+        pairs = codes.data >> 4 | codes.data << 4
+        filled = np.pad(pairs.reshape(-1), (0, -len(pairs) % 32)).reshape(-1, 16)
+        repeated = np.repeat(scales, size // 64)[: -(-n // 64)]
+        made = scaled("NF4", halves(filled).reshape(-1, 32), repeated)
+        if n_in % 64 == 0:
+            return replace(made, shape=(n_out, n_in))
+        return StoredTensor.of(made.floats().reshape(-1)[:n].reshape(n_out, n_in))
+
+    return Packed((n_out, n_in), make)
+
+
+def _mxfp4(parts: Parts, given: Fields) -> Packed:
+    codes = parts.tensor("_blocks", ("U8",), (None, None, None, 16))
+    return mxfp4(codes, parts.tensor("_scales", ("U8",), codes.shape[:3]))
+
+
+# --- what is in a directory ---
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to quantise, as tensors of a directory show it."""
+
+    codes: Mapping[str, tuple[str, ...]]  # ends of names of tensors with codes, and their types
+    others: tuple[str, ...]  # the ends of the others' names
+    read: Callable[[Parts, Fields], Packed]
+    matrix: str = "weight"  # the end of the matrix's name
+    unused: tuple[str, ...] = ()  # ends of names of tensors beside matrices that are passed over
+    check: Callable[[Fields], None] | None = None  # of the configuration, beside _ONLY
+
+
+_OF_NF4 = ("absmax", "quant_map", "nested_absmax", "nested_quant_map")
+_OF_FP8 = ("weight_scale_inv", "weight_scale", "input_scale", "activation_scale")
+METHODS = {
+    "gptq": Method({"qweight": ("I32",)}, ("qzeros", "scales", "g_idx"), _gptq),
+    "awq": Method({"qweight": ("I32",)}, ("qzeros", "scales"), _awq),
+    "fp8": Method({"weight": ("F8_E4M3",)}, _OF_FP8, _fp8),
+    "mxfp4": Method({"_blocks": ("U8",)}, ("_scales",), _mxfp4, matrix=""),
+    "bitsandbytes": Method(
+        {"weight": ("U8",)}, (*(f"weight.{each}" for each in _OF_NF4), _STATE), _nf4
+    ),
+    "compressed-tensors": Method(
+        compressed_tensors.CODES,
+        compressed_tensors.OTHERS,
+        compressed_tensors.read,
+        unused=compressed_tensors.UNUSED,
+        check=compressed_tensors.check,
+    ),
+}
+"""``quant_method`` of a config.json's ``quantization_config``."""
+_ALIKE = {"fbgemm_fp8": "fp8"}
+_ONLY: Mapping[str, Mapping[str, tuple[object, ...]]] = {
+    "gptq": {"bits": (4,), "checkpoint_format": ("gptq", "gptq_v2")},
+    "awq": {"bits": (4,), "w_bit": (4,), "version": ("gemm", "GEMM")},
+    "fp8": {"fmt": ("e4m3",)},
+    "bitsandbytes": {"load_in_8bit": (False,), "bnb_4bit_quant_type": ("nf4",)},
+    "compressed-tensors": {"format": compressed_tensors.FORMATS},
+}
+"""The values that fields of ``quantization_config`` may have, where they are there."""
+
+
+def given_by(fields: Fields) -> tuple[Method, Fields] | None:
+    """How a directory is quantised by its config.json, and the fields that say so; None: it is not.
+
+    Raises:
+        FileFormatError: a field is of another type.
+        UnsupportedModel: it is quantised in a way that is not read.
+    """
+    values = fields.get("quantization_config", kind=dict)
+    if values is None:
+        text = Fields(fields.path, fields.get("text_config", kind=dict) or {})
+        values = text.get("quantization_config", kind=dict)
+    if values is None:
+        return None
+    given = Fields(fields.path, values)
+    name = given.get("quant_method", "an unknown method")
+    name = _ALIKE.get(name, name)
+    if name not in METHODS:
+        raise unsupported(fields.path, refused.quantisation(name))
+    for key, allowed in _ONLY.get(name, {}).items():
+        if given.get(key) is not None and given.get(key) not in allowed:
+            raise unsupported(fields.path, refused.quantisation(name, key, given.get(key)))
+    method = METHODS[name]
+    if method.check is not None:
+        method.check(given)
+    return method, given
+
+
+def joined(
+    fields: Fields, tensors: Iterable[tuple[Path, str, StoredTensor]]
+) -> Iterator[tuple[Path, str, StoredTensor | Packed]]:
+    """The files, names and tensors of a directory, those that stand for a matrix together as one.
+
+    Raises:
+        FileFormatError: one is missing, or is of another type or shape.
+        UnsupportedModel: the directory is quantised in a way that is not read.
+    """
+    how = given_by(fields)
+    if how is None:
+        yield from tensors
+        return
+    method, given = how
+    found = {name: (file, tensor) for file, name, tensor in tensors}
+    stems = {
+        name.removesuffix(end): end
+        for name, (_, tensor) in found.items()
+        for end, kinds in method.codes.items()
+        if name.endswith(end) and tensor.type in kinds
+    }
+    rest = {stem + end for stem in stems for end in method.others}
+    of_codes = {stem + end: stem for stem, end in stems.items()}
+    for name, (file, tensor) in found.items():
+        if name in of_codes:
+            stem = of_codes[name]
+            yield file, stem + method.matrix, method.read(Parts(stem, file, found), given)
+        elif name not in rest and not name.endswith(method.unused):
+            if tensor.type not in FLOAT_TYPES:
+                raise UnsupportedModel(
+                    f"{file}: tensor {name!r} has the type {tensor.type}, and belongs to no matrix that is "
+                    "quantised as quantization_config says"
+                )
+            yield file, name, tensor
