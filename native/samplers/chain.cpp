@@ -36,60 +36,12 @@ int32_t Chain::sample(const void* data, int64_t n, Dtype dtype) {
   return sampled(began);
 }
 
-std::vector<int32_t> Chain::sample_along(const void* logits, int64_t stride, int64_t n_vocab,
-                                         Dtype dtype, std::span<const int32_t> guesses) {
-  const auto* row = static_cast<const uint8_t*>(logits);
-  std::vector<int32_t> tokens;
-  tokens.reserve(guesses.size() + 1);
-  try {
-    for (bool right = true; right; row += stride) {
-      const size_t i = tokens.size();
-      tokens.push_back(sample(row, n_vocab, dtype));
-      right = i < guesses.size() && tokens[i] == guesses[i];
-    }
-  } catch (...) {
-    rollback(static_cast<int64_t>(tokens.size()));
-    throw;
-  }
-  return tokens;
-}
-
-using Batch = nb::ndarray<nb::ro, nb::ndim<2>, nb::device::cpu>;
-
-// Rows of logits as they lie in memory.
-struct GivenRows {
-  explicit GivenRows(const Batch& logits)
-      : data(static_cast<const uint8_t*>(logits.data())),
-        n(logits.shape(0)),
-        columns(static_cast<int64_t>(logits.shape(1))),
-        stride(logits.stride(0) * (logits.dtype().bits / 8)),
-        dtype(dtype_of(logits)) {
-    if (columns > 1 && logits.stride(1) != 1)
-      throw LogitsError("each row of logits must be contiguous");
-  }
-  const uint8_t* data;
-  size_t n;
-  int64_t columns, stride;  // bytes
-  Dtype dtype;
-};
-
-static std::vector<int32_t> sample_along(Chain& chain, const Batch& logits,
-                                         const std::vector<int32_t>& guesses) {
-  const GivenRows rows(logits);
-  if (rows.n != guesses.size() + 1)
-    throw LogitsError("there are ", rows.n, " rows of logits for ", guesses.size(), " guesses");
-  nb::gil_scoped_release release;
-  const Busy busy(chain.in_use);
-  return chain.sample_along(rows.data, rows.stride, rows.columns, rows.dtype, guesses);
-}
-
 ALEATOR_BIND(chain) {
   nb::class_<Sampler>(m, "Sampler", "A built-in sampler, to be put into a Chain.");
 
   bind_chain<Chain, PyCandidates>(m, "Chain")
       .def(nb::init<std::vector<std::shared_ptr<Sampler>>, uint32_t>(), "samplers"_a,
            "completion"_a)
-      .def("sample_along", &sample_along, "logits"_a.noconvert(), "guesses"_a)
       .def("insert", exclusive<Chain>(&Chain::insert), "index"_a, "sampler"_a)
       .def("remove", exclusive<Chain>(&Chain::remove), "index"_a)
       .def("set_ordinals", &Chain::set_ordinals, "ordinals"_a)
@@ -104,13 +56,19 @@ ALEATOR_BIND(chain) {
       .def_prop_rw("position", &Chain::position, &Chain::set_position);
 }
 
+using Batch = nb::ndarray<nb::ro, nb::ndim<2>, nb::device::cpu>;
+
 // The tokens, in order of rows; if a row fails, all chains are as before and its error is thrown.
 static std::vector<int32_t> sample_batch(const std::vector<Chain*>& chains, const Batch& logits,
                                          Pool& pool) {
-  const GivenRows given(logits);
-  const size_t rows = given.n;
+  const size_t rows = logits.shape(0), columns = logits.shape(1);
   if (chains.size() != rows)
     throw LogitsError("there are ", chains.size(), " chains for ", rows, " rows of logits");
+  if (columns > 1 && logits.stride(1) != 1)
+    throw LogitsError("each row of logits must be contiguous");
+  const Dtype dtype = dtype_of(logits);
+  const int64_t stride = logits.stride(0) * (logits.dtype().bits / 8);
+  const auto* data = static_cast<const uint8_t*>(logits.data());
   std::vector<int32_t> tokens(rows, -1);
   std::vector<std::exception_ptr> errors(rows);
   {
@@ -120,7 +78,7 @@ static std::vector<int32_t> sample_batch(const std::vector<Chain*>& chains, cons
         try {
           const Busy busy(chains[row]->in_use);
           tokens[row] =
-              chains[row]->sample(given.data + row * given.stride, given.columns, given.dtype);
+              chains[row]->sample(data + row * stride, static_cast<int64_t>(columns), dtype);
         } catch (...) {
           errors[row] = std::current_exception();
         }

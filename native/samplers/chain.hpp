@@ -79,11 +79,6 @@ class Chain : public ChainBase<Sampler> {
   void replace_with(Chain& other) { swap(other); }  // takes over its samplers and their state
   // Applies, accepts, returns the token.
   int32_t sample(const void* logits, int64_t n_vocab, Dtype dtype);
-  // Samples after several tokens, of which all but the first are guesses: from rows of logits
-  // [n_vocab], `stride` bytes apart, one more than guesses, until a token is not the next guess.
-  // If a row fails, the chain is as before.
-  std::vector<int32_t> sample_along(const void* logits, int64_t stride, int64_t n_vocab,
-                                    Dtype dtype, std::span<const int32_t> guesses);
   void set_position(uint64_t position) { position_ = position; }
   void free_scratch() { scratch_ = Candidates(); }
 

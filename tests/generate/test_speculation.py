@@ -26,7 +26,6 @@ from aleator.generate.speculative import (
     Speculation,
 )
 from aleator.models.hub.bundled import bundled_model
-from aleator.samplers import SamplerChain
 
 REPEATING = "ROMEO:\nO, she doth teach the torches. O, she doth teach the torches. O, she doth"
 OPTIONS: tuple[dict[str, Any], ...] = (
@@ -106,29 +105,6 @@ def test_right_guesses_save_steps_and_wrong_ones_are_taken_back(
             assert made.stats.draft_n == made.stats.draft_n_accepted > 30
     assert made.stats.draft_n_accepted == 0
     assert oracle.asked < 12  # it was switched off
-
-
-def test_right_guesses_are_drawn_in_one_call_and_not_beyond_the_end(
-    target: aleator.LanguageModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plain = target.generate("ROMEO:", max_tokens=40, seed=1, ignore_eos=True)
-    oracle = Oracle([*plain.request.tokens, *plain.tokens])
-    stop = plain.tokens[20]
-    short = target.generate("ROMEO:", max_tokens=40, seed=1, stop_token_ids=[stop])
-    short.wait()
-    sample, single = SamplerChain.sample, list[int]()
-
-    def counted(chain: SamplerChain, logits: Any) -> int:
-        single.append(sample(chain, logits))
-        return single[-1]
-
-    monkeypatch.setattr(SamplerChain, "sample", counted)
-    monkeypatch.setattr(Speculation, "n_guesses", lambda _, room, *others: min(room, 8))
-    made = target.generate("ROMEO:", max_tokens=40, seed=1, stop_token_ids=[stop], drafter=oracle)
-    assert (made.tokens, made.stop_reason) == (short.tokens, "stop_token")
-    assert made.chain.history == short.chain.history
-    assert made.chain.state_write() == short.chain.state_write()
-    assert single == made.tokens[:1]  # after the prompt
 
 
 def test_requests_of_an_engine_speculate_each_for_itself(target: aleator.LanguageModel) -> None:

@@ -280,19 +280,6 @@ def test_of_requests_that_draw_at_the_same_time_one_fails_alone() -> None:
             assert drawn.token == state(completion=i).chain.sample(rows[i])
 
 
-def test_guesses_are_checked_one_by_one_where_a_row_fails_or_more_than_the_chain_decides() -> None:
-    rows = np.random.default_rng(3).normal(0, 3, (3, 30)).astype(np.float32)
-    alone, before = state(), list(state().chain.history)
-    tokens = [alone.chain.sample(row) for row in rows]
-    assert HostTokenSampler.sample_along(state(), rows, tokens[:2]) == tokens
-    rows[2] = np.nan
-    of_bad_row, watched = state(), state()
-    watched.on_logits = lambda chain, row: None
-    for each in (of_bad_row, watched):
-        assert HostTokenSampler.sample_along(each, rows, tokens[:2]) == []
-        assert each.chain.history == before
-
-
 def test_chains_that_call_python_or_obey_a_grammar_draw_by_themselves(
     model: aleator.LanguageModel,
 ) -> None:

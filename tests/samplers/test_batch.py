@@ -69,36 +69,3 @@ def test_wrong_arguments() -> None:
     for arguments, error in cases:
         with pytest.raises(error):
             S.sample_batch(*arguments)
-
-
-@pytest.mark.parametrize(
-    "params", [{}, {"mirostat": 2}, {"dry_multiplier": 0.8, "dry_sequence_breakers": ()}]
-)
-def test_rows_after_guesses_are_drawn_from_until_one_is_wrong(params: dict[str, Any]) -> None:
-    def new() -> S.SamplerChain:
-        return S.SamplingParams(seed=3, repetition_penalty=1.2, **params).chain()
-
-    rows = np.random.default_rng(1).normal(size=(6, 500)).astype(np.float32)
-    single = new()
-    tokens = [single.sample(row) for row in rows]
-    for wrong in range(6):  # of five guesses; 5: none
-        chain, guesses = new(), tokens[:5]
-        if wrong < 5:
-            guesses[wrong] += 1
-        drawn = chain.kernels.sample_along(rows, guesses)
-        assert drawn == tokens[: wrong + 1] == chain.history
-        assert drawn + [chain.sample(row) for row in rows[wrong + 1 :]] == tokens
-
-
-def test_rows_after_guesses_that_fail_change_nothing() -> None:
-    rows = np.random.default_rng(1).normal(size=(3, 500)).astype(np.float32)
-    chain, single = chains(2)[1], chains(2)[1]
-    tokens = [single.sample(row) for row in rows]
-    bad = rows.copy()
-    bad[2] = -np.inf
-    with pytest.raises(LogitsError):
-        chain.kernels.sample_along(bad, tokens[:2])
-    with pytest.raises(LogitsError, match="3 rows of logits for 1 guesses"):
-        chain.kernels.sample_along(rows, tokens[:1])
-    assert chain.history == []
-    assert chain.kernels.sample_along(rows, tokens[:2]) == tokens

@@ -223,7 +223,6 @@ class ModelRunner:
                 beside = first + len(tokens)
             left.append((state, tokens, first, beside))
             first += len(tokens) if beside < 0 else 2 * len(tokens)
-        left = [each for each in left if not self._sample_along(*each[:3], logits)]
         while left:
             for state, tokens, _, _ in left:
                 state.tokens.append(tokens[depth])
@@ -237,29 +236,6 @@ class ModelRunner:
             )
             depth += 1
             left = [each for each in left if self._goes_on(each[0], each[1], depth)]
-
-    def _sample_along(
-        self, state: RequestState, tokens: list[int], first: int, logits: Logits
-    ) -> bool:
-        """Do that for one request in one native call; False: it has to be done one by one."""
-        if len(tokens) == 1 or self.sampler.draws_for(state):
-            return False
-        started, done = perf_counter(), 0
-        rows = host_rows(logits)[first : first + len(tokens)]
-        drawn = self.sampler.host.sample_along(state, rows, tokens[1:])
-        try:
-            for token, row in zip(drawn, rows, strict=False):
-                state.tokens.append(tokens[done])
-                done += 1
-                self.errors.run_for(state, self.feed, state, token, partial(top_logprobs, row))
-                if not self._goes_on(state, tokens, done):
-                    break
-        finally:
-            if done < len(drawn):  # the text has ended earlier
-                state.chain.rollback(len(drawn) - done)
-        state.stats.decode_tokens += done
-        state.stats.sampler_seconds += perf_counter() - started
-        return bool(drawn)
 
     def _goes_on(self, state: RequestState, tokens: list[int], done: int) -> bool:
         """Whether the token sampled after the first ``done`` decoded tokens is the next decoded one."""

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Protocol, Union
 
 import numpy as np
 
-from aleator._native import Chain
 from aleator.core.arrays import Floats
 from aleator.core.errors import LogitsError
 from aleator.core.records import dataclass
@@ -150,20 +149,6 @@ class HostTokenSampler(TokenSampler):
             for i, token in zip(places, tokens, strict=True):
                 made[i] = replace(tasks[i], sampled=token)
         return made
-
-    @staticmethod
-    def sample_along(state: RequestState, rows: Floats, guesses: Sequence[int]) -> list[int]:
-        """Sample from the rows after a token and guesses of what follows, until a token is not the next guess.
-
-        In one native call; [], with the chain as before, where more than the chain decides, or a row fails.
-        """
-        native = state.chain.in_native
-        if not (state.draws_alone and isinstance(native, Chain)):
-            return []
-        try:
-            return native.sample_along(rows, guesses)
-        except LogitsError:
-            return []
 
     def sample(self, tasks: Sequence[SampleTask], logits: Logits) -> list[SampledToken]:
         """See :class:`TokenSampler`."""
