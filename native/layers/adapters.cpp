@@ -126,11 +126,6 @@ void Adapters::lower(int thread, const Input& x) {
   const int64_t n = int64_t(step.end - step.first), n_runs = int64_t(runs.size());
   if (runs.empty() || std::none_of(found, found + n, [](const Found& each) { return each.of; }))
     return;
-  // What products with the next input read lies behind what these do: by then it is near.
-  int64_t bytes = 0;
-  for (int64_t k = 0; k < n; k++)
-    if (const LowRank* first = found[k].with(runs[0].adapter))
-      bytes += first->a.out * first->a.row_bytes;
   step.units = n * n_runs * blocks();
   pool_->split_ahead(thread, step.units, [&](int64_t unit) {
     const int64_t k = unit / (n_runs * blocks()), begin = unit % blocks() * rows_at_once;
@@ -138,8 +133,6 @@ void Adapters::lower(int thread, const Input& x) {
     const LowRank* given = found[k].with(run.adapter);
     if (!given || begin >= given->a.out) return;
     lower(*given, run, begin, x, &low_[k * step.rows->entries * rank_]);
-    const int64_t some = std::min(rows_at_once, given->a.out - begin) * given->a.row_bytes;
-    ask(given->a.data + begin * given->a.row_bytes + bytes, some);
   });
 }
 

@@ -1,6 +1,7 @@
 // What low-rank adapters add to the products of a step, each for its own tokens.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <unordered_map>
 #include <vector>
@@ -95,14 +96,19 @@ class Adapters {
   void lower(int thread, const Input& x);
   // Adds to rows [begin, end) of the product that was found as number k: y [rows, W.out].
   void add(int thread, int64_t k, const Weights& w, int64_t begin, int64_t end, float* y) const;
-  // Of W's rows that a thread takes at a time: whole blocks of B's.
+  // Of W's rows that a thread takes at a time: whole blocks of B's. Of few tokens more than without
+  // adapters, where threads can still share evenly: W and B are read in turns, and memory is faster
+  // the longer each turn is.
   int64_t rows_per_unit(const Weights& w, int64_t tokens) const {
-    const int64_t rows = aleator::rows_per_unit(w, tokens);
-    return any() ? (rows + 15) / 16 * 16 : rows;
+    int64_t rows = aleator::rows_per_unit(w, tokens);
+    if (!any()) return rows;
+    if (tokens <= few_rounded)
+      rows = std::max(rows, std::min(rows_in_turn, w.out / (3 * pool_->size())));
+    return (rows + 15) / 16 * 16;
   }
 
  private:
-  static constexpr int64_t most_rows = 32;
+  static constexpr int64_t most_rows = 32, rows_in_turn = 96;
 
   std::unordered_map<const uint8_t*, OfMatrix> matrices_;
   OfMatrix embedding_;

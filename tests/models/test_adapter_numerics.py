@@ -12,7 +12,7 @@ from aleator import _native
 from aleator.core.threads import pool as thread_pool
 from tests.models.native_parts import decoder_step, weight
 
-E, FF, T, EPS = 48, 90, 5, 1e-5
+E, FF, T, EPS = 48, 410, 5, 1e-5
 RANKS = (3, 17)
 CHOSEN: list[list[tuple[int, float]]] = [[(0, 1.0)], [], [(0, 0.3), (1, -2.0)], [(1, 0.7)], []]
 """The adapters of each token, and their scales."""

@@ -125,7 +125,7 @@ def _grown(matrix: LowRank) -> StoredTensor:
 
 
 def _side_by_side(matrices: Mapping[str, LowRank]) -> dict[str, LowRank]:
-    """Lay out the matrices in memory in the order of a step, so that each prefetches the next."""
+    """Lay out the matrices in memory in the order of a step, as memory is read fastest."""
     names = sorted(matrices, key=adapted.step_order)
     packed = iter(_packed([getattr(matrices[name], side) for side in "ab" for name in names]))
     all_a = [next(packed) for _ in names]
