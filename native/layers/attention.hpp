@@ -34,10 +34,10 @@ struct Attended {
 constexpr int64_t padded(int64_t n) { return (n + 15) / 16 * 16; }
 constexpr int64_t mixed_rows = 32;  // at most, in one call of mix
 // Floats of working memory for heads of so many channels.
-constexpr int64_t attention_room(int64_t dim) { return mixed_rows * padded(dim); }
+constexpr int64_t attention_room(int64_t dim) { return (16 + mixed_rows) * padded(dim); }
 constexpr int64_t attention_slack = 16;  // floats that a row of scores must have beyond n
 // From so many queries on keys are read, widened and transposed once for all of them, and values in
-// blocks widened.
+// blocks widened; with AVX-512 these always are.
 constexpr int64_t many_scores = 9, many_mixed = 6;
 
 // scores[i * stride + j] = q_i . key_j * scale for columns [begin, end) and every query.

@@ -8,6 +8,7 @@ namespace aleator::ALEATOR_ISA {
 
 // Sums that are kept in registers at a time.
 constexpr int sums_at_once = lanes == 16 ? 16 : 4;
+constexpr int64_t many_keys = 32;  // that are transposed at a time for many queries
 // Keys that NQ queries meet at a time.
 template <int NQ>
 constexpr int keys_at_once = sums_at_once / (NQ == 3 ? 4 : NQ);
@@ -91,101 +92,129 @@ static void score_few(const Attended& seen, int64_t variant, const uint8_t* cons
   }
 }
 
-// For each of NQ queries and the keys in a vector's lanes, the part of the tree over the virtual
-// lanes l, l + apart, l + 2 * apart, ...
-template <int NQ, int l, int apart>
-[[gnu::always_inline]] static inline void lane_sums(const float* columns,
+// For each of NQ queries and the keys in the lanes of NK vectors, the part of the tree over the
+// virtual lanes l, l + apart, l + 2 * apart, ...; channel i's keys are 16 * i after `columns`.
+template <int NQ, int NK, int l, int apart>
+[[gnu::always_inline]] static inline void lane_sums(const float* const (&columns)[NK],
                                                     const float* const (&q)[NQ], int64_t width,
-                                                    vf (&sums)[NQ]) {
-  vf other[NQ] = {};
-  if constexpr (apart == 8) {
+                                                    vf (&sums)[NQ * NK]) {
+  if constexpr (apart == 16) {
     for (vf& s : sums) s = vf{};
     for (int64_t i = l; i < width; i += 16) {
-      const vf a = load(columns + i * 16), b = load(columns + (i + 8) * 16);
+      vf keys[NK];
+      for (int k = 0; k < NK; k++) keys[k] = load(columns[k] + i * 16);
       for (int r = 0; r < NQ; r++) {
-        sums[r] = fused(a, splat(q[r][i]), sums[r]);
-        other[r] = fused(b, splat(q[r][i + 8]), other[r]);
+        const vf x = splat(q[r][i]);
+        for (int k = 0; k < NK; k++) sums[r * NK + k] = fused(keys[k], x, sums[r * NK + k]);
       }
     }
   } else {
-    lane_sums<NQ, l, apart * 2>(columns, q, width, sums);
-    lane_sums<NQ, l + apart, apart * 2>(columns, q, width, other);
+    vf other[NQ * NK];
+    lane_sums<NQ, NK, l, apart * 2>(columns, q, width, sums);
+    lane_sums<NQ, NK, l + apart, apart * 2>(columns, q, width, other);
+    for (int i = 0; i < NQ * NK; i++) sums[i] += other[i];
   }
-  for (int r = 0; r < NQ; r++) sums[r] += other[r];
 }
 
-template <int NQ>
-static void score_columns(const float* columns, const float* const* forms, int64_t width,
+// n keys, of which each 16 are a square of columns.
+template <int NQ, int NK>
+static void score_columns(const float* columns, int64_t n, const float* const* forms, int64_t width,
                           float scale, float* const* to) {
-  const float* q[NQ];
+  const float *q[NQ], *at[NK];
   for (int r = 0; r < NQ; r++) q[r] = forms[r];
-  for (int k = 0; k < 16; k += lanes) {
-    vf sums[NQ];
-    lane_sums<NQ, 0, 1>(columns + k, q, width, sums);
-    for (int r = 0; r < NQ; r++) store(to[r] + k, sums[r] * scale);
+  for (int64_t j = 0; j < n; j += NK * lanes) {
+    for (int k = 0; k < NK; k++) {
+      const int64_t key = j + k * lanes;
+      at[k] = columns + key / 16 * 16 * width + key % 16;
+    }
+    vf sums[NQ * NK];
+    lane_sums<NQ, NK, 0, 1>(at, q, width, sums);
+    for (int r = 0; r < NQ; r++)
+      for (int k = 0; k < NK; k++) store(to[r] + j + k * lanes, sums[r * NK + k] * scale);
   }
 }
 
-// Keys [from, to) of a block of 16 and many queries: `columns` holds the keys transposed.
-static void score_many(const Attended& seen, int64_t variant, const float* columns, int64_t from,
-                       int64_t end, int64_t width, float scale, float* scores, int64_t stride) {
-  const bool whole = end - from == 16;
+// Keys [from, to) of a block of 16 or 32 and many queries: `columns` holds the keys transposed.
+template <int NK>
+static void score_many(const Attended& seen, int64_t variant, const float* columns, int64_t block,
+                       int64_t from, int64_t end, int64_t width, float scale, float* scores,
+                       int64_t stride) {
+  const bool whole = end - from == block;
   for (int64_t i = 0; i < seen.n_queries; i += 4) {
     const float* q[4];
-    float *to[4], some[4][16];
+    float *to[4], some[4][many_keys];
     const int64_t most = std::min<int64_t>(4, seen.n_queries - i);
     for (int64_t r = 0; r < 4; r++) {
       q[r] = seen.q + ((i + std::min(r, most - 1)) * seen.variants + variant) * width;
       to[r] = whole && r < most ? scores + (i + r) * stride : some[r];
     }
     if (most == 4)
-      score_columns<4>(columns, q, width, scale, to);
+      score_columns<4, NK>(columns, block, q, width, scale, to);
     else if (most >= 2)
-      score_columns<3>(columns, q, width, scale, to);
+      score_columns<3, NK>(columns, block, q, width, scale, to);
     else
-      score_columns<1>(columns, q, width, scale, to);
+      score_columns<1, NK>(columns, block, q, width, scale, to);
     if (!whole)
       for (int64_t r = 0; r < most; r++)
         std::memcpy(scores + (i + r) * stride + from, some[r] + from, size_t(end - from) * 4);
   }
 }
 
+// n <= 32 of them.
+static void score_block(const Attended& seen, int64_t variant, const float* columns, int64_t n,
+                        int64_t from, int64_t end, int64_t width, float scale, float* scores,
+                        int64_t stride) {
+  if (lanes == 16 && n <= 16)
+    score_many<1>(seen, variant, columns, 16, from, end, width, scale, scores, stride);
+  else
+    score_many<2>(seen, variant, columns, padded(n), from, end, width, scale, scores, stride);
+}
+
+// Where n <= 16 keys from column j on are read, the last one repeated for who reads several at
+// once: in the cache, or as float32 in a block, rotated there if they are stored unrotated.
 template <class Read>
-static void score_cells(const Attended& seen, const CacheSide& keys, float scale, int64_t begin,
+static void find_rows(const Attended& seen, const CacheSide& keys, int64_t j, int64_t n,
+                      float* block, const uint8_t* (&rows)[32]) {
+  const CacheSide::Rows all = keys.rows(seen.head);
+  for (int64_t k = 0; k < n; k++) {
+    rows[k] = all[seen.cells[j + k]];
+    if (!seen.key_angles && !widened_first<Read>) continue;
+    float* row = block + k * padded(keys.dim);
+    widen_row<Read>(rows[k], 0, keys.dim, row);
+    rows[k] = reinterpret_cast<const uint8_t*>(row);
+    if (!seen.key_angles) continue;
+    if (keys.rotation) hadamard(row, keys.dim, keys.rotation);
+    const int64_t at = seen.key_rows ? seen.key_rows[j + k] : 0;
+    rotate(row + seen.offset, seen.key_angles + at * seen.pairs * 2, seen.pairs, seen.interleaved);
+  }
+  std::fill(rows + n, rows + 32, rows[n - 1]);
+}
+
+template <class Read, class Found>  // Found: as find_rows leaves them
+static void score_found(const Attended& seen, const CacheSide& keys, float scale, int64_t begin,
                         int64_t end, float* scores, int64_t stride, float* room) {
   const int64_t dim = keys.dim, width = padded(dim), row_bytes = keys.row_bytes();
-  const bool many = seen.n_queries >= many_scores, raw = seen.key_angles;
+  const bool many = seen.n_queries >= many_scores;
   float *block = room, *columns = room + 16 * width;
   const CacheSide::Rows all = keys.rows(seen.head);
   const Attended::Part* part = seen.parts;
   while (part->end <= begin) part++;
-  for (int64_t j = begin; j < end; j += 16) {
-    const int64_t n = std::min<int64_t>(16, end - j);
-    const uint8_t* rows[32];  // repeated past the end, for who reads several at once
-    for (int64_t k = 0; k < 32; k++) rows[k] = all[seen.cells[j + std::min(k, n - 1)]];
-    for (int64_t k = j + mixed_rows; k < std::min(j + 16 + mixed_rows, seen.n); k++)
+  const int64_t together = many ? many_keys : 16;
+  for (int64_t j = begin; j < end; j += together) {
+    const int64_t n = std::min(together, end - j);
+    for (int64_t k = j + mixed_rows; k < std::min(j + together + mixed_rows, seen.n); k++)
       expect(all[seen.cells[k]], row_bytes);
-    if (many || raw || widened_first<Read>)
-      for (int64_t k = 0; k < 16; k++) {
-        float* row = block + k * width;
-        widen_row<Read>(rows[k], 0, dim, row);
-        rows[k] = rows[k + 16] = reinterpret_cast<const uint8_t*>(row);
-        if (!raw) continue;
-        if (keys.rotation) hadamard(row, dim, keys.rotation);
-        const int64_t at = seen.key_rows ? seen.key_rows[j + std::min(k, n - 1)] : 0;
-        rotate(row + seen.offset, seen.key_angles + at * seen.pairs * 2, seen.pairs,
-               seen.interleaved);
-      }
-    if (many) transpose(block, width, columns);
+    const uint8_t* rows[32];
+    for (int64_t k = 0; k < n; k += 16) {
+      find_rows<Read>(seen, keys, j + k, std::min<int64_t>(16, n - k), block, rows);
+      if (many) transpose_rows<Found>(rows, dim, columns + k * width);
+    }
     for (int64_t k = 0; k < n;) {
       const int64_t to = std::min(n, part->end - j);
       if (many)
-        score_many(seen, part->variant, columns, k, to, width, scale, scores + j, stride);
-      else if (raw || widened_first<Read>)
-        score_few<ReadF32>(seen, part->variant, rows + k, to - k, dim, scale, scores + j + k,
-                           stride);
-      else if constexpr (!widened_first<Read>)
-        score_few<Read>(seen, part->variant, rows + k, to - k, dim, scale, scores + j + k, stride);
+        score_block(seen, part->variant, columns, n, k, to, width, scale, scores + j, stride);
+      else
+        score_few<Found>(seen, part->variant, rows + k, to - k, dim, scale, scores + j + k, stride);
       k = to;
       if (part->end - j <= k && j + k < seen.n) part++;
     }
@@ -195,7 +224,11 @@ static void score_cells(const Attended& seen, const CacheSide& keys, float scale
 void score_keys(const Attended& seen, const CacheSide& keys, float scale, int64_t begin,
                 int64_t end, float* scores, int64_t stride, float* room) {
   with_reader(keys.type, [&](auto read) {
-    score_cells<decltype(read)>(seen, keys, scale, begin, end, scores, stride, room);
+    using Read = decltype(read);
+    if (widened_first<Read> || seen.key_angles)
+      score_found<Read, ReadF32>(seen, keys, scale, begin, end, scores, stride, room);
+    else if constexpr (!widened_first<Read>)
+      score_found<Read, Read>(seen, keys, scale, begin, end, scores, stride, room);
   });
 }
 

@@ -7,9 +7,9 @@
 
 namespace aleator {
 
-// Queries of a key-value head that go together: as many as keep their scores within a megabyte.
+// Queries of a key-value head that go together: as many as keep their scores within two megabytes.
 static int64_t queries_together(int64_t columns) {
-  return std::clamp<int64_t>((int64_t(1) << 18) / (columns + 1), 16, 64);
+  return std::clamp<int64_t>((int64_t(1) << 19) / (columns + 1), 32, 64);
 }
 // Columns that one head takes before the next: few, so that memory is read as it lies.
 constexpr int64_t columns_together = mixed_rows;
@@ -143,7 +143,7 @@ void AttentionStep::share(int threads, int64_t kv_heads) {
 }
 
 void AttentionStep::reserve(const AttentionShape& s) {
-  const auto grow = [](std::vector<float>& v, int64_t n) {
+  const auto grow = [](Lines& v, int64_t n) {
     if (int64_t(v.size()) < n) v.resize(n);
   };
   for (Scratch& own : scratch_) grow(own.room, attention_room(std::max(s.keys.dim, s.values.dim)));

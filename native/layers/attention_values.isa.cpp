@@ -16,22 +16,42 @@ void lean(float* scores, int64_t n, float slope, const int32_t* positions, int32
   }
 }
 
+// The largest of n floats, a multiple of 16, and of one more.
+static inline float largest(const float* x, int64_t n, float least) {
+  constexpr int sets = 4;  // so that a comparison need not wait for the last one
+  vf tops[sets];
+  for (vf& t : tops) t = splat(least);
+  const auto meet = [&](int k, vf v) { tops[k] = where(v > tops[k], v, tops[k]); };
+  int64_t i = 0;
+  for (; i + sets * lanes <= n; i += sets * lanes)
+    for (int k = 0; k < sets; k++) meet(k, load(x + i + k * lanes));
+  for (; i < n; i += lanes) meet(0, load(x + i));
+  for (int k = 1; k < sets; k++) meet(0, tops[k]);
+  for (int k = 0; k < lanes; k++) least = tops[0][k] > least ? tops[0][k] : least;
+  return least;
+}
+// n times sixteen scores, added to the total one after the other.
+template <int n>
+[[gnu::always_inline]] static inline void weigh_some(float* scores, float highest, v16& total) {
+  constexpr int vectors = n * parts16;
+  vf e[vectors];
+  for (int k = 0; k < vectors; k++) e[k] = load(scores + k * lanes) - highest;
+  exponentials(e);
+  for (int k = 0; k < vectors; k++) {
+    store(scores + k * lanes, e[k]);
+    total.part[k % parts16] += e[k];
+  }
+}
+
 float weigh_keys(float* scores, int64_t n, float sink) {
   for (int64_t j = n; j % 16; j++) scores[j] = -INFINITY;
-  vf tops = load(scores);
-  for (int64_t j = lanes; j < n; j += lanes) {
-    const vf v = load(scores + j);
-    tops = where(v > tops, v, tops);
-  }
-  float highest = tops[0] > sink ? tops[0] : sink;
-  for (int i = 1; i < lanes; i++) highest = tops[i] > highest ? tops[i] : highest;
+  const float highest = largest(scores, padded(n), sink);
   v16 total = splat16(0);
-  for (int64_t j = 0; j < n; j += 16) {
-    const v16 s = load16(scores + j) - splat16(highest);
-    const v16 e = each_part([&](int k) { return exponential(s.part[k]); });
-    store16(scores + j, e);
-    total = total + e;
-  }
+  constexpr int together = lanes / 4;  // four registers
+  int64_t j = 0;
+  for (; j + 16 * together <= n; j += 16 * together)
+    weigh_some<together>(scores + j, highest, total);
+  for (; j < n; j += 16) weigh_some<1>(scores + j, highest, total);
   return 1.0f / (sum16(total) + exponential(splat(sink - highest))[0]);
 }
 
@@ -99,8 +119,10 @@ static void mix_rows(const Rows& from, int64_t begin, int64_t end, int64_t dim, 
   float* to[NQ];
   for (int r = 0; r < NQ; r++) w[r] = weights[r], to[r] = out[r];
   int64_t c = c0;
-  if constexpr (lanes == 16)
+  if constexpr (lanes == 16) {
     for (; c + 64 <= c1; c += 64) mix_chunk<NQ, 4, true>(from, begin, end, dim, c, w, to);
+    for (; c + 32 <= c1; c += 32) mix_chunk<NQ, 2, true>(from, begin, end, dim, c, w, to);
+  }
   constexpr bool blocks = Blocks<typename Rows::Type>;  // which are read whole
   for (; blocks ? c < c1 : c + one * lanes <= c1; c += one * lanes)
     mix_chunk<NQ, one, true>(from, begin, end, dim, c, w, to);
@@ -185,7 +207,7 @@ static void mix_cells(const Attended& seen, const CacheSide& values, const float
   const int64_t dim = values.dim, n = end - begin;
   const int32_t* cells = seen.cells + begin;
   const CacheSide::Rows rows = values.rows(seen.head);
-  if constexpr (!widened_first<Read>)
+  if constexpr (!(widened_first<Read> || (Blocks<Read> && lanes == 16)))
     if (!values.by_channel && (seen.n_queries < many_mixed || !Blocks<Read>))
       return mix_seen(InCache<Read>{rows, cells, seen.n - begin}, seen, weights, stride, begin, n,
                       dim, c0, c1, out, out_stride);

@@ -62,14 +62,24 @@ static inline void transpose(vf (&v)[lanes]) {
     transpose<apart * 2>(v);
   }
 }
-// rows [16, width] as columns [width, 16]; width is a multiple of 16.
-[[maybe_unused]] static void transpose(const float* rows, int64_t width, float* columns) {
-  for (int64_t i = 0; i < width; i += lanes)
+// Sixteen rows of dim as columns [padded(dim), 16].
+template <class Read>
+[[maybe_unused]] static void transpose_rows(const uint8_t* const* rows, int64_t dim,
+                                            float* columns) {
+  constexpr int vectors = span<Read> / lanes;
+  for (int64_t i = 0; i < dim; i += span<Read>)
     for (int r = 0; r < 16; r += lanes) {
-      vf v[lanes];
-      for (int k = 0; k < lanes; k++) v[k] = load(rows + (r + k) * width + i);
-      transpose(v);
-      for (int k = 0; k < lanes; k++) store(columns + (i + k) * 16 + r, v[k]);
+      vf squares[vectors][lanes];
+      for (int k = 0; k < lanes; k++) {
+        vf v[vectors];
+        widen<Read>(rows[r + k], i, dim, v);
+        for (int m = 0; m < vectors; m++) squares[m][k] = v[m];
+      }
+      for (int m = 0; m < vectors; m++) {
+        transpose(squares[m]);
+        for (int k = 0; k < lanes; k++)
+          store(columns + (i + m * lanes + k) * 16 + r, squares[m][k]);
+      }
     }
 }
 
