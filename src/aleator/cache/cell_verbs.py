@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Sequence
-from operator import attrgetter
 from os import PathLike
 from typing import Any
 
@@ -24,12 +23,8 @@ from aleator.cache.rows.rows import LayerShape, RotateKeys, read_keys
 from aleator.cache.storage.storage import Storage
 from aleator.cache.view import Frame, plot_frames, take_frame
 from aleator.core.arrays import Int32s, Int64s
+from aleator.core.forwarded import forwarded
 from aleator.core.integers import UNBOUNDED, integer_in
-
-
-def forwarded(path: str, doc: str) -> Any:
-    """A property that reads the attribute at ``path``."""
-    return property(attrgetter(path), doc=doc)
 
 
 class CellVerbs(ABC):
@@ -72,6 +67,8 @@ class CellVerbs(ABC):
         "first.cells.n_streams",
         "Parts of the cells that sequences have to themselves; 1: they share all.",
     )
+    size: int = forwarded("first.cells.size", "Capacity in cells.")
+    used: int = forwarded("first.cells.used", "Cells that hold a token.")
     free: int = forwarded("first.free", "Cells that hold none.")
     has_shift: bool = forwarded(
         "first.cells.has_shift", "Whether a cell's position has moved since the last update."
@@ -84,16 +81,6 @@ class CellVerbs(ABC):
         After a shift it lags behind the cell's position, and attention corrects for the difference.
         """
         return self.first.rows.key_positions
-
-    @property
-    def size(self) -> int:
-        """Capacity in cells."""
-        return self.first.cells.size
-
-    @property
-    def used(self) -> int:
-        """Cells that hold a token."""
-        return self.first.cells.used
 
     @property
     def head(self) -> int:
