@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from types import UnionType
 from typing import Any, TypeVar
 
@@ -215,6 +216,10 @@ class Fields:
         allowed = " or ".join(map(json.dumps, known.values or ()))
         only = f"only {allowed} is supported: " if allowed else "not supported: "
         return f"{word}={shown(value)}: {only}{known.why}"
+
+
+own_fields = partial(Fields, options={}, accepted={})
+"""The fields of an endpoint that generates nothing."""
 
 
 def constrained(options: Mapping[str, Any]) -> bool:
