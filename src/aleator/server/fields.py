@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from aleator.chat.message import shown as shown
 from aleator.core.errors import ParameterError
 from aleator.core.integers import exact
-from aleator.core.options import Option
+from aleator.core.options import affects_text
 from aleator.core.parameter import Parameter, nearest, translated
 from aleator.engine.prompts import GENERATION, SAMPLING
 from aleator.samplers.params import CONSTRAINTS
@@ -49,9 +49,7 @@ Check = Callable[[str, Any], Any]
 """``(name, value)`` to the checked value; ParameterError for a wrong one."""
 
 OPTIONS: Mapping[str, Parameter] = {
-    name: each
-    for name, each in {**GENERATION, **SAMPLING}.items()
-    if not isinstance(each, Option) or each.portable
+    name: each for name, each in {**GENERATION, **SAMPLING}.items() if affects_text(each)
 }
 """Options of a generation that a request may set: all that affect the text."""
 
