@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from aleator.cache.batches import Cuts, Tokens
-from aleator.cache.cell_verbs import forwarded
 from aleator.cache.devices import sizes_by_device
 from aleator.cache.journal import Transaction
 from aleator.cache.options import CacheOptions, Uncopyable
@@ -18,6 +17,7 @@ from aleator.cache.pools.window import WindowPool
 from aleator.cache.prefix_index import PrefixConfig, PrefixIndex
 from aleator.cache.sequence import Handles
 from aleator.core.arrays import Int32s, Int64s, UInt64s
+from aleator.core.forwarded import forwarded
 
 
 class Step(Transaction):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Sequence
-from operator import attrgetter
 from os import PathLike
 from typing import Any
 
@@ -24,12 +23,8 @@ from aleator.cache.rows.rows import LayerShape, RotateKeys, read_keys
 from aleator.cache.storage.storage import Storage
 from aleator.cache.view import Frame, plot_frames, take_frame
 from aleator.core.arrays import Int32s, Int64s
+from aleator.core.forwarded import forwarded
 from aleator.core.integers import UNBOUNDED, integer_in
-
-
-def forwarded(path: str, doc: str) -> Any:
-    """A property that reads the attribute at ``path``."""
-    return property(attrgetter(path), doc=doc)
 
 
 class CellVerbs(ABC):

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from aleator.cache.cache import Cache
-from aleator.cache.cell_verbs import forwarded
 from aleator.cache.devices import described
 from aleator.cache.journal import atomic
 from aleator.cache.options import CacheOptions, checked, checked_delta, checked_divisor
@@ -28,6 +27,7 @@ from aleator.cache.sequence import Sequence as Handle
 from aleator.cache.sequence_verbs import Checkpoint
 from aleator.core.arrays import Int32s, Int64s
 from aleator.core.errors import CannotRewind, CannotShift
+from aleator.core.forwarded import forwarded
 from aleator.core.integers import UNBOUNDED, integer_in
 
 __all__ = ["RecurrentCache", "RecurrentCheckpoint", "RecurrentSequence", "RecurrentShape"]

@@ -9,7 +9,7 @@ from weakref import WeakSet
 
 import numpy as np
 
-from aleator.cache.cell_verbs import CellVerbs, forwarded
+from aleator.cache.cell_verbs import CellVerbs
 from aleator.cache.formats import llama
 from aleator.cache.formats.state_file import Buffer, pack_state, read_state_file, write_state_file
 from aleator.cache.journal import atomic
@@ -24,6 +24,7 @@ from aleator.cache.pools.attention import AttentionPool
 from aleator.cache.pools.pool import Pool
 from aleator.cache.prefix_index import Match, PrefixIndex, checked_text
 from aleator.core.errors import CacheError, FileFormatError, Incompatible, ParameterError
+from aleator.core.forwarded import forwarded
 from aleator.core.moved import FormerName
 
 

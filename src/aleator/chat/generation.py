@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from aleator.chat.message import Delta, Message
 from aleator.chat.reply import Reply
+from aleator.core.forwarded import forwarded
 from aleator.generate.completion import Stats, StopReason
 from aleator.generate.generation import Generation
 
@@ -114,15 +115,16 @@ class ChatGeneration(Iterator[str]):
             self._step()
         return self._reply.message
 
-    @property
-    def so_far(self) -> Message:
-        """The answer as far as it was read; generates nothing."""
-        return self._reply.message
-
-    @property
-    def text(self) -> str:
-        """The content of the whole answer."""
-        return self.message.content
+    so_far: Message = forwarded(
+        "_reply.message", "The answer as far as it was read; generates nothing."
+    )
+    text: str = forwarded("message.content", "The content of the whole answer.")
+    seed: int = forwarded("generation.seed", "The seed in effect.")
+    tokens: list[int] = forwarded("generation.tokens", "Every token drawn.")
+    stats: Stats = forwarded("generation.stats", "Counts and times so far.")
+    done: bool = forwarded("generation.done", "Whether it has ended.")
+    cancelled: bool = forwarded("generation.cancelled", "Whether :meth:`cancel` has ended it.")
+    error: BaseException | None = forwarded("generation.error", "The error that ended it, if any.")
 
     @property
     def stop_reason(self) -> ChatStop:
@@ -135,39 +137,9 @@ class ChatGeneration(Iterator[str]):
         """
         return chat_stop(self.message, self.generation.stop_reason)
 
-    @property
-    def seed(self) -> int:
-        """The seed in effect."""
-        return self.generation.seed
-
-    @property
-    def tokens(self) -> list[int]:
-        """Every token drawn."""
-        return self.generation.tokens
-
-    @property
-    def stats(self) -> Stats:
-        """Counts and times so far."""
-        return self.generation.stats
-
-    @property
-    def done(self) -> bool:
-        """Whether it has ended."""
-        return self.generation.done
-
     def wait(self, timeout: float | None = None) -> bool:
         """Generate to the end, as :meth:`aleator.Generation.wait`; its pieces can still be read afterwards."""
         return self.generation.wait(timeout)
-
-    @property
-    def cancelled(self) -> bool:
-        """Whether :meth:`cancel` has ended it."""
-        return self.generation.cancelled
-
-    @property
-    def error(self) -> BaseException | None:
-        """The error that ended it, if any."""
-        return self.generation.error
 
     def cancel(self) -> bool:
         """End it before the next token; see :meth:`aleator.Generation.cancel`, also for the result."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from aleator.chat.families import family_of
 from aleator.chat.message import Function, checked_messages, checked_tools, chosen_tools
-from aleator.chat.reply import Reply, Thinking
+from aleator.chat.reply import Family, Part, Reply, Thinking
 from aleator.chat.reply_grammar import reply_grammar, schema_of
 from aleator.core.errors import ParameterError, TemplateError
 from aleator.core.integers import shared
@@ -255,33 +255,18 @@ def prepare_chat(
     messages = checked_messages(chat.messages)
     tools = checked_tools(chat.tools)
     shown, forced = chosen_tools(chat.tool_choice, tools)
-    if shown and not chat_format.shows_tools:
-        raise ParameterError(
-            "tools: this chat template does not show tools to the model: give chat_template=, one that reads "
-            "'tools', or describe them in a message"
-        )
-    if shown and chat_format.foreign_mark is not None:
-        raise ParameterError(
-            f"tools: this model writes calls with {chat_format.foreign_mark!r}, which are not read yet: "
-            "describe the tools in a message, or give chat_template= with calls in another form"
-        )
+    if shown:
+        _check_calls(chat_format)
     variables = chat_format.arguments(chat.enable_thinking, chat.template_arguments)
     shown_tools = [tool for tool, _ in tools] if shown else ()
     rendered = chat_format.rendered(messages, shown_tools, variables)
     tokens = chat_format.tokens(rendered, known)
     thinking, family = chat_format.thinking, chat_format.family
     opened = thinking is not None and rendered.text.rstrip().endswith(thinking.begin)
-    made = dict(options)
-    vocab = tokenizer.vocab
-    made["stop"] = (*vocab.chat_stop, *texts("stop", made.get("stop", ())))
+    made, stops = dict(options), texts("stop", options.get("stop", ()))
+    made["stop"] = (*tokenizer.vocab.chat_stop, *stops)
     made["shown_tokens"] = chat_format.marks
-    if made.get("reasoning_budget") not in (None, -1):
-        if thinking is None:
-            raise ParameterError(
-                f"reasoning_budget={made['reasoning_budget']}: nothing says how this model writes its "
-                "reasoning: leave it out"
-            )
-        made.setdefault("reasoning_marks", (thinking.begin, thinking.end + thinking.after))
+    _mark_reasoning(made, thinking)
     _mark_phases(made, chat_format)
     if isinstance(made.get("negative_prompt"), str):
         rest = messages[int(messages[0]["role"] == "system") :]
@@ -297,16 +282,10 @@ def prepare_chat(
         )
         if may_think or forced or family.thinking is not None:
             made.pop("json_schema", None)
-            enforceable = (
-                Function(f.name, schema_of(f"tools: parameters of {f.name}", f.parameters))
-                for f in forced
-            )
-            choices = [family.call(function) for function in enforceable]
-            choices = choices or [family.content(schema_of("json_schema", schema))]
-            made["stop"] = made["stop"][len(vocab.chat_stop) :]  # the grammar determines the end
-            made["grammar"] = reply_grammar(
-                tokenizer, choices, thinking if may_think else None, opened
-            )
+            choices = _calls(family, forced) or [family.content(schema_of("json_schema", schema))]
+            first = thinking if may_think else None
+            made["stop"] = stops  # the grammar determines the end
+            made["grammar"] = reply_grammar(tokenizer, choices, first, opened)
             if may_think:  # the end of reasoning cannot be searched for
                 made.setdefault("complete_grammar", False)
     read = {function.name: function.parameters for _, function in tools} if shown else {}
@@ -314,6 +293,40 @@ def prepare_chat(
         return PreparedChat(tokens, made, partial(Reply, family, None, opened, read))
     reads = family if read else None
     return PreparedChat(tokens, made, partial(Reply, reads, thinking, opened, read))
+
+
+def _check_calls(chat_format: ChatFormat) -> None:
+    """Refuse tools if the template does not show them, or nothing here reads the model's calls."""
+    if not chat_format.shows_tools:
+        raise ParameterError(
+            "tools: this chat template does not show tools to the model: give chat_template=, one that reads "
+            "'tools', or describe them in a message"
+        )
+    if chat_format.foreign_mark is not None:
+        raise ParameterError(
+            f"tools: this model writes calls with {chat_format.foreign_mark!r}, which are not read yet: "
+            "describe the tools in a message, or give chat_template= with calls in another form"
+        )
+
+
+def _calls(family: Family, forced: Sequence[Function]) -> list[list[Part]]:
+    """How the functions are called, as parts of a grammar."""
+    where = "tools: parameters of"
+    return [
+        family.call(Function(f.name, schema_of(f"{where} {f.name}", f.parameters))) for f in forced
+    ]
+
+
+def _mark_reasoning(options: dict[str, Any], thinking: Thinking | None) -> None:
+    """Give a reasoning budget the marks of the template; ParameterError if they are not known."""
+    if options.get("reasoning_budget") in (None, -1):
+        return
+    if thinking is None:
+        raise ParameterError(
+            f"reasoning_budget={options['reasoning_budget']}: nothing says how this model writes its "
+            "reasoning: leave it out"
+        )
+    options.setdefault("reasoning_marks", (thinking.begin, thinking.end + thinking.after))
 
 
 def _mark_phases(options: dict[str, Any], chat_format: ChatFormat) -> None:

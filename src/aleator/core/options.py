@@ -266,14 +266,17 @@ def described(parameter: Parameter, default: Any = ...) -> str:
     return f"{parameter.help} ({bounds}{'; ' if bounds else ''}default: {shown})"
 
 
+def affects_text(parameter: Parameter) -> bool:
+    """Whether a parameter is none of this process or machine alone."""
+    return not isinstance(parameter, Option) or parameter.portable
+
+
 def json_schema(parameters: Iterable[Parameter]) -> dict[str, Any]:
     """A JSON schema of an object with these parameters, without those of this process or machine."""
     return {
         "type": "object",
         "properties": {
-            each.name: each.as_json_schema()
-            for each in parameters
-            if not isinstance(each, Option) or each.portable
+            each.name: each.as_json_schema() for each in parameters if affects_text(each)
         },
         "additionalProperties": False,
     }

@@ -14,6 +14,7 @@ import torch
 from aleator.cache.devices import Device
 from aleator.cache.storage.tensors import torch_device
 from aleator.core.errors import LogitsError
+from aleator.core.forwarded import forwarded
 from aleator.device.backends.torch.program import kind_of
 from aleator.device.candidates import NOTHING
 from aleator.device.chain import DeviceChain
@@ -150,33 +151,34 @@ class DeviceTokenSampler:
         made: list[SampledToken] = []
         for task in tasks:
             state, row = task.state, self._rows[task.state]
-            token: int | None
-            completer = state.completer
+            completer, of_logits = state.completer, partial(_of_row, logits, task.row)
             if completer is not None and state in closing:
                 token = completer.close()
-                if token is not None:
-                    self.chain.accept(row, token, generated=True)
-                made.append(SampledToken(token, partial(_of_row, logits, task.row)))
+                self._accept(row, token)
+                made.append(SampledToken(token, of_logits))
                 continue
-            drawn = token = tokens[row]
+            drawn = tokens[row]
             if drawn == NOTHING:
-                why = f"sequence {state.seq}: no token that may be drawn has a finite logit"
-                nothing = partial(_of_row, logits, task.row)
-                made.append(SampledToken(None, nothing, error=LogitsError(why)))
+                made.append(SampledToken(None, of_logits, error=nothing_to_draw(state)))
                 continue
             state.chain.accept(drawn, generated=True)
-            logprobs: LogprobsOf = partial(_of_row, logits, task.row)
+            logprobs: LogprobsOf = of_logits
             if state.request.options.logprobs is not None:
                 logprobs = partial(reported_logprobs, *(each[row] for each in values))
+            token = drawn
             if completer is not None and task.left is not None:
                 token = finish(completer.check(drawn, task.left))
                 if token != drawn:
                     self.chain.rollback(row, 1)
-                    logprobs = partial(_of_row, logits, task.row)
-                    if token is not None:
-                        self.chain.accept(row, token, generated=True)
+                    self._accept(row, token)
+                    logprobs = of_logits
             made.append(SampledToken(token, logprobs))
         return made
+
+    def _accept(self, row: int, token: int | None) -> None:
+        """Append a token that the host chose, if it chose one, to a row of the chain."""
+        if token is not None:
+            self.chain.accept(row, token, generated=True)
 
     def _closes(self, task: SampleTask) -> bool:
         completer = task.state.completer
@@ -221,15 +223,8 @@ class ChainDraw(Draw):
         self._counts = [int(row in drawing) for row in range(len(last))]
         self._launches = chain.launches(len(last))
 
-    @property
-    def owner(self) -> DeviceChain:
-        """The chain."""
-        return self.chain
-
-    @property
-    def key(self) -> Hashable:
-        """What the chain's kernels are."""
-        return self._launches
+    owner: DeviceChain = forwarded("chain", "The chain.")
+    key: Hashable = forwarded("_launches", "What the chain's kernels are.")
 
     def arrays(self, n: int) -> dict[str, npt.NDArray[Any]]:
         """The rows of logits of the chain's rows, which of these draw, and where the step's ids are."""
@@ -253,6 +248,11 @@ class ChainDraw(Draw):
     def begin(self) -> None:
         """The chain counts, and sees that there is room."""
         self.chain.before_replays(self._counts, launches=self._launches)
+
+
+def nothing_to_draw(state: RequestState) -> LogitsError:
+    """The error of a request of which the device has drawn no token."""
+    return LogitsError(f"sequence {state.seq}: no token that may be drawn has a finite logit")
 
 
 def _of_row(logits: Logits, row: int, token: int, top: int, token_bytes: TokenBytes) -> Logprobs:

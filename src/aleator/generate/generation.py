@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from typing import Any, NamedTuple, Protocol
 
 from aleator.core.errors import ParameterError
+from aleator.core.forwarded import forwarded
 from aleator.core.records import dataclass
 from aleator.generate.completion import Completion, Request, Stats, StopReason
 from aleator.generate.logprobs import Logprobs
@@ -333,15 +334,18 @@ class Generation(Iterator[str]):
         """The model's log-probabilities of the prompt's tokens computed so far; [] if not requested."""
         return list(self._completion.prompt_logprobs or ())
 
-    @property
-    def request(self) -> Request:
-        """The request that it completes."""
-        return self._completion.request
-
-    @property
-    def chain(self) -> SamplerChain:
-        """The chain that draws the tokens; read-only."""
-        return self._completion.chain
+    request: Request = forwarded("_completion.request", "The request that it completes.")
+    chain: SamplerChain = forwarded(
+        "_completion.chain", "The chain that draws the tokens; read-only."
+    )
+    seed: int = forwarded("_completion.chain.seed", "The seed in effect.")
+    n_ctx: int = forwarded("_completion.n_ctx", "Positions that it may use, prompt included.")
+    stats: Stats = forwarded("_reader.run.stats", "Counts and times of its batch so far.")
+    done: bool = forwarded("_completion.done", "Whether it has ended; generates nothing.")
+    error: BaseException | None = forwarded(
+        "_completion.error",
+        "The error that ended it, if any; a copy without traceback once a reader got it; generates nothing.",
+    )
 
     @property
     def namespace(self) -> str:
@@ -349,35 +353,10 @@ class Generation(Iterator[str]):
         return self._completion.namespace or self.request.options.namespace
 
     @property
-    def seed(self) -> int:
-        """The seed in effect."""
-        return self._completion.chain.seed
-
-    @property
-    def n_ctx(self) -> int:
-        """Positions that it may use, prompt included."""
-        return self._completion.n_ctx
-
-    @property
-    def stats(self) -> Stats:
-        """Counts and times of its batch so far."""
-        return self._reader.run.stats
-
-    @property
-    def done(self) -> bool:
-        """Whether it has ended; generates nothing."""
-        return self._completion.done
-
-    @property
     def cancelled(self) -> bool:
         """Whether :meth:`cancel` has ended it; generates nothing."""
         made = self._completion
         return made.cancelled and made.stop_reason == "interrupted" and made.error is None
-
-    @property
-    def error(self) -> BaseException | None:
-        """The error that ended it, if any; a copy without traceback once a reader got it; generates nothing."""
-        return self._completion.error
 
     def cancel(self) -> bool:
         """End it before the next token, with stop reason "interrupted".

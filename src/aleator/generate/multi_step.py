@@ -14,14 +14,14 @@ from aleator.cache.batches import Plan
 from aleator.cache.pools.hybrid import HybridPool
 from aleator.cache.storage.tensors import current
 from aleator.core.arrays import Int64s
-from aleator.core.errors import LogitsError, ParameterError
+from aleator.core.errors import ParameterError
 from aleator.device.backends.backend import Launches
 from aleator.device.chain import DeviceChain
 from aleator.device.selection import captures_graphs
 from aleator.generate.completion import Detokenizer
 from aleator.generate.context import Batch, Context, Prefixes
 from aleator.generate.decode_steps import DecodeResult, DecodeStart
-from aleator.generate.device_token_sampler import DeviceTokenSampler
+from aleator.generate.device_token_sampler import DeviceTokenSampler, nothing_to_draw
 from aleator.generate.model_runner import ModelRunner
 from aleator.generate.prompt_chunks import Chunk
 from aleator.generate.replayed_steps import ReplayLoop
@@ -370,5 +370,4 @@ class MultiStepRunner(ModelRunner):
                 self.feed(state, token, drawn.logprobs_of(i))
         for state, drawn in zip(states, found, strict=True):
             if drawn.failed and not state.completion.done:
-                why = f"sequence {state.seq}: no token that may be drawn has a finite logit"
-                self.errors.fail(state, LogitsError(why))
+                self.errors.fail(state, nothing_to_draw(state))

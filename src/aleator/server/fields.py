@@ -14,13 +14,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from types import UnionType
 from typing import Any, TypeVar
 
 from aleator.chat.message import shown as shown
 from aleator.core.errors import ParameterError
 from aleator.core.integers import exact
-from aleator.core.options import Option
+from aleator.core.options import affects_text
 from aleator.core.parameter import Parameter, nearest, translated
 from aleator.engine.prompts import GENERATION, SAMPLING
 from aleator.samplers.params import CONSTRAINTS
@@ -48,9 +49,7 @@ Check = Callable[[str, Any], Any]
 """``(name, value)`` to the checked value; ParameterError for a wrong one."""
 
 OPTIONS: Mapping[str, Parameter] = {
-    name: each
-    for name, each in {**GENERATION, **SAMPLING}.items()
-    if not isinstance(each, Option) or each.portable
+    name: each for name, each in {**GENERATION, **SAMPLING}.items() if affects_text(each)
 }
 """Options of a generation that a request may set: all that affect the text."""
 
@@ -215,6 +214,10 @@ class Fields:
         allowed = " or ".join(map(json.dumps, known.values or ()))
         only = f"only {allowed} is supported: " if allowed else "not supported: "
         return f"{word}={shown(value)}: {only}{known.why}"
+
+
+own_fields = partial(Fields, options={}, accepted={})
+"""The fields of an endpoint that generates nothing."""
 
 
 def constrained(options: Mapping[str, Any]) -> bool:

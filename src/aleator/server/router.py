@@ -21,7 +21,7 @@ from aleator.server.app import GuardedApp, dialects_of, guarded, routed
 from aleator.server.bodies import body_of, in_thread, once
 from aleator.server.dialects import Dialect, ollama, ollama_input, operation
 from aleator.server.errors import ApiError
-from aleator.server.fields import Field, Fields, text, wrong
+from aleator.server.fields import Field, own_fields, text, wrong
 from aleator.server.playground.routes import page
 from aleator.server.pool import ClientLeft, Entry, Pool
 from aleator.server.streaming import disconnected
@@ -29,7 +29,7 @@ from aleator.server.telemetry import CONTENT_TYPE, Metrics
 
 Handler = Callable[[Request], Awaitable[Response]]
 
-ONE = Fields(Field("model", text, required=True), options={}, accepted={})
+ONE = own_fields(Field("model", text, required=True))
 """The body of an action with a model."""
 
 

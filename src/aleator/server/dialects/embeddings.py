@@ -18,7 +18,7 @@ from aleator.server import fields
 from aleator.server.accepted import LABEL, Accepted
 from aleator.server.bodies import in_thread
 from aleator.server.dialects.llama_fields import prompts_of, tokens_of
-from aleator.server.fields import MOST_PROMPTS, Field, Fields, wrong
+from aleator.server.fields import MOST_PROMPTS, Field, own_fields, wrong
 from aleator.server.service import Service, read_body
 from aleator.server.vectors import Vectors
 
@@ -26,15 +26,13 @@ Texts = list[str | list[int]]
 
 MOST_POWER = 1024
 """Largest ``embd_normalize``."""
-LLAMA_FIELDS = Fields(
+LLAMA_FIELDS = own_fields(
     Field("model", fields.text),
     Field("content", prompts_of),
     Field("input", prompts_of),
     Field("pooling", fields.one_of(*POOLING, "none")),
     Field("embd_normalize", fields.whole(-1, MOST_POWER), 2),
     Field("truncate", fields.switch, False),
-    options={},
-    accepted={},
 )
 
 
@@ -58,7 +56,7 @@ def _one(where: str, value: Any) -> str | list[int]:
     raise wrong(where, value, "give a text, a list of token ids, or a list of either")
 
 
-FIELDS = Fields(
+FIELDS = own_fields(
     Field("model", fields.text),
     Field("input", texts_of, required=True),
     Field("encoding_format", fields.one_of("float", "base64"), "float"),
@@ -66,7 +64,6 @@ FIELDS = Fields(
     Field("pooling", fields.one_of(*POOLING)),
     Field("normalize", fields.switch, True),
     Field("truncate", fields.switch, False),
-    options={},
     accepted={
         "user": LABEL,
         "truncate_prompt_tokens": Accepted("a text is cut with truncate only: give that", ()),

@@ -41,7 +41,7 @@ from aleator.server.auth import own_namespace, place_of
 from aleator.server.bodies import body_of, in_thread
 from aleator.server.dialects.llama_results import settings, without_text
 from aleator.server.errors import ApiError, not_built
-from aleator.server.fields import Field, Fields, text, wrong
+from aleator.server.fields import Field, own_fields, text, wrong
 from aleator.server.service import Service
 from aleator.text.vocabulary import Vocabulary
 
@@ -304,9 +304,9 @@ def check_name(name: str) -> None:
 
 SALT = Field("cache_salt", text, "")
 MODEL = Field("model", text)
-FILE = Fields(Field("filename", text, required=True), SALT, MODEL, options={}, accepted={})
+FILE = own_fields(Field("filename", text, required=True), SALT, MODEL)
 """The body of an action with a file."""
-NO_FILE = Fields(SALT, MODEL, options={}, accepted={})
+NO_FILE = own_fields(SALT, MODEL)
 """The body of an action without one; it may be empty."""
 ACTIONS = ("save", "restore", "erase")
 

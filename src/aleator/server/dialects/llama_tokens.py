@@ -13,7 +13,7 @@ from aleator.core.errors import ParameterError
 from aleator.server import fields
 from aleator.server.bodies import in_thread
 from aleator.server.dialects.llama_fields import LLAMA_ACCEPTED, prompt_of, tokens_of
-from aleator.server.fields import MOST_COMPLETIONS, OPTIONS, Body, Field, Fields
+from aleator.server.fields import MOST_COMPLETIONS, OPTIONS, Body, Field, Fields, own_fields
 from aleator.server.service import Service, read_body
 from aleator.text.rendered import Rendered
 
@@ -27,7 +27,7 @@ TEMPLATE = (
 )
 """Fields that affect what a template writes."""
 
-TOKENIZE = Fields(
+TOKENIZE = own_fields(
     *TEMPLATE,
     Field("content", prompt_of),
     Field("add_special", fields.switch, False),
@@ -37,14 +37,10 @@ TOKENIZE = Fields(
     Field("messages", fields.listing),
     Field("add_special_tokens", fields.switch),
     Field("return_token_strs", fields.switch, False),
-    options={},
-    accepted={},
 )
-DETOKENIZE = Fields(
+DETOKENIZE = own_fields(
     Field("model", fields.text),
     Field("tokens", fields.list_of(fields.whole(0, 2**31 - 1)), required=True),
-    options={},
-    accepted={},
 )
 APPLY = Fields(
     *TEMPLATE,

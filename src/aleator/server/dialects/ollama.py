@@ -26,7 +26,7 @@ from aleator.server.dialects import ollama_input
 from aleator.server.dialects.embeddings import check_dimensions, one_vector, texts_of
 from aleator.server.dialects.nested import fitting, in_words, input_of, with_records
 from aleator.server.errors import ApiError, api_error
-from aleator.server.fields import Body, Field, Fields, switch, text, whole, wrong
+from aleator.server.fields import Body, Field, Fields, own_fields, switch, text, whole, wrong
 from aleator.server.openai_fields import token_logprobs
 from aleator.server.service import Service
 from aleator.server.streaming import NDJSON, EventStream, dumps, unless_gone
@@ -233,20 +233,18 @@ WORDS = {
 }
 """What errors of a chat are called here."""
 
-EMBED = Fields(
+EMBED = own_fields(
     Field("model", text, required=True),
     Field("input", texts_of, required=True),
     Field("dimensions", whole(1, 2**31 - 1)),
     Field("truncate", switch, False),
-    options={},
     accepted={
         "keep_alive": ollama_input.REQUEST["keep_alive"],
         "options": Accepted("vectors have no options", ({},)),
     },
 )
-SHOW = Fields(
+SHOW = own_fields(
     Field("model", text, required=True, aliases=("name",)),
-    options={},
     accepted={
         "verbose": Accepted("everything is shown"),
         "system": Accepted("give a system message with each request", ("",)),

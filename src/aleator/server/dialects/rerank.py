@@ -13,7 +13,7 @@ from aleator.core.errors import ContextFull
 from aleator.server import fields
 from aleator.server.accepted import LABEL
 from aleator.server.errors import ApiError
-from aleator.server.fields import MOST_PROMPTS, Field, Fields, wrong
+from aleator.server.fields import MOST_PROMPTS, Field, own_fields, wrong
 from aleator.server.service import read_body
 
 
@@ -41,7 +41,7 @@ def query_of(name: str, value: Any) -> str:
     return text
 
 
-FIELDS = Fields(
+FIELDS = own_fields(
     Field("model", fields.text),
     Field("query", query_of, required=True),
     Field("documents", documents_of),
@@ -52,7 +52,6 @@ FIELDS = Fields(
     Field("normalize", fields.switch, False),
     Field("raw_scores", fields.switch),  # TEI's
     Field("truncate", fields.switch, False),
-    options={},
     accepted={"user": LABEL},
 )
 

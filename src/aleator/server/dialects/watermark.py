@@ -14,18 +14,16 @@ from aleator.samplers.synthid import detector
 from aleator.samplers.watermark import KEYED, WATERMARK_KEY_FILE, WATERMARK_NGRAM, WatermarkKey
 from aleator.server.bodies import in_thread
 from aleator.server.dialects.llama_fields import prompt_of, tokens_of
-from aleator.server.fields import Field, Fields, known_ids
+from aleator.server.fields import Field, known_ids, own_fields
 from aleator.server.fields import text as text_of
 from aleator.server.service import read_body
 
-DETECT = Fields(
+DETECT = own_fields(
     Field("model", text_of),
     Field("content", prompt_of, required=True),
     Field(DRAW.name, lambda _, value: detector(DRAW.check(value))),
     Field(WATERMARK_NGRAM.name, lambda _, value: WATERMARK_NGRAM.check(value)),
     Field(WATERMARK_KEY_FILE.name, lambda _, value: WatermarkKey.of(value)),
-    options={},
-    accepted={},
 )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from aleator.core.options import Option, declarations, described, in_words
+from aleator.core.options import affects_text, declarations, described, in_words
 from aleator.core.parameter import Parameter
 from aleator.engine.prompts import GENERATION, SAMPLING
 from aleator.generate.beam_options import BeamOptions
@@ -58,11 +58,7 @@ def everything() -> dict[str, Any]:
     return {
         "samplers": [_sampler(cls) for cls in SAMPLERS],
         "parameters": {name: _parameter(p) for name, p in ALL.items()},
-        "options": {
-            name: _parameter(p)
-            for name, p in GENERATION.items()
-            if isinstance(p, Option) and p.portable
-        },
+        "options": {name: _parameter(p) for name, p in GENERATION.items() if affects_text(p)},
         "beams": {name: _parameter(p) for name, p in declarations(BeamOptions).items()},
         "presets": {name: preset_values(name) for name in PRESETS},
         "default_preset": DEFAULT_PRESET,

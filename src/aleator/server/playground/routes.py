@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from aleator.core.errors import CacheError, GrammarError, ParameterError
-from aleator.core.options import Option
+from aleator.core.options import affects_text
 from aleator.engine.prompts import BEAM_OPTIONS, SAMPLING
 from aleator.generate.generation import Generation
 from aleator.models.hub.bundled import bundled_model
@@ -117,9 +117,7 @@ WRITE = Fields(
 SEARCH = Fields(
     *BEGINNING,
     options={
-        name: each
-        for name, each in {**BEAM_OPTIONS, **SAMPLING}.items()
-        if not isinstance(each, Option) or each.portable
+        name: each for name, each in {**BEAM_OPTIONS, **SAMPLING}.items() if affects_text(each)
     },
     accepted={},
 )
