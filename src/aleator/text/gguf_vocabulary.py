@@ -221,9 +221,9 @@ def strips_of(
 
     Files do not say so; llama.cpp goes by the names of models and pre-tokenizers.
     """
-    name = fields.get("general.name", "", str).lower()
-    pre = fields.get("tokenizer.ggml.pre", "", str)
-    architecture = fields.get("general.architecture", "", str)
+    name = fields.get("general.name", "").lower()
+    pre = fields.get("tokenizer.ggml.pre", "")
+    architecture = fields.get("general.architecture", "")
     if any(each in pre for each in _STRIPPING_MASKS) or architecture == "jina-bert-v3":
         mask = ids.get("<mask>")
     elif any(each in name for each in _STRIPPING_MODELS):

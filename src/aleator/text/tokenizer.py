@@ -318,11 +318,14 @@ class _FileEncoder:
         return made
 
 
-def cut(text: str, parsed: Sequence[tuple[str, int]], vocab: Vocabulary) -> Iterator[str | int]:
+def cut(
+    text: str, parsed: Sequence[tuple[str, int]], vocab: Vocabulary | None = None
+) -> Iterator[str | int]:
     """Cut the tokens ``parsed`` out of ``text``, in their order; yield text and ids in turn.
 
-    White space that a token takes is left out.
+    White space that these tokens of ``vocab`` take is left out.
     """
+    before, after = (vocab.strip_before, vocab.strip_after) if vocab else ((), ())
     parts: list[str | int] = [text]
     for token_text, token in parsed:
         if token_text not in text:
@@ -333,9 +336,9 @@ def cut(text: str, parsed: Sequence[tuple[str, int]], vocab: Vocabulary) -> Iter
                 cut.append(part)
                 continue
             pieces = part.split(token_text)
-            if token in vocab.strip_before:
+            if token in before:
                 pieces[:-1] = [piece.rstrip(_WHITE) for piece in pieces[:-1]]
-            if token in vocab.strip_after:
+            if token in after:
                 pieces[1:] = [piece.lstrip(_WHITE) for piece in pieces[1:]]
             cut.append(pieces[0])
             for piece in pieces[1:]:
