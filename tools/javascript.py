@@ -206,6 +206,8 @@ def facts() -> dict[str, Any]:
         "END_TEXTS": special_tokens._END_TEXTS,
         "END_SPECIALS": special_tokens._END_SPECIALS,
         "MESSAGE_PARTS": special_tokens._MESSAGE_PARTS,
+        "STRIPPING_MODELS": gguf_vocabulary._STRIPPING_MODELS,
+        "NOT_STRIPPING": gguf_vocabulary._NOT_STRIPPING,
         "ENDING": {
             **{k: v for k, v in vars(ending).items() if type(v) is int},
             "DIGITS": [order.decode() for order in ending._DIGITS],

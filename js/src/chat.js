@@ -6,6 +6,7 @@ import { cut } from './tokenizer.js'
 import { Template } from './vendor/jinja.js'
 
 const MOST_CHARACTERS = 1 << 20
+const MARK = 'aleator_probe'
 const PRIVATE_USE = [[0xe000, 0xf900], [0xf0000, 0xffffe], [0x100000, 0x10fffe]]
 const SPACE = /^[ \t\r\n]+/
 const SPACE_AT_END = /[ \t\r\n]+$/
@@ -75,9 +76,23 @@ export class ChatTemplate {
   }
   asRead(message) {
     const made = { ...message }
-    if (made.role === 'developer' && !this.source.includes('developer')) made.role = 'system'
+    if (made.role === 'developer' && !this.knowsDevelopers) made.role = 'system'
     if ('reasoning_content' in made && /\.thinking\b|\[?['"]thinking['"]/.test(this.source)) made.thinking = made.reasoning_content
     return made
+  }
+  /** Whether the template knows messages of developers; otherwise they must be the system's. */
+  get knowsDevelopers() {
+    if (!this.source.includes('developer')) return false // it may write any role
+    if (this.developers === undefined) {
+      const messages = [{ role: 'developer', content: MARK }, { role: 'user', content: 'a' }]
+      const context = { ...this.tokens, add_generation_prompt: true, tools: null, documents: null, messages }
+      try {
+        this.developers = this.template.render(context).includes(MARK)
+      } catch {
+        this.developers = false
+      }
+    }
+    return this.developers
   }
   /** Token ids of rendered messages: only the template's control tokens are tokens. */
   encode({ marked, literal }) {
@@ -87,7 +102,7 @@ export class ChatTemplate {
     if (![...literal.keys()].some((mark) => marked.includes(mark))) {
       ids = tokenizer.encode(marked, { addSpecial: false, parseSpecial: true })
     } else {
-      for (const part of cut(marked, this.names.map((name) => [name, vocabulary.id(name)])))
+      for (const part of cut(marked, this.names.map((name) => [name, vocabulary.id(name)]), vocabulary))
         if (typeof part === 'number') ids.push(part)
         else for (const id of tokenizer.encode(unmarked(part, literal), { addSpecial: false, unread: guarded })) ids.push(id)
     }

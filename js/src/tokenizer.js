@@ -77,7 +77,7 @@ export class Tokenizer {
     const ids = []
     let afterSpecial = true
     const parsed = (parseSpecial ? this.parsed : this.alwaysParsed).filter(([name]) => !unread.includes(name))
-    for (const part of cut(text, parsed)) {
+    for (const part of cut(text, parsed, vocabulary)) {
       if (typeof part === 'number') {
         ids.push(part)
         afterSpecial = true
@@ -180,12 +180,13 @@ export class Tokenizer {
   }
 }
 
-/** Cuts tokens out of a text, the longest first: texts and ids in turn. */
-export function cut(text, parsed) {
+/** Cuts tokens out of a text, the longest first: texts and ids in turn, without the white space that a token takes. */
+export function cut(text, parsed, vocabulary) {
   let parts = [text]
   for (const [tokenText, token] of parsed) {
     if (!text.includes(tokenText)) continue
-    parts = parts.flatMap((part) => (typeof part === 'number' ? [part] : part.split(tokenText).flatMap((each, i) => (i ? [token, each] : [each]))))
+    const after = (piece) => (vocabulary.stripAfter.has(token) ? piece.replace(/^[ \t\n\v\f\r]+/, '') : piece)
+    parts = parts.flatMap((part) => (typeof part === 'number' ? [part] : part.split(tokenText).flatMap((each, i) => (i ? [token, after(each)] : [each]))))
   }
   return parts.filter((part) => part !== '')
 }

@@ -22,6 +22,7 @@ export class Vocabulary {
     this.readAttributes(fields)
     const named = this.readSpecial(fields)
     this.resolve(named)
+    this.readStripping(fields)
     this.readFlags(fields)
     this.chatTemplate = fields.get('tokenizer.chat_template', null, 'string')
     this.chatStop = fields.get('aleator.chat.stop', [], 'list').filter(Boolean)
@@ -84,6 +85,14 @@ export class Vocabulary {
     }
     this.special = found
     this.eog = ends
+  }
+  /** The tokens that take the white space after them when a text is encoded. */
+  readStripping(fields) {
+    const name = fields.get('general.name', '').toLowerCase()
+    const strips = facts.STRIPPING_MODELS.some((each) => name.includes(each))
+    const parsed = (token) => this.isSpecial(token) || this.isUserDefined(token)
+    const keep = facts.NOT_STRIPPING.map((text) => this.id(text))
+    this.stripAfter = new Set(strips ? [...this.attributes.keys()].filter((token) => parsed(token) && !keep.includes(token)) : [])
   }
   readFlags(fields) {
     const flag = (name, otherwise) => fields.get(`tokenizer.ggml.${name}`, otherwise, 'boolean')

@@ -5,9 +5,9 @@
 
 namespace aleator::llama {
 
-// Keeps some, in order, and normalises their p.
+// Keeps some, in order, and returns the sum of their p.
 template <typename Kept>
-static void keep_some(Row& row, Kept kept) {
+static float keep_some(Row& row, Kept kept) {
   Candidate* c = row.list();
   float sum = 0;
   int64_t n = 0;
@@ -16,8 +16,13 @@ static void keep_some(Row& row, Kept kept) {
       sum += c[i].p;
       c[n++] = c[i];
     }
-  for (int64_t i = 0; i < n; ++i) c[i].p /= sum;
   row.truncate(n);
+  return sum;
+}
+
+static void normalise(Row& row, float sum) {
+  Candidate* c = row.list();
+  for (int64_t i = 0; i < row.size(); ++i) c[i].p /= sum;
 }
 
 // Where one token's text begins another's, the more likely of the two takes over the other's
@@ -43,22 +48,25 @@ static void infill(Row& row, const std::shared_ptr<const InfillVocabulary>& voca
   Candidate* c = row.list();
   for (int64_t i = 0; i < row.size(); ++i) (vocabulary->ends(c[i].id) ? ending : text) += c[i].p;
   if (3 * ending * static_cast<float>(row.size()) > text)
-    return keep_some(row, [&](const Candidate& x) { return vocabulary->ends(x.id); });
+    return normalise(row,
+                     keep_some(row, [&](const Candidate& x) { return vocabulary->ends(x.id); }));
   merge_prefixes(c, row.size(), *vocabulary);
-  // Drops text tokens below the threshold; returns how many text tokens are left.
+  int64_t texts = 0;
+  // Drops text tokens below the threshold.
   const auto filter = [&](float threshold) {
-    int64_t texts = 0;
-    keep_some(row, [&](const Candidate& x) {
+    texts = 0;
+    return keep_some(row, [&](const Candidate& x) {
       if (vocabulary->ends(x.id)) return true;
       const bool kept = !(x.p < threshold);
       texts += kept;
       return kept;
     });
-    return texts;
   };
-  if (const int64_t texts = filter(0.2f)) {
-    filter(static_cast<float>(1.0 / static_cast<double>(texts + 1)));
-    return;
+  const float sum = filter(0.2f);
+  if (texts) {
+    normalise(row, sum);
+    const float least = static_cast<float>(1.0 / static_cast<double>(texts + 1));
+    return normalise(row, filter(least));
   }
   c[0].id = vocabulary->end_of_turn;
   c[0].logit = 1;

@@ -17,9 +17,9 @@ static void typical_p(Row& row, std::vector<Ranked>& ranked, float typical_p, in
   row.softmax(true);
   Candidate* c = row.list();
   // A probability of zero makes llama.cpp's entropy NaN; here such candidates are left out.  They
-  // come last.
-  int64_t n = row.size();
-  while (c[n - 1].p == 0) --n;
+  // need not come last: a row believed to be sorted may have had a bias.
+  const int64_t n =
+      std::remove_if(c, c + row.size(), [](const Candidate& x) { return x.p == 0; }) - c;
   float entropy = 0;
   for (int64_t i = 0; i < n; ++i) entropy += -c[i].p * std::log(c[i].p);
   ranked.resize(n);

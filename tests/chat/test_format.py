@@ -137,6 +137,23 @@ def test_developer_is_system_where_the_template_does_not_know_it() -> None:
     )
 
 
+@pytest.mark.parametrize("other", ["", "{% else %}{{ raise_exception(m.role) }}"])
+def test_developer_is_system_where_the_template_uses_the_word_for_something_else(
+    other: str,
+) -> None:
+    source = (
+        "{# for developers #}{% for m in messages %}"
+        "{% if m.role in ['system', 'user'] %}{{ m.role }}: {{ m.content }}\n"
+        + other
+        + "{% endif %}"
+        "{% endfor %}"
+    )
+    messages = [{"role": "developer", "content": "a"}, {"role": "user", "content": "b"}]
+    assert ChatFormat(TOKENIZER, source).rendered(messages).text == "system: a\nuser: b\n"
+    shows = source.replace("['system',", "['system', 'developer',")
+    assert ChatFormat(TOKENIZER, shows).rendered(messages).text == "developer: a\nuser: b\n"
+
+
 def test_tools_that_a_template_does_not_show() -> None:
     plain = ChatFormat(TOKENIZER, templates.CHATML)
     hi = [{"role": "user", "content": "Hi"}]

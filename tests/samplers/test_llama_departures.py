@@ -152,6 +152,16 @@ def test_typical_p_leaves_out_what_has_no_probability(typical_p: float, min_keep
     assert np.isfinite(c.logits).all()
 
 
+def test_typical_p_leaves_them_out_wherever_they_are() -> None:
+    """A row stays sorted by its flag where a bias masked its first token."""
+    logits = np.arange(10, dtype=np.float32)
+    masked = S.LogitBias({9: -math.inf, 7: -math.inf})
+    for typical_p, kept in ((0.5, [8]), (0.999, [8, 6, 5])):
+        c = applied(chain(S.TopK(top_k=5), masked, S.TypicalP(typical_p=typical_p)), logits)
+        assert sorted(c.ids.tolist(), reverse=True) == kept
+        assert np.isfinite(c.logits).all()
+
+
 def test_xtc_without_a_threshold_stops_before_masked_tokens() -> None:
     logits = row("masked", 500, 2)
     c = applied(chain(S.XTC(xtc_probability=1, xtc_threshold=0, seed=1)), logits)
@@ -334,6 +344,7 @@ def test_infill_that_leaves_one_end_token_is_sure_of_it() -> None:
             logits = np.log(np.array([*[0.16] * 6, *ends], np.float32))
         left = applied(chain(S.Infill(Vocabulary())), logits)
         assert (left.ids.tolist(), left.logits.tolist(), left.probs.tolist()) == ([6], [1], [1])
+        assert left.p.tolist() == pytest.approx([ends[0] / (0.96 + sum(ends))])  # as it was
 
 
 def test_an_infill_vocabulary_is_checked() -> None:

@@ -43,6 +43,7 @@ def test_a_real_template(tokenizer: Callable[[str], Tokenizer]) -> None:
         ("{{ tools is none }}", "True"),
         ("{{ messages[1]['content'] | tojson }}", '"<ho>"'),
         ("{{ {'é': 1} | tojson(indent=2) }}", '{\n  "é": 1\n}'),
+        ("{{ messages | map(attribute='role') | tojson }}", '["user", "assistant"]'),
         ("{{ 'a' ~ 1 ~ none }}", "a1None"),
         ("{% generation %}a{% endgeneration %}b", "ab"),
         ("{% set ns = namespace(n=0) %}{% set ns.n = ns.n + 2 %}{{ ns.n ** 2 * 3 }}", "12"),

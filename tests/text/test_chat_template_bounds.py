@@ -84,6 +84,13 @@ def test_what_is_filtered_may_be_any_number() -> None:
     assert render("{{ (100001, 2) | max }}") == "100001"
 
 
+def test_a_macro_takes_any_number() -> None:
+    macro = "{% macro f(n) %}{{ n }}{% endmacro %}"
+    assert render(macro + "{{ f(1000000000000) }}{{ f(n=-100001) }}") == "1000000000000-100001"
+    with pytest.raises(TemplateError, match="100001 is too great"):
+        render("{% macro f(n) %}{{ range(n) | length }}{% endmacro %}{{ f(100001) }}")
+
+
 @pytest.mark.parametrize(
     ("most", "too_much"),
     [

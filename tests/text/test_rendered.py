@@ -111,3 +111,11 @@ def test_names_that_only_begin_or_end_like_a_mark_are_read_in_any_text() -> None
     tok = Tokenizer(Vocabulary.from_metadata(fields))
     template = ChatTemplate("{{ messages[0].content }}", tok.vocab)
     assert template.encode(chat("<|u|><|vw|>  "), tok) == [*b"<|u|>", 259, 260, 261]
+
+
+def test_white_space_that_a_token_takes_is_left_out_beside_names_in_messages_too() -> None:
+    fields = byte_level(("<|u|>", "<|e|>")) | {"general.name": "phi-3"}
+    tok = Tokenizer(Vocabulary.from_metadata(fields))
+    template = ChatTemplate("<|u|>\n{{ messages[0].content }}<|e|>\n", tok.vocab)
+    assert template.encode(chat("ab"), tok) == [258, 256, 259]
+    assert template.encode(chat("<|e|>"), tok) == [258, *b"<|e|>", 259]

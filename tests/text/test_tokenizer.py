@@ -86,6 +86,36 @@ def test_longest_special_text_is_cut_out_first() -> None:
     assert tok.encode("<a>bb", parse_special=True) == [258, ord("b"), ord("b")]
 
 
+def test_special_tokens_of_phi_3_take_the_white_space_after_them() -> None:
+    added = (("<|user|>", CONTROL), ("<|endoftext|>", CONTROL), ("<x>", USER_DEFINED))
+    for name in ("Phi-3 Mini", "my-PHI3", "other"):
+        tok = build(sentencepiece(added=added) | {"general.name": name})
+        strips = name != "other"
+        text = "ab <|user|> \n\tab <|user|>\u00a0<|endoftext|>\nab"
+        blank = [259, ord("\n") + 3, ord("\t") + 3, 262] if not strips else [263]
+        first = [1, 263, 259, 264, *([259, *blank] if not strips else blank), 259, 264]
+        rest = [259, 0xC2 + 3, 0xA0 + 3, 265, 259, ord("\n") + 3, 262]
+        assert tok.encode(text, parse_special=True) == [*first, *rest]
+        assert (266 in tok.vocab.strip_after) == strips
+        assert tok.encode("<x>\nab") == [1, 266, *([263] if strips else [259, 13, 262])]
+
+
+@pytest.mark.parametrize(
+    ("mask", "more"),
+    [
+        ("[MASK]", {"general.name": "Modern-BERT base"}),
+        ("<mask>", {"tokenizer.ggml.pre": "jina-v2-de"}),
+        ("<mask>", {"general.architecture": "jina-bert-v3"}),
+    ],
+)
+def test_masks_of_some_encoders_take_the_white_space_before_them(
+    mask: str, more: dict[str, str]
+) -> None:
+    tok = build(byte_level((mask,)) | more)
+    assert tok.encode(f" {mask}ab \n{mask} ", parse_special=True) == [258, 256, 258, 32]
+    assert build(byte_level((mask,))).encode(f" {mask}", parse_special=True) == [32, 258]
+
+
 def test_space_prefix_comes_after_special_tokens_too() -> None:
     tok = build(sentencepiece(added=(("<x>", CONTROL),)))
     assert tok.encode("ab<x>ab", parse_special=True) == [1, 263, 264, 263]

@@ -46,7 +46,8 @@ FOREIGN = (
 """Marks of calls in other forms, which are not supported."""
 _TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token")
 _OWN = frozenset(("messages", "tools", "documents", "add_generation_prompt", *_TOKENS))
-_PROBE = {"aleator_probe": 1}
+_MARK = "aleator_probe"
+_PROBE = {_MARK: 1}
 CONSTRAINTS = ("grammar", "regex", "json_schema")
 
 
@@ -173,7 +174,7 @@ class ChatFormat:
         """A message in the form that the template reads."""
         made = dict(message)
         source = self.template.source
-        if made["role"] == "developer" and "developer" not in source:
+        if made["role"] == "developer" and not self._knows_developers:
             made["role"] = "system"
         if "reasoning_content" in made and re.search(r"\.thinking\b|\[?['\"]thinking['\"]", source):
             made["thinking"] = made["reasoning_content"]
@@ -183,6 +184,17 @@ class ChatFormat:
                 for call in made["tool_calls"]
             ]
         return made
+
+    @cached_property
+    def _knows_developers(self) -> bool:
+        """Whether the template knows messages of developers; otherwise they must be the system's."""
+        if "developer" not in self.template.source:  # it may write any role
+            return False
+        talk = [{"role": "developer", "content": _MARK}, {"role": "user", "content": "a"}]
+        try:
+            return _MARK in self.template.render(talk)
+        except TemplateError:
+            return False
 
     @cached_property
     def _takes_mappings(self) -> bool:

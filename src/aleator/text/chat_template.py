@@ -13,7 +13,7 @@ import math
 import re
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from aleator.core.errors import ParameterError, TemplateError
@@ -208,6 +208,7 @@ def _insert_checks(tree: nodes.Template) -> nodes.Template:
 
 def _environment(clock: _Clock) -> Environment:
     from jinja2.ext import Extension, loopcontrols
+    from jinja2.runtime import Macro
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Generation(Extension):
@@ -232,7 +233,9 @@ def _environment(clock: _Clock) -> Environment:
             if getattr(__obj, "__name__", "") in ("format", "format_map"):
                 # The base class wraps the methods of strings.
                 _check_format(getattr(getattr(__obj, "__wrapped__", __obj), "__self__", None))
-            _check_numbers((*args, *kwargs.values()))
+            # A macro gets what a conversation contains, and what it does with that is checked there.
+            if not isinstance(__obj, Macro):
+                _check_numbers((*args, *kwargs.values()))
             return super().call(__context, __obj, *args, **kwargs)
 
         @staticmethod
@@ -313,8 +316,20 @@ def _to_json(
     """JSON of a value, not escaped for HTML, as Hugging Face's filter does, unlike jinja2's own."""
     _check_numbers((indent,))
     return json.dumps(
-        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+        default=_listed,
     )
+
+
+def _listed(value: Any) -> list[Any]:
+    """What filters such as ``map`` and ``select`` give, as a list for JSON."""
+    if not isinstance(value, Iterator):
+        raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
+    return list(value)
 
 
 def _raise_exception(message: str) -> NoReturn:

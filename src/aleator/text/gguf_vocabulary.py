@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 import aleator._native as _native
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile, Metadata
-from aleator.text.special_tokens import Pair, SpecialTokens, TokenAttribute
+from aleator.text.special_tokens import PARSED, Pair, SpecialTokens, TokenAttribute
 
 
 class StoredTexts(Sequence[str]):
@@ -197,6 +197,12 @@ _DEFAULTS = {
 """Ids of special tokens that the file does not name, by ``tokenizer.ggml.model``."""
 
 
+_STRIPPING_MASKS = ("jina-v2-de", "jina-v2-es", "jina-v2-code")
+_STRIPPING_MODELS = ("phi-3", "phi3")
+_NOT_STRIPPING = ("<unk>", "<s>", "<|endoftext|>")
+"""Special tokens of these models that do not take the white space after them."""
+
+
 def special_ids(fields: Fields, model: str, n_tokens: int) -> dict[str, int]:
     """The ids of special tokens, by their names in :class:`~aleator.text.special_tokens.SpecialTokens`."""
     defaults = _DEFAULTS.get(model, {})
@@ -206,6 +212,26 @@ def special_ids(fields: Fields, model: str, n_tokens: int) -> dict[str, int]:
         if key in fields:
             named[name] = fields.integer(key, 0, n_tokens - 1)
     return named
+
+
+def strips_of(
+    fields: Fields, ids: Mapping[str, int], attributes: NDArray[np.uint8]
+) -> tuple[frozenset[int], frozenset[int]]:
+    """The tokens that take the white space before them, and those that take it after them.
+
+    Files do not say so; llama.cpp goes by the names of models and pre-tokenizers.
+    """
+    name = fields.get("general.name", "").lower()
+    pre = fields.get("tokenizer.ggml.pre", "")
+    architecture = fields.get("general.architecture", "")
+    if any(each in pre for each in _STRIPPING_MASKS) or architecture == "jina-bert-v3":
+        mask = ids.get("<mask>")
+    elif any(each in name for each in _STRIPPING_MODELS):
+        found = np.flatnonzero(np.isin(attributes, PARSED)).tolist()
+        return frozenset(), frozenset(found) - {ids.get(text) for text in _NOT_STRIPPING}
+    else:
+        mask = ids.get("[MASK]") if "modern-bert" in name else None
+    return frozenset(() if mask is None else (mask,)), frozenset()
 
 
 def pair_of(fields: Fields, model: str, special: SpecialTokens, add_bos: bool) -> Pair:

@@ -38,7 +38,7 @@ class Rendered:
             return tokenizer.encode(self.marked, add_special=False, parse_special=True)
         vocab, ids = tokenizer.vocab, []
         names = longest_first([*control_names(vocab), *self.guarded])
-        for part in cut(self.marked, [(name, vocab.ids[name]) for name in names]):
+        for part in cut(self.marked, [(name, vocab.ids[name]) for name in names], vocab):
             if isinstance(part, str):
                 text = unmarked(part, self.literal)
                 ids += tokenizer.encode(text, add_special=False, unread=self.guarded)

@@ -26,6 +26,10 @@ class TokenAttribute(IntEnum):
     BYTE = 6
 
 
+PARSED = (TokenAttribute.CONTROL, TokenAttribute.UNKNOWN, TokenAttribute.USER_DEFINED)
+"""Tokens that are cut out of a text by their names."""
+
+
 @dataclass(frozen=True)
 class SpecialTokens:
     """Ids of the special tokens; None for those that the vocabulary does not have."""

@@ -20,7 +20,7 @@ import aleator._native as _native
 from aleator.core.errors import FileFormatError, TokenizerError
 from aleator.text.gguf_vocabulary import native_texts
 from aleator.text.pretokenizers import WHOLE_WORDS, ascii_cuts, ascii_words, expressions
-from aleator.text.special_tokens import SPACE, TokenAttribute
+from aleator.text.special_tokens import PARSED, SPACE, TokenAttribute
 from aleator.text.vocabulary import BYTE_CHARACTERS, Vocabulary
 from aleator.text.word_pieces import Unigram, WordPieces, refusals
 
@@ -89,6 +89,7 @@ class StreamDecoder:
 # From this many characters on, encoding without offsets is twice as fast; it costs threads and a warning after
 # a fork.
 _LONG = 4096
+_WHITE = " \t\n\v\f\r"
 _LINES = re.compile(r"[^\n]+|\n+")
 _BYTE_TOKENS = {byte: f"<0x{byte:02X}>" for byte in range(256)}
 
@@ -223,7 +224,7 @@ class _MetadataEncoder:
         self.vocab = vocab
         attributes = vocab.attributes
         special = np.isin(attributes, [TokenAttribute.CONTROL, TokenAttribute.UNKNOWN])
-        parsed = np.flatnonzero(special | (attributes == TokenAttribute.USER_DEFINED))
+        parsed = np.flatnonzero(np.isin(attributes, PARSED))
         # The longest text is cut out first, wherever it stands.
         order = sorted(parsed.tolist(), key=lambda i: -len(vocab.tokens[i].encode()))
         self.parsed = [(vocab.tokens[i], i) for i in order]
@@ -248,7 +249,7 @@ class _MetadataEncoder:
         parsed = self.parsed if parse_special else self.always_parsed
         if unread:
             parsed = [each for each in parsed if each[0] not in unread]
-        for part in cut(text, parsed):
+        for part in cut(text, parsed, self.vocab):
             if isinstance(part, int):
                 ids.append(part)
                 after_special = True
@@ -317,8 +318,14 @@ class _FileEncoder:
         return made
 
 
-def cut(text: str, parsed: Sequence[tuple[str, int]]) -> Iterator[str | int]:
-    """Cut the tokens ``parsed`` out of ``text``, in their order; yield text and ids in turn."""
+def cut(
+    text: str, parsed: Sequence[tuple[str, int]], vocab: Vocabulary | None = None
+) -> Iterator[str | int]:
+    """Cut the tokens ``parsed`` out of ``text``, in their order; yield text and ids in turn.
+
+    White space that these tokens of ``vocab`` take is left out.
+    """
+    before, after = (vocab.strip_before, vocab.strip_after) if vocab else ((), ())
     parts: list[str | int] = [text]
     for token_text, token in parsed:
         if token_text not in text:
@@ -328,9 +335,13 @@ def cut(text: str, parsed: Sequence[tuple[str, int]]) -> Iterator[str | int]:
             if isinstance(part, int):
                 cut.append(part)
                 continue
-            first, *rest = part.split(token_text)
-            cut.append(first)
-            for piece in rest:
+            pieces = part.split(token_text)
+            if token in before:
+                pieces[:-1] = [piece.rstrip(_WHITE) for piece in pieces[:-1]]
+            if token in after:
+                pieces[1:] = [piece.lstrip(_WHITE) for piece in pieces[1:]]
+            cut.append(pieces[0])
+            for piece in pieces[1:]:
                 cut += (token, piece)
         parts = cut
     return (part for part in parts if part != "")

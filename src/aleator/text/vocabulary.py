@@ -68,6 +68,8 @@ class Vocabulary:
         add_bos: whether :meth:`Tokenizer.encode` puts BOS before a text.
         add_eos: whether it puts EOS after a text.
         add_space_prefix: whether encoding adds a space before the text.
+        strip_before: ids of tokens that take the white space before them when a text is encoded.
+        strip_after: ids of those that take it after them.
         pre: GGUF's name of the pre-tokenizer.
         scores: float32 [V], of a SentencePiece vocabulary.
         merges: of BPE: two tokens with a space between, best first.
@@ -91,6 +93,8 @@ class Vocabulary:
     add_bos: bool
     add_eos: bool
     add_space_prefix: bool
+    strip_before: frozenset[int] = frozenset()
+    strip_after: frozenset[int] = frozenset()
     pre: str = ""
     scores: NDArray[np.float32] | None = None
     merges: Sequence[str] = ()
@@ -206,6 +210,7 @@ class Vocabulary:
         elif add_bos is None:
             wants_bos = (kind == "spm" and model != "t5") or pre in ADDS_BOS
             add_bos = wants_bos and special.bos is not None
+        strip_before, strip_after = gguf.strips_of(fields, ids, attributes)
         pair = gguf.pair_of(fields, model, special, add_bos if pair_bos is None else pair_bos)
         chat_stop = (
             gguf.strings(fields, "aleator.chat.stop") if "aleator.chat.stop" in fields else []
@@ -220,6 +225,8 @@ class Vocabulary:
             add_bos=add_bos,
             add_eos=add_eos,
             add_space_prefix=not merged and fields.get("tokenizer.ggml.add_space_prefix", True),
+            strip_before=strip_before,
+            strip_after=strip_after,
             pre=pre,
             scores=None if merged or model == "bert" else gguf.scores_of(fields, len(tokens)),
             merges=gguf.strings(fields, "tokenizer.ggml.merges") if merged else (),
