@@ -53,7 +53,8 @@ void check_probability(float value, int64_t id);
 // The tiles of a row as loaded, which are copied where they change.
 class RowTiles {
  protected:
-  using Scan = void (*)(const float* x, int64_t n_tiles, float* maxima, uint8_t* irregular);
+  using Scan = void (*)(const float* x, int64_t n_tiles, const float** tiles, float* maxima,
+                        uint8_t* irregular);
   void load(const void* data, int64_t n_vocab, Dtype dtype, Scan scan);
   float* own_tile(int64_t tile);
   // Calls change(tile) for the tiles that the scan found, of which most rows have none.

@@ -54,8 +54,8 @@ struct RaceNoise {
 };
 
 // clang-format off
-// Maximum of each tile, and whether it holds a NaN (then the maximum is not to be used).
-ALEATOR_KERNEL(void, tile_scan, (const float *x, int64_t n_tiles, float *maxima, uint8_t *has_nan))
+// Where each tile is, its maximum, and whether it holds a NaN (then the maximum is not to be used).
+ALEATOR_KERNEL(void, tile_scan, (const float *x, int64_t n_tiles, const float **tiles, float *maxima, uint8_t *has_nan))
 // Maxima of the groups of 8 logits of one tile; the tile holds no NaN.
 ALEATOR_KERNEL(void, group_maxima, (const float *x, float *maxima))
 // The largest of n values, none of them NaN.
@@ -95,8 +95,8 @@ ALEATOR_KERNEL(int, find_at_least, (const float* x, float bound, int32_t first_i
 // Which elements of a tile may have E / w of at most `bound` in a race, Dist's; all that have, and few
 // others.  Returns their count.
 ALEATOR_KERNEL(int, find_contenders, (const float *x, const int32_t *listed, int32_t first_id, float zmax, float scale, const RaceNoise &noise, float bound, int32_t *found))
-// Probabilities.  Maximum of each tile, and whether it holds a NaN or a value outside [0, 1].
-ALEATOR_KERNEL(void, unit_scan, (const float *x, int64_t n_tiles, float *maxima, uint8_t *irregular))
+// Probabilities.  The same, and whether a tile holds a NaN or a value outside [0, 1].
+ALEATOR_KERNEL(void, unit_scan, (const float *x, int64_t n_tiles, const float **tiles, float *maxima, uint8_t *irregular))
 // Q40 weights trunc(x * 2^40); below 0 is padding and weighs 0.
 ALEATOR_KERNEL(void, unit_weigh, (const float *x, int64_t n, uint64_t *weights))
 // Their sum over one tile.

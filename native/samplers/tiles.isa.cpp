@@ -61,11 +61,21 @@ inline Side power(const Side& t) {
   });
 }
 
-// With t at most this, a lane's share of a tile's weights has a sum below 2^32.
-constexpr float light_bits = -16.0f + std::bit_width(unsigned{lanes} / 2);
+// With t at most this a weight is below 2^31.
+constexpr float light_bits = -9.01f;
 
-// With t at most this that is so too, and four weights times their bits are below 2^32.
+// With t at most this the squares of 128 weights have a sum below 2^64.
+constexpr float light_squares_bits = -12.0f;
+
+// With t at most this four weights times their bits are below 2^32: 2^26 * 14 each.
 constexpr float light_entropy_bits = -14.0f;
+
+inline Ints whole(Floats w) { return __builtin_convertvector(w, Ints); }  // rounds down
+
+// The sum of weights below 2^31.
+inline Longs sum_light(const Side& w) {
+  return widened(whole(w.of[0]) + whole(w.of[1])) + widened(whole(w.of[2]) + whole(w.of[3]));
+}
 
 // rint(-x * unit), a power of two, ties to even, for a product of at most 2^23: adding 2^23 leaves
 // the integer in the mantissa.
@@ -84,8 +94,10 @@ inline Ints score_of(Ints depth, int32_t mean) {
 
 }  // namespace
 
-void tile_scan(const float* x, int64_t n_tiles, float* maxima, uint8_t* has_nan) {
+void tile_scan(const float* x, int64_t n_tiles, const float** tiles, float* maxima,
+               uint8_t* has_nan) {
   for (int64_t tile = 0; tile < n_tiles; ++tile, x += tile_size) {
+    tiles[tile] = x;
     Floats best0 = Floats{} + minus_infinity, best1 = best0;
 #if defined(__AVX512F__)
     unsigned nan = 0;
@@ -120,14 +132,13 @@ void group_maxima(const float* x, float* maxima) {
 }
 
 uint64_t tile_mass(const float* x, float most, float zmax, float scale) {
-  Ints high{}, low{};  // at most 2^20 in each of 128: nothing overflows
   if ((most - zmax) * scale <= light_bits) {
-    for (int i = 0; i < tile_size; i += abreast * lanes) {
-      const Side weights = power(bits_of(load_side(x + i), zmax, scale));
-      for (const Floats w : weights.of) low += __builtin_convertvector(w, Ints);
-    }
-    return sum_of(widened(low));
+    Longs sum{};
+    for (int i = 0; i < tile_size; i += abreast * lanes)
+      sum += sum_light(power(bits_of(load_side(x + i), zmax, scale)));
+    return sum_of(sum);
   }
+  Ints high{}, low{};  // at most 2^20 in each of 128: nothing overflows
   for (int i = 0; i < tile_size; i += abreast * lanes) {
     const Side weights = power(bits_of(load_side(x + i), zmax, scale));
     for (const Floats w : weights.of) {
@@ -146,53 +157,59 @@ void add_entropy(const float* const* tiles, const float* maxima, int64_t n, floa
     const float* x = tiles[t];
     const float most = (maxima[t] - second) * scale;
     if (most < no_entropy_bits) continue;
-    Ints low{};
     if (most <= light_entropy_bits) {
       for (int i = 0; i < tile_size; i += abreast * lanes) {
         const Side depth = bits_of(load_side(x + i), second, scale), w = power(depth);
-        Ints low_bits{};
-        for (int j = 0; j < abreast; ++j) {
-          low += __builtin_convertvector(w.of[j], Ints);
-          low_bits -= __builtin_convertvector(w.of[j] * depth.of[j], Ints);
-        }
-        bits += widened(low_bits);
+        weights += sum_light(w);
+        Ints four{};
+        for (int j = 0; j < abreast; ++j) four -= whole(w.of[j] * depth.of[j]);
+        bits += widened(four);
+      }
+      continue;
+    }
+    Ints high{}, low{}, high_depth{}, low_depth{};
+    const auto add_depth = [&](Floats weighted) {
+      const Weight parts = split(weighted);
+      high_depth -= parts.high;
+      low_depth -= parts.low;
+    };
+    if (most <= light_bits) {
+      for (int i = 0; i < tile_size; i += abreast * lanes) {
+        const Side depth = bits_of(load_side(x + i), second, scale), w = power(depth);
+        weights += sum_light(w);
+        for (int j = 0; j < abreast; ++j) add_depth(w.of[j] * depth.of[j]);
       }
     } else {
-      Ints low_bits{}, high{}, high_depth{};
       for (int i = 0; i < tile_size; i += abreast * lanes) {
         Side v = load_side(x + i);
         if (maxima[t] > second)  // the top ones count apart; `most` may be 0 or NaN at scale 0
           for (Floats& z : v.of) z = z > second ? Floats{} + minus_infinity : z;
         const Side depth = bits_of(v, second, scale), w = power(depth);
         for (int j = 0; j < abreast; ++j) {
-          const Weight own = split(w.of[j]), weighted = split(w.of[j] * depth.of[j]);
+          const Weight own = split(w.of[j]);
           high += own.high;
           low += own.low;
-          high_depth -= weighted.high;
-          low_bits -= weighted.low;
+          add_depth(w.of[j] * depth.of[j]);
         }
       }
-      high_weights += widened(high);
-      high_bits += widened(high_depth);
-      bits += widened(low_bits);
     }
+    high_weights += widened(high);
     weights += widened(low);
+    high_bits += widened(high_depth);
+    bits += widened(low_depth);
   }
   sums->weight += (sum_of(high_weights) << 20) + sum_of(weights);
   sums->bits += (sum_of(high_bits) << 20) + sum_of(bits);
 }
 
 void add_squares(const float* x, float most, float zmax, float scale, SquareSums* sums) {
-  Ints high_weights{}, weights{};
-  Longs high{}, middle{}, low{};  // at most 2^56 in each of 128
-  if ((most - zmax) * scale <= light_bits) {
+  Ints high_weights{}, low_weights{};
+  Longs weights{}, high{}, middle{}, low{};  // squares at most 2^56 in each of 128
+  if ((most - zmax) * scale <= light_squares_bits) {
     for (int i = 0; i < tile_size; i += abreast * lanes) {
       const Side here = power(bits_of(load_side(x + i), zmax, scale));
-      for (const Floats w : here.of) {
-        const Ints whole = __builtin_convertvector(w, Ints);
-        weights += whole;
-        low += pair_products(whole, whole);
-      }
+      weights += sum_light(here);
+      for (const Floats w : here.of) low += pair_products(whole(w), whole(w));
     }
   } else {
     for (int i = 0; i < tile_size; i += abreast * lanes) {
@@ -200,7 +217,7 @@ void add_squares(const float* x, float most, float zmax, float scale, SquareSums
       for (const Floats w : here.of) {
         const Weight parts = split(w);
         high_weights += parts.high;
-        weights += parts.low;
+        low_weights += parts.low;
         high += pair_products(parts.high, parts.high);
         middle += pair_products(parts.high, parts.low);
         low += pair_products(parts.low, parts.low);
@@ -208,7 +225,8 @@ void add_squares(const float* x, float most, float zmax, float scale, SquareSums
     }
   }
   using Wide = unsigned __int128;
-  sums->weight += (static_cast<uint64_t>(sum_of(high_weights)) << 20) + sum_of(widened(weights));
+  weights += widened(low_weights);
+  sums->weight += (static_cast<uint64_t>(sum_of(high_weights)) << 20) + sum_of(weights);
   sums->squares += (Wide{sum_of(high)} << 40) + (Wide{sum_of(middle)} << 21) + sum_of(low);
 }
 
