@@ -52,7 +52,9 @@ bool Row::mask(std::span<const uint32_t> words) {
   return top() > -infinity;
 }
 
-void Row::rescan(int64_t tile) { tile_scan_(tiles_[tile], 1, &maxima_[tile], &irregular_[tile]); }
+void Row::rescan(int64_t tile) {
+  tile_scan_(tiles_[tile], 1, &tiles_[tile], &maxima_[tile], &irregular_[tile]);
+}
 
 Candidate* Row::list() {
   if (!dense_) return data_;

@@ -175,9 +175,13 @@ SquareSums Candidates::squares() const {
 Entropy Candidates::entropy() const {
   int64_t tops = 0;
   float second = -infinity;
-  for (int64_t t = 0; t < n_tiles(); ++t)
-    second = std::max(second,
-                      most_of(t) < top_ ? most_of(t) : below_top_(tile(t), tile_size, top_, &tops));
+  find_tiles(0);  // with top tokens; of a list all
+  for (int64_t i = 0; i < n_found_; ++i)
+    second = std::max(second, below_top_(tile(found_[i]), tile_size, top_, &tops));
+  int64_t tiles_with_top = 0;
+  if (dense_)
+    second =
+        std::max(second, below_top_(maxima_.data(), std::ssize(maxima_), top_, &tiles_with_top));
   EntropySums sums;
   if (second == -infinity) return entropy_of(tops, 0, sums);
   if (dense_) {

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <limits>
 #include <utility>
 #include <vector>
 
@@ -71,26 +70,35 @@ class Dist : public Cloned<Dist> {
   }
 
   // The smallest E(id) / w(id), E = -log2 of the token's own uniform; fractions compared exactly.
+  // One of the largest logit leads at first: few can be ahead of it.
   void race(Candidates& c, const RaceNoise& noise) const {
-    const auto& w = c.weights();
-    uint64_t best_e = 0, best_w = 0;
-    int32_t contenders[race_heat];
-    for (size_t first = 0; first < w.size(); first += race_heat) {
-      const float bound = best_w ? static_cast<float>(best_e) / static_cast<float>(best_w)
-                                 : std::numeric_limits<float>::infinity();
-      const int heat = static_cast<int>(std::min<size_t>(race_heat, w.size() - first));
-      const int n = find_contenders_(c.ids().data() + first, w.data() + first, heat, noise, bound,
-                                     contenders);
+    const auto exponential = [&](int32_t id) {
+      const uint64_t u =
+          philox_u64(noise.seed, static_cast<uint32_t>(id), noise.position, noise.stream);
+      return (uint64_t{64} << 32) - static_cast<uint64_t>(log2_q32(u ? u : 1));
+    };
+    const LogitValues values = c.measure();
+    c.selected = c.argmax();
+    uint64_t best_e = exponential(c.selected), best_w = uint64_t{1} << contract::weight_bits;
+    int32_t contenders[tile_size];
+    uint64_t weights[tile_size];
+    for (int64_t t = 0; t < c.n_tiles(); ++t) {
+      if (values.weightless(c.most_of(t))) continue;
+      const float* x = c.tile(t);
+      const float bound = static_cast<float>(best_e) / static_cast<float>(best_w);
+      const int n = find_contenders_(x, c.tile_ids(t), static_cast<int32_t>(t * tile_size),
+                                     values.top, values.scale, noise, bound, contenders);
+      if (n) values.weigh(x, tile_size, weights);
       for (int k = 0; k < n; ++k) {
-        const size_t i = first + static_cast<size_t>(contenders[k]);
-        if (!w[i]) continue;
-        const auto id = static_cast<uint32_t>(c.ids()[i]);
-        const uint64_t u = philox_u64(noise.seed, id, noise.position, noise.stream);
-        const uint64_t e = (uint64_t{64} << 32) - static_cast<uint64_t>(log2_q32(u ? u : 1));
-        if (best_w && static_cast<u128>(e) * best_w >= static_cast<u128>(best_e) * w[i]) continue;
+        const uint64_t w = weights[contenders[k]];
+        if (!w) continue;
+        const int32_t id = c.id_at(t * tile_size + contenders[k]);
+        const uint64_t e = exponential(id);
+        const u128 own = static_cast<u128>(e) * best_w, best = static_cast<u128>(best_e) * w;
+        if (own > best || (own == best && id >= c.selected)) continue;
         best_e = e;
-        best_w = w[i];
-        c.selected = c.ids()[i];
+        best_w = w;
+        c.selected = id;
       }
     }
   }

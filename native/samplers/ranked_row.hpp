@@ -192,13 +192,13 @@ class RankedRow : public TiledRow<Values> {
       rank_part(mean, by, false, wanted, &above);
       return select_ranked(above, wanted);
     }
-    // Most of the mass is near the mean.  Bins within this limit are complete without the tiles
-    // that do not reach so far; where most tiles do, nothing is gained.
+    // Most of the mass is near the mean; where most tiles reach so far, nothing is gained.
     constexpr int32_t limit = 8 * Values::octave;
     find_tiles(measure().threshold(int64_t{mean} + limit));
     uint64_t above = 0;
     int bin = n_bins;
-    if (n_found_ <= n_tiles() / 2) bin = find_bin(mean, limit, by, wanted, &above);
+    if (dense_ && n_found_ <= n_tiles_ / 2)
+      bin = find_bin_down_to(mean + limit, mean, by, wanted, &above);
     if (bin == n_bins && dense_ && by == Measure::mass)
       bin = find_bin_in_part_of_row(mean, wanted, total, &above);
     if (bin == n_bins) {
@@ -235,8 +235,7 @@ class RankedRow : public TiledRow<Values> {
   }
 
   // Of a flat row tens of thousands of tokens remain, and every step is dear.  A sample of its
-  // tiles tells down to which depth the prefix can reach; what lies deeper is left out of the list
-  // for good.
+  // tiles tells down to which depth the prefix can reach.
   int find_bin_in_part_of_row(int32_t mean, uint64_t wanted, uint64_t total, uint64_t* above) {
     constexpr int64_t step = 16;
     if (n_tiles_ < 8 * step || wanted >= total) return n_bins;
@@ -252,12 +251,18 @@ class RankedRow : public TiledRow<Values> {
       sum += static_cast<double>(bins_[--end]);
     const int32_t depth = end << bin_shift;
     if (depth <= mean) return n_bins;
-    collect_near(own.threshold(depth), spare_ids_, spare_values_);
+    return find_bin_down_to(depth, mean, Measure::mass, wanted, above);
+  }
+
+  // The same of a row without what lies deeper, which is left out of the list for good; where the
+  // bin lies deeper too, the row is as it was.
+  int find_bin_down_to(int32_t depth, int32_t mean, Measure by, uint64_t wanted, uint64_t* above) {
+    collect_near(measure().threshold(depth), spare_ids_, spare_values_);
     const uint64_t whole = mass_;
     set_compact(spare_ids_, spare_values_, top_);
     find_tiles(-infinity);
-    const int bin = find_bin(mean, depth - mean, Measure::mass, wanted, above);
-    if (bin == n_bins) {  // the row is as it was
+    const int bin = find_bin(mean, depth - mean, by, wanted, above);
+    if (bin == n_bins) {
       dense_ = true;
       mass_ = whole;
     }

@@ -28,7 +28,7 @@ void RowTiles::load(const void* data, int64_t n, Dtype dtype, Scan scan) {
   irregular_.resize(n_tiles_);
   const float* source = static_cast<const float*>(data);
   if (dtype == Dtype::f32) {
-    if (whole) scan(source, whole, maxima_.data(), irregular_.data());
+    if (whole) scan(source, whole, tiles_.data(), maxima_.data(), irregular_.data());
   } else {
     widened_.resize(n);
     source = widened_.data();
@@ -37,16 +37,14 @@ void RowTiles::load(const void* data, int64_t n, Dtype dtype, Scan scan) {
       const int64_t from = t * tile_size, to = std::min(n, (t + 32) * tile_size);
       widen_row_(static_cast<const uint8_t*>(data) + 2 * from, dtype, to - from, &widened_[from]);
       if (const int64_t tiles = (to - from) / tile_size)
-        scan(source + from, tiles, &maxima_[t], &irregular_[t]);
+        scan(source + from, tiles, &tiles_[t], &maxima_[t], &irregular_[t]);
     }
   }
-  for (int64_t t = 0; t < whole; ++t) tiles_[t] = source + t * tile_size;
   if (whole < n_tiles_) {  // the rest, padded with masked tokens to a whole tile
     float* rest = copies_.data() + whole * tile_size;
     std::fill(std::copy(source + whole * tile_size, source + n, rest), rest + tile_size, -infinity);
-    tiles_[whole] = rest;
     state_[whole] = 1;
-    scan(rest, 1, &maxima_[whole], &irregular_[whole]);
+    scan(rest, 1, &tiles_[whole], &maxima_[whole], &irregular_[whole]);
   }
 }
 
@@ -71,7 +69,7 @@ void RowTiles::mask_tiles(std::span<const uint32_t> words) {
       for (; gone; gone &= gone - 1) x[std::countr_zero(gone)] = -infinity;
       changed = true;
     }
-    if (changed) tile_scan_(tiles_[t], 1, &maxima_[t], &irregular_[t]);
+    if (changed) tile_scan_(tiles_[t], 1, &tiles_[t], &maxima_[t], &irregular_[t]);
   }
 }
 

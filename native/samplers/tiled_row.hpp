@@ -53,7 +53,8 @@ void check_probability(float value, int64_t id);
 // The tiles of a row as loaded, which are copied where they change.
 class RowTiles {
  protected:
-  using Scan = void (*)(const float* x, int64_t n_tiles, float* maxima, uint8_t* irregular);
+  using Scan = void (*)(const float* x, int64_t n_tiles, const float** tiles, float* maxima,
+                        uint8_t* irregular);
   void load(const void* data, int64_t n_vocab, Dtype dtype, Scan scan);
   float* own_tile(int64_t tile);
   // Calls change(tile) for the tiles that the scan found, of which most rows have none.
@@ -112,6 +113,9 @@ class TiledRow : protected RowTiles {
     return dense_ ? n_tiles_ : (static_cast<int64_t>(ids_.size()) + tile_size - 1) / tile_size;
   }
   const float* tile(int64_t t) const { return dense_ ? tiles_[t] : compact_tile(t); }
+  // The ids of its elements; null in a dense list, where they count on.
+  const int32_t* tile_ids(int64_t t) const { return dense_ ? nullptr : compact_ids(t); }
+  int32_t id_at(int64_t index) const { return static_cast<int32_t>(dense_ ? index : ids_[index]); }
   // The largest value of a tile, or more.
   float most_of(int64_t t) const { return dense_ ? maxima_[t] : top_; }
 
@@ -240,8 +244,6 @@ class TiledRow : protected RowTiles {
     return z;
   }
 
-  const int32_t* tile_ids(int64_t t) const { return dense_ ? nullptr : compact_ids(t); }
-  int32_t id_at(int64_t index) const { return static_cast<int32_t>(dense_ ? index : ids_[index]); }
   // Fills tile_masses_ and mass_ with what mass_of(values of a tile, the largest of them or more)
   // returns.
   template <typename MassOf>

@@ -22,12 +22,6 @@ constexpr float zero_weight_bits = -43.0f;
 // Below this many bits a weight is nothing to the entropy: 2^(40 - 47) * 47 is less than 1.
 constexpr float no_entropy_bits = -47.0f;
 
-// With t at most this a weight is below 2^24, and 128 of them below 2^31.
-constexpr float light_bits = -17.0f;
-
-// With so few bits at most, 128 weights times their bits are below 2^32: 2^20 * 20 each.
-constexpr float light_entropy_bits = -20.0f;
-
 constexpr int32_t max_score = static_cast<int32_t>(-contract::least_bits * contract::depth_unit);
 constexpr int bin_shift = 12, n_bins = (max_score >> bin_shift) + 1;  // a sixteenth of a bit each
 
@@ -58,11 +52,10 @@ struct RaceNoise {
   uint64_t seed, position;
   uint32_t stream;
 };
-constexpr int race_heat = 256;
 
 // clang-format off
-// Maximum of each tile, and whether it holds a NaN (then the maximum is not to be used).
-ALEATOR_KERNEL(void, tile_scan, (const float *x, int64_t n_tiles, float *maxima, uint8_t *has_nan))
+// Where each tile is, its maximum, and whether it holds a NaN (then the maximum is not to be used).
+ALEATOR_KERNEL(void, tile_scan, (const float *x, int64_t n_tiles, const float **tiles, float *maxima, uint8_t *has_nan))
 // Maxima of the groups of 8 logits of one tile; the tile holds no NaN.
 ALEATOR_KERNEL(void, group_maxima, (const float *x, float *maxima))
 // The largest of n values, none of them NaN.
@@ -72,17 +65,16 @@ ALEATOR_KERNEL(int64_t, count_at_least, (const float* x, int64_t n, float bound)
 // The tiles whose maxima have x - zmax >= threshold, -inf never; returns their count.  The maxima
 // are padded with -inf to a multiple of 16.
 ALEATOR_KERNEL(int64_t, find_tiles, (const float* maxima, int64_t n, float zmax, float threshold, int32_t* tiles))
-// Sum of the Q40 weights of one tile.
-ALEATOR_KERNEL(uint64_t, tile_mass, (const float *x, float zmax, float scale))
-// The same for a tile whose maximum weighs less than 2^24: t at most `light_bits`.
-ALEATOR_KERNEL(uint64_t, light_tile_mass, (const float *x, float zmax, float scale))
+// Sum of the Q40 weights of one tile; `most` is its largest value, or more.
+ALEATOR_KERNEL(uint64_t, tile_mass, (const float *x, float most, float zmax, float scale))
 // Adds what lies at `second` or below it in n tiles to the sums of the entropy; `second` weighs 2^40.
 ALEATOR_KERNEL(void, add_entropy, (const float *const *tiles, const float *maxima, int64_t n, float second, float scale, EntropySums *sums))
 // Adds the weights of a tile and their squares; `most` is its largest value, or more.
 ALEATOR_KERNEL(void, add_squares, (const float *x, float most, float zmax, float scale, SquareSums *sums))
 // The smallest value of a tile above -inf; +inf if there is none.
 ALEATOR_KERNEL(float, least_finite, (const float *x))
-// The largest of n values below `top`, -inf if there is none; adds to `count` how many equal it.
+// The largest of n values, a multiple of 16, below `top`, -inf if there is none; adds to `count` how
+// many equal it.
 ALEATOR_KERNEL(float, below_top, (const float *x, int64_t n, float top, int64_t *count))
 // Q40 weights of n logits.
 ALEATOR_KERNEL(void, weigh, (const float *x, int64_t n, float zmax, float scale, uint64_t *weights))
@@ -100,11 +92,11 @@ ALEATOR_KERNEL(int, collect, (const float *x, const int32_t *listed, int32_t fir
 ALEATOR_KERNEL(int, collect_scored, (const float *x, const int32_t *listed, int32_t first_id, float zmax, float scale, int32_t mean, int32_t from, int32_t to, int32_t *ids, float *logits))
 // The ids of the elements of a tile that are at least `bound`; returns their count.
 ALEATOR_KERNEL(int, find_at_least, (const float* x, float bound, int32_t first_id, int32_t* ids))
-// Which of n elements (at most race_heat) of a list may have E / w below `bound` in a race, Dist's; all that
-// have, and few others.  Returns their count.
-ALEATOR_KERNEL(int, find_contenders, (const int32_t *ids, const uint64_t *weights, int n, const RaceNoise &noise, float bound, int32_t *found))
-// Probabilities.  Maximum of each tile, and whether it holds a NaN or a value outside [0, 1].
-ALEATOR_KERNEL(void, unit_scan, (const float *x, int64_t n_tiles, float *maxima, uint8_t *irregular))
+// Which elements of a tile may have E / w of at most `bound` in a race, Dist's; all that have, and few
+// others.  Returns their count.
+ALEATOR_KERNEL(int, find_contenders, (const float *x, const int32_t *listed, int32_t first_id, float zmax, float scale, const RaceNoise &noise, float bound, int32_t *found))
+// Probabilities.  The same, and whether a tile holds a NaN or a value outside [0, 1].
+ALEATOR_KERNEL(void, unit_scan, (const float *x, int64_t n_tiles, const float **tiles, float *maxima, uint8_t *irregular))
 // Q40 weights trunc(x * 2^40); below 0 is padding and weighs 0.
 ALEATOR_KERNEL(void, unit_weigh, (const float *x, int64_t n, uint64_t *weights))
 // Their sum over one tile.

@@ -61,6 +61,22 @@ inline Side power(const Side& t) {
   });
 }
 
+// With t at most this a weight is below 2^31.
+constexpr float light_bits = -9.01f;
+
+// With t at most this the squares of 128 weights have a sum below 2^64.
+constexpr float light_squares_bits = -12.0f;
+
+// With t at most this four weights times their bits are below 2^32: 2^26 * 14 each.
+constexpr float light_entropy_bits = -14.0f;
+
+inline Ints whole(Floats w) { return __builtin_convertvector(w, Ints); }  // rounds down
+
+// The sum of weights below 2^31.
+inline Longs sum_light(const Side& w) {
+  return widened(whole(w.of[0]) + whole(w.of[1])) + widened(whole(w.of[2]) + whole(w.of[3]));
+}
+
 // rint(-x * unit), a power of two, ties to even, for a product of at most 2^23: adding 2^23 leaves
 // the integer in the mantissa.
 inline Ints round_magnitude(Floats x, float unit) {
@@ -78,8 +94,10 @@ inline Ints score_of(Ints depth, int32_t mean) {
 
 }  // namespace
 
-void tile_scan(const float* x, int64_t n_tiles, float* maxima, uint8_t* has_nan) {
+void tile_scan(const float* x, int64_t n_tiles, const float** tiles, float* maxima,
+               uint8_t* has_nan) {
   for (int64_t tile = 0; tile < n_tiles; ++tile, x += tile_size) {
+    tiles[tile] = x;
     Floats best0 = Floats{} + minus_infinity, best1 = best0;
 #if defined(__AVX512F__)
     unsigned nan = 0;
@@ -113,7 +131,13 @@ void group_maxima(const float* x, float* maxima) {
   }
 }
 
-uint64_t tile_mass(const float* x, float zmax, float scale) {
+uint64_t tile_mass(const float* x, float most, float zmax, float scale) {
+  if ((most - zmax) * scale <= light_bits) {
+    Longs sum{};
+    for (int i = 0; i < tile_size; i += abreast * lanes)
+      sum += sum_light(power(bits_of(load_side(x + i), zmax, scale)));
+    return sum_of(sum);
+  }
   Ints high{}, low{};  // at most 2^20 in each of 128: nothing overflows
   for (int i = 0; i < tile_size; i += abreast * lanes) {
     const Side weights = power(bits_of(load_side(x + i), zmax, scale));
@@ -126,78 +150,66 @@ uint64_t tile_mass(const float* x, float zmax, float scale) {
   return (static_cast<uint64_t>(sum_of(high)) << 20) + static_cast<uint64_t>(sum_of(low));
 }
 
-uint64_t light_tile_mass(const float* x, float zmax, float scale) {
-  Ints sum{};
-  for (int i = 0; i < tile_size; i += abreast * lanes) {
-    const Side weights = power(bits_of(load_side(x + i), zmax, scale));
-    for (const Floats w : weights.of) sum += __builtin_convertvector(w, Ints);
-  }
-  return static_cast<uint64_t>(sum_of(sum));
-}
-
 void add_entropy(const float* const* tiles, const float* maxima, int64_t n, float second,
                  float scale, EntropySums* sums) {
-  const auto widened = [](Ints v) {  // pairs of lanes, unsigned, each pair in one
-    const auto pairs = reinterpret_cast<Longs>(v);
-    return (pairs & 0xFFFFFFFF) + (pairs >> 32);
-  };
   Longs high_weights{}, weights{}, high_bits{}, bits{};
   for (int64_t t = 0; t < n; ++t) {
     const float* x = tiles[t];
     const float most = (maxima[t] - second) * scale;
     if (most < no_entropy_bits) continue;
-    Ints low{}, low_bits{};
     if (most <= light_entropy_bits) {
       for (int i = 0; i < tile_size; i += abreast * lanes) {
         const Side depth = bits_of(load_side(x + i), second, scale), w = power(depth);
-        for (int j = 0; j < abreast; ++j) {
-          low += __builtin_convertvector(w.of[j], Ints);
-          low_bits -= __builtin_convertvector(w.of[j] * depth.of[j], Ints);
-        }
+        weights += sum_light(w);
+        Ints four{};
+        for (int j = 0; j < abreast; ++j) four -= whole(w.of[j] * depth.of[j]);
+        bits += widened(four);
+      }
+      continue;
+    }
+    Ints high{}, low{}, high_depth{}, low_depth{};
+    const auto add_depth = [&](Floats weighted) {
+      const Weight parts = split(weighted);
+      high_depth -= parts.high;
+      low_depth -= parts.low;
+    };
+    if (most <= light_bits) {
+      for (int i = 0; i < tile_size; i += abreast * lanes) {
+        const Side depth = bits_of(load_side(x + i), second, scale), w = power(depth);
+        weights += sum_light(w);
+        for (int j = 0; j < abreast; ++j) add_depth(w.of[j] * depth.of[j]);
       }
     } else {
-      Ints high{}, high_depth{};
       for (int i = 0; i < tile_size; i += abreast * lanes) {
         Side v = load_side(x + i);
         if (maxima[t] > second)  // the top ones count apart; `most` may be 0 or NaN at scale 0
           for (Floats& z : v.of) z = z > second ? Floats{} + minus_infinity : z;
         const Side depth = bits_of(v, second, scale), w = power(depth);
         for (int j = 0; j < abreast; ++j) {
-          const Weight own = split(w.of[j]), weighted = split(w.of[j] * depth.of[j]);
+          const Weight own = split(w.of[j]);
           high += own.high;
           low += own.low;
-          high_depth -= weighted.high;
-          low_bits -= weighted.low;
+          add_depth(w.of[j] * depth.of[j]);
         }
       }
-      high_weights += widened(high);
-      high_bits += widened(high_depth);
     }
+    high_weights += widened(high);
     weights += widened(low);
-    bits += widened(low_bits);
+    high_bits += widened(high_depth);
+    bits += widened(low_depth);
   }
-  for (int i = 0; i < lanes / 2; ++i) {
-    sums->weight += (high_weights[i] << 20) + weights[i];
-    sums->bits += (high_bits[i] << 20) + bits[i];
-  }
+  sums->weight += (sum_of(high_weights) << 20) + sum_of(weights);
+  sums->bits += (sum_of(high_bits) << 20) + sum_of(bits);
 }
 
 void add_squares(const float* x, float most, float zmax, float scale, SquareSums* sums) {
-  const auto sum = [](Longs v) {
-    uint64_t all = 0;
-    for (int i = 0; i < lanes / 2; ++i) all += v[i];
-    return all;
-  };
-  Ints high_weights{}, weights{};
-  Longs high{}, middle{}, low{};  // below 2^48 in each of 128
-  if ((most - zmax) * scale <= light_bits) {
+  Ints high_weights{}, low_weights{};
+  Longs weights{}, high{}, middle{}, low{};  // squares at most 2^56 in each of 128
+  if ((most - zmax) * scale <= light_squares_bits) {
     for (int i = 0; i < tile_size; i += abreast * lanes) {
       const Side here = power(bits_of(load_side(x + i), zmax, scale));
-      for (const Floats w : here.of) {
-        const Ints whole = __builtin_convertvector(w, Ints);
-        weights += whole;
-        low += pair_products(whole, whole);
-      }
+      weights += sum_light(here);
+      for (const Floats w : here.of) low += pair_products(whole(w), whole(w));
     }
   } else {
     for (int i = 0; i < tile_size; i += abreast * lanes) {
@@ -205,7 +217,7 @@ void add_squares(const float* x, float most, float zmax, float scale, SquareSums
       for (const Floats w : here.of) {
         const Weight parts = split(w);
         high_weights += parts.high;
-        weights += parts.low;
+        low_weights += parts.low;
         high += pair_products(parts.high, parts.high);
         middle += pair_products(parts.high, parts.low);
         low += pair_products(parts.low, parts.low);
@@ -213,9 +225,9 @@ void add_squares(const float* x, float most, float zmax, float scale, SquareSums
     }
   }
   using Wide = unsigned __int128;
-  sums->weight +=
-      (static_cast<uint64_t>(sum_of(high_weights)) << 20) + static_cast<uint64_t>(sum_of(weights));
-  sums->squares += (Wide{sum(high)} << 40) + (Wide{sum(middle)} << 21) + sum(low);
+  weights += widened(low_weights);
+  sums->weight += (static_cast<uint64_t>(sum_of(high_weights)) << 20) + sum_of(weights);
+  sums->squares += (Wide{sum_of(high)} << 40) + (Wide{sum_of(middle)} << 21) + sum_of(low);
 }
 
 float least_finite(const float* x) {
@@ -228,15 +240,15 @@ float least_finite(const float* x) {
 }
 
 float below_top(const float* x, int64_t n, float top, int64_t* count) {
-  int32_t tops = 0;
-  float below = minus_infinity;
-  for (int64_t i = 0; i < n; ++i) {
-    tops += x[i] == top;
-    const float z = x[i] < top ? x[i] : minus_infinity;
-    below = z > below ? z : below;
+  Ints tops{};
+  Floats below = Floats{} + minus_infinity;
+  for (int64_t i = 0; i < n; i += lanes) {
+    const Floats v = load(x + i);
+    tops -= v == top;
+    below = larger(v < top ? v : Floats{} + minus_infinity, below);
   }
-  *count += tops;
-  return below;
+  *count += sum_of(tops);
+  return largest(below);
 }
 
 namespace {
@@ -378,33 +390,31 @@ int find_at_least(const float* x, float bound, int32_t first_id, int32_t* ids) {
 
 // E = -2^32 log2(u / 2^64) is at least (2^32 - 1 - h) / ln 2, h the upper word of u: no logarithm
 // is needed to see that most tokens lose.
-int find_contenders(const int32_t* ids, const uint64_t* weights, int n, const RaceNoise& noise,
-                    float bound, int32_t* found) {
+int find_contenders(const float* x, const int32_t* listed, int32_t first_id, float zmax,
+                    float scale, const RaceNoise& noise, float bound, int32_t* found) {
   constexpr float below_1_over_ln2 = 1.4426f;  // by more than all roundings here come to
+  const Ids ids{listed, first_id};
   int count = 0;
-  for (int first = 0; first < n; first += lanes) {
-    const int here = n - first < lanes ? n - first : lanes;
-    Words c[4] = {};
-    Floats most = {};
-    __builtin_memcpy(&c[0], ids + first, sizeof(int32_t) * here);
-    for (int i = 0; i < here; ++i)  // 2^20 more at most, rounded down to a multiple of that
-      most[i] = static_cast<float>(static_cast<int32_t>(weights[first + i] >> 20) + 1) * 0x1p20f;
-    c[1] += static_cast<uint32_t>(noise.position);
-    c[2] += static_cast<uint32_t>(noise.position >> 32);
-    c[3] += noise.stream;
-    philox_rounds(
-        [&](uint32_t m0, uint32_t m1, uint32_t k0, uint32_t k1) {
-          const Words high0 = high_product(c[0], m0), high1 = high_product(c[2], m1);
-          const Words low0 = c[0] * m0, low1 = c[2] * m1;
-          c[0] = high1 ^ c[1] ^ k0;
-          c[1] = low1;
-          c[2] = high0 ^ c[3] ^ k1;
-          c[3] = low0;
-        },
-        noise.seed);
-    const Floats e = __builtin_convertvector(reinterpret_cast<Ints>(~c[1] >> 1), Floats) * 2.0f;
-    uint32_t may = mask_of(e * below_1_over_ln2 <= bound * most) & ((1u << here) - 1);
-    for (; may; may &= may - 1) found[count++] = first + std::countr_zero(may);
+  for (int first = 0; first < tile_size; first += abreast * lanes) {
+    const Side weights = power(bits_of(load_side(x + first), zmax, scale));
+    for (int j = 0; j < abreast; ++j) {
+      const int here = first + j * lanes;
+      Words c[4] = {ids.from(here).numbers(), Words{} + static_cast<uint32_t>(noise.position),
+                    Words{} + static_cast<uint32_t>(noise.position >> 32), Words{} + noise.stream};
+      philox_rounds(
+          [&](uint32_t m0, uint32_t m1, uint32_t k0, uint32_t k1) {
+            const Words high0 = high_product(c[0], m0), high1 = high_product(c[2], m1);
+            const Words low0 = c[0] * m0, low1 = c[2] * m1;
+            c[0] = high1 ^ c[1] ^ k0;
+            c[1] = low1;
+            c[2] = high0 ^ c[3] ^ k1;
+            c[3] = low0;
+          },
+          noise.seed);
+      const Floats e = __builtin_convertvector(reinterpret_cast<Ints>(~c[1] >> 1), Floats) * 2.0f;
+      unsigned may = mask_of(e * below_1_over_ln2 <= bound * weights.of[j]);
+      for (; may; may &= may - 1) found[count++] = here + std::countr_zero(may);
+    }
   }
   return count;
 }

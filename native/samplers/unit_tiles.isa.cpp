@@ -20,8 +20,10 @@ inline void weigh_unit_tile(const float* x, int64_t* weights) {
 
 }  // namespace
 
-void unit_scan(const float* x, int64_t n_tiles, float* maxima, uint8_t* irregular) {
+void unit_scan(const float* x, int64_t n_tiles, const float** tiles, float* maxima,
+               uint8_t* irregular) {
   for (int64_t tile = 0; tile < n_tiles; ++tile, x += tile_size) {
+    tiles[tile] = x;
     Floats best = Floats{} + minus_infinity;
     Ints wrong{};
     for (int i = 0; i < tile_size; i += lanes) {

@@ -45,9 +45,7 @@ struct LogitValues {
   // Whether a tile weighs nothing, and its mass, given its largest value.
   bool weightless(float most) const { return (most - top) * scale < zero_weight_bits; }
   uint64_t mass(const float* x, float most) const {
-    const float bits = (most - top) * scale;
-    if (bits < zero_weight_bits) return 0;
-    return (bits <= light_bits ? light_tile_mass_ : tile_mass_)(x, top, scale);
+    return weightless(most) ? 0 : tile_mass_(x, most, top, scale);
   }
   void weigh(const float* x, int64_t n, uint64_t* weights) const {
     weigh_(x, n, top, scale, weights);

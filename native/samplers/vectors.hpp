@@ -136,6 +136,18 @@ inline int32_t sum_of(V v) {
   }
 }
 
+// Unsigned lanes, each pair's sum in one.
+inline Longs widened(Ints v) {
+  const auto pairs = reinterpret_cast<Longs>(v);
+  return (pairs & 0xFFFFFFFF) + (pairs >> 32);
+}
+
+inline uint64_t sum_of(Longs v) {
+  uint64_t sum = 0;
+  for (int i = 0; i < lanes / 2; ++i) sum += v[i];
+  return sum;
+}
+
 // Weights, at most 2^40 and integers but for their fractions, as high * 2^20 + low.
 struct Weight {
   Ints high, low;
@@ -211,6 +223,12 @@ struct Ids {
   const int32_t* listed;
   int32_t first;
   Ids from(int i) const { return {listed ? listed + i : nullptr, first + i}; }
+  Words numbers() const {  // of one register's elements
+    if (listed) return load_as<Words>(listed);
+    Words v;
+    for (int j = 0; j < lanes; ++j) v[j] = j;
+    return v + static_cast<uint32_t>(first);
+  }
 };
 
 // Appends the lanes of `keep` with their ids; returns how many.  Whole vectors are stored: there is
@@ -218,10 +236,7 @@ struct Ids {
 inline int append(Floats v, Ids from, unsigned keep, int32_t* ids, float* logits) {
   v = v + 0.0f;  // -0 becomes +0
 #if defined(__AVX512F__)
-  const __m512i id = from.listed ? _mm512_loadu_si512(from.listed)
-                                 : _mm512_add_epi32(_mm512_set1_epi32(from.first),
-                                                    _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9,
-                                                                      10, 11, 12, 13, 14, 15));
+  const auto id = reinterpret_cast<__m512i>(from.numbers());
   const auto mask = static_cast<__mmask16>(keep);
   _mm512_storeu_ps(logits, _mm512_maskz_compress_ps(mask, v));
   _mm512_storeu_si512(ids, _mm512_maskz_compress_epi32(mask, id));

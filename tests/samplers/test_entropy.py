@@ -8,6 +8,7 @@ from check_entropy import FAMILIES, by_mpmath, row_of
 
 import aleator
 from aleator import samplers as S
+from tests.samplers.steps import applied
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -46,6 +47,17 @@ def test_wide_rows_keep_what_exact_arithmetic_keeps() -> None:
     assert candidates.entropy == pytest.approx(entropy, rel=1e-6)
     aleator.SamplerChain([S.TypicalP(typical_p=0.5)]).apply(candidates)
     assert len(candidates) == count == 6
+
+
+def test_sums_over_whole_tiles_of_one_weight_do_not_overflow() -> None:
+    """Kernels add weights in fewer bits where a tile lies deep enough: every depth there is a bound."""
+    for bits in np.arange(8.75, 21, 0.25):
+        row = np.full(700, -bits * np.log(2), np.float32)
+        row[5] = 2**-10
+        row[6] = 0
+        for sampler in (S.TypicalP(typical_p=0.9), S.EtaCutoff(eta_cutoff=0.01), S.PLess("on")):
+            applied(row, sampler, S.Dist())
+        applied(row, S.Dist())
 
 
 def test_llama_numerics_have_an_entropy_too() -> None:
