@@ -14,6 +14,8 @@ from aleator import LanguageModel
 from aleator import samplers as S
 from aleator.core import host
 from aleator.core.errors import LogitsError, ParameterError
+from aleator.text import Tokenizer, Vocabulary
+from tests.text.vocabularies import sentencepiece
 
 Logits = NDArray[np.float32]
 INF = np.float32(np.inf)
@@ -219,6 +221,19 @@ def test_a_window_of_minus_one_is_the_whole_history() -> None:
         logits.append(applied(c, np.zeros(8, np.float32)).logits.tolist())
     assert logits[0] == logits[1] != logits[2] == [0.0] * 8
     assert logits[0][3] == -2
+
+
+def test_a_breaker_that_begins_with_a_space_is_in_tokens_that_do() -> None:
+    tokenizer = Tokenizer(Vocabulary.from_metadata(sentencepiece()))
+    values: dict[str, Any] = {"dry_multiplier": 1.0, "dry_allowed_length": 1}
+    dry = S.DRY(**values, dry_sequence_breakers=(" ab",), tokenizer=tokenizer)
+    c = chain(dry)
+    for token in (260, 263, 260):  # "a", " ab", "a": the repetition would go on with the breaker
+        c.accept(token)
+    assert not applied(c, np.zeros(264, np.float32)).logits.any()
+    without = chain(S.DRY(**values, dry_sequence_breakers=()))
+    without.accept_many([260, 263, 260])
+    assert applied(without, np.zeros(264, np.float32)).logits[263] == -1
 
 
 def test_unknown_tokens_have_no_bias() -> None:
