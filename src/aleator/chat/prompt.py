@@ -53,13 +53,18 @@ CONSTRAINTS = ("grammar", "regex", "json_schema")
 class ChatFormat:
     """A chat template for a tokenizer, and what its text shows about the model.
 
-    TemplateError if there is no template, or it does not parse.
+    TemplateError if there is no template, or it is plain text or does not parse.
     """
 
     def __init__(self, tokenizer: Tokenizer, source: str | None) -> None:
         self._tokenizer, self._vocab = tokenizer, tokenizer.vocab
         self.template = ChatTemplate(source, tokenizer.vocab)  # renders messages
         text = self.template.source
+        if "{{" not in text and "{%" not in text:
+            raise TemplateError(
+                f"the chat template {text!r:.80} is plain text, which shows no message: give one in Jinja, or "
+                "a file that has it (--chat-template FILE)"
+            )
         self.family = family_of(text)  # how tool calls are written
         ids = self._vocab.ids
         shown = (t for t in THINKING if t.begin in text or t.end in text)
@@ -257,8 +262,8 @@ def prepare_chat(
     shown, forced = chosen_tools(chat.tool_choice, tools)
     if shown and not chat_format.shows_tools:
         raise ParameterError(
-            "tools: this chat template does not show tools to the model: give chat_template=, one that reads "
-            "'tools', or describe them in a message"
+            "tools: this chat template does not show tools to the model: give a chat_template that reads "
+            "'tools' (command line: --chat-template FILE), or describe them in a message"
         )
     if shown and chat_format.foreign_mark is not None:
         raise ParameterError(
