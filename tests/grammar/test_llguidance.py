@@ -13,7 +13,7 @@ import pytest
 import aleator
 from aleator import samplers as S
 from aleator.core.errors import ConstraintError, GrammarError
-from aleator.grammar import llguidance
+from aleator.grammar import bounds, llguidance
 from aleator.grammar.llguidance import lark_grammar, regex_grammar, schema_text
 from aleator.grammar.schema_checks import check_schema
 from aleator.grammar.spelling import spelling
@@ -349,7 +349,7 @@ def digits(constraint: Any, first: str) -> list[int] | str:
 def test_what_a_text_may_be_does_not_depend_on_texts_before(
     small: Vocabulary, monkeypatch: pytest.MonkeyPatch, states: int, fails: bool
 ) -> None:
-    monkeypatch.setattr(llguidance.bounds, "STATES", states)
+    monkeypatch.setattr(bounds, "STATES", states)
 
     def constraint() -> Any:
         return S.JSONSchema({"type": "integer", "multipleOf": 1009}, small).constraint
