@@ -9,6 +9,7 @@ import pytest
 from aleator import ParameterError, TemplateError
 from aleator.chat.message import checked_messages
 from aleator.chat.prompt import ChatFormat, ChatPrompt, prepare_chat
+from aleator.language_model import LanguageModel
 from aleator.text import Tokenizer, Vocabulary
 from tests.chat import templates
 from tests.text.vocabularies import CONTROL, NORMAL, USER_DEFINED, byte_level
@@ -203,3 +204,8 @@ def test_known_tokens_are_kept_where_they_fit() -> None:
     known = [*whole[:start], *b"abc", *whole[start + 1 : start + 3], 7]
     assert chat_format.tokens(rendered, known)[: len(known) - 1] == known[:-1]
     assert chat_format.tokens(rendered, [1, 2]) == whole
+
+
+def test_the_name_of_a_file_is_no_template(model: LanguageModel) -> None:
+    with pytest.raises(TemplateError, match=r"'tools\.jinja' is plain text.*--chat-template FILE"):
+        model.chat([{"role": "user", "content": "Hi"}], chat_template="tools.jinja")

@@ -179,3 +179,25 @@ def test_the_words_of_the_process_are_a_command_without_garbage_collection_befor
     assert seen == [False, False]
     assert gc.isenabled()
     assert not hasattr(sys.modules["numpy._core._add_newdocs"], "add_newdoc")
+
+
+def test_an_error_of_memory_without_words_has_some() -> None:
+    assert message_of(MemoryError()).startswith("not enough memory: allocation failed")
+
+
+@pytest.mark.parametrize("closed", [0, 1, 2])
+def test_closed_standard_streams_are_empty(closed: int) -> None:
+    prompt = [] if closed == 0 else ["-p", "To be"]
+    words = [*PROGRAM, "generate", *prompt, "-n", "3", "--seed", "1"]
+    streams: dict[str, Any] = {"stdin": subprocess.DEVNULL} if closed else {}
+    done = subprocess.run(
+        words,
+        capture_output=True,
+        text=True,
+        env=ENVIRONMENT,
+        preexec_fn=lambda: os.close(closed),
+        **streams,
+    )
+    assert done.returncode == 0, done.stderr
+    assert bool(done.stdout) == (closed != 1)
+    assert "Traceback" not in done.stderr

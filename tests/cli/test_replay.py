@@ -145,3 +145,15 @@ def test_a_prompt_may_end_with_a_line_break_of_its_own(aleator: Command, tmp_pat
     result = aleator("replay", str(path), "--prompt-file", str(prompt))
     assert result.code == 0
     assert f"hash {record['made']['text_hash']}" in result.err
+
+
+def test_a_record_that_cannot_be_written_is_refused_before_the_text(
+    aleator: Command, tmp_path: Path
+) -> None:
+    for path, why in (
+        (tmp_path / "no" / "x.json", "there is no directory"),
+        (tmp_path, "it is a directory"),
+    ):
+        result = aleator("generate", "-p", "To be", "-n", "5", "--replay", str(path))
+        assert (result.code, result.out) == (2, "")
+        assert result.err.startswith(f"aleator: error: --replay={path}: {why}")

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from aleator.cli import main
-from aleator.cli.serve import curl
+from aleator.cli.serve import curl, server_options
 
 
 def started(*words: str) -> tuple[subprocess.Popen[str], list[str]]:
@@ -102,3 +102,11 @@ def test_an_example_names_the_model_where_there_are_several() -> None:
     shown = curl("http://x", False, 'a "b"')
     body = shlex.split(shown)[-1]
     assert json.loads(body) == {"model": 'a "b"', "prompt": "Once upon a time", "max_tokens": 40}
+
+
+def test_a_template_may_be_in_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "chat é.jinja"
+    path.write_text("{{ messages[0].content }}", encoding="utf-8")
+    assert server_options({"chat_template": str(path)}).chat_template == "{{ messages[0].content }}"
+    for text in ("{{ messages }}", "x" * 10_000, str(tmp_path / "missing.jinja")):
+        assert server_options({"chat_template": text}).chat_template == text

@@ -74,10 +74,12 @@ def test_token_ids() -> None:
     assert token_ids(np.array([3, 4], np.uint8)).tolist() == [3, 4]
     wrong: list[Any] = [[1.5], "12", ["1"], [[1]], [1, [2]], None, 5, [2**70], [True]]
     for tokens in wrong:
-        with pytest.raises(ParameterError, match="tokens must be a list of token ids"):
+        with pytest.raises(ParameterError, match="tokens must be a list of token ids") as refused:
             token_ids(tokens)
+        assert str(refused.value).endswith(f"not {tokens!r}")
     for tokens in ([-1], [2**31], [0, 2**40]):
-        with pytest.raises(ParameterError, match=r"tokens: token ids must lie in \[0, 2\^31\)"):
+        message = rf"tokens: token ids must lie in \[0, 2\^31\), not {tokens[-1]}$"
+        with pytest.raises(ParameterError, match=message):
             token_ids(tokens)
 
 

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from typing import Any
 
 import pytest
 
@@ -54,6 +55,10 @@ def test_pools_are_shared_and_their_size_has_limits() -> None:
     for bad in (0, -1, 257):
         with pytest.raises(ParameterError, match=f"n_threads={bad} is out of range: give 1 to 256"):
             pool(bad)
+    wrong: list[Any] = ["x", 1.5, True]
+    for value in wrong:
+        with pytest.raises(ParameterError, match=f"n_threads={value!r} is out of range"):
+            pool(value)
 
 
 def test_a_call_beside_a_block_gives_what_it_makes_at_the_blocks_end() -> None:

@@ -13,7 +13,7 @@ import pytest
 import aleator
 from aleator import samplers as S
 from aleator.core.errors import ConstraintError, GrammarError
-from aleator.grammar import llguidance
+from aleator.grammar import bounds, llguidance
 from aleator.grammar.llguidance import lark_grammar, regex_grammar, schema_text
 from aleator.grammar.schema_checks import check_schema
 from aleator.grammar.spelling import spelling
@@ -329,3 +329,36 @@ def test_special_tokens_are_told_apart() -> None:
 def test_a_lark_grammar_is_text(wrong: Any) -> None:
     with pytest.raises(GrammarError, match="a Lark grammar is text, not"):
         lark_grammar(wrong)
+
+
+def digits(constraint: Any, first: str) -> list[int] | str:
+    """The tokens of a number that begins with a digit, 200 of them, or why there are no more."""
+    made = [ord(first)]
+    try:
+        constraint.accept(made[0])
+        while len(made) < 200:
+            allowed = sorted(words(constraint) & set(b"0123456789"))
+            made.append(allowed[sum(made) % len(allowed)])
+            constraint.accept(made[-1])
+    except GrammarError as error:
+        return str(error)
+    return made
+
+
+@pytest.mark.parametrize(("states", "fails"), [(500, False), (100, True)])
+def test_what_a_text_may_be_does_not_depend_on_texts_before(
+    small: Vocabulary, monkeypatch: pytest.MonkeyPatch, states: int, fails: bool
+) -> None:
+    monkeypatch.setattr(bounds, "STATES", states)
+
+    def constraint() -> Any:
+        return S.JSONSchema({"type": "integer", "multipleOf": 1009}, small).constraint
+
+    alone = {first: digits(constraint().clone(), first) for first in "3579"}
+    kept = constraint()
+    running = {first: kept.clone() for first in alone}  # before the first has filled the lexer
+    for first, text in alone.items():
+        assert digits(kept.clone(), first) == text
+        assert isinstance(text, str) == fails
+    for first, beside in running.items():
+        assert digits(beside, first) == alone[first]

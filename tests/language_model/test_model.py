@@ -412,3 +412,22 @@ def test_a_fork_while_another_thread_changes_the_cache() -> None:
     other.join()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
     assert model.generate("ROMEO:", max_tokens=3, seed=1).tokens == want
+
+
+def test_what_cannot_be_called_is_refused_at_once(model: LanguageModel) -> None:
+    wrong: dict[str, Any] = {"on_logits": 5, "progress": 5, "drafter": 5}
+    with model.engine(n_seq_max=1) as engine:
+        for name, value in wrong.items():
+            with pytest.raises(aleator.ParameterError, match=f"^{name}=5 ") as refused:
+                model.generate("To be", **{name: value})
+            assert refused.value.parameter == name
+            if name != "progress":
+                with pytest.raises(aleator.ParameterError, match=f"^{name}=5 "):
+                    engine.submit("To be", **{name: value})
+        assert engine.stats.submitted == 0
+
+
+def test_a_model_is_named_by_a_path() -> None:
+    for name in (5, b"x", ""):
+        with pytest.raises(aleator.ParameterError, match=f"^model={name!r}: give a path"):
+            load(name)  # type: ignore[arg-type]

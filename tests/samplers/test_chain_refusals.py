@@ -154,3 +154,39 @@ def test_a_chain_with_llama_cpps_numerics_is_changed_before_its_first_token_only
     chain.reset()
     chain.remove(0)
     assert chain.sample(ROW) == int(ROW.argmax())
+
+
+def test_what_is_no_list_of_samplers_is_refused() -> None:
+    wrong: list[tuple[Any, str]] = [
+        (5, "samplers=5 is no list"),
+        (None, "samplers=None is no list"),
+        ([S.TopK, S.Greedy()], r"TopK is a class, not a sampler: give TopK\(...\)"),
+    ]
+    for samplers, message in wrong:
+        with pytest.raises(ParameterError, match=message):
+            S.SamplerChain(samplers)
+
+
+@pytest.mark.parametrize("position", [-1, 1.5, "x", None, True, 2**63])
+def test_a_wrong_position_is_refused(position: Any) -> None:
+    chain = default_chain()
+    chain.sample(ROW)
+    with pytest.raises(ParameterError, match=r"^position must be"):
+        chain.position = position
+    assert chain.position == 1
+
+
+@pytest.mark.parametrize("top", ["x", 1.5, None])
+def test_a_wrong_number_of_explained_tokens_is_refused(top: Any) -> None:
+    with pytest.raises(ParameterError, match=r"^top must be an integer"):
+        default_chain().explain(ROW, top=top)
+
+
+def test_a_batch_needs_chains() -> None:
+    wrong: list[tuple[Any, str]] = [
+        (5, "chains=5 is no list"),
+        ([5], "chains: 5 is no SamplerChain"),
+    ]
+    for chains, message in wrong:
+        with pytest.raises(ParameterError, match=message):
+            S.sample_batch(chains, ROW[None])

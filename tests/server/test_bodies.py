@@ -6,9 +6,11 @@ import asyncio
 import gc
 from typing import Any
 
+import pytest
 from starlette.requests import Request
 
-from aleator.server.bodies import QUICK, body_of
+from aleator.server.bodies import QUICK, body_of, parsed
+from aleator.server.errors import ApiError
 
 
 def test_a_body_is_let_go_of_once_it_is_read() -> None:
@@ -29,3 +31,9 @@ def test_a_body_is_let_go_of_once_it_is_read() -> None:
             isinstance(each, bytes) and len(each) >= length
             for each in gc.get_referents(vars(request))
         )
+
+
+def test_a_number_with_too_many_digits_is_told_in_words_of_the_request() -> None:
+    with pytest.raises(ApiError, match=r"^a number has more than [0-9]+ digits$") as refused:
+        parsed(b'{"seed": ' + b"9" * 10_000 + b"}")
+    assert refused.value.status == 400

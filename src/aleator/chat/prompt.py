@@ -54,13 +54,18 @@ CONSTRAINTS = ("grammar", "regex", "json_schema")
 class ChatFormat:
     """A chat template for a tokenizer, and what its text shows about the model.
 
-    TemplateError if there is no template, or it does not parse.
+    TemplateError if there is no template, or it is plain text or does not parse.
     """
 
     def __init__(self, tokenizer: Tokenizer, source: str | None) -> None:
         self._tokenizer, self._vocab = tokenizer, tokenizer.vocab
         self.template = ChatTemplate(source, tokenizer.vocab)  # renders messages
         text = self.template.source
+        if "{{" not in text and "{%" not in text:
+            raise TemplateError(
+                f"the chat template {text!r:.80} is plain text, which shows no message: give one in Jinja, or "
+                "a file that has it (--chat-template FILE)"
+            )
         self.family = family_of(text)  # how tool calls are written
         ids = self._vocab.ids
         shown = (t for t in THINKING if t.begin in text or t.end in text)
@@ -311,8 +316,8 @@ def _check_calls(chat_format: ChatFormat) -> None:
     """Refuse tools if the template does not show them, or nothing here reads the model's calls."""
     if not chat_format.shows_tools:
         raise ParameterError(
-            "tools: this chat template does not show tools to the model: give chat_template=, one that reads "
-            "'tools', or describe them in a message"
+            "tools: this chat template does not show tools to the model: give a chat_template that reads "
+            "'tools' (command line: --chat-template FILE), or describe them in a message"
         )
     if chat_format.foreign_mark is not None:
         raise ParameterError(

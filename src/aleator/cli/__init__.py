@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from types import ModuleType
 
-from aleator.cli.terminal import complain, messages, quiet_stdout
+from aleator.cli.terminal import complain, messages, open_closed_streams, quiet_stdout
 from aleator.core import errors
 from aleator.core.version import __version__
 
@@ -80,6 +80,7 @@ FAILED, BAD_INPUT, BAD_FILE, CONTEXT_FULL, INTERRUPTED = 1, 2, 3, 4, 130
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line, the words after ``aleator`` or those of this process; return the exit code."""
     if argv is None:
+        open_closed_streams()
         _speed_up_start()
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words or bool(os.environ.get("ALEATOR_DEBUG"))
@@ -176,5 +177,5 @@ def message_of(error: BaseException) -> str:
             "is missing)"
         )
     if isinstance(error, MemoryError):
-        return f"not enough memory: {error or 'allocation failed'}; try a smaller -c or model"
+        return f"not enough memory: {str(error) or 'allocation failed'}; try a smaller -c or model"
     return str(error) or type(error).__name__

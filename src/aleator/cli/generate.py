@@ -109,6 +109,8 @@ def run(arguments: argparse.Namespace) -> int:
         return run_beams(arguments)
     if arguments.session is not None and arguments.num > 1:
         raise ParameterError("session", "--session holds one text: leave --num out")
+    if arguments.replay is not None:
+        shared.check_directory("replay", arguments.replay)
     with shared.session_file(arguments) as file:
         return _run(arguments, file)
 

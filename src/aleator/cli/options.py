@@ -208,6 +208,15 @@ def read_text(arguments: argparse.Namespace) -> str:
     return read_file(arguments.file or "-").removesuffix("\n")
 
 
+def check_directory(option: str, path: str) -> None:
+    """Refuse, before the work, a file to write whose directory is missing, or that is a directory."""
+    folder = Path(path).absolute().parent
+    why = "it is a directory" if Path(path).is_dir() else ""
+    if why or not folder.is_dir():
+        why = why or f"there is no directory {folder}"
+        raise ParameterError(option, f"--{option}={path}: {why}; choose another file")
+
+
 def read_file(name: str) -> str:
     """The text of a file; -: standard input.  ParameterError names the first invalid byte."""
     if name == "-":

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from aleator.cli.arguments import Parser
 from aleator.cli.declared import add_declared, given
 from aleator.cli.options import add_model_options
-from aleator.cli.serve import serve
+from aleator.cli.serve import serve, server_options
 from aleator.cli.terminal import note
 from aleator.core.options import declarations
 from aleator.server.options import ServerOptions
@@ -46,7 +46,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    options = ServerOptions(**{**given(arguments, SERVER), "log_requests": False})
+    options = server_options({**given(arguments, SERVER), "log_requests": False})
     if arguments.port is None and taken(options):
         options = options.replace(port=0)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from importlib import import_module
@@ -15,6 +16,7 @@ from aleator.cli.options import (
     MODEL_OPTIONS,
     STEERING,
     add_model_options,
+    file_text,
     generation_options,
     load_model,
     loading_options,
@@ -86,7 +88,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    options = ServerOptions(**given(arguments, SERVER))
+    options = server_options(given(arguments, SERVER))
     engine_options: dict[str, Any] = given(arguments, ENGINE)
     defaults = {
         **generation_options(arguments, (*TEXT, *SPECULATION)),
@@ -100,6 +102,14 @@ def run(arguments: argparse.Namespace) -> None:
             flag = f"--{name.replace('_', '-')}"
             raise ParameterError(name, f"{flag} is for several models: give --models, too")
     serve(arguments, options, engine_options, defaults, announce)
+
+
+def server_options(own: dict[str, Any]) -> ServerOptions:
+    """The options of a server as the command line has them, where a template may be the name of a file."""
+    template = own.get("chat_template")
+    if template is not None and os.path.isfile(template):
+        own = {**own, "chat_template": file_text(template)}
+    return ServerOptions(**own)
 
 
 def serve_models(

@@ -85,6 +85,13 @@ def write_json(value: object, **form: Any) -> None:
     write(json.dumps(value, **form) + "\n")
 
 
+def open_closed_streams() -> None:
+    """Open the null device for standard streams that the caller has closed: no file may take their places."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+
+
 def quiet_stdout() -> None:
     """Discard further output, without errors, after the reader of standard output has gone."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -82,7 +82,10 @@ def token_ids(tokens: Iterable[Any], name: str = "tokens") -> npt.NDArray[np.int
     except (ValueError, TypeError, OverflowError, RuntimeError):
         array = np.empty(())
     if array.ndim != 1 or (len(array) and array.dtype.kind not in "iu"):
-        raise ParameterError(f"{name} must be a list of token ids, which are integers")
+        raise ParameterError(
+            f"{name} must be a list of token ids, which are integers, not {tokens!r:.60}"
+        )
     if len(array) and not (array.min() >= 0 and array.max() < 2**31):
-        raise ParameterError(f"{name}: token ids must lie in [0, 2^31)")
+        wrong = int(array[(array < 0) | (array >= 2**31)][0])
+        raise ParameterError(f"{name}: token ids must lie in [0, 2^31), not {wrong}")
     return array.astype(np.int32)

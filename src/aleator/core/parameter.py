@@ -283,6 +283,12 @@ def read_number(name: str, kind: type, text: str) -> float:
     return number
 
 
+def check_callable(name: str, value: object) -> None:
+    """Refuse what is neither a function nor None."""
+    if value is not None and not callable(value):
+        raise ParameterError(f"{name}={value!r:.60} cannot be called: give a function, or None")
+
+
 def check_numerics(numerics: str) -> str:
     """Return ``numerics``; ParameterError unless it is "portable" or "llama.cpp"."""
     if numerics not in NUMERICS:

@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 
 from aleator.core import host
 from aleator.core.errors import ParameterError
+from aleator.core.integers import exact
 
 T = TypeVar("T")
 
@@ -27,9 +28,11 @@ def _pool(n_threads: int) -> host.ThreadPool:
 
 def pool(n_threads: int | None = None) -> host.ThreadPool:
     """The team of 1 to 256 threads; None takes :func:`default_threads`."""
-    threads = default_threads() if n_threads is None else n_threads
-    if not 1 <= threads <= MAX_THREADS:
-        raise ParameterError(f"n_threads={n_threads} is out of range: give 1 to 256")
+    threads = default_threads() if n_threads is None else exact(n_threads)
+    if threads is None or not 1 <= threads <= MAX_THREADS:
+        raise ParameterError(
+            f"n_threads={n_threads!r:.60} is out of range: give 1 to {MAX_THREADS}"
+        )
     return _pool(threads)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from aleator.core.contract import Purpose
 from aleator.core.errors import ParameterError
+from aleator.core.parameter import check_callable
 from aleator.core.philox import stream, uniform64
 from aleator.engine.prompts import RequestMaker, checked_prompt
 from aleator.engine.scheduled_request import MOST_POSITIONS, positions
@@ -65,6 +66,11 @@ class RequestStateMaker:
         ``drafter`` guesses tokens in place of what the requests' options say.  ``shared`` is what the requests
         of the context share; None: make one for these requests.
         """
+        check_callable("on_logits", on_logits)
+        if drafter is not None and not callable(getattr(drafter, "draft", None)):
+            raise ParameterError(
+                f"drafter={drafter!r:.60} has no method draft(tokens, n): give an object that has it, or None"
+            )
         if shared is None:
             wanted = [positions(request, MOST_POSITIONS) for request in requests]
             shared = self.shared_drafts(sum(wanted), len(requests))

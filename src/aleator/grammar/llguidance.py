@@ -24,6 +24,8 @@ from aleator.grammar.bounds import TOO_MUCH
 from aleator.grammar.schema_checks import check_schema, places
 from aleator.grammar.spelling import Spelling, once_each, spelling
 
+FULL = "too many states"
+"""What llguidance says when a lexer has as many states as it may have."""
 FALLBACK = "it cannot be compiled: simplify it"
 MOST = 300
 """Maximum characters of llguidance's message in an error."""
@@ -191,24 +193,45 @@ def constraint(grammar: str, vocabulary: Any, what: str) -> host.Constraint:
     return host.PyConstraint(adapter)
 
 
+class _Lexer:
+    """The lexer that copies of a matcher share; it keeps the states that any of their texts reached.
+
+    ``full``: it has as many states as it may have, and refuses every text.
+    """
+
+    full = False
+
+
 class LLGuidanceConstraint:
     """A matcher of llguidance, with the methods that native/samplers/constrained.cpp calls.
 
     If a single text is forced, llguidance's mask allows only the tokens that usually spell it; ``accept``
     also takes others.
+
+    Once texts have filled a shared lexer, each goes on with a new one.  So a text ends with an error only where
+    a new lexer, which has read nothing else, is too small for its next token.
     """
 
     def __init__(
-        self, module: ModuleType, tokenizer: Any, grammar: str, what: str, matcher: Any = None
+        self,
+        module: ModuleType,
+        tokenizer: Any,
+        grammar: str,
+        what: str,
+        matcher: Any = None,
+        lexer: _Lexer | None = None,
     ) -> None:
         self._module, self._tokenizer, self._grammar = module, tokenizer, grammar
         self._what = what
         self.n_vocab: int = tokenizer.n_vocab
         self._tokens: list[int] = []
         self._mask: npt.NDArray[np.int32] | None = None
+        self._lexer = lexer or _Lexer()
+        self._renewed_at = 0  # tokens that its lexer had read when it was new
         self._matcher = matcher or self._begin()
 
     def _begin(self) -> Any:
+        self._lexer = _Lexer()
         return self._module.LLMatcher(
             self._tokenizer.native, self._grammar, log_level=0, limits=_limits(self._module)
         )
@@ -217,6 +240,23 @@ class LLGuidanceConstraint:
         """Raise GrammarError if llguidance gave up."""
         if self._matcher.is_error():
             raise GrammarError(self._complaint())
+
+    @property
+    def _usable(self) -> Any:
+        """The matcher, with a lexer that is not full."""
+        if self._lexer.full:
+            self._replay(self._tokens)
+        return self._matcher
+
+    def _renewed(self) -> bool:
+        """Go on with a new lexer if this one is full, and was not new at this token; return whether."""
+        if FULL not in self._matcher.get_error():
+            return False
+        self._lexer.full = True
+        if len(self._tokens) == self._renewed_at:
+            return False
+        self._replay(self._tokens)
+        return True
 
     def _complaint(self) -> str:
         n, why = len(self._tokens), plain(self._matcher.get_error())
@@ -228,28 +268,41 @@ class LLGuidanceConstraint:
             words: npt.NDArray[np.int32] = self._tokenizer.end_mask
             return words
         if self._mask is None:
-            made = np.frombuffer(self._matcher.compute_bitmask(), np.int32)
+            made = self._usable.compute_bitmask()
+            if self._renewed():
+                made = self._matcher.compute_bitmask()
             self.check()
-            self._mask = made[: -(-self.n_vocab // 32)]
+            self._mask = np.frombuffer(made, np.int32)[: -(-self.n_vocab // 32)]
         return self._mask
 
     def allows(self, token: int) -> bool:
         return 0 <= token < self.n_vocab and bool(self.mask()[token // 32] >> token % 32 & 1)
 
     def accept(self, token: int) -> None:
-        matcher, ends = self._matcher, self._tokenizer.ends
+        ends = self._tokenizer.ends
         if token in ends or self._ended:
             possible = self.allows(token)
         else:
-            possible = 0 <= token < self.n_vocab and matcher.validate_tokens([token]) == 1
+            possible = 0 <= token < self.n_vocab and self._takes(token)
         if not possible:
             raise ConstraintError(token, f"token {token} is not allowed by the grammar here")
-        if token not in ends and not matcher.consume_token(token):
+        if token not in ends and not self._consumed(token):
             message = self._complaint()
             self._replay(self._tokens)
             raise ConstraintError(token, f"token {token}: {message}")
         self._tokens.append(token)
         self._mask = None
+
+    def _takes(self, token: int) -> bool:
+        if self._usable.validate_tokens([token]) == 1:
+            return True
+        self._matcher.compute_bitmask()  # which says whether the lexer is full
+        return self._renewed() and bool(self._matcher.validate_tokens([token]) == 1)
+
+    def _consumed(self, token: int) -> bool:
+        if self._matcher.consume_token(token):
+            return True
+        return self._renewed() and bool(self._matcher.consume_token(token))
 
     @property
     def _ended(self) -> bool:
@@ -270,26 +323,30 @@ class LLGuidanceConstraint:
         self._tokens = []
 
     def _replay(self, tokens: list[int]) -> None:
-        self._matcher, self._mask = self._begin(), None
+        self._matcher, self._mask, self._renewed_at = self._begin(), None, len(tokens)
         consumed = [token for token in tokens if token not in self._tokenizer.ends]
         if consumed:
             self._matcher.consume_tokens(consumed)
 
     def complete(self) -> bool:
-        return bool(self._matcher.is_accepting())
+        return bool(self._usable.is_accepting())
 
     def jump_forward(self) -> bytes:
         """The text that is forced next, up to a special token."""
-        if self._ended or self._matcher.is_stopped():
+        if self._ended or self._usable.is_stopped():
             return b""
         # llguidance writes a special token as the byte 255 and its number.
         return bytes(self._matcher.compute_ff_bytes()).partition(b"\xff")[0]
 
     def clone(self) -> LLGuidanceConstraint:
-        matcher = self._matcher.deep_copy()
+        matcher, lexer = self._usable.deep_copy(), self._lexer
         parts = self._module, self._tokenizer, self._grammar, self._what
-        made = LLGuidanceConstraint(*parts, matcher)
-        made._tokens, made._mask = list(self._tokens), self._mask
+        made = LLGuidanceConstraint(*parts, matcher, lexer)
+        made._tokens, made._mask, made._renewed_at = (
+            list(self._tokens),
+            self._mask,
+            self._renewed_at,
+        )
         return made
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from aleator.cache.devices import CPU
 from aleator.core.errors import ParameterError
 from aleator.core.options import declarations, renamed, takes
+from aleator.core.parameter import check_callable
 from aleator.core.threads import BackgroundCall
 from aleator.engine.options import EngineOptions
 from aleator.engine.prompts import (
@@ -410,6 +411,7 @@ class LanguageModel(ScoringModel):
         drafter: Drafter | None = None,
     ) -> list[Generation]:
         """Begin to make requests: in the model's own context if that is free and enough."""
+        check_callable("progress", progress)
         states = self.request_states.make(requests, on_logits, drafter)
         n_seq_max = sequences_needed(states)
         own = n_seq_max == 1 and not self._busy

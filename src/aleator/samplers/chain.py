@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from aleator.core import host
 from aleator.core.errors import ConstraintError, LogitsError, ParameterError, StateError
+from aleator.core.integers import UNBOUNDED, integer, integer_in
 from aleator.core.moved import FormerName
 from aleator.core.records import dataclass
 from aleator.core.threads import pool
@@ -106,7 +107,7 @@ class SamplerChain(ChainMembers):
                 "with numerics='llama.cpp' a draw depends on how many came before it, so the position cannot "
                 "be set: use reset, rollback, or numerics='portable'",
             )
-        self._native.position = position
+        self._native.position = integer_in("position", position, 0, UNBOUNDED)
 
     @property
     def phases(self) -> list[str]:
@@ -225,7 +226,7 @@ class SamplerChain(ChainMembers):
         """
         from aleator.samplers.explain import explain
 
-        if top < 0:
+        if integer("top", top) < 0:
             raise ParameterError(f"top={top} is out of range: give 0 or more")
         logits = row_of(logits, row)
         return explain(self.present, logits, vocab, top, len(self.history), self.phase)
@@ -420,7 +421,11 @@ def sample_batch(
     """
     threads = pool(n_threads)
     natives = []
+    if not isinstance(chains, Iterable):
+        raise ParameterError(f"chains={chains!r:.60} is no list: give one chain for each row")
     for chain in chains:
+        if not isinstance(chain, SamplerChain):
+            raise ParameterError(f"chains: {chain!r:.60} is no SamplerChain")
         if not isinstance(chain._native, host.Chain):
             raise ParameterError("chains", "sample_batch needs chains with numerics='portable'")
         natives.append(chain._native)

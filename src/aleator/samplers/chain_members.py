@@ -252,6 +252,8 @@ def _check_order(samplers: list[Sampler], numerics: str) -> None:
 
 def _flatten(samplers: Iterable[Any]) -> list[Sampler]:
     """The samplers one by one, with chains expanded and users' objects wrapped."""
+    if not isinstance(samplers, Iterable):
+        raise ParameterError(f"samplers={samplers!r:.60} is no list: give a list of samplers")
     flat: list[Sampler] = []
     for sampler in samplers:
         if isinstance(sampler, ChainMembers):

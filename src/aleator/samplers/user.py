@@ -35,6 +35,10 @@ class UserSampler(Sampler):
     adapts = True
 
     def __init__(self, user: Any, candidates_of: Callable[[Any], Any]) -> None:
+        if isinstance(user, type):
+            raise ParameterError(
+                "samplers", f"{user.__name__} is a class, not a sampler: give {user.__name__}(...)"
+            )
         if not callable(getattr(user, "apply", None)):
             raise ParameterError(
                 "samplers",

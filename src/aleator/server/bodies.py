@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -220,8 +221,14 @@ def parsed(data: bytes) -> Any:
             f"the body is not UTF-8: byte {data[error.start]:#04x} at {error.start}",
             code="invalid_json",
         ) from None
-    except ValueError as error:
+    except json.JSONDecodeError as error:
         raise ApiError(400, f"the body is not JSON: {error}", code="invalid_json") from None
+    except ValueError:  # Python's limit for integers
+        raise ApiError(
+            400,
+            f"a number has more than {sys.get_int_max_str_digits()} digits",
+            code="invalid_json",
+        ) from None
 
 
 async def in_thread(work: Callable[P, R], *args: P.args, **named: P.kwargs) -> R:

@@ -82,7 +82,8 @@ class ServerOptions(Options):
         False, flags=("--lenient",),
     )  # fmt: skip
     chat_template: str | None = host_option(
-        "Jinja template that writes messages as text, in place of the model's",
+        "Jinja template that writes messages as text, in place of the model's; on the command line also "
+        "the name of a file that has it",
         None, flags=("--chat-template",), metavar="TEMPLATE",
     )  # fmt: skip
     slots: bool = host_option(

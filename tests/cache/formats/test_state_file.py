@@ -12,7 +12,7 @@ import pytest
 
 from aleator.cache.formats import state_file
 from aleator.cache.formats.state_file import pack_state, read_state_file, write_state_file
-from aleator.core.errors import FileFormatError
+from aleator.core.errors import FileFormatError, ParameterError
 
 HEADER = {"model": "f00", "text": "zwölf", "numbers": [1, 2.5, None]}
 SECTIONS = {"tokens": b"\1\2\3", "rows": bytes(range(256)) * 5, "empty": b""}
@@ -239,3 +239,24 @@ def test_names_what_is_wrong(tmp_path: Path) -> None:
     long[12:16] = b"\xff" * 4
     with pytest.raises(FileFormatError, match="does not fit"):
         read_state_file(long)
+
+
+def test_only_a_file_is_replaced(tmp_path: Path) -> None:
+    device = tmp_path / "device"
+    os.mkfifo(device)
+    with pytest.raises(ParameterError, match=r"is no file, and is not replaced"):
+        write_state_file(device, HEADER, SECTIONS)
+    assert device.is_fifo()
+    assert list(tmp_path.iterdir()) == [device]
+
+
+def test_errors_name_the_file_whatever_names_it(tmp_path: Path) -> None:
+    class Named:
+        def __fspath__(self) -> str:
+            return str(tmp_path / "file")
+
+    for data, message in ((b"", "the file is empty"), (b"x" * 100, "not a state file")):
+        (tmp_path / "file").write_bytes(data)
+        for mapped in (True, False):
+            with pytest.raises(FileFormatError, match=f"^{tmp_path / 'file'}: {message}"):
+                read_state_file(Named(), mapped=mapped)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from aleator._native import xxh64_blocks
-from aleator.core.errors import FileFormatError
+from aleator.core.errors import FileFormatError, ParameterError
 from aleator.core.records import dataclass
 
 MAGIC = b"ALEATOR\0"
@@ -67,8 +67,15 @@ def pack_state(header: Mapping[str, Any], sections: Mapping[str, Buffer]) -> lis
 def write_state_file(
     path: str | os.PathLike[str], header: Mapping[str, Any], sections: Mapping[str, Buffer]
 ) -> None:
-    """Write a state file; an existing file is replaced only when all is written."""
+    """Write a state file; an existing file is replaced only when all is written.
+
+    ParameterError if ``path`` is something else than a file, such as a device, which would be lost.
+    """
     path = Path(path)
+    if path.exists() and not path.is_file():
+        raise ParameterError(
+            "path", f"path={path} is no file, and is not replaced: give another name"
+        )
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     pieces = pack_state(header, sections)
     try:
@@ -92,12 +99,13 @@ def read_state_file(source: str | os.PathLike[str] | Buffer, *, mapped: bool = T
     """
     if isinstance(source, bytes | bytearray | memoryview):
         return _parse("state", memoryview(source).cast("B"))
-    with Path(source).open("rb") as file:
+    name = os.fsdecode(source)
+    with open(name, "rb") as file:
         if os.fstat(file.fileno()).st_size == 0:
-            raise FileFormatError(source, "the file is empty")
+            raise FileFormatError(name, "the file is empty")
         if not mapped:
-            return _parse(str(source), memoryview(file.read()))
-        return _parse(str(source), memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))
+            return _parse(name, memoryview(file.read()))
+        return _parse(name, memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))
 
 
 def _parse(name: str, data: memoryview) -> StateFile:

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aleator.core.errors import FileFormatError
+from aleator.core.errors import FileFormatError, ParameterError
 from aleator.models.hub.names import HUB, HubName
 
 if TYPE_CHECKING:
@@ -38,6 +38,10 @@ def located(
         ImportError: huggingface_hub is not installed.
         FileFormatError: a package holds several models, or a download is damaged.
     """
+    if not isinstance(model, str | os.PathLike) or not os.fspath(model):
+        raise ParameterError(
+            f"model={model!r:.60}: give a path, {HUB}ORG/NAME, or a package's name"
+        )
     if str(model).startswith(HUB):
         from aleator.models.hub.fetching import fetched
 
