@@ -77,7 +77,13 @@ static inline vu8x32 joined(vu8x16 low, vu8x16 high) {
 // 32 elements whose low nibbles come first: byte i holds elements i (low) and i + 16.
 static inline vu8x32 nibbles32(const uint8_t* p) {
   const vu8x16 q = load_as<vu8x16>(p);
+#if defined(__wasm__)
+  const vu8x16 low = load_as<vu8x16>(wasm_low_nibbles);
+  typedef uint16_t vu16x8 __attribute__((vector_size(16)));
+  return joined(q & low, reinterpret<vu8x16>(reinterpret<vu16x8>(q) >> 4) & low);
+#else
   return joined(q & 15, q >> 4);
+#endif
 }
 // Every byte i whose bit i of `bits` is set has all bits, and the others none.
 static inline vu8x32 set_bytes(uint32_t bits) {

@@ -11,6 +11,9 @@
 #endif
 
 #include "layers/stored.hpp"
+#if defined(__wasm__)
+#include "wasm/constants.hpp"
+#endif
 
 namespace aleator::ALEATOR_ISA {
 
@@ -136,11 +139,22 @@ static inline vi vi_of_u8(const uint8_t* p) {
 static inline vf vf_of_bf16(const uint8_t* p) { return reinterpret<vf>(vi_of_u16(p) << 16); }
 #if !defined(ALEATOR_ISA_v4) && !defined(ALEATOR_ISA_v3)
 // float16, of 0 to 65535 each.
+#if defined(__wasm__)
+// In the upper halves of integers.
+static inline vf vf_of_upper_halves(vi h) {
+  const vi bits = (h >> 3) & load_as<vi>(wasm_halves.kept);
+  const vf scaled = reinterpret<vf>(bits) * load_as<vf>(wasm_halves.scale);  // see f32_of_f16
+  const vi top = load_as<vi>(wasm_halves.top), infinite = (h & top) == top;
+  return reinterpret<vf>(reinterpret<vi>(scaled) | (infinite & load_as<vi>(wasm_halves.infinite)));
+}
+static inline vf vf_of_halves(vi h) { return vf_of_upper_halves(h << 16); }
+#else
 static inline vf vf_of_halves(vi h) {
   const vi rest = (h & 0x7fff) << 13, infinite = rest >= 0x0f800000;
   const vi bits = reinterpret<vi>(reinterpret<vf>(rest) * 0x1p112f) | (h & 0x8000) << 16;
   return reinterpret<vf>(bits | (infinite & 0x7f800000));
 }
+#endif
 #endif
 static inline vf vf_of_f16(const uint8_t* p) {
 #if defined(ALEATOR_ISA_v4)

@@ -69,7 +69,9 @@ def test_any_bytes_and_any_numbers_give_the_same_products(run: Run) -> None:
     matrices = []
     for name in ("Q4_0", "Q4_1", "Q5_1", "Q8_0", "IQ4_NL", "MXFP4", "Q4_K", "Q6_K", "IQ3_XXS"):
         kind = TENSOR_TYPES[name]
-        matrices.append((name, r.integers(0, 256, (7, 512 // kind.block * kind.size), np.uint8)))
+        # Of 67 rows those of later tiles are read ahead, up to the last.
+        n = 67 if name in ("Q4_1", "Q6_K") else 7
+        matrices.append((name, r.integers(0, 256, (n, 512 // kind.block * kind.size), np.uint8)))
     for expected, *found in _products(run, matrices, x):
         for y in found:
             np.testing.assert_array_equal(y, expected)
