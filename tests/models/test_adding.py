@@ -43,6 +43,7 @@ OTHER_MEANINGS = {
         "hunyuan-dense",
         "qwen35",
         "falcon-h1",
+        "phi3",
         "lfm2",
     },
 }

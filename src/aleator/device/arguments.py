@@ -84,12 +84,9 @@ def present(device: torch.device) -> torch.device:
 def chain_of(template: SamplerChain | Iterable[object]) -> SamplerChain:
     """A chain with portable numerics, from a chain or from samplers."""
     if not isinstance(template, SamplerChain):
-        try:
-            template = SamplerChain(template, seed=0)
-        except TypeError:
-            raise ParameterError(
-                f"template={template!r}: give a SamplerChain, or samplers"
-            ) from None
+        if not isinstance(template, Iterable):
+            raise ParameterError(f"template={template!r}: give a SamplerChain, or samplers")
+        template = SamplerChain(template, seed=0)
     return portable(template)
 
 
