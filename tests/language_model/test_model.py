@@ -428,7 +428,7 @@ def test_what_cannot_be_called_is_refused_at_once(model: LanguageModel) -> None:
         assert engine.stats.submitted == 0
     uses: list[Any] = [load, partial(model.perplexity, "To be or not")]
     for use in uses:
-        with pytest.raises(aleator.ParameterError, match="^progress=5 cannot be called"):
+        with pytest.raises(aleator.ParameterError, match=r"^progress=5 cannot be called"):
             use(progress=5)
 
 
