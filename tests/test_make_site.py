@@ -72,6 +72,15 @@ def test_a_live_picture_begins_with_its_sampler_at_work(name: str, values: dict[
     assert name in [sampler.name for sampler in chain if not sampler.neutral]
 
 
+def test_the_reference_says_what_forwarded_attributes_are() -> None:
+    griffe: Any = pytest.importorskip("griffe")
+    extensions = griffe.load_extensions(str(docs.ROOT / "tools" / "griffe_records.py"))
+    name = "aleator.generate.generation"
+    module = griffe.load(name, search_paths=[str(docs.ROOT / "src")], extensions=extensions)
+    member = module["Generation.seed"]
+    assert (member.docstring.value, member.labels) == ("The seed in effect.", {"property"})
+
+
 def test_names_of_files_are_links() -> None:
     page = (
         "<title>docs/chat.md</title><article><p>see docs/chat.md.</p><code>docs/chat.md</code> "

@@ -196,6 +196,8 @@ export class Cache {
   /** Append tokens to several sequences, [{ seq, tokens }], in one step: the logits of each as `decode` gives them, in this order. */
   decodeBatch(texts, all = false) {
     if (this.freed) throw new AleatorError('StateError', 'the cache was freed: make another by model.cache()')
+    if (!Array.isArray(texts) || !texts.every((text) => text && typeof text === 'object'))
+      throw new AleatorError('ParameterError', 'texts: give an array of { seq, tokens }')
     const batch = texts.flatMap((text) => this.tokensOf(text, all))
     if (new Set(texts.map(({ seq }) => seq)).size < texts.length) throw new AleatorError('ParameterError', 'a sequence is named twice: give all its tokens at once')
     const { used } = this.cells

@@ -22,6 +22,8 @@ export class ChatTemplate {
       throw new AleatorError('TemplateError', 'the model has no chat template: give one as the option chatTemplate, or generate from a plain prompt')
     if (source.length > MOST_CHARACTERS)
       throw new AleatorError('TemplateError', `the chat template has ${source.length} characters; at most ${MOST_CHARACTERS} are read`)
+    if (!/\{[{%]/.test(source))
+      throw new AleatorError('TemplateError', `the chat template ${shown(source)} is plain text, which shows no message: give one in Jinja`)
     const { vocabulary } = tokenizer
     this.source = source
     this.tokenizer = tokenizer

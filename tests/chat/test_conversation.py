@@ -131,6 +131,10 @@ def test_a_file_keeps_the_conversation(model: LanguageModel, tmp_path: Path) -> 
     talk.say("Good morrow.").text  # noqa: B018
     talk.save(path)
     assert [p.name for p in tmp_path.iterdir()] == ["talk.json"]
+    (tmp_path / "link").symlink_to("/dev/null")
+    with pytest.raises(ParameterError, match=r"^path=.* is no file, and is not replaced"):
+        talk.save(tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
     options = {name: value for name, value in OPTIONS.items() if name != "seed"}
     other = Conversation.load(model, path, **options)
     assert other.messages == talk.messages

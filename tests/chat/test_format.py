@@ -17,11 +17,12 @@ from tests.text.vocabularies import CONTROL, NORMAL, USER_DEFINED, byte_level
 PARTS = (*templates.GUARDED, *templates.HARMONY_PARTS)
 
 
-def vocabulary() -> Tokenizer:
+def vocabulary(name: str = "") -> Tokenizer:
     """Bytes, control tokens of all families, and their user-defined ones; and one that is no mark."""
     fields = byte_level((*templates.MARKS, *PARTS, "    "))
     kinds = [NORMAL] * 258 + [CONTROL] * len(templates.MARKS) + [USER_DEFINED] * (len(PARTS) + 1)
-    return Tokenizer(Vocabulary.from_metadata(fields | {"tokenizer.ggml.token_type": kinds}))
+    more = {"tokenizer.ggml.token_type": kinds, "general.name": name}
+    return Tokenizer(Vocabulary.from_metadata(fields | more))
 
 
 TOKENIZER = vocabulary()
@@ -194,8 +195,9 @@ def test_the_templates_marks_of_reasoning_come_first() -> None:
     assert form.thinking.begin == "[THINK]"
 
 
-def test_known_tokens_are_kept_where_they_fit() -> None:
-    chat_format = ChatFormat(TOKENIZER, templates.CHATML)
+@pytest.mark.parametrize("name", ["", "Phi-3"])  # whose control tokens take line breaks
+def test_known_tokens_are_kept_where_they_fit(name: str) -> None:
+    chat_format = ChatFormat(vocabulary(name), templates.CHATML)
     hi = [{"role": "user", "content": "abc"}]
     rendered = chat_format.rendered(hi)
     whole = chat_format.tokens(rendered)

@@ -29,7 +29,8 @@ def test_so_many_numbers_are_taken(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", ["rm x", "rm 1.5", "rm 12345678901", "decode 0, 3", "decode 0,a 3", "rm ٣", "rm -"]
+    "words",
+    ["rm x", "rm 1.5", "rm 12345678901", "decode 0, 3", "decode 0,a 3", "rm ٣", "rm -", "rm --3"],
 )
 def test_what_is_no_number(words: str) -> None:
     with pytest.raises(ParameterError, match="whole numbers"):

@@ -86,7 +86,9 @@ model.save_session(sys.argv[1], made)
 
 
 def test_where_nothing_can_be_written_is_said_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
     for path, why in (
+        (tmp_path / "fifo", "it is no file"),
         (tmp_path / "missing" / "s", "there is no directory"),
         (tmp_path, "it is a directory"),
         (Path("/proc/s"), "cannot be written|no directory"),

@@ -362,3 +362,24 @@ def test_what_a_text_may_be_does_not_depend_on_texts_before(
         assert isinstance(text, str) == fails
     for first, beside in running.items():
         assert digits(beside, first) == alone[first]
+
+
+@pytest.mark.parametrize("forks", [False, True])
+def test_a_lexer_that_others_fill_refuses_no_text(
+    small: Vocabulary, monkeypatch: pytest.MonkeyPatch, forks: bool
+) -> None:
+    """Neither a copy's other texts, which another thread may be reading, nor those before a rollback."""
+    monkeypatch.setattr(bounds, "STATES", 500)
+    constraint = S.JSONSchema({"type": "integer", "multipleOf": 1009}, small).constraint
+    text = digits(constraint.clone(), "3")
+    assert isinstance(text, list)
+    adapter = llguidance.LLGuidanceConstraint
+    told_late = property(lambda self: self._matcher)  # that the lexer is full, as beside a thread
+    monkeypatch.setattr(adapter, "_usable", told_late)
+    kept = constraint.clone()
+    for first in "579":
+        if forks:
+            digits(kept.clone(), first)
+        else:
+            kept.rollback(len(digits(kept, first)))
+    assert digits(kept, "3") == text

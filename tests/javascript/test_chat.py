@@ -184,16 +184,18 @@ def test_a_template_gets_its_variables(run: Run) -> None:
                 {"chatTemplate": "{{ messages[0].content }}", "enableThinking": True},
                 {"chatTemplate": "{{ messages[0].content }} {% if %}"},
                 {"chatTemplate": " "},
-                {"chatTemplate": "<|channel|> <|message|>"},
+                {"chatTemplate": "tools.jinja"},
+                {"chatTemplate": "<|channel|> <|message|>{{ messages }}"},
             )
         ],
     )  # fmt: skip
     assert "error" not in told[0]
     errors = [(each["error"], each["message"]) for each in told[1:]]
-    kinds = ["ParameterError", "ParameterError", "TemplateError", "TemplateError"]
+    kinds = ["ParameterError"] * 2 + ["TemplateError"] * 3
     assert [kind for kind, _ in errors] == [*kinds, "UnsupportedModel"]
     assert "templateArguments.size=3" in errors[0][1]
     assert "enableThinking=true" in errors[1][1]
+    assert '"tools.jinja" is plain text' in errors[4][1]
 
 
 def test_messages_of_another_form_are_refused(run: Run) -> None:

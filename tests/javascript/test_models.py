@@ -12,6 +12,7 @@ import pytest
 import aleator
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
+from aleator.models.hub.bundled import bundled_model
 from aleator.models.index import ARCHITECTURES
 from tests.javascript.conftest import ROOT, Run, logits_of
 from tests.models import builders
@@ -150,6 +151,21 @@ EDITS: dict[str, list[list[Any]]] = {
         ["decodeBatch", [{"seq": 1, "tokens": TEXT[3:4]}, {"seq": 0, "tokens": TEXT[3:5]}]],
     ],
 }  # fmt: skip
+
+
+def test_what_is_no_batch_is_refused(run: Run) -> None:
+    one = {"seq": 0, "tokens": [1]}
+    wrong: list[Any] = [
+        5,
+        None,
+        [None],
+        [{"tokens": [1]}],
+        [one, one],
+        [one, {"seq": 1, "tokens": []}],
+    ]
+    edits = [["decodeBatch", each] for each in wrong]
+    [told] = run("edits", [{"path": str(bundled_model()), "edits": edits}])
+    assert told == [["ParameterError"] * len(wrong), [0, 0]]
 
 
 @pytest.mark.parametrize("edits", list(EDITS))

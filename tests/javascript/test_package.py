@@ -20,6 +20,7 @@ from aleator.text import Tokenizer, Vocabulary
 from tests.javascript.conftest import ROOT, Run, logits_of
 from tests.javascript.random_cases import packed, parameters, random_chains, told_of
 from tests.models import builders
+from tests.text.vocabularies import CONTROL, USER_DEFINED, sentencepiece
 
 VOCABULARIES = ROOT / "tests" / "data" / "vocab"
 
@@ -98,6 +99,21 @@ def test_texts_have_the_same_tokens(run: Run, tmp_path: Path) -> None:
         )
     assert len(cases) == 4
     assert run("tokens", cases) == expected
+
+
+@pytest.mark.parametrize("name", ["my-PHI3", "other"])
+def test_special_tokens_take_the_same_white_space(run: Run, tmp_path: Path, name: str) -> None:
+    added = (("<|user|>", CONTROL), ("<|endoftext|>", CONTROL), ("<x>", USER_DEFINED))
+    fields = sentencepiece(added=added) | {"general.name": name}
+    path = builders.write_gguf(tmp_path / "phi.gguf", fields, {})
+    texts = [
+        "ab<|user|> \n\t\v\f\rab <x>\u00a0 <|endoftext|>\nab<x>  ",
+        "<|user|>\n<|user|>\u2028\ufeffab</s> ab",
+    ]
+    [told] = run("tokens", [{"path": str(path), "texts": texts}])
+    tokenizer = Tokenizer(Vocabulary.from_gguf(path))
+    own = [[tokenizer.encode(each, parse_special=True), tokenizer.encode(each)] for each in texts]
+    assert [each[:2] for each in told] == own
 
 
 def test_prompts_between_two_texts_are_the_same(run: Run, tmp_path: Path) -> None:

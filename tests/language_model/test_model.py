@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -425,6 +426,10 @@ def test_what_cannot_be_called_is_refused_at_once(model: LanguageModel) -> None:
                 with pytest.raises(aleator.ParameterError, match=f"^{name}=5 "):
                     engine.submit("To be", **{name: value})
         assert engine.stats.submitted == 0
+    uses: list[Any] = [load, partial(model.perplexity, "To be or not")]
+    for use in uses:
+        with pytest.raises(aleator.ParameterError, match=r"^progress=5 cannot be called"):
+            use(progress=5)
 
 
 def test_a_model_is_named_by_a_path() -> None:

@@ -36,6 +36,7 @@ OTHER_MEANINGS = {
         "glm4",
         "llama4",
         "gpt2",
+        "phi3",
         "llama",
         "mpt",
         "qwen2",

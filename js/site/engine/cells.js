@@ -44,7 +44,7 @@ function checkedScript(script) {
     if (!Object.hasOwn(OPERATIONS, name)) throw wrong(`'${name.slice(0, 80)}' is not an operation; operations: ${Object.keys(OPERATIONS).join(", ")}`);
     const [low, high] = OPERATIONS[name];
     const numbers = name === "decode" && given.length ? [...given[0].split(","), ...given.slice(1)] : given;
-    if (given.length < low || given.length > high || !numbers.every((each) => /^-*\d+$/.test(each) && each.length <= 10))
+    if (given.length < low || given.length > high || !numbers.every((each) => /^-?\d+$/.test(each) && each.length <= 10))
       throw wrong(`'${[name, ...given].join(" ").slice(0, 80)}': ${name} takes ${low === high ? low : `${low} to ${high}`} whole numbers`);
     if (name === "decode") tokens += Math.max(0, Number(given[1]));
   }

@@ -12,6 +12,7 @@ from aleator.chat.generation import ChatGeneration
 from aleator.chat.message import Message, checked_messages, checked_tools, chosen_tools
 from aleator.core.errors import ContextFull, FileFormatError, ParameterError
 from aleator.core.integers import exact
+from aleator.core.parameter import check_replaceable
 from aleator.core.seeds import fresh_seed
 from aleator.generate.generation import reader_of
 
@@ -337,8 +338,12 @@ class Conversation:
         return made
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the conversation to a JSON file, which is replaced once the new one is complete."""
+        """Write the conversation to a JSON file, which is replaced once the new one is complete.
+
+        ParameterError if ``path`` is something else than a file, such as a device, which would be lost.
+        """
         target = Path(path)
+        check_replaceable("path", target)
         beside = target.with_name(f".{target.name}.{os.getpid()}.part")
         try:
             beside.write_text(

@@ -24,7 +24,7 @@ from aleator.samplers.phase_table import THINKING as REASONING
 from aleator.samplers.phase_table import TOOL, with_marks
 from aleator.text.chat_template import ChatTemplate
 from aleator.text.rendered import Rendered
-from aleator.text.tokenizer import Tokenizer
+from aleator.text.tokenizer import WHITE, Tokenizer
 
 THINKING = (
     Thinking("<think>", "</think>"),
@@ -154,15 +154,12 @@ class ChatFormat:
         """
         vocab, tokenizer = self._vocab, self._tokenizer
         whole = rendered.as_prompt(tokenizer)
-        text = rendered.text
-        data, count = text.encode(), 0
+        text, begun = rendered.text, 0
+        data = text.encode()
         if known and known[0] == vocab.bos and not data.startswith(vocab.token_bytes(known[0])):
-            count = 1
-        for token in known[count:]:
-            piece = vocab.token_bytes(token)
-            if not piece or not data.startswith(piece):
-                break
-            data, count = data[len(piece) :], count + 1
+            begun = 1
+        count, data = self._fitting(data, known[begun:])
+        count += begun
         try:
             new = rendered.after(len(text) - len(data.decode()))
         except UnicodeDecodeError:  # the known tokens end within a character
@@ -170,10 +167,21 @@ class ChatFormat:
         if new is None:  # or within the name of a control token, which is text here
             return whole
         rest = new.encode(tokenizer)
-        if b"".join(map(vocab.token_bytes, rest)) != data:  # a tokenizer that inserts a space
+        if self._fitting(data, rest)[1]:  # a tokenizer that inserts a space
             return whole
         exact = [*known[:count], *rest]
         return exact if shared(exact, known) > shared(whole, known) else whole
+
+    def _fitting(self, data: bytes, tokens: Sequence[int]) -> tuple[int, bytes]:
+        """How many of the tokens a text begins with, and what is left of it."""
+        for count, token in enumerate(tokens):
+            piece = self._vocab.token_bytes(token)
+            if not piece or not data.startswith(piece):
+                return count, data
+            data = data[len(piece) :]
+            if token in self._vocab.strip_after:
+                data = data.lstrip(WHITE.encode())
+        return len(tokens), data
 
     def _as_read(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """A message in the form that the template reads."""

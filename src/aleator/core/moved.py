@@ -104,6 +104,7 @@ FORMER = {
     "models.block": "models.layers.latent",
     "models.conversion.convert": "models.convert",
     "models.conversion.file_types": "models.file_types",
+    "models.conversion.gguf_form": "models.gguf_form",
     "models.conversion.quantise": "models.quantise",
     "models.decoder": "models.layers.alibi",
     "models.files.gguf": "models.files.gguf_parts",
@@ -126,6 +127,8 @@ FORMER = {
     "models.layers.rotation": "models.layers.frequencies",
     "models.layers.scans": "models.layers.selective_scan",
     "models.native_decoder": "models.layers.native_step",
+    "models.prequantised.compressed_tensors": "models.compressed_tensors",
+    "models.prequantised.matrix_parts": "models.matrix_parts",
     "models.weights": "models.fused",
     "samplers.base": "samplers.alone samplers.seeded",
     "samplers.chain": "samplers.batch",
@@ -164,8 +167,23 @@ FORMER = {
 }
 """Modules of the package, and what they were called; each old name is kept for one release."""
 
+ARCHITECTURES = (
+    "arcee bailingmoe bailingmoe2 bert bloom cohere2 command_r deepseek deepseek2 deepseek_files "
+    "delta_net_files dots1 ernie4_5 ernie4_5_moe exaone exaone4 exaone_moe falcon_h1 gemma gemma2 gemma3 "
+    "gemma4 glm4 glm4moe gpt2 gpt_oss granite granite_factors granitehybrid granitemoe hunyuan_dense "
+    "hunyuan_moe internlm2 jais2 jamba jina_bert_v2 jina_bert_v3 kimi_linear lfm2 lfm2moe llama llama4 "
+    "maincoder mamba mamba2 mellum minicpm minicpm3 minimax_m2 mistral3 mistral4 modern_bert mpt nemotron "
+    "nemotron_files nemotron_h nemotron_h_moe nomic_bert olmo2 olmoe orion phi3 pictures plm qwen2 "
+    "qwen2moe qwen2vl qwen3 qwen35 qwen35moe qwen3moe qwen3next qwen3vl qwen3vlmoe rotating_windows "
+    "seed_oss short_convolutions smollm3 stablelm starcoder2 xverse"
+)
+"""Modules of ``models.architectures`` that were in ``models``."""
+
 MOVED = {
     f"aleator.{old}": f"aleator.{new}" for new, before in FORMER.items() for old in before.split()
+} | {
+    f"aleator.models.{each}": f"aleator.models.architectures.{each}"
+    for each in ARCHITECTURES.split()
 }
 """Old names of modules and new ones."""
 

@@ -13,6 +13,7 @@ import numbers
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 import numpy as np
@@ -287,6 +288,14 @@ def check_callable(name: str, value: object) -> None:
     """Refuse what is neither a function nor None."""
     if value is not None and not callable(value):
         raise ParameterError(f"{name}={value!r:.60} cannot be called: give a function, or None")
+
+
+def check_replaceable(name: str, path: Path) -> None:
+    """Refuse to replace what is there and no file, such as a device, which would be lost."""
+    if path.exists() and not path.is_file():
+        raise ParameterError(
+            f"{name}={path} is no file, and is not replaced: give the name of a file"
+        )
 
 
 def check_numerics(numerics: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,7 +40,7 @@ def checked(words: Sequence[str]) -> None:
         )
     low, high = OPERATIONS[name]
     numbers = given[0].split(",") + given[1:] if name == "decode" and given else given
-    whole = all(x.lstrip("-").isascii() and x.lstrip("-").isdigit() for x in numbers)
+    whole = all(re.fullmatch("-?[0-9]+", x) for x in numbers)
     if not low <= len(given) <= high or not whole or any(len(x) > 10 for x in numbers):
         count = str(low) if low == high else f"{low} to {high}"
         raise ParameterError(

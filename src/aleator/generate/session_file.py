@@ -39,8 +39,9 @@ class SessionFile:
 
     def __init__(self, path: str | os.PathLike[str], *, new: bool = False) -> None:
         self.given, self.path, self.new = str(path), Path(os.path.realpath(path)), new
-        if self.path.is_dir():
-            raise self._cannot("it is a directory")
+        if self.path.exists() and not self.path.is_file():
+            what = "a directory" if self.path.is_dir() else "no file"
+            raise self._cannot(f"it is {what}")
         self._lock_path = self.path.with_name(f".{self.path.name}.lock")
         self._lock: int | None = self._take()
         self._held: tuple[tuple[int, ...], int] | None = None

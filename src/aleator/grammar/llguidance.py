@@ -227,7 +227,8 @@ class LLGuidanceConstraint:
         self._tokens: list[int] = []
         self._mask: npt.NDArray[np.int32] | None = None
         self._lexer = lexer or _Lexer()
-        self._renewed_at = 0  # tokens that its lexer had read when it was new
+        # Tokens that its lexer had read when it was new; None: others too, of copies or before a rollback.
+        self._renewed_at: int | None = None if matcher else 0
         self._matcher = matcher or self._begin()
 
     def _begin(self) -> Any:
@@ -249,7 +250,7 @@ class LLGuidanceConstraint:
         return self._matcher
 
     def _renewed(self) -> bool:
-        """Go on with a new lexer if this one is full, and was not new at this token; return whether."""
+        """Go on with a new lexer if this one is full, and read more than these tokens; return whether."""
         if FULL not in self._matcher.get_error():
             return False
         self._lexer.full = True
@@ -316,6 +317,8 @@ class LLGuidanceConstraint:
         consumed = sum(token not in self._tokenizer.ends for token in gone)
         if consumed and (not self._matcher.rollback(consumed) or self._matcher.is_error()):
             self._replay(kept)
+        else:
+            self._renewed_at = None
         self._tokens, self._mask = kept, None
 
     def reset(self) -> None:
@@ -342,11 +345,8 @@ class LLGuidanceConstraint:
         matcher, lexer = self._usable.deep_copy(), self._lexer
         parts = self._module, self._tokenizer, self._grammar, self._what
         made = LLGuidanceConstraint(*parts, matcher, lexer)
-        made._tokens, made._mask, made._renewed_at = (
-            list(self._tokens),
-            self._mask,
-            self._renewed_at,
-        )
+        made._tokens, made._mask = list(self._tokens), self._mask
+        self._renewed_at = None
         return made
 
 

@@ -84,6 +84,7 @@ def load(
         UnsupportedModel: its architecture, tensor types or tokenizer are not supported.
         ParameterError: an unknown option, or one out of range.
     """
+    check_callable("progress", progress)
     chosen, given = of_loading(options)
     where = placement(chosen.device, chosen.dtype, chosen.n_gpu_layers, chosen.device_map)
     weights = open_weights(bundled_model() if path is None else path)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from aleator.core.errors import ParameterError
 from aleator.core.integers import exact
+from aleator.core.parameter import check_callable
 from aleator.engine.prompts import checked_prompt, checked_prompts
 from aleator.generate import scores
 from aleator.generate.logprobs import Logprobs
@@ -153,6 +154,7 @@ class ScoringModel(EmbeddingModel):
             ParameterError: a number out of range, or a text shorter than a chunk.
             TokenizerError: token ids outside the vocabulary.
         """
+        check_callable("progress", progress)
         tokens = self.request_maker.tokens(checked_prompt(text), False)
         bos = self.vocab.bos if self.vocab.add_bos else None
         n_chunks = scores.chunks_of(tokens, n_ctx, chunks)

@@ -89,7 +89,8 @@ class StreamDecoder:
 # From this many characters on, encoding without offsets is twice as fast; it costs threads and a warning after
 # a fork.
 _LONG = 4096
-_WHITE = " \t\n\v\f\r"
+WHITE = " \t\n\v\f\r"
+"""The white space that special tokens of some models take."""
 _LINES = re.compile(r"[^\n]+|\n+")
 _BYTE_TOKENS = {byte: f"<0x{byte:02X}>" for byte in range(256)}
 
@@ -337,9 +338,9 @@ def cut(
                 continue
             pieces = part.split(token_text)
             if token in before:
-                pieces[:-1] = [piece.rstrip(_WHITE) for piece in pieces[:-1]]
+                pieces[:-1] = [piece.rstrip(WHITE) for piece in pieces[:-1]]
             if token in after:
-                pieces[1:] = [piece.lstrip(_WHITE) for piece in pieces[1:]]
+                pieces[1:] = [piece.lstrip(WHITE) for piece in pieces[1:]]
             cut.append(pieces[0])
             for piece in pieces[1:]:
                 cut += (token, piece)

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from aleator._native import xxh64_blocks
-from aleator.core.errors import FileFormatError, ParameterError
+from aleator.core.errors import FileFormatError
+from aleator.core.parameter import check_replaceable
 from aleator.core.records import dataclass
 
 MAGIC = b"ALEATOR\0"
@@ -72,10 +73,7 @@ def write_state_file(
     ParameterError if ``path`` is something else than a file, such as a device, which would be lost.
     """
     path = Path(path)
-    if path.exists() and not path.is_file():
-        raise ParameterError(
-            "path", f"path={path} is no file, and is not replaced: give another name"
-        )
+    check_replaceable("path", path)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     pieces = pack_state(header, sections)
     try:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from aleator.core.errors import ParameterError
 from aleator.core.large_pages import LARGE_PAGE, append_in_large_pages
+from aleator.core.parameter import check_replaceable
 from aleator.core.records import dataclass
 from aleator.models.files.fields import Value
 from aleator.models.files.tensor_types import TENSOR_TYPES
@@ -127,8 +128,7 @@ def target(path: Path, read: Iterable[Path] = ()) -> Path:
         ParameterError: it is one of them, or not a file.
         OSError: its directory is missing or cannot be written to.
     """
-    if path.exists() and not path.is_file():
-        raise ParameterError("out", f"{path} is no file, and is not replaced: give another name")
+    check_replaceable("out", path)
     if path.exists() and any(each.exists() and path.samefile(each) for each in read):
         raise ParameterError(
             "out", f"{path} is the file that is read: give the new one another name"
