@@ -44,7 +44,6 @@ OTHER_MEANINGS = {
         "hunyuan-dense",
         "qwen35",
         "falcon-h1",
-        "phi3",
         "lfm2",
     },
 }
