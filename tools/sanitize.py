@@ -25,7 +25,8 @@ TESTS = [
     "tests/cache/test_cells_state_machine.py", "tests/cache/storage", "tests/ops/test_sample.py",
     "tests/ops/test_golden.py",
     "tests/models/test_gguf.py", "tests/models/test_native_linear.py",
-    "tests/models/test_native_step.py",
+    "tests/models/test_native_step.py", "tests/models/test_attention_numerics.py",
+    "tests/models/test_adapter_numerics.py",
     "tests/grammar/test_gbnf.py", "tests/grammar/test_gbnf_lazy.py", "tests/grammar/test_gbnf_robust.py",
     # Large rows and many draws are slow here and add nothing to smaller ones.
     "--deselect=tests/samplers/test_conformance.py::test_large_vocabularies_equal_reference",

@@ -183,7 +183,7 @@ void AttentionStep::form(Scratch& own, const AttentionShape& s, const Tile& tile
     }
     own.seen.push_back({.cells = tile.cells,
                         .n = tile.n,
-                        .parts = &parts_[tile.part],
+                        .parts = parts_.data() + tile.part,
                         .q = forms,
                         .variants = variants,
                         .n_queries = n,

@@ -70,7 +70,8 @@ constexpr float light_squares_bits = -12.0f;
 // With t at most this four weights times their bits are below 2^32: 2^26 * 14 each.
 constexpr float light_entropy_bits = -14.0f;
 
-inline Ints whole(Floats w) { return __builtin_convertvector(w, Ints); }  // rounds down
+// Rounded towards 0.  Unsigned, as sums of several may need 32 bits.
+inline Words whole(Floats w) { return reinterpret_cast<Words>(__builtin_convertvector(w, Ints)); }
 
 // The sum of weights below 2^31.
 inline Longs sum_light(const Side& w) {
@@ -161,7 +162,7 @@ void add_entropy(const float* const* tiles, const float* maxima, int64_t n, floa
       for (int i = 0; i < tile_size; i += abreast * lanes) {
         const Side depth = bits_of(load_side(x + i), second, scale), w = power(depth);
         weights += sum_light(w);
-        Ints four{};
+        Words four{};
         for (int j = 0; j < abreast; ++j) four -= whole(w.of[j] * depth.of[j]);
         bits += widened(four);
       }

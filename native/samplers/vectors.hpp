@@ -84,7 +84,8 @@ inline Longs low_products(Longs a, Longs b) {
 }
 
 // Of pairs of lanes, unsigned: the sum of their products.
-inline Longs pair_products(Ints a, Ints b) {
+template <typename V>
+inline Longs pair_products(V a, V b) {
   const auto x = reinterpret_cast<Longs>(a), y = reinterpret_cast<Longs>(b);
   return low_products(x, y) + low_products(x >> 32, y >> 32);
 }
@@ -137,7 +138,8 @@ inline int32_t sum_of(V v) {
 }
 
 // Unsigned lanes, each pair's sum in one.
-inline Longs widened(Ints v) {
+template <typename V>
+inline Longs widened(V v) {
   const auto pairs = reinterpret_cast<Longs>(v);
   return (pairs & 0xFFFFFFFF) + (pairs >> 32);
 }

@@ -52,6 +52,21 @@ def test_the_race_is_the_reference_on_long_rows(n: int, spread: float) -> None:
         applied(row, S.Dist(draw="gumbel"), seed=seed)
 
 
+@pytest.mark.parametrize(
+    ("seed", "likely", "other", "logit"),
+    [(15, 274_183, 16_139, -0.08187539875507355), (8, 724_308, 806_468, -0.6853650212287903)],
+)
+def test_equal_times_in_the_race_go_to_the_lower_id(
+    seed: int, likely: int, other: int, logit: float
+) -> None:
+    """Found by search: E of the two tokens is in the proportion of their weights."""
+    row = np.full(806_469, -INF, np.float32)
+    row[likely], row[other] = 0, logit
+    for samplers in ([], [S.TopK(2)]):
+        found = applied(row, *samplers, S.Dist(draw="gumbel"), seed=seed)
+        assert found.selected == min(likely, other)
+
+
 def test_in_the_race_removing_losers_does_not_change_the_winner() -> None:
     row = np.random.default_rng(4).normal(size=300).astype(np.float32)
     race = S.Dist(draw="gumbel")

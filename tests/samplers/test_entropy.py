@@ -8,6 +8,7 @@ from check_entropy import FAMILIES, by_mpmath, row_of
 
 import aleator
 from aleator import samplers as S
+from aleator.core.numerics import Row
 from tests.samplers.steps import applied
 
 
@@ -58,6 +59,20 @@ def test_sums_over_whole_tiles_of_one_weight_do_not_overflow() -> None:
         for sampler in (S.TypicalP(typical_p=0.9), S.EtaCutoff(eta_cutoff=0.01), S.PLess("on")):
             applied(row, sampler, S.Dist())
         applied(row, S.Dist())
+        assert aleator.Candidates(row).entropy == Row.load(row).entropy().bits
+
+
+def test_sums_of_squares_over_whole_tiles_of_one_weight_do_not_overflow() -> None:
+    """A token lies between p-less's threshold and what this would be if a tile's sum lost 2^64."""
+    n = 8192
+    for bits in np.arange(11, 12.25, 0.125):
+        row = np.full(n + 128, -bits * np.log(2), np.float32)
+        row[n:], row[n + 1] = -np.inf, 0
+        weights = [int(w) for w in Row.load(row).weights()]
+        squares, mass = sum(w * w for w in weights), sum(weights)
+        for lost, kept in ((-(2**69), 2), (2**69, 1)):
+            row[n + 2] = np.log((squares - lost) / mass / 2**40)
+            assert len(applied(row, S.PLess("on"))) == kept, (bits, lost)
 
 
 def test_llama_numerics_have_an_entropy_too() -> None:
