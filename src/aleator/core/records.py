@@ -113,7 +113,8 @@ class _Init(_OnDemand):
     left = 2
 
     def __get__(self, instance: object, owner: type) -> Any:
-        if instance is None or self.left <= 0:  # below 0 if two threads made the last one
+        # Below 0 if two threads made the last one.  A class: inspect.signature asks so from Python 3.13 on.
+        if instance is None or self.left <= 0 or isinstance(instance, type):
             return super().__get__(instance, owner)
         self.left -= 1
         return partial(self._set, instance)
