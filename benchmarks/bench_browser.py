@@ -3,8 +3,8 @@
     python benchmarks/bench_browser.py NAME=MODEL.gguf ... --wllama FOLDER [--threads 1 2] [--out FILE.md]
 
 FOLDER is the npm package @wllama/wllama, unpacked.  Engines take turns over the same prompt of 128 tokens,
-then write greedily; Aleator has one thread, wllama those of ``--threads``.  wllama's figures are llama.cpp's
-own; Aleator's are those of a caller of ``generate``, so with all that JavaScript does.  ``--other NAME=js/src``
+then write greedily, each with the numbers of ``--threads``.  wllama's figures are llama.cpp's own; Aleator's
+are those of a caller of ``generate``, so with all that JavaScript does.  ``--other NAME=js/src``
 measures another build of the package in the same turns.
 The page is isolated (COOP, COEP), as wllama needs it for its shared memory.
 """

@@ -17,9 +17,9 @@ function remote(worker) {
     })
 }
 
-async function aleator(address) {
+async function aleator(address, threads) {
   const call = remote(new Worker('/bench/aleator.js', { type: 'module' }))
-  await call('start', address, { nCtx: 512 })
+  await call('start', address, { nCtx: 512, threads })
   return call
 }
 
@@ -48,8 +48,8 @@ async function main() {
   const { models, rounds, tokens, threads, versions, text } = await (await fetch('/plan')).json()
   const engines = {}
   const made = []
-  for (const [name, address] of Object.entries(versions)) engines[`${name}, 1`] = await aleator(address)
   for (const n of threads) {
+    for (const [name, address] of Object.entries(versions)) engines[`${name}, ${n}`] = await aleator(address, n)
     const one = await wllama(n)
     engines[`wllama, ${n}`] = (method, ...given) => one[method](...given)
   }
