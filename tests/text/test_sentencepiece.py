@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from aleator.core.errors import AleatorError, FileFormatError, ModelNotFound, UnsupportedModel
 from aleator.text import sentencepiece
+from aleator.text.gguf_vocabulary import GGML
 from tests.text.sentencepiece_models import (
     BPE,
     BYTE,
@@ -23,10 +25,22 @@ from tests.text.sentencepiece_models import (
 )
 
 
-def read(folder: Path, data: bytes) -> sentencepiece.SentencePieces:
+def read(folder: Path, data: bytes) -> SimpleNamespace:
     path = folder / "tokenizer.model"
     path.write_bytes(data)
-    return sentencepiece.read(path)
+    fields, special = sentencepiece.read(path)
+    of = {key.removeprefix(GGML): value for key, value in fields.items()}
+    assert of["model"] in ("llama", "t5")
+    return SimpleNamespace(
+        texts=of["tokens"],
+        scores=of["scores"],
+        attributes=of["token_type"],
+        unigram=of["model"] == "t5",
+        charsmap=of["precompiled_charsmap"],
+        add_space_prefix=of["add_space_prefix"],
+        one_space=of["remove_extra_whitespaces"],
+        special=special,
+    )
 
 
 def test_unigram(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 from aleator.core.errors import UnsupportedModel
 from aleator.models.files.fields import Fields, Value, read_json
 from aleator.models.files.gguf_writer import field
-from aleator.text.gguf_vocabulary import GGUF_SPECIALS, pair_of
+from aleator.text.gguf_vocabulary import GGML, GGUF_SPECIALS, pair_of
 from aleator.text.huggingface import MAX_TOKENS
 from aleator.text.pretokenizers import PRE_TOKENIZERS, WHOLE_WORDS
 from aleator.text.special_tokens import SPACE, TokenAttribute
@@ -29,7 +29,6 @@ from aleator.text.vocabulary import Vocabulary
 if TYPE_CHECKING:
     import tokenizers
 
-_GGML = "tokenizer.ggml."
 _TEXTS = (
     "The quick brown fox can't jump; they'LL say I'm don'T, it's 12:30 or 3.14159 or 1234567!",
     "\n \n\n\n \t\t\tif (x_1 == 42) {\r\n    return a[i]->b + C++;  // www.Example.com/~x?y=Z\r\n}\n\n",
@@ -109,9 +108,9 @@ def _as_read(vocab: Vocabulary, n_vocab: int) -> dict[str, Value]:
             "that is no token"
         )
     return {
-        f"{_GGML}model": "llama",
-        f"{_GGML}scores": scores,
-        f"{_GGML}add_space_prefix": vocab.add_space_prefix,
+        f"{GGML}model": "llama",
+        f"{GGML}scores": scores,
+        f"{GGML}add_space_prefix": vocab.add_space_prefix,
     }
 
 
@@ -134,19 +133,17 @@ def _forms(
         for one_space, prefix in ((True, strips), (False, strips), (False, not strips)):
             made = _unigram(scores, charsmap, one_space, prefix)
             unk = model.get("unk_id", kind=int)
-            yield made | ({} if unk is None else {f"{_GGML}unknown_token_id": unk})
+            yield made | ({} if unk is None else {f"{GGML}unknown_token_id": unk})
         return
     merges = [_merge(file, each) for each in model.get("merges", kind=list) or []]
     if vocab.kind == "bpe":
         for pre in _pre_tokenizers(file, architecture):
-            yield {f"{_GGML}model": "gpt2", f"{_GGML}merges": merges, f"{_GGML}pre": pre}
+            yield {f"{GGML}model": "gpt2", f"{GGML}merges": merges, f"{GGML}pre": pre}
     elif architecture == "gemma4":
-        yield {f"{_GGML}model": "gemma4", f"{_GGML}merges": merges} | _scores(
-            vocab, n_vocab, merges
-        )
+        yield {f"{GGML}model": "gemma4", f"{GGML}merges": merges} | _scores(vocab, n_vocab, merges)
     else:
-        begin = {f"{_GGML}add_space_prefix": vocab.add_space_prefix}
-        yield {f"{_GGML}model": "llama"} | begin | _scores(vocab, n_vocab, merges)
+        begin = {f"{GGML}add_space_prefix": vocab.add_space_prefix}
+        yield {f"{GGML}model": "llama"} | begin | _scores(vocab, n_vocab, merges)
 
 
 def _of_all(scores: list[float], n_vocab: int) -> list[float]:
@@ -162,11 +159,11 @@ def _words(
         "unknown": unk,
         "seperator": vocab.eos if vocab.special.sep is None else vocab.special.sep,
     }
-    ids = {f"{_GGML}{name}_token_id": token for name, token in named.items() if token is not None}
+    ids = {f"{GGML}{name}_token_id": token for name, token in named.items() if token is not None}
     return {
-        f"{_GGML}model": "bert",
-        f"{_GGML}normalizer.lowercase": lowercase,
-        f"{_GGML}normalizer.strip_accents": strip_accents,
+        f"{GGML}model": "bert",
+        f"{GGML}normalizer.lowercase": lowercase,
+        f"{GGML}normalizer.strip_accents": strip_accents,
         **ids,
     }
 
@@ -176,12 +173,12 @@ def _unigram(
 ) -> dict[str, Value]:
     """The fields of a vocabulary whose best sum of scores counts."""
     made: dict[str, Value] = {
-        f"{_GGML}model": "t5",
-        f"{_GGML}scores": scores,
-        f"{_GGML}add_space_prefix": prefix,
-        f"{_GGML}remove_extra_whitespaces": one_space,
+        f"{GGML}model": "t5",
+        f"{GGML}scores": scores,
+        f"{GGML}add_space_prefix": prefix,
+        f"{GGML}remove_extra_whitespaces": one_space,
     }
-    return made | ({f"{_GGML}precompiled_charsmap": charsmap} if charsmap else {})
+    return made | ({f"{GGML}precompiled_charsmap": charsmap} if charsmap else {})
 
 
 def _steps(step: Any) -> Iterator[dict[str, Any]]:
@@ -214,15 +211,15 @@ def _common(vocab: Vocabulary, n_vocab: int) -> tuple[dict[str, Value], list[str
     tokens = [*tokens, *(f"[PAD{i}]" for i in more)][:n_vocab]
     types = [*types, *(int(TokenAttribute.UNUSED) for _ in more)][:n_vocab]
     values: dict[str, Value] = {
-        "tokenizer.ggml.tokens": tokens,
-        "tokenizer.ggml.token_type": types,
-        "tokenizer.ggml.add_bos_token": vocab.add_bos,
-        "tokenizer.ggml.add_eos_token": vocab.add_eos,
+        f"{GGML}tokens": tokens,
+        f"{GGML}token_type": types,
+        f"{GGML}add_bos_token": vocab.add_bos,
+        f"{GGML}add_eos_token": vocab.add_eos,
     }
     for name, own in GGUF_SPECIALS.items():
         token = getattr(vocab.special, own)
         if token is not None and token < n_vocab:
-            values[f"tokenizer.ggml.{name}_token_id"] = token
+            values[f"{GGML}{name}_token_id"] = token
     if vocab.chat_template is not None:
         values["tokenizer.chat_template"] = vocab.chat_template
     return values, left_out
@@ -242,15 +239,15 @@ def _with_marked(made: dict[str, Value], marked: Sequence[int]) -> Iterator[dict
     llama.cpp looks for user-defined tokens in a text as it is, and shows them as they are.  Others it merges,
     and shows with spaces.
     """
-    tokens, types = (list[Any](made[f"{_GGML}{each}"]) for each in ("tokens", "token_type"))  # type: ignore[arg-type]
+    tokens, types = (list[Any](made[f"{GGML}{each}"]) for each in ("tokens", "token_type"))  # type: ignore[arg-type]
     spaced, ordinary = list(tokens), list(types)
     for i in marked:
         spaced[i] = tokens[i].replace(SPACE, " ")
         ordinary[i] = int(TokenAttribute.NORMAL)
     if not marked or len(set(spaced)) == len(spaced):
-        yield made | {f"{_GGML}tokens": spaced}
+        yield made | {f"{GGML}tokens": spaced}
     if marked:
-        yield made | {f"{_GGML}token_type": ordinary}
+        yield made | {f"{GGML}token_type": ordinary}
     if marked and all(tokens[i].strip(SPACE) for i in marked):  # marks would be shown for spaces
         yield made
 
@@ -307,7 +304,7 @@ def _scores(vocab: Vocabulary, n_vocab: int, merges: Sequence[str]) -> dict[str,
     ranks = reversed([*enumerate(merges, 1)])
     made = {merge.replace(" ", "", 1): -float(rank) for rank, merge in ranks}
     least = -float(len(merges) + 1)
-    return {f"{_GGML}scores": [made.get(token, least) for token in vocab.tokens[:n_vocab]]}
+    return {f"{GGML}scores": [made.get(token, least) for token in vocab.tokens[:n_vocab]]}
 
 
 def _pre_tokenizers(file: Fields, architecture: str) -> Iterator[str]:
@@ -353,7 +350,7 @@ def _ends(vocab: Vocabulary, found: Vocabulary, made: dict[str, Value]) -> list[
     missing = sorted(token for token in vocab.eog - found.eog if token < len(found))
     for name in ("eot", "eom"):
         if missing and getattr(found.special, name) is None:
-            made[f"{_GGML}{name}_token_id"] = missing.pop(0)
+            made[f"{GGML}{name}_token_id"] = missing.pop(0)
     return [f"that the token {vocab.tokens[token]!r} ends a text" for token in missing]
 
 
@@ -363,17 +360,17 @@ def _pairs(vocab: Vocabulary, found: Vocabulary, made: dict[str, Value]) -> list
     if not wanted.after:
         return []
     left_out = ["that a document after a query is a second segment"] if wanted.second else []
-    model, special = str(made[f"{_GGML}model"]), found.special
+    model, special = str(made[f"{GGML}model"]), found.special
     if special.sep is None and wanted.between:
         special = replace(special, sep=wanted.between[-1])
     # WordPiece has its separator at the end whatever add_eos_token says.
     for add_eos in (False, True) if model == "bert" else (found.add_eos,):
         for add_sep in (False, True):
-            said = {f"{_GGML}add_eos_token": add_eos, f"{_GGML}add_sep_token": add_sep}
+            said = {f"{GGML}add_eos_token": add_eos, f"{GGML}add_sep_token": add_sep}
             pair = pair_of(Fields("", made | said), model, special, found.add_bos)
             if replace(pair, second=wanted.second) == wanted:
                 made |= said
                 if add_sep and special.sep is not None:
-                    made[f"{_GGML}seperator_token_id"] = special.sep
+                    made[f"{GGML}seperator_token_id"] = special.sep
                 return left_out
     return [*left_out, f"the tokens {wanted.between} between a query and a document"]

@@ -17,6 +17,9 @@ from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile, Metadata
 from aleator.text.special_tokens import PARSED, Pair, SpecialTokens, TokenAttribute
 
+GGML = "tokenizer.ggml."
+"""How GGUF's names of the fields of a tokenizer begin."""
+
 
 class StoredTexts(Sequence[str]):
     """Strings of a GGUF file, by index; ``stored`` is their native form."""

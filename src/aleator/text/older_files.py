@@ -14,11 +14,10 @@ from aleator.core.errors import FileFormatError, UnsupportedModel
 from aleator.models.files.fields import Fields
 from aleator.models.files.mapping import map_file
 from aleator.text import sentencepiece
-from aleator.text.gguf_vocabulary import GGUF_SPECIALS
+from aleator.text.gguf_vocabulary import GGML, GGUF_SPECIALS
 from aleator.text.huggingface import MAX_TOKENS, as_words, chat_template, optional, special_tokens
 from aleator.text.special_tokens import SPACE, TokenAttribute
 
-_GGML = "tokenizer.ggml."
 _BERT = {f"{name}_token": f"[{name.upper()}]" for name in ("cls", "sep", "unk", "pad", "mask")}
 _NORMAL, _CONTROL = int(TokenAttribute.NORMAL), int(TokenAttribute.CONTROL)
 _SHIFTED = "sentencepiece.bpe.model"
@@ -44,10 +43,10 @@ def metadata(directory: Path) -> tuple[dict[str, Any], list[int]] | None:
         config = config.changed(bos_token=config.values["cls_token"])
         made, named = _words(path, config), dict[str, int]()
     else:
-        made, named = _pieces(path)
+        made, named = sentencepiece.read(path)
         if path.name == _SHIFTED:
             named = _shift(path, made, config)
-    tokens, types = made[f"{_GGML}tokens"], made[f"{_GGML}token_type"]
+    tokens, types = made[f"{GGML}tokens"], made[f"{GGML}token_type"]
     _add(made, directory, config)
     ids = {text: i for i, text in enumerate(tokens)}
     more, ends = special_tokens(directory, config, ids, len(tokens))
@@ -58,32 +57,17 @@ def metadata(directory: Path) -> tuple[dict[str, Any], list[int]] | None:
     if path.suffix == ".txt":
         for token in named.values():
             types[token] = _CONTROL
-        made[f"{_GGML}tokens"] = as_words(tokens, types)
+        made[f"{GGML}tokens"] = as_words(tokens, types)
     else:
         _check_ends(path, made, named)
     for gguf, own in GGUF_SPECIALS.items():
         if own in named:
-            made[f"{_GGML}{gguf}_token_id"] = named[own]
+            made[f"{GGML}{gguf}_token_id"] = named[own]
     for key in ("add_bos_token", "add_eos_token"):
         if key in config:
-            made[_GGML + key] = config.require(key, bool)
+            made[GGML + key] = config.require(key, bool)
     template = chat_template(directory, config)
     return made | ({} if template is None else {"tokenizer.chat_template": template}), ends
-
-
-def _pieces(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
-    """The fields of a model of SentencePiece, and its special tokens."""
-    found = sentencepiece.read(path)
-    made = {
-        f"{_GGML}model": "t5" if found.unigram else "llama",
-        f"{_GGML}tokens": found.texts,
-        f"{_GGML}token_type": found.attributes,
-        f"{_GGML}scores": found.scores,
-        f"{_GGML}add_space_prefix": found.add_space_prefix,
-        f"{_GGML}remove_extra_whitespaces": found.one_space,
-        f"{_GGML}precompiled_charsmap": found.charsmap,
-    }
-    return made, found.special
 
 
 def _shift(path: Path, made: dict[str, Any], config: Fields) -> dict[str, int]:
@@ -95,25 +79,25 @@ def _shift(path: Path, made: dict[str, Any], config: Fields) -> dict[str, int]:
             f"{path}: the ids of {kind or model or 'an unknown tokenizer'!r:.60}, which are not the file's; "
             "XLM-RoBERTa's are known: save the tokenizer again with transformers, as tokenizer.json"
         )
-    tokens, types, scores = (made[f"{_GGML}{each}"] for each in ("tokens", "token_type", "scores"))
-    if made[f"{_GGML}model"] != "t5" or tokens[:3] != ["<unk>", "<s>", "</s>"]:
+    tokens, types, scores = (made[f"{GGML}{each}"] for each in ("tokens", "token_type", "scores"))
+    if made[f"{GGML}model"] != "t5" or tokens[:3] != ["<unk>", "<s>", "</s>"]:
         raise UnsupportedModel(
             f"{path}: a model that begins with {tokens[:3]!r:.80}: XLM-RoBERTa's is a unigram model that "
             "begins with <unk>, <s> and </s>"
         )
     tokens[:3], types[:3] = ["<s>", "<pad>", "</s>", "<unk>"], [_CONTROL] * 3
     types.insert(3, int(TokenAttribute.UNKNOWN))
-    made[f"{_GGML}scores"] = [0.0] * 4 + scores[3:] + [0.0]
+    made[f"{GGML}scores"] = [0.0] * 4 + scores[3:] + [0.0]
     tokens.append("<mask>")
     types.append(_CONTROL)
     for each in ("bos", "eos", "sep"):
-        made[f"{_GGML}add_{each}_token"] = True
+        made[f"{GGML}add_{each}_token"] = True
     return {"bos": 0, "pad": 1, "eos": 2, "sep": 2, "unk": 3, "mask": len(tokens) - 1}
 
 
 def _check_ends(path: Path, made: dict[str, Any], named: dict[str, int]) -> None:
     """UnsupportedModel where GGUF would take an ordinary token for one that the model lacks."""
-    for name in ("eos",) if made[f"{_GGML}model"] == "t5" else ("bos", "eos"):
+    for name in ("eos",) if made[f"{GGML}model"] == "t5" else ("bos", "eos"):
         if name not in named:
             raise UnsupportedModel(
                 f"{path}: no {name} token: name one as {name}_token in tokenizer_config.json; GGUF files "
@@ -140,27 +124,27 @@ def _words(path: Path, config: Fields) -> dict[str, Any]:
                 f"{path}: words that are cut in another way ({key}): GGUF cannot say that"
             )
     return {
-        f"{_GGML}model": "bert",
-        f"{_GGML}tokens": tokens,
-        f"{_GGML}token_type": [_NORMAL] * len(tokens),
-        f"{_GGML}normalizer.lowercase": lower,
-        f"{_GGML}normalizer.strip_accents": config.get("strip_accents", lower),
+        f"{GGML}model": "bert",
+        f"{GGML}tokens": tokens,
+        f"{GGML}token_type": [_NORMAL] * len(tokens),
+        f"{GGML}normalizer.lowercase": lower,
+        f"{GGML}normalizer.strip_accents": config.get("strip_accents", lower),
         # A pair has the separator between and after its texts.
-        f"{_GGML}add_eos_token": True,
-        f"{_GGML}add_sep_token": False,
+        f"{GGML}add_eos_token": True,
+        f"{GGML}add_sep_token": False,
     }
 
 
 def _add(made: dict[str, Any], directory: Path, config: Fields) -> None:
     """Put in the tokens that were added to the vocabulary, and unused ones up to the number of logits."""
-    tokens, types = made[f"{_GGML}tokens"], made[f"{_GGML}token_type"]
+    tokens, types = made[f"{GGML}tokens"], made[f"{GGML}token_type"]
     added = {token: (text, special) for token, text, special in _added(directory, config)}
     n_vocab = optional(directory / "config.json").integer("vocab_size", 0, MAX_TOKENS, 0)
     more = range(len(tokens), max(n_vocab, max(added, default=-1) + 1))
     tokens += [f"[PAD{i}]" for i in more]
     types += [int(TokenAttribute.UNUSED)] * len(more)
-    if f"{_GGML}scores" in made:
-        made[f"{_GGML}scores"] += [0.0] * len(more)
+    if f"{GGML}scores" in made:
+        made[f"{GGML}scores"] += [0.0] * len(more)
     for token, (text, special) in added.items():
         if tokens[token] != text or types[token] == _NORMAL:
             tokens[token] = text

@@ -8,44 +8,22 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from aleator.core.errors import FileFormatError, UnsupportedModel
-from aleator.core.records import dataclass
 from aleator.models.files.mapping import map_file
-from aleator.text.gguf_vocabulary import is_byte_token
+from aleator.text.gguf_vocabulary import GGML, is_byte_token
 from aleator.text.special_tokens import TokenAttribute
 
 MAX_BYTES = 1 << 26  # of a file; one with 256,000 pieces has 4 MB
 _UNIGRAM, _BPE = 1, 2
 
 
-@dataclass(frozen=True)
-class SentencePieces:
-    """A model of SentencePiece.
-
-    Attributes:
-        texts: the pieces by id, distinct.
-        scores: of the pieces.
-        attributes: of the pieces, values of :class:`~aleator.text.special_tokens.TokenAttribute`.
-        unigram: the best sum of scores counts; otherwise merges by score.
-        charsmap: how characters are replaced, compiled; empty: they are not.
-        add_space_prefix: a text gets a space in front.
-        one_space: of several spaces one remains, at the ends of a text none.
-        special: ids of special tokens, by their names in SpecialTokens.
-    """
-
-    texts: list[str]
-    scores: list[float]
-    attributes: list[int]
-    unigram: bool
-    charsmap: bytes
-    add_space_prefix: bool
-    one_space: bool
-    special: dict[str, int]
-
-
-def read(path: Path) -> SentencePieces:
+def read(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
     """Read a model.
+
+    Returns:
+        The fields of GGUF's metadata, and the ids of special tokens, by their names in SpecialTokens.
 
     Raises:
         ModelNotFound, FileFormatError: the file is missing or damaged.
@@ -103,9 +81,16 @@ def read(path: Path) -> SentencePieces:
     ):
         if wrong:
             raise UnsupportedModel(f"{path}: {what}: GGUF files cannot say that")
-    return SentencePieces(
-        list(ids), scores, attributes, model == _UNIGRAM, charsmap, prefix, one_space, special
-    )
+    made = {
+        f"{GGML}model": "t5" if model == _UNIGRAM else "llama",
+        f"{GGML}tokens": list(ids),
+        f"{GGML}token_type": attributes,
+        f"{GGML}scores": scores,
+        f"{GGML}add_space_prefix": prefix,
+        f"{GGML}remove_extra_whitespaces": one_space,
+        f"{GGML}precompiled_charsmap": charsmap,
+    }
+    return made, special
 
 
 def _piece(path: Path, data: int | bytes, i: int) -> tuple[str, float, int]:
