@@ -7,12 +7,13 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
-from typing import Any, Literal, SupportsIndex
+from typing import Any, ClassVar, Literal, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aleator.core.errors import TokenizerError, UnsupportedModel
+from aleator.core.forwarded import forwarded
 from aleator.core.records import dataclass
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
@@ -245,30 +246,11 @@ class Vocabulary:
     def __repr__(self) -> str:
         return f"Vocabulary({self.kind}, {len(self)} tokens, pre={self.pre!r})"
 
-    @property
-    def bos(self) -> int | None:
-        """The token that begins a text."""
-        return self.special.bos
-
-    @property
-    def eos(self) -> int | None:
-        """The token that ends a text."""
-        return self.special.eos
-
-    @property
-    def eot(self) -> int | None:
-        """The token that ends a turn of a chat."""
-        return self.special.eot
-
-    @property
-    def unk(self) -> int | None:
-        """The token for unknown text."""
-        return self.special.unk
-
-    @property
-    def pad(self) -> int | None:
-        """The token that pads a batch."""
-        return self.special.pad
+    bos: ClassVar[int | None] = forwarded("special.bos", "The token that begins a text.")
+    eos: ClassVar[int | None] = forwarded("special.eos", "The token that ends a text.")
+    eot: ClassVar[int | None] = forwarded("special.eot", "The token that ends a turn of a chat.")
+    unk: ClassVar[int | None] = forwarded("special.unk", "The token for unknown text.")
+    pad: ClassVar[int | None] = forwarded("special.pad", "The token that pads a batch.")
 
     @property
     def has_text(self) -> bool:
