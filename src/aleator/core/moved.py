@@ -27,7 +27,10 @@ FORMER = {
     "cache.storage.layer": "cache.storage.host cache.storage.types",
     "cache.storage.tensors": "cache.storage.tensor_blocks",
     "cache.view": "cache.cells.view cache.cells.view_plot",
-    "chat.families.apart": "chat.families.deepseek chat.families.harmony chat.families.kimi",
+    "chat.families.apart": (
+        "chat.families.deepseek chat.families.functionary chat.families.harmony chat.families.kimi"
+    ),
+    "chat.families.pythonic": "chat.families.python_syntax",
     "chat.families.wrapped": (
         "chat.families.bare chat.families.generic chat.families.hermes chat.families.llama3 "
         "chat.families.mistral"

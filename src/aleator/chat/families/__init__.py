@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from aleator.chat.families import apart, functionary, gemma4, pythonic, tagged, wrapped
+from aleator.chat.families import apart, gemma4, pythonic, tagged, wrapped
 from aleator.chat.reply import Family
 
 FAMILIES: tuple[type[Family], ...] = (
-    apart.Harmony, functionary.Recipients, functionary.FunctionTags, tagged.Dsml, tagged.DsmlV4, apart.DeepSeek,
+    apart.Harmony, apart.Recipients, apart.FunctionTags, tagged.Dsml, tagged.DsmlV4, apart.DeepSeek,
     wrapped.Mistral, apart.Kimi, gemma4.Gemma4, tagged.SeedOss, tagged.MiniMaxM2, tagged.Qwen3Coder, tagged.Glm,
     wrapped.CommandR7B, wrapped.Granite, wrapped.NemotronNano, wrapped.ToolCallsList, wrapped.ToolCallsLines,
     pythonic.Pythonic, pythonic.PythonicList, tagged.MiniCpm5, wrapped.Hermes, wrapped.Llama3, wrapped.Generic,

@@ -22,7 +22,8 @@ _WHOLE = frozenset(
     )
 )  # fmt: skip
 """Keywords about several arguments together."""
-_PYTHON = {"True": "true", "False": "false", "None": "null"}
+PYTHON = {"True": "true", "False": "false", "None": "null"}
+"""Constants of Python in JSON."""
 
 
 def properties(parameters: Any) -> dict[str, Any]:
@@ -58,7 +59,7 @@ def json_value(text: str, schema: Any) -> str:
     """An unquoted value as JSON: a string if the schema says so or it is invalid JSON; else unchanged."""
     if not _is_text(schema):
         bare = text.strip()
-        bare = _PYTHON.get(bare, bare)
+        bare = PYTHON.get(bare, bare)
         try:
             json.loads(bare, parse_constant=no_constant)
         except (ValueError, RecursionError):

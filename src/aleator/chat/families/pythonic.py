@@ -1,14 +1,42 @@
-"""Calls in Python syntax: ``<|tool_call_start|>[name(key="value", n=2)]<|tool_call_end|>``."""
+"""Calls in Python's syntax: ``<|tool_call_start|>[name(key="value", n=2)]<|tool_call_end|>``.
+
+Names of tools and arguments may be words that Python's own parser refuses, such as "get-weather" and "from".
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import ClassVar
+import ast
+import json
+import re
+from collections.abc import Callable, Collection, Iterable
+from typing import ClassVar, TypeVar
 
-from aleator.chat.families.named_arguments import forced, with_commas
-from aleator.chat.families.python_syntax import parsed
+from aleator.chat.families.named_arguments import PYTHON, forced, no_constant, with_commas
 from aleator.chat.message import Function
-from aleator.chat.reply import Calls, Deltas, Family, Part, TextReader, collected, read_text
+from aleator.chat.reply import (
+    Calls,
+    Deltas,
+    Family,
+    Malformed,
+    Part,
+    TextReader,
+    collected,
+    read_text,
+)
+
+T = TypeVar("T")
+
+_TOKEN = re.compile(
+    r"""\s*(?:(?P<string>(?P<quote>\'\'\'|\"""|'|")(?:\\.|(?!(?P=quote))[^\\])*(?P=quote))"""
+    r"""|(?P<sign>[()\[\]{},=:])|(?P<word>[^\s'"()\[\]{},=][^'"()\[\]{},=]*))\s*""",
+    re.DOTALL,
+)
+"""A string, a sign between values, or a name, number or constant."""
+_NAME = re.compile(r"[\w.:/-]+")
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPED = "\n\\'\"abfnrtvxuUN01234567"
+"""What stands after a backslash in Python's escapes."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Pythonic(Family):
@@ -80,3 +108,122 @@ class PythonicList(Pythonic):
 
     def call(self, function: Function) -> list[Part]:
         return [f"[{function.name}(", *self.arguments(function), ")]"]
+
+
+def parsed(text: str) -> list[tuple[str, str]] | None:
+    """Calls as names and arguments in JSON; None if the text has another form."""
+    try:
+        return _Reader(text).calls()
+    except (Malformed, ValueError, SyntaxError, RecursionError):
+        return None
+
+
+class _Reader:
+    """Reads calls; raises one of the errors above if the text has another form."""
+
+    def __init__(self, text: str) -> None:
+        self._tokens: list[tuple[str, str]] = []
+        self._at = end = 0
+        while end < len(text):
+            found = _TOKEN.match(text, end)
+            if found is None:
+                raise Malformed
+            kind = next(kind for kind in ("string", "sign", "word") if found[kind])
+            self._tokens.append((kind, found[kind].rstrip()))
+            end = found.end()
+        self._tokens.append(("end", ""))
+
+    def calls(self) -> list[tuple[str, str]]:
+        """All calls: a list of them, or one without brackets."""
+        found = self._up_to("]", self._call) if self._sign("[") else [self._call()]
+        self._next("end")
+        if not found:
+            raise Malformed
+        return found
+
+    def _call(self) -> tuple[str, str]:
+        name = self._next("word")
+        if not _NAME.fullmatch(name):
+            raise Malformed
+        self._next("sign", "(")
+        return name, _object(self._up_to(")", self._argument))
+
+    def _argument(self) -> tuple[str, str]:
+        key = self._next("word")
+        self._next("sign", "=")
+        return key, self._value()
+
+    def _member(self) -> tuple[str, str]:
+        key = _string(self._next("string"))
+        self._next("sign", ":")
+        return key, self._value()
+
+    def _value(self) -> str:
+        """A value, as JSON."""
+        if self._sign("{"):
+            return _object(self._up_to("}", self._member))
+        if self._sign("["):
+            return f"[{', '.join(self._up_to(']', self._value))}]"
+        if self._sign("("):  # a tuple, or one value in brackets
+            each = self._up_to(")", self._value)
+            comma = self._tokens[self._at - 2] == ("sign", ",")
+            return each[0] if len(each) == 1 and not comma else f"[{', '.join(each)}]"
+        if self._tokens[self._at][0] == "string":
+            return _as_json(_string(self._next("string")))
+        return _plain(self._next("word"))
+
+    def _up_to(self, bracket: str, one: Callable[[], T]) -> list[T]:
+        """What stands between commas, up to a closing bracket, which is read too."""
+        found: list[T] = []
+        while not self._sign(bracket):
+            found.append(one())
+            if not self._sign(","):
+                self._next("sign", bracket)
+                break
+        return found
+
+    def _sign(self, sign: str) -> bool:
+        """Read a sign if it comes next; return whether it did."""
+        found = self._tokens[self._at] == ("sign", sign)
+        self._at += found
+        return found
+
+    def _next(self, kind: str, text: str | None = None) -> str:
+        """Read what comes next, which must be of a kind and may be of one text only."""
+        found, said = self._tokens[self._at]
+        if found != kind or text not in (None, said):
+            raise Malformed
+        self._at += 1
+        return said
+
+
+def _object(members: Iterable[tuple[str, str]]) -> str:
+    """An object, as JSON; of several values of one key the last counts."""
+    each = (f"{_as_json(key)}: {value}" for key, value in dict(members).items())
+    return f"{{{', '.join(each)}}}"
+
+
+def _as_json(text: str) -> str:
+    """A string as JSON.  Halves of surrogate pairs, which UTF-8 does not have, stay escaped."""
+    return json.dumps(text, ensure_ascii=_SURROGATE.search(text) is not None)
+
+
+def _string(literal: str) -> str:
+    """The value of a string in JSON or Python; a backslash that begins no escape of Python's is one itself."""
+    try:
+        return str(json.loads(literal))
+    except ValueError:
+        known = _ESCAPE.sub(lambda each: "\\" * (each[1] not in _ESCAPED) + each[0], literal)
+        return str(ast.literal_eval(known))
+
+
+def _plain(word: str) -> str:
+    """A number or a constant of Python or JSON, as JSON."""
+    if word in PYTHON:
+        return PYTHON[word]
+    try:
+        json.loads(word, parse_constant=no_constant)
+    except ValueError:
+        number = float(word) if "." in word else int(word, 0)
+        return json.dumps(number, allow_nan=False)
+    return word
