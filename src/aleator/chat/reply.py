@@ -297,8 +297,8 @@ class Family(ABC):
     """Templates whose models write calls in the same form."""
 
     name: ClassVar[str]
-    shown_by: ClassVar[tuple[str, ...]] = ()
-    """Strings that the text of such a template contains, all of them; empty: any template."""
+    shown_by: ClassVar[tuple[str | tuple[str, ...], ...]] = ()
+    """Strings that the text of such a template contains, all of them, one of a tuple; empty: any template."""
     thinking: ClassVar[Thinking | None] = None
     """For families with their own form of reasoning, which they read themselves."""
     marks: ClassVar[tuple[str, ...]] = ()
@@ -312,7 +312,8 @@ class Family(ABC):
     @classmethod
     def shows(cls, template: str) -> bool:
         """Whether a template belongs to this family."""
-        return all(mark in template for mark in cls.shown_by)
+        alternatives = ((each,) if isinstance(each, str) else each for each in cls.shown_by)
+        return all(any(mark in template for mark in marks) for marks in alternatives)
 
     @abstractmethod
     def read(self, reader: TextReader, calls: Calls, tools: Mapping[str, Any]) -> Deltas:

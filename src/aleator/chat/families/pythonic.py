@@ -43,16 +43,11 @@ class Pythonic(Family):
     """Templates of LFM2 and LFM2.5."""
 
     name: ClassVar[str] = "pythonic"
+    shown_by = (("<|tool_call_start|>", "<|tool_list_start|>", "List of tools: ["),)
     begin: ClassVar[str] = "<|tool_call_start|>"
     end: ClassVar[str] = "<|tool_call_end|>"
     marks = (begin, end)
     around_calls: ClassVar[tuple[str, str] | None] = (begin, end)
-
-    @classmethod
-    def shows(cls, template: str) -> bool:
-        """Whether the template has the family's marks."""
-        shown = ("<|tool_call_start|>", "<|tool_list_start|>", "List of tools: [")
-        return any(mark in template for mark in shown)
 
     def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
         while (yield from read_text(reader, self.begin)):
@@ -79,15 +74,11 @@ class PythonicList(Pythonic):
     """Templates of Llama 3.2 and 4 that ask for ``[name(key="value"), ...]`` as the whole reply."""
 
     name: ClassVar[str] = "pythonic-list"
+    shown_by = (("[func_name1(",),)
     begin: ClassVar[str] = "<|python_start|>"
     end: ClassVar[str] = "<|python_end|>"
     marks = (begin, end)
     around_calls = None
-
-    @classmethod
-    def shows(cls, template: str) -> bool:
-        """Whether the template says how calls are written."""
-        return "[func_name1(" in template
 
     def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
         start = reader.at

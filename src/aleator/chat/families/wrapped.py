@@ -99,13 +99,9 @@ class ToolCallsLines(Wrapped):
     """Templates of MiniMax M1 and others with an object in each line of ``<tool_calls>``."""
 
     name = "tool-calls-lines"
+    shown_by = (("<tool_calls>\\n{", "<tool_calls>\n{"),)
     begin, end = marks = ("<tool_calls>", "</tool_calls>")
     listed = False
-
-    @classmethod
-    def shows(cls, template: str) -> bool:
-        """Whether the template has the family's marks."""
-        return "<tool_calls>\\n{" in template or "<tool_calls>\n{" in template
 
 
 class CommandR7B(Wrapped):
@@ -178,13 +174,8 @@ class Llama3(Family):
     """Templates of Llama 3.1 to 3.3 and 4: ``{"name": ..., "parameters": ...}``, possibly after a tag."""
 
     name = "llama3"
+    shown_by = ((TAG, "ipython"), (TAG, "<|start_header_id|>", "<|header_start|>"))
     marks = (TAG, START, END)
-
-    @classmethod
-    def shows(cls, template: str) -> bool:
-        """Whether the template has the family's marks."""
-        headers = "<|start_header_id|>" in template or "<|header_start|>" in template
-        return TAG in template or (headers and "ipython" in template)
 
     def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
         start = reader.at
