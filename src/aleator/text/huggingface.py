@@ -6,6 +6,7 @@ config.json say which are special and how many logits the model has.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -41,7 +42,8 @@ def read_fields(directory: Path) -> dict[str, Any]:
     tokens, attributes, ids = _tokens(file, optional(directory / "config.json"))
     named, ends = special_tokens(directory, config, ids, len(tokens))
     kind = _kind(file)
-    pair = _pair(file, len(tokens))
+    around, second = _around(file, 2, len(tokens))
+    before, between, after = map(tuple, around)
     add_bos, add_eos = _added(file, config, named, len(tokens))
     special, eog, changed = resolve(named, ids, ends)
     if special.unk is not None and attributes[special.unk] != TokenAttribute.NORMAL:
@@ -65,7 +67,7 @@ def read_fields(directory: Path) -> dict[str, Any]:
         "add_bos": add_bos,
         "add_eos": add_eos,
         "add_space_prefix": _strips_space(file),
-        "pair": pair,
+        "pair": Pair(before, between, after, second),
         "rerank_template": _rerank_template(directory),
         "chat_template": chat_template(directory, config),
         "source": directory,
@@ -238,42 +240,39 @@ def _strips_space(file: Fields) -> bool:
 
 def _added(file: Fields, config: Fields, named: dict[str, int], n_tokens: int) -> tuple[bool, bool]:
     """Whether encoding adds BOS and EOS; they are added to ``named`` unless they are there."""
-    try:
-        around = _template_tokens(file)
-    except (KeyError, TypeError, AttributeError, IndexError):
-        raise file.error("post_processor", "the post_processor is malformed") from None
-    for name, ids in around.items():
-        for token in ids:
-            if type(token) is not int or not 0 <= token < n_tokens:
-                raise file.error("post_processor", f"adds the token {token!r}")
+    (begin, end), _ = _around(file, 1, n_tokens)
+    for name, ids in (("bos", begin), ("eos", end)):
         if ids and ids != [named.setdefault(name, ids[0])]:
             raise UnsupportedModel(
                 f"{file.path}: its post_processor adds the tokens {ids}; supported are one BOS in "
                 "front and one EOS at the end"
             )
-    add_bos = config.get("add_bos_token", bool(around["bos"]))
-    add_eos = config.get("add_eos_token", bool(around["eos"]))
+    add_bos = config.get("add_bos_token", bool(begin))
+    add_eos = config.get("add_eos_token", bool(end))
     return add_bos and "bos" in named, add_eos and "eos" in named
 
 
-_AROUND = ("BertProcessing", "RobertaProcessing")
+def _around(file: Fields, texts: int, n_tokens: int) -> tuple[list[list[int]], bool]:
+    """The ids that the post-processor puts before, between and after one text or two.
 
-
-def _pair(file: Fields, n_tokens: int) -> Pair:
-    """What the post-processor puts around two texts."""
-    found = [[], [], []]  # type: list[list[Any]]
+    Also whether the last text is a second segment.
+    """
+    found: list[list[Any]] = [[] for _ in range(texts + 1)]
     second = False
     try:
         for part in _parts(file, "post_processor"):
-            kind = part.values.get("type")
-            if kind in _AROUND:
+            kind, at = part.values.get("type"), 0
+            if kind in ("BertProcessing", "RobertaProcessing"):
                 begin, end = (part.require(name, list)[1] for name in ("cls", "sep"))
                 second = kind == "BertProcessing"
-                found = [[begin], [end] if second else [end, end], [end]]
+                found[0].append(begin)
+                found[-1].append(end)
+                if texts > 1:
+                    found[1] += [end] if second else [end, end]
             if kind != "TemplateProcessing":
                 continue
-            at = 0
-            for step in part.get("pair", None, list) or []:
+            single = part.require("single", list)
+            for step in single if texts == 1 else part.get("pair", None, list) or []:
                 if "Sequence" in step:
                     at += 1
                     second = bool(step["Sequence"].get("type_id"))
@@ -282,31 +281,10 @@ def _pair(file: Fields, n_tokens: int) -> Pair:
                     found[at] += part.require("special_tokens", dict)[token]["ids"]
     except (KeyError, TypeError, AttributeError, IndexError):
         raise file.error("post_processor", "the post_processor is malformed") from None
-    for token in (token for part in found for token in part):
+    for token in itertools.chain(*found):
         if type(token) is not int or not 0 <= token < n_tokens:
             raise file.error("post_processor", f"adds the token {token!r}")
-    before, between, after = map(tuple, found)
-    return Pair(before, between, after, second)
-
-
-def _template_tokens(file: Fields) -> dict[str, list[Any]]:
-    """The ids that the post-processor adds before ("bos") and after ("eos") a text."""
-    around: dict[str, list[Any]] = {"bos": [], "eos": []}
-    for part in _parts(file, "post_processor"):
-        kind = part.values.get("type")
-        if kind in _AROUND:
-            around["bos"].append(part.require("cls", list)[1])
-            around["eos"].append(part.require("sep", list)[1])
-        if kind != "TemplateProcessing":
-            continue
-        place = "bos"
-        for step in part.require("single", list):
-            if "Sequence" in step:
-                place = "eos"
-            else:
-                token = step["SpecialToken"]["id"]
-                around[place] += part.require("special_tokens", dict)[token]["ids"]
-    return around
+    return found, second
 
 
 _README = 1 << 16  # bytes of a README that are looked at
