@@ -6,8 +6,10 @@ import argparse
 import importlib.metadata
 import os
 import platform
+import re
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 
 from aleator.cli.arguments import Parser
@@ -159,11 +161,7 @@ def bundled() -> str:
 
 def slow_settings() -> Iterator[tuple[str, str]]:
     """Settings that slow things down: a title, and the setting with its remedy."""
-    yield from _threads()
-    yield from _instructions()
-    yield from _quota()
-    yield from _frequency()
-    yield from _memory()
+    return chain(_threads(), _instructions(), _quota(), _frequency(), _memory())
 
 
 def usable_processors() -> int:
@@ -178,10 +176,7 @@ def cores() -> int:
     """Cores among the processors, each of which may run two threads; 0: unknown."""
     found = set()
     for block in _read("proc/cpuinfo").split("\n\n"):
-        fields = {}
-        for line in block.splitlines():
-            name, _, value = line.partition(":")
-            fields[name.strip()] = value.strip()
+        fields = dict(re.findall(r"^(\w[\w ]*?)\s*: *(.*)$", block, re.MULTILINE))
         if "core id" in fields:
             found.add((fields.get("physical id", "0"), fields["core id"]))
     return len(found)
@@ -241,13 +236,10 @@ def _frequency() -> Iterator[tuple[str, str]]:
 
 
 def _memory() -> Iterator[tuple[str, str]]:
-    fields = {}
-    for each in _read("proc/meminfo").splitlines():
-        name, _, value = each.partition(":")
-        if value.split():
-            fields[name] = int(value.split()[0]) << 10
-    limit = memory_limit()
-    free = min((each for each in (fields.get("MemAvailable"), limit) if each), default=None)
+    found = re.findall(r"^(\w+): +(\d+)", _read("proc/meminfo"), re.MULTILINE)
+    fields = {name: int(kibibytes) << 10 for name, kibibytes in found}
+    known = fields.get("MemAvailable"), memory_limit()
+    free = min((each for each in known if each), default=None)
     if free is not None and free < SMALL:
         yield (
             "memory",
