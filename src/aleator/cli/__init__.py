@@ -158,10 +158,9 @@ def exit_code(error: BaseException) -> int:
         | errors.HubError
         | errors.UnsupportedModel
         | FileNotFoundError
-        | IsADirectoryError,
+        | IsADirectoryError
+        | PermissionError,
     ):
-        return BAD_FILE
-    if isinstance(error, PermissionError):
         return BAD_FILE
     return FAILED
 

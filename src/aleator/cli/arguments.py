@@ -37,10 +37,6 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
         super().__init__(prog, max_help_position=28, width=min(get_terminal_size().columns, WIDTH))
 
 
-class _Stop(Exception):
-    """Raised after --help was printed."""
-
-
 class _ArgumentParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise ParameterError("", f"{message.removeprefix('argument ')} (see {self.prog} --help)")
@@ -48,9 +44,6 @@ class _ArgumentParser(argparse.ArgumentParser):
     def format_help(self) -> str:
         self.formatter_class = _Formatter
         return super().format_help()
-
-    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
-        raise _Stop
 
 
 class Parser:
@@ -104,7 +97,7 @@ class Parser:
         """Parse the options' values; None after --help.  ParameterError for unknown options or wrong values."""
         try:
             return self._parser.parse_args(self._joined(list(words)))
-        except _Stop:
+        except SystemExit:  # as argparse ends --help
             return None
 
     def _pass_over(self, name: str, about: Foreign, value: str | None, words: list[str]) -> None:

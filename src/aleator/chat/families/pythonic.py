@@ -43,7 +43,9 @@ class Pythonic(Family):
     """Templates of LFM2 and LFM2.5."""
 
     name: ClassVar[str] = "pythonic"
-    shown_by = (("<|tool_call_start|>", "<|tool_list_start|>", "List of tools: ["),)
+    shown_by: ClassVar[tuple[tuple[str, ...]]] = (
+        ("<|tool_call_start|>", "<|tool_list_start|>", "List of tools: ["),
+    )
     begin: ClassVar[str] = "<|tool_call_start|>"
     end: ClassVar[str] = "<|tool_call_end|>"
     marks = (begin, end)
