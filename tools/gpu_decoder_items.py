@@ -193,7 +193,7 @@ def limit(decoder: Any, n: int, n_ctx: int) -> float:
     from aleator.models import open_weights
 
     plan = device_plan(open_weights(decoder.weights.path), n_ctx, "f16", "f16", 512, (n,))
-    return n / Machine().seconds(plan.steps[0].bytes, 0)
+    return n / Machine().seconds(plan.steps[0].total.bytes, 0)
 
 
 def llama(item: Item) -> Item:

@@ -52,7 +52,7 @@ def test_nothing_stays_behind() -> None:
 def test_launches_follow_the_layers(tmp_path: Path) -> None:
     few = plan_of(tmp_path / "2.gguf", "llama", n_layers=2).steps[0]
     many = plan_of(tmp_path / "4.gguf", "llama", n_layers=4).steps[0]
-    per_layer = (many.launches - few.launches) / 2
+    per_layer = (many.total.launches - few.total.launches) / 2
     assert few.parts["attention"].launches == 2 * per_layer
     assert 0 < few.parts["attention"].kernels <= few.parts["attention"].launches
     assert per_layer <= 6
@@ -118,9 +118,9 @@ def test_bytes_and_time_are_those_of_a_full_context(tmp_path: Path) -> None:
     short, long = (plan_of(tmp_path / "m.gguf", "llama", n_ctx).steps[1] for n_ctx in (100, 300))
     config = open_weights(tmp_path / "m.gguf").config
     of_cell = 2 * 2 * config.n_kv_heads[0] * config.head_dim * config.n_layers
-    assert long.bytes - short.bytes == 4 * 200 * of_cell
-    assert long.launches == short.launches
-    seconds = [Machine().seconds(each.bytes, each.launches) for each in (short, long)]
+    assert long.total.bytes - short.total.bytes == 4 * 200 * of_cell
+    assert long.total.launches == short.total.launches
+    seconds = [Machine().seconds(each.total.bytes, each.total.launches) for each in (short, long)]
     assert seconds[1] - seconds[0] == pytest.approx(4 * 200 * of_cell / Machine().bandwidth)
 
 
@@ -133,7 +133,7 @@ def test_small_pieces_of_a_long_prompt_are_not_all_computed(
     weights = open_weights(write_wide(tmp_path / "m.gguf", MODELS[name], "Q4_K"))
     plan = device_plan(weights, 200, "f16", "f16", 1, (1,))
     few = plan.steps[0]
-    assert len(launched) <= 3 * few.launches
+    assert len(launched) <= 3 * few.total.launches
     whole = plan_of(tmp_path / "m.gguf", name, 200).steps[0]
     assert (few.parts, few.scratch) == (whole.parts, whole.scratch)
     assert 0 < few.prompt < whole.prompt

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from aleator.cache.options import CacheOptions
@@ -16,7 +15,7 @@ from aleator.models.files.tensor_types import SCALED_TYPES
 from aleator.samplers.explain_text import aligned
 
 if TYPE_CHECKING:
-    from aleator.generate.device_plan import DevicePlan, Machine, Part, StepPlan
+    from aleator.generate.device_plan import DevicePlan, Machine, Part
 
 SEQUENCES = (1, 4, 16)
 """Sequences that a step has a token of, each in a table of its own."""
@@ -111,8 +110,8 @@ def as_json(plan: DevicePlan, machine: Machine) -> dict[str, Any]:
                 "memory": plan.weights + step.cache + plan.scratch,
                 "tensors": step.scratch,
                 "prompt_tensors": step.prompt,
-                **sums(step, machine),
-                "tokens_per_second": step.sequences / machine.seconds(step.bytes, step.launches),
+                **sums(step.total, machine),
+                "tokens_per_second": step.sequences / sums(step.total, machine)["seconds"],
                 "parts": {name: of_part(part, machine) for name, part in step.parts.items()},
             }
             for step in plan.steps
@@ -120,7 +119,7 @@ def as_json(plan: DevicePlan, machine: Machine) -> dict[str, Any]:
     }
 
 
-def sums(of: StepPlan | Part, machine: Machine) -> dict[str, Any]:
+def sums(of: Part, machine: Machine) -> dict[str, Any]:
     return {
         "launches": of.launches,
         "bytes": of.bytes,
@@ -147,7 +146,8 @@ def show(plan: DevicePlan, machine: Machine) -> None:
         stored.append((name, f"{each.tensors:,}", *sizes, wide))
     write("".join(f"  {line}\n" for line in aligned(stored, (0, 4))))
     for step in plan.steps:
-        seconds = machine.seconds(step.bytes, step.launches)
+        total = step.total
+        seconds = machine.seconds(total.bytes, total.launches)
         memory = plan.weights + step.cache + plan.scratch
         write(
             f"\n{step.sequences} {'sequence' if step.sequences == 1 else 'sequences'}: "
@@ -157,19 +157,8 @@ def show(plan: DevicePlan, machine: Machine) -> None:
         )
         head = ("part", "layers", "launches", "kernels", "weights", "keys, values", "us")
         rows = [row(name, part, machine) for name, part in step.parts.items()]
-        rows.append(row("in all", total(step.parts.values()), machine))
+        rows.append(row("in all", total, machine))
         write("".join(f"  {line}\n" for line in aligned([head, *rows])))
-
-
-def total(parts: Iterable[Part]) -> Part:
-    """The sum of parts."""
-    from aleator.generate.device_plan import Part
-
-    made = Part()
-    for part in parts:
-        for name, value in vars(part).items():
-            setattr(made, name, getattr(made, name) + value)
-    return made
 
 
 def row(name: str, part: Part, machine: Machine) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import torch
@@ -76,14 +76,9 @@ class StepPlan:
     prompt: int  # the same of the pieces of a prompt of ``n_ctx`` tokens
 
     @property
-    def launches(self) -> int:
-        """Of all parts."""
-        return sum(part.launches for part in self.parts.values())
-
-    @property
-    def bytes(self) -> int:
-        """Of all parts."""
-        return sum(part.bytes for part in self.parts.values())
+    def total(self) -> Part:
+        """All parts together."""
+        return Part(*map(sum, zip(*map(astuple, self.parts.values()), strict=True)))
 
 
 @dataclass(frozen=True)
