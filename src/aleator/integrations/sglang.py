@@ -144,29 +144,14 @@ class AleatorSampler(Sampler):  # type: ignore[misc]
             sampling_info.min_ps, seeds, positions,
         )  # fmt: skip
         logits = self._logits.detach().float().cpu()
-        drawn = [
-            _drawn(row, *values)
-            for row, values in zip(
-                logits, zip(*map(torch.Tensor.tolist, columns), strict=True), strict=True
-            )
-        ]
+        of_rows = zip(*map(torch.Tensor.tolist, columns), strict=True)
+        drawn = []
+        for row, (temperature, top_k, top_p, min_p, seed, at) in zip(logits, of_rows, strict=True):
+            samplers = [Temperature(temperature), TopK(top_k), TopP(top_p), MinP(min_p), Dist()]
+            chain = SamplerChain(samplers, seed=seed)
+            chain.position = at
+            drawn.append(chain.sample(row))
         return torch.tensor(drawn, device=probs.device), None
-
-
-def _drawn(
-    row: torch.Tensor,
-    temperature: float,
-    top_k: int,
-    top_p: float,
-    min_p: float,
-    seed: int,
-    at: int,
-) -> int:
-    """Draw one token at position ``at``."""
-    samplers = [Temperature(temperature), TopK(top_k), TopP(top_p), MinP(min_p), Dist()]
-    chain = SamplerChain(samplers, seed=seed)
-    chain.position = at
-    return chain.sample(row)
 
 
 def register() -> None:
