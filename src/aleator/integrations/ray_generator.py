@@ -12,7 +12,9 @@ import re
 import socket
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -99,15 +101,10 @@ class WorkerMemory:
     def now(cls) -> WorkerMemory:
         """The memory of this process; zeros if the system does not report it (only Linux does)."""
         found = dict.fromkeys(("Rss", "Shared", "Private"), 0.0)
-        try:
-            with open("/proc/self/smaps_rollup") as file:
-                for line in file:
-                    name, _, value = line.partition(":")
-                    kind = name.partition("_")[0]
-                    if kind in found and value.endswith("kB\n"):
-                        found[kind] += int(value.split()[0]) / 1024
-        except OSError:
-            pass
+        with suppress(OSError):
+            rollup = Path("/proc/self/smaps_rollup").read_text()
+            for kind, size in re.findall(r"^(Rss|Shared|Private)\w*: +(\d+) kB$", rollup, re.M):
+                found[kind] += int(size) / 1024
         worker = f"{socket.gethostname()}/{os.getpid()}"
         return cls(worker, *(round(found[each], 1) for each in ("Rss", "Shared", "Private")))
 
@@ -233,23 +230,21 @@ class Generator:
     def _made(self, begun: Generation | AleatorError) -> dict[str, Any]:
         """Wait for the result of a row."""
         made: dict[str, Any] = {**_EMPTY}
-        error = begun if isinstance(begun, AleatorError) else None
-        if not isinstance(begun, AleatorError):
-            try:
-                begun.wait()
-                logprobs = [each.chosen.logprob for each in begun.logprobs or []]
-                record = Record.of(begun, self.model)
-                made |= {
-                    "text": begun.text if reader_of(begun).completion.has_text else "",
-                    "tokens": begun.tokens,
-                    "logprobs": logprobs,
-                    "stop_reason": begun.stop_reason,
-                    "seed": begun.seed,
-                    "replay": json.dumps(record.as_json()),
-                }
-            except AleatorError as raised:
-                error = raised
-        if error is not None:
+        try:
+            if isinstance(begun, AleatorError):
+                raise begun
+            begun.wait()
+            logprobs = [each.chosen.logprob for each in begun.logprobs or []]
+            record = Record.of(begun, self.model)
+            made |= {
+                "text": begun.text if reader_of(begun).completion.has_text else "",
+                "tokens": begun.tokens,
+                "logprobs": logprobs,
+                "stop_reason": begun.stop_reason,
+                "seed": begun.seed,
+                "replay": json.dumps(record.as_json()),
+            }
+        except AleatorError as error:
             made["error"] = f"{type(error).__name__}: {error}"
         if self._memory:
             made["worker"] = json.dumps(vars(WorkerMemory.now()))
