@@ -112,13 +112,9 @@ class Tokenizer:
             FileFormatError: a merge is not two tokens that make a third one.
         """
         self.vocab = vocab
-        self._encode_body: Callable[[str, bool, frozenset[str]], list[int]]
-        if not vocab.has_text:
-            self._encode_body = self._refuse
-        elif vocab.tokenizer_json is not None:
-            self._encode_body = _FileEncoder(vocab).encode
-        else:
-            self._encode_body = _MetadataEncoder(vocab).encode
+        if vocab.has_text:
+            encoder = _MetadataEncoder if vocab.tokenizer_json is None else _FileEncoder
+            self._encode_body = encoder(vocab).encode
 
     def __reduce__(self) -> tuple[type[Tokenizer], tuple[Vocabulary]]:
         return Tokenizer, (self.vocab,)  # another process makes its own tables
@@ -150,8 +146,10 @@ class Tokenizer:
                 f"the text has a lone surrogate, {text[error.start]!r}, at index {error.start}; "
                 "decode the input with errors='replace'"
             ) from None
-        vocab = self.vocab
-        ids = self._encode_body(text, parse_special, frozenset(unread)) if text else []
+        vocab, ids = self.vocab, list[int]()
+        if text:
+            vocab.require_text("encoding")
+            ids = self._encode_body(text, parse_special, frozenset(unread))
         if add_special and vocab.add_bos and vocab.bos is not None:
             ids.insert(0, vocab.bos)
         if add_special and vocab.add_eos and vocab.eos is not None:
@@ -200,10 +198,6 @@ class Tokenizer:
         stream = self.stream(skip_special, at_start)
         return "".join([stream.push(token) for token in ids]) + stream.flush()
 
-    def _refuse(self, text: str, parse_special: bool, unread: frozenset[str]) -> list[int]:
-        self.vocab.require_text("encoding")
-        return []
-
     def stream(
         self,
         skip_special: bool = True,
@@ -238,8 +232,9 @@ class _MetadataEncoder:
         elif vocab.kind == "bpe":
             self.pieces = _ByteLevel(vocab).encode
             names = BYTE_CHARACTERS
-        elif vocab.merges:
-            self.pieces = _Characters(vocab).encode
+        elif vocab.merges:  # on characters, between newlines
+            merger = _merging(vocab, list(_BYTE_TOKENS.values()), characters=True)
+            self.pieces = lambda text: merger.encode(_LINES.findall(text))
         else:
             self.pieces = _sentencepiece(vocab).encode
         self.missing_bytes = {byte for byte, text in names.items() if text not in vocab.ids}
@@ -381,16 +376,6 @@ def splits(cuts: Sequence[str]) -> pre_tokenizers.PreTokenizer:
     return pre_tokenizers.Sequence(
         [pre_tokenizers.Split(tokenizers.Regex(cut), "isolated") for cut in cuts]
     )
-
-
-class _Characters:
-    """BPE on characters: native code merges them between newlines."""
-
-    def __init__(self, vocab: Vocabulary) -> None:
-        self.native = _merging(vocab, list(_BYTE_TOKENS.values()), characters=True)
-
-    def encode(self, text: str) -> list[int]:
-        return self.native.encode(_LINES.findall(text))
 
 
 def _merging(
