@@ -9,10 +9,9 @@ from typing import Any
 from aleator.cache.devices import Device, sizes_by_device
 from aleator.cli.arguments import Parser
 from aleator.cli.declared import add_declared, given
-from aleator.cli.options import add_cache_types, add_model, weights_named
+from aleator.cli.options import add_cache_types, add_model, pick, weights_named
 from aleator.cli.terminal import write, write_json
 from aleator.core.errors import ParameterError
-from aleator.core.options import declarations
 from aleator.generate.options import ModelOptions
 from aleator.language_model import load_vocabulary
 from aleator.models import sizes
@@ -27,11 +26,7 @@ examples:
   aleator model-info model.gguf --device-map cpu=0:20,cuda:0=20:32
 """
 
-PLACING = [
-    each
-    for name, each in declarations(ModelOptions).items()
-    if name in ("dtype", "n_gpu_layers", "device_map")
-]
+PLACING = pick(("dtype", "n_gpu_layers", "device_map"), ModelOptions)
 """Options that place layers; here they only affect sizes."""
 
 

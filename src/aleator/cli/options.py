@@ -15,7 +15,7 @@ from aleator.cli.arguments import Group, Parser
 from aleator.cli.declared import add_declared, given, unescape
 from aleator.cli.terminal import ProgressBar, note
 from aleator.core.errors import ParameterError
-from aleator.core.options import Option, declarations
+from aleator.core.options import Option, Options, declarations
 from aleator.generate.options import CHAT_CACHE_DISK, LOADED, GenerateOptions, ModelOptions
 from aleator.generate.session import Session
 from aleator.generate.session_file import SessionFile
@@ -246,5 +246,5 @@ def generation_options(arguments: argparse.Namespace, names: Iterable[str]) -> d
     return given(arguments, pick(names), arguments.no_escape)
 
 
-def pick(names: Iterable[str]) -> list[Option]:
-    return [declarations(GenerateOptions)[name] for name in names]
+def pick(names: Iterable[str], of: type[Options] = GenerateOptions) -> list[Option]:
+    return [declarations(of)[name] for name in names]

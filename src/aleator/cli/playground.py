@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 
 from aleator.cli.arguments import Parser
 from aleator.cli.declared import add_declared, given
-from aleator.cli.options import add_model_options
+from aleator.cli.options import add_model_options, pick
 from aleator.cli.serve import serve, server_options
 from aleator.cli.terminal import note
-from aleator.core.options import declarations
 from aleator.server.options import ServerOptions
 
 if TYPE_CHECKING:
@@ -31,11 +30,7 @@ examples:
   aleator playground --no-open --port 8000
 """
 
-SERVER = tuple(
-    each
-    for each in declarations(ServerOptions).values()
-    if each.name in ("host", "port", "playground_memory")
-)
+SERVER = pick(("host", "port", "playground_memory"), ServerOptions)
 
 
 def add_arguments(parser: Parser) -> None:
