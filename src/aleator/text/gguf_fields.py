@@ -20,7 +20,7 @@ from aleator.core.errors import UnsupportedModel
 from aleator.models.files.fields import Fields, Value, read_json
 from aleator.models.files.gguf_writer import field
 from aleator.text.gguf_vocabulary import GGML, GGUF_SPECIALS, pair_of
-from aleator.text.huggingface import MAX_TOKENS
+from aleator.text.huggingface import MAX_TOKENS, steps_of
 from aleator.text.pretokenizers import PRE_TOKENIZERS, WHOLE_WORDS
 from aleator.text.special_tokens import SPACE, TokenAttribute
 from aleator.text.tokenizer import Tokenizer, splits
@@ -119,9 +119,8 @@ def _forms(
 ) -> Iterator[dict[str, Value]]:
     """The fields by which GGUF may say what a tokenizer.json does, the likeliest first."""
     model = Fields(file.path, file.require("model", dict))
-    steps = [*_steps(file.get("normalizer", kind=dict))]
     if model.get("type") == "WordPiece":
-        how = next((step for step in steps if step.get("type") == "BertNormalizer"), {})
+        how = _normaliser(file, "BertNormalizer")
         lower = how.get("lowercase") is True
         strip = how.get("strip_accents")
         unk = model.require("vocab", dict).get(model.get("unk_token", "[UNK]"))
@@ -129,7 +128,7 @@ def _forms(
         return
     if model.get("type") == "Unigram":
         scores = _of_all([float(score) for _, score in model.require("vocab", list)], n_vocab)
-        charsmap, strips = _charsmap(file, steps), vocab.add_space_prefix
+        charsmap, strips = _charsmap(file), vocab.add_space_prefix
         for one_space, prefix in ((True, strips), (False, strips), (False, not strips)):
             made = _unigram(scores, charsmap, one_space, prefix)
             unk = model.get("unk_id", kind=int)
@@ -181,17 +180,15 @@ def _unigram(
     return made | ({f"{GGML}precompiled_charsmap": charsmap} if charsmap else {})
 
 
-def _steps(step: Any) -> Iterator[dict[str, Any]]:
-    """The steps of a normaliser, with sequences flattened."""
-    if isinstance(step, dict):
-        yield step
-        for each in step.get("normalizers") or []:
-            yield from _steps(each)
+def _normaliser(file: Fields, kind: str) -> Fields:
+    """The first step of the normaliser of a type; no fields if there is none."""
+    steps = steps_of(file, "normalizer")
+    return next((step for step in steps if step.get("type") == kind), Fields(file.path, {}))
 
 
-def _charsmap(file: Fields, steps: list[dict[str, Any]]) -> bytes:
+def _charsmap(file: Fields) -> bytes:
     """How characters are replaced, compiled; empty if they are not."""
-    found = next((step for step in steps if step.get("type") == "Precompiled"), {})
+    found = _normaliser(file, "Precompiled")
     try:
         return base64.b64decode(found.get("precompiled_charsmap") or "", validate=True)
     except (ValueError, TypeError):

@@ -200,21 +200,21 @@ def _id_list(source: Fields, key: str, n_tokens: int) -> list[int]:
     return ids
 
 
-def _parts(file: Fields, key: str) -> Iterator[Fields]:
-    """The steps of the decoder or post-processor, with sequences flattened."""
+def steps_of(file: Fields, key: str) -> Iterator[Fields]:
+    """The steps of the normaliser, decoder or post-processor, with sequences flattened."""
     pending = [file.get(key, None, dict)]
     while pending:
         part = pending.pop(0)
         if not isinstance(part, dict):
             continue
-        for inner in ("decoders", "processors"):
+        for inner in ("normalizers", "decoders", "processors"):
             nested = part.get(inner)
             pending += nested if isinstance(nested, list) else []
         yield Fields(file.path, part)
 
 
 def _kind(file: Fields) -> Literal["spm", "bpe"]:
-    types = [part.values.get("type") for part in _parts(file, "decoder")]
+    types = [part.values.get("type") for part in steps_of(file, "decoder")]
     if "ByteLevel" in types:
         return "bpe"
     if {"Metaspace", "ByteFallback", "WordPiece"} & set(types):
@@ -227,7 +227,7 @@ def _kind(file: Fields) -> Literal["spm", "bpe"]:
 
 def _strips_space(file: Fields) -> bool:
     """Whether decoding removes the first space, so that encoding must add one."""
-    for part in _parts(file, "decoder"):
+    for part in steps_of(file, "decoder"):
         kind = part.values.get("type")
         if kind == "Strip" and part.values.get("start"):
             return True
@@ -260,7 +260,7 @@ def _around(file: Fields, texts: int, n_tokens: int) -> tuple[list[list[int]], b
     found: list[list[Any]] = [[] for _ in range(texts + 1)]
     second = False
     try:
-        for part in _parts(file, "post_processor"):
+        for part in steps_of(file, "post_processor"):
             kind, at = part.values.get("type"), 0
             if kind in ("BertProcessing", "RobertaProcessing"):
                 begin, end = (part.require(name, list)[1] for name in ("cls", "sep"))
