@@ -6,6 +6,7 @@ were refused) or different (a token was forced).  The chain must then be in the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -73,6 +74,17 @@ class Follower:
         token = self.chain.sample(logits)
         self.record(token)
         return token
+
+
+def leave_drawn(followers: Sequence[Follower], rows: Sequence[int], logits: Any) -> None:
+    """Draw in distinct rows of a tensor of logits [B, V], and set these to 0 at the token, -inf elsewhere.
+
+    LogitsError as of :func:`draw_all`; the tensor is then unchanged.
+    """
+    part = logits if len(rows) == len(logits) else logits[rows]
+    drawn = draw_all(followers, part.detach().float().cpu())
+    logits[rows] = -math.inf
+    logits[rows, drawn] = 0.0
 
 
 def draw_all(followers: Sequence[Follower], logits: Any) -> list[int]:

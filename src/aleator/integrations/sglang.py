@@ -19,7 +19,7 @@ from sglang.srt.layers.sampler import Sampler, register_sampler_backend
 from sglang.srt.sampling.custom_logit_processor import CustomLogitProcessor
 
 from aleator.core.errors import AleatorError, LogitsError, ParameterError
-from aleator.integrations.follower import Follower, draw_all
+from aleator.integrations.follower import Follower, leave_drawn
 from aleator.integrations.settings import Settings, read_settings, sampling_params
 from aleator.samplers import Dist, MinP, SamplerChain, Temperature, TopK, TopP
 
@@ -58,15 +58,10 @@ class AleatorLogitProcessor(CustomLogitProcessor):  # type: ignore[misc]  # SGLa
                 texts.append(text)
         if not rows:
             return logits
-        part = logits if len(rows) == len(logits) else logits[rows]
         try:
-            drawn = draw_all(texts, part.detach().float().cpu())
+            leave_drawn(texts, rows, logits)
         except LogitsError as error:
             log.error("a row cannot be drawn from, so SGLang chooses this step's tokens: %s", error)
-            return logits
-        index = torch.as_tensor(rows, device=logits.device)
-        logits.index_fill_(0, index, -torch.inf)
-        logits[index, torch.as_tensor(drawn, device=logits.device)] = 0.0
         return logits
 
 

@@ -25,7 +25,7 @@ from transformers.generation.continuous_batching.cb_logits_processors import (
 
 from aleator.core.errors import LogitsError, ParameterError
 from aleator.integrations.device_texts import DeviceTexts
-from aleator.integrations.follower import Follower, draw_all
+from aleator.integrations.follower import Follower, draw_all, leave_drawn
 from aleator.integrations.settings import Settings, row_params, sampling_params
 from aleator.samplers import SamplingParams
 
@@ -338,15 +338,8 @@ class AleatorContinuousBatching(ContinuousBatchingLogitsProcessor):  # type: ign
         """Leave only each request's token in its row of float32 [rows, V]; ``tensor_arg`` has their numbers."""
         numbers = tensor_arg[: len(scores)].tolist()
         rows = [i for i, number in enumerate(numbers) if number in self._texts]
-        if not rows:
-            return scores
-        part = scores if len(rows) == len(scores) else scores[rows]
-        drawn = torch.tensor(
-            draw_all([self._texts[numbers[i]] for i in rows], part.detach().float().cpu())
-        ).to(scores.device)
-        index = torch.as_tensor(rows, device=scores.device)
-        scores.index_fill_(0, index, -torch.inf)
-        scores[index, drawn] = 0.0
+        if rows:
+            leave_drawn([self._texts[numbers[i]] for i in rows], rows, scores)
         return scores
 
 
