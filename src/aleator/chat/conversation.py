@@ -394,6 +394,7 @@ class Conversation:
         while True:
             try:
                 answer = self.model.chat(messages, **options)
+                break
             except ContextFull:
                 if not self._options.get("context_shift") or len(messages) <= oldest + 1:
                     raise
@@ -402,8 +403,6 @@ class Conversation:
                     oldest + 1,
                 )
                 messages = [*messages[:oldest], *messages[end:]]
-                continue
-            break
         self._messages, self._answer, self._choice = messages, answer, tool_choice
         self.answers += 1
         return answer

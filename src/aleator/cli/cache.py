@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 from aleator.cache.disk_store import DiskStore
@@ -67,13 +68,11 @@ def run(arguments: argparse.Namespace) -> None:
         raise ParameterError(
             "cache_dir", f"--cache-dir {directory}: it cannot be written: give another"
         )
-    try:
+    with closing(store):
         if arguments.key is not None:
             _pin(store, arguments.key, action == "pin")
             action = "show"
         _act(store, action, left, arguments.json)
-    finally:
-        store.close()
 
 
 def _pin(store: DiskStore, beginning: str, pinned: bool) -> None:

@@ -97,10 +97,9 @@ def add_arguments(parser: Parser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     if arguments.png is not None:
         require_matplotlib()
-    if arguments.compare is not None and arguments.html is None:
-        raise ParameterError("compare", "--compare needs --html FILE: the page shows both texts")
-    if arguments.branch and arguments.html is None:
-        raise ParameterError("branch", "--branch needs --html FILE: the page shows the branches")
+    for name, what in (("compare", "both texts"), ("branch", "the branches")):
+        if getattr(arguments, name) is not None and arguments.html is None:
+            raise ParameterError(name, f"--{name} needs --html FILE: the page shows {what}")
     prompt = shared.read_text(arguments)
     sampling, options = sampling_arguments(arguments), shared.generation_options(arguments, TEXT)
     other = None if arguments.compare is None else changed(sampling, arguments)
