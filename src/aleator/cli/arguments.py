@@ -88,9 +88,8 @@ class Parser:
 
     def positional(self, name: str, help: str) -> None:
         """Add an optional word that is not an option."""
-        action = self._parser.add_argument(name, nargs="?", default=None, help=help)
+        self._parser.add_argument(name, nargs="?", metavar=name.upper(), help=help)
         self._parser.usage = f"{self._parser.usage} [{name.upper()}]"
-        action.metavar = name.upper()
         self._positionals += 1
 
     def parse(self, words: Sequence[str]) -> argparse.Namespace | None:

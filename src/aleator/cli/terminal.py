@@ -66,8 +66,7 @@ def note(message: str) -> None:
 def hint(text: str) -> None:
     """Print part of a line for people on standard error, and flush."""
     if not _silent:
-        sys.stderr.write(text)
-        sys.stderr.flush()
+        print(text, end="", file=sys.stderr, flush=True)
 
 
 def write(text: str) -> None:

@@ -25,6 +25,7 @@ from aleator.generate.context import Batch, Context
 from aleator.integrations.follower import Follower
 from aleator.integrations.settings import Settings, sampling_params
 from aleator.language_model import LanguageModel
+from aleator.samplers import SamplerChain
 from aleator.text.tokenizer import Tokenizer
 from aleator.text.vocabulary import Vocabulary
 
@@ -67,9 +68,7 @@ class AleatorLogitsProcessor:
                 "draft_model",
                 "a Llama with draft_model= shows logits processors its guesses as text: make it without one",
             )
-        self._chain = sampling_params(settings, "llama.cpp").chain(
-            _tokenizer(llama), completion=completion
-        )
+        self._chain = _chain(llama, settings, completion)
         self._text: Follower | None = None
         self._prompt: npt.NDArray[np.intc] = np.empty(0, np.intc)
 
@@ -116,9 +115,7 @@ class AleatorSampler:
     def __init__(
         self, llama: Llama, settings: Settings, prompt: Sequence[int] = (), *, completion: int = 0
     ) -> None:
-        self.chain = sampling_params(settings, "llama.cpp").chain(
-            _tokenizer(llama), completion=completion
-        )
+        self.chain = _chain(llama, settings, completion)
         self.chain.accept_many(prompt)
         self._n_vocab: int = llama.n_vocab()
 
@@ -260,5 +257,6 @@ def _type(parameter: str, number: int) -> str:
     return _TYPES[number]
 
 
-def _tokenizer(llama: Llama) -> Tokenizer:
-    return Tokenizer(Vocabulary.from_gguf(llama.model_path))
+def _chain(llama: Llama, settings: Settings, completion: int) -> SamplerChain:
+    tokenizer = Tokenizer(Vocabulary.from_gguf(llama.model_path))
+    return sampling_params(settings, "llama.cpp").chain(tokenizer, completion=completion)

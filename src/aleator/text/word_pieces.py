@@ -28,8 +28,12 @@ REMEMBERED = 64
 """Most characters of such a word."""
 
 
+def _not_encoded(why: str) -> TokenizerError:
+    return TokenizerError(f"the text cannot be encoded: {why}")
+
+
 @contextmanager
-def refusals(make_error: Callable[[str], AleatorError] | None = None) -> Iterator[None]:
+def refusals(make_error: Callable[[str], AleatorError] = _not_encoded) -> Iterator[None]:
     """Raise TokenizerError, or what ``make_error`` makes, instead of an error of `tokenizers`."""
     try:
         yield
@@ -37,12 +41,7 @@ def refusals(make_error: Callable[[str], AleatorError] | None = None) -> Iterato
         # A panic of the Rust code is not an Exception; text of many millions of spaces causes one.
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        made = (
-            TokenizerError(f"the text cannot be encoded: {error}")
-            if make_error is None
-            else make_error(str(error))
-        )
-        raise made from None
+        raise make_error(str(error)) from None
 
 
 class WordPieces:
