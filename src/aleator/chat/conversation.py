@@ -189,8 +189,7 @@ class Conversation:
         Args:
             results: Texts by the ids of the calls of the last answer, one for each.
             tool_choice: For this answer; None: the conversation's.  If that forces a call, the model now
-        chooses
-                freely; with ``strict`` tools, which do not allow that, it calls none.
+                chooses freely; with ``strict`` tools, which do not allow that, it calls none.
 
         Raises:
             ParameterError: A call without a result, or a result without a call.

@@ -169,7 +169,7 @@ class Work:
         if line.wrong:
             return failed(name, 400, line.wrong)
         try:
-            body, tokens = self._answer(engine, line)
+            return self._answer(engine, line)
         except errors.ParameterError as error:
             return failed(name, 400, str(error), error.parameter)
         except (errors.ContextFull, errors.TemplateError, errors.TokenizerError) as error:
@@ -178,13 +178,8 @@ class Work:
             return failed(name, 500, str(error))
         except Exception as error:  # of this line alone: the others are made
             return failed(name, 500, f"{type(error).__name__}: {error}")
-        if body is None:
-            return None
-        with self._turn:
-            self._tokens += tokens
-        return _result(name, 200, body)
 
-    def _answer(self, engine: Engine, line: Line) -> tuple[dict[str, Any] | None, int]:
+    def _answer(self, engine: Engine, line: Line) -> dict[str, Any] | None:
         with readable():
             generation, respond = self._begin(engine, line)
         self._under_way.add(generation)
@@ -192,8 +187,11 @@ class Work:
             if self.stopped:
                 generation.cancel()
             if generation.stop_reason == "interrupted":
-                return None, 0
-            return respond(), len(generation.tokens)
+                return None
+            body = respond()
+            with self._turn:
+                self._tokens += len(generation.tokens)
+            return _result(line.name, 200, body)
         finally:
             self._under_way.discard(generation)
 

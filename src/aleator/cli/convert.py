@@ -51,7 +51,6 @@ def run(arguments: argparse.Namespace) -> None:
     kind = None if arguments.type is None else arguments.type.upper()
     if kind not in (None, *TYPES):
         raise ParameterError(
-            "type",
             f"type={arguments.type!r:.80}: give one of {', '.join(TYPES)}; aleator quantize takes a directory "
             "too, and has more types",
         )

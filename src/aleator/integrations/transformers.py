@@ -315,16 +315,16 @@ class AleatorContinuousBatching(ContinuousBatchingLogitsProcessor):  # type: ign
             return -1
         name = state.request_id
         self._states[name] = state
+        first = state._true_initial_tokens or len(state.initial_tokens)
         if name not in self._numbers:
             number = max(self._texts, default=-1) + 1
             chain = sampling_params(settings, "transformers").chain(
                 self._vocab, completion=_completion(name)
             )
-            first = state._true_initial_tokens or len(state.initial_tokens)
             self._texts[number] = Follower(chain, state.initial_tokens[:first])
             self._numbers[name] = number
         # What was generated before the request was put off is a part of its prompt now.
-        before = state.initial_tokens[state._true_initial_tokens or len(state.initial_tokens) :]
+        before = state.initial_tokens[first:]
         self._texts[self._numbers[name]].follow([*before, *state.generated_tokens])
         return self._numbers[name]
 

@@ -154,10 +154,8 @@ def _words(
     vocab: Vocabulary, unk: int | None, lowercase: bool, strip_accents: bool
 ) -> dict[str, Value]:
     """The fields of WordPiece, at the end of whose texts llama.cpp puts the separator."""
-    named = {
-        "unknown": unk,
-        "seperator": vocab.eos if vocab.special.sep is None else vocab.special.sep,
-    }
+    sep = vocab.eos if vocab.special.sep is None else vocab.special.sep
+    named = {"unknown": unk, "seperator": sep}
     ids = {f"{GGML}{name}_token_id": token for name, token in named.items() if token is not None}
     return {
         f"{GGML}model": "bert",
