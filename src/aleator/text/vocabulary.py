@@ -89,11 +89,11 @@ class Vocabulary:
     tokens: Sequence[str]
     ids: Mapping[str, int]
     attributes: NDArray[np.uint8]
-    special: SpecialTokens = SpecialTokens()
-    eog: frozenset[int] = frozenset()
-    add_bos: bool = False
-    add_eos: bool = False
-    add_space_prefix: bool = False
+    special: SpecialTokens
+    eog: frozenset[int]
+    add_bos: bool
+    add_eos: bool
+    add_space_prefix: bool
     strip_before: frozenset[int] = frozenset()
     strip_after: frozenset[int] = frozenset()
     pre: str = ""
@@ -130,6 +130,11 @@ class Vocabulary:
             tokens=("",) * size,
             ids={},
             attributes=np.full(size, TokenAttribute.NORMAL, np.uint8),
+            special=SpecialTokens(),
+            eog=frozenset(),
+            add_bos=False,
+            add_eos=False,
+            add_space_prefix=False,
             source=Path(path),
         )
 
