@@ -155,11 +155,8 @@ def _message(where: str, message: object, calls: set[str]) -> dict[str, Any]:
     if answered is not None and answered not in calls:
         raise _wrong(f"{where}.tool_call_id", answered, "no call before it has this id")
     content = message.get("content")
-    if (
-        content is None
-        and role == "assistant"
-        and made.keys() & {"tool_calls", "reasoning_content"}
-    ):
+    says_more = role == "assistant" and made.keys() & {"tool_calls", "reasoning_content"}
+    if content is None and says_more:
         content = ""
     made["content"] = _content(f"{where}.content", content)
     return made

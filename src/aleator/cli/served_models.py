@@ -46,10 +46,8 @@ def found_models(where: str, known: Mapping[str, Parameter]) -> list[Found]:
     if path.is_dir():
         found, remedy = list(_of_directory(path)), "a GGUF file, or a directory with config.json"
     elif path.is_file():
-        found, remedy = (
-            list(_of_file(path, known)),
-            'a table such as [small] with path = "small.gguf"',
-        )
+        found = list(_of_file(path, known))
+        remedy = 'a table such as [small] with path = "small.gguf"'
     else:
         raise ParameterError("models", f"--models {where}: there is no such directory or file")
     if not found:

@@ -205,15 +205,12 @@ class AleatorCache(Cache):  # type: ignore[misc]  # transformers has no types
             raise ParameterError(
                 f"tokens_to_remove={tokens_to_remove}: give the number to remove as -{tokens_to_remove}"
             )
-        self._truncate(max(0, self.length + tokens_to_remove))
+        self.truncate(max(0, self.length + tokens_to_remove))
 
     def truncate(self, n: int) -> None:
         """Keep the first ``n`` tokens of each row."""
         if not 0 <= n <= self.length:
             raise ParameterError(f"n={n}: the rows have {self.length} tokens")
-        self._truncate(n)
-
-    def _truncate(self, n: int) -> None:
         for row in self.rows:
             row.truncate(n)
         self._stored = [min(stored, n) for stored in self._stored]
