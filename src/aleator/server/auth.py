@@ -110,11 +110,9 @@ def own_namespace(salt: str = "") -> str:
 
 def place_of(own: Mapping[str, Any]) -> str:
     """The namespace for a request with these body fields; a new one with ``cache_prompt=false``."""
-    return (
-        own_namespace(own.get("cache_salt", ""))
-        if own.get("cache_prompt", True)
-        else one_time_namespace()
-    )
+    if not own.get("cache_prompt", True):
+        return one_time_namespace()
+    return own_namespace(own.get("cache_salt", ""))
 
 
 def namespace_of(tenant: str, salt: str = "") -> str:

@@ -224,9 +224,8 @@ async def rerank(request: Request) -> Response:
     ]
     if shown:
         for result, each in zip(results, ranked, strict=False):
-            result |= (
-                {"text": texts[each.index]} if tei else {"document": {"text": texts[each.index]}}
-            )
+            text = {"text": texts[each.index]}
+            result |= text if tei else {"document": text}
     if tei:
         return JSONResponse(results)
     n = sum(each.n_tokens for each in ranked)
