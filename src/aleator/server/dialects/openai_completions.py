@@ -303,11 +303,9 @@ async def _begin(
                 prompt_logprobs=prompt_top,
                 beams=beams,
             )
+            reads = None if prompt_top is None else begun[0]
             for each in begun:
-                legacy = None
-                if top is not None:
-                    legacy = LegacyLogprobs(service.model, each, prompt, echo)
-                reads = begun[0] if prompt_top is not None else None
+                legacy = None if top is None else LegacyLogprobs(service.model, each, prompt, echo)
                 choices.append(Choice(len(choices), each, head, legacy, reads))
             options["seed"] = begun[0].seed  # one for all, if none was given
     except BaseException:
