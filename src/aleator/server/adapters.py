@@ -38,15 +38,13 @@ LORA = Field("lora", scales_of)
 """llama-server's adapters by their numbers; those that it does not name have scale 0; []: as if not given."""
 
 
-def by_name(name: str, scales: Mapping[int, float], adapters: Adapters) -> dict[str, float]:
+def by_name(scales: Mapping[int, float], adapters: Adapters) -> dict[str, float]:
     """Scales by the names of adapters."""
     names = adapters.names
     for number in scales:
         if not 0 <= number < len(names):
             there = f"0 to {len(names) - 1}" if names else "none: start it with --lora FILE"
-            raise ParameterError(
-                name, f"{name}: there is no adapter {number}; this server has {there}"
-            )
+            raise ParameterError(f"lora: there is no adapter {number}; this server has {there}")
     return {names[number]: scale for number, scale in scales.items()}
 
 
@@ -56,7 +54,7 @@ def choose(body: Body, adapters: Adapters) -> None:
     if model in adapters.names:
         body.force("model", {"adapters": {model: 1.0}})
     if lora:
-        body.force("lora", {"adapters": by_name("lora", lora, adapters)})
+        body.force("lora", {"adapters": by_name(lora, adapters)})
 
 
 def numbered(chosen: Chosen | None, adapters: Adapters) -> list[dict[str, Any]]:
@@ -77,7 +75,7 @@ async def told(request: Request) -> Response:
 async def change(request: Request) -> Response:
     """Set the scales; requests under way go on with theirs."""
     mine: Adapters = request.app.state.service.adapters
-    named = by_name("lora", scales_of("lora", await body_of(request)), mine)
+    named = by_name(scales_of("lora", await body_of(request)), mine)
     mine.use([named.get(name, 0.0) for name in mine.names])
     return JSONResponse({"success": True})
 

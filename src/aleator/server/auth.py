@@ -116,13 +116,10 @@ def place_of(own: Mapping[str, Any]) -> str:
 
 
 def namespace_of(tenant: str, salt: str = "") -> str:
-    """The prompt-cache namespace of a tenant and a salt.
+    """The prompt-cache namespace of a tenant and a salt, which no others have; "" without either.
 
     Prompts share computed tokens only within a namespace.  So response times do not reveal what requests with
     another key or another salt have sent.
-
-    Returns:
-        A name that no other tenant and salt have; "" without either.
     """
     if not tenant and not salt:
         return ""
