@@ -136,7 +136,6 @@ FORMER = {
     "samplers.mirostat": "samplers.mirostat_state",
     "samplers.plan": "samplers.device_forms",
     "samplers.token_arguments": "samplers.chain_arguments samplers.spelled",
-    "server.adapters": "server.dialects.llama_lora",
     "server.app": "server.guards",
     "server.auth": "server.caller server.key_ring server.limits",
     "server.chat": "server.chatting",

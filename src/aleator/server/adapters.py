@@ -1,20 +1,12 @@
-"""Adapters in requests: by the name of a model, as in vLLM, and by llama-server's field ``lora``.
-
-``/lora-adapters`` is llama-server's, too: all adapters, and their scales in requests that say nothing of them.
-"""
+"""Adapters in requests: by the name of a model, as in vLLM, and by llama-server's field ``lora``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
-
 from aleator.core.errors import ParameterError
 from aleator.models.adapters import Adapters, Chosen, checked_scale
-from aleator.server.bodies import body_of
 from aleator.server.fields import Body, Field, is_whole, known_keys, listing, mapping
 
 
@@ -60,24 +52,3 @@ def choose(body: Body, adapters: Adapters) -> None:
 def numbered(chosen: Chosen | None, adapters: Adapters) -> list[dict[str, Any]]:
     """The adapters of a text as llama-server tells them."""
     return [{"id": adapters.names.index(n), "scale": scale} for n, scale, _ in chosen or ()]
-
-
-async def told(request: Request) -> Response:
-    """All adapters, by their numbers."""
-    mine: Adapters = request.app.state.service.adapters
-    made = [
-        {"id": i, "path": each.path, "scale": scale, **each.about}
-        for i, (each, scale) in enumerate(zip(mine.loaded, mine.scales, strict=True))
-    ]
-    return JSONResponse(made)
-
-
-async def change(request: Request) -> Response:
-    """Set the scales; requests under way go on with theirs."""
-    mine: Adapters = request.app.state.service.adapters
-    named = by_name(scales_of("lora", await body_of(request)), mine)
-    mine.use([named.get(name, 0.0) for name in mine.names])
-    return JSONResponse({"success": True})
-
-
-ROUTES = [Route("/lora-adapters", told), Route("/lora-adapters", change, methods=["POST"])]

@@ -8,12 +8,12 @@ from typing import Any
 
 from starlette.routing import Route
 
-from aleator.server import adapters
 from aleator.server.dialects import (
     anthropic,
     embeddings,
     llama,
     llama_infill,
+    llama_lora,
     llama_results,
     llama_slots,
     llama_tokens,
@@ -53,7 +53,7 @@ LLAMA_SERVER = Dialect(
         *llama.ROUTES,
         *embeddings.LLAMA_ROUTES,
         *llama_infill.ROUTES,
-        *adapters.ROUTES,
+        *llama_lora.ROUTES,
         *llama_slots.ROUTES,
         *llama_tokens.ROUTES,
     ],
