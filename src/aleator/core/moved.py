@@ -143,6 +143,7 @@ FORMER = {
     "server.auth": "server.caller server.key_ring server.limits",
     "server.chat": "server.chatting",
     "server.dialects.anthropic": "server.dialects.anthropic_output",
+    "server.dialects.embeddings": "server.dialects.rerank",
     "server.dialects.llama_infill": "server.infilling",
     "server.dialects.llama_results": "server.dialects.llama_probs",
     "server.dialects.llama_slots": "server.slots",

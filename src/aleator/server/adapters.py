@@ -30,15 +30,13 @@ LORA = Field("lora", scales_of)
 """llama-server's adapters by their numbers; those that it does not name have scale 0; []: as if not given."""
 
 
-def by_name(name: str, scales: Mapping[int, float], adapters: Adapters) -> dict[str, float]:
+def by_name(scales: Mapping[int, float], adapters: Adapters) -> dict[str, float]:
     """Scales by the names of adapters."""
     names = adapters.names
     for number in scales:
         if not 0 <= number < len(names):
             there = f"0 to {len(names) - 1}" if names else "none: start it with --lora FILE"
-            raise ParameterError(
-                name, f"{name}: there is no adapter {number}; this server has {there}"
-            )
+            raise ParameterError(f"lora: there is no adapter {number}; this server has {there}")
     return {names[number]: scale for number, scale in scales.items()}
 
 
@@ -48,7 +46,7 @@ def choose(body: Body, adapters: Adapters) -> None:
     if model in adapters.names:
         body.force("model", {"adapters": {model: 1.0}})
     if lora:
-        body.force("lora", {"adapters": by_name("lora", lora, adapters)})
+        body.force("lora", {"adapters": by_name(lora, adapters)})
 
 
 def numbered(chosen: Chosen | None, adapters: Adapters) -> list[dict[str, Any]]:

@@ -110,21 +110,16 @@ def own_namespace(salt: str = "") -> str:
 
 def place_of(own: Mapping[str, Any]) -> str:
     """The namespace for a request with these body fields; a new one with ``cache_prompt=false``."""
-    return (
-        own_namespace(own.get("cache_salt", ""))
-        if own.get("cache_prompt", True)
-        else one_time_namespace()
-    )
+    if not own.get("cache_prompt", True):
+        return one_time_namespace()
+    return own_namespace(own.get("cache_salt", ""))
 
 
 def namespace_of(tenant: str, salt: str = "") -> str:
-    """The prompt-cache namespace of a tenant and a salt.
+    """The prompt-cache namespace of a tenant and a salt, which no others have; "" without either.
 
     Prompts share computed tokens only within a namespace.  So response times do not reveal what requests with
     another key or another salt have sent.
-
-    Returns:
-        A name that no other tenant and salt have; "" without either.
     """
     if not tenant and not salt:
         return ""

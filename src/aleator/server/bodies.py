@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import anyio.to_thread
 from starlette.datastructures import Headers
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from aleator.server.errors import ApiError
@@ -63,14 +63,14 @@ class Bodies:
             return
         try:
             body = await self._read(scope, receive)
+        except ClientDisconnect:
+            return
         except ApiError as error:
             await self._answer(scope, error)(scope, receive, send)
             return
-        if body is None:  # the client has gone
-            return
         await self._app(scope, once(body, receive), send)
 
-    async def _read(self, scope: Scope, receive: Receive) -> bytes | None:
+    async def _read(self, scope: Scope, receive: Receive) -> bytes:
         announced = header(scope, b"content-length") or b"0"
         if not announced.isdigit():
             raise ApiError(400, f"Content-Length {announced[:40]!r} is not a number")
@@ -81,11 +81,7 @@ class Bodies:
         held = 0
         try:
             async with asyncio.timeout(self._timeout):
-                while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        return None
-                    piece = message.get("body", b"")
+                async for piece in Request(scope, receive).stream():
                     held += len(piece)
                     self._held += len(piece)
                     if held > self._most_bytes:
@@ -95,8 +91,6 @@ class Bodies:
                     if self._held > self._most_held:
                         raise no_room({"connection": "close"})
                     pieces.append(piece)
-                    if not message.get("more_body", False):
-                        break
         except TimeoutError:
             raise ApiError(
                 408,
@@ -214,21 +208,14 @@ def parsed(data: bytes) -> Any:
     try:
         return json.loads(data.decode(encoding), object_pairs_hook=once, parse_constant=constant)
     except RecursionError:
-        raise ApiError(400, "the body is nested too deeply", code="invalid_json") from None
+        why = "the body is nested too deeply"
     except UnicodeDecodeError as error:
-        raise ApiError(
-            400,
-            f"the body is not UTF-8: byte {data[error.start]:#04x} at {error.start}",
-            code="invalid_json",
-        ) from None
+        why = f"the body is not UTF-8: byte {data[error.start]:#04x} at {error.start}"
     except json.JSONDecodeError as error:
-        raise ApiError(400, f"the body is not JSON: {error}", code="invalid_json") from None
+        why = f"the body is not JSON: {error}"
     except ValueError:  # Python's limit for integers
-        raise ApiError(
-            400,
-            f"a number has more than {sys.get_int_max_str_digits()} digits",
-            code="invalid_json",
-        ) from None
+        why = f"a number has more than {sys.get_int_max_str_digits()} digits"
+    raise ApiError(400, why, code="invalid_json")
 
 
 async def in_thread(work: Callable[P, R], *args: P.args, **named: P.kwargs) -> R:

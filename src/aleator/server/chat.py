@@ -153,24 +153,20 @@ class ChatChoice:
 
     def _new_tokens(self) -> tuple[Sequence[Logprobs], Sequence[int]]:
         since, self._reported = self._reported, max(self._reported, self.completion_tokens)
-        return self._made.logprobs[since : self._reported], self._made.tokens[
-            since : self._reported
-        ]
+        new = slice(since, self._reported)
+        return self._made.logprobs[new], self._made.tokens[new]
 
     def _end_event(self, stop: ChatStop) -> ChatEvent:
         self.stop = stop
-        logprobs, tokens = self._new_tokens()
-        return ChatEvent("end", self.index, logprobs=logprobs, tokens=tokens, stop=stop)
+        return ChatEvent("end", self.index, "", 0, "", *self._new_tokens(), stop)
 
     def _end(self) -> list[ChatEvent]:
         self.completion_tokens = len(self._made.tokens)
-        deltas = self._kept(self._reply.finish())
+        made = self._events_of(self._kept(self._reply.finish()))
         message = self.message
         if message.reasoning_content and not (message.content or message.tool_calls):
             self.reasoning_tokens = self.completion_tokens
-        made = self._events_of(deltas)
-        made.append(self._end_event(chat_stop(self.message, self.generation.stop_reason)))
-        return made
+        return [*made, self._end_event(chat_stop(message, self.generation.stop_reason))]
 
 
 class ChatAnswer:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -54,25 +55,8 @@ class Connections:
         self.live: set[Connection] = set()
 
     def protocol(self) -> type[asyncio.Protocol]:
-        """The class of connections, for uvicorn's option ``http``."""
-        connections = self
-
-        class ServerConnection(Connection):
-            """A connection of this server."""
-
-            def __init__(
-                self,
-                config: Config,
-                server_state: ServerState,
-                app_state: dict[str, Any],
-                _loop: asyncio.AbstractEventLoop | None = None,
-            ) -> None:
-                kind = H11Protocol if HttpToolsProtocol is None else HttpToolsProtocol
-                wire = Wire()
-                state = {**app_state, WIRE: wire}
-                super().__init__(connections, kind(config, server_state, state, _loop), wire)
-
-        return ServerConnection
+        """What makes a connection, for uvicorn's option ``http``, which is only called."""
+        return partial(Connection, self)  # type: ignore[return-value]
 
     def sweep(self) -> int:
         """End the connections that have kept the server waiting for too long; return how many."""
@@ -87,9 +71,16 @@ class Connection(asyncio.Protocol):
     """One connection: one of uvicorn's protocols, with a watch on it."""
 
     def __init__(
-        self, connections: Connections, inner: H11Protocol | HttpToolsProtocol, wire: Wire
+        self,
+        connections: Connections,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        self._connections, self._inner, self._wire = connections, inner, wire
+        self._connections, self._wire = connections, Wire()
+        kind = H11Protocol if HttpToolsProtocol is None else HttpToolsProtocol
+        self._inner = kind(config, server_state, {**app_state, WIRE: self._wire}, _loop)
         self._transport: asyncio.Transport | None = None
         self._head_since: float | None = None
         self._head_bytes = 0

@@ -50,12 +50,10 @@ def not_built(what: str, instead: str = "") -> ApiError:
 
 
 def api_error(error: BaseException, spelled: Mapping[str, str] | None = None) -> ApiError:
-    """The error that a client gets for an exception.
+    """The error that a client gets for an exception, which is its cause.
 
-    Returns:
-        An error whose message reveals no more about this machine than the exception's own.  Unexpected
-    exceptions
-        are logged and reported as internal errors.  Its cause is the exception.
+    Its message reveals no more about this machine than the exception's own.  Unexpected exceptions are logged
+    and reported as internal errors.
     """
     if isinstance(error, ApiError):
         return error

@@ -91,12 +91,9 @@ class Trials:
         """End the process; the next trial starts a new one."""
         process, self._process = self._process, None
         if process is not None:
-            process.kill()
-            process.wait()
-            for pipe in (process.stdin, process.stdout):
-                if pipe is not None:
-                    with suppress(BrokenPipeError):  # from a question that the process did not read
-                        pipe.close()
+            # A pipe may hold a question that the process did not read.
+            with suppress(BrokenPipeError), process:
+                process.kill()
 
     def _ended(self, name: str, message: str) -> AleatorError:
         """End a process that did not answer; return the reason as an error."""

@@ -130,11 +130,10 @@ class Grammars:
 
     def compiled(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Options of a request with its grammar, if any, compiled."""
-        given = _grammars_of(options)
-        return {
-            **options,
-            **{name: self._sampler(name, grammar, key) for name, grammar, key in given},
+        made = {
+            name: self._sampler(name, grammar, key) for name, grammar, key in _grammars_of(options)
         }
+        return {**options, **made}
 
     def cut(self) -> None:
         """End all waiting for grammars with the error that the server is ending; called in the event loop."""
@@ -154,10 +153,7 @@ class Grammars:
     def _lock_of(self, key: str) -> threading.Lock:
         """The lock for work on one grammar; it exists while in use."""
         with self._lock:
-            lock = self._compiling.get(key)
-            if lock is None:
-                lock = self._compiling[key] = threading.Lock()
-        return lock
+            return self._compiling.setdefault(key, threading.Lock())
 
     @contextmanager
     def _trial(self) -> Iterator[Trials]:

@@ -50,8 +50,7 @@ def entry_of(
     for each in (name, *aliases):
         if not 0 < len(each) <= LONGEST_NAME or not each.isprintable() or each.strip() != each:
             raise ParameterError(
-                "models",
-                f"models: {each!r:.80} is no model's name: give 1 to {LONGEST_NAME} printable characters",
+                f"models: {each!r:.80} is no model's name: give 1 to {LONGEST_NAME} printable characters"
             )
     (chosen, given), of_engine = of_loading(model), EngineOptions.of(engine)
     context, n_seq_max = ContextOptions.of(given), of_engine.n_seq_max

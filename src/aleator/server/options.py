@@ -10,25 +10,10 @@ from aleator.core.options import Options, host_option
 from aleator.generate.options import MOST, MOST_BYTES, read_size, texts
 
 
-def several(
-    name: str,
-    flags: tuple[str, ...],
-    metavar: str,
-    help: str,
-    shown: str = "",
-    aliases: tuple[str, ...] = (),
-) -> Any:
-    """Declare an option that may be given several times; the parameters are those of ``Option``."""
-    return host_option(
-        help,
-        (),
-        flags=flags,
-        checker=partial(texts, name),
-        annotation="str | Iterable[str]",
-        metavar=metavar,
-        shown=shown,
-        aliases=aliases,
-    )
+def several(name: str, help: str, **declared: Any) -> Any:
+    """Declare an option that may be given several times; ``declared`` as for ``option``."""
+    kind = {"checker": partial(texts, name), "annotation": "str | Iterable[str]"}
+    return host_option(help, (), **kind, **declared)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,9 +39,8 @@ class ServerOptions(Options):
         None, flags=("--ssl-certfile", "--ssl-cert-file"), metavar="FILE",
     )  # fmt: skip
     alias: tuple[str, ...] = several(
-        "alias", ("-a", "--alias"), "NAME",
-        "name of the model in requests and responses, beside the file's; several may be given",
-        aliases=("aliases",),
+        "alias", "name of the model in requests and responses, beside the file's; several may be given",
+        flags=("-a", "--alias"), metavar="NAME", aliases=("aliases",),
     )  # fmt: skip
     models: str | None = host_option(
         "serve several models, loaded when requests name them: those of a directory, or of a TOML file "
@@ -99,23 +83,26 @@ class ServerOptions(Options):
         None, low=1, high=MOST, flags=("--n-cells",), shown="--parallel times --ctx-size",
     )  # fmt: skip
     api_key: tuple[str, ...] = several(
-        "api_key", ("--api-key",), "KEY",
+        "api_key",
         "key that requests must bring (Authorization: Bearer KEY, or x-api-key: KEY); several may be given. "
         "The list of processes shows it: a file is better",
+        flags=("--api-key",), metavar="KEY",
     )  # fmt: skip
     api_key_file: str | None = host_option(
         "file with keys, a line each; lines that begin with # are none",
         None, flags=("--api-key-file",), metavar="FILE",
     )  # fmt: skip
     allowed_host: tuple[str, ...] = several(
-        "allowed_host", ("--allowed-host",), "NAME",
+        "allowed_host",
         "name under which the server is asked (header Host), beside localhost; several may be given",
+        flags=("--allowed-host",), metavar="NAME",
         shown="where it listens on this machine only: localhost, 127.0.0.1 and ::1; else any",
     )  # fmt: skip
     cors_origin: tuple[str, ...] = several(
-        "cors_origin", ("--cors-origin",), "ORIGIN",
+        "cors_origin",
         "origin of pages in browsers that may use the server, such as http://localhost:3000, or * for any; "
         "several may be given",
+        flags=("--cors-origin",), metavar="ORIGIN",
     )  # fmt: skip
     max_body_bytes: int = host_option(
         "bytes of a request's body", 2**23, low=1024, high=2**30, flags=("--max-body-bytes",)

@@ -19,6 +19,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -27,6 +28,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.core import Metric as MetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from aleator.core.errors import ParameterError
@@ -179,12 +181,8 @@ class Requests:
 
 def request_id(scope: Scope) -> str:
     """The client's id of a request if it is a plain word, otherwise a new one."""
-    for name, value in scope["headers"]:
-        if name == b"x-request-id":
-            text = value.decode("latin-1")
-            if _ID.fullmatch(text):
-                return str(text)
-    return secrets.token_hex(12)
+    given = Headers(scope=scope).getlist("x-request-id")
+    return next(filter(_ID.fullmatch, given), None) or secrets.token_hex(12)
 
 
 @dataclass(frozen=True)
@@ -278,39 +276,26 @@ class Metrics:
     """The metrics of one server."""
 
     def __init__(self, fingerprint: str) -> None:
-        self.registry = registry = CollectorRegistry()
+        self.registry = CollectorRegistry()
+        own: dict[str, Any] = {"namespace": "aleator", "registry": self.registry}
+        times: Callable[..., Histogram] = partial(Histogram, buckets=SECONDS, **own)
+        lengths: Callable[..., Histogram] = partial(Histogram, buckets=TOKENS, **own)
         self._requests = Counter(
-            "aleator_http_requests",
-            "requests that were answered",
-            ("method", "route", "status"),
-            registry=registry,
+            "http_requests", "requests that were answered", ("method", "route", "status"), **own
         )
-        self._seconds = Histogram(
-            "aleator_http_request_seconds",
+        self._seconds = times(
+            "http_request_seconds",
             "seconds from a request's first byte to its answer's last",
             ("route",),
-            buckets=SECONDS,
-            registry=registry,
         )
-        self._ended = Counter(
-            "aleator_texts", "texts by why they ended", ("reason",), registry=registry
-        )
-
-        def times(name: str, help: str) -> Histogram:
-            return Histogram(f"aleator_{name}", help, buckets=SECONDS, registry=registry)
-
-        def lengths(name: str, help: str) -> Histogram:
-            return Histogram(f"aleator_{name}", help, buckets=TOKENS, registry=registry)
-
+        self._ended = Counter("texts", "texts by why they ended", ("reason",), **own)
         self._queued = times("queue_seconds", "seconds that a request waited for its beginning")
         self._first = times("time_to_first_token_seconds", "seconds to the first token")
         self._gap = times("time_per_token_seconds", "mean seconds between a text's tokens")
         self._whole = times("text_seconds", "seconds to the end of a text")
         self._prompt = lengths("prompt_length_tokens", "tokens of prompts, cached ones too")
         self._text = lengths("text_length_tokens", "tokens of texts")
-        about = Gauge(
-            "aleator_info", "what runs here", ("version", "fingerprint"), registry=registry
-        )
+        about = Gauge("info", "what runs here", ("version", "fingerprint"), **own)
         about.labels(__version__, fingerprint).set(1)
         self._longest = 0
         self._stats: Callable[[], EngineStats] | None = None

@@ -65,9 +65,7 @@ def vectors_of(
     size = 4 * n_tokens * model.weights.config.n_embd
     if size > MOST_STATES:
         message = f"hidden states of {n_tokens} tokens take {size} bytes, and a response has {MOST_STATES}"
-        raise ParameterError(
-            "pooling", f"pooling='none': {message} at most: send fewer or shorter texts"
-        )
+        raise ParameterError(f"pooling='none': {message} at most: send fewer or shorter texts")
     return model.embed_tokens(tokens, truncate=truncate), n_tokens
 
 

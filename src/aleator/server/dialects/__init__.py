@@ -23,7 +23,6 @@ from aleator.server.dialects import (
     openai_forms,
     openai_responses,
     operation,
-    rerank,
     watermark,
 )
 from aleator.server.errors import ApiError
@@ -45,7 +44,6 @@ OPENAI = Dialect(
         *openai_chat.ROUTES,
         *openai_responses.ROUTES,
         *embeddings.OPENAI_ROUTES,
-        *rerank.ROUTES,
         *watermark.ROUTES,
     ],
 )

@@ -56,8 +56,8 @@ _SHARED = (
     Field("system", anything),
     Field("tools", anything),
     Field("tool_choice", anything),
-    Field("thinking", anything),
-    Field("output_config", anything),
+    Field("thinking", anything, {}),
+    Field("output_config", anything, {}),
     Field("output_format", anything),
 )
 FIELDS = Fields(
@@ -85,12 +85,11 @@ def request_of(body: Body) -> ChatRequest:
     thinking, budget = _thinking(own["thinking"], lenient)
     if budget is not None:
         options["reasoning_budget"] = budget
-    effort, schema = None, _schema(own["output_format"], "output_format", lenient)
-    if own["output_config"] is not None:
-        output = Nested("output_config", own["output_config"], "an object", lenient)
-        effort = output.optional("effort", text)
-        schema = schema or _schema(output.value("format"), "output_config.format", lenient)
-        output.done()
+    schema = _schema(own["output_format"], "output_format", lenient)
+    output = Nested("output_config", own["output_config"], "an object", lenient)
+    effort = output.optional("effort", text)
+    schema = schema or _schema(output.value("format"), "output_config.format", lenient)
+    output.done()
     if schema is not None:
         body.force("output_config.format", {"json_schema": schema})
     choice, parallel = _tool_choice(own["tool_choice"], lenient)
@@ -111,8 +110,6 @@ def request_of(body: Body) -> ChatRequest:
 
 def _thinking(given: object, lenient: bool) -> tuple[bool | None, int | None]:
     """Whether the model reasons (None: the template's default), and its budget in tokens (None: no limit)."""
-    if given is None:
-        return None, None
     thinking = Nested("thinking", given, "an object with a type", lenient)
     kind = thinking.choice("type", "adaptive", "enabled", "disabled")
     budget = thinking.optional("budget_tokens", whole(1, 2**31 - 1))

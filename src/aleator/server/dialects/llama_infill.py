@@ -31,15 +31,14 @@ def infilling(
     tokenizer: Tokenizer, prompt: str | list[int], suffix: str, parse_special: bool
 ) -> list[int]:
     """The prompt tokens for generating what stands between two texts."""
-    special = tokenizer.vocab.special
+    special, vocab = tokenizer.vocab.special, tokenizer.vocab
     before, after, middle = special.fim_pre, special.fim_suf, special.fim_mid
     if before is None or after is None or middle is None:
         raise ParameterError(
             "suffix: this model's vocabulary has no tokens for text between two others (fill in the middle): "
             "leave suffix out"
         )
-    begin = tokenizer.vocab.bos if tokenizer.vocab.add_bos else None
-    head = [] if begin is None else [begin]
+    head = [vocab.bos] if vocab.add_bos and vocab.bos is not None else []
     if isinstance(prompt, str):
         prompt = tokenizer.encode(prompt, add_special=False, parse_special=parse_special)
     end = tokenizer.encode(suffix, add_special=False, parse_special=parse_special)
@@ -64,12 +63,8 @@ def files(name: str, value: Any) -> list[tuple[str, str]]:
             raise ParameterError(
                 name, f'{where}={each!r:.80}: give {{"filename": text, "text": text}}'
             )
-        made.append(
-            (
-                text(f"{where}.filename", each.get("filename", UNNAMED)),
-                text(f"{where}.text", each["text"]),
-            )
-        )
+        file = text(f"{where}.filename", each.get("filename", UNNAMED))
+        made.append((file, text(f"{where}.text", each["text"])))
     return made
 
 

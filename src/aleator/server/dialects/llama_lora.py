@@ -16,7 +16,7 @@ from aleator.server.service import Service
 async def adapters(request: Request) -> Response:
     """All adapters, by their numbers."""
     service: Service = request.app.state.service
-    mine = service.model.decoder.adapters
+    mine = service.adapters
     made: list[dict[str, Any]] = [
         {"id": i, "path": each.path, "scale": scale, **each.about}
         for i, (each, scale) in enumerate(zip(mine.loaded, mine.scales, strict=True))
@@ -27,8 +27,8 @@ async def adapters(request: Request) -> Response:
 async def change(request: Request) -> Response:
     """Set the scales; requests under way go on with theirs."""
     service: Service = request.app.state.service
-    mine = service.model.decoder.adapters
-    named = by_name("lora", scales_of("lora", await body_of(request)), mine)
+    mine = service.adapters
+    named = by_name(scales_of("lora", await body_of(request)), mine)
     mine.use([named.get(name, 0.0) for name in mine.names])
     return JSONResponse({"success": True})
 

@@ -38,11 +38,11 @@ from aleator.generate.session_file import SessionFile
 from aleator.models.adapters import key_of
 from aleator.server.adapters import numbered
 from aleator.server.auth import own_namespace, place_of
-from aleator.server.bodies import body_of, in_thread
+from aleator.server.bodies import in_thread
 from aleator.server.dialects.llama_results import settings, without_text
 from aleator.server.errors import ApiError, not_built
 from aleator.server.fields import Field, own_fields, text, wrong
-from aleator.server.service import Service
+from aleator.server.service import Service, read_body
 from aleator.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -71,9 +71,8 @@ class Slots:
     def __init__(self, service: Service) -> None:
         self._service = service
         path = service.options.slot_save_path
-        self.folder = (
-            None if path is None else Path(path)
-        )  # of the files; None: slots are not saved
+        # Of the files; None: slots are not saved
+        self.folder = None if path is None else Path(path)
         if self.folder is not None and not self.folder.is_dir():
             raise ParameterError(
                 f"slot_save_path={path}: there is no such directory: make it first"
@@ -380,17 +379,14 @@ async def act(request: Request) -> Response:
     action = request.query_params.get("action", "")
     if action not in ACTIONS:
         raise wrong("action", action, f"give {', '.join(ACTIONS)}")
-    service: Service = request.app.state.service
-    lenient = service.options.lenient
+    if action == "erase" and not await request.body():
+        body = NO_FILE.read({})
+    else:
+        _, body = await read_body(request, NO_FILE if action == "erase" else FILE)
+    namespace = own_namespace(body.own["cache_salt"])
     if action == "erase":
-        given = await body_of(request) if await request.body() else {}
-        own = NO_FILE.read(given, lenient).own
-        service.check_model(own["model"])
-        namespace = own_namespace(own["cache_salt"])
         return JSONResponse({"id_slot": number, "n_erased": await made.erase(number, namespace)})
-    own = FILE.read(await body_of(request), lenient).own
-    service.check_model(own["model"])
-    name, namespace = own["filename"], own_namespace(own["cache_salt"])
+    name = body.own["filename"]
     if action == "save":
         work, n_tokens, n_bytes, took = made.save, "n_saved", "n_written", "save_ms"
     else:

@@ -130,15 +130,13 @@ def listed(where: str, value: object, shape: str, lenient: bool = False) -> list
 
 def text_part(part: Nested, *types: str) -> str:
     """The text of a content part that has no type, or one of the dialect's text types."""
-    kind = part.value("type")
+    kind, where = part.value("type"), part.path("type")
     if isinstance(kind, str) and kind in MEDIA and kind not in types:
-        raise ParameterError(
-            part.path("type"),
-            f"{part.path('type')}={kind!r}: {MEDIA[kind]} are not supported, only parts of type {types[0]!r}",
-        )
+        only = f"only parts of type {types[0]!r}"
+        raise wrong(where, kind, f"{MEDIA[kind]} are not supported, {only}")
     if kind is not None and kind not in types:
         known = " or ".join(map(repr, dict.fromkeys(types)))
-        raise wrong(part.path("type"), kind, f"give {known}")
+        raise wrong(where, kind, f"give {known}")
     return part.text("text")
 
 

@@ -15,13 +15,12 @@ from starlette.routing import Route
 from aleator.chat.reply import Reply
 from aleator.core.errors import AleatorError
 from aleator.core.version import __version__
-from aleator.generate.completion import Stats
 from aleator.generate.logprobs import Logprobs
 from aleator.server.accepted import Accepted
 from aleator.server.adapters import choose
 from aleator.server.auth import place_of
 from aleator.server.bodies import body_of, in_thread
-from aleator.server.chat import ChatAnswer, ChatChoice, ChatEvent, ChatRequest, ChatStop, Usage
+from aleator.server.chat import ChatAnswer, ChatChoice, ChatEvent, ChatRequest
 from aleator.server.dialects import ollama_input
 from aleator.server.dialects.embeddings import check_dimensions, one_vector, texts_of
 from aleator.server.dialects.nested import fitting, in_words, input_of, with_records
@@ -75,12 +74,21 @@ class OllamaWriter:
         self._logprobs += event.logprobs
         return [self._line(said, event.logprobs)]
 
-    def end(
-        self, stop: ChatStop, usage: Usage, stats: Stats, whole: bool = False
-    ) -> dict[str, Any]:
+    def end(self, answer: ChatAnswer, whole: bool = False) -> dict[str, Any]:
         """The last line; ``whole``: it is the only one, and has all that was said."""
-        line = self._line(self._said, self._logprobs) if whole else self._line({})
-        return {**line, "done": True, **self._counts(stop, usage, stats)}
+        choice, usage = answer.choices[0], answer.usage
+        stats = choice.generation.stats
+        return {
+            **(self._line(self._said, self._logprobs) if whole else self._line({})),
+            "done": True,
+            "done_reason": DONE_REASONS.get(choice.stop or "stop", "stop"),
+            "total_duration": int((time.perf_counter() - self.began) * NANO),
+            "load_duration": 0,
+            "prompt_eval_count": usage.prompt,
+            "prompt_eval_duration": int(stats.prompt_seconds * NANO),
+            "eval_count": usage.completion,
+            "eval_duration": int(stats.decode_seconds * NANO),
+        }
 
     def nothing(self, reason: str) -> dict[str, Any]:
         """The answer to a request without messages: the model is loaded, and stays."""
@@ -96,17 +104,6 @@ class OllamaWriter:
         if logprobs:
             made["logprobs"] = token_logprobs(logprobs)
         return made
-
-    def _counts(self, stop: ChatStop, usage: Usage, stats: Stats) -> dict[str, Any]:
-        return {
-            "done_reason": DONE_REASONS.get(stop, "stop"),
-            "total_duration": int((time.perf_counter() - self.began) * NANO),
-            "load_duration": 0,
-            "prompt_eval_count": usage.prompt,
-            "prompt_eval_duration": int(stats.prompt_seconds * NANO),
-            "eval_count": usage.completion,
-            "eval_duration": int(stats.decode_seconds * NANO),
-        }
 
 
 def timestamp(seconds: float | None = None) -> str:
@@ -332,7 +329,7 @@ async def _written(
         )
     for event in await unless_gone(request, answer.collected(), answer.cancel):
         writer.push(event)
-    made = with_records(service, body, answer, _last(answer, writer, whole=True))
+    made = with_records(service, body, answer, writer.end(answer, whole=True))
     return JSONResponse(made, headers=headers)
 
 
@@ -343,12 +340,7 @@ async def _lines(
         lines = [line for event in events for line in writer.push(event)]
         if lines:
             yield b"".join(map(_line, lines))
-    yield _line(with_records(service, body, answer, _last(answer, writer)))
-
-
-def _last(answer: ChatAnswer, writer: OllamaWriter, whole: bool = False) -> dict[str, Any]:
-    choice = answer.choices[0]
-    return writer.end(choice.stop or "stop", answer.usage, choice.generation.stats, whole)
+    yield _line(with_records(service, body, answer, writer.end(answer)))
 
 
 def _line(made: Mapping[str, Any]) -> bytes:

@@ -308,14 +308,11 @@ class ChunkWriter:
             around = None if event.logprobs else self._around.get((event.kind, event.choice))
             if around is not None:
                 made.append(texts_of_chunks([event.text], around))
-            elif (
-                event.kind != "call_end"
-                or event.logprobs
-                or (self._head.token_ids and event.tokens)
-            ):
+                continue
+            ids = {"token_ids": event.tokens} if self._head.token_ids else {}
+            if event.kind != "call_end" or event.logprobs or any(ids.values()):
                 choice = self._answer.choices[event.choice]
                 more = self._head.timed(choice.generation, choice.completion_tokens)
-                ids = {"token_ids": event.tokens} if self._head.token_ids else {}
                 made.append(self._head.chunk(dumps([_choice_of_chunk(event, choice) | ids]) + more))
         return b"".join(made)
 

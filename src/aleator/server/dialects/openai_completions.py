@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import Request
@@ -121,34 +122,28 @@ def usage_of(made: Sequence[Generation], firsts: Sequence[Generation]) -> Usage:
     )
 
 
+@dataclass(eq=False)
 class Choice:
     """One completion of one prompt; ``reads`` records the log-probabilities of the prompt's tokens."""
 
-    def __init__(
-        self,
-        index: int,
-        generation: Generation,
-        head: Head,
-        legacy: LegacyLogprobs | None,
-        reads: Generation | None,
-    ) -> None:
-        self.index, self.generation, self._head = index, generation, head
-        self.legacy, self.reads = legacy, reads
-        self._around: tuple[bytes, bytes] | None = None
-        # Tokens whose log-probabilities were reported; None: not even those of the prompt were.
-        self._reported: int | None = None
-        self._ids_told: int | None = None
+    index: int
+    generation: Generation
+    head: Head
+    legacy: LegacyLogprobs | None = None
+    reads: Generation | None = None
+    around: tuple[bytes, bytes] | None = None
+    reported: int | None = None  # tokens that chunks have reported; None: not even the prompt's
 
     async def stream(self, line: Line[Piece] | None, progress: bool) -> AsyncIterator[bytes]:
         """Yield the chunks, in batches of those available, except those that ``line`` sends itself."""
         reader = reader_of(self.generation)
         if self.legacy is None:  # chunks differ only in their text
             end = ',"logprobs":null,"finish_reason":null}]'
-            self._around = self._head.around(f'[{{"index":{self.index},"text":', end)
+            self.around = self.head.around(f'[{{"index":{self.index},"text":', end)
         if progress:
             none = {"text": "", "logprobs": None, "finish_reason": None}
             async for each in reader.prompt_progress():
-                yield self._head.progress({"index": self.index, **none}, each)
+                yield self.head.progress({"index": self.index, **none}, each)
         if self.reads is not None:
             await reader_of(self.reads).wait_for_prompt()
         while True:
@@ -162,26 +157,33 @@ class Choice:
 
     def chunks(self, pieces: Sequence[Piece]) -> bytes:
         """Chunks for pieces of text."""
-        if self._around is not None:
-            return texts_of_chunks([piece.text for piece in pieces], self._around)
+        if self.around is not None:
+            return texts_of_chunks([piece.text for piece in pieces], self.around)
         none = {"finish_reason": None}
         return b"".join([self._chunk(piece.text, piece.end, none) for piece in pieces])
 
     def _chunk(self, text: str, n: int, finish: Mapping[str, Any]) -> bytes:
-        choice = {"index": self.index, "text": text, "logprobs": self.logprobs(n), **finish}
-        choice |= self._token_ids(n)
-        return self._head.chunk(dumps([choice]) + self._head.timed(self.generation, n))
+        logprobs, ids = self._new_tokens(n)
+        choice = {"index": self.index, "text": text, "logprobs": logprobs, **finish, **ids}
+        return self.head.chunk(dumps([choice]) + self.head.timed(self.generation, n))
 
-    def logprobs(self, end: int | None = None) -> dict[str, list[Any]] | None:
-        """Log-probabilities of the unreported tokens up to ``end``, those of the prompt first."""
-        if self.legacy is None:
-            return None
-        prompt = self._of_prompt() if self._reported is None else ()
-        since, self._reported = self._reported or 0, end
-        entries = reader_of(self.generation).completion.logprobs[since:end]
-        rows = [*self.legacy.of_prompt(prompt), *self.legacy.of(entries)]
-        names = ("tokens", "token_logprobs", "top_logprobs", "text_offset")
-        return {name: [row[i] for row in rows] for i, name in enumerate(names)}
+    def _new_tokens(
+        self, end: int | None = None
+    ) -> tuple[dict[str, list[Any]] | None, dict[str, Any]]:
+        """Log-probabilities of the unreported tokens up to ``end``, the prompt's first; and vLLM's ids."""
+        made, logprobs = reader_of(self.generation).completion, None
+        ids: dict[str, Any] = {}
+        first, since, self.reported = self.reported is None, self.reported or 0, end
+        if self.legacy is not None:
+            prompt = self._of_prompt() if first else ()
+            rows = [*self.legacy.of_prompt(prompt), *self.legacy.of(made.logprobs[since:end])]
+            names = ("tokens", "token_logprobs", "top_logprobs", "text_offset")
+            logprobs = {name: [row[i] for row in rows] for i, name in enumerate(names)}
+        if self.head.token_ids:
+            ids["token_ids"] = made.tokens[since:end]
+            if first:
+                ids["prompt_token_ids"] = made.request.tokens
+        return logprobs, ids
 
     def _of_prompt(self) -> Sequence[Logprobs | None]:
         """Those of an echoed prompt's tokens; () if its time was over."""
@@ -189,15 +191,6 @@ class Choice:
             return ()
         made = self.reads.prompt_logprobs
         return made if len(made) == len(self.reads.request.tokens) else ()
-
-    def _token_ids(self, end: int | None = None) -> dict[str, Any]:
-        """VLLM's fields: the unreported tokens up to ``end``, and with the first those of the prompt."""
-        if not self._head.token_ids:
-            return {}
-        made = reader_of(self.generation).completion
-        first = {"prompt_token_ids": made.request.tokens} if self._ids_told is None else {}
-        since, self._ids_told = self._ids_told or 0, end
-        return {"token_ids": made.tokens[since:end], **first}
 
     def finish(self) -> dict[str, Any]:
         """Why it ended, once it has ended."""
@@ -207,9 +200,9 @@ class Choice:
 
     def whole(self, index: int) -> dict[str, Any]:
         """The whole completion as a choice of a response without streaming."""
-        choice = {"index": index, "text": self.generation.text, "logprobs": self.logprobs()}
-        kept = kept_tokens(self.generation.logprobs)
-        return choice | self._token_ids() | self.finish() | kept
+        logprobs, ids = self._new_tokens()
+        choice = {"index": index, "text": self.generation.text, "logprobs": logprobs}
+        return choice | ids | self.finish() | kept_tokens(self.generation.logprobs)
 
 
 async def completions(request: Request) -> Response:
@@ -240,7 +233,7 @@ async def completions(request: Request) -> Response:
     first = begun[0]
     if beams is not None:
         found = await unless_gone(request, found_by(begun), gone)
-        best = [Choice(i, each, head, None, None) for i, (each, _) in enumerate(found)]
+        best = [Choice(i, each, head) for i, (each, _) in enumerate(found)]
         extras, used = [more for _, more in found], usage_of([each for each, _ in found], begun)
     else:
         await unless_gone(request, _ended(choices), gone)
@@ -310,11 +303,9 @@ async def _begin(
                 prompt_logprobs=prompt_top,
                 beams=beams,
             )
+            reads = None if prompt_top is None else begun[0]
             for each in begun:
-                legacy = None
-                if top is not None:
-                    legacy = LegacyLogprobs(service.model, each, prompt, echo)
-                reads = begun[0] if prompt_top is not None else None
+                legacy = None if top is None else LegacyLogprobs(service.model, each, prompt, echo)
                 choices.append(Choice(len(choices), each, head, legacy, reads))
             options["seed"] = begun[0].seed  # one for all, if none was given
     except BaseException:

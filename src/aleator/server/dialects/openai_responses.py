@@ -72,24 +72,22 @@ class ResponseWriter:
     def push(self, event: ChatEvent) -> list[Event]:
         """The events of a piece of the answer."""
         if event.kind == "call":
-            return [*self._close(), *self._begin_call(event)]
+            call = {"call_id": event.id, "name": event.text, "arguments": ""}
+            return self._add("fc", "function_call", call)
         if event.kind == "arguments":
             self.output[-1]["arguments"] += event.text
             return [self._of_item("response.function_call_arguments.delta", delta=event.text)]
         if event.kind == "call_end":
             return self._close()
-        if event.kind == "reasoning":
-            begun = self._begin("reasoning")
-            self._part["text"] += event.text
-            return [*begun, self._of_part("response.reasoning_text.delta", delta=event.text)]
         if event.kind == "end":  # the remaining tokens have no text
             return []
-        begun = self._begin("message")
-        logprobs = token_logprobs(event.logprobs)
-        self._part["text"] += event.text
-        self._part["logprobs"] += logprobs
-        said = {"delta": event.text, "logprobs": logprobs}
-        return [*begun, self._of_part("response.output_text.delta", **said)]
+        begun = self._begin("reasoning" if event.kind == "reasoning" else "message")
+        part, said = self._part, Event(delta=event.text)
+        part["text"] += event.text
+        if "logprobs" in part:
+            said["logprobs"] = token_logprobs(event.logprobs)
+            part["logprobs"] += said["logprobs"]
+        return [*begun, self._of_part(f"response.{part['type']}.delta", said)]
 
     def end(self, stop: ChatStop, usage: Usage) -> list[Event]:
         """The events after the answer; the last one holds the whole response."""
@@ -141,37 +139,23 @@ class ResponseWriter:
         """Begin a message or reasoning item, unless one is open."""
         if self._open and self.output[-1]["type"] == kind:
             return []
-        closed = self._close()
-        number = len(self.output)
-        more: dict[str, Any]
         part: dict[str, Any]
         if kind == "message":
-            word, more = "msg", {"role": "assistant", "content": []}
+            begun = self._add("msg", kind, {"role": "assistant", "content": []})
             part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
         else:
-            word, more = "rs", {"summary": [], "content": [], "encrypted_content": None}
+            begun = self._add("rs", kind, {"summary": [], "content": [], "encrypted_content": None})
             part = {"type": "reasoning_text", "text": ""}
-        name = f"{word}_{self._name}_{number}"
-        item = {"id": name, "type": kind, "status": "in_progress", **more}
-        self._open = True
-        self.output.append(item)
-        added = self._event("response.output_item.added", output_index=number, item=dict(item))
-        item["content"] = [part]
-        return [*closed, added, self._of_part("response.content_part.added", part=dict(part))]
+        self.output[-1]["content"] = [part]
+        return [*begun, self._of_part("response.content_part.added", {"part": dict(part)})]
 
-    def _begin_call(self, event: ChatEvent) -> list[Event]:
-        number = len(self.output)
-        item = {
-            "id": f"fc_{self._name}_{number}",
-            "type": "function_call",
-            "status": "in_progress",
-            "call_id": event.id,
-            "name": event.text,
-            "arguments": "",
-        }
+    def _add(self, word: str, kind: str, more: Mapping[str, Any]) -> list[Event]:
+        """End the open item, and begin another."""
+        closed = self._close()
+        name = f"{word}_{self._name}_{len(self.output)}"
+        self.output.append({"id": name, "type": kind, "status": "in_progress", **more})
         self._open = True
-        self.output.append(item)
-        return [self._event("response.output_item.added", output_index=number, item=dict(item))]
+        return [*closed, self._of_output("added")]
 
     def _close(self, status: str = "completed") -> list[Event]:
         """End the open item."""
@@ -180,23 +164,23 @@ class ResponseWriter:
         self._open = False
         item = self.output[-1]
         item["status"] = status
-        made = []
         if item["type"] == "function_call":
-            name = "response.function_call_arguments.done"
-            made.append(self._of_item(name, name=item["name"], arguments=item["arguments"]))
+            said = {"name": item["name"], "arguments": item["arguments"]}
+            made = [self._of_item("response.function_call_arguments.done", **said)]
         else:
             part = self._part
-            if item["type"] == "message":
-                said = {"text": part["text"], "logprobs": part["logprobs"]}
-                made.append(self._of_part("response.output_text.done", **said))
-            else:
-                made.append(self._of_part("response.reasoning_text.done", text=part["text"]))
-            made.append(self._of_part("response.content_part.done", part=dict(part)))
-        number = len(self.output) - 1
-        made.append(self._event("response.output_item.done", output_index=number, item=dict(item)))
-        return made
+            said = {name: part[name] for name in ("text", "logprobs") if name in part}
+            made = [
+                self._of_part(f"response.{part['type']}.done", said),
+                self._of_part("response.content_part.done", {"part": dict(part)}),
+            ]
+        return [*made, self._of_output("done")]
 
-    def _of_part(self, kind: str, **fields: Any) -> Event:
+    def _of_output(self, what: str) -> Event:
+        number, item = len(self.output) - 1, dict(self.output[-1])
+        return self._event(f"response.output_item.{what}", output_index=number, item=item)
+
+    def _of_part(self, kind: str, fields: Mapping[str, Any]) -> Event:
         return self._of_item(kind, content_index=0, **fields)
 
     def _of_item(self, kind: str, **fields: Any) -> Event:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -83,20 +84,17 @@ ROUTES = [
 ]
 
 
+async def _refused(why: str, request: Request) -> Response:
+    raise not_built(f"{request.url.path!r:.200}: {why}")
+
+
 def _not_built(paths: Mapping[str, Sequence[str]]) -> list[Route]:
     """Endpoints that other servers of a dialect have and this one has not, by why they are not there.
 
     One rule for all: they, and what lies below them, answer 501 and say why.  Any other path is 404.
     """
-
-    def refusing(why: str) -> Callable[[Request], Awaitable[Response]]:
-        async def refused(request: Request) -> Response:
-            raise not_built(f"{request.url.path!r:.200}: {why}")
-
-        return refused
-
     return [
-        Route(each, refusing(why), methods=METHODS)
+        Route(each, partial(_refused, why), methods=METHODS)
         for why, those in paths.items()
         for path in those
         for each in (path, f"{path}/{{below:path}}")

@@ -83,8 +83,8 @@ FIELDS = Fields(
     Field("tools", fields.anything),
     Field("tool_choice", fields.anything),
     Field("parallel_tool_calls", fields.switch, True),
-    Field("text", fields.anything),
-    Field("reasoning", fields.anything),
+    Field("text", fields.anything, {}),
+    Field("reasoning", fields.anything, {}),
     Field("include", _include, ()),
     Field("top_logprobs", fields.whole(0, 20)),
     Field("metadata", fields.mapping),
@@ -138,8 +138,6 @@ def repeated(body: Body) -> dict[str, Any]:
 
 def _format(given: object, lenient: bool) -> dict[str, Any]:
     """The format of the content, as the response repeats it."""
-    if given is None:
-        return {"type": "text"}
     holder = Nested("text", given, "an object", lenient)
     holder.take(_TEXT)
     wanted = holder.nested("format", "an object with a type")
@@ -162,8 +160,6 @@ def _format(given: object, lenient: bool) -> dict[str, Any]:
 
 def _effort(given: object, lenient: bool) -> str | None:
     """The reasoning effort, for templates that use it."""
-    if given is None:
-        return None
     reasoning = Nested("reasoning", given, "an object", lenient)
     reasoning.take(_REASONING)
     effort = reasoning.optional("effort", fields.text)

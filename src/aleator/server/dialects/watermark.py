@@ -34,14 +34,8 @@ async def detect(request: Request) -> Response:
     key = body.own[WATERMARK_KEY_FILE.name] or service.watermark_key
     ngram = body.own[WATERMARK_NGRAM.name] or params.watermark_ngram
     test = body.own[DRAW.name] or detector(params.draw if params.draw in KEYED else KEYED[0])
-    ids = await in_thread(
-        tokens_of,
-        service.model.tokenizer,
-        body.own["content"],
-        False,
-        add_special=False,
-        to_continue=False,
-    )
+    content, tokenizer = body.own["content"], service.model.tokenizer
+    ids = await in_thread(tokens_of, tokenizer, content, False, add_special=False)
     known_ids("content", ids, min(MAX_TOKEN, len(service.model.vocab)))
     found = await in_thread(lambda: test(ids, key, ngram=ngram))
     return JSONResponse({"object": "watermark", **asdict(found)})

@@ -133,11 +133,9 @@ def _quoted(word: str) -> str:
 
 def _flags(declared: Parameter, value: Any) -> list[str]:
     """The words of one parameter; empty if the command line has no flag for it or needs none."""
-    if value is None:
-        return []
     flags = {"grammar": "--grammar", "json_schema": "--json-schema", "regex": "--regex"}
     flag = flags.get(declared.name) or (declared.flags[-1] if declared.flags else "")
-    if not flag:
+    if value is None or not flag:
         return []
     if isinstance(value, bool):
         return [flag] if value else []

@@ -212,10 +212,8 @@ class Replay:
         self._loops: LoopWatch | None = None
         if params is None:
             go_on(self.chain, request)
-            # Ending a text at a loop changes no draw before it.
-            self._loops = (
-                loop_watch(request, self.chain) if request.options.raises_temperature else None
-            )
+            if request.options.raises_temperature:  # to end at a loop changes no draw before it
+                self._loops = loop_watch(request, self.chain)
         else:
             self.chain.accept_many(recording.prompt)
 

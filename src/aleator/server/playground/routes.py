@@ -6,7 +6,7 @@ Ollama's clients use other paths under ``/api/``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -56,8 +56,6 @@ HEADERS = {
     "cache-control": "no-cache",
 }
 
-
-Handler = Callable[[Request], Awaitable[Response]]
 ATTACHED = {**HEADERS, "content-disposition": 'attachment; filename="aleator-text.html"'}
 
 
@@ -228,19 +226,17 @@ def histogram(playground: Playground, recording: Recording, body: Body) -> dict[
     return drawn_often(replay, recording.logits(step), playground.formatter, n)
 
 
-def of_text(
-    fields: Fields, work: Callable[[Playground, Recording, Body], dict[str, Any]]
-) -> Handler:
-    """A handler for a question about a text, which another thread answers."""
-
-    async def answer(request: Request) -> Response:
-        playground = of(request)
-        body = fields.read(await body_of(request))
-        recording = playground.recordings[request.path_params["id"]]
-        asked = partial(work, playground, recording, body)
-        return JSONResponse(await playground.service.grammars.in_thread(body.options, asked))
-
-    return answer
+async def of_text(
+    fields: Fields,
+    work: Callable[[Playground, Recording, Body], dict[str, Any]],
+    request: Request,
+) -> Response:
+    """Answer a question about a text in another thread."""
+    playground = of(request)
+    body = fields.read(await body_of(request))
+    recording = playground.recordings[request.path_params["id"]]
+    asked = partial(work, playground, recording, body)
+    return JSONResponse(await playground.service.grammars.in_thread(body.options, asked))
 
 
 async def check(request: Request) -> Response:
@@ -359,9 +355,9 @@ ROUTES = [
     Route(ROOT, declarations, methods=["GET"]),
     Route(ROOT + "/texts", write, methods=["POST"]),
     Route(ROOT + "/texts/{id}", forget, methods=["DELETE"]),
-    Route(ROOT + "/texts/{id}/step", of_text(EXPLAIN, explained), methods=["POST"]),
-    Route(ROOT + "/texts/{id}/resample", of_text(CHAIN(), resampled), methods=["POST"]),
-    Route(ROOT + "/texts/{id}/draws", of_text(DRAW, histogram), methods=["POST"]),
+    Route(ROOT + "/texts/{id}/step", partial(of_text, EXPLAIN, explained), methods=["POST"]),
+    Route(ROOT + "/texts/{id}/resample", partial(of_text, CHAIN(), resampled), methods=["POST"]),
+    Route(ROOT + "/texts/{id}/draws", partial(of_text, DRAW, histogram), methods=["POST"]),
     Route(ROOT + "/beams", search, methods=["POST"]),
     Route(ROOT + "/chain", check, methods=["POST"]),
     Route(ROOT + "/texts/{id}/page", save, methods=["GET"]),
