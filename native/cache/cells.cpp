@@ -71,18 +71,14 @@ void Cells::stale(const Segment& s) noexcept {
   for (const int32_t seq : sets_.ids(s.owners)) sequences_[seq].spoil();
 }
 
-void Cells::index(const Segment& s) noexcept {
-  for (const int32_t seq : sets_.ids(s.owners)) {
-    Index& x = sequences_[seq];
-    if (!x.stale) x.update([&](Runs& own) { own.insert(s.run()); });
-  }
+void Cells::forget(const Segment& s, bool in_bulk) noexcept {
+  if (in_bulk) return stale(s);
+  update(s.owners, [&](Runs& own) { own.erase(s.run()); });
 }
 
-void Cells::unindex(const Segment& s) noexcept {
-  for (const int32_t seq : sets_.ids(s.owners)) {
-    Index& x = sequences_[seq];
-    if (!x.stale) x.update([&](Runs& own) { own.erase(s.run()); });
-  }
+void Cells::learn(const Segment& s, bool in_bulk) noexcept {
+  if (in_bulk) return stale(s);
+  update(s.owners, [&](Runs& own) { own.insert(s.run()); });
 }
 
 // Whether all these cells, of a range of positions, have the same owners, and those no others in
@@ -100,11 +96,6 @@ bool Cells::move_together(const Vector<Segment>& segments, int32_t p0, int32_t p
     if (cells != n) return false;
   }
   return true;
-}
-
-void Cells::shift_runs(int32_t owners, int32_t p0, int32_t p1, int32_t delta) noexcept {
-  for (const int32_t seq : sets_.ids(owners))
-    sequences_[seq].update([&](Runs& own) { own.shift(p0, p1, delta); });
 }
 
 // Arrays

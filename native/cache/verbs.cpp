@@ -40,7 +40,7 @@ void Cells::seq_rm(int32_t seq, int32_t p0, int32_t p1) {
     rest[i] = i > 0 && segments[i - 1].owners == set ? rest[i - 1] : sets_.without(set, seq);
   }
   for (const Segment& s : segments) record(s);
-  sequences_[seq].update([&](Runs& own) { own.erase(in.p0, in.p1); });
+  update(seq, [&](Runs& own) { own.erase(in.p0, in.p1); });  // a set of one is its id
   for (size_t i = 0; i < segments.size(); ++i) {
     const Segment& s = segments[i];
     if (rest[i] != kNone) {
@@ -141,7 +141,7 @@ void Cells::seq_add(int32_t seq, int32_t p0, int32_t p1, int32_t delta) {
     moved_.add(rest.cell, rest.end(), rest.step);
     if (!together) learn(rest, bulk);
   }
-  if (together) shift_runs(segments[0].owners, in.p0, in.p1, delta);
+  if (together) update(segments[0].owners, [&](Runs& own) { own.shift(in.p0, in.p1, delta); });
   const auto stream = static_cast<size_t>(stream_of(seq));
   heads_[stream] = first[stream] < size() ? first[stream] : static_cast<int64_t>(stream) * share();
 }
