@@ -53,9 +53,8 @@ class Cells final : public Part {
   int64_t size() const { return static_cast<int64_t>(pos_.size()); }
   int32_t n_seq_max() const { return n_seq_max_; }
   int32_t n_streams() const { return static_cast<int32_t>(heads_.size()); }
-  bool llama_2024() const { return llama_2024_; }
   int64_t used() const;
-  int64_t head(int32_t stream = 0) const { return heads_[stream]; }
+  const Vector<int64_t>& heads() const { return heads_; }
   int64_t top() const { return occupied_.previous(size() - 1) + 1; }
   bool has_shift() const;
   const int32_t* positions() const { return pos_.data(); }

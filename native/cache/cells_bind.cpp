@@ -86,16 +86,9 @@ ALEATOR_BIND(cells) {
       .def_prop_ro("words", &Cells::words, "64-bit words of a row of owners.")
       .def_prop_ro("used", &Cells::used, "Cells that hold a token.")
       .def_prop_ro(
-          "head", [](const Cells& c) { return c.head(); },
+          "head", [](const Cells& c) { return c.heads()[0]; },
           "Where the next search starts; may equal size. With streams, the first one's.")
-      .def_prop_ro(
-          "heads",
-          [](const Cells& c) {
-            std::vector<int64_t> heads;
-            for (int32_t s = 0; s < c.n_streams(); ++s) heads.push_back(c.head(s));
-            return heads;
-          },
-          "The head of every stream.")
+      .def_prop_ro("heads", &Cells::heads, "The head of every stream.")
       .def_prop_ro("top", &Cells::top, "Index of the highest used cell + 1.")
       .def_prop_ro("has_shift", &Cells::has_shift, "Does a stored key wait for a rotation?")
       .def_prop_ro("version", &Cells::version, "Changes with every change.")

@@ -93,9 +93,9 @@ void Runs::erase(int32_t p0, int32_t p1) {
     return;
   }
   pieces.clear();
-  const int32_t end = max() + 1;
-  each(0, p0, [&](const Run& r) { pieces.push_back(r); });
-  each(p1, end, [&](const Run& r) { pieces.push_back(r); });
+  const auto keep = [&](const Run& r) { pieces.push_back(r); };
+  each(0, p0, keep);
+  each(p1, std::numeric_limits<int32_t>::max(), keep);
   assign(pieces);
 }
 
