@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from aleator._native import States
 from aleator.cache.batches import Cuts, Tokens, bits_of, checked_positions, owner_bits
 from aleator.cache.devices import Device, checked_devices
 from aleator.cache.journal import Journal
@@ -78,7 +77,7 @@ class RecurrentPool(Pool):
                 "smaller n_rollback",
             ) from error
         self.conv, self.ssm = self.rows.conv, self.rows.ssm
-        self.journal, self.states = Journal(), States(n_rows)
+        self.journal, self.states = Journal(), self.rows.states
         self.journal.enlist(self.states)
         self.keeper: KeptStates | None = None
         self.texts: PrefixIndex | None = None
@@ -287,7 +286,7 @@ class RecurrentPool(Pool):
         """Let sequences share a given state: each layer's convolution, then each layer's state."""
         if not self.states.free_rows(1):  # a step has changed all rows, and the old ones are kept
             self.states.change(dict.fromkeys(seqs, ()))
-        (row,) = self.free_rows(1)
+        (row,) = self.rows.free_rows(1)
         self.rows.put(row, values)
         changes: dict[int, History] = dict.fromkeys(seqs, ((row, position),))
         for seq in seqs:
@@ -300,20 +299,6 @@ class RecurrentPool(Pool):
         """The row from which a sequence continues, or -1."""
         newest = self.states.newest(seq)
         return newest[0] if newest else -1
-
-    def free_rows(self, n: int) -> list[int]:
-        """The next ``n`` rows that no sequence holds; CacheFull if there is no memory for them.
-
-        A nested step keeps the rows that the outer one made.  If there are too few rows, more are allocated,
-        and stay.
-        """
-        rows = self.states.free_rows(n)
-        if len(rows) < n:
-            more = n - len(rows)
-            self.rows.grow(self.states.n_rows + more, more, len(rows))
-            self.states.grow(more)
-            rows = self.states.free_rows(n)
-        return rows
 
     def _at_boundaries(self, seq: int, like: int | None = None) -> dict[int, History]:
         """The change that gives a sequence the states at boundaries of another's text, or of none."""
@@ -361,7 +346,7 @@ class Placement:
             histories = {s: h[max(0, len(h) + kept - depth) :] for s, h in histories.items()}
             pool.states.change(histories)
             first = len(run.tokens) - kept
-            rows = pool.free_rows(kept)
+            rows = pool.rows.free_rows(kept)
             new = tuple(zip(rows, run.positions[first:], strict=True))
             pool.states.change({seq: history + new for seq, history in histories.items()})
             run.stores.extend((first + i, row) for i, row in enumerate(rows))
