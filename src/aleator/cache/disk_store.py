@@ -20,8 +20,8 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -155,7 +155,7 @@ class DiskStore:
         version = base.execute("PRAGMA user_version").fetchone()[0]
         if version not in (0, FORMAT):
             raise sqlite3.DatabaseError(f"the index is of format {version}, and not {FORMAT}")
-        with _Transaction(base):
+        with _transaction(base):
             base.execute("CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value BLOB)")
             base.execute(
                 "CREATE TABLE IF NOT EXISTS blocks (key BLOB PRIMARY KEY, parent BLOB, length INTEGER, "
@@ -187,7 +187,7 @@ class DiskStore:
                 elif each.suffix == ".block" or (each.suffix == ".partial" and not _held(each)):
                     each.unlink()
         base.executemany("DELETE FROM blocks WHERE hex(key) = ?", [(name,) for name in missing])
-        self._evict(base, 0)
+        self._evict(base, self.quota)
 
     def _path(self, key: bytes) -> Path:
         return self._blocks / f"{key.hex()}.block"
@@ -309,8 +309,8 @@ class DiskStore:
                     base = self._base
                     if base is None:
                         return False
-                    with _Transaction(base):
-                        if not self._evict(base, size):
+                    with _transaction(base):
+                        if not self._evict(base, self.quota - size):
                             return self._no_room()
                         base.execute(
                             "INSERT OR REPLACE INTO blocks VALUES (?1, ?2, ?3, ?4, "
@@ -328,14 +328,14 @@ class DiskStore:
         self.counts.add("bytes_written", size)
         return True
 
-    def _evict(self, base: sqlite3.Connection, more: int) -> bool:
-        """Make room for so many bytes; within a transaction.  Returns whether there is room.
+    def _evict(self, base: sqlite3.Connection, quota: int) -> bool:
+        """Remove entries until ``quota`` bytes are left; within a transaction.  Returns whether that many are.
 
         Files go before their rows are gone for good: a row without a file is a miss, a file without a row would
         be beyond the quota.
         """
         (used,) = base.execute("SELECT COALESCE(SUM(size), 0) FROM blocks").fetchone()
-        while used + more > self.quota:
+        while used > quota:
             row = base.execute(
                 f"{_KEPT}SELECT key, size FROM blocks WHERE key NOT IN (SELECT key FROM kept) "
                 "ORDER BY used LIMIT 1"
@@ -355,7 +355,7 @@ class DiskStore:
             base = self._base
             if base is None:
                 return
-            with _Transaction(base):
+            with _transaction(base):
                 (used,) = base.execute("SELECT COALESCE(MAX(used), 0) FROM blocks").fetchone()
                 base.executemany(
                     "UPDATE blocks SET used = ? WHERE key = ?",
@@ -401,36 +401,24 @@ class DiskStore:
         """
         with self._lock:
             if self._base is not None:
-                before, self.quota = self.quota, quota
-                try:
-                    with _Transaction(self._base):
-                        if pinned:
-                            self._base.execute("UPDATE blocks SET pinned = 0 WHERE pinned")
-                        self._evict(self._base, 0)
-                finally:
-                    self.quota = before
+                with _transaction(self._base):
+                    if pinned:
+                        self._base.execute("UPDATE blocks SET pinned = 0 WHERE pinned")
+                    self._evict(self._base, quota)
 
 
-class _Transaction:
+@contextmanager
+def _transaction(base: sqlite3.Connection) -> Iterator[None]:
     """A transaction that may write, from its beginning on."""
-
-    def __init__(self, base: sqlite3.Connection) -> None:
-        self._base = base
-
-    def __enter__(self) -> None:
-        if self._base.in_transaction:  # whose end failed
-            self._base.execute("ROLLBACK")
-        self._base.execute("BEGIN IMMEDIATE")
-
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        done = False
-        try:
-            if kind is None:
-                self._base.execute("COMMIT")
-                done = True
-        finally:
-            if not done and self._base.in_transaction:  # SQLite may have ended it itself
-                self._base.execute("ROLLBACK")
+    if base.in_transaction:  # whose end failed
+        base.execute("ROLLBACK")
+    base.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        base.execute("COMMIT")
+    finally:
+        if base.in_transaction:  # SQLite may have ended it itself
+            base.execute("ROLLBACK")
 
 
 def _held(path: Path) -> bool:
