@@ -26,6 +26,7 @@ from aleator.cache.rows.batch import MicroBatch
 from aleator.cache.rows.rows import LayerShape, RotateKeys, Rows, bytes_for, settle, unbroken
 from aleator.core.arrays import Int32s, Int64s, UInt64s
 from aleator.core.errors import CacheError, CacheFull, InvalidBatch, ParameterError
+from aleator.core.forwarded import forwarded
 from aleator.core.integers import UNBOUNDED, integer_in
 from aleator.core.memory import memory_limit
 from aleator.core.records import dataclass
@@ -153,10 +154,8 @@ class CellPool(Pool):
         journal.enlist(self.cells)
         self.journal = journal
 
-    @property
-    def used(self) -> int:
-        """Cells that hold a token."""
-        return self.cells.used
+    used: int = forwarded("cells.used", "Cells that hold a token.")
+    version: int = forwarded("cells.version", "A number that differs after every change of a cell.")
 
     @property
     def free(self) -> int:
@@ -170,10 +169,6 @@ class CellPool(Pool):
             return 0  # a decode would set it, and nothing has been decoded
         padded = -(-self.cells.top // self.pad) * self.pad
         return min(self.cells.size, max(self.pad, padded))
-
-    @property
-    def version(self) -> int:
-        return self.cells.version
 
     @property
     def sides(self) -> list[tuple[Device, int, int]]:

@@ -21,6 +21,7 @@ from aleator.cache.pools.window import WindowCheckpoint, WindowPool
 from aleator.cache.rows.batch import MicroBatch, WindowBatch
 from aleator.core.arrays import Int32s, UInt64s
 from aleator.core.errors import CacheError, CannotRewind, CannotShift, Corrupt, ParameterError
+from aleator.core.forwarded import forwarded
 from aleator.core.moved import FormerName
 from aleator.core.records import dataclass
 
@@ -126,10 +127,7 @@ class HybridPool(Pool):
     def leaves(self) -> list[Pool]:
         return [self.first, *self.followers]
 
-    @property
-    def version(self) -> int:
-        """Of the first pool, which changes with every other."""
-        return self.first.version
+    version: int = forwarded("first.version", "Of the first pool, which changes with every other.")
 
     @property
     def sides(self) -> list[tuple[Device, int, int]]:

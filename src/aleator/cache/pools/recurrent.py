@@ -35,6 +35,7 @@ from aleator.cache.pools.recurrent_rows import (
 from aleator.cache.prefix_index import PrefixIndex
 from aleator.core.arrays import Int32s, UInt64s
 from aleator.core.errors import CacheError, CannotShift, InvalidBatch, ParameterError
+from aleator.core.forwarded import forwarded
 from aleator.core.integers import integer_in
 
 
@@ -86,9 +87,9 @@ class RecurrentPool(Pool):
         journal.enlist(self.states)
         self.journal = journal
 
-    @property
-    def version(self) -> int:
-        return self.states.version
+    n_streams = 1  # all sequences share one
+    version: int = forwarded("states.version", "A number that differs after every change of a row.")
+    rewindable: int = forwarded("rollback", "The number of last tokens that can always be removed.")
 
     @property
     def sides(self) -> list[tuple[Device, int, int]]:
@@ -123,11 +124,6 @@ class RecurrentPool(Pool):
         size = min(cuts.n_ubatch, cuts.n_batch)
         parts = tuple(slice(at, min(at + size, n)) for at in range(0, n, size))
         return RecurrentPlan(positions, owners, outputs, parts, self.version)
-
-    @property
-    def n_streams(self) -> int:
-        """The number of streams: all sequences share one."""
-        return 1
 
     def same_cells(self, a: int, b: int) -> bool:
         """Whether two sequences continue from the same state."""
@@ -261,10 +257,6 @@ class RecurrentPool(Pool):
     def oldest_rewind(self, seq: int) -> int:
         history = self.states.history(seq)
         return history[0][1] + 1 if history else 0
-
-    @property
-    def rewindable(self) -> int:
-        return self.rollback
 
     def can_shift(self) -> bool:
         """Whether ``seq_add`` and ``seq_div`` are possible: always, as positions are only labels."""
