@@ -39,8 +39,8 @@ from aleator.core.integers import token_ids
 from aleator.core.records import dataclass
 
 SEQUENCE_MAGIC = 0xAF143CD8
-# Magic and version of files.
-SESSION, SEQUENCE_FILE = (0x6767736E, 10), (0x67677371, 3)
+SESSION_MAGIC, SESSION_VERSION = 0x6767736E, 10
+SEQUENCE_FILE_MAGIC, SEQUENCE_FILE_VERSION = 0x67677371, 3
 MAX_TOKENS = 1 << 28
 
 _XYT = [1, 0, 2]
@@ -80,8 +80,11 @@ def write(pool: Pool, seq: int, partial: bool = False, windows_only: bool = True
 def write_session(pool: Pool, tokens: Sequence[int], seq: int) -> bytes:
     """A session file (-1) or a sequence's file; ``tokens`` are those of the state."""
     ids = token_ids(tokens).astype("<i4")
-    head = struct.pack("<III", *(SESSION if seq < 0 else SEQUENCE_FILE), len(ids))
-    return head + ids.tobytes() + (write(pool, -1) if seq < 0 else _memories(pool, seq))
+    if seq >= 0:
+        head = struct.pack("<III", SEQUENCE_FILE_MAGIC, SEQUENCE_FILE_VERSION, len(ids))
+        return head + ids.tobytes() + _memories(pool, seq)
+    head = struct.pack("<III", SESSION_MAGIC, SESSION_VERSION, len(ids))
+    return head + ids.tobytes() + write(pool, -1)
 
 
 def _memories(pool: Pool, seq: int, partial: bool = False, windows_only: bool = True) -> bytes:
@@ -169,9 +172,11 @@ def read_session(pool: Pool, data: bytes | memoryview, seq: int) -> list[int]:
     """Read a session file or a sequence's file; return its tokens."""
     source = Source(data)
     magic, version = source.u32("magic"), source.u32("version")
-    want = SESSION if seq < 0 else SEQUENCE_FILE
+    want = (SEQUENCE_FILE_MAGIC, SEQUENCE_FILE_VERSION)
+    if seq < 0:
+        want = (SESSION_MAGIC, SESSION_VERSION)
     if magic != want[0]:
-        if magic in (SESSION[0], SEQUENCE_FILE[0]):
+        if magic in (SESSION_MAGIC, SEQUENCE_FILE_MAGIC):
             whole, one = "a whole session", "one sequence"
             raise Incompatible("kind", *((one, whole) if seq < 0 else (whole, one)))
         raise Corrupt(0, f"the file does not begin like a session file: magic {magic:#x}")

@@ -311,19 +311,15 @@ class HybridPool(Pool):
 
     def restore(self, seq: int, mark: HybridCheckpoint) -> None:
         """Rewind a sequence to a checkpoint; positions up to it must be as they were then, or CannotRewind."""
-        if (mark.window is None) != (self.window is None) or (mark.recurrent is None) != (
-            self.recurrent is None
-        ):
+        marks = [part for part in (mark.window, mark.recurrent) if part is not None]
+        absent = [mark.window is None, mark.recurrent is None]
+        if absent != [self.window is None, self.recurrent is None]:
             raise ParameterError("checkpoint: it is of a cache with other pools")
-        if self.window is not None and mark.window is not None:
-            self.window.check_checkpoint(mark.window)
 
         def change() -> None:
             self.cut(seq, mark.length)
-            if self.window is not None and mark.window is not None:
-                self.window.restore(seq, mark.window)
-            if self.recurrent is not None and mark.recurrent is not None:
-                self.recurrent.restore(seq, mark.recurrent)
+            for pool, part in zip(self.followers, marks, strict=True):
+                pool.restore(seq, part)
 
         self._all_or_none(change)
 
