@@ -303,7 +303,7 @@ def test_a_clear_is_all_or_none(machine: type[Pools], monkeypatch: pytest.Monkey
     assert pools.seen() == before
     pools.agrees()
     pools.cache.clear()
-    stored = [p.first.rows.keys.layers[0] for p in (pools.cache, pools.window) if p]
+    stored = [p.rows.keys.layers[0] for p in (pools.cache.first, pools.window) if p]
     stored += pools.states.ssm if pools.states else []
     assert not any(t.any() for t in stored)
     pools.texts = {s: [] for s in range(3)}

@@ -66,7 +66,8 @@ def _or(nothing: Any) -> Callable[[Method[P, R]], Method[P, R]]:
                 try:
                     return method(self, *args, **kwargs)
                 except Exception as error:  # whatever a damaged index may cause
-                    self.failed(error)
+                    if self.usable:
+                        self.failed(error)
             missing: R = nothing
             return missing
 
@@ -155,7 +156,7 @@ class DiskStore:
         version = base.execute("PRAGMA user_version").fetchone()[0]
         if version not in (0, FORMAT):
             raise sqlite3.DatabaseError(f"the index is of format {version}, and not {FORMAT}")
-        with _transaction(base):
+        with self._writing():
             base.execute("CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value BLOB)")
             base.execute(
                 "CREATE TABLE IF NOT EXISTS blocks (key BLOB PRIMARY KEY, parent BLOB, length INTEGER, "
@@ -199,6 +200,23 @@ class DiskStore:
                 self._reader.close()
                 self._base.close()
             self._base = self._reader = None
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """A transaction that may write, from its beginning on."""
+        with self._lock:
+            base = self._base
+            if base is None:
+                raise sqlite3.ProgrammingError("the index has been closed")
+            if base.in_transaction:  # whose end failed
+                base.execute("ROLLBACK")
+            base.execute("BEGIN IMMEDIATE")
+            try:
+                yield base
+                base.execute("COMMIT")
+            finally:
+                if base.in_transaction:  # SQLite may have ended it itself
+                    base.execute("ROLLBACK")
 
     def _read(self, statement: str, *values: object) -> list[tuple[object, ...]]:
         """Ask without waiting for whoever writes."""
@@ -264,14 +282,13 @@ class DiskStore:
             return False
         about = found[0].header
         stored = (bytes.fromhex(about["parent"]), about["length"], found[1])
-        with self._lock:
-            if self._base is not None:
-                made = self._base.execute(
-                    "UPDATE blocks SET (parent, length, size) = (?, ?, ?) "
-                    "WHERE key = ? AND (parent, length, size) IS NOT (?, ?, ?)",
-                    (*stored, key, *stored),
-                )
-                self.counts.add("mended", made.rowcount)
+        with self._writing() as base:
+            made = base.execute(
+                "UPDATE blocks SET (parent, length, size) = (?, ?, ?) "
+                "WHERE key = ? AND (parent, length, size) IS NOT (?, ?, ?)",
+                (*stored, key, *stored),
+            )
+            self.counts.add("mended", made.rowcount)
         return True
 
     def _holds(self, entry: Entry) -> bool:
@@ -305,21 +322,17 @@ class DiskStore:
                     file.write(piece)
                 file.flush()
                 os.fsync(file.fileno())
-                with self._lock:
-                    base = self._base
-                    if base is None:
-                        return False
-                    with _transaction(base):
-                        if not self._evict(base, self.quota - size):
-                            return self._no_room()
-                        base.execute(
-                            "INSERT OR REPLACE INTO blocks VALUES (?1, ?2, ?3, ?4, "
-                            "(SELECT COALESCE(MAX(used), 0) + 1 FROM blocks), ?5, ?6, "
-                            "COALESCE((SELECT pinned FROM blocks WHERE key = ?1), 0))",
-                            (entry.key, entry.parent, entry.length, size, time.time(), model),
-                        )
-                        os.replace(partial, self._path(entry.key))
-                        renamed = True
+                with self._writing() as base:
+                    if not self._evict(base, self.quota - size):
+                        return self._no_room()
+                    base.execute(
+                        "INSERT OR REPLACE INTO blocks VALUES (?1, ?2, ?3, ?4, "
+                        "(SELECT COALESCE(MAX(used), 0) + 1 FROM blocks), ?5, ?6, "
+                        "COALESCE((SELECT pinned FROM blocks WHERE key = ?1), 0))",
+                        (entry.key, entry.parent, entry.length, size, time.time(), model),
+                    )
+                    os.replace(partial, self._path(entry.key))
+                    renamed = True
             stored = True
         finally:
             with suppress(OSError):
@@ -351,22 +364,17 @@ class DiskStore:
     @_or(None)
     def touch(self, keys: Sequence[bytes]) -> None:
         """See :class:`Store`: the beginning of a text is newer than what follows, and goes last."""
-        with self._lock:
-            base = self._base
-            if base is None:
-                return
-            with _transaction(base):
-                (used,) = base.execute("SELECT COALESCE(MAX(used), 0) FROM blocks").fetchone()
-                base.executemany(
-                    "UPDATE blocks SET used = ? WHERE key = ?",
-                    [(used + i, key) for i, key in enumerate(reversed(keys), 1)],
-                )
+        with self._writing() as base:
+            (used,) = base.execute("SELECT COALESCE(MAX(used), 0) FROM blocks").fetchone()
+            base.executemany(
+                "UPDATE blocks SET used = ? WHERE key = ?",
+                [(used + i, key) for i, key in enumerate(reversed(keys), 1)],
+            )
 
     @_or(None)
     def drop(self, key: bytes) -> None:
-        with self._lock:
-            if self._base is not None:
-                self._base.execute("DELETE FROM blocks WHERE key = ?", (key,))
+        with self._writing() as base:
+            base.execute("DELETE FROM blocks WHERE key = ?", (key,))
         self._path(key).unlink(missing_ok=True)
 
     # For people
@@ -389,9 +397,8 @@ class DiskStore:
     @_or(None)
     def pin(self, key: bytes, pinned: bool = True) -> None:
         """Pin an entry, or end that: it and those before it in its text do not make room for others."""
-        with self._lock:
-            if self._base is not None:
-                self._base.execute("UPDATE blocks SET pinned = ? WHERE key = ?", (pinned, key))
+        with self._writing() as base:
+            base.execute("UPDATE blocks SET pinned = ? WHERE key = ?", (pinned, key))
 
     @_or(None)
     def prune(self, quota: int, *, pinned: bool = False) -> None:
@@ -399,26 +406,10 @@ class DiskStore:
 
         ``pinned``: what is pinned too.
         """
-        with self._lock:
-            if self._base is not None:
-                with _transaction(self._base):
-                    if pinned:
-                        self._base.execute("UPDATE blocks SET pinned = 0 WHERE pinned")
-                    self._evict(self._base, quota)
-
-
-@contextmanager
-def _transaction(base: sqlite3.Connection) -> Iterator[None]:
-    """A transaction that may write, from its beginning on."""
-    if base.in_transaction:  # whose end failed
-        base.execute("ROLLBACK")
-    base.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        base.execute("COMMIT")
-    finally:
-        if base.in_transaction:  # SQLite may have ended it itself
-            base.execute("ROLLBACK")
+        with self._writing() as base:
+            if pinned:
+                base.execute("UPDATE blocks SET pinned = 0 WHERE pinned")
+            self._evict(base, quota)
 
 
 def _held(path: Path) -> bool:
