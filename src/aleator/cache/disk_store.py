@@ -66,7 +66,7 @@ def _or(nothing: Any) -> Callable[[Method[P, R]], Method[P, R]]:
                 try:
                     return method(self, *args, **kwargs)
                 except Exception as error:  # whatever a damaged index may cause
-                    if self.usable:
+                    if self._base is not None:  # else another thread has closed it
                         self.failed(error)
             missing: R = nothing
             return missing
@@ -373,9 +373,11 @@ class DiskStore:
 
     @_or(None)
     def drop(self, key: bytes) -> None:
-        with self._writing() as base:
-            base.execute("DELETE FROM blocks WHERE key = ?", (key,))
-        self._path(key).unlink(missing_ok=True)
+        try:
+            with self._writing() as base:
+                base.execute("DELETE FROM blocks WHERE key = ?", (key,))
+        finally:
+            self._path(key).unlink(missing_ok=True)
 
     # For people
 
