@@ -352,11 +352,8 @@ class PrefixIndex:
         if after < len(digests) and digests[after] in self._evicted:
             return (f"what followed the first {length} tokens was evicted to make room",)
         if length == len(text.tokens):
-            return (
-                (f"the cached prefix ends after {length} tokens",)
-                if length < len(wanted) - 1
-                else ()
-            )
+            ends = (f"the cached prefix ends after {length} tokens",)
+            return ends if length < len(wanted) - 1 else ()
         return (
             f"token {length} is {wanted[length]} and in the cached prefix {text.tokens[length]}",
         )

@@ -48,11 +48,9 @@ class Handles(SequenceVerbs):
             CacheFull: every sequence is in use.
         """
         if id is None:
-            for seq in range(self.n_seq_max):
-                if self.pool.seq_pos_max(seq) < 0 and not self._has_handle(seq):
-                    id = seq
-                    break
-            else:
+            empty = (s for s in range(self.n_seq_max) if self.pool.seq_pos_max(s) < 0)
+            id = next((s for s in empty if not self._has_handle(s)), None)
+            if id is None:
                 raise CacheFull(
                     0,
                     0,

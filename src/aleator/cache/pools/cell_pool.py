@@ -302,19 +302,13 @@ class CellPool(Pool):
         try:
             return self.cells.place(positions, owners, self.contiguous, extras)
         except ValueError:
-            raise self._no_cells(len(positions)) from None
-
-    def _no_cells(self, needed: int) -> CacheFull:
-        """The error for tokens without cells; says why if cells are free."""
-        if needed > self.free:
-            return CacheFull(needed, self.free)
-        why = "in a row" if self.contiguous else "in the share that each sequence has to itself"
-        return CacheFull(
-            needed,
-            self.free,
-            message=f"the KV cache has {self.free} free cells, but not {needed} {why}: "
-            + ("defrag() it" if self.contiguous else "remove or shift the sequence"),
-        )
+            needed, free, message = len(positions), self.free, ""
+        if needed <= free:
+            why = "in the share that each sequence has to itself: remove or shift the sequence"
+            if self.contiguous:
+                why = "in a row: defrag() it"
+            message = f"the KV cache has {free} free cells, but not {needed} {why}"
+        raise CacheFull(needed, free, message=message)
 
     def place(
         self, positions: Int32s, seqs: Int32s, owners: UInt64s, causal: bool = True

@@ -315,6 +315,8 @@ class HybridPool(Pool):
         absent = [mark.window is None, mark.recurrent is None]
         if absent != [self.window is None, self.recurrent is None]:
             raise ParameterError("checkpoint: it is of a cache with other pools")
+        if self.window is not None and mark.window is not None:
+            self.window.check_checkpoint(mark.window)
 
         def change() -> None:
             self.cut(seq, mark.length)

@@ -12,7 +12,7 @@ once, in float32, by the whole d.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -196,21 +196,35 @@ def settle(journal: Journal, cells: Cells, rows: Rows) -> None:
         return
     if rows.k_storage != "raw":
         moved = behind(cells, rows)
-        distances = cells.positions[moved] - rows.key_positions[moved]
-        if len(np.unique(distances)) > MAX_DISTANCES:
+        if len(np.unique(lags(cells, rows, moved))) > MAX_DISTANCES:
             rewrite(journal, cells, rows, moved)
     cells.clear_shifts()
 
 
 def rewrite(journal: Journal, cells: Cells, rows: Rows, moved: Int64s) -> None:
-    """Rotate the stored keys of the cells ``moved`` to their positions."""
-    positions = rows.key_positions
+    """Rotate the stored keys of the cells ``moved`` to their positions.
+
+    Layers of one shape, device and rotation are rotated together, as keys [n, layers * G, D].
+    """
+    positions, rotate = rows.key_positions, rows.rotate
+    if rotate is None:  # seq_add and seq_div refuse
+        return
     journal.undo(positions.__setitem__, moved, positions[moved])
-    for layers, part, rotated in _rotated(cells, rows, moved):
-        heads = rows.shapes[layers[0]].kv_heads
-        for i, layer in enumerate(layers):
-            journal.undo(*rows.keys.parts[layer].put_back(part))
-            rows.keys.parts[layer].write(part, rotated[:, i * heads : (i + 1) * heads])
+    groups: dict[object, list[int]] = {}
+    for layer, shape in enumerate(rows.shapes):
+        same = (shape.kv_heads, shape.head_dim, shape.rope, rows.devices[layer])
+        groups.setdefault(same, []).append(layer)
+    for layers in groups.values():
+        first, parts = layers[0], [rows.keys.parts[layer] for layer in layers]
+        heads = parts[0].heads
+        step = max(1, CHUNK_BYTES // (len(layers) * heads * parts[0].dim * 4))
+        for start in range(0, len(moved), step):
+            some = moved[start : start + step]
+            keys = parts[0].joined([part.read(some) for part in parts])
+            rotated = rotate(first, keys, lags(cells, rows, some))
+            for i, part in enumerate(parts):
+                journal.undo(*part.put_back(some))
+                part.write(some, rotated[:, i * heads : (i + 1) * heads])
     positions[moved] = cells.positions[moved]
 
 
@@ -219,27 +233,9 @@ def read_keys(cells: Cells, rows: Rows, layer: int, index: Int64s) -> Any:
     keys = rows.keys.parts[layer].read(index)
     if rows.rotate is None:
         return keys
-    return rows.rotate(layer, keys, _distances(cells, rows, index))
+    return rows.rotate(layer, keys, lags(cells, rows, index))
 
 
-def _distances(cells: Cells, rows: Rows, index: Int64s) -> Int64s:
-    moved = cells.positions[index] - rows.key_positions[index]
-    return moved.astype(np.int64)
-
-
-def _rotated(cells: Cells, rows: Rows, moved: Int64s) -> Iterator[tuple[list[int], Int64s, Any]]:
-    """Layers of one shape, device and rotation together: (layers, cells, keys [n, layers * G, D])."""
-    if rows.rotate is None:  # seq_add and seq_div refuse
-        return
-    groups: dict[object, list[int]] = {}
-    for layer, shape in enumerate(rows.shapes):
-        same = (shape.kv_heads, shape.head_dim, shape.rope, rows.devices[layer])
-        groups.setdefault(same, []).append(layer)
-    for layers in groups.values():
-        shape = rows.shapes[layers[0]]
-        step = max(1, CHUNK_BYTES // (len(layers) * shape.kv_heads * shape.head_dim * 4))
-        parts = [rows.keys.parts[i] for i in layers]
-        for start in range(0, len(moved), step):
-            part = moved[start : start + step]
-            keys = parts[0].joined([each.read(part) for each in parts])
-            yield layers, part, rows.rotate(layers[0], keys, _distances(cells, rows, part))
+def lags(cells: Cells, rows: Rows, index: Int64s) -> Int64s:
+    """How far the stored keys of some cells lag behind their positions, int64 [n]."""
+    return (cells.positions[index] - rows.key_positions[index]).astype(np.int64)
