@@ -363,7 +363,7 @@ def test_a_checkpoint_whose_window_has_other_rows_is_refused_before_anything_cha
     mark: Any = pools.cache.checkpoint(0)
     pools.cache.seq_rm(0, 2, -1)
     before = pools.seen()
-    foreign = replace(mark.window, keys=(), values=())
+    foreign = replace(mark.window, rows=())
     with pytest.raises(ParameterError, match="of another shape or type"):
         pools.cache.restore(0, replace(mark, window=foreign))
     assert pools.seen() == before

@@ -177,7 +177,7 @@ class CellPool(Pool):
         return [(device, k.nbytes, v.nbytes) for device, k, v in parts]
 
     def addresses(self) -> list[int]:
-        return self.rows.keys.addresses() + self.rows.values.addresses()
+        return [part.address for part in self.rows.parts]
 
     def check(self) -> None:
         self.cells.check()

@@ -89,6 +89,7 @@ class Rows:
     """Keys and values of ``n_cells`` cells, in every layer, with arguments of :class:`aleator.cache.KVCache`.
 
     Attributes:
+        parts: the storage of every layer's keys, then of every layer's values.
         key_positions: int32 [n_cells], the position that a cell's stored key is rotated to.  After a shift it
             lags behind the cell's position, and attention corrects for the difference.
     """
@@ -114,6 +115,7 @@ class Rows:
         self.values = Storage(
             "type_v", type_v, values, n_cells, devices, layout=v_layout, hadamard=hadamard
         )
+        self.parts = [*self.keys.parts, *self.values.parts]
         self.key_positions = np.zeros(n_cells, np.int32)
 
     @cached_property
@@ -129,21 +131,19 @@ class Rows:
         if stored is not None:
             journal.undo(stored.put, cells, stored.take(cells))
             return
-        for side in (self.keys, self.values):
-            for part in side.parts:
-                journal.undo(*part.put_back(cells))
+        for part in self.parts:
+            journal.undo(*part.put_back(cells))
 
     @cached_property
     def row_bytes(self) -> int:
         """Bytes that one cell stores in all layers."""
-        return sum(part.row_bytes for side in (self.keys, self.values) for part in side.parts)
+        return sum(part.row_bytes for part in self.parts)
 
     def taken(self, cells: Int64s) -> Bytes:
         """A copy of what some cells store, one layer after the other, keys first."""
         if self._stored is not None:
             return self._stored.take(cells)
-        sides = (self.keys, self.values)
-        parts = [p.bytes_of(cells).ravel() for s in sides for p in s.parts]
+        parts = [part.bytes_of(cells).ravel() for part in self.parts]
         return np.concatenate(parts or [np.empty(0, np.uint8)])  # all layers may have windows
 
     def put(self, cells: Int64s, taken: Bytes, first: int = 0) -> None:
@@ -154,26 +154,25 @@ class Rows:
         if len(taken) == 0:
             return
         n, at = len(taken) // self.row_bytes, 0
-        for side in (self.keys, self.values):
-            for part in side.parts:
-                rows = taken[at : at + n * part.row_bytes]
-                at += len(rows)
-                size = part.type.block_bytes if side.by_channel else part.row_bytes
-                if size:
-                    each = rows.reshape(-1, n, size)[:, first : first + len(cells)]
-                    part.put_bytes(cells, np.ascontiguousarray(each))
+        for part in self.parts:
+            rows = taken[at : at + n * part.row_bytes]
+            at += len(rows)
+            size = part.type.block_bytes if part.by_channel else part.row_bytes
+            if size:
+                each = rows.reshape(-1, n, size)[:, first : first + len(cells)]
+                part.put_bytes(cells, np.ascontiguousarray(each))
 
     def copy(self, src: Int64s, dst: Int64s) -> None:
         """Copy what the cells ``src`` store to ``dst``, as if all were read before any is written."""
-        self.keys.copy(src, dst)
-        self.values.copy(src, dst)
+        for part in self.parts:
+            part.put(dst, part.take(src))
         self.key_positions[dst] = self.key_positions[src]
 
     def zero(self, cells: Int64s) -> None:
         """Zero what these cells store; zeroing all cells is cheaper."""
         whole = len(cells) == len(self.key_positions)
-        for side in (self.keys, self.values):
-            side.zero(None if whole else cells)
+        for part in self.parts:
+            part.zero(None if whole else cells)
 
 
 MAX_DISTANCES = 64
