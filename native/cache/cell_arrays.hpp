@@ -85,7 +85,7 @@ void Cells::atomically(F&& change) {
     throw;
   }
   commit();
-  if (marks_.empty()) forget_journal();
+  forget_journal();
 }
 
 }  // namespace aleator::cache

@@ -47,18 +47,10 @@ void duplicate(Cells& c, Array<const int64_t> from, Array<const int64_t> to, int
   c.duplicate(from.data(), to.data(), static_cast<int64_t>(from.shape(0)), seq, leave);
 }
 
-// What a per-cell property is, as a new array.
-template <typename T, typename F>
-auto per_cell(const Cells& c, int64_t width, F&& f) {
-  std::vector<T> values(c.size() * width);
-  for (int64_t i = 0; i < c.size(); ++i) f(i, &values[i * width]);
-  return values;
-}
-
 auto owner_rows(const Cells& c) {
-  auto rows = per_cell<uint64_t>(c, c.words(), [&](int64_t i, uint64_t* row) {
-    for (const int32_t s : c.owners(i)) row[s / 64] |= uint64_t{1} << (s % 64);
-  });
+  std::vector<uint64_t> rows(c.size() * c.words());
+  for (int64_t i = 0; i < c.size(); ++i)
+    for (const int32_t s : c.owners(i)) rows[i * c.words() + s / 64] |= uint64_t{1} << (s % 64);
   return owned_array<nb::ndim<2>>(std::move(rows),
                                   {static_cast<size_t>(c.size()), static_cast<size_t>(c.words())});
 }
@@ -112,8 +104,9 @@ ALEATOR_BIND(cells) {
       .def_prop_ro(
           "shifts",
           [](const Cells& c) {
-            return owned_array(
-                per_cell<int32_t>(c, 1, [&](int64_t i, int32_t* x) { *x = c.shift(i); }));
+            std::vector<int32_t> shifts(c.size());
+            for (int64_t i = 0; i < c.size(); ++i) shifts[i] = c.shift(i);
+            return owned_array(std::move(shifts));
           },
           nb::rv_policy::move,
           "int32 [size], a new array: how far each stored key must still be rotated.")

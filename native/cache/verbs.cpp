@@ -160,10 +160,7 @@ void Cells::clear() {
   enter();
   const int64_t end = top();
   record(0, end);
-  for (Index& x : sequences_) {
-    x.runs.clear();
-    x.stale = false;
-  }
+  for (Index& x : sequences_) x = {};
   std::fill_n(pos_.begin(), end, -1);
   std::fill_n(base_.begin(), end, -1);
   std::fill_n(owners_.begin(), end, kNone);
