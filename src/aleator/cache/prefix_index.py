@@ -122,7 +122,7 @@ class PrefixIndex:
         self.config, self.journal = config, journal
         self._owners = ref(owners)
         self._usable_length = None if usable_length is None else WeakMethod(usable_length)
-        self.slots = range(first, first + config.texts)  # the numbers of the sequences that hold them
+        self.slots = range(first, first + config.texts)  # the numbers of the texts' sequences
         # Values are replaced, not changed, so that the journal can put the old ones back.
         self._texts: dict[int, Text] = {}
         self._by_digest: dict[bytes, tuple[Text, ...]] = {}
