@@ -246,9 +246,10 @@ std::vector<int64_t> Cells::shared(int32_t seq, int32_t p0, int32_t p1) const {
 std::vector<int32_t> Cells::sharers(int32_t seq, int32_t p0, int32_t p1) const {
   const Interval in(p0, p1);
   std::set<int32_t> sets, ids;
+  int32_t last = kNone;
   runs(seq).each(in.p0, in.p1, [&](const Run& r) {
     for (int32_t i = 0; i < r.len;) {
-      sets.insert(owners_[r.at(i)]);
+      if (owners_[r.at(i)] != last) sets.insert(last = owners_[r.at(i)]);
       i += static_cast<int32_t>(same(&owners_[r.at(i)], r.len - i, r.step, 0));
     }
   });
