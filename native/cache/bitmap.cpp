@@ -57,39 +57,31 @@ void Bitmap::remove_range(int64_t begin, int64_t end) {
 }
 
 int64_t Bitmap::next(int64_t i) const {
-  const size_t height = levels_.size();
-  size_t level = 0;
-  for (; level < height; ++level, ++i) {  // up: to a word with a member at i or after
+  // Up, to a word with a member at i or after, and down to that member.
+  for (size_t level = 0; level < levels_.size(); ++level, ++i) {
     const int64_t w = i >> 6;
-    if (w >= static_cast<int64_t>(levels_[level].size())) return size_;
+    if (w >= static_cast<int64_t>(levels_[level].size())) break;
     const uint64_t rest = levels_[level][w] & ~uint64_t{0} << (i & 63);
-    if (rest) {
-      i = w * 64 + std::countr_zero(rest);
-      break;
-    }
     i = w;
+    if (!rest) continue;
+    i = w * 64 + std::countr_zero(rest);
+    while (level-- > 0) i = i * 64 + std::countr_zero(levels_[level][i]);
+    return i;
   }
-  if (level == height) return size_;
-  while (level-- > 0) i = i * 64 + std::countr_zero(levels_[level][i]);
-  return i;
+  return size_;
 }
 
 int64_t Bitmap::previous(int64_t i) const {
-  const size_t height = levels_.size();
-  size_t level = 0;
-  for (; level < height; ++level, --i) {
-    if (i < 0) return -1;
+  for (size_t level = 0; level < levels_.size() && i >= 0; ++level, --i) {
     const int64_t w = i >> 6;
     const uint64_t rest = levels_[level][w] & ~uint64_t{0} >> (63 - (i & 63));
-    if (rest) {
-      i = w * 64 + 63 - std::countl_zero(rest);
-      break;
-    }
     i = w;
+    if (!rest) continue;
+    i = w * 64 + 63 - std::countl_zero(rest);
+    while (level-- > 0) i = i * 64 + 63 - std::countl_zero(levels_[level][i]);
+    return i;
   }
-  if (level == height) return -1;
-  while (level-- > 0) i = i * 64 + 63 - std::countl_zero(levels_[level][i]);
-  return i;
+  return -1;
 }
 
 }  // namespace aleator::cache

@@ -64,6 +64,18 @@ void Cells::each_segment(int64_t cell, int64_t len, int64_t step, F&& f) const {
 }
 
 template <typename F>
+void Cells::update(int32_t owners, F&& change) noexcept {
+  for (const int32_t seq : sets_.ids(owners)) {
+    Index& x = sequences_[seq];
+    try {
+      if (!x.stale) change(x.runs);
+    } catch (const std::bad_alloc&) {
+      x.spoil();
+    }
+  }
+}
+
+template <typename F>
 void Cells::atomically(F&& change) {
   begin();
   try {
@@ -73,7 +85,7 @@ void Cells::atomically(F&& change) {
     throw;
   }
   commit();
-  if (marks_.empty()) forget_journal();
+  forget_journal();
 }
 
 }  // namespace aleator::cache

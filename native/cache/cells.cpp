@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 #include <stdexcept>
 
 #include "cache/cell_arrays.hpp"
@@ -71,18 +72,14 @@ void Cells::stale(const Segment& s) noexcept {
   for (const int32_t seq : sets_.ids(s.owners)) sequences_[seq].spoil();
 }
 
-void Cells::index(const Segment& s) noexcept {
-  for (const int32_t seq : sets_.ids(s.owners)) {
-    Index& x = sequences_[seq];
-    if (!x.stale) x.update([&](Runs& own) { own.insert(s.run()); });
-  }
+void Cells::forget(const Segment& s, bool in_bulk) noexcept {
+  if (in_bulk) return stale(s);
+  update(s.owners, [&](Runs& own) { own.erase(s.run()); });
 }
 
-void Cells::unindex(const Segment& s) noexcept {
-  for (const int32_t seq : sets_.ids(s.owners)) {
-    Index& x = sequences_[seq];
-    if (!x.stale) x.update([&](Runs& own) { own.erase(s.run()); });
-  }
+void Cells::learn(const Segment& s, bool in_bulk) noexcept {
+  if (in_bulk) return stale(s);
+  update(s.owners, [&](Runs& own) { own.insert(s.run()); });
 }
 
 // Whether all these cells, of a range of positions, have the same owners, and those no others in
@@ -100,11 +97,6 @@ bool Cells::move_together(const Vector<Segment>& segments, int32_t p0, int32_t p
     if (cells != n) return false;
   }
   return true;
-}
-
-void Cells::shift_runs(int32_t owners, int32_t p0, int32_t p1, int32_t delta) noexcept {
-  for (const int32_t seq : sets_.ids(owners))
-    sequences_[seq].update([&](Runs& own) { own.shift(p0, p1, delta); });
 }
 
 // Arrays
@@ -253,22 +245,17 @@ std::vector<int64_t> Cells::shared(int32_t seq, int32_t p0, int32_t p1) const {
 
 std::vector<int32_t> Cells::sharers(int32_t seq, int32_t p0, int32_t p1) const {
   const Interval in(p0, p1);
-  std::vector<int32_t> ids, sets;
+  std::set<int32_t> sets, ids;
+  int32_t last = kNone;
   runs(seq).each(in.p0, in.p1, [&](const Run& r) {
     for (int32_t i = 0; i < r.len;) {
-      const int32_t set = owners_[r.at(i)];
-      if (sets.empty() || sets.back() != set) sets.push_back(set);
+      if (owners_[r.at(i)] != last) sets.insert(last = owners_[r.at(i)]);
       i += static_cast<int32_t>(same(&owners_[r.at(i)], r.len - i, r.step, 0));
     }
   });
-  std::sort(sets.begin(), sets.end());
-  sets.erase(std::unique(sets.begin(), sets.end()), sets.end());
-  for (const int32_t set : sets)
-    for (const int32_t s : sets_.ids(set))
-      if (s != seq) ids.push_back(s);
-  std::sort(ids.begin(), ids.end());
-  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
-  return ids;
+  for (const int32_t set : sets) ids.insert(sets_.ids(set).begin(), sets_.ids(set).end());
+  ids.erase(seq);
+  return {ids.begin(), ids.end()};
 }
 
 std::string Cells::map() const {
@@ -288,7 +275,8 @@ void Cells::check() const {
     if (!right) throw std::logic_error(message(what...));
   };
   std::vector<int64_t> used(used_.size()), per_set(static_cast<size_t>(sets_.size()));
-  std::vector<Vector<Run>> found(sequences_.size());
+  using Places = std::vector<std::pair<int32_t, int32_t>>;  // position, cell
+  std::vector<Places> found(sequences_.size());
   for (int64_t i = 0; i < size(); ++i) {
     const std::string cell = message("cell ", i);
     const bool empty = pos_[i] < 0;
@@ -302,9 +290,7 @@ void Cells::check() const {
     require(!sets_.ids(owners_[i]).empty(), cell, " has a set of owners that is not in use");
     for (const int32_t s : sets_.ids(owners_[i])) {
       require(n_streams() == 1 || i / share() == s, cell, " is in another stream");
-      auto& list = found[s];
-      const auto c = static_cast<int32_t>(i);
-      list.push_back({pos_[i], c, 1});
+      found[s].emplace_back(pos_[i], static_cast<int32_t>(i));
     }
   }
   // By the bitmaps' upper levels too.
@@ -322,23 +308,16 @@ void Cells::check() const {
   for (size_t s = 0; s < sequences_.size(); ++s) {
     const Runs& r = runs(static_cast<int32_t>(s));
     r.check();
-    std::vector<Run> listed;
+    Places listed;
     r.each(0, kEnd, [&](const Run& x) {
-      for (int32_t i = 0; i < x.len; ++i) listed.push_back(x.part(i, 1));
+      for (int32_t i = 0; i < x.len; ++i) listed.emplace_back(x.pos + i, x.at(i));
     });
-    const auto before = [](const Run& a, const Run& b) { return a.before(b); };
-    std::sort(listed.begin(), listed.end(), before);
-    std::sort(found[s].begin(), found[s].end(), before);
-    require(listed.size() == found[s].size() &&
-                std::equal(
-                    listed.begin(), listed.end(), found[s].begin(),
-                    [](const Run& a, const Run& b) { return a.pos == b.pos && a.cell == b.cell; }),
-            "the runs of sequence ", s, " are wrong");
-    int32_t low = -1, high = -1;
-    for (const Run& x : found[s]) {
-      low = low < 0 ? x.pos : std::min(low, x.pos);
-      high = std::max(high, x.pos);
-    }
+    Places& held = found[s];
+    std::sort(listed.begin(), listed.end());
+    std::sort(held.begin(), held.end());
+    require(listed == held, "the runs of sequence ", s, " are wrong");
+    const int32_t low = held.empty() ? -1 : held.front().first,
+                  high = held.empty() ? -1 : held.back().first;
     require(r.min() == low && r.max() == high, "the range of a sequence is wrong");
   }
 }

@@ -53,9 +53,8 @@ class Cells final : public Part {
   int64_t size() const { return static_cast<int64_t>(pos_.size()); }
   int32_t n_seq_max() const { return n_seq_max_; }
   int32_t n_streams() const { return static_cast<int32_t>(heads_.size()); }
-  bool llama_2024() const { return llama_2024_; }
   int64_t used() const;
-  int64_t head(int32_t stream = 0) const { return heads_[stream]; }
+  const Vector<int64_t>& heads() const { return heads_; }
   int64_t top() const { return occupied_.previous(size() - 1) + 1; }
   bool has_shift() const;
   const int32_t* positions() const { return pos_.data(); }
@@ -146,15 +145,6 @@ class Cells final : public Part {
     Runs runs;
     bool stale = false;  // to be made anew from the cells
     void spoil() noexcept { stale = true, runs.clear(); }
-    // Where memory is short it becomes stale.
-    template <typename F>
-    void update(F&& change) noexcept {
-      try {
-        change(runs);
-      } catch (const std::bad_alloc&) {
-        spoil();
-      }
-    }
   };
 
   void require(int32_t seq, const char* what) const;
@@ -179,14 +169,13 @@ class Cells final : public Part {
 
   bool move_together(const Vector<Segment>& segments, int32_t p0, int32_t p1) const;
 
-  // Indexes; these never throw: what cannot be updated becomes stale.
-  void shift_runs(int32_t owners, int32_t p0, int32_t p1, int32_t delta) noexcept;
-  void index(const Segment& s) noexcept;
-  void unindex(const Segment& s) noexcept;
+  // Indexes; these never throw: what cannot be updated, as memory is short, becomes stale.
+  template <typename F>
+  void update(int32_t owners, F&& change) noexcept;  // change(runs) for each of a set of owners
   void stale(const Segment& s) noexcept;
   bool many(size_t segments) const { return segments > 64 + static_cast<size_t>(top()) / 256; }
-  void forget(const Segment& s, bool in_bulk) noexcept { in_bulk ? stale(s) : unindex(s); }
-  void learn(const Segment& s, bool in_bulk) noexcept { in_bulk ? stale(s) : index(s); }
+  void forget(const Segment& s, bool in_bulk) noexcept;
+  void learn(const Segment& s, bool in_bulk) noexcept;
 
   // The arrays.
   void write(const Segment& s, const Extra* extras) noexcept;

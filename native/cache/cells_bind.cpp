@@ -47,18 +47,10 @@ void duplicate(Cells& c, Array<const int64_t> from, Array<const int64_t> to, int
   c.duplicate(from.data(), to.data(), static_cast<int64_t>(from.shape(0)), seq, leave);
 }
 
-// What a per-cell property is, as a new array.
-template <typename T, typename F>
-auto per_cell(const Cells& c, int64_t width, F&& f) {
-  std::vector<T> values(c.size() * width);
-  for (int64_t i = 0; i < c.size(); ++i) f(i, &values[i * width]);
-  return values;
-}
-
 auto owner_rows(const Cells& c) {
-  auto rows = per_cell<uint64_t>(c, c.words(), [&](int64_t i, uint64_t* row) {
-    for (const int32_t s : c.owners(i)) row[s / 64] |= uint64_t{1} << (s % 64);
-  });
+  std::vector<uint64_t> rows(c.size() * c.words());
+  for (int64_t i = 0; i < c.size(); ++i)
+    for (const int32_t s : c.owners(i)) rows[i * c.words() + s / 64] |= uint64_t{1} << (s % 64);
   return owned_array<nb::ndim<2>>(std::move(rows),
                                   {static_cast<size_t>(c.size()), static_cast<size_t>(c.words())});
 }
@@ -86,16 +78,9 @@ ALEATOR_BIND(cells) {
       .def_prop_ro("words", &Cells::words, "64-bit words of a row of owners.")
       .def_prop_ro("used", &Cells::used, "Cells that hold a token.")
       .def_prop_ro(
-          "head", [](const Cells& c) { return c.head(); },
+          "head", [](const Cells& c) { return c.heads()[0]; },
           "Where the next search starts; may equal size. With streams, the first one's.")
-      .def_prop_ro(
-          "heads",
-          [](const Cells& c) {
-            std::vector<int64_t> heads;
-            for (int32_t s = 0; s < c.n_streams(); ++s) heads.push_back(c.head(s));
-            return heads;
-          },
-          "The head of every stream.")
+      .def_prop_ro("heads", &Cells::heads, "The head of every stream.")
       .def_prop_ro("top", &Cells::top, "Index of the highest used cell + 1.")
       .def_prop_ro("has_shift", &Cells::has_shift, "Does a stored key wait for a rotation?")
       .def_prop_ro("version", &Cells::version, "Changes with every change.")
@@ -119,8 +104,9 @@ ALEATOR_BIND(cells) {
       .def_prop_ro(
           "shifts",
           [](const Cells& c) {
-            return owned_array(
-                per_cell<int32_t>(c, 1, [&](int64_t i, int32_t* x) { *x = c.shift(i); }));
+            std::vector<int32_t> shifts(c.size());
+            for (int64_t i = 0; i < c.size(); ++i) shifts[i] = c.shift(i);
+            return owned_array(std::move(shifts));
           },
           nb::rv_policy::move,
           "int32 [size], a new array: how far each stored key must still be rotated.")

@@ -49,12 +49,8 @@ void Journal::wait() {
   const auto start = std::chrono::steady_clock::now();
   while (busy_) {
     const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
-    if (lock_timeout && waited.count() >= *lock_timeout) {
-      nb::object error = nb::module_::import_("aleator.core.errors").attr("CacheBusy");
-      nb::object made = error(*lock_timeout);
-      PyErr_SetObject(error.ptr(), made.ptr());
-      throw nb::python_error();
-    }
+    if (lock_timeout && waited.count() >= *lock_timeout)
+      raise(nb::module_::import_("aleator.core.errors").attr("CacheBusy")(*lock_timeout));
     auto slice = std::chrono::duration<double>(kSlice);
     if (lock_timeout)
       slice = std::min(slice, std::chrono::duration<double>(*lock_timeout) - waited);
@@ -76,17 +72,13 @@ void Journal::leave() noexcept {
 
 void Journal::begin(nb::object owner) {
   wait();
+  frames_.push_back({std::move(owner), last_id_ + 1, records_.size(), later_.size()});
   size_t begun = 0;
   try {
-    frames_.push_back({std::move(owner), last_id_ + 1, records_.size(), later_.size()});
-    try {
-      for (; begun < parts_.size(); ++begun) parts_[begun].part->begin();
-    } catch (...) {
-      frames_.pop_back();
-      throw;
-    }
+    for (; begun < parts_.size(); ++begun) parts_[begun].part->begin();
   } catch (...) {
     while (begun > 0) parts_[--begun].part->rollback();
+    frames_.pop_back();
     throw;
   }
   ++last_id_;
@@ -182,10 +174,7 @@ void Journal::set(nb::object target, nb::str name, nb::object value) {
     if (!old.is_valid()) throw nb::python_error();
     records_.push_back({Record::attribute, target, name, std::move(old)});
   }
-  if (PyObject_SetAttr(target.ptr(), name.ptr(), value.ptr())) {
-    if (!frames_.empty()) records_.pop_back();
-    throw nb::python_error();
-  }
+  if (PyObject_SetAttr(target.ptr(), name.ptr(), value.ptr())) throw nb::python_error();
 }
 
 void Journal::put(nb::dict target, nb::object key, nb::object value) {
@@ -194,10 +183,7 @@ void Journal::put(nb::dict target, nb::object key, nb::object value) {
     if (PyErr_Occurred()) throw nb::python_error();
     records_.push_back({Record::item, target, key, std::move(old)});
   }
-  if (PyDict_SetItem(target.ptr(), key.ptr(), value.ptr())) {
-    if (!frames_.empty()) records_.pop_back();
-    throw nb::python_error();
-  }
+  if (PyDict_SetItem(target.ptr(), key.ptr(), value.ptr())) throw nb::python_error();
 }
 
 void Journal::drop(nb::dict target, nb::object key) {

@@ -1,6 +1,5 @@
 #include "cache/owner_sets.hpp"
 
-#include <algorithm>
 #include <numeric>
 
 namespace aleator::cache {
@@ -9,10 +8,6 @@ OwnerSets::OwnerSets(int32_t n_seq_max) : n_seq_max_(n_seq_max) {
   single_.resize(n_seq_max);
   std::iota(single_.begin(), single_.end(), 0);
   cells_.resize(n_seq_max);
-}
-
-bool OwnerSets::Less::operator()(std::span<const int32_t> a, std::span<const int32_t> b) const {
-  return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end());
 }
 
 int32_t OwnerSets::of(std::span<const int32_t> ids) {
@@ -58,10 +53,8 @@ int32_t OwnerSets::with(int32_t set, int32_t seq) {
 
 int32_t OwnerSets::without(int32_t set, int32_t seq) {
   const auto old = ids(set);
-  Ids less;
-  less.reserve(old.size());
-  for (const int32_t s : old)
-    if (s != seq) less.push_back(s);
+  Ids less(old.begin(), old.end());
+  std::erase(less, seq);
   return of(less);
 }
 
@@ -74,15 +67,13 @@ void OwnerSets::sweep() {
   size_t live = 0;
   for (size_t i = static_cast<size_t>(n_seq_max_); i < cells_.size(); ++i) live += cells_[i] > 0;
   if (numbers_.size() < 2 * live + 64) return;
-  for (auto it = numbers_.begin(); it != numbers_.end();) {
-    if (cells(it->second) > 0) {
-      ++it;
-      continue;
-    }
-    ids_[it->second - n_seq_max_] = Ids();
-    free_.push_back(it->second);
-    it = numbers_.erase(it);
-  }
+  std::erase_if(numbers_, [this](const auto& each) {
+    const int32_t set = each.second;
+    if (cells(set) > 0) return false;
+    ids_[set - n_seq_max_] = Ids();
+    free_.push_back(set);
+    return true;
+  });
 }
 
 }  // namespace aleator::cache

@@ -2,6 +2,7 @@
 // owners, whatever the largest id.  Sets of one id s are the number s and need no table.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <span>
@@ -36,7 +37,9 @@ class OwnerSets {
   using Ids = Vector<int32_t>;
   struct Less {
     using is_transparent = void;
-    bool operator()(std::span<const int32_t> a, std::span<const int32_t> b) const;
+    bool operator()(std::span<const int32_t> a, std::span<const int32_t> b) const {
+      return std::ranges::lexicographical_compare(a, b);
+    }
   };
 
   int32_t n_seq_max_;

@@ -149,7 +149,7 @@ void Cells::put(const int64_t* cells, const int32_t* positions, const uint64_t* 
   for (const Segment& s : segments) record(s.cell, s.len, s.step);  // what they replace
   for (const Segment& s : segments) {
     write(s, extras);
-    index(s);
+    learn(s, false);
     if (extras) extras += s.len;
   }
   if (n_streams() == 1)

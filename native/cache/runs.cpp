@@ -29,11 +29,6 @@ size_t Runs::find(int32_t pos, int32_t cell) const {
   throw std::logic_error("a run is not in its sequence");
 }
 
-void Runs::remove_at(size_t i) {
-  runs_.erase(runs_.begin() + static_cast<ptrdiff_t>(i));
-  if (runs_.empty()) ordered_ = true;
-}
-
 void Runs::insert(Run run) {
   // After all that are before it or equal.
   const auto at = std::partition_point(runs_.begin(), runs_.end(),
@@ -64,10 +59,12 @@ void Runs::erase(Run run) {
       found = rest;
       continue;
     }
-    if (left > 0)
+    if (left > 0) {
       found = found.part(0, left);
-    else
-      remove_at(at);
+    } else {
+      runs_.erase(runs_.begin() + static_cast<ptrdiff_t>(at));
+      if (runs_.empty()) ordered_ = true;
+    }
     if (right > 0) {
       cells_ -= right;
       insert(rest);
@@ -93,9 +90,9 @@ void Runs::erase(int32_t p0, int32_t p1) {
     return;
   }
   pieces.clear();
-  const int32_t end = max() + 1;
-  each(0, p0, [&](const Run& r) { pieces.push_back(r); });
-  each(p1, end, [&](const Run& r) { pieces.push_back(r); });
+  const auto keep = [&](const Run& r) { pieces.push_back(r); };
+  each(0, p0, keep);
+  each(p1, std::numeric_limits<int32_t>::max(), keep);
   assign(pieces);
 }
 

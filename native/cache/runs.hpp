@@ -65,7 +65,6 @@ class Runs {
  private:
   size_t start(int32_t p0) const;
   size_t find(int32_t pos, int32_t cell) const;
-  void remove_at(size_t i);
 
   Vector<Run> runs_;  // in the order of before()
   int64_t cells_ = 0;

@@ -6,18 +6,18 @@
 
 namespace aleator::cache {
 
+// What the last outermost begin left; numbers of sets without cells may be used again.
 void Cells::forget_journal() {
+  if (!marks_.empty()) return;
   records_.clear();
   old_extras_.clear();
   done_.clear();
+  sets_.sweep();
 }
 
 // Every change starts here.
 void Cells::enter() {
-  if (marks_.empty()) {
-    forget_journal();
-    sets_.sweep();
-  }
+  forget_journal();
   version_ = ++last_version_;
 }
 
@@ -40,11 +40,8 @@ void Cells::record(const Segment& s) {
 }
 
 void Cells::begin() {
-  if (marks_.empty()) {
-    forget_journal();
-    sets_.sweep();
-    done_.reserve(1);
-  }
+  forget_journal();
+  done_.reserve(1);
   marks_.push_back({records_.size(), heads_, version_});
 }
 

@@ -40,7 +40,7 @@ void Cells::seq_rm(int32_t seq, int32_t p0, int32_t p1) {
     rest[i] = i > 0 && segments[i - 1].owners == set ? rest[i - 1] : sets_.without(set, seq);
   }
   for (const Segment& s : segments) record(s);
-  sequences_[seq].update([&](Runs& own) { own.erase(in.p0, in.p1); });
+  update(seq, [&](Runs& own) { own.erase(in.p0, in.p1); });  // a set of one is its id
   for (size_t i = 0; i < segments.size(); ++i) {
     const Segment& s = segments[i];
     if (rest[i] != kNone) {
@@ -69,24 +69,19 @@ void Cells::seq_cp(int32_t src, int32_t dst, int32_t p0, int32_t p1) {
                   : sets_.with(segments[i].owners, dst);
   for (size_t i = 0; i < segments.size(); ++i)
     if (more[i] != segments[i].owners) record(segments[i]);
-  const bool bulk = many(segments.size()) && !new_sequence;
-  Index& x = sequences_[dst];
-  try {
+  if (many(segments.size()) && !new_sequence) sequences_[dst].spoil();
+  update(dst, [&](Runs& own) {
     if (new_sequence && in.p0 <= seq_pos_min(src) && in.p1 > seq_pos_max(src)) {
-      x.runs = runs(src);
+      own = runs(src);
     } else if (new_sequence) {
       Vector<Run> pieces;
       runs(src).each(in.p0, in.p1, [&](const Run& r) { pieces.push_back(r); });
-      x.runs.assign(pieces);
-    } else if (!bulk) {
+      own.assign(pieces);
+    } else {
       for (size_t i = 0; i < segments.size(); ++i)
-        if (more[i] != segments[i].owners) x.runs.insert(segments[i].run());
+        if (more[i] != segments[i].owners) own.insert(segments[i].run());
     }
-    x.stale |= bulk;
-  } catch (const std::bad_alloc&) {
-    x.stale = true;
-  }
-  if (x.stale) x.runs.clear();
+  });
   for (size_t i = 0; i < segments.size(); ++i)
     if (more[i] != segments[i].owners) change_owners(segments[i], more[i]);
   if (llama_2024_) heads_[0] = 0;
@@ -120,7 +115,7 @@ void Cells::seq_add(int32_t seq, int32_t p0, int32_t p1, int32_t delta) {
     if (int64_t{s.pos} + s.len - 1 + delta >= kEnd)
       refuse("delta ", delta, " moves position ", s.pos + s.len - 1, " out of range");
   }
-  Vector<int64_t> first(heads_.size(), size());
+  int64_t first = size();  // of the cells that become free, all in one stream
   for (const Segment& s : segments) record(s);
   const bool together = move_together(segments, in.p0, in.p1);
   const bool bulk = many(segments.size());
@@ -130,8 +125,7 @@ void Cells::seq_add(int32_t seq, int32_t p0, int32_t p1, int32_t delta) {
     const auto gone =
         static_cast<int32_t>(std::clamp<int64_t>(-(int64_t{s.pos} + delta), 0, s.len));
     if (gone > 0) {
-      int64_t& f = first[s.cell / share()];
-      f = std::min<int64_t>(f, s.cell);
+      first = std::min<int64_t>(first, s.cell);
       release({s.cell, gone, s.step, s.pos, s.base, s.owners});
     }
     if (gone == s.len) continue;
@@ -141,9 +135,9 @@ void Cells::seq_add(int32_t seq, int32_t p0, int32_t p1, int32_t delta) {
     moved_.add(rest.cell, rest.end(), rest.step);
     if (!together) learn(rest, bulk);
   }
-  if (together) shift_runs(segments[0].owners, in.p0, in.p1, delta);
-  const auto stream = static_cast<size_t>(stream_of(seq));
-  heads_[stream] = first[stream] < size() ? first[stream] : static_cast<int64_t>(stream) * share();
+  if (together) update(segments[0].owners, [&](Runs& own) { own.shift(in.p0, in.p1, delta); });
+  const int32_t stream = stream_of(seq);
+  heads_[stream] = first < size() ? first : stream * share();
 }
 
 void Cells::seq_div(int32_t seq, int32_t p0, int32_t p1, int32_t divisor) {
@@ -166,10 +160,7 @@ void Cells::clear() {
   enter();
   const int64_t end = top();
   record(0, end);
-  for (Index& x : sequences_) {
-    x.runs.clear();
-    x.stale = false;
-  }
+  for (Index& x : sequences_) x = {};
   std::fill_n(pos_.begin(), end, -1);
   std::fill_n(base_.begin(), end, -1);
   std::fill_n(owners_.begin(), end, kNone);

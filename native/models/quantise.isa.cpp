@@ -91,9 +91,16 @@ static vf signed_scale(const vf* x, const vf* w, int n, int levels, vi* q) {
   return where(zero, vf{}, scale);
 }
 
-// Moves one level after the other where that lessens the error, five times at most.
+// Rounds x times `inverse` to levels, then moves one after the other where that lessens the error,
+// five times at most; the scale.
 template <class Level>
-static void descend(const vf* x, const vf* w, int n, bool positive, Fit& f, vi* q, Level&& level) {
+static vf descended(const vf* x, const vf* w, int n, vf inverse, bool positive, vi* q,
+                    Level&& level) {
+  Fit f;
+  for (int i = 0; i < n; i++) {
+    q[i] = level(nearest(inverse * x[i]));
+    f.add(w[i] * x[i], w[i], q[i]);
+  }
   for (int round = 0; round < 5; round++) {
     bool moved = false;
     for (int i = 0; i < n; i++) {
@@ -113,6 +120,7 @@ static void descend(const vf* x, const vf* w, int n, bool positive, Fit& f, vi* 
     }
     if (!moved) break;
   }
+  return f.scale();
 }
 
 // Q3_K's levels -4 to 3, of which q gets 4 more, without importances.
@@ -120,15 +128,9 @@ static vf descended_scale(const vf* x, const vf* w, int n, vi* q) {
   vf magnitude;
   const vf inverse = -4.0f / extreme(x, n, magnitude);
   const vi zero = magnitude < nothing;
-  const auto level = [](vi l) { return limited(l, -4, 3); };
-  Fit f;
-  for (int i = 0; i < n; i++) {
-    q[i] = level(nearest(inverse * x[i]));
-    f.add(w[i] * x[i], w[i], q[i]);
-  }
-  descend(x, w, n, false, f, q, level);
+  const vf scale = descended(x, w, n, inverse, false, q, [](vi l) { return limited(l, -4, 3); });
   for (int i = 0; i < n; i++) q[i] = (q[i] + 4) & ~zero;
-  return where(zero, vf{}, f.scale());
+  return where(zero, vf{}, scale);
 }
 
 // How many scales a search with a least value tries, and by what error.
@@ -206,15 +208,10 @@ static vf positive_scale(const vf* x, const vf* w, int n, int top, vi* q) {
     const vi better = off < best;
     best = where(better, off, best), inverse = where(better, over, inverse);
   }
-  const auto level = [&](vi l) { return limited(l, INT32_MIN, top); };
-  Fit f;
-  for (int i = 0; i < n; i++) {
-    q[i] = level(nearest(inverse * x[i]));
-    f.add(w[i] * x[i], w[i], q[i]);
-  }
-  descend(x, w, n, true, f, q, level);
+  const vf scale =
+      descended(x, w, n, inverse, true, q, [&](vi l) { return limited(l, INT32_MIN, top); });
   for (int i = 0; i < n; i++) q[i] &= ~zero;
-  return where(zero, vf{}, f.scale());
+  return where(zero, vf{}, scale);
 }
 
 // The same without importances: the largest becomes the highest level.
@@ -265,13 +262,11 @@ struct Blocks256 {
       scales[g] =
           least_scale(group, w, size, top, weighed ? of_importance : plain, q + g * size, below[g]);
     }
-    if (weighed) {
-      d = half(positive_scale(scales, sums, groups, highest, scale_levels));
-      dmin = half(positive_scale(below, sums, groups, highest, least_levels));
-    } else {
-      d = half(largest_scale(scales, groups, highest, scale_levels));
-      dmin = half(largest_scale(below, groups, highest, least_levels));
-    }
+    const auto scale_of = [&](const vf* values, vi* levels) {
+      return half(weighed ? positive_scale(values, sums, groups, highest, levels)
+                          : largest_scale(values, groups, highest, levels));
+    };
+    d = scale_of(scales, scale_levels), dmin = scale_of(below, least_levels);
     for (int g = 0; g < groups; g++) {
       const vf scale = d * number(scale_levels[g]), shift = dmin * number(least_levels[g]);
       requantise(g * size, size, scale, shift, 0, top);

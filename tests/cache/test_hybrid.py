@@ -74,9 +74,9 @@ class Pools(RuleBasedStateMachine):
 
     def seen(self) -> tuple[Any, ...]:
         """Everything that can be seen of the cache."""
-        pools: list[Any] = [self.cache, *([self.window] if self.window else [])]
+        pools: list[Any] = [self.cache.first, *([self.window] if self.window else [])]
         cells = [(p.cells.positions.tolist(), p.cells.owners.tolist()) for p in pools]
-        keys = [p.first.rows.keys.layers[0].reshape(-1)[p.cells.positions >= 0] for p in pools]
+        keys = [p.rows.keys.layers[0].reshape(-1)[p.cells.positions >= 0] for p in pools]
         kept = [(t.seq, t.tokens.tolist(), list(t.used)) for t in self.cache.prefix or ()]
         rows: list[Any] = []
         if self.states:
@@ -230,7 +230,7 @@ class Pools(RuleBasedStateMachine):
         self.cache.check()
         kept = {text.seq: text.tokens.tolist() for text in self.cache.prefix or ()}
         for seq, text in (self.texts | kept).items():
-            self._holds(self.cache, seq, text, range(len(text)))
+            self._holds(self.cache.first, seq, text, range(len(text)))
             if self.window:
                 low = max(0, len(text) - WINDOW + 1) if seq < 3 else len(text)
                 self._holds(self.window, seq, text, range(low, len(text)))
@@ -250,7 +250,7 @@ class Pools(RuleBasedStateMachine):
         cells = pool.cells.seq_cell_list(seq)
         positions = pool.cells.positions[cells].tolist()
         assert set(least) <= set(positions) <= set(range(len(text)))
-        keys = pool.first.rows.keys.layers[0].reshape(-1)[cells]
+        keys = pool.rows.keys.layers[0].reshape(-1)[cells]
         assert [int(k) for k in keys] == [text[p] for p in positions]
 
 
@@ -303,7 +303,7 @@ def test_a_clear_is_all_or_none(machine: type[Pools], monkeypatch: pytest.Monkey
     assert pools.seen() == before
     pools.agrees()
     pools.cache.clear()
-    stored = [p.first.rows.keys.layers[0] for p in (pools.cache, pools.window) if p]
+    stored = [p.rows.keys.layers[0] for p in (pools.cache.first, pools.window) if p]
     stored += pools.states.ssm if pools.states else []
     assert not any(t.any() for t in stored)
     pools.texts = {s: [] for s in range(3)}
@@ -363,7 +363,7 @@ def test_a_checkpoint_whose_window_has_other_rows_is_refused_before_anything_cha
     mark: Any = pools.cache.checkpoint(0)
     pools.cache.seq_rm(0, 2, -1)
     before = pools.seen()
-    foreign = replace(mark.window, keys=(), values=())
+    foreign = replace(mark.window, rows=())
     with pytest.raises(ParameterError, match="of another shape or type"):
         pools.cache.restore(0, replace(mark, window=foreign))
     assert pools.seen() == before

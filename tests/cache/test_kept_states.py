@@ -238,7 +238,7 @@ def test_rows_are_kept_free_for_a_step(rows: int, limit: int) -> None:
     cache = RecurrentCache([RecurrentShape(1, 1, 1)], prefix=SMALL)
     assert cache.prefix is not None
     assert cache.recurrent is not None
-    assert KeptStates(cache.recurrent, cache.prefix, rows).limit == limit
+    assert KeptStates(cache.recurrent.rows, cache.prefix, rows).limit == limit
     assert (MAX_SPACED, MAX_ENDS, FREE_ROWS) == (32, 4, 8)
 
 

@@ -95,7 +95,7 @@ class Cache(Handles, Uncopyable):
             if isinstance(leaf, RecurrentPool):
                 self.recurrent = leaf
                 if self.prefix is not None:
-                    self.kept = leaf.keeper = KeptStates(leaf, self.prefix, leaf.kept_rows)
+                    self.kept = leaf.keeper = KeptStates(leaf.rows, self.prefix, leaf.kept_rows)
             elif isinstance(leaf, WindowPool):
                 self.window = leaf
 

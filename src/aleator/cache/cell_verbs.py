@@ -67,6 +67,7 @@ class CellVerbs(ABC):
         "first.cells.n_streams",
         "Parts of the cells that sequences have to themselves; 1: they share all.",
     )
+    size: int = forwarded("first.cells.size", "Capacity in cells.")
     free: int = forwarded("first.free", "Cells that hold none.")
     has_shift: bool = forwarded(
         "first.cells.has_shift", "Whether a cell's position has moved since the last update."
@@ -79,11 +80,6 @@ class CellVerbs(ABC):
         After a shift it lags behind the cell's position, and attention corrects for the difference.
         """
         return self.first.rows.key_positions
-
-    @property
-    def size(self) -> int:
-        """Capacity in cells."""
-        return self.first.cells.size
 
     @property
     def used(self) -> int:

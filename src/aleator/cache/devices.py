@@ -37,10 +37,8 @@ def checked_device(name: str, device: object) -> Device:
     if isinstance(device, Device):
         return device
     made = named_device(name, device)
-    if made.type == "cpu":
-        return CPU
     require_device(name, made)
-    return made
+    return CPU if made.type == "cpu" else made
 
 
 def checked_devices(name: str, given: object, n_layers: int) -> list[Device]:

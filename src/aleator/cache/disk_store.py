@@ -20,8 +20,8 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -66,7 +66,8 @@ def _or(nothing: Any) -> Callable[[Method[P, R]], Method[P, R]]:
                 try:
                     return method(self, *args, **kwargs)
                 except Exception as error:  # whatever a damaged index may cause
-                    self.failed(error)
+                    if self._base is not None:  # else another thread has closed it
+                        self.failed(error)
             missing: R = nothing
             return missing
 
@@ -155,7 +156,7 @@ class DiskStore:
         version = base.execute("PRAGMA user_version").fetchone()[0]
         if version not in (0, FORMAT):
             raise sqlite3.DatabaseError(f"the index is of format {version}, and not {FORMAT}")
-        with _Transaction(base):
+        with self._writing():
             base.execute("CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value BLOB)")
             base.execute(
                 "CREATE TABLE IF NOT EXISTS blocks (key BLOB PRIMARY KEY, parent BLOB, length INTEGER, "
@@ -187,7 +188,7 @@ class DiskStore:
                 elif each.suffix == ".block" or (each.suffix == ".partial" and not _held(each)):
                     each.unlink()
         base.executemany("DELETE FROM blocks WHERE hex(key) = ?", [(name,) for name in missing])
-        self._evict(base, 0)
+        self._evict(base, self.quota)
 
     def _path(self, key: bytes) -> Path:
         return self._blocks / f"{key.hex()}.block"
@@ -199,6 +200,23 @@ class DiskStore:
                 self._reader.close()
                 self._base.close()
             self._base = self._reader = None
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """A transaction that may write, from its beginning on."""
+        with self._lock:
+            base = self._base
+            if base is None:
+                raise sqlite3.ProgrammingError("the index has been closed")
+            if base.in_transaction:  # whose end failed
+                base.execute("ROLLBACK")
+            base.execute("BEGIN IMMEDIATE")
+            try:
+                yield base
+                base.execute("COMMIT")
+            finally:
+                if base.in_transaction:  # SQLite may have ended it itself
+                    base.execute("ROLLBACK")
 
     def _read(self, statement: str, *values: object) -> list[tuple[object, ...]]:
         """Ask without waiting for whoever writes."""
@@ -264,14 +282,13 @@ class DiskStore:
             return False
         about = found[0].header
         stored = (bytes.fromhex(about["parent"]), about["length"], found[1])
-        with self._lock:
-            if self._base is not None:
-                made = self._base.execute(
-                    "UPDATE blocks SET (parent, length, size) = (?, ?, ?) "
-                    "WHERE key = ? AND (parent, length, size) IS NOT (?, ?, ?)",
-                    (*stored, key, *stored),
-                )
-                self.counts.add("mended", made.rowcount)
+        with self._writing() as base:
+            made = base.execute(
+                "UPDATE blocks SET (parent, length, size) = (?, ?, ?) "
+                "WHERE key = ? AND (parent, length, size) IS NOT (?, ?, ?)",
+                (*stored, key, *stored),
+            )
+            self.counts.add("mended", made.rowcount)
         return True
 
     def _holds(self, entry: Entry) -> bool:
@@ -305,21 +322,17 @@ class DiskStore:
                     file.write(piece)
                 file.flush()
                 os.fsync(file.fileno())
-                with self._lock:
-                    base = self._base
-                    if base is None:
-                        return False
-                    with _Transaction(base):
-                        if not self._evict(base, size):
-                            return self._no_room()
-                        base.execute(
-                            "INSERT OR REPLACE INTO blocks VALUES (?1, ?2, ?3, ?4, "
-                            "(SELECT COALESCE(MAX(used), 0) + 1 FROM blocks), ?5, ?6, "
-                            "COALESCE((SELECT pinned FROM blocks WHERE key = ?1), 0))",
-                            (entry.key, entry.parent, entry.length, size, time.time(), model),
-                        )
-                        os.replace(partial, self._path(entry.key))
-                        renamed = True
+                with self._writing() as base:
+                    if not self._evict(base, self.quota - size):
+                        return self._no_room()
+                    base.execute(
+                        "INSERT OR REPLACE INTO blocks VALUES (?1, ?2, ?3, ?4, "
+                        "(SELECT COALESCE(MAX(used), 0) + 1 FROM blocks), ?5, ?6, "
+                        "COALESCE((SELECT pinned FROM blocks WHERE key = ?1), 0))",
+                        (entry.key, entry.parent, entry.length, size, time.time(), model),
+                    )
+                    os.replace(partial, self._path(entry.key))
+                    renamed = True
             stored = True
         finally:
             with suppress(OSError):
@@ -328,14 +341,14 @@ class DiskStore:
         self.counts.add("bytes_written", size)
         return True
 
-    def _evict(self, base: sqlite3.Connection, more: int) -> bool:
-        """Make room for so many bytes; within a transaction.  Returns whether there is room.
+    def _evict(self, base: sqlite3.Connection, quota: int) -> bool:
+        """Remove entries until ``quota`` bytes are left; within a transaction.  Returns whether that many are.
 
         Files go before their rows are gone for good: a row without a file is a miss, a file without a row would
         be beyond the quota.
         """
         (used,) = base.execute("SELECT COALESCE(SUM(size), 0) FROM blocks").fetchone()
-        while used + more > self.quota:
+        while used > quota:
             row = base.execute(
                 f"{_KEPT}SELECT key, size FROM blocks WHERE key NOT IN (SELECT key FROM kept) "
                 "ORDER BY used LIMIT 1"
@@ -351,23 +364,20 @@ class DiskStore:
     @_or(None)
     def touch(self, keys: Sequence[bytes]) -> None:
         """See :class:`Store`: the beginning of a text is newer than what follows, and goes last."""
-        with self._lock:
-            base = self._base
-            if base is None:
-                return
-            with _Transaction(base):
-                (used,) = base.execute("SELECT COALESCE(MAX(used), 0) FROM blocks").fetchone()
-                base.executemany(
-                    "UPDATE blocks SET used = ? WHERE key = ?",
-                    [(used + i, key) for i, key in enumerate(reversed(keys), 1)],
-                )
+        with self._writing() as base:
+            (used,) = base.execute("SELECT COALESCE(MAX(used), 0) FROM blocks").fetchone()
+            base.executemany(
+                "UPDATE blocks SET used = ? WHERE key = ?",
+                [(used + i, key) for i, key in enumerate(reversed(keys), 1)],
+            )
 
     @_or(None)
     def drop(self, key: bytes) -> None:
-        with self._lock:
-            if self._base is not None:
-                self._base.execute("DELETE FROM blocks WHERE key = ?", (key,))
-        self._path(key).unlink(missing_ok=True)
+        try:
+            with self._writing() as base:
+                base.execute("DELETE FROM blocks WHERE key = ?", (key,))
+        finally:
+            self._path(key).unlink(missing_ok=True)
 
     # For people
 
@@ -389,9 +399,8 @@ class DiskStore:
     @_or(None)
     def pin(self, key: bytes, pinned: bool = True) -> None:
         """Pin an entry, or end that: it and those before it in its text do not make room for others."""
-        with self._lock:
-            if self._base is not None:
-                self._base.execute("UPDATE blocks SET pinned = ? WHERE key = ?", (pinned, key))
+        with self._writing() as base:
+            base.execute("UPDATE blocks SET pinned = ? WHERE key = ?", (pinned, key))
 
     @_or(None)
     def prune(self, quota: int, *, pinned: bool = False) -> None:
@@ -399,38 +408,10 @@ class DiskStore:
 
         ``pinned``: what is pinned too.
         """
-        with self._lock:
-            if self._base is not None:
-                before, self.quota = self.quota, quota
-                try:
-                    with _Transaction(self._base):
-                        if pinned:
-                            self._base.execute("UPDATE blocks SET pinned = 0 WHERE pinned")
-                        self._evict(self._base, 0)
-                finally:
-                    self.quota = before
-
-
-class _Transaction:
-    """A transaction that may write, from its beginning on."""
-
-    def __init__(self, base: sqlite3.Connection) -> None:
-        self._base = base
-
-    def __enter__(self) -> None:
-        if self._base.in_transaction:  # whose end failed
-            self._base.execute("ROLLBACK")
-        self._base.execute("BEGIN IMMEDIATE")
-
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        done = False
-        try:
-            if kind is None:
-                self._base.execute("COMMIT")
-                done = True
-        finally:
-            if not done and self._base.in_transaction:  # SQLite may have ended it itself
-                self._base.execute("ROLLBACK")
+        with self._writing() as base:
+            if pinned:
+                base.execute("UPDATE blocks SET pinned = 0 WHERE pinned")
+            self._evict(base, quota)
 
 
 def _held(path: Path) -> bool:

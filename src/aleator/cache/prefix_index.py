@@ -122,7 +122,7 @@ class PrefixIndex:
         self.config, self.journal = config, journal
         self._owners = ref(owners)
         self._usable_length = None if usable_length is None else WeakMethod(usable_length)
-        self._numbers = range(first, first + config.texts)
+        self.slots = range(first, first + config.texts)  # the numbers of the texts' sequences
         # Values are replaced, not changed, so that the journal can put the old ones back.
         self._texts: dict[int, Text] = {}
         self._by_digest: dict[bytes, tuple[Text, ...]] = {}
@@ -233,7 +233,7 @@ class PrefixIndex:
                 return False
             self._forget(oldest, 0)
         clock = self._tick()
-        number = next(n for n in self._numbers if n not in self._texts)
+        number = next(n for n in self.slots if n not in self._texts)
         blocks = -(-len(kept) // self.config.block)
         text = Text(number, namespace, kept, digests, [clock] * blocks)
         self._holder.hold(seq, number, len(kept))
@@ -352,11 +352,8 @@ class PrefixIndex:
         if after < len(digests) and digests[after] in self._evicted:
             return (f"what followed the first {length} tokens was evicted to make room",)
         if length == len(text.tokens):
-            return (
-                (f"the cached prefix ends after {length} tokens",)
-                if length < len(wanted) - 1
-                else ()
-            )
+            ends = (f"the cached prefix ends after {length} tokens",)
+            return ends if length < len(wanted) - 1 else ()
         return (
             f"token {length} is {wanted[length]} and in the cached prefix {text.tokens[length]}",
         )

@@ -192,6 +192,7 @@ class RecurrentCache(Cache):
     def __repr__(self) -> str:
         return f"RecurrentCache({self.used}/{self.n_seq_max} sequences used)"
 
+    size: int = forwarded("n_seq_max", "How many sequences can be held.")
     conv: list[Any] = forwarded("_states.conv", "Per layer float32 [rows, channels, conv].")
     ssm: list[Any] = forwarded("_states.ssm", "Per layer float32 [rows, channels, state].")
 
@@ -199,11 +200,6 @@ class RecurrentCache(Cache):
     def states(self) -> dict[int, History]:
         """Per sequence that is not empty (row, position) of its states, oldest first; a copy."""
         return self._states.states.book()
-
-    @property
-    def size(self) -> int:
-        """How many sequences can be held."""
-        return self.n_seq_max
 
     @property
     def used(self) -> int:

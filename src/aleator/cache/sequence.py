@@ -18,6 +18,7 @@ from aleator.cache.prefix_index import Match
 from aleator.cache.sequence_verbs import Checkpoint, Restored, SequenceVerbs
 from aleator.core.arrays import Int32s, Int64s
 from aleator.core.errors import CacheError, CacheFull, CannotRewind, ParameterError
+from aleator.core.forwarded import forwarded
 from aleator.core.integers import UNBOUNDED, integer_in
 from aleator.core.moved import FormerName, renamed_name
 
@@ -47,11 +48,9 @@ class Handles(SequenceVerbs):
             CacheFull: every sequence is in use.
         """
         if id is None:
-            for seq in range(self.n_seq_max):
-                if self.pool.seq_pos_max(seq) < 0 and not self._has_handle(seq):
-                    id = seq
-                    break
-            else:
+            empty = (s for s in range(self.n_seq_max) if self.pool.seq_pos_max(s) < 0)
+            id = next((s for s in empty if not self._has_handle(s)), None)
+            if id is None:
                 raise CacheFull(
                     0,
                     0,
@@ -115,14 +114,8 @@ class Sequence(Uncopyable):
         cache.forget(self.id)
         cache.journal.set(self, "_cache", None)
 
-    @property
-    def journal(self) -> Journal:
-        """The journal that records changes of the cache."""
-        return self.cache.journal
-
-    @property
-    def _cells(self) -> Cells:
-        return self.cache.first.cells
+    journal: Journal = forwarded("cache.journal", "The journal that records changes of the cache.")
+    _cells: Cells = forwarded("cache.first.cells", "The cells whose positions are all known.")
 
     def __repr__(self) -> str:
         if self._cache is None:

@@ -374,7 +374,7 @@ class SequenceVerbs(CellVerbs):
         self._check_state(seq, format)
         if seq == -1 and self.prefix is not None:
             self.prefix.clear()
-        tokens = llama.read_session(self.pool, data, seq)[0]
+        tokens = llama.read_session(self.pool, data, seq)
         self._edited(None if seq == -1 else [seq], 0)
         return tokens
 

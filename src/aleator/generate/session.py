@@ -144,7 +144,7 @@ def _put_states(cache: Cache, seq: int, data: bytes | memoryview, n_tokens: int)
     ascending = all(a < b for a, b in pairwise([-1, *at, n_tokens - 1]))
     if rest or not ascending or not np.isfinite(values).all():
         raise CacheError("its earlier states are none of its text")
-    rows = states.free_rows(min(n, max(0, keeper.limit - keeper.held())))
+    rows = states.rows.free_rows(min(n, max(0, keeper.limit - keeper.held())))
     for (arrays, t), size in zip(states.rows.made, sizes, strict=True):
         latest = values[: n * size].reshape(n, *t.shape[1:])[n - len(rows) :]
         t[rows] = arrays.of_host(latest.astype(np.float32))

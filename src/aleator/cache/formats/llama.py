@@ -20,6 +20,7 @@ from __future__ import annotations
 import functools
 import struct
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +32,7 @@ from aleator.cache.pools.hybrid import HybridPool
 from aleator.cache.pools.pool import Pool
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.rows.rows import read_keys
-from aleator.cache.storage.storage import Storage
+from aleator.cache.storage.layer import LayerStorage
 from aleator.core.arrays import Bytes, Int32s, Int64s, UInt64s
 from aleator.core.errors import Corrupt, Incompatible
 from aleator.core.integers import token_ids
@@ -137,22 +138,19 @@ def rows_as_bytes(pool: AttentionPool, cells: Int64s) -> list[bytes]:
     keys, values = pool.rows.keys, pool.rows.values
     parts = [struct.pack("<II", values.by_channel, len(pool.rows.shapes))]
     behind = pool.cells.positions[cells] != pool.rows.key_positions[cells]
-    for layer in range(len(pool.rows.shapes)):
-        rows = keys.parts[layer].bytes_of(cells)
-        if behind.any():
-            rotated = read_keys(pool.cells, pool.rows, layer, cells[behind])
-            rows[behind] = keys.parts[layer].encoded(rotated)
-        parts += [struct.pack("<iQ", keys.type.ggml, keys.parts[layer].row_bytes), rows.tobytes()]
-    for layer, (heads, dim) in enumerate(values.shapes):
-        if dim == 0:
-            continue
-        rows = values.parts[layer].bytes_of(cells)
-        if values.by_channel:
-            size = values.type.block_bytes
-            parts.append(struct.pack("<iII", values.type.ggml, size, heads * dim))
-        else:
-            parts.append(struct.pack("<iQ", values.type.ggml, values.parts[layer].row_bytes))
-        parts.append(rows.tobytes())
+    for side in (keys, values):
+        for layer, part in enumerate(side.parts):
+            if part.dim == 0:
+                continue
+            rows = part.bytes_of(cells)
+            if side is keys and behind.any():
+                rotated = read_keys(pool.cells, pool.rows, layer, cells[behind])
+                rows[behind] = part.encoded(rotated)
+            head = struct.pack("<iQ", part.type.ggml, part.row_bytes)
+            if part.by_channel:
+                sizes = part.type.block_bytes, part.heads * part.dim
+                head = struct.pack("<iII", part.type.ggml, *sizes)
+            parts += [head, rows.tobytes()]
     return parts
 
 
@@ -170,8 +168,8 @@ def read(pool: Pool, blob: bytes | memoryview, seq: int, partial: bool = False) 
     return _read_memories(pool, source, seq, partial)
 
 
-def read_session(pool: Pool, data: bytes | memoryview, seq: int) -> tuple[list[int], int]:
-    """Read a session file or a sequence's file; return its tokens and its number of cells."""
+def read_session(pool: Pool, data: bytes | memoryview, seq: int) -> list[int]:
+    """Read a session file or a sequence's file; return its tokens."""
     source = Source(data)
     magic, version = source.u32("magic"), source.u32("version")
     want = (SEQUENCE_FILE_MAGIC, SEQUENCE_FILE_VERSION)
@@ -187,10 +185,11 @@ def read_session(pool: Pool, data: bytes | memoryview, seq: int) -> tuple[list[i
     n = source.u32("n_tokens")
     if n > MAX_TOKENS:
         raise Corrupt(source.offset - 4, f"{n} tokens")
-    tokens = source.array("<i4", n, "tokens").tolist()
+    tokens: list[int] = source.array("<i4", n, "tokens").tolist()
     if seq < 0:
         _head(pool, source, seq)
-    return tokens, _read_memories(pool, source, seq)
+    _read_memories(pool, source, seq)
+    return tokens
 
 
 def _read_memories(pool: Pool, source: Source, seq: int, partial: bool = False) -> int:
@@ -246,17 +245,11 @@ def _sections(pool: AttentionPool, source: Source, seq: int) -> list[Section]:
         if n * (12 if pool.n_pos_per_embd == 1 else 24) > source.left:
             raise Corrupt(at, f"{n} cells do not fit into the {source.left} bytes left")
         if n:
-            section = section_of(pool, source, n, seq)
+            section = Section(*_read_cells(pool, source, n, seq), *_read_data(pool, source, n))
             if seq >= 0 and sections:
                 raise Corrupt(at, "a sequence's state has cells in several streams")
             sections.append(section)
     return sections
-
-
-def section_of(pool: AttentionPool, source: Source, n: int, seq: int) -> Section:
-    """Read ``n`` cells and what every layer stores in them."""
-    cells = _read_cells(pool, source, n, seq)
-    return Section(*cells, *_read_data(pool, source, n))
 
 
 def _read_cells(
@@ -312,30 +305,29 @@ def _read_data(pool: AttentionPool, source: Source, n: int) -> tuple[list[Bytes]
     source.expect("v_trans", by_channel, int(pool.rows.values.by_channel))
     source.expect("n_layer", source.u32("n_layer"), len(pool.rows.shapes))
 
-    def rows(side: Storage, name: str, layer: int) -> Bytes:
-        found = stored(side, name, layer)
-        if not side.type.is_finite(found):
+    def rows(name: str, layer: int, part: LayerStorage[Any]) -> Bytes:
+        if part.dim == 0:
+            return np.empty(0, np.uint8)
+        source.expect(f"type_{name}", source.u32(f"type_{name}"), part.type.ggml)
+        shape = n, part.row_bytes
+        if part.by_channel:
+            element, width = part.type.block_bytes, part.heads * part.dim
+            source.expect(f"{name} element bytes", source.u32("element bytes"), element)
+            source.expect(f"{name} channels", source.u32("channels"), width)
+            shape = width, n * element
+        else:
+            source.expect(f"{name} row bytes", source.u64("row bytes"), part.row_bytes)
+        found = source.rows(*shape, f"{name} of layer {layer}")
+        if not part.type.is_finite(found):
             at = source.offset - found.size
             raise Corrupt(at, f"{name} of layer {layer} holds NaN or an infinity")
         return found
 
-    def stored(side: Storage, name: str, layer: int) -> Bytes:
-        source.expect(f"type_{name}", source.u32(f"type_{name}"), side.type.ggml)
-        size = side.parts[layer].row_bytes
-        if side.by_channel:
-            element, width = side.type.block_bytes, side.shapes[layer][0] * side.shapes[layer][1]
-            source.expect(f"{name} element bytes", source.u32("element bytes"), element)
-            source.expect(f"{name} channels", source.u32("channels"), width)
-            return source.rows(width, n * element, f"{name} of layer {layer}")
-        source.expect(f"{name} row bytes", source.u64("row bytes"), size)
-        return source.rows(n, size, f"{name} of layer {layer}")
-
-    layers = range(len(pool.rows.shapes))
-    keys = [rows(pool.rows.keys, "k", i) for i in layers]
-    none = np.empty(0, np.uint8)
-    shapes = pool.rows.values.shapes
-    values = [rows(pool.rows.values, "v", i) if shapes[i][1] else none for i in layers]
-    return keys, values
+    keys, values = pool.rows.keys.parts, pool.rows.values.parts
+    return (
+        [rows("k", layer, part) for layer, part in enumerate(keys)],
+        [rows("v", layer, part) for layer, part in enumerate(values)],
+    )
 
 
 def restore_sections(pool: AttentionPool, sections: list[Section], seq: int) -> int:

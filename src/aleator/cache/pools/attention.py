@@ -16,11 +16,6 @@ from aleator.core.errors import CacheError, CacheFull, CannotShift, NoCells, Par
 class AttentionPool(CellPool):
     """Keys and values of up to ``n_seq_max`` sequences, which may share cells."""
 
-    @property
-    def first(self) -> AttentionPool:
-        """The pool itself."""
-        return self
-
     def in_state(self, seq: int, positions: Int32s) -> Bools:
         """Which positions are part of a sequence's state: all."""
         return np.ones(len(positions), np.bool_)
@@ -136,9 +131,7 @@ class AttentionPool(CellPool):
     def oldest_rewind(self, seq: int) -> int:
         return 0
 
-    @property
-    def rewindable(self) -> int:
-        return END
+    rewindable = END
 
     def has_exactly(self, seq: int, n: int) -> bool:
         low, high = self.cells.seq_pos_min(seq), self.cells.seq_pos_max(seq)

@@ -26,6 +26,7 @@ from aleator.cache.rows.batch import MicroBatch
 from aleator.cache.rows.rows import LayerShape, RotateKeys, Rows, bytes_for, settle, unbroken
 from aleator.core.arrays import Int32s, Int64s, UInt64s
 from aleator.core.errors import CacheError, CacheFull, InvalidBatch, ParameterError
+from aleator.core.forwarded import forwarded
 from aleator.core.integers import UNBOUNDED, integer_in
 from aleator.core.memory import memory_limit
 from aleator.core.records import dataclass
@@ -153,10 +154,8 @@ class CellPool(Pool):
         journal.enlist(self.cells)
         self.journal = journal
 
-    @property
-    def used(self) -> int:
-        """Cells that hold a token."""
-        return self.cells.used
+    used: int = forwarded("cells.used", "Cells that hold a token.")
+    version: int = forwarded("cells.version", "A number that differs after every change of a cell.")
 
     @property
     def free(self) -> int:
@@ -172,17 +171,13 @@ class CellPool(Pool):
         return min(self.cells.size, max(self.pad, padded))
 
     @property
-    def version(self) -> int:
-        return self.cells.version
-
-    @property
     def sides(self) -> list[tuple[Device, int, int]]:
         rows = self.rows
         parts = zip(rows.devices, rows.keys.parts, rows.values.parts, strict=True)
         return [(device, k.nbytes, v.nbytes) for device, k, v in parts]
 
     def addresses(self) -> list[int]:
-        return self.rows.keys.addresses() + self.rows.values.addresses()
+        return [part.address for part in self.rows.parts]
 
     def check(self) -> None:
         self.cells.check()
@@ -307,19 +302,13 @@ class CellPool(Pool):
         try:
             return self.cells.place(positions, owners, self.contiguous, extras)
         except ValueError:
-            raise self._no_cells(len(positions)) from None
-
-    def _no_cells(self, needed: int) -> CacheFull:
-        """The error for tokens without cells; says why if cells are free."""
-        if needed > self.free:
-            return CacheFull(needed, self.free)
-        why = "in a row" if self.contiguous else "in the share that each sequence has to itself"
-        return CacheFull(
-            needed,
-            self.free,
-            message=f"the KV cache has {self.free} free cells, but not {needed} {why}: "
-            + ("defrag() it" if self.contiguous else "remove or shift the sequence"),
-        )
+            needed, free, message = len(positions), self.free, ""
+        if needed <= free:
+            why = "in the share that each sequence has to itself: remove or shift the sequence"
+            if self.contiguous:
+                why = "in a row: defrag() it"
+            message = f"the KV cache has {free} free cells, but not {needed} {why}"
+        raise CacheFull(needed, free, message=message)
 
     def place(
         self, positions: Int32s, seqs: Int32s, owners: UInt64s, causal: bool = True

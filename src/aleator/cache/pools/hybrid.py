@@ -21,6 +21,7 @@ from aleator.cache.pools.window import WindowCheckpoint, WindowPool
 from aleator.cache.rows.batch import MicroBatch, WindowBatch
 from aleator.core.arrays import Int32s, UInt64s
 from aleator.core.errors import CacheError, CannotRewind, CannotShift, Corrupt, ParameterError
+from aleator.core.forwarded import forwarded
 from aleator.core.moved import FormerName
 from aleator.core.records import dataclass
 
@@ -126,10 +127,7 @@ class HybridPool(Pool):
     def leaves(self) -> list[Pool]:
         return [self.first, *self.followers]
 
-    @property
-    def version(self) -> int:
-        """Of the first pool, which changes with every other."""
-        return self.first.version
+    version: int = forwarded("first.version", "Of the first pool, which changes with every other.")
 
     @property
     def sides(self) -> list[tuple[Device, int, int]]:
@@ -313,19 +311,17 @@ class HybridPool(Pool):
 
     def restore(self, seq: int, mark: HybridCheckpoint) -> None:
         """Rewind a sequence to a checkpoint; positions up to it must be as they were then, or CannotRewind."""
-        if (mark.window is None) != (self.window is None) or (mark.recurrent is None) != (
-            self.recurrent is None
-        ):
+        marks = [part for part in (mark.window, mark.recurrent) if part is not None]
+        absent = [mark.window is None, mark.recurrent is None]
+        if absent != [self.window is None, self.recurrent is None]:
             raise ParameterError("checkpoint: it is of a cache with other pools")
         if self.window is not None and mark.window is not None:
             self.window.check_checkpoint(mark.window)
 
         def change() -> None:
             self.cut(seq, mark.length)
-            if self.window is not None and mark.window is not None:
-                self.window.restore(seq, mark.window)
-            if self.recurrent is not None and mark.recurrent is not None:
-                self.recurrent.restore(seq, mark.recurrent)
+            for pool, part in zip(self.followers, marks, strict=True):
+                pool.restore(seq, part)
 
         self._all_or_none(change)
 

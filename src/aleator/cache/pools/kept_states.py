@@ -13,12 +13,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import Protocol
-from weakref import ref
 
-from aleator._native import States
-from aleator.cache.journal import Journal
-from aleator.cache.pools.recurrent_rows import History, RecurrentShape, Run, row_bytes
+from aleator.cache.pools.recurrent_rows import History, RecurrentShape, Run, StateRows, row_bytes
 from aleator.cache.prefix_index import PrefixConfig, PrefixIndex, kept_texts
 
 MAX_SPACED = 32
@@ -36,44 +32,21 @@ def kept_rows(prefix: PrefixConfig | None, n_seq_max: int, layers: Sequence[Recu
     return min((texts + n_seq_max) * (MAX_SPACED + MAX_ENDS), most)
 
 
-class StatePool(Protocol):
-    """The part of :class:`~aleator.cache.pools.recurrent.RecurrentPool` that is needed here."""
-
-    n_seq_max: int
-    rollback: int
-    journal: Journal
-    states: States
-    keeper: KeptStates | None
-
-    def newest_row(self, seq: int) -> int:
-        """The row from which a sequence continues, or -1."""
-
-    def free_rows(self, n: int) -> Sequence[int]:
-        """The next ``n`` rows that no sequence holds."""
-
-
 class KeptStates:
     """The states of cached prefixes, and of texts being computed that may become cached prefixes.
 
-    The pool stores each list of states under a number: sequences have [0, n_seq_max), cached prefixes the
-    numbers above.  Above those, each sequence has one more number for the states at boundaries of its text.
-    The states may take ``rows`` rows within a step, and a few less between steps.
+    Each list of states has a number: sequences have [0, n_seq_max), cached prefixes the numbers above.
+    Above those, each sequence has one more number for the states at boundaries of its text.
+    The states may take ``n_rows`` rows within a step, and a few less between steps.
     """
 
-    def __init__(self, pool: StatePool, index: PrefixIndex, rows: int) -> None:
-        self._pool_held = ref(pool)  # weak, as the pool holds this object
-        self.index, self.rows = index, rows
+    def __init__(self, rows: StateRows, index: PrefixIndex, n_rows: int) -> None:
+        self.rows, self.states, self.journal = rows, rows.states, index.journal
+        self.index, self.n_rows = index, n_rows
         self._spacing = index.config.spacing
-        self.limit = rows - min(FREE_ROWS, rows // 2)
-        self._first = pool.n_seq_max + index.config.texts
+        self.limit = n_rows - min(FREE_ROWS, n_rows // 2)
+        self._first = index.slots.stop
         self.grown = False  # whether rows were added since the last trim
-
-    @property
-    def _pool(self) -> StatePool:
-        pool = self._pool_held()
-        if pool is None:
-            raise ReferenceError("the cache of these states is gone")
-        return pool
 
     def number(self, seq: int) -> int:
         """The number of the list with the states at boundaries of a sequence's text."""
@@ -81,7 +54,7 @@ class KeptStates:
 
     def of(self, seq: int) -> History:
         """(row, position) of the states at boundaries of a sequence's text, ascending."""
-        return self._pool.states.history(self._first + seq)
+        return self.states.history(self._first + seq)
 
     def take(self, run: Run) -> None:
         """Make a run also keep its states at boundaries."""
@@ -90,11 +63,11 @@ class KeptStates:
         at = list(range(start // spacing * spacing + spacing, end + 1, spacing))
         if not at or end - start != len(run.tokens):
             return
-        room = self.rows - self.held()
+        room = self.n_rows - self.held()
         while len(at) > room:
             at = at[1::2]
-        pool, stores = self._pool, dict(run.stores)
-        fresh = iter(pool.free_rows(len(at)))
+        stores = dict(run.stores)
+        fresh = iter(self.rows.free_rows(len(at)))
         new = []
         for length in at:
             index = length - 1 - start
@@ -104,69 +77,65 @@ class KeptStates:
             new.append((row, length - 1))
         run.stores[:] = sorted(stores.items())
         self._has_grown()
-        pool.states.change(
+        self.states.change(
             {self.number(s): (*self._thinned(self.of(s), end), *new) for s in run.owners}
         )
 
     def usable_length(self, text: int, length: int) -> int:
         """The longest prefix, of at most ``length`` tokens, after which a state of a text is kept."""
-        kept = self._pool.states.history(text)
+        kept = self.states.history(text)
         return next((position + 1 for _, position in reversed(kept) if position < length), 0)
 
     def holds(self, seq: int, length: int) -> bool:
         """Whether a state after the sequence's first ``length`` tokens is held."""
-        newest = self._pool.states.history(seq)[-1:]
+        newest = self.states.history(seq)[-1:]
         return any(position < length for _, position in self.of(seq)) or any(
             position == length - 1 for _, position in newest
         )
 
     def reuse_prefix(self, text: int, seq: int, length: int) -> None:
         """Let a sequence continue from a cached prefix's state after ``length`` tokens."""
-        kept = tuple(each for each in self._pool.states.history(text) if each[1] < length)
-        self._pool.states.change({seq: kept[-1:], self.number(seq): kept})
+        kept = tuple(each for each in self.states.history(text) if each[1] < length)
+        self.states.change({seq: kept[-1:], self.number(seq): kept})
 
     def held(self) -> int:
         """The number of held rows, including those that the current step has given up."""
-        return self._pool.states.held(self._pool.n_seq_max)
+        return self.states.held(self.index.slots.start)
 
     def _has_grown(self) -> None:
         """Schedule a trim for the end of the step; within it states may be needed again."""
         if not self.grown:
-            self._pool.journal.set(self, "grown", True)
-            self._pool.journal.after_commit(self._pool.journal.run, self._trim)
+            self.journal.set(self, "grown", True)
+            self.journal.after_commit(self.journal.run, self._trim)
 
     def _trim(self) -> None:
         """Give up states until the spare rows are free again."""
-        self._pool.journal.set(self, "grown", False)
-        states = self._pool.states.book()
-        while len(_rows(states, self._pool.n_seq_max)) > self.limit:
+        self.journal.set(self, "grown", False)
+        states = self.states.book()
+        while len(_rows(states, self.index.slots.start)) > self.limit:
             text = self._oldest(states)
             if text is not None:
                 states[text] = states[text][:-1]
             else:
                 text = max((s for s in states if s >= self._first), key=lambda s: len(states[s]))
                 states[text] = states[text][1::2]
-            self._pool.states.change({text: states[text]})
+            self.states.change({text: states[text]})
 
     def hold(self, seq: int, text: int, length: int) -> None:
         """Keep for ``text`` the states of a sequence's first ``length`` tokens, including the last one."""
         kept = [each for each in self.of(seq) if each[1] < length]
-        end = [each for each in self._pool.states.history(seq) if each[1] == length - 1]
-        if end and end[0] not in kept and self.held() < self.rows:
+        end = [each for each in self.states.history(seq) if each[1] == length - 1]
+        if end and end[0] not in kept and self.held() < self.n_rows:
             kept.append(end[0])
-        later = [each for each in self.of(seq) if each[1] >= length]
+        thinned = self._thinned(kept, length)
+        later = tuple(each for each in self.of(seq) if each[1] >= length)
         self._has_grown()
-        self._pool.states.change({
-            text: self._thinned(kept, length),
-            self.number(seq): self._thinned(kept, length) + tuple(later),
-        })  # fmt: skip
+        self.states.change({text: thinned, self.number(seq): thinned + later})
 
     def shorten(self, text: int, length: int) -> None:
         """Give up the states after more than ``length`` tokens."""
-        kept = self._pool.states.history(text)
-        self._pool.states.change(
-            {text: kept[: bisect_left(kept, length, key=lambda each: each[1])]}
-        )
+        kept = self.states.history(text)
+        self.states.change({text: kept[: bisect_left(kept, length, key=lambda each: each[1])]})
 
     def _spacing_at(self, length: int) -> int:
         """The spacing of a text of ``length`` tokens."""

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from aleator._native import States
 from aleator.cache.batches import Cuts, Tokens, bits_of, checked_positions, owner_bits
 from aleator.cache.devices import Device, checked_devices
 from aleator.cache.journal import Journal
@@ -36,6 +35,7 @@ from aleator.cache.pools.recurrent_rows import (
 from aleator.cache.prefix_index import PrefixIndex
 from aleator.core.arrays import Int32s, UInt64s
 from aleator.core.errors import CacheError, CannotShift, InvalidBatch, ParameterError
+from aleator.core.forwarded import forwarded
 from aleator.core.integers import integer_in
 
 
@@ -78,7 +78,7 @@ class RecurrentPool(Pool):
                 "smaller n_rollback",
             ) from error
         self.conv, self.ssm = self.rows.conv, self.rows.ssm
-        self.journal, self.states = Journal(), States(n_rows)
+        self.journal, self.states = Journal(), self.rows.states
         self.journal.enlist(self.states)
         self.keeper: KeptStates | None = None
         self.texts: PrefixIndex | None = None
@@ -87,9 +87,9 @@ class RecurrentPool(Pool):
         journal.enlist(self.states)
         self.journal = journal
 
-    @property
-    def version(self) -> int:
-        return self.states.version
+    n_streams = 1  # all sequences share one
+    version: int = forwarded("states.version", "A number that differs after every change of a row.")
+    rewindable: int = forwarded("rollback", "The number of last tokens that can always be removed.")
 
     @property
     def sides(self) -> list[tuple[Device, int, int]]:
@@ -124,11 +124,6 @@ class RecurrentPool(Pool):
         size = min(cuts.n_ubatch, cuts.n_batch)
         parts = tuple(slice(at, min(at + size, n)) for at in range(0, n, size))
         return RecurrentPlan(positions, owners, outputs, parts, self.version)
-
-    @property
-    def n_streams(self) -> int:
-        """The number of streams: all sequences share one."""
-        return 1
 
     def same_cells(self, a: int, b: int) -> bool:
         """Whether two sequences continue from the same state."""
@@ -263,10 +258,6 @@ class RecurrentPool(Pool):
         history = self.states.history(seq)
         return history[0][1] + 1 if history else 0
 
-    @property
-    def rewindable(self) -> int:
-        return self.rollback
-
     def can_shift(self) -> bool:
         """Whether ``seq_add`` and ``seq_div`` are possible: always, as positions are only labels."""
         return True
@@ -287,7 +278,7 @@ class RecurrentPool(Pool):
         """Let sequences share a given state: each layer's convolution, then each layer's state."""
         if not self.states.free_rows(1):  # a step has changed all rows, and the old ones are kept
             self.states.change(dict.fromkeys(seqs, ()))
-        (row,) = self.free_rows(1)
+        (row,) = self.rows.free_rows(1)
         self.rows.put(row, values)
         changes: dict[int, History] = dict.fromkeys(seqs, ((row, position),))
         for seq in seqs:
@@ -300,20 +291,6 @@ class RecurrentPool(Pool):
         """The row from which a sequence continues, or -1."""
         newest = self.states.newest(seq)
         return newest[0] if newest else -1
-
-    def free_rows(self, n: int) -> list[int]:
-        """The next ``n`` rows that no sequence holds; CacheFull if there is no memory for them.
-
-        A nested step keeps the rows that the outer one made.  If there are too few rows, more are allocated,
-        and stay.
-        """
-        rows = self.states.free_rows(n)
-        if len(rows) < n:
-            more = n - len(rows)
-            self.rows.grow(self.states.n_rows + more, more, len(rows))
-            self.states.grow(more)
-            rows = self.states.free_rows(n)
-        return rows
 
     def _at_boundaries(self, seq: int, like: int | None = None) -> dict[int, History]:
         """The change that gives a sequence the states at boundaries of another's text, or of none."""
@@ -361,7 +338,7 @@ class Placement:
             histories = {s: h[max(0, len(h) + kept - depth) :] for s, h in histories.items()}
             pool.states.change(histories)
             first = len(run.tokens) - kept
-            rows = pool.free_rows(kept)
+            rows = pool.rows.free_rows(kept)
             new = tuple(zip(rows, run.positions[first:], strict=True))
             pool.states.change({seq: history + new for seq, history in histories.items()})
             run.stores.extend((first + i, row) for i, row in enumerate(rows))

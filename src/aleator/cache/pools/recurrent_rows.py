@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from aleator._native import States
 from aleator.cache.devices import Device
 from aleator.cache.options import END
 from aleator.cache.storage.layer import StateArrays
@@ -111,9 +112,10 @@ class RecurrentCheckpoint:
 
 
 class StateRows:
-    """Rows of states; ``States`` records which sequences hold them.
+    """Rows of states.
 
     Attributes:
+        states: the bookkeeping: which sequences hold which rows.
         arrays: makes each of :attr:`tensors`: NumPy arrays on the CPU, torch tensors on a device.
         conv: per layer float32 [rows, channels, conv].
         ssm: per layer float32 [rows, inner, state].
@@ -128,6 +130,7 @@ class StateRows:
         self.arrays = arrays * 2
         self.conv = [each.zeros((n_rows, s.channels, s.conv)) for each, s in pairs]
         self.ssm = [each.zeros((n_rows, *s.state_shape)) for each, s in pairs]
+        self.states = States(n_rows)
 
     def addresses(self) -> list[int]:
         """The memory address of each of :attr:`tensors`."""
@@ -164,8 +167,21 @@ class StateRows:
         for each, t in self.made:
             each.zero(t, rows)
 
-    def grow(self, size: int, n: int, free: int) -> None:
-        """Grow to ``size`` rows, ``n`` more than now, ``free`` of them free; or raise CacheFull."""
+    def free_rows(self, n: int) -> list[int]:
+        """The next ``n`` rows that no sequence holds; CacheFull if there is no memory for them.
+
+        A nested step keeps the rows that the outer one made.  If there are too few rows, more are allocated,
+        and stay.
+        """
+        rows = self.states.free_rows(n)
+        if len(rows) < n:
+            self._grow(n - len(rows), len(rows))
+            rows = self.states.free_rows(n)
+        return rows
+
+    def _grow(self, n: int, free: int) -> None:
+        """Allocate ``n`` more rows, beside ``free`` free ones; or raise CacheFull."""
+        size = self.states.n_rows + n
         try:
             # If an interrupt stopped this halfway, some arrays have grown already.
             grown = [t if len(t) >= size else each.grown(t, size) for each, t in self.made]
@@ -175,8 +191,10 @@ class StateRows:
                 "outer step first, or create the context with a smaller n_rollback or n_seq_max"
             )
             raise CacheFull(n, free, message=message) from error
-        n = len(self.conv)
-        self.conv[:], self.ssm[:] = grown[:n], grown[n:]  # in place: micro-batches have the lists
+        layers = len(self.conv)
+        # In place: micro-batches have the lists.
+        self.conv[:], self.ssm[:] = grown[:layers], grown[layers:]
+        self.states.grow(n)
 
 
 def row_bytes(layers: Iterable[RecurrentShape]) -> int:

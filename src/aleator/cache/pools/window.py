@@ -40,17 +40,16 @@ def window_capacity(window: int, n_ctx: int, n_seq_max: int, n_ubatch: int, sink
 
 @dataclass(frozen=True)
 class WindowCheckpoint:
-    """A copy of a sequence's window: cells at ``positions``, per layer keys and values."""
+    """A copy of a sequence's window: cells at ``positions``, and what :attr:`Rows.parts` store in them."""
 
     positions: Int32s
     key_positions: Int32s
-    keys: tuple[Any, ...]
-    values: tuple[Any, ...]
+    rows: tuple[Any, ...]
 
     @property
     def nbytes(self) -> int:
         """Bytes of the copies."""
-        return sum(t.nbytes for t in self.keys + self.values)
+        return sum(t.nbytes for t in self.rows)
 
 
 class WindowPool(AttentionPool):
@@ -145,21 +144,14 @@ class WindowPool(AttentionPool):
         return WindowCheckpoint(
             self.cells.positions[cells].copy(),
             self.rows.key_positions[cells].copy(),
-            tuple(part.take(cells) for part in self.rows.keys.parts),
-            tuple(part.take(cells) for part in self.rows.values.parts),
+            tuple(part.take(cells) for part in self.rows.parts),
         )
 
     def check_checkpoint(self, checkpoint: WindowCheckpoint) -> None:
         """Raise ParameterError unless the checkpoint is of a cache like this."""
-        fits = len(checkpoint.keys) == len(checkpoint.values) == len(self.rows.shapes)
-        for side, taken in (
-            (self.rows.keys, checkpoint.keys),
-            (self.rows.values, checkpoint.values),
-        ):
-            for part, rows in zip(side.parts, taken, strict=False):
-                like = part.taken_shape(len(checkpoint.positions))
-                fits = fits and list(rows.shape) == like and rows.dtype == part.data.dtype
-        if not fits:
+        n = len(checkpoint.positions)
+        own = [(part.taken_shape(n), part.data.dtype) for part in self.rows.parts]
+        if own != [(list(rows.shape), rows.dtype) for rows in checkpoint.rows]:
             raise ParameterError("checkpoint: it is of a cache of another shape or type")
 
     # Freed cells still hold their rows, which are saved when the cells are filled again
@@ -233,9 +225,8 @@ class WindowPool(AttentionPool):
         cell_ids = self.find(mark.positions, owners)
         self.keep_rows(cell_ids)
         self.rows.key_positions[cell_ids] = mark.key_positions
-        for side, taken in ((self.rows.keys, mark.keys), (self.rows.values, mark.values)):
-            for part, rows in zip(side.parts, taken, strict=True):
-                part.put(cell_ids, rows)
+        for part, rows in zip(self.rows.parts, mark.rows, strict=True):
+            part.put(cell_ids, rows)
 
     def make_fit(self, needed: int, following: dict[int, int] | None = None) -> None:
         """Free cells that have left every window until ``needed`` are free.

@@ -12,7 +12,7 @@ once, in float32, by the whole d.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -89,6 +89,7 @@ class Rows:
     """Keys and values of ``n_cells`` cells, in every layer, with arguments of :class:`aleator.cache.KVCache`.
 
     Attributes:
+        parts: the storage of every layer's keys, then of every layer's values.
         key_positions: int32 [n_cells], the position that a cell's stored key is rotated to.  After a shift it
             lags behind the cell's position, and attention corrects for the difference.
     """
@@ -114,6 +115,7 @@ class Rows:
         self.values = Storage(
             "type_v", type_v, values, n_cells, devices, layout=v_layout, hadamard=hadamard
         )
+        self.parts = [*self.keys.parts, *self.values.parts]
         self.key_positions = np.zeros(n_cells, np.int32)
 
     @cached_property
@@ -129,21 +131,19 @@ class Rows:
         if stored is not None:
             journal.undo(stored.put, cells, stored.take(cells))
             return
-        for side in (self.keys, self.values):
-            for part in side.parts:
-                journal.undo(*part.put_back(cells))
+        for part in self.parts:
+            journal.undo(*part.put_back(cells))
 
     @cached_property
     def row_bytes(self) -> int:
         """Bytes that one cell stores in all layers."""
-        return sum(part.row_bytes for side in (self.keys, self.values) for part in side.parts)
+        return sum(part.row_bytes for part in self.parts)
 
     def taken(self, cells: Int64s) -> Bytes:
         """A copy of what some cells store, one layer after the other, keys first."""
         if self._stored is not None:
             return self._stored.take(cells)
-        sides = (self.keys, self.values)
-        parts = [p.bytes_of(cells).ravel() for s in sides for p in s.parts]
+        parts = [part.bytes_of(cells).ravel() for part in self.parts]
         return np.concatenate(parts or [np.empty(0, np.uint8)])  # all layers may have windows
 
     def put(self, cells: Int64s, taken: Bytes, first: int = 0) -> None:
@@ -154,26 +154,25 @@ class Rows:
         if len(taken) == 0:
             return
         n, at = len(taken) // self.row_bytes, 0
-        for side in (self.keys, self.values):
-            for part in side.parts:
-                rows = taken[at : at + n * part.row_bytes]
-                at += len(rows)
-                size = part.type.block_bytes if side.by_channel else part.row_bytes
-                if size:
-                    each = rows.reshape(-1, n, size)[:, first : first + len(cells)]
-                    part.put_bytes(cells, np.ascontiguousarray(each))
+        for part in self.parts:
+            rows = taken[at : at + n * part.row_bytes]
+            at += len(rows)
+            size = part.type.block_bytes if part.by_channel else part.row_bytes
+            if size:
+                each = rows.reshape(-1, n, size)[:, first : first + len(cells)]
+                part.put_bytes(cells, np.ascontiguousarray(each))
 
     def copy(self, src: Int64s, dst: Int64s) -> None:
         """Copy what the cells ``src`` store to ``dst``, as if all were read before any is written."""
-        self.keys.copy(src, dst)
-        self.values.copy(src, dst)
+        for part in self.parts:
+            part.put(dst, part.take(src))
         self.key_positions[dst] = self.key_positions[src]
 
     def zero(self, cells: Int64s) -> None:
         """Zero what these cells store; zeroing all cells is cheaper."""
         whole = len(cells) == len(self.key_positions)
-        for side in (self.keys, self.values):
-            side.zero(None if whole else cells)
+        for part in self.parts:
+            part.zero(None if whole else cells)
 
 
 MAX_DISTANCES = 64
@@ -196,21 +195,35 @@ def settle(journal: Journal, cells: Cells, rows: Rows) -> None:
         return
     if rows.k_storage != "raw":
         moved = behind(cells, rows)
-        distances = cells.positions[moved] - rows.key_positions[moved]
-        if len(np.unique(distances)) > MAX_DISTANCES:
+        if len(np.unique(lags(cells, rows, moved))) > MAX_DISTANCES:
             rewrite(journal, cells, rows, moved)
     cells.clear_shifts()
 
 
 def rewrite(journal: Journal, cells: Cells, rows: Rows, moved: Int64s) -> None:
-    """Rotate the stored keys of the cells ``moved`` to their positions."""
-    positions = rows.key_positions
+    """Rotate the stored keys of the cells ``moved`` to their positions.
+
+    Layers of one shape, device and rotation are rotated together, as keys [n, layers * G, D].
+    """
+    positions, rotate = rows.key_positions, rows.rotate
+    if rotate is None:  # seq_add and seq_div refuse
+        return
     journal.undo(positions.__setitem__, moved, positions[moved])
-    for layers, part, rotated in _rotated(cells, rows, moved):
-        heads = rows.shapes[layers[0]].kv_heads
-        for i, layer in enumerate(layers):
-            journal.undo(*rows.keys.parts[layer].put_back(part))
-            rows.keys.parts[layer].write(part, rotated[:, i * heads : (i + 1) * heads])
+    groups: dict[object, list[int]] = {}
+    for layer, shape in enumerate(rows.shapes):
+        same = (shape.kv_heads, shape.head_dim, shape.rope, rows.devices[layer])
+        groups.setdefault(same, []).append(layer)
+    for layers in groups.values():
+        first, parts = layers[0], [rows.keys.parts[layer] for layer in layers]
+        heads = parts[0].heads
+        step = max(1, CHUNK_BYTES // (len(layers) * heads * parts[0].dim * 4))
+        for start in range(0, len(moved), step):
+            some = moved[start : start + step]
+            keys = parts[0].joined([part.read(some) for part in parts])
+            rotated = rotate(first, keys, lags(cells, rows, some))
+            for i, part in enumerate(parts):
+                journal.undo(*part.put_back(some))
+                part.write(some, rotated[:, i * heads : (i + 1) * heads])
     positions[moved] = cells.positions[moved]
 
 
@@ -219,27 +232,9 @@ def read_keys(cells: Cells, rows: Rows, layer: int, index: Int64s) -> Any:
     keys = rows.keys.parts[layer].read(index)
     if rows.rotate is None:
         return keys
-    return rows.rotate(layer, keys, _distances(cells, rows, index))
+    return rows.rotate(layer, keys, lags(cells, rows, index))
 
 
-def _distances(cells: Cells, rows: Rows, index: Int64s) -> Int64s:
-    moved = cells.positions[index] - rows.key_positions[index]
-    return moved.astype(np.int64)
-
-
-def _rotated(cells: Cells, rows: Rows, moved: Int64s) -> Iterator[tuple[list[int], Int64s, Any]]:
-    """Layers of one shape, device and rotation together: (layers, cells, keys [n, layers * G, D])."""
-    if rows.rotate is None:  # seq_add and seq_div refuse
-        return
-    groups: dict[object, list[int]] = {}
-    for layer, shape in enumerate(rows.shapes):
-        same = (shape.kv_heads, shape.head_dim, shape.rope, rows.devices[layer])
-        groups.setdefault(same, []).append(layer)
-    for layers in groups.values():
-        shape = rows.shapes[layers[0]]
-        step = max(1, CHUNK_BYTES // (len(layers) * shape.kv_heads * shape.head_dim * 4))
-        parts = [rows.keys.parts[i] for i in layers]
-        for start in range(0, len(moved), step):
-            part = moved[start : start + step]
-            keys = parts[0].joined([each.read(part) for each in parts])
-            yield layers, part, rows.rotate(layers[0], keys, _distances(cells, rows, part))
+def lags(cells: Cells, rows: Rows, index: Int64s) -> Int64s:
+    """How far the stored keys of some cells lag behind their positions, int64 [n]."""
+    return (cells.positions[index] - rows.key_positions[index]).astype(np.int64)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from aleator._native import Cells
-from aleator.cache.rows.rows import Rows, Seen, unbroken
+from aleator.cache.rows.rows import Rows, Seen, lags, unbroken
 from aleator.cache.storage.tensors import Index, tensor_layers, torch_device
 from aleator.core.arrays import Int32s, Int64s
 
@@ -88,12 +88,9 @@ class CellTensors:
         return view
 
     def _make(self, device: torch.device) -> View:
-        index, rows = self._index, self._rows
-        top = self._cells.top
-        distances = None
+        index, distances = self._index, None
         if self._seen.deltas is not None:
-            moved = self._cells.positions[:top][index] - rows.key_positions[:top][index]
-            distances = torch.from_numpy(moved.astype(np.int64)).to(device)
+            distances = torch.from_numpy(lags(self._cells, self._rows, index)).to(device)
         return View(
             _index(self._cell_ids, device), _index(index, device), self._mask(device), distances
         )

@@ -14,7 +14,7 @@ from aleator.cache.storage.layer import (
     StateArrays,
     storage_type,
 )
-from aleator.core.arrays import Bytes, Int64s
+from aleator.core.arrays import Bytes
 from aleator.core.errors import ParameterError
 
 
@@ -65,24 +65,10 @@ class Storage:
         found = [each for each in rows if each is not None]
         return found if len(found) == len(rows) else None
 
-    def copy(self, src: Int64s, dst: Int64s) -> None:
-        """Copy the cells ``src`` to ``dst`` in every layer, as if all were read before any is written."""
-        for part in self.parts:
-            part.put(dst, part.take(src))
-
     @property
     def nbytes(self) -> int:
         """Bytes of all layers."""
         return sum(part.nbytes for part in self.parts)
-
-    def addresses(self) -> list[int]:
-        """The memory address of each layer, which never changes."""
-        return [part.address for part in self.parts]
-
-    def zero(self, cells: Int64s | None = None) -> None:
-        """Set every byte of some cells, or of all, to 0."""
-        for part in self.parts:
-            part.zero(cells)
 
 
 def _layer(device: Device, format: LayerFormat) -> LayerStorage[Any]:
