@@ -26,8 +26,6 @@ _JSON_TYPES: dict[type, str] = {int: "integer", float: "number", bool: "boolean"
 
 
 _INFINITE = (math.inf, -math.inf)
-_FAR = 1e6
-"""Bounds from here on are only technical, and are not shown."""
 
 NUMERICS = ("portable", "llama.cpp")
 
@@ -62,10 +60,8 @@ class Parameter:
     most: int | None = None
     # Lower bound of a number, inclusive unless ``open_low``; None: unbounded
     low: float | None = None
-    # Upper bound of a number, inclusive unless ``open_high``; None: unbounded
-    high: float | None = None
+    high: float | None = None  # upper bound of a number, inclusive; None: unbounded
     open_low: bool = False  # the lower bound itself is not allowed
-    open_high: bool = False  # the upper bound itself is not allowed
     # One number outside these bounds that is also allowed and always means "off"
     beyond: float | None = None
     # What other engines take for "off"; refused here unless their dialect is in use
@@ -90,35 +86,15 @@ class Parameter:
     @property
     def interval(self) -> str:
         """The range in mathematical notation, such as ``[0, 1)``."""
-        begin, end = "[("[self.open_low], "])"[self.open_high]
-        low = "(-inf" if self.low is None else begin + self._shown(self.low)
-        high = "inf)" if self.high is None else self._shown(self.high) + end
-        return f"{low}, {high}{self._or_beyond}"
+        low = "(-inf" if self.low is None else "[("[self.open_low] + self.as_text(self.low)
+        high = "inf)" if self.high is None else self.as_text(self.high) + "]"
+        return f"{low}, {high}" + (
+            "" if self.beyond is None else f" or {self.as_text(self.beyond)}"
+        )
 
-    @property
-    def bounds(self) -> str:
-        """The range as a reader expects it, such as ``>= 0``, without merely technical bounds."""
-        low = self.low if self.low is not None and self.low > -_FAR else None
-        high = self.high if self.high is not None and self.high < _FAR else None
-        positive = low is not None and 0 < low <= 1 / _FAR  # a tiny bound means "above 0"
-        opens = self.open_low or positive
-        shown = "0" if positive or low is None else self._shown(low)
-        if low is None:
-            if high is None:
-                return "any"
-            return f"{'<' if self.open_high else '<='} {self._shown(high)}"
-        if high is None:
-            return f"{'>' if opens else '>='} {shown}{self._or_beyond}"
-        end = ")" if self.open_high else "]"
-        return f"{'(' if opens else '['}{shown}, {self._shown(high)}{end}{self._or_beyond}"
-
-    def _shown(self, bound: float) -> str:
+    def as_text(self, bound: float) -> str:
         """A bound as text; integers with all digits."""
         return str(int(bound)) if self.type is int else f"{bound:g}".replace("e+0", "e")
-
-    @property
-    def _or_beyond(self) -> str:
-        return "" if self.beyond is None else f" or {self._shown(self.beyond)}"
 
     @property
     def typing(self) -> str:
@@ -163,9 +139,7 @@ class Parameter:
             return ""
         if self.low is not None and (number < self.low or (self.open_low and number == self.low)):
             return "below"
-        if self.high is not None and (
-            number > self.high or (self.open_high and number == self.high)
-        ):
+        if self.high is not None and number > self.high:
             return "above"
         return ""
 
@@ -196,13 +170,10 @@ class Parameter:
             if self.choices:
                 made["enum"] = [*self.choices, *([None] if self.optional else [])]
             within: dict[str, Any] = {}
-            for bound, exclusive, key in (
-                (self.low, self.open_low, "inimum"),
-                (self.high, self.open_high, "aximum"),
-            ):
-                if bound is not None:
-                    first = "m" if not exclusive else "exclusiveM"
-                    within[first + key] = bound
+            if self.low is not None:
+                within["exclusiveMinimum" if self.open_low else "minimum"] = self.low
+            if self.high is not None:
+                within["maximum"] = self.high
             made |= within if self.beyond is None else {"anyOf": [within, {"const": self.beyond}]}
         if self.most is not None:
             made["maxItems"] = self.most
