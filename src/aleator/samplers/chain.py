@@ -311,7 +311,7 @@ class SamplerChain(ChainMembers):
         copy._samplers = list(self._samplers)
         own = [i for i, each in enumerate(self._samplers) if isinstance(each, UserSampler)]
         for i, adapter in zip(own, adapters_of(copy._native) if own else (), strict=False):
-            copy._samplers[i] = UserSampler(adapter.user, Candidates.of)
+            copy._samplers[i] = UserSampler(adapter.user)
         return copy
 
     def __copy__(self) -> SamplerChain:

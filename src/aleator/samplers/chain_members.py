@@ -13,7 +13,6 @@ from aleator.core.moved import FormerName
 from aleator.core.parameter import check_numerics, check_seed
 from aleator.core.seeds import fresh_seed
 from aleator.samplers.base import MAX_LLAMA_SEED, Place, Sampler, check_llama_seed, check_selects
-from aleator.samplers.candidates import Candidates
 from aleator.samplers.constrained import ConstraintSampler
 from aleator.samplers.full_mass import check_full_mass
 from aleator.samplers.plan import Plan, make_plan, of_phases
@@ -261,7 +260,7 @@ def _flatten(samplers: Iterable[Any]) -> list[Sampler]:
         elif isinstance(sampler, Sampler):
             flat.append(sampler)
         else:
-            flat.append(UserSampler(sampler, Candidates.of))
+            flat.append(UserSampler(sampler))
     return flat
 
 
