@@ -10,7 +10,7 @@ import copy
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -286,11 +286,7 @@ class Compiled(Sampler):
 
     def __reduce__(self) -> tuple[Any, ...]:
         fields = dataclasses.fields(self)  # type: ignore[arg-type]
-        return _made_again, (type(self), {f.name: getattr(self, f.name) for f in fields if f.init})
-
-
-def _made_again(cls: type[Sampler], values: dict[str, Any]) -> Sampler:
-    return cls(**values)
+        return partial(type(self), **{f.name: getattr(self, f.name) for f in fields if f.init}), ()
 
 
 class _Interpreted:
