@@ -209,6 +209,11 @@ class LLGuidanceConstraint:
     a new lexer, which has read nothing else, is too small for its next token.
     """
 
+    _tokens: list[int]
+    _mask: npt.NDArray[np.int32] | None
+    # Tokens that its lexer had read when it was new; None: others too, of copies or before a rollback.
+    _renewed_at: int | None
+
     def __init__(self, tokenizer: _Tokenizer, grammar: str, what: str) -> None:
         self._tokenizer, self._grammar, self._what = tokenizer, grammar, what
         self.n_vocab = tokenizer.n_vocab
@@ -299,16 +304,14 @@ class LLGuidanceConstraint:
 
     def reset(self) -> None:
         self._replay([])
-        self._tokens: list[int] = []
+        self._tokens = []
 
     def _replay(self, tokens: list[int]) -> None:
         self._lexer = _Lexer()
         self._matcher = load().LLMatcher(
             self._tokenizer.native, self._grammar, log_level=0, limits=_limits()
         )
-        self._mask: npt.NDArray[np.int32] | None = None
-        # Tokens that its lexer had read when it was new; None: others too, of copies or before a rollback.
-        self._renewed_at: int | None = len(tokens)
+        self._mask, self._renewed_at = None, len(tokens)
         consumed = [token for token in tokens if token not in self._tokenizer.ends]
         if consumed:
             self._matcher.consume_tokens(consumed)
