@@ -20,7 +20,7 @@ from aleator.core.errors import ParameterError, StateError
 from aleator.core.moved import FormerName, refuse_former_names, renamed_name
 from aleator.core.numerics import Row as Row
 from aleator.core.numerics import Step as Step
-from aleator.core.parameter import SEED, check_seed, single
+from aleator.core.parameter import SEED, single
 from aleator.core.parameter import Parameter as Parameter
 from aleator.core.parameter import declare as declare
 from aleator.core.records import dataclass as dataclass
@@ -262,10 +262,6 @@ class SeededSampler(Sampler):
     """A sampler with a stream of random numbers; without a seed of its own it takes the chain's."""
 
     seed: int | None = declare(SEED)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "seed", check_seed(self.seed))
 
     def seed_in(self, place: Place) -> int:
         """The seed in use."""
