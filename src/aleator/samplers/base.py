@@ -374,17 +374,6 @@ class _Interpreted:
         return made
 
 
-def check_selects(samplers: list[Sampler]) -> None:
-    """Refuse a chain in which a sampler other than the last chooses the token."""
-    for index, sampler in enumerate(samplers[:-1]):
-        if sampler.selects:
-            raise ParameterError(
-                "samplers",
-                f"{sampler.name} chooses the token, so nothing can follow it: move it from place "
-                f"{index} to the end of the chain",
-            )
-
-
 MAX_LLAMA_SEED = 2**32 - 2  # llama.cpp takes 2^32 - 1 for "random"
 
 

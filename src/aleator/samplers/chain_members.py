@@ -12,7 +12,7 @@ from aleator.core.errors import ParameterError
 from aleator.core.moved import FormerName
 from aleator.core.parameter import check_numerics, check_seed
 from aleator.core.seeds import fresh_seed
-from aleator.samplers.base import MAX_LLAMA_SEED, Place, Sampler, check_llama_seed, check_selects
+from aleator.samplers.base import MAX_LLAMA_SEED, Place, Sampler, check_llama_seed
 from aleator.samplers.constrained import ConstraintSampler
 from aleator.samplers.full_mass import check_full_mass
 from aleator.samplers.plan import Plan, make_plan, of_phases
@@ -244,7 +244,13 @@ def effective_seed(seed: int | None, numerics: str) -> int:
 
 def _check_order(samplers: list[Sampler], numerics: str) -> None:
     """Refuse an order that cannot be sampled from."""
-    check_selects(samplers)
+    for index, sampler in enumerate(samplers[:-1]):
+        if sampler.selects:
+            raise ParameterError(
+                "samplers",
+                f"{sampler.name} chooses the token, so nothing can follow it: move it from place "
+                f"{index} to the end of the chain",
+            )
     if numerics == "portable":
         check_full_mass(samplers)
 
