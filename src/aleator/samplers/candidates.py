@@ -186,15 +186,6 @@ class Candidates:
         return len(self) <= 1  # their order is by id
 
 
-def is_row(logits: Any) -> bool:
-    """Whether ``logits`` is a row that a chain can sample from."""
-    try:
-        host.Candidates(logits)
-    except (TypeError, LogitsError):
-        return False
-    return True
-
-
 def wrong_logits(logits: Any) -> LogitsError:
     """The error for a value that is not a row of logits."""
     shape = getattr(logits, "shape", None)

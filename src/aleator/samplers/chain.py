@@ -15,7 +15,7 @@ from aleator.core.moved import FormerName
 from aleator.core.records import dataclass
 from aleator.core.threads import pool
 from aleator.samplers.base import StandaloneSampler
-from aleator.samplers.candidates import Candidates, is_row, wrong_logits
+from aleator.samplers.candidates import Candidates
 from aleator.samplers.chain_members import ChainMembers
 from aleator.samplers.chain_state import Configuration, pack, unpack
 from aleator.samplers.constrained import ConstraintSampler
@@ -191,9 +191,8 @@ class SamplerChain(ChainMembers):
         try:
             return self._native.sample(logits)
         except TypeError:
-            if is_row(logits):
-                raise  # from a user's sampler
-            raise wrong_logits(logits) from None
+            Candidates(logits)  # raises for another shape or type
+            raise  # from a user's sampler
 
     def apply(self, candidates: Candidates) -> None:
         """Apply the samplers to candidates; accept nothing.
