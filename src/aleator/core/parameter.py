@@ -116,21 +116,17 @@ class Parameter:
             return None
         if self.choices and not (isinstance(value, str) and value in self.choices):
             raise ParameterError(
-                self.name, f"{self.name}={value!r:.80} must be one of {', '.join(self.choices)}"
+                f"{self.name}={value!r:.80} must be one of {', '.join(self.choices)}"
             )
         if self.type in (int, float):
             value = self._number(value)
         elif self.type is bool and not isinstance(value, bool | np.bool_):
-            raise ParameterError(
-                self.name, f"{self.name}={value!r:.80} is not a switch: give True or False"
-            )
+            raise ParameterError(f"{self.name}={value!r:.80} is not a switch: give True or False")
         elif self.type is str and not isinstance(value, str):
-            raise ParameterError(self.name, f"{self.name}={value!r:.80} is not text")
+            raise ParameterError(f"{self.name}={value!r:.80} is not text")
         made = value if self.checker is None else self.checker(value)
         if self.most is not None and len(made) > self.most:
-            raise ParameterError(
-                self.name, f"{self.name} has {len(made)} entries: give at most {self.most}"
-            )
+            raise ParameterError(f"{self.name} has {len(made)} entries: give at most {self.most}")
         return made
 
     def outside(self, number: float) -> str:
@@ -155,7 +151,7 @@ class Parameter:
             return text
         if self.type is bool:
             if text.lower() not in _TRUE + _FALSE:
-                raise ParameterError(self.name, f"{self.name}={text!r} must be on or off")
+                raise ParameterError(f"{self.name}={text!r} must be on or off")
             return text.lower() in _TRUE
         if self.type in (int, float):
             return read_number(self.name, self.type, text)
@@ -194,7 +190,7 @@ class Parameter:
             number = float(value)
         except OverflowError:  # its digits may be too many to show
             raise ParameterError(
-                self.name, f"{self.name} has more than 308 digits, out of range: {self._allowed}"
+                f"{self.name} has more than 308 digits, out of range: {self._allowed}"
             ) from None
         if math.isnan(number):
             self._refuse(value, "is not a number")
@@ -205,7 +201,7 @@ class Parameter:
         return int(value) if self.type is int else number
 
     def _refuse(self, value: Any, reason: str) -> NoReturn:
-        raise ParameterError(self.name, f"{self.name}={value!r:.80} {reason}: {self._allowed}")
+        raise ParameterError(f"{self.name}={value!r:.80} {reason}: {self._allowed}")
 
 
 def _is_number(value: object) -> bool:

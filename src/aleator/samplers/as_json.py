@@ -17,11 +17,10 @@ from aleator.samplers.params import ALL, in_range
 from aleator.samplers.regex import Regex
 from aleator.samplers.sampling_params import SamplingParams
 
-_CLASSES = (Grammar, JSONSchema, Regex, Lark)
-CONSTRAINTS: Mapping[str, type[ConstraintSampler]] = {cls.name: cls for cls in _CLASSES}
+CONSTRAINTS: Mapping[str, type[Grammar | JSONSchema | Lark | Regex]] = {
+    cls.name: cls for cls in (Grammar, JSONSchema, Lark, Regex)
+}
 """The constraints that a record can hold, by name."""
-FIELDS = {cls.name: tuple(each.name for each in dataclasses.fields(cls)) for cls in _CLASSES}
-"""The names of each constraint's fields."""
 
 
 def params_as_json(params: SamplingParams) -> dict[str, object]:
@@ -49,8 +48,9 @@ def constraint_as_json(value: ConstraintSampler) -> dict[str, object]:
             "grammar",
             f"a {type(value).__name__} cannot be written into a record: give the grammar as text",
         )
-    fields = (name for name in FIELDS[value.name] if name != "vocabulary")
-    return {"constraint": value.name, **{name: _as_json(getattr(value, name)) for name in fields}}
+    names = (each.name for each in dataclasses.fields(CONSTRAINTS[value.name]))
+    fields = {name: _as_json(getattr(value, name)) for name in names if name != "vocabulary"}
+    return {"constraint": value.name, **fields}
 
 
 def constraint_from_json(value: Mapping[str, Any]) -> ConstraintSampler:

@@ -60,7 +60,17 @@ class ChainMembers(Sequence[Any]):
     @property
     def samplers_with_places(self) -> tuple[tuple[Sampler, Place], ...]:
         """The samplers in order, users' ones wrapped, each with the place that keys its random numbers."""
-        return tuple(zip(self._samplers, self._places(), strict=True))
+        seen: Counter[str] = Counter()
+        pairs = []
+        for sampler in self._samplers:
+            ordinal = seen[sampler.name]
+            if ordinal > MAX_ORDINAL:
+                raise ParameterError(
+                    "samplers", f"a chain holds at most {MAX_ORDINAL + 1} samplers of one kind"
+                )
+            pairs.append((sampler, Place(self._chain_seed, ordinal, self.completion)))
+            seen[sampler.name] += 1
+        return tuple(pairs)
 
     @property
     def all_with_places(self) -> tuple[tuple[Sampler, Place], ...]:
@@ -92,18 +102,6 @@ class ChainMembers(Sequence[Any]):
                 "numerics", "with numerics='llama.cpp' a chain has no portable kernels"
             )
         return self._native
-
-    def _places(self) -> list[Place]:
-        seen: Counter[str] = Counter()
-        places = []
-        for sampler in self._samplers:
-            if seen[sampler.name] > MAX_ORDINAL:
-                raise ParameterError(
-                    "samplers", f"a chain holds at most {MAX_ORDINAL + 1} samplers of one kind"
-                )
-            places.append(Place(self._chain_seed, seen[sampler.name], self.completion))
-            seen[sampler.name] += 1
-        return places
 
     def __len__(self) -> int:
         return len(self._samplers)
@@ -147,7 +145,7 @@ class ChainMembers(Sequence[Any]):
         native, inserted = self._native, 0
         first = int(self._grammar is not None)  # the grammar's kernel stands before the others
         try:
-            pairs = list(zip(samplers, self._places(), strict=True))
+            pairs = self.samplers_with_places
             if isinstance(native, host.LlamaChain):
                 self._native = self._compile()
                 return

@@ -63,7 +63,7 @@ def _constraint(name: str, value: Any) -> ConstraintSampler:
         return value
     if name == "grammar" and not isinstance(value, str):
         raise ParameterError(
-            name, f"grammar={value!r:.60} is neither GBNF text nor a sampler with a constraint"
+            f"grammar={value!r:.60} is neither GBNF text nor a sampler with a constraint"
         )
     return CONSTRAINTS[name](value)
 
