@@ -369,12 +369,8 @@ class SamplerChain(ChainMembers):
         For each name the value after each number of generated tokens, ``[position + 1]``; empty if the sampler
         does not adapt.
         """
-        if isinstance(self._native, host.LlamaChain):
-            raise ParameterError(
-                "numerics", "state_history() is for chains with numerics='portable'"
-            )
-        first = int(self._grammar is not None)
-        values = self._samplers[index].state_history(self._native.samplers[first + index])
+        kernel = self.kernels.samplers[int(self._grammar is not None) + index]
+        values = self._samplers[index].state_history(kernel)
         ends = [0, *(i for i, by_chain in enumerate(self.generated, start=1) if by_chain)]
         return {name: np.asarray(states, np.float64)[ends] for name, states in values.items()}
 
@@ -425,9 +421,7 @@ def sample_batch(
     for chain in chains:
         if not isinstance(chain, SamplerChain):
             raise ParameterError(f"chains: {chain!r:.60} is no SamplerChain")
-        if not isinstance(chain._native, host.Chain):
-            raise ParameterError("chains", "sample_batch needs chains with numerics='portable'")
-        natives.append(chain._native)
+        natives.append(chain.kernels)
     if len({id(native) for native in natives}) < len(natives):
         raise ParameterError("chains", "a chain is given for two rows: clone() it")
     try:

@@ -99,7 +99,8 @@ class ChainMembers(Sequence[Any]):
         """
         if not isinstance(self._native, host.Chain):
             raise ParameterError(
-                "numerics", "with numerics='llama.cpp' a chain has no portable kernels"
+                "numerics",
+                "with numerics='llama.cpp' a chain has no portable kernels: make it with 'portable'",
             )
         return self._native
 
