@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from aleator.core import host
 from aleator.core.errors import ConstraintError, LogitsError, ParameterError, StateError
+from aleator.core.forwarded import forwarded
 from aleator.core.integers import UNBOUNDED, integer, integer_in
 from aleator.core.moved import FormerName
 from aleator.core.records import dataclass
@@ -133,26 +134,22 @@ class SamplerChain(ChainMembers):
         made._native = native.present()
         return made
 
-    @property
-    def text_start(self) -> int:
-        """The index in :attr:`history` where the text began; :meth:`restart` moves it."""
-        return self._text_start
+    text_start: int = forwarded(
+        "_text_start",
+        "The index in :attr:`history` where the text began; :meth:`restart` moves it.",
+    )
+    seconds: float = forwarded(
+        "_native.seconds", "Time spent in :meth:`sample` since the last :meth:`reset_perf`."
+    )
+    n_sampled: int = forwarded(
+        "_native.n_sampled", "Calls of :meth:`sample` since the last :meth:`reset_perf`."
+    )
 
     @property
     def can_be_batched(self) -> bool:
         """Whether :func:`sample_batch` can run it: its numerics are portable and all its samplers native."""
         users = any(isinstance(sampler, UserSampler) for sampler in self._samplers)
         return isinstance(self._native, host.Chain) and not (users or self.constraints)
-
-    @property
-    def seconds(self) -> float:
-        """Time spent in :meth:`sample` since the last :meth:`reset_perf`."""
-        return self._native.seconds
-
-    @property
-    def n_sampled(self) -> int:
-        """Calls of :meth:`sample` since the last :meth:`reset_perf`."""
-        return self._native.n_sampled
 
     @property
     def perf(self) -> Perf:

@@ -9,6 +9,7 @@ from typing import Any, Self
 from aleator.core import host
 from aleator.core.contract import MAX_COMPLETION, MAX_ORDINAL
 from aleator.core.errors import ParameterError
+from aleator.core.forwarded import forwarded
 from aleator.core.moved import FormerName
 from aleator.core.parameter import check_numerics, check_seed
 from aleator.core.seeds import fresh_seed
@@ -23,6 +24,15 @@ class ChainMembers(Sequence[Any]):
     """A chain as a list of samplers; see :class:`aleator.SamplerChain` for the arguments."""
 
     name = "chain"
+    grammar: ConstraintSampler | None = forwarded(
+        "_grammar", "The chain's ``grammar``, which is not a member of the list."
+    )
+    history: list[int] = forwarded(
+        "_native.history", "The tokens accepted since the last reset, including prompt tokens."
+    )
+    in_native: host.Chain | host.LlamaChain = forwarded(
+        "_native", "The native chain, of which native code may take a copy."
+    )
 
     def __init__(
         self,
@@ -84,11 +94,6 @@ class ChainMembers(Sequence[Any]):
     def _grammar_with_place(self) -> tuple[tuple[ConstraintSampler, Place], ...]:
         place = Place(self._chain_seed, 0, self.completion)
         return () if self._grammar is None else ((self._grammar, place),)
-
-    @property
-    def in_native(self) -> host.Chain | host.LlamaChain:
-        """The native chain, of which native code may take a copy."""
-        return self._native
 
     @property
     def kernels(self) -> host.Chain:
@@ -168,16 +173,6 @@ class ChainMembers(Sequence[Any]):
         """The seed in use: the last sampler's own, else the chain's."""
         own = (getattr(each, "seed", None) for each in reversed(self._samplers))
         return next((seed for seed in own if isinstance(seed, int)), self._chain_seed)
-
-    @property
-    def grammar(self) -> ConstraintSampler | None:
-        """The chain's ``grammar``, which is not a member of the list."""
-        return self._grammar
-
-    @property
-    def history(self) -> list[int]:
-        """The tokens accepted since the last reset, including prompt tokens."""
-        return self._native.history
 
     @property
     def members(self) -> tuple[Sampler, ...]:
