@@ -145,7 +145,7 @@ SAMPLER_SEQ = Parameter(
 ALL: dict[str, Parameter] = {**PARAMETERS, **CHAIN_OPTIONS}
 _NEUTRAL = {name: p.neutral for name, p in ALL.items()}
 _ALIASES = {alias: p.name for p in PARAMETERS.values() for alias in p.aliases}
-CONSTRAINTS: dict[str, Callable[[Any], ConstraintSampler]] = {
+CONSTRAINTS: dict[str, type[Grammar | JSONSchema | Regex]] = {
     "grammar": Grammar, "json_schema": JSONSchema, "regex": Regex,
 }  # fmt: skip
 
