@@ -310,8 +310,7 @@ class SamplerChain(ChainMembers):
             copy._samplers[i] = UserSampler(adapter.user)
         return copy
 
-    def __copy__(self) -> SamplerChain:
-        return self.clone()
+    __copy__ = clone
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SamplerChain:
         return self.clone()
