@@ -19,6 +19,7 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 
 from aleator.core.errors import DialectWarning, ParameterError
+from aleator.core.integers import exact
 from aleator.core.records import dataclass
 
 _TRUE, _FALSE = ("on", "true", "yes", "1"), ("off", "false", "no", "0")
@@ -331,16 +332,14 @@ def check_seed(seed: int | None) -> int | None:
     """Return a seed in [0, 2^64), or ``None``, for which the system gives one."""
     if seed is None:
         return None
-    if isinstance(seed, (bool, np.bool_)) or not isinstance(seed, (int, np.integer)):
+    number = exact(seed)
+    if number is None:
         raise ParameterError(f"seed={seed!r} must be an integer, -1 or None")
-    seed = int(seed)
-    if seed == -1:
-        return None
-    if not 0 <= seed < 2**64:
+    if not -1 <= number < 2**64:
         raise ParameterError(
-            f"seed={seed} is out of range: give 0 to 18446744073709551615, or -1 for random"
+            f"seed={number} is out of range: give 0 to 18446744073709551615, or -1 for random"
         )
-    return seed
+    return None if number == -1 else number
 
 
 SEED = Parameter(
