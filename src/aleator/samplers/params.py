@@ -415,17 +415,13 @@ def _from_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 def document() -> str:
     """The docstring of ``SamplingParams``."""
-    listed = (filled(f"{p.name}: {described(p)}.", " " * 4, " " * 8) for p in ALL.values())
-    return "\n".join(
-        [
-            "All sampling parameters; without arguments each is neutral, and presets hold opinions.",
-            "",
-            "Of ``grammar``, ``json_schema`` and ``regex`` (docs/grammar.md) one may be given.",
-            "",
-            "Attributes:",
-            *listed,
-            "",
-            "Raises:",
-            "    ParameterError: A name that is not known, a value out of range, or a contradiction.",
-        ]
-    )
+    listed = "\n".join(filled(f"{p.name}: {described(p)}.", " " * 4, " " * 8) for p in ALL.values())
+    return f"""All sampling parameters; without arguments each is neutral, and presets hold opinions.
+
+Of ``grammar``, ``json_schema`` and ``regex`` (docs/grammar.md) one may be given.
+
+Attributes:
+{listed}
+
+Raises:
+    ParameterError: A name that is not known, a value out of range, or a contradiction."""
