@@ -30,8 +30,7 @@ def spelled(place: str, p: Parameter) -> str:
     """A parameter: its default, bounds, choices and other names."""
     marks = [f"{place}.{p.name}: {p.typing} = {p.neutral!r}"]
     if p.type in (int, float):
-        low, high = "(" if p.open_low else "[", ")" if p.open_high else "]"
-        marks.append(f"in {low}{p.low!r}, {p.high!r}{high}")
+        marks.append(f"in {'(' if p.open_low else '['}{p.low!r}, {p.high!r}]")
     marks += [f"or {p.beyond!r}"] if p.beyond is not None else []
     marks += [f"{o.where} is {o.value!r} in {', '.join(o.engines)}" for o in p.off]
     marks += [f"one of {p.choices}"] if p.choices else []

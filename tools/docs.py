@@ -49,6 +49,8 @@ from aleator.server.fields import SPELLINGS
 from aleator.server.options import ServerOptions
 
 ROOT = Path(__file__).parent.parent
+FAR = 1e6
+"""Bounds from here on are only technical, and are not shown."""
 FILES = (
     "docs/growth.md",
     "docs/models.md",
@@ -148,7 +150,22 @@ def domain(p: Parameter) -> str:
     """The range or the choices."""
     if p.choices:
         return ", ".join(f"`{c}`" for c in p.choices)
-    return p.bounds if p.type in (int, float) else ""
+    return bounds(p) if p.type in (int, float) else ""
+
+
+def bounds(p: Parameter) -> str:
+    """The range of a number as a reader expects it, such as ``>= 0``, without merely technical bounds."""
+    low = p.low if p.low is not None and p.low > -FAR else None
+    high = p.high if p.high is not None and p.high < FAR else None
+    positive = low is not None and 0 < low <= 1 / FAR  # a tiny bound means "above 0"
+    opens = p.open_low or positive
+    shown = "0" if positive or low is None else p.as_text(low)
+    beyond = "" if p.beyond is None else f" or {p.as_text(p.beyond)}"
+    if low is None:
+        return "any" if high is None else f"<= {p.as_text(high)}"
+    if high is None:
+        return f"{'>' if opens else '>='} {shown}{beyond}"
+    return f"{'(' if opens else '['}{shown}, {p.as_text(high)}]{beyond}"
 
 
 def order() -> str:

@@ -116,7 +116,7 @@ def parameters() -> dict[str, dict[str, Any]]:
     for p in [*ALL.values(), *allowed]:
         told = {
             "type": p.type.__name__, "neutral": p.neutral, "help": p.help, "choices": p.choices, "most": p.most,
-            "low": p.low, "high": p.high, "openLow": p.open_low, "openHigh": p.open_high, "beyond": p.beyond,
+            "low": p.low, "high": p.high, "openLow": p.open_low, "beyond": p.beyond,
             "aliases": p.aliases, "optional": p.optional, "metadata": p.metadata, "range": p.interval,
         }  # fmt: skip
         # Not what is absent; 0 is a bound.

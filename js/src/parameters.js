@@ -38,7 +38,7 @@ export function check(name, value) {
     if (typeof value !== 'number' || Number.isNaN(value)) fail('is not a number')
     if (p.type === 'int' && !Number.isInteger(value)) fail(`must be a whole number in ${p.range}`)
     const below = p.low !== undefined && (value < p.low || (p.openLow && value === p.low))
-    const above = p.high !== undefined && (value > p.high || (p.openHigh && value === p.high))
+    const above = p.high !== undefined && value > p.high
     if ((below || above) && value !== p.beyond) fail(`is out of range: give a number in ${p.range} (default: ${p.neutral})`)
     if (!Number.isFinite(value)) fail(`must be finite: give a number in ${p.range}`)
   }

@@ -14,6 +14,7 @@ SOME = [
     errors.FileFormatError("x.gguf", "damaged", field="magic", offset=8),
     errors.ModelNotFound("x.gguf"),
     errors.CacheFull(3, 2),
+    errors.DeviceOutOfMemory("cuda", 3, "no memory"),
     errors.CannotRewind("too far", 7),
     errors.Incompatible("n_embd", 1, 2),
     errors.LogitsError("nothing finite"),

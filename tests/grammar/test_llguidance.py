@@ -100,7 +100,7 @@ def test_a_mistake_without_a_place_names_none() -> None:
 
 
 def test_a_complaint_without_a_caret_has_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(llguidance, "_complaint", lambda module, grammar: "error: too much")
+    monkeypatch.setattr(llguidance, "_complaint", lambda grammar: "error: too much")
     with pytest.raises(GrammarError, match=r"is wrong: too much$") as error:
         regex_grammar("^abc")
     assert (error.value.line, error.value.column) == (0, 0)
@@ -110,7 +110,7 @@ def test_a_mistake_whose_place_is_not_told_has_none(monkeypatch: pytest.MonkeyPa
     with pytest.raises(GrammarError, match=r"not JSON: NaN is not JSON$") as error:
         S.JSONSchema('{"a": NaN}')
     assert (error.value.line, error.value.column) == (0, 0)
-    monkeypatch.setattr(llguidance, "_complaint", lambda module, grammar: "it is odd")
+    monkeypatch.setattr(llguidance, "_complaint", lambda grammar: "it is odd")
     with pytest.raises(GrammarError, match=r"^the Lark grammar is wrong: it is odd$") as error:
         lark_grammar("start: x")
     assert (error.value.line, error.value.column) == (0, 0)
@@ -139,7 +139,7 @@ class Forgetful:
 
 @pytest.mark.parametrize("says_so", [True, False])
 def test_what_a_matcher_cannot_take_back_is_read_again(small: Vocabulary, says_so: bool) -> None:
-    parts: Any = llguidance.load(), llguidance._tokenizer(small), regex_grammar("a[bc]d|\x00"), "it"
+    parts: Any = llguidance._tokenizer(small), regex_grammar("a[bc]d|\x00"), "it"
     made = llguidance.LLGuidanceConstraint(*parts)
     assert made.allows(0)
     for token in b"ab":

@@ -18,17 +18,14 @@ class AleatorError(Exception):
     """Base of all errors raised on purpose; they can be sent between processes."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _received, (type(self), self.args, self.__dict__)
+        return _received, (type(self),), {"args": self.args, **self.__dict__}
 
 
-def _received(
-    kind: type[AleatorError], args: tuple[Any, ...], fields: dict[str, Any]
-) -> AleatorError:
-    """Rebuild an error of another process without its constructor, whose arguments are not stored."""
-    error = kind.__new__(kind, *args)
-    error.args = args
-    error.__dict__.update(fields)
-    return error
+def _received(kind: type[AleatorError]) -> AleatorError:
+    """An error of another process, made without its constructor, whose arguments are not stored."""
+    base: Any = kind.__base__  # kind.__new__ can be that of MemoryError, which is refused
+    made: AleatorError = base.__new__(kind)
+    return made
 
 
 class ParameterError(AleatorError, ValueError):

@@ -134,6 +134,13 @@ class Row:
         if tokens:
             self.edit(lambda token, z: np.float32(-np.inf) if token in tokens else z)
 
+    def keep_allowed(self, words: Sequence[int] | NDArray[np.unsignedinteger]) -> None:
+        """Mask the tokens whose bit is not set: bit ``id % 32`` of word ``id // 32``, past the end none."""
+        bits = np.unpackbits(np.asarray(words, "<u4").view(np.uint8), bitorder="little")
+        allowed = np.isin(self.ids, np.flatnonzero(bits))
+        self.logits = np.where(allowed, self.logits, np.float32(-np.inf))
+        self.settle()
+
     def weights(self) -> NDArray[np.uint64]:
         """Q40 weights of the candidates."""
         return weights(self.logits, self.top, self.temperature)

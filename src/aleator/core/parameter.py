@@ -19,6 +19,7 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 
 from aleator.core.errors import DialectWarning, ParameterError
+from aleator.core.integers import exact
 from aleator.core.records import dataclass
 
 _TRUE, _FALSE = ("on", "true", "yes", "1"), ("off", "false", "no", "0")
@@ -26,8 +27,6 @@ _JSON_TYPES: dict[type, str] = {int: "integer", float: "number", bool: "boolean"
 
 
 _INFINITE = (math.inf, -math.inf)
-_FAR = 1e6
-"""Bounds from here on are only technical, and are not shown."""
 
 NUMERICS = ("portable", "llama.cpp")
 
@@ -62,10 +61,8 @@ class Parameter:
     most: int | None = None
     # Lower bound of a number, inclusive unless ``open_low``; None: unbounded
     low: float | None = None
-    # Upper bound of a number, inclusive unless ``open_high``; None: unbounded
-    high: float | None = None
+    high: float | None = None  # upper bound of a number, inclusive; None: unbounded
     open_low: bool = False  # the lower bound itself is not allowed
-    open_high: bool = False  # the upper bound itself is not allowed
     # One number outside these bounds that is also allowed and always means "off"
     beyond: float | None = None
     # What other engines take for "off"; refused here unless their dialect is in use
@@ -90,35 +87,15 @@ class Parameter:
     @property
     def interval(self) -> str:
         """The range in mathematical notation, such as ``[0, 1)``."""
-        begin, end = "[("[self.open_low], "])"[self.open_high]
-        low = "(-inf" if self.low is None else begin + self._shown(self.low)
-        high = "inf)" if self.high is None else self._shown(self.high) + end
-        return f"{low}, {high}{self._or_beyond}"
+        low = "(-inf" if self.low is None else "[("[self.open_low] + self.as_text(self.low)
+        high = "inf)" if self.high is None else self.as_text(self.high) + "]"
+        return f"{low}, {high}" + (
+            "" if self.beyond is None else f" or {self.as_text(self.beyond)}"
+        )
 
-    @property
-    def bounds(self) -> str:
-        """The range as a reader expects it, such as ``>= 0``, without merely technical bounds."""
-        low = self.low if self.low is not None and self.low > -_FAR else None
-        high = self.high if self.high is not None and self.high < _FAR else None
-        positive = low is not None and 0 < low <= 1 / _FAR  # a tiny bound means "above 0"
-        opens = self.open_low or positive
-        shown = "0" if positive or low is None else self._shown(low)
-        if low is None:
-            if high is None:
-                return "any"
-            return f"{'<' if self.open_high else '<='} {self._shown(high)}"
-        if high is None:
-            return f"{'>' if opens else '>='} {shown}{self._or_beyond}"
-        end = ")" if self.open_high else "]"
-        return f"{'(' if opens else '['}{shown}, {self._shown(high)}{end}{self._or_beyond}"
-
-    def _shown(self, bound: float) -> str:
+    def as_text(self, bound: float) -> str:
         """A bound as text; integers with all digits."""
         return str(int(bound)) if self.type is int else f"{bound:g}".replace("e+0", "e")
-
-    @property
-    def _or_beyond(self) -> str:
-        return "" if self.beyond is None else f" or {self._shown(self.beyond)}"
 
     @property
     def typing(self) -> str:
@@ -140,21 +117,17 @@ class Parameter:
             return None
         if self.choices and not (isinstance(value, str) and value in self.choices):
             raise ParameterError(
-                self.name, f"{self.name}={value!r:.80} must be one of {', '.join(self.choices)}"
+                f"{self.name}={value!r:.80} must be one of {', '.join(self.choices)}"
             )
         if self.type in (int, float):
             value = self._number(value)
         elif self.type is bool and not isinstance(value, bool | np.bool_):
-            raise ParameterError(
-                self.name, f"{self.name}={value!r:.80} is not a switch: give True or False"
-            )
+            raise ParameterError(f"{self.name}={value!r:.80} is not a switch: give True or False")
         elif self.type is str and not isinstance(value, str):
-            raise ParameterError(self.name, f"{self.name}={value!r:.80} is not text")
+            raise ParameterError(f"{self.name}={value!r:.80} is not text")
         made = value if self.checker is None else self.checker(value)
         if self.most is not None and len(made) > self.most:
-            raise ParameterError(
-                self.name, f"{self.name} has {len(made)} entries: give at most {self.most}"
-            )
+            raise ParameterError(f"{self.name} has {len(made)} entries: give at most {self.most}")
         return made
 
     def outside(self, number: float) -> str:
@@ -163,9 +136,7 @@ class Parameter:
             return ""
         if self.low is not None and (number < self.low or (self.open_low and number == self.low)):
             return "below"
-        if self.high is not None and (
-            number > self.high or (self.open_high and number == self.high)
-        ):
+        if self.high is not None and number > self.high:
             return "above"
         return ""
 
@@ -181,7 +152,7 @@ class Parameter:
             return text
         if self.type is bool:
             if text.lower() not in _TRUE + _FALSE:
-                raise ParameterError(self.name, f"{self.name}={text!r} must be on or off")
+                raise ParameterError(f"{self.name}={text!r} must be on or off")
             return text.lower() in _TRUE
         if self.type in (int, float):
             return read_number(self.name, self.type, text)
@@ -196,13 +167,10 @@ class Parameter:
             if self.choices:
                 made["enum"] = [*self.choices, *([None] if self.optional else [])]
             within: dict[str, Any] = {}
-            for bound, exclusive, key in (
-                (self.low, self.open_low, "inimum"),
-                (self.high, self.open_high, "aximum"),
-            ):
-                if bound is not None:
-                    first = "m" if not exclusive else "exclusiveM"
-                    within[first + key] = bound
+            if self.low is not None:
+                within["exclusiveMinimum" if self.open_low else "minimum"] = self.low
+            if self.high is not None:
+                within["maximum"] = self.high
             made |= within if self.beyond is None else {"anyOf": [within, {"const": self.beyond}]}
         if self.most is not None:
             made["maxItems"] = self.most
@@ -223,7 +191,7 @@ class Parameter:
             number = float(value)
         except OverflowError:  # its digits may be too many to show
             raise ParameterError(
-                self.name, f"{self.name} has more than 308 digits, out of range: {self._allowed}"
+                f"{self.name} has more than 308 digits, out of range: {self._allowed}"
             ) from None
         if math.isnan(number):
             self._refuse(value, "is not a number")
@@ -234,7 +202,7 @@ class Parameter:
         return int(value) if self.type is int else number
 
     def _refuse(self, value: Any, reason: str) -> NoReturn:
-        raise ParameterError(self.name, f"{self.name}={value!r:.80} {reason}: {self._allowed}")
+        raise ParameterError(f"{self.name}={value!r:.80} {reason}: {self._allowed}")
 
 
 def _is_number(value: object) -> bool:
@@ -364,16 +332,14 @@ def check_seed(seed: int | None) -> int | None:
     """Return a seed in [0, 2^64), or ``None``, for which the system gives one."""
     if seed is None:
         return None
-    if isinstance(seed, (bool, np.bool_)) or not isinstance(seed, (int, np.integer)):
+    number = exact(seed)
+    if number is None:
         raise ParameterError(f"seed={seed!r} must be an integer, -1 or None")
-    seed = int(seed)
-    if seed == -1:
-        return None
-    if not 0 <= seed < 2**64:
+    if not -1 <= number < 2**64:
         raise ParameterError(
-            f"seed={seed} is out of range: give 0 to 18446744073709551615, or -1 for random"
+            f"seed={number} is out of range: give 0 to 18446744073709551615, or -1 for random"
         )
-    return seed
+    return None if number == -1 else number
 
 
 SEED = Parameter(

@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, FrozenInstanceError
-from functools import partial
+from functools import cache, partial
 from inspect import get_annotations
 from reprlib import recursive_repr
 from threading import RLock
@@ -252,14 +252,7 @@ def _init(cls: type, fields: Iterable[_Field], frozen: bool) -> Callable[..., No
 
 def _names(cls: type, chosen: _Choice) -> _Names:
     """A function that returns the names of fields, looked up once."""
-    found: list[tuple[str, ...]] = []
-
-    def names() -> tuple[str, ...]:
-        if not found:
-            found.append(tuple(each.name for each in _fields(cls) if chosen(each)))
-        return found[0]
-
-    return names
+    return cache(lambda: tuple(each.name for each in _fields(cls) if chosen(each)))
 
 
 def _values(self: object, names: _Names) -> tuple[Any, ...]:

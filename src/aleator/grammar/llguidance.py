@@ -101,12 +101,11 @@ def schema_text(schema: Any) -> str:
 
 def schema_grammar(text: str) -> str:
     """Check a schema given as text and return it in llguidance's form; errors name keyword and place."""
-    module = load()
     try:
-        grammar: str = module.LLMatcher.grammar_from_json_schema(text, defaults=JSON_STYLE)
+        grammar: str = load().LLMatcher.grammar_from_json_schema(text, defaults=JSON_STYLE)
     except ValueError as error:
         raise GrammarError(f"the JSON schema is not supported: {plain(str(error))}") from None
-    message = _complaint(module, grammar)
+    message = _complaint(grammar)
     schema = json.loads(text)
     if message is None:
         check_schema(schema)
@@ -132,15 +131,14 @@ def regex_grammar(pattern: str) -> str:
     if not isinstance(pattern, str):
         raise GrammarError(f"a regular expression is text, not {type(pattern).__name__}")
     check_unicode("regex", pattern)
-    module = load()
     body = pattern.removeprefix("^")
     if _backslashes(body) % 2:  # llguidance would ignore it
         what, why = "the regular expression is wrong", "a backslash escapes nothing"
         raise located(what, why, pattern, 1, len(pattern))
     if body.endswith("$") and _backslashes(body[:-1]) % 2 == 0:
         body = body[:-1]
-    grammar: str = module.LLMatcher.grammar_from_regex(body)
-    message = _complaint(module, grammar)
+    grammar: str = load().LLMatcher.grammar_from_regex(body)
+    message = _complaint(grammar)
     if message is not None:
         caret = re.search(r"^( *)\^", message, re.MULTILINE)
         what, why = "the regular expression is wrong", plain(message)
@@ -160,9 +158,8 @@ def lark_grammar(text: str) -> str:
     """Check a Lark grammar and return it in llguidance's form."""
     if not isinstance(text, str):
         raise GrammarError(f"a Lark grammar is text, not {type(text).__name__}")
-    module = load()
-    grammar: str = module.LLMatcher.grammar_from_lark(text)
-    message = _complaint(module, grammar)
+    grammar: str = load().LLMatcher.grammar_from_lark(text)
+    message = _complaint(grammar)
     # Numbers of tokens, <[5]>, are checked when the vocabulary is known.
     if message is not None and not re.fullmatch(_UNSEEN_TOKENS, message):
         place = re.match(r"(?:at )?(\d+)\((\d+)\): (.*)", message)
@@ -187,7 +184,7 @@ def located(what: str, reason: str, text: str, line: int, column: int) -> Gramma
 
 def constraint(grammar: str, vocabulary: Any, what: str) -> host.Constraint:
     """Make a constraint from a grammar in llguidance's form; errors call it ``what``."""
-    adapter = LLGuidanceConstraint(load(), _tokenizer(vocabulary), grammar, what)
+    adapter = LLGuidanceConstraint(_tokenizer(vocabulary), grammar, what)
     adapter.check()
     adapter.mask()  # llguidance reports only here that no text matches
     return host.PyConstraint(adapter)
@@ -212,30 +209,15 @@ class LLGuidanceConstraint:
     a new lexer, which has read nothing else, is too small for its next token.
     """
 
-    def __init__(
-        self,
-        module: ModuleType,
-        tokenizer: Any,
-        grammar: str,
-        what: str,
-        matcher: Any = None,
-        lexer: _Lexer | None = None,
-    ) -> None:
-        self._module, self._tokenizer, self._grammar = module, tokenizer, grammar
-        self._what = what
-        self.n_vocab: int = tokenizer.n_vocab
-        self._tokens: list[int] = []
-        self._mask: npt.NDArray[np.int32] | None = None
-        self._lexer = lexer or _Lexer()
-        # Tokens that its lexer had read when it was new; None: others too, of copies or before a rollback.
-        self._renewed_at: int | None = None if matcher else 0
-        self._matcher = matcher or self._begin()
+    _tokens: list[int]
+    _mask: npt.NDArray[np.int32] | None
+    # Tokens that its lexer had read when it was new; None: others too, of copies or before a rollback.
+    _renewed_at: int | None
 
-    def _begin(self) -> Any:
-        self._lexer = _Lexer()
-        return self._module.LLMatcher(
-            self._tokenizer.native, self._grammar, log_level=0, limits=_limits(self._module)
-        )
+    def __init__(self, tokenizer: _Tokenizer, grammar: str, what: str) -> None:
+        self._tokenizer, self._grammar, self._what = tokenizer, grammar, what
+        self.n_vocab = tokenizer.n_vocab
+        self.reset()
 
     def check(self) -> None:
         """Raise GrammarError if llguidance gave up."""
@@ -266,8 +248,7 @@ class LLGuidanceConstraint:
 
     def mask(self) -> npt.NDArray[np.int32]:
         if self._ended:
-            words: npt.NDArray[np.int32] = self._tokenizer.end_mask
-            return words
+            return self._tokenizer.end_mask
         if self._mask is None:
             made = self._usable.compute_bitmask()
             if self._renewed():
@@ -326,7 +307,11 @@ class LLGuidanceConstraint:
         self._tokens = []
 
     def _replay(self, tokens: list[int]) -> None:
-        self._matcher, self._mask, self._renewed_at = self._begin(), None, len(tokens)
+        self._lexer = _Lexer()
+        self._matcher = load().LLMatcher(
+            self._tokenizer.native, self._grammar, log_level=0, limits=_limits()
+        )
+        self._mask, self._renewed_at = None, len(tokens)
         consumed = [token for token in tokens if token not in self._tokenizer.ends]
         if consumed:
             self._matcher.consume_tokens(consumed)
@@ -342,18 +327,17 @@ class LLGuidanceConstraint:
         return bytes(self._matcher.compute_ff_bytes()).partition(b"\xff")[0]
 
     def clone(self) -> LLGuidanceConstraint:
-        matcher, lexer = self._usable.deep_copy(), self._lexer
-        parts = self._module, self._tokenizer, self._grammar, self._what
-        made = LLGuidanceConstraint(*parts, matcher, lexer)
-        made._tokens, made._mask = list(self._tokens), self._mask
+        matcher = self._usable.deep_copy()
         self._renewed_at = None
+        made = copy.copy(self)
+        made._matcher, made._tokens = matcher, list(self._tokens)
         return made
 
 
 class _Tokenizer:
     """llguidance's tokenizer over a vocabulary, and the object from which it gets tokens."""
 
-    def __init__(self, module: ModuleType, spelled: Spelling) -> None:
+    def __init__(self, spelled: Spelling) -> None:
         self._spelling = spelled
         self.tokens = list(spelled.pieces)
         self.n_vocab = len(self.tokens)
@@ -373,7 +357,7 @@ class _Tokenizer:
             self.tokens[i] = b"<%d>" % i
         self.is_tokenizer_wrapper = True
         # Of a copy: the garbage collector does not see what native code holds, and frees no cycle with it.
-        self.native = module.LLTokenizer(copy.copy(self), eos_token=ends)
+        self.native = load().LLTokenizer(copy.copy(self), eos_token=ends)
 
     def __call__(self, text: str | bytes) -> list[int]:
         return self._spelling.tokens(text.encode() if isinstance(text, str) else text)
@@ -381,12 +365,12 @@ class _Tokenizer:
 
 @once_each
 def _tokenizer(vocabulary: Any) -> _Tokenizer:
-    return _Tokenizer(load(), spelling(vocabulary))
+    return _Tokenizer(spelling(vocabulary))
 
 
-def _limits(module: ModuleType) -> Any:
+def _limits() -> Any:
     """The limits of all notations, in llguidance's units."""
-    return module.LLParserLimits(
+    return load().LLParserLimits(
         initial_lexer_fuel=bounds.ELEMENTS,
         max_grammar_size=bounds.ELEMENTS // bounds.SYMBOL,
         step_lexer_fuel=bounds.STEP_FUEL,
@@ -395,11 +379,9 @@ def _limits(module: ModuleType) -> Any:
     )
 
 
-def _complaint(module: ModuleType, grammar: str) -> str | None:
+def _complaint(grammar: str) -> str | None:
     """The message of llguidance about a wrong grammar; None if nothing is wrong."""
-    wrong, messages = module.LLMatcher.validate_grammar_with_warnings(
-        grammar, limits=_limits(module)
-    )
+    wrong, messages = load().LLMatcher.validate_grammar_with_warnings(grammar, limits=_limits())
     return "\n".join(messages) if wrong or messages else None
 
 

@@ -123,13 +123,11 @@ class References:
 
     def _object(self, node: dict[str, Any], path: str) -> tuple[str, str] | None:
         properties, required = node.get("properties"), node.get("required")
-        if isinstance(properties, dict) and isinstance(required, list):
-            for name in required:
-                if isinstance(name, str) and name in properties:
-                    found = self._blocked(properties[name], f"{path}/properties/{name}")
-                    if found:
-                        return found
-        return None
+        if not (isinstance(properties, dict) and isinstance(required, list)):
+            return None
+        names = (name for name in required if isinstance(name, str) and name in properties)
+        parts = (self._blocked(properties[name], f"{path}/properties/{name}") for name in names)
+        return next(filter(None, parts), None)
 
     def _array(self, node: dict[str, Any], path: str) -> tuple[str, str] | None:
         least = node.get("minItems")
@@ -140,7 +138,7 @@ class References:
         found = self._parts(node, path, "prefixItems")[:least]
         if least > n:
             found.append(self._blocked(node.get("items"), f"{path}/items"))
-        return next((each for each in found if each), None)
+        return next(filter(None, found), None)
 
 
 NEEDS: dict[str, Callable[[References, dict[str, Any], str], tuple[str, str] | None]] = {

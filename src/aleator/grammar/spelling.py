@@ -47,14 +47,12 @@ class Spelling:
     def _longest_first(self, text: bytes) -> list[int]:
         tokens, at = [], 0
         while at < len(text):
-            for length in range(min(self._longest, len(text) - at), 0, -1):
-                token = self._ids.get(text[at : at + length])
-                if token is not None:
-                    tokens.append(token)
-                    at += length
-                    break
-            else:
+            ends = range(min(at + self._longest, len(text)), at, -1)
+            end = next((end for end in ends if text[at:end] in self._ids), None)
+            if end is None:
                 break
+            tokens.append(self._ids[text[at:end]])
+            at = end
         return tokens
 
 

@@ -38,17 +38,17 @@ class Call(NamedTuple):
     logits: Any
     top_k: Any
     top_p: Any
-    q: Any
-    min_p: Any
-    seeds: Any
-    positions: Any
-    eps: float
-    is_need_logits: bool
-    top_k_guess: int
-    limit: int
-    max_vocab: int
-    input_is_logits: bool
-    is_need_sample_result: bool
+    q: Any = None
+    min_p: Any = None
+    seeds: Any = None
+    positions: Any = None
+    eps: float = 0.0
+    is_need_logits: bool = False
+    top_k_guess: int = 32
+    limit: int = MAX_VOCAB_WIDE
+    max_vocab: int = MAX_VOCAB_WIDE
+    input_is_logits: bool = True
+    is_need_sample_result: bool = False
 
     def outputs(self) -> tuple[tuple[tuple[int, ...] | None, str], ...]:
         """Shape and dtype of each output; the shape is ``None`` for outputs not requested."""

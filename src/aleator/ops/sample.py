@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from aleator.core import host as native
 from aleator.core.contract import MAX_VOCAB
 from aleator.ops import arguments, host
 from aleator.ops.arguments import Call, Sampled
@@ -78,11 +79,10 @@ def top_k_top_p_sample_wide(
     is_need_sample_result: bool = False,
 ) -> Sampled:
     """:func:`top_k_top_p_sample` for vocabularies up to ``2**22`` and any k up to V."""
-    widest = arguments.MAX_VOCAB_WIDE
     return _sample(
         Call(
-            logits, top_k, top_p, q, min_p, None, None, eps, is_need_logits, top_k_guess, widest, widest,
-            input_is_logits, is_need_sample_result,
+            logits, top_k, top_p, q, min_p, eps=eps, is_need_logits=is_need_logits, top_k_guess=top_k_guess,
+            input_is_logits=input_is_logits, is_need_sample_result=is_need_sample_result,
         )
     )  # fmt: skip
 
@@ -114,13 +114,10 @@ def top_k_top_p_draw(
     Returns:
         Tokens, int64 ``[B]``.
     """
-    widest = arguments.MAX_VOCAB_WIDE
-    return _sample(
-        Call(
-            logits, top_k, top_p, None, min_p, seeds, positions, 0.0, False, 32, widest, widest,
-            input_is_logits, False,
-        )
-    ).logits_select_idx  # fmt: skip
+    call = Call(
+        logits, top_k, top_p, None, min_p, seeds, positions, input_is_logits=input_is_logits
+    )
+    return _sample(call).logits_select_idx
 
 
 def paths(device: Any = "cpu", *, reset: bool = False) -> dict[str, int]:
@@ -135,8 +132,6 @@ def paths(device: Any = "cpu", *, reset: bool = False) -> dict[str, int]:
         from aleator.device.backends.triton import top_k_top_p_sample as kernels
 
         return kernels.paths(device, reset)
-    from aleator.core import host as native
-
     return dict(zip(host.PATHS, native.top_k_top_p_sample_paths(reset), strict=True))
 
 

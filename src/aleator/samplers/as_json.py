@@ -10,18 +10,12 @@ from typing import Any
 from aleator.core.errors import AleatorError, ParameterError
 from aleator.core.parameter import ENGINES
 from aleator.samplers.constrained import ConstraintSampler
-from aleator.samplers.grammar import Grammar
-from aleator.samplers.json_schema import JSONSchema
 from aleator.samplers.lark import Lark
-from aleator.samplers.params import ALL, in_range
-from aleator.samplers.regex import Regex
+from aleator.samplers.params import ALL, CONSTRAINTS, in_range
 from aleator.samplers.sampling_params import SamplingParams
 
-_CLASSES = (Grammar, JSONSchema, Regex, Lark)
-CONSTRAINTS: Mapping[str, type[ConstraintSampler]] = {cls.name: cls for cls in _CLASSES}
+RECORDED = CONSTRAINTS | {Lark.name: Lark}
 """The constraints that a record can hold, by name."""
-FIELDS = {cls.name: tuple(each.name for each in dataclasses.fields(cls)) for cls in _CLASSES}
-"""The names of each constraint's fields."""
 
 
 def params_as_json(params: SamplingParams) -> dict[str, object]:
@@ -44,19 +38,20 @@ def params_from_json(values: Mapping[str, object], seed: int) -> SamplingParams:
 
 def constraint_as_json(value: ConstraintSampler) -> dict[str, object]:
     """Return a constraint without its vocabulary, ready for JSON; ParameterError if its class is the user's."""
-    if CONSTRAINTS.get(value.name) is not type(value):
+    if RECORDED.get(value.name) is not type(value):
         raise ParameterError(
             "grammar",
             f"a {type(value).__name__} cannot be written into a record: give the grammar as text",
         )
-    fields = (name for name in FIELDS[value.name] if name != "vocabulary")
-    return {"constraint": value.name, **{name: _as_json(getattr(value, name)) for name in fields}}
+    names = (each.name for each in dataclasses.fields(RECORDED[value.name]))
+    fields = {name: _as_json(getattr(value, name)) for name in names if name != "vocabulary"}
+    return {"constraint": value.name, **fields}
 
 
 def constraint_from_json(value: Mapping[str, Any]) -> ConstraintSampler:
     """Return the constraint that :func:`constraint_as_json` wrote, without a vocabulary."""
     fields = {name: _from_json(v) for name, v in value.items() if name != "constraint"}
-    return CONSTRAINTS[value["constraint"]](**fields)
+    return RECORDED[value["constraint"]](**fields)
 
 
 def _as_json(value: Any) -> object:

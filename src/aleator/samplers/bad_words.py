@@ -14,7 +14,6 @@ Elsewhere  vLLM looks at generated tokens only, and uses the encoding after a sp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import field
 from typing import Any
 
@@ -70,7 +69,8 @@ class BadWords(Sampler):
         last = max((sequence[-1] for sequence in self.sequences), default=0)
         if self.sequences and last >= step.n_vocab:
             raise ParameterError(f"bad_words names token {last}")
-        row.mask({s[-1] for s in self.sequences if _ends_with(step.history, s[:-1])})
+        history = tuple(step.history)
+        row.mask({s[-1] for s in self.sequences if (*history, s[-1])[-len(s) :] == s})
 
 
 def spelled(text: str, tokenizer: Tokenizer) -> list[tuple[int, ...]]:
@@ -80,8 +80,3 @@ def spelled(text: str, tokenizer: Tokenizer) -> list[tuple[int, ...]]:
         for before in (text[: len(text) - len(text.lstrip())], " ")
     )
     return [plain] if spaced[-len(plain) :] == plain else [plain, spaced]
-
-
-def _ends_with(history: Sequence[int], ending: tuple[int, ...]) -> bool:
-    n = len(ending)
-    return n == 0 or tuple(history[-n:]) == ending

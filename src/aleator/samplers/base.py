@@ -10,7 +10,7 @@ import copy
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -20,7 +20,7 @@ from aleator.core.errors import ParameterError, StateError
 from aleator.core.moved import FormerName, refuse_former_names, renamed_name
 from aleator.core.numerics import Row as Row
 from aleator.core.numerics import Step as Step
-from aleator.core.parameter import SEED, check_seed, single
+from aleator.core.parameter import SEED, single
 from aleator.core.parameter import Parameter as Parameter
 from aleator.core.parameter import declare as declare
 from aleator.core.records import dataclass as dataclass
@@ -263,10 +263,6 @@ class SeededSampler(Sampler):
 
     seed: int | None = declare(SEED)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "seed", check_seed(self.seed))
-
     def seed_in(self, place: Place) -> int:
         """The seed in use."""
         return place.seed if self.seed is None else self.seed
@@ -286,11 +282,7 @@ class Compiled(Sampler):
 
     def __reduce__(self) -> tuple[Any, ...]:
         fields = dataclasses.fields(self)  # type: ignore[arg-type]
-        return _made_again, (type(self), {f.name: getattr(self, f.name) for f in fields if f.init})
-
-
-def _made_again(cls: type[Sampler], values: dict[str, Any]) -> Sampler:
-    return cls(**values)
+        return partial(type(self), **{f.name: getattr(self, f.name) for f in fields if f.init}), ()
 
 
 class _Interpreted:
@@ -380,17 +372,6 @@ class _Interpreted:
         made = _Interpreted(self.sampler, self.place)
         made.step, made.states = copy.deepcopy((self.step, self.states))
         return made
-
-
-def check_selects(samplers: list[Sampler]) -> None:
-    """Refuse a chain in which a sampler other than the last chooses the token."""
-    for index, sampler in enumerate(samplers[:-1]):
-        if sampler.selects:
-            raise ParameterError(
-                "samplers",
-                f"{sampler.name} chooses the token, so nothing can follow it: move it from place "
-                f"{index} to the end of the chain",
-            )
 
 
 MAX_LLAMA_SEED = 2**32 - 2  # llama.cpp takes 2^32 - 1 for "random"

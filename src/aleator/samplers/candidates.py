@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from aleator.core import host
 from aleator.core.errors import LogitsError, ParameterError
+from aleator.core.forwarded import forwarded
 from aleator.core.integers import integer
 from aleator.core.parameter import NUMERICS, check_numerics
 from aleator.samplers.token_arguments import check_ids
@@ -83,10 +84,12 @@ class Candidates:
             )
         return self._native
 
-    @property
-    def numerics(self) -> str | None:
-        """The numerics of the array: "portable", "llama.cpp", or None if not yet decided."""
-        return self._numerics
+    numerics: str | None = forwarded(
+        "_numerics",
+        'The numerics of the array: "portable", "llama.cpp", or None if not yet decided.',
+    )
+    n_vocab: int = forwarded("_native.n_vocab", "Length of the row of logits.")
+    ids: NDArray[np.int32] = forwarded("_native.ids", "Token ids of the candidates.")
 
     def __len__(self) -> int:
         return len(self._native)
@@ -95,16 +98,6 @@ class Candidates:
     def size(self) -> int:
         """The number of candidates, as ``len``."""
         return len(self._native)
-
-    @property
-    def n_vocab(self) -> int:
-        """Length of the row of logits."""
-        return self._native.n_vocab
-
-    @property
-    def ids(self) -> NDArray[np.int32]:
-        """Token ids of the candidates."""
-        return self._native.ids
 
     @property
     def logits(self) -> NDArray[np.float32]:
@@ -184,15 +177,6 @@ class Candidates:
         if isinstance(self._native, host.LlamaCandidates):
             return self._native.sorted
         return len(self) <= 1  # their order is by id
-
-
-def is_row(logits: Any) -> bool:
-    """Whether ``logits`` is a row that a chain can sample from."""
-    try:
-        host.Candidates(logits)
-    except (TypeError, LogitsError):
-        return False
-    return True
 
 
 def wrong_logits(logits: Any) -> LogitsError:

@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 
 from aleator.core import host
 from aleator.core.errors import ConstraintError, LogitsError, ParameterError, StateError
+from aleator.core.forwarded import forwarded
 from aleator.core.integers import UNBOUNDED, integer, integer_in
 from aleator.core.moved import FormerName
 from aleator.core.records import dataclass
 from aleator.core.threads import pool
 from aleator.samplers.base import StandaloneSampler
-from aleator.samplers.candidates import Candidates, is_row, wrong_logits
+from aleator.samplers.candidates import Candidates
 from aleator.samplers.chain_members import ChainMembers
 from aleator.samplers.chain_state import Configuration, pack, unpack
 from aleator.samplers.constrained import ConstraintSampler
@@ -133,26 +134,22 @@ class SamplerChain(ChainMembers):
         made._native = native.present()
         return made
 
-    @property
-    def text_start(self) -> int:
-        """The index in :attr:`history` where the text began; :meth:`restart` moves it."""
-        return self._text_start
+    text_start: int = forwarded(
+        "_text_start",
+        "The index in :attr:`history` where the text began; :meth:`restart` moves it.",
+    )
+    seconds: float = forwarded(
+        "_native.seconds", "Time spent in :meth:`sample` since the last :meth:`reset_perf`."
+    )
+    n_sampled: int = forwarded(
+        "_native.n_sampled", "Calls of :meth:`sample` since the last :meth:`reset_perf`."
+    )
 
     @property
     def can_be_batched(self) -> bool:
         """Whether :func:`sample_batch` can run it: its numerics are portable and all its samplers native."""
         users = any(isinstance(sampler, UserSampler) for sampler in self._samplers)
         return isinstance(self._native, host.Chain) and not (users or self.constraints)
-
-    @property
-    def seconds(self) -> float:
-        """Time spent in :meth:`sample` since the last :meth:`reset_perf`."""
-        return self._native.seconds
-
-    @property
-    def n_sampled(self) -> int:
-        """Calls of :meth:`sample` since the last :meth:`reset_perf`."""
-        return self._native.n_sampled
 
     @property
     def perf(self) -> Perf:
@@ -191,9 +188,8 @@ class SamplerChain(ChainMembers):
         try:
             return self._native.sample(logits)
         except TypeError:
-            if is_row(logits):
-                raise  # from a user's sampler
-            raise wrong_logits(logits) from None
+            Candidates(logits)  # raises for another shape or type
+            raise  # from a user's sampler
 
     def apply(self, candidates: Candidates) -> None:
         """Apply the samplers to candidates; accept nothing.
@@ -311,11 +307,10 @@ class SamplerChain(ChainMembers):
         copy._samplers = list(self._samplers)
         own = [i for i, each in enumerate(self._samplers) if isinstance(each, UserSampler)]
         for i, adapter in zip(own, adapters_of(copy._native) if own else (), strict=False):
-            copy._samplers[i] = UserSampler(adapter.user, Candidates.of)
+            copy._samplers[i] = UserSampler(adapter.user)
         return copy
 
-    def __copy__(self) -> SamplerChain:
-        return self.clone()
+    __copy__ = clone
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SamplerChain:
         return self.clone()
@@ -370,12 +365,8 @@ class SamplerChain(ChainMembers):
         For each name the value after each number of generated tokens, ``[position + 1]``; empty if the sampler
         does not adapt.
         """
-        if isinstance(self._native, host.LlamaChain):
-            raise ParameterError(
-                "numerics", "state_history() is for chains with numerics='portable'"
-            )
-        first = int(self._grammar is not None)
-        values = self._samplers[index].state_history(self._native.samplers[first + index])
+        kernel = self.kernels.samplers[int(self._grammar is not None) + index]
+        values = self._samplers[index].state_history(kernel)
         ends = [0, *(i for i, by_chain in enumerate(self.generated, start=1) if by_chain)]
         return {name: np.asarray(states, np.float64)[ends] for name, states in values.items()}
 
@@ -426,9 +417,7 @@ def sample_batch(
     for chain in chains:
         if not isinstance(chain, SamplerChain):
             raise ParameterError(f"chains: {chain!r:.60} is no SamplerChain")
-        if not isinstance(chain._native, host.Chain):
-            raise ParameterError("chains", "sample_batch needs chains with numerics='portable'")
-        natives.append(chain._native)
+        natives.append(chain.kernels)
     if len({id(native) for native in natives}) < len(natives):
         raise ParameterError("chains", "a chain is given for two rows: clone() it")
     try:

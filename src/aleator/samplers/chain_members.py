@@ -9,11 +9,11 @@ from typing import Any, Self
 from aleator.core import host
 from aleator.core.contract import MAX_COMPLETION, MAX_ORDINAL
 from aleator.core.errors import ParameterError
+from aleator.core.forwarded import forwarded
 from aleator.core.moved import FormerName
 from aleator.core.parameter import check_numerics, check_seed
 from aleator.core.seeds import fresh_seed
-from aleator.samplers.base import MAX_LLAMA_SEED, Place, Sampler, check_llama_seed, check_selects
-from aleator.samplers.candidates import Candidates
+from aleator.samplers.base import MAX_LLAMA_SEED, Place, Sampler, check_llama_seed
 from aleator.samplers.constrained import ConstraintSampler
 from aleator.samplers.full_mass import check_full_mass
 from aleator.samplers.plan import Plan, make_plan, of_phases
@@ -24,6 +24,15 @@ class ChainMembers(Sequence[Any]):
     """A chain as a list of samplers; see :class:`aleator.SamplerChain` for the arguments."""
 
     name = "chain"
+    grammar: ConstraintSampler | None = forwarded(
+        "_grammar", "The chain's ``grammar``, which is not a member of the list."
+    )
+    history: list[int] = forwarded(
+        "_native.history", "The tokens accepted since the last reset, including prompt tokens."
+    )
+    in_native: host.Chain | host.LlamaChain = forwarded(
+        "_native", "The native chain, of which native code may take a copy."
+    )
 
     def __init__(
         self,
@@ -61,7 +70,17 @@ class ChainMembers(Sequence[Any]):
     @property
     def samplers_with_places(self) -> tuple[tuple[Sampler, Place], ...]:
         """The samplers in order, users' ones wrapped, each with the place that keys its random numbers."""
-        return tuple(zip(self._samplers, self._places(), strict=True))
+        seen: Counter[str] = Counter()
+        pairs = []
+        for sampler in self._samplers:
+            ordinal = seen[sampler.name]
+            if ordinal > MAX_ORDINAL:
+                raise ParameterError(
+                    "samplers", f"a chain holds at most {MAX_ORDINAL + 1} samplers of one kind"
+                )
+            pairs.append((sampler, Place(self._chain_seed, ordinal, self.completion)))
+            seen[sampler.name] += 1
+        return tuple(pairs)
 
     @property
     def all_with_places(self) -> tuple[tuple[Sampler, Place], ...]:
@@ -77,11 +96,6 @@ class ChainMembers(Sequence[Any]):
         return () if self._grammar is None else ((self._grammar, place),)
 
     @property
-    def in_native(self) -> host.Chain | host.LlamaChain:
-        """The native chain, of which native code may take a copy."""
-        return self._native
-
-    @property
     def kernels(self) -> host.Chain:
         """The native kernels of a portable chain, with their state; the grammar's comes first.
 
@@ -90,21 +104,10 @@ class ChainMembers(Sequence[Any]):
         """
         if not isinstance(self._native, host.Chain):
             raise ParameterError(
-                "numerics", "with numerics='llama.cpp' a chain has no portable kernels"
+                "numerics",
+                "with numerics='llama.cpp' a chain has no portable kernels: make it with 'portable'",
             )
         return self._native
-
-    def _places(self) -> list[Place]:
-        seen: Counter[str] = Counter()
-        places = []
-        for sampler in self._samplers:
-            if seen[sampler.name] > MAX_ORDINAL:
-                raise ParameterError(
-                    "samplers", f"a chain holds at most {MAX_ORDINAL + 1} samplers of one kind"
-                )
-            places.append(Place(self._chain_seed, seen[sampler.name], self.completion))
-            seen[sampler.name] += 1
-        return places
 
     def __len__(self) -> int:
         return len(self._samplers)
@@ -148,7 +151,7 @@ class ChainMembers(Sequence[Any]):
         native, inserted = self._native, 0
         first = int(self._grammar is not None)  # the grammar's kernel stands before the others
         try:
-            pairs = list(zip(samplers, self._places(), strict=True))
+            pairs = self.samplers_with_places
             if isinstance(native, host.LlamaChain):
                 self._native = self._compile()
                 return
@@ -170,16 +173,6 @@ class ChainMembers(Sequence[Any]):
         """The seed in use: the last sampler's own, else the chain's."""
         own = (getattr(each, "seed", None) for each in reversed(self._samplers))
         return next((seed for seed in own if isinstance(seed, int)), self._chain_seed)
-
-    @property
-    def grammar(self) -> ConstraintSampler | None:
-        """The chain's ``grammar``, which is not a member of the list."""
-        return self._grammar
-
-    @property
-    def history(self) -> list[int]:
-        """The tokens accepted since the last reset, including prompt tokens."""
-        return self._native.history
 
     @property
     def members(self) -> tuple[Sampler, ...]:
@@ -245,7 +238,13 @@ def effective_seed(seed: int | None, numerics: str) -> int:
 
 def _check_order(samplers: list[Sampler], numerics: str) -> None:
     """Refuse an order that cannot be sampled from."""
-    check_selects(samplers)
+    for index, sampler in enumerate(samplers[:-1]):
+        if sampler.selects:
+            raise ParameterError(
+                "samplers",
+                f"{sampler.name} chooses the token, so nothing can follow it: move it from place "
+                f"{index} to the end of the chain",
+            )
     if numerics == "portable":
         check_full_mass(samplers)
 
@@ -261,7 +260,7 @@ def _flatten(samplers: Iterable[Any]) -> list[Sampler]:
         elif isinstance(sampler, Sampler):
             flat.append(sampler)
         else:
-            flat.append(UserSampler(sampler, Candidates.of))
+            flat.append(UserSampler(sampler))
     return flat
 
 

@@ -71,7 +71,7 @@ def pack(configuration: Configuration, text_start: int, state: bytes) -> bytes:
     fields = {**vars(configuration), "text_start": text_start}
     header = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
     body = len(header).to_bytes(4, "little") + header + state
-    return MAGIC + VERSION.to_bytes(4, "little") + _blake2b(body) + body
+    return MAGIC + VERSION.to_bytes(4, "little") + new_digest(_DIGEST, body).digest() + body
 
 
 def unpack(data: object) -> tuple[Configuration, int, bytes]:
@@ -94,7 +94,7 @@ def unpack(data: object) -> tuple[Configuration, int, bytes]:
             f"the state of a chain is of version {version}, and only {VERSION} can be read: make it anew"
         )
     body = blob[12 + _DIGEST :]
-    if _blake2b(body) != blob[12 : 12 + _DIGEST]:
+    if new_digest(_DIGEST, body).digest() != blob[12 : 12 + _DIGEST]:
         raise _unsound("it is cut short or damaged")
     end = 4 + int.from_bytes(body[:4], "little")
     if end > len(body):
@@ -128,10 +128,6 @@ def _other_chain(difference: str) -> StateError:
     return StateError(
         f"the state is of another chain: {difference}; make the chain as the one that wrote it"
     )
-
-
-def _blake2b(data: bytes) -> bytes:
-    return new_digest(_DIGEST, data).digest()
 
 
 def _digest_of(value: object) -> str:

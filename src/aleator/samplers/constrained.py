@@ -20,8 +20,6 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import numpy as np
-
 from aleator.core import host
 from aleator.core.errors import ParameterError
 from aleator.core.numerics import Row, Step
@@ -97,14 +95,8 @@ class ConstraintSampler(Compiled):
         for token, generated in zip(step.history, step.generated, strict=True):
             if generated:
                 parser.accept(token)
-        if parser.waiting:
-            return
-        words = parser.mask()
-        inside = row.ids < len(words) * 32
-        at = np.where(inside, row.ids, 0)
-        kept = inside & (words[at // 32] >> (at % 32).astype(np.uint32) & 1).astype(np.bool_)
-        row.logits = np.where(kept, row.logits, np.float32(-np.inf)).astype(np.float32)
-        row.settle()
+        if not parser.waiting:
+            row.keep_allowed(parser.mask())
 
 
 class LLGuidanceSampler(ConstraintSampler):

@@ -204,13 +204,8 @@ class DRY(Sampler):
         n, allowed = len(recent), self.dry_allowed_length
         limit = n
         for i in range(n):
-            tails = [
-                len(b) - 1
-                for b in self.breakers
-                if b[0] == recent[i]
-                and len(b) - 1 <= i
-                and list(b[1:]) == [recent[i - 1 - j] for j in range(len(b) - 1)]
-            ]
+            since = tuple(recent[i::-1])  # this token and all after it
+            tails = [len(b) - 1 for b in self.breakers if since[: len(b)] == b]
             if tails:
                 limit = i - max(tails)
                 break

@@ -18,18 +18,14 @@ from __future__ import annotations
 import math
 
 from aleator.core.numerics import Row, Step, exact, exp2_double
-from aleator.core.parameter import MIN_KEEP, Off, Parameter, declare, single
+from aleator.core.parameter import MIN_KEEP, Parameter, declare, single
 from aleator.samplers.base import Place, Sampler, dataclass, host
-from aleator.samplers.epsilon_cutoff import keep_probable
+from aleator.samplers.epsilon_cutoff import EPSILON_CUTOFF, keep_probable
 
 ETA_CUTOFF = Parameter(
     "eta_cutoff", float, 0.0,
     "keep tokens of at least this probability, or less where the entropy is high; 0 is off",
-    low=0, high=1, off=(
-        Off("below", ("transformers",), 0.0, "keeps all tokens"),
-        Off("above", ("transformers",), 0.0, "keeps all tokens"),
-    ),
-    flags=("--eta-cutoff",),
+    low=0, high=1, off=EPSILON_CUTOFF.off, flags=("--eta-cutoff",),
 )  # fmt: skip
 
 

@@ -84,26 +84,22 @@ def explain(
     candidates = Candidates(row)
     inner = candidates._native_for(chain.numerics)
     name = _namer(vocab)
-    step = _Row(inner)
-    rows, stages = [step], []
+    rows, stages, kernel = [_Row(inner)], [], 0
     state: dict[str, float]
-    kernel = 0
     if chain.grammar is not None:
-        copied, after, state, microseconds = _apply_grammar(chain, copied, row, inner, step)
-        stages.append(_stage(chain.grammar, step, after, state, microseconds, name))
+        copied, after, state, microseconds = _apply_grammar(chain, copied, row, inner, rows[0])
+        stages.append(_stage(chain.grammar, rows[0], after, state, microseconds, name))
         rows.append(after)
-        step = after
         kernel = int(chain.numerics == "portable")
     for sampler in copied._samplers:
-        state, microseconds, after = {}, 0.0, step
+        state, microseconds, after = {}, 0.0, rows[-1]
         if not sampler.neutral:
             state, microseconds = _apply(copied, sampler, inner, kernel)
             after = _Row(inner)
         if not sampler.neutral or chain.numerics == "portable":
             kernel += 1  # llama.cpp's chains leave the neutral ones out
-        stages.append(_stage(sampler, step, after, state, microseconds, name))
+        stages.append(_stage(sampler, rows[-1], after, state, microseconds, name))
         rows.append(after)
-        step = after
     token = candidates.selected
     draw = None
     if token is not None:

@@ -206,16 +206,12 @@ def _count_curves(axes: Any, x: Any, steps: Sequence[Explained]) -> None:
             counts = [np.nan if s is None else s.after.candidates for s in stages]
             axes.plot(x, counts, marker=".", markersize=4, label=f"after {name}")
     axes.set_yscale("log")
-    _plain(axes.yaxis)
+    # Powers of ten as numbers, since labels are not parsed as formulas
+    axes.yaxis.set_major_formatter(lambda v, _: f"{v:,.0f}" if v >= 1 else "")
+    axes.yaxis.set_minor_formatter(lambda v, _: "")
     axes.set_ylabel("candidates left")
     if axes.lines:
         _side_legend(axes)
-
-
-def _plain(axis: Any) -> None:
-    """Label powers of ten as numbers, since labels are not parsed as formulas."""
-    axis.set_major_formatter(lambda v, _: f"{v:,.0f}" if v >= 1 else "")
-    axis.set_minor_formatter(lambda v, _: "")
 
 
 def _step_axis(axes: Any, steps: Sequence[Explained]) -> None:

@@ -56,9 +56,7 @@ class KeptRow:
             logprobs = np.log(weights.astype(np.float64)) - np.log(
                 np.float64(weights.sum(dtype=np.uint64))
             )
-        ids = native.ids.astype(np.int32)
-        order = np.argsort(ids)
-        return cls(candidates.n_vocab, ids[order], logprobs[order])
+        return cls(candidates.n_vocab, native.ids, logprobs)
 
     def logprob(self, token: int) -> float:
         """Natural-log probability of a token; -inf if it is not kept."""

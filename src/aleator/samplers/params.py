@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -59,17 +59,13 @@ def _allowed(value: Any) -> tuple[int, ...]:
 
 def _constraint(name: str, value: Any) -> ConstraintSampler:
     """The constraint sampler of a text; a sampler is returned unchanged."""
-    if name == "grammar":
-        if isinstance(value, ConstraintSampler):
-            return value
-        if not isinstance(value, str):
-            raise ParameterError(
-                name, f"grammar={value!r:.60} is neither GBNF text nor a sampler with a constraint"
-            )
-        return Grammar(value)
-    if isinstance(value, ConstraintSampler):  # from the values of other parameters
+    if isinstance(value, ConstraintSampler):
         return value
-    return JSONSchema(value) if name == "json_schema" else Regex(value)
+    if name == "grammar" and not isinstance(value, str):
+        raise ParameterError(
+            f"grammar={value!r:.60} is neither GBNF text nor a sampler with a constraint"
+        )
+    return CONSTRAINTS[name](value)
 
 
 ALLOWED_TOKEN_IDS = Parameter(
@@ -149,7 +145,9 @@ SAMPLER_SEQ = Parameter(
 ALL: dict[str, Parameter] = {**PARAMETERS, **CHAIN_OPTIONS}
 _NEUTRAL = {name: p.neutral for name, p in ALL.items()}
 _ALIASES = {alias: p.name for p in PARAMETERS.values() for alias in p.aliases}
-CONSTRAINTS = ("grammar", "json_schema", "regex")
+CONSTRAINTS: dict[str, type[Grammar | JSONSchema | Regex]] = {
+    "grammar": Grammar, "json_schema": JSONSchema, "regex": Regex,
+}  # fmt: skip
 
 
 class Methods:
@@ -176,7 +174,8 @@ class Methods:
                 }
         else:
             values["samplers"] = completed(order, missing(order, values))
-        draws = next((n for n in ("mirostat", "adaptive_target") if _chooses(n, values)), None)
+        adaptive = "adaptive_target" if AdaptiveP.name in values["samplers"] else ""
+        draws = "mirostat" if values["mirostat"] else adaptive
         if draws and values["draw"] != "inverse":
             if "draw" in checked:
                 raise ParameterError(
@@ -210,8 +209,7 @@ class Methods:
     @classmethod
     def preset(cls, name: str, **changes: Any) -> Any:
         """Return the named preset, with changes."""
-        check_preset(name)
-        return cls.resolve(changes, preset=name)
+        return cls.resolve(changes, preset=check_preset(name))
 
     @classmethod
     def resolve(
@@ -228,9 +226,7 @@ class Methods:
             metadata: Values of a model file by their key after ``general.sampling.``.  They apply on top of the
                 default preset if ``preset`` is not given.
         """
-        if preset is not None:
-            check_preset(preset)
-        made = cls(**PRESETS[preset or DEFAULT_PRESET])
+        made = cls(**PRESETS[DEFAULT_PRESET if preset is None else check_preset(preset)])
         if preset is None and metadata:
             made = made.replace(**_from_metadata(metadata))
         if explicit.get("mirostat"):
@@ -292,17 +288,14 @@ class Methods:
         if values["min_tokens"]:
             values["end_tokens"] = (*_ends("min_tokens", vocab), *values["stop_token_ids"])
         values["allowed"] = values["allowed_token_ids"]
-        for name in ("allowed_token_ids", "stop_token_ids"):
-            if vocab is not None and values[name]:
-                _check_inside(name, values[name], len(getattr(vocab, "vocab", vocab)))
-        first = [cls for cls in FIRST if cls.asked_for(values)]
-        chain = [cls.from_values(values) for cls in first]
-        chain += [ORDERED[name].from_values(values) for name in values["samplers"]]
-        adaptive = any(isinstance(sampler, AdaptiveP) for sampler in chain)
+        if vocab is not None:
+            _check_inside(values, getattr(vocab, "vocab", vocab))
+        adaptive = AdaptiveP.name in values["samplers"]
         if adaptive and values["mirostat"]:
             raise ParameterError("mirostat and adaptive_p both choose the token: give one")
-        if adaptive:
-            chain = [s for s in chain if not isinstance(s, AdaptiveP)]
+        kinds = [cls for cls in FIRST if cls.asked_for(values)]
+        kinds += [ORDERED[name] for name in values["samplers"] if name != AdaptiveP.name]
+        chain = [cls.from_values(values) for cls in kinds]
         if values["mirostat"] and values["numerics"] == "llama.cpp":
             chain = _before_llama_mirostat(chain, values)
         last = (Dist, Mirostat, MirostatV2)[values["mirostat"]] if not adaptive else AdaptiveP
@@ -331,12 +324,14 @@ def _ends(parameter: str, vocab: Any) -> tuple[int, ...]:
     return tuple(sorted(getattr(vocab, "vocab", vocab).eog))
 
 
-def _check_inside(parameter: str, ids: Sequence[int], n_vocab: int) -> None:
-    """Raise ParameterError if a token lies outside the vocabulary; ``ids`` are ascending."""
-    if ids[-1] >= n_vocab:
-        raise ParameterError(
-            f"{parameter} names token {ids[-1]}: the vocabulary has 0 to {n_vocab - 1}"
-        )
+def _check_inside(values: Mapping[str, Any], vocab: Any) -> None:
+    """Refuse tokens outside the vocabulary; lists of ids are ascending."""
+    for name in ("allowed_token_ids", "stop_token_ids"):
+        ids = values[name]
+        if ids and ids[-1] >= len(vocab):
+            raise ParameterError(
+                f"{name} names token {ids[-1]}: the vocabulary has 0 to {len(vocab) - 1}"
+            )
 
 
 def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -349,7 +344,8 @@ def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
     for spelling, value in values.items():
         name = _ALIASES.get(spelling, spelling)
         if name not in _NEUTRAL:
-            raise _unknown(spelling)
+            known = nearest(spelling, [*ALL, SAMPLER_SEQ.name, *_ALIASES])
+            raise ParameterError(spelling, f"there is no sampling parameter {spelling!r}: {known}")
         if name in checked:
             raise ParameterError(f"{name} is given twice, once as {spelling}")
         checked[name] = ALL[name].check(value)
@@ -365,11 +361,6 @@ def in_range(
         word: value if (p := known[word]) is None else translated(p, value, engines, tell, word)
         for word, value in values.items()
     }
-
-
-def _chooses(name: str, values: Mapping[str, Any]) -> bool:
-    """Whether the parameter ``name`` replaces the plain draw."""
-    return bool(values["mirostat"] if name == "mirostat" else "adaptive_p" in values["samplers"])
 
 
 def _without_effect(
@@ -403,11 +394,6 @@ def _before_llama_mirostat(chain: list[Sampler], values: Mapping[str, Any]) -> l
     return [*kept, Temperature(values["temperature"])]
 
 
-def _unknown(name: str) -> ParameterError:
-    known = nearest(name, [*ALL, SAMPLER_SEQ.name, *_ALIASES])
-    return ParameterError(name, f"there is no sampling parameter {name!r}: {known}")
-
-
 def _from_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of ``general.sampling.*`` under our names; refuse an unknown key."""
     by_key = {p.metadata or p.name: p for p in PARAMETERS.values()}
@@ -429,17 +415,13 @@ def _from_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 def document() -> str:
     """The docstring of ``SamplingParams``."""
-    listed = (filled(f"{p.name}: {described(p)}.", " " * 4, " " * 8) for p in ALL.values())
-    return "\n".join(
-        [
-            "All sampling parameters; without arguments each is neutral, and presets hold opinions.",
-            "",
-            "Of ``grammar``, ``json_schema`` and ``regex`` (docs/grammar.md) one may be given.",
-            "",
-            "Attributes:",
-            *listed,
-            "",
-            "Raises:",
-            "    ParameterError: A name that is not known, a value out of range, or a contradiction.",
-        ]
-    )
+    listed = "\n".join(filled(f"{p.name}: {described(p)}.", " " * 4, " " * 8) for p in ALL.values())
+    return f"""All sampling parameters; without arguments each is neutral, and presets hold opinions.
+
+Of ``grammar``, ``json_schema`` and ``regex`` (docs/grammar.md) one may be given.
+
+Attributes:
+{listed}
+
+Raises:
+    ParameterError: A name that is not known, a value out of range, or a contradiction."""

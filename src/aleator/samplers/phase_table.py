@@ -68,16 +68,11 @@ def checked_phases(
         phases = list(dict.fromkeys([ANSWER, *(name for name, _ in made if name not in OF_ALL)]))
         if start not in phases:
             raise _wrong(
-                f"start={start!r:.40}: there is no such phase: {nearest_of(start, phases)}"
+                f"start={start!r:.40}: there is no such phase: {nearest(str(start), phases)}"
             )
         made.append(("start", start))
     _refuse_hidden(made)
     return tuple(made)
-
-
-def nearest_of(word: object, known: Iterable[str]) -> str:
-    """The suggestion in place of ``word``, which may not even be text."""
-    return nearest(word if isinstance(word, str) else "", known)
 
 
 def _phase(
@@ -137,7 +132,7 @@ def _mapping(value: Any, what: str, how: str) -> dict[str, Any]:
     return made
 
 
-def _refuse_hidden(table: Sequence[tuple[str, Any]]) -> None:
+def _refuse_hidden(table: Iterable[tuple[str, Any]]) -> None:
     """Refuse a mark that contains another phase's, which would begin first."""
     begins = [(name, begin) for name, begin, _ in marks_of(table) if begin is not None]
     for name, begin in begins:
@@ -183,23 +178,19 @@ def with_marks(table: Table, known: Mapping[str, tuple[str, str] | None], where:
     Raises:
         ParameterError: Nothing says how a phase begins.
     """
-    missing = {name for name, begin, _ in marks_of(table) if begin is None}
-    for name in missing:
-        if known.get(name) is None:
-            raise _wrong(
-                f"nothing in {where} says how {name!r} begins: give its marks, 'begin' and 'end', too"
-            )
-    made = tuple(
-        (name, (*_named(known[name]), *pairs) if name in missing else pairs)
-        for name, pairs in table
-    )
-    _refuse_hidden(made)
-    return made
-
-
-def _named(marks: tuple[str, str] | None) -> list[tuple[str, str]]:
-    """Marks by their keys; without an end mark (""), the phase lasts until the text ends."""
-    return [(word, mark) for word, mark in zip(MARKS, marks or (), strict=False) if mark]
+    made = dict(table)
+    for name, begin, _ in marks_of(table):
+        if begin is None:
+            marks = known.get(name)
+            if marks is None:
+                raise _wrong(
+                    f"nothing in {where} says how {name!r} begins: give its marks, 'begin' and 'end', too"
+                )
+            # Without an end mark (""), the phase lasts until the text ends.
+            named = ((word, mark) for word, mark in zip(MARKS, marks, strict=True) if mark)
+            made[name] = (*named, *made[name])
+    _refuse_hidden(made.items())
+    return tuple(made.items())
 
 
 def with_start(table: Table, tokens: Sequence[int], token_bytes: Callable[[int], bytes]) -> Table:

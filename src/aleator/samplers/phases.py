@@ -110,8 +110,7 @@ class Phases(Sampler):
             ]
             for name, samplers in self.chains.items()
         }
-        marks = [(name, begin, end) for name, begin, end in marks_of(self.table)]
-        return ("phases", inner, marks, self.start, self.own)
+        return ("phases", inner, marks_of(self.table), self.start, self.own)
 
     def native(self, place: Place) -> host.Sampler:
         following, phase, tokens = tree(self.marks, len(self.names))

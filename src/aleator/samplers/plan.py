@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -43,14 +43,9 @@ MAX_NGRAM = 64
 """The longest run that `no_repeat_ngram` compares on a device."""
 
 
-def long_breakers(sampler: DRY) -> list[tuple[int, ...]]:
-    """The sequence breakers that have several tokens."""
-    return [tokens for tokens in sampler.breakers if len(tokens) > 1]
-
-
-def long_words(sampler: BadWords) -> list[tuple[int, ...]]:
-    """The bad words that have several tokens."""
-    return [sequence for sequence in sampler.sequences if len(sequence) > 1]
+def of_several(sequences: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """The bad words or the sequence breakers that have several tokens."""
+    return [sequence for sequence in sequences if len(sequence) > 1]
 
 
 def why_not(sampler: Sampler) -> str:
@@ -81,7 +76,7 @@ def _beyond_limits(sampler: Sampler) -> str:
                 f"no_repeat_ngram_size={sampler.no_repeat_ngram_size}"
             )
     elif isinstance(sampler, BadWords):
-        words = long_words(sampler)
+        words = of_several(sampler.sequences)
         return _too_many("bad_words", "sequences", words, MAX_BAD_WORDS, MAX_BAD_WORD_TOKENS)
     elif isinstance(sampler, DRY):
         if not 0 <= sampler.dry_penalty_last_n <= MAX_DRY_WINDOW:
@@ -89,7 +84,7 @@ def _beyond_limits(sampler: Sampler) -> str:
                 f"dry has a device form for windows of at most {MAX_DRY_WINDOW} tokens, not for "
                 f"dry_penalty_last_n={sampler.dry_penalty_last_n}"
             )
-        breakers = long_breakers(sampler)
+        breakers = of_several(sampler.breakers)
         return _too_many("dry", "sequence breakers", breakers, MAX_BREAKERS, MAX_BREAKER_TOKENS)
     return ""
 

@@ -76,10 +76,8 @@ class Temperature(Sampler):
             row.temperature = 1.0
 
     def _dynamic(self, row: Row) -> float:
-        low, high = (
-            max(0.0, self.temperature - self.dynatemp_range),
-            self.temperature + self.dynatemp_range,
-        )
+        low = max(0.0, self.temperature - self.dynatemp_range)
+        high = self.temperature + self.dynatemp_range
         level = 0.0
         if len(row) > 1:
             level = min(1.0, row.entropy().bits / log2_double(len(row)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
@@ -82,14 +81,10 @@ def check_sequences(
 
 def number_of(name: str, value: Any, what: str) -> int:
     """Check that a value is an integer, not a bool; the message says ``what`` it counts or names."""
-    try:
-        if isinstance(value, bool | np.bool_):
-            raise TypeError
-        return operator.index(value)
-    except TypeError:
-        raise ParameterError(
-            f"{name}={value!r:.60} is not a number of {what}: give an integer"
-        ) from None
+    number = exact(value)
+    if number is None:
+        raise ParameterError(f"{name}={value!r:.60} is not a number of {what}: give an integer")
+    return number
 
 
 def token_id(token: Any) -> int:

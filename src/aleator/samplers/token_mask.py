@@ -81,9 +81,4 @@ class TokenMask(Sampler):
         return cls(Words(array.view(np.uint32).tolist()))
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
-        words = self.allowed
-        kept = [
-            i // 32 < len(words) and bool(words[i // 32] >> i % 32 & 1) for i in row.ids.tolist()
-        ]
-        row.logits = np.where(kept, row.logits, np.float32(-np.inf)).astype(np.float32)
-        row.settle()
+        row.keep_allowed(self.allowed)

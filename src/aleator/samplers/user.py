@@ -20,13 +20,14 @@ they are llama.cpp's array in its order, with masked tokens at -inf.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from aleator.core import host
 from aleator.core.errors import AleatorError, ParameterError, StateError
 from aleator.core.numerics import Row, Step
 from aleator.samplers.base import Place, Sampler
+from aleator.samplers.candidates import Candidates
 
 
 class UserSampler(Sampler):
@@ -34,7 +35,7 @@ class UserSampler(Sampler):
 
     adapts = True
 
-    def __init__(self, user: Any, candidates_of: Callable[[Any], Any]) -> None:
+    def __init__(self, user: Any) -> None:
         if isinstance(user, type):
             raise ParameterError(
                 "samplers", f"{user.__name__} is a class, not a sampler: give {user.__name__}(...)"
@@ -45,7 +46,6 @@ class UserSampler(Sampler):
                 f"{user!r} is not a sampler: it needs apply(candidates), see aleator.samplers.user",
             )
         self.user = user
-        self._candidates_of = candidates_of
         # The user's values, as instance attributes in place of the class's.
         self.name = str(getattr(user, "name", type(user).__name__))  # type: ignore[misc]
         self.selects = bool(getattr(user, "selects", False))  # type: ignore[misc]
@@ -62,10 +62,10 @@ class UserSampler(Sampler):
         return callable(getattr(self.user, "rollback", None))
 
     def native(self, place: Place) -> host.Sampler:
-        return host.UserSampler(Adapter(self.user, self._candidates_of))
+        return host.UserSampler(Adapter(self.user))
 
     def native_llama(self, place: Place) -> host.LlamaSampler:
-        return host.LlamaUserSampler(Adapter(self.user, self._candidates_of))
+        return host.LlamaUserSampler(Adapter(self.user))
 
     def configured(self, place: Place, numerics: str) -> tuple[Any, ...]:
         """The name and class; only the user's sampler knows what else configures it."""
@@ -78,13 +78,13 @@ class UserSampler(Sampler):
 class Adapter:
     """The object that the native side calls; ``pending`` is the user's part of a state that was read."""
 
-    def __init__(self, user: Any, candidates_of: Callable[[Any], Any]) -> None:
-        self.user, self._candidates_of = user, candidates_of
+    def __init__(self, user: Any) -> None:
+        self.user = user
         self.name = str(getattr(user, "name", type(user).__name__))
         self.pending: bytes | None = None
 
     def apply(self, native: Any, position: int = 0) -> None:
-        self.user.apply(self._candidates_of(native))
+        self.user.apply(Candidates.of(native))
 
     def accept(self, token: int, generated: bool) -> None:
         if hasattr(self.user, "accept"):
@@ -103,7 +103,7 @@ class Adapter:
 
     def clone(self) -> Adapter:
         made = self.user.clone() if hasattr(self.user, "clone") else copy.deepcopy(self.user)
-        return Adapter(made, self._candidates_of)
+        return Adapter(made)
 
     def write_state(self, users: bool) -> bytes | None:
         """Return the user's state; None if it is not asked for."""

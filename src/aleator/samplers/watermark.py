@@ -137,13 +137,8 @@ class WatermarkKey(str):
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
+        """For copies and pickles; a copy is the same object."""
         return WatermarkKey.of_fingerprint, (str(self),)
-
-    def __copy__(self) -> WatermarkKey:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> WatermarkKey:
-        return self
 
 
 _KNOWN: WeakValueDictionary[str, WatermarkKey] = WeakValueDictionary()

@@ -24,7 +24,7 @@ from aleator.samplers.bad_words import BadWords
 from aleator.samplers.base import Place, Sampler
 from aleator.samplers.min_tokens import MinTokens
 from aleator.samplers.no_repeat_ngram import NoRepeatNgram
-from aleator.samplers.plan import MAX_BAD_WORD_TOKENS, MAX_BAD_WORDS, long_words
+from aleator.samplers.plan import MAX_BAD_WORD_TOKENS, MAX_BAD_WORDS, of_several
 from aleator.samplers.token_mask import TokenMask
 
 
@@ -83,7 +83,7 @@ class DeviceBadWords(DeviceSampler):
 
     def needs(self, sampler: Sampler) -> tuple[int, ...]:
         """The number of sequences of several tokens, and the length of the longest."""
-        long = long_words(expect(BadWords, sampler))
+        long = of_several(expect(BadWords, sampler).sequences)
         return len(long), max(map(len, long), default=0)
 
     def values(self, sampler: Sampler, place: Place) -> Values:
@@ -95,7 +95,7 @@ class DeviceBadWords(DeviceSampler):
             )
         tokens = np.full((MAX_BAD_WORDS, MAX_BAD_WORD_TOKENS), -1, np.int64)
         lengths = np.zeros(MAX_BAD_WORDS, np.int64)
-        for i, sequence in enumerate(long_words(own)):
+        for i, sequence in enumerate(of_several(own.sequences)):
             tokens[i, : len(sequence)], lengths[i] = sequence[::-1], len(sequence)
         alone = [sequence[0] for sequence in own.sequences if len(sequence) == 1]
         return {

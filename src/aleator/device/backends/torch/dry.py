@@ -21,7 +21,7 @@ from aleator.device.device_sampler import (
 from aleator.device.token_bits import bits_of_tokens, unpack
 from aleator.samplers.base import Place, Sampler
 from aleator.samplers.dry import DRY
-from aleator.samplers.plan import MAX_BREAKER_TOKENS, MAX_BREAKERS, MAX_DRY_WINDOW, long_breakers
+from aleator.samplers.plan import MAX_BREAKER_TOKENS, MAX_BREAKERS, MAX_DRY_WINDOW, of_several
 
 
 class DeviceDRY(DeviceSampler):
@@ -42,7 +42,7 @@ class DeviceDRY(DeviceSampler):
     def needs(self, sampler: Sampler) -> tuple[int, ...]:
         """Columns of the window; number and greatest length of breakers of several tokens."""
         own = expect(DRY, sampler)
-        long = long_breakers(own)
+        long = of_several(own.breakers)
         window = min(own.dry_penalty_last_n, self.max_tokens)
         width = 1 << (min(max(window, 16), MAX_DRY_WINDOW) - 1).bit_length()
         longest = max(map(len, long), default=0)
@@ -56,7 +56,7 @@ class DeviceDRY(DeviceSampler):
             penalties[length] = own.penalty(length)
         breakers = np.full((MAX_BREAKERS, MAX_BREAKER_TOKENS), -1, np.int32)
         lengths = np.zeros(MAX_BREAKERS, np.int64)
-        for i, tokens in enumerate(long_breakers(own)):
+        for i, tokens in enumerate(of_several(own.breakers)):
             breakers[i, : len(tokens)], lengths[i] = tokens, len(tokens)
         alone = [tokens[0] for tokens in own.breakers if len(tokens) == 1]
         return {
