@@ -216,7 +216,7 @@ struct ReadBlocks {
     p += bytes(i);
     vi q[parts];
     if constexpr (type == Stored::q8_0)
-      for (int k = 0; k < parts; k++) q[k] = vi_of_i8(p + 2 + k * lanes);
+      for (int k = 0; k < parts; k++) q[k] = vi_of<int8_t>(p + 2 + k * lanes);
     else
       nibbles(p, q);
     const float d = half_at(p), m = B::has_m ? half_at(p + 2) : 0.0f;
@@ -232,7 +232,7 @@ struct ReadBlocks {
  private:
   static void nibbles(const uint8_t* p, vi (&q)[parts]) {
     for (int k = 0; k < parts / 2; k++) {
-      const vi both = vi_of_u8(p + B::nibbles_at + k * lanes);
+      const vi both = vi_of<uint8_t>(p + B::nibbles_at + k * lanes);
       q[k] = both & 15, q[k + parts / 2] = both >> 4;
     }
     if constexpr (B::fifths_at == 0) return;
