@@ -74,11 +74,6 @@ static inline Sixteen sixteen_bytes(At&& at) {
            interleaved<vlongs, false>(b, d), interleaved<vlongs, true>(b, d)}};
 }
 
-template <class B>
-static constexpr bool has_least_of() {
-  if constexpr (large<B>) return B::has_least;
-  if constexpr (!large<B>) return B::has_m;
-}
 // How many vectors of sums of two products of bytes may be added in 16 bits: a power of two of
 // them, and at most `most`.
 template <class B>
@@ -88,12 +83,6 @@ constexpr int added_at_once(int most) {
   int n = 1;
   while (2 * n <= most && 2 * n <= fit) n *= 2;
   return n;
-}
-// So many elements share a scale.
-template <class B>
-static constexpr int group_of() {
-  if constexpr (large<B>) return B::group;
-  return 32;
 }
 
 // What products with sixteen rows read, whatever type the rows were of.
@@ -150,10 +139,10 @@ struct Form {
 template <class B>
 struct PanelOf : Panel {
   static constexpr int64_t block = block_shape(B::type).elements;
-  static constexpr int group = group_of<B>();
+  static constexpr int group = B::group;  // of elements that share a scale
   // Of AVX2, bytes that would not fit (`wide`) are signed, and without zero.
   static constexpr bool is_signed = zero_of<B> != B::zero;
-  using Shared = Form<block, group, large<B> && zero_of<B> ? -1 : zero_of<B>, has_least_of<B>(),
+  using Shared = Form<block, group, large<B> && zero_of<B> ? -1 : zero_of<B>, B::has_least,
                       lanes == 8 && B::wide, lanes == 8 ? added_at_once<B>(group / 4) : 1>;
   PanelOf() { zero = zero_of<B>; }
 
