@@ -252,12 +252,9 @@ struct PanelOf : Panel {
     store_at(d[b], first, halves(v));
     store_at(m[b], first, halves(reinterpret<vbytes>(reinterpret<vi>(v) >> 16)));
 #else
-    const __m256i order = _mm256_broadcastsi128_si256(
-        _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
-    const __m256i halves =
-        _mm256_permute4x64_epi64(_mm256_shuffle_epi8(reinterpret<__m256i>(v), order), 0xd8);
-    store_at(d[b], first, _mm256_cvtph_ps(_mm256_castsi256_si128(halves)));
-    store_at(m[b], first, _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1)));
+    const Factors of = factors_of(reinterpret<__m256i>(v));
+    store_at(d[b], first, of.d);
+    store_at(m[b], first, of.m);
 #endif
   }
   // d, and dmin if there is one, of large blocks.
