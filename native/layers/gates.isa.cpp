@@ -1,5 +1,6 @@
 #include "layers/gates.hpp"
 
+#include "layers/elementary.hpp"
 #include "layers/exponential.hpp"
 
 namespace aleator::ALEATOR_ISA {
@@ -30,7 +31,8 @@ constexpr float root = 0.79788456080286535587989211986876f, cubic = 0.044715f;  
 void fill_gelu_table(uint16_t* table) {
   for (int i = 0; i < 1 << 16; i++) {
     const float x = f32_of_f16(uint16_t(i));
-    table[i] = f16_of_f32(0.5f * x * (1.0f + tanh_rounded(root * x * (1.0f + cubic * x * x))));
+    const float tanh = float(tanh_double(root * x * (1.0f + cubic * x * x)));
+    table[i] = f16_of_f32(0.5f * x * (1.0f + tanh));
   }
 }
 
