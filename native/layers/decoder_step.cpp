@@ -14,17 +14,17 @@ void DecoderStep::run(Pool& pool, const MicroBatch& batch, Watch* watch) {
   prepare(pool, batch);
   pool.run_adapting(
       [&](int thread) {
-        if (per_layer_.any()) per_layer_.project(thread, products_, batch.ids, shape_.eps);
+        if (per_layer_.any()) per_layer_.project(thread, products_, batch.ids);
         for (const DecoderLayer& l : layers_) {
           tap(thread, &l - layers_.data(), batch);
           layer(thread, l, batch);
           if (l.embedding >= 0)
-            per_layer_.add(thread, products_, embeddings_[l.embedding], shape_.gate, shape_.eps);
+            per_layer_.add(thread, products_, embeddings_[l.embedding], shape_.gate);
           if (l.output_scale != 1) scale(thread, l.output_scale, batch.tokens);
         }
         tap(thread, int64_t(layers_.size()), batch);
-        products_.logits(thread, shape_.output, shape_.output_norm, shape_.eps, batch.out_rows,
-                         batch.n_out, batch.logits);
+        products_.logits(thread, shape_.output, shape_.output_norm, batch.out_rows, batch.n_out,
+                         batch.logits);
       },
       watch);
 }
@@ -47,7 +47,7 @@ void DecoderStep::prepare(Pool& pool, const MicroBatch& batch) {
     attended = std::max(attended, l.n_heads * l.values.dim), ff = std::max(ff, l.gate.out);
     if (l.gated) q = std::max(q, 2 * l.q_width()), queries = std::max(queries, l.q_width());
   }
-  products_.prepare(pool, t, e, shape_.norm);
+  products_.prepare(pool, t, e, shape_.norm, shape_.eps, shape_.residual_scale);
   products_.adapters().prepare(pool, batch.adapted, t, batch.out_rows, batch.n_out);
   recurrent_.prepare(t, spaces_);
   latent_.prepare(t, latents_);
@@ -73,7 +73,7 @@ void DecoderStep::prepare(Pool& pool, const MicroBatch& batch) {
       read_row_(shape_.position_embedding, batch.positions[i], place.data());
       for (int64_t j = 0; j < e; j++) x[j] += place[j];
     }
-    if (shape_.embedding_norm) products_.norm(x, shape_.embedding_norm, e, shape_.eps, x);
+    if (shape_.embedding_norm) products_.norm(x, shape_.embedding_norm, e, x);
   }
   for (int64_t g = 0; g < batch.n_groups; g++) {
     const Rotation& r = shape_.rotation[g];
@@ -99,8 +99,7 @@ void DecoderStep::layer(int thread, const DecoderLayer& l, const MicroBatch& bat
   if (l.attends())
     attend(thread, l, batch);
   else if (l.recurrent >= 0)
-    recurrent_.run(thread, products_, spaces_[l.recurrent], batch.runs, shape_.eps,
-                   shape_.residual_scale);
+    recurrent_.run(thread, products_, spaces_[l.recurrent], batch.runs);
   if (batch.keys_only) return;
   if (l.mixture >= 0) {
     const Mixture& m = mixtures_[l.mixture];
@@ -108,16 +107,8 @@ void DecoderStep::layer(int thread, const DecoderLayer& l, const MicroBatch& bat
   }
   if (l.gate.out == 0) return;
   if (!l.attends() || !shape_.parallel)
-    gate(thread, l, products_.normed(thread, l.ffn_norm, shape_.eps, forms_of({&l.gate, &l.up})),
-         batch.tokens);
-  add(thread, l.down, gate_.data(), l.ffn_post_norm, batch.tokens);
-}
-
-// The running sum += residual_scale * (W from), or += W from with a norm, see norm_sums.
-void DecoderStep::add(int thread, const Weights& w, const float* from, const float* norm,
-                      int64_t tokens) {
-  products_.add_rows(thread, w, from, tokens, shape_.residual_scale, norm, shape_.eps,
-                     shape_.norm_sums);
+    gate(thread, l, products_.normed(thread, l.ffn_norm, forms_of({&l.gate, &l.up})), batch.tokens);
+  products_.add_rows(thread, l.down, gate_.data(), l.ffn_post_norm, shape_.norm_sums);
 }
 
 // The state space that takes what attention takes, or none.
@@ -128,8 +119,8 @@ const HeadLayer* DecoderStep::beside(const DecoderLayer& l) const {
 // Queries, keys and values.
 void DecoderStep::project(int thread, const DecoderLayer& l, const MicroBatch& batch) {
   if (l.latent >= 0)
-    return latent_.project(thread, products_, latents_[l.latent], l.attention_norm, shape_.eps,
-                           q_.data(), k_.data(), v_.data());
+    return latent_.project(thread, products_, latents_[l.latent], l.attention_norm, q_.data(),
+                           k_.data(), v_.data());
   const HeadLayer* beside = this->beside(l);
   const Forms forms = shape_.parallel ? forms_of({&l.q, &l.k, &l.v, &l.gate, &l.up})
                       : beside        ? forms_of({&l.q, &l.k, &l.v, &beside->in})
@@ -166,9 +157,9 @@ void DecoderStep::attend(int thread, const DecoderLayer& l, const MicroBatch& ba
   }
   const float* given = attended_.data();
   if (l.values.within) given = latent_.outputs(thread, products_, latents_[l.latent], given);
-  add(thread, l.o, given, l.attention_post_norm, batch.tokens);
+  products_.add_rows(thread, l.o, given, l.attention_post_norm, shape_.norm_sums);
   if (const HeadLayer* beside = this->beside(l))
-    recurrent_.finish(thread, products_, *beside, batch.runs, shape_.eps, shape_.residual_scale);
+    recurrent_.finish(thread, products_, *beside, batch.runs);
 }
 
 // Queries, keys and values within the clamp.
@@ -184,7 +175,7 @@ void DecoderStep::normalise_heads(int thread, const DecoderLayer& l, int64_t tok
     const int64_t n = key ? l.k.out : l.q.out;
     float* row = key ? &k_[(unit - tokens) * n] : &q_[unit * n];
     limit(row, n);
-    products_.norm(row, key ? l.k_norm : l.q_norm, n, shape_.eps, row);
+    products_.norm(row, key ? l.k_norm : l.q_norm, n, row);
   });
 }
 
@@ -207,7 +198,7 @@ void DecoderStep::place_keys(int thread, const DecoderLayer& l, const MicroBatch
     limit(x, dim);
     if (kind == HeadNorm::rotated_head) rotate(x, t, raw);
     const int64_t size = shape_.norm == Norm::layer ? 2 * dim : dim;
-    products_.norm(x, norm + (kind == HeadNorm::each ? head * size : 0), dim, shape_.eps, x);
+    products_.norm(x, norm + (kind == HeadNorm::each ? head * size : 0), dim, x);
     if (kind != HeadNorm::rotated_head) rotate(x, t, raw);
   };
   const int64_t stored = l.k.data || l.latent >= 0 ? l.keys.heads : 0;
@@ -232,7 +223,7 @@ void DecoderStep::place_keys(int thread, const DecoderLayer& l, const MicroBatch
     store_head_(key, l.keys, cell, head);
     if (!value) return;
     limit(value, dim_v);
-    if (l.v_norm) products_.norm(value, l.v_norm, dim_v, shape_.eps, value);
+    if (l.v_norm) products_.norm(value, l.v_norm, dim_v, value);
     if (l.values.rotation) hadamard_(value, dim_v, l.values.rotation);
     store_head_(value, l.values, cell, head);
   });
@@ -262,16 +253,13 @@ void DecoderStep::gate(int thread, const DecoderLayer& l, const Input& x, int64_
 // The running sum += rms_norm of a dense part and the mixture together, each normalised before.
 void DecoderStep::mix_beside(int thread, const DecoderLayer& l, const Mixture& m, int64_t tokens) {
   const int64_t e = shape_.n_embd();
-  gate(thread, l, products_.normed(thread, l.ffn_norm, shape_.eps, forms_of({&l.gate, &l.up})),
-       tokens);
-  const Input in =
-      products_.input(thread, gate_.data(), l.down.in, l.down.in, tokens, forms_of({&l.down}));
-  products_.run(thread, in, {{&l.down, dense_.data()}});
-  experts_.run(thread, products_, m, nullptr, shape_.eps);
+  gate(thread, l, products_.normed(thread, l.ffn_norm, forms_of({&l.gate, &l.up})), tokens);
+  products_.run(thread, l.down, gate_.data(), dense_.data());
+  experts_.run(thread, products_, m, nullptr);
   products_.pool().each(thread, tokens, [&](int64_t t) {
     float *y = experts_.out(t), *dense = &dense_[t * e];
-    products_.norm(dense, m.dense_post_norm, e, shape_.eps, dense);
-    products_.norm(y, m.expert_post_norm, e, shape_.eps, y);
+    products_.norm(dense, m.dense_post_norm, e, dense);
+    products_.norm(y, m.expert_post_norm, e, y);
     for (int64_t i = 0; i < e; i++) y[i] = dense[i] + y[i];
     take(t, l.ffn_post_norm);
   });
@@ -287,13 +275,13 @@ void DecoderStep::scale(int thread, float by, int64_t tokens) {
 // A token's running sum += what the experts give, or += its norm.
 void DecoderStep::take(int64_t token, const float* norm) {
   float *y = experts_.out(token), *x = products_.x(token);
-  products_.norm(y, norm, shape_.n_embd(), shape_.eps, y);
+  products_.norm(y, norm, shape_.n_embd(), y);
   for (int64_t i = 0; i < shape_.n_embd(); i++) x[i] += shape_.residual_scale * y[i];
 }
 
 // The running sum += the mixture, or += rms_norm of what it gives.
 void DecoderStep::mix(int thread, const DecoderLayer& l, int64_t tokens) {
-  experts_.run(thread, products_, mixtures_[l.mixture], l.ffn_norm, shape_.eps);
+  experts_.run(thread, products_, mixtures_[l.mixture], l.ffn_norm);
   products_.pool().each(thread, tokens, [&](int64_t t) { take(t, l.ffn_post_norm); });
 }
 

@@ -148,7 +148,6 @@ class DecoderStep {
   void attend(int thread, const DecoderLayer& l, const MicroBatch& batch);
   void place_keys(int thread, const DecoderLayer& l, const MicroBatch& batch);
   AttentionShape attention(const DecoderLayer& l) const;
-  void add(int thread, const Weights& w, const float* from, const float* norm, int64_t tokens);
   void normalise_heads(int thread, const DecoderLayer& l, int64_t tokens);
   void gate(int thread, const DecoderLayer& l, const Input& x, int64_t tokens);
   void mix(int thread, const DecoderLayer& l, int64_t tokens);

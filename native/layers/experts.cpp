@@ -25,17 +25,17 @@ void Experts::prepare(int64_t tokens, int64_t n_embd, const std::vector<Mixture>
   }
 }
 
-void Experts::run(int thread, Products& products, const Mixture& m, const float* norm, float eps) {
+void Experts::run(int thread, Products& products, const Mixture& m, const float* norm) {
   Pool& pool = products.pool();
   const Expert& any = m.experts[0];
   const Forms forms = m.shared.gate.data
                           ? forms_of({&m.router, &any.gate, &any.up, &m.shared.gate, &m.shared.up})
                           : forms_of({&m.router, &any.gate, &any.up});
   if (m.beside()) {
-    const Input own = products.normed(thread, m.router_norm, eps, forms_of({&m.router}));
+    const Input own = products.normed(thread, m.router_norm, forms_of({&m.router}));
     products.run(thread, own, {{&m.router, logits_.data()}});
   }
-  const Input x = products.normed(thread, m.beside() ? m.expert_norm : norm, eps, forms);
+  const Input x = products.normed(thread, m.beside() ? m.expert_norm : norm, forms);
   if (!m.beside()) products.run(thread, x, {{&m.router, logits_.data()}});
   choose(thread, products, m, x);
   gather(thread, pool, m, x);

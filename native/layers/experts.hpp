@@ -40,7 +40,7 @@ class Experts {
   void prepare(int64_t tokens, int64_t n_embd, const std::vector<Mixture>& mixtures);
   // What the mixture gives for the normalised running sum: rows of `out`.  Every thread; all have
   // passed a barrier at the end.
-  void run(int thread, Products& products, const Mixture& m, const float* norm, float eps);
+  void run(int thread, Products& products, const Mixture& m, const float* norm);
   float* out(int64_t token) { return &out_[token * n_embd_]; }
 
  private:

@@ -32,7 +32,7 @@ class LatentHeads {
   // [tokens, heads, key_dim], keys [tokens, 1 or heads, key_dim], and, where keys are not
   // compressed, values [tokens, heads, dim_v].
   void project(int thread, Products& products, const LatentLayer& l, const float* attention_norm,
-               float eps, float* q, float* k, float* v);
+               float* q, float* k, float* v);
   // What attention gave, [tokens, heads, rank], as outputs of the heads [tokens, heads, dim_v].
   // Every thread; all have passed a barrier at the end.
   const float* outputs(int thread, Products& products, const LatentLayer& l, const float* attended);
