@@ -126,16 +126,10 @@ void DecoderStep::project(int thread, const DecoderLayer& l, const MicroBatch& b
                       : beside        ? forms_of({&l.q, &l.k, &l.v, &beside->in})
                                       : forms_of({&l.q, &l.k, &l.v});
   const Input x = l.wide ? products_.input(thread, batch.embeddings + shape_.n_embd(), batch.stride,
-                                           l.q.in, batch.tokens, forms)
-                         : products_.normed(thread, l.attention_norm, shape_.eps, forms);
-  if (batch.keys_only && l.v.data)
-    products_.run(thread, x, {{&l.k, k_.data()}, {&l.v, v_.data()}});
-  else if (!l.k.data)
-    products_.run(thread, x, {{&l.q, q_.data()}});
-  else if (l.v.data)
-    products_.run(thread, x, {{&l.q, q_.data()}, {&l.k, k_.data()}, {&l.v, v_.data()}});
-  else
-    products_.run(thread, x, {{&l.q, q_.data()}, {&l.k, k_.data()}});
+                                           l.q.in, forms)
+                         : products_.normed(thread, l.attention_norm, forms);
+  const Weights none, &q = batch.keys_only ? none : l.q;
+  products_.run(thread, x, {{&q, q_.data()}, {&l.k, k_.data()}, {&l.v, v_.data()}});
   if (shape_.parallel) gate(thread, l, x, batch.tokens);
   if (beside) recurrent_.project(thread, products_, *beside, batch.runs, x);
   if (shape_.head_norm == HeadNorm::all && l.q_norm) normalise_heads(thread, l, batch.tokens);

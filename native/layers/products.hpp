@@ -42,9 +42,9 @@ class Products {
   // y = x normalised; without weights y = x.
   void norm(const float* x, const float* weight, int64_t n, float* y) const;
   // The running sum normalised, in these forms.
-  Input normed(int thread, const float* weight, float eps, Forms forms);
-  // Several matrices with one input, and a barrier; after(product, begin, end) follows on the
-  // thread that has computed these rows of a product's matrix.
+  Input normed(int thread, const float* weight, Forms forms);
+  // Several matrices with one input, but those without data, and a barrier; after(product, begin,
+  // end) follows on the thread that has computed these rows of a product's matrix.
   template <class F>
   void run(int thread, const Input& x, std::initializer_list<Product> list, F&& after) {
     multiply(thread, x, list, adapters_.all(), after);
@@ -93,7 +93,7 @@ class Products {
       return adapters_.rows_per_unit(*p.weights, x.tokens);
     };
     const auto units = [&](const Product& p) {
-      return (p.weights->out + rows_of(p) - 1) / rows_of(p);
+      return p.weights->data ? (p.weights->out + rows_of(p) - 1) / rows_of(p) : 0;
     };
     int64_t n = 0;
     for (const Product& p : list) n += units(p);

@@ -144,28 +144,10 @@ void RecurrentLayers::reserve(const DeltaNetLayer& l) {
 void RecurrentLayers::project(int thread, Products& products, const DeltaNetLayer& l,
                               const Runs& runs) {
   const DeltaNet& d = l.net;
-  const int64_t tokens = tokens_;
-  // A thread convolves the channels whose values it has just computed: those of a matrix with rows
-  // from channel `first` on, whose results follow those of the channels before.
-  const auto convolve = [&](int64_t first, int64_t wide, int64_t begin, int64_t end) {
-    const float* values = projected_.data() + (tokens - 1) * first;
-    for (begin += first, end += first; begin < end; begin += most_channels)
-      convolve_(d.conv, runs, begin, std::min(begin + most_channels, end), values, wide, true,
-                convolved_.data());
-  };
-  if (!d.by_channel) {
-    const Forms forms = forms_of({&l.qkv, &l.gate, &l.beta, &l.decay});
-    products.run(thread, products.normed(thread, l.norm, eps, forms),
-                 {{&l.qkv, projected_.data()},
-                  {&l.gate, gate_.data()},
-                  {&l.beta, beta_.data()},
-                  {&l.decay, decay_.data()}},
-                 [&](int64_t product, int64_t begin, int64_t end) {
-                   if (product == 0) convolve(0, d.channels(), begin, end);
-                 });
-    return;
-  }
-  const int64_t k_at = d.keys_at(), v_at = d.values_at();
+  // Of the three matrices that are convolved: the channels before it, whose results come before its
+  // own, and how many it has.
+  const int64_t first[] = {0, d.keys_at(), d.values_at()};
+  const int64_t wide[] = {l.qkv.out, l.k.out, l.v.out};
   const Forms forms = forms_of({&l.qkv, &l.k, &l.v, &l.gate, &l.beta, &l.decay});
   products.run(thread, products.normed(thread, l.norm, forms),
                {{&l.qkv, projected_.data()},
@@ -173,10 +155,15 @@ void RecurrentLayers::project(int thread, Products& products, const DeltaNetLaye
                 {&l.v, &projected_[tokens_ * first[2]]},
                 {&l.gate, d.by_channel ? few_gate_.data() : gate_.data()},
                 {&l.beta, beta_.data()},
-                {&l.decay, few_decay_.data()}},
+                {&l.decay, d.by_channel ? few_decay_.data() : decay_.data()}},
                [&](int64_t product, int64_t begin, int64_t end) {
-                 const int64_t first[] = {0, k_at, v_at}, wide[] = {k_at, k_at, l.v.out};
-                 if (product < 3) convolve(first[product], wide[product], begin, end);
+                 if (product > 2) return;
+                 const float* values = projected_.data() + (tokens_ - 1) * first[product];
+                 // A thread convolves the channels whose values it has just computed.
+                 for (begin += first[product], end += first[product]; begin < end;
+                      begin += most_channels)
+                   convolve_(d.conv, runs, begin, std::min(begin + most_channels, end), values,
+                             wide[product], true, convolved_.data());
                });
   if (!d.by_channel) return;
   products.run(thread, l.gate_up, few_gate_.data(), gate_.data());
