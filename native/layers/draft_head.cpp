@@ -70,10 +70,10 @@ class BoundDraftHead {
     hidden_norm_ = given.needed("hidden_norm", e, "the norm of hidden states");
     fuse_norm_ = given.vector("fuse_norm", seen_, "the norm of what is fused");
     follow_norm_ = given.vector("follow_norm", e, "the norm of what the layer gives");
-    sized(embedding_, embedding_.out, e, "the embedding");
+    given.sized(embedding_, embedding_.out, e, "the embedding");
     require(seen_ >= e && seen_ % e == 0 && (fuse_.data || seen_ == e), seen_, " numbers seen");
-    if (fuse_.data) sized(fuse_, e, seen_, "fc");
-    if (join_.data) sized(join_, e, 2 * e, "nextn.eh_proj");
+    if (fuse_.data) given.sized(fuse_, e, seen_, "fc");
+    if (join_.data) given.sized(join_, e, 2 * e, "nextn.eh_proj");
     require(layer_->stride() == (join_.data ? e : 3 * e), "the layer takes another width");
     require(layer_->n_layers() == 1 && layer_->n_cells() > 0, "a head is a layer with attention");
     cells_ = layer_->n_cells() / std::max(places, int64_t(1));
