@@ -1,7 +1,6 @@
 // Python's DecoderStep: sizes of matrices and layers are checked here, and the memory kept alive.
 #pragma once
 
-#include "layers/cache_memory.hpp"
 #include "layers/checked_inputs.hpp"
 #include "layers/decoder_step.hpp"
 #include "layers/given.hpp"
@@ -140,29 +139,20 @@ class BoundDecoderStep {
   void run(Pool& pool, std::optional<Indices> ids, std::optional<Matrix> embeddings,
            Numbers positions, Indices cells, Numbers seen, Indices list_start, Numbers seen_list,
            Indices seen_count, std::optional<Numbers> seen_deltas, Indices out_rows,
-           Array<float, 2> logits, std::optional<nb::tuple> window,
-           std::optional<nb::tuple> recurrent, std::optional<Numbers> seen_positions,
+           Array<float, 2> logits, std::optional<GivenWindow> window,
+           std::optional<GivenRuns> recurrent, std::optional<Numbers> seen_positions,
            std::optional<Floats> query_scales, std::optional<GivenAdapted> adapted,
            std::optional<GivenTaps> taps) {
     const int64_t tokens = int64_t(positions.size());
     require(n_layers_ > 0 && tokens > 0, "no layers or no tokens");
     MicroBatch b = checked_ends(tokens, shape_.embedding, stride(), n_out(), ids, embeddings,
                                 out_rows, logits);
-    std::vector<Indices> states;
-    Pooled pools[most_groups] = {
-        {cells, seen, list_start, seen_list, seen_count, seen_deltas, std::nullopt, std::nullopt}};
+    b.groups[0] = checked({cells, seen, list_start, seen_list, seen_count, seen_deltas, {}, {}},
+                          b.tokens, n_cells_[0]);
     require(bool(window) == (n_cells_[1] > 0), "window is for a decoder with window layers");
     if (window) {
-      require(window->size() == 8, "window must have eight parts");
-      const auto get = [&](size_t i) { return (*window)[i]; };
-      pools[1] = {nb::cast<Indices>(get(0)),
-                  nb::cast<Numbers>(get(1)),
-                  nb::cast<Indices>(get(2)),
-                  nb::cast<Numbers>(get(3)),
-                  nb::cast<Indices>(get(4)),
-                  nb::cast<std::optional<Numbers>>(get(5)),
-                  nb::cast<std::optional<Indices>>(get(6)),
-                  nb::cast<std::optional<Indices>>(get(7))};
+      const auto pooled = [](const auto&... parts) { return Pooled{parts...}; };
+      b.groups[1] = checked(std::apply(pooled, *window), b.tokens, n_cells_[1]);
       b.n_groups = 2;
     }
     require(bool(seen_positions) == (n_slopes_ > 0) &&
@@ -178,12 +168,7 @@ class BoundDecoderStep {
       require(positions(i) >= 0 && positions(i) < places.out, "position ", positions(i),
               " has no embedding");
     require(bool(recurrent) == (n_rows_ > 0), "recurrent is for a decoder with recurrent layers");
-    if (recurrent) {
-      require(recurrent->size() == 4, "recurrent must have four parts");
-      const auto get = [&](size_t i) { return nb::cast<Indices>((*recurrent)[i]); };
-      states = {get(0), get(1), get(2), get(3)};
-      b.runs = checked_runs(states[0], states[1], states[2], states[3], b.tokens, n_rows_);
-    }
+    if (recurrent) b.runs = checked_runs(*recurrent, b.tokens, n_rows_);
     b.positions = positions.data();
     if (adapted) b.adapted = checked_adapted(*adapted, b.tokens, step_.adapters().size());
     if (taps) b.taps = checked_taps(*taps, b.tokens, n_layers_, shape_.n_embd());
