@@ -26,21 +26,17 @@ class BoundDecoderStep {
     DecoderLayer layer{.attention_norm = norm(given, "attn_norm", e, "attn_norm"),
                        .ffn_norm = norm(given, "ffn_norm", e, "ffn_norm"),
                        .keys = keys.side};
-    set_feed_forward(layer, given.part("ffn"));
     given.keep(keys.data);
     if (values) given.keep(values->data);
     if (given.has("latent")) {
-      const LatentLayer latent = set_latent(layer, given, values);
-      step_.add_layer(latent, layer);
+      set_latent(layer, given, values);
     } else {
       given.require(bool(values), "no memory for values");
       set_attention(layer, given, values->side);
-      step_.add_layer(layer);
     }
-    added(!given.has("latent"));
+    set_feed_forward(layer, given.part("ffn"));
     n_cells_[layer.group] = layer.keys.n_cells;
-    last_is_dense_ = layer.gate.data;
-    add_mixture(given.part("ffn"));
+    add(std::move(layer));
   }
 
   // layer: one of aleator/models/layers/recurrent_parts.py; beside: the attention of the layer
@@ -56,24 +52,19 @@ class BoundDecoderStep {
                         "number of rows differs from the layers before");
     given.layer.keep(conv), given.layer.keep(state);
     if (beside) {
-      require(n_layers_ > 0 && last_attends_ && !shape_.parallel,
+      require(n_layers_ > 0 && attends_alone(step_.last_layer()) && !shape_.parallel,
               "a state space stands beside the attention of the layer before");
-      step_.add_beside(given.heads());
-      last_attends_ = false;
+      step_.last_layer().state = given.heads();
     } else {
       given.layer.require(given.layer.has("norm"), "attn_norm is missing");
-      const RecurrentLayer space = given.made(kind);
-      add_feed_forward_layer(given.layer, "ffn_norm", [&](const DecoderLayer& following) {
-        step_.add_layer(space, following);
-      });
+      add_feed_forward_layer(given.layer, "ffn_norm", given.made(kind));
     }
     n_rows_ = n_rows;
   }
 
   // alone: a FeedForwardAlone of recurrent_parts.py.
   void add_feed_forward(nb::object alone) {
-    add_feed_forward_layer({std::move(alone), kept_}, "norm",
-                           [&](const DecoderLayer& layer) { step_.add_layer(layer); });
+    add_feed_forward_layer({std::move(alone), kept_, next_layer()}, "norm");
   }
 
   // all: LayerEmbeddings of parts.py; matrix: their table.
@@ -97,9 +88,9 @@ class BoundDecoderStep {
             "embeddings of a layer that has none");
     const Given given(std::move(part), kept_, last_layer());
     const int64_t e = shape_.n_embd(), width = per_layer_.width;
-    step_.add_per_layer({given.matrix("project", width, e, "inp_gate"),
-                         given.matrix("output", e, width, "proj"),
-                         given.needed("norm", e, "post_norm.weight"), n_layers_ - 1});
+    step_.last_layer().embedding = {given.matrix("project", width, e, "inp_gate"),
+                                    given.matrix("output", e, width, "proj"),
+                                    given.needed("norm", e, "post_norm.weight"), n_layers_ - 1};
   }
 
   // W: the matrix whose bytes are `data`; the others: see LowRank.
@@ -280,8 +271,8 @@ class BoundDecoderStep {
   }
 
   // The same where keys and values are compressed.
-  LatentLayer set_latent(DecoderLayer& layer, const Given& given,
-                         const std::optional<CacheMemory>& values) {
+  void set_latent(DecoderLayer& layer, const Given& given,
+                  const std::optional<CacheMemory>& values) {
     given.require(
         shape_.norm == Norm::rms && !shape_.parallel && shape_.head_norm == HeadNorm::none,
         "compressed keys in a layer of another kind");
@@ -289,7 +280,7 @@ class BoundDecoderStep {
                   "compressed keys need attn_norm and ffn_norm");
     const CacheSide& keys = layer.keys;
     const int64_t e = shape_.n_embd(), heads = given.get<int64_t>("n_heads"), dim = keys.dim;
-    const LatentLayer latent = latent_layer(given.part("latent"), e, heads);
+    const LatentLayer& latent = layer.latent.emplace(latent_layer(given.part("latent"), e, heads));
     given.require(dim == latent.key_dim() && bool(values) != latent.compressed() && !n_slopes_,
                   "the cache does not fit the compressed keys");
     CacheSide side = values ? values->side : keys;
@@ -305,7 +296,6 @@ class BoundDecoderStep {
     check_keys(keys, false, given);
     layer.o = given.matrix("output", e, heads * latent.dim_v, "attn_output");
     layer.values = side, layer.n_heads = heads;
-    return latent;
   }
 
   // Of a layer with attention, but for its heads.
@@ -318,18 +308,20 @@ class BoundDecoderStep {
   }
 
   // A layer whose attention is elsewhere, or nowhere; `name`: of the norm before feed-forward.
-  template <class Add>
-  void add_feed_forward_layer(const Given& given, const char* name, Add add) {
+  void add_feed_forward_layer(const Given& given, const char* name,
+                              std::optional<RecurrentLayer> state = {}) {
     DecoderLayer layer{.ffn_norm = norm(given, name, shape_.n_embd(), "ffn_norm")};
     given.require(layer.ffn_norm || given.part("ffn").none(), "ffn_norm is missing");
     set_feed_forward(layer, given.part("ffn"));
-    add(layer);
-    added(false);
-    add_mixture(given.part("ffn"));
+    layer.state = std::move(state);
+    add(std::move(layer));
   }
   // ffn: a FeedForward of parts.py, or a Mixture, which may have one beside its experts; or None.
   void set_feed_forward(DecoderLayer& layer, const Given& ffn) {
+    if (ffn.knows("experts")) layer.mixture = mixture(ffn, shape_.n_embd());
     const Given dense = ffn.knows("dense") ? ffn.part("dense") : ffn;
+    require(!layer.mixture || !layer.mixture->beside() || (attends_alone(layer) && !dense.none()),
+            "experts beside the dense part of the layer before");
     if (dense.none()) return;
     const std::vector<Weights> up = dense.matrices("gate_up");
     ffn.require(up.size() == 1 || up.size() == 2, "neither ffn_gate and ffn_up, nor ffn_up alone");
@@ -338,14 +330,6 @@ class BoundDecoderStep {
     layer.gate = ffn.sized(up[0], ff, e, gated ? "ffn_gate" : "ffn_up");
     if (gated) layer.up = ffn.sized(up[1], ff, e, "ffn_up");
     layer.down = dense.matrix("down", e, ff, "ffn_down");
-  }
-  // Of the layer that was added last, if its feed-forward part is one.
-  void add_mixture(const Given& ffn) {
-    if (!ffn.knows("experts")) return;
-    const Mixture made = mixture(ffn, shape_.n_embd());
-    require(!made.beside() || (last_attends_ && last_is_dense_),
-            "experts beside the dense part of the layer before");
-    step_.add_mixture(made);
   }
 
   // The weights of norms, if there are any, of the right size.
@@ -362,7 +346,8 @@ class BoundDecoderStep {
     return norm(given, attribute, dim, name);
   }
 
-  void added(bool attends) { n_layers_++, last_attends_ = attends; }
+  void add(DecoderLayer layer) { step_.add_layer(std::move(layer)), n_layers_++; }
+  static bool attends_alone(const DecoderLayer& l) { return l.attends() && !l.latent && !l.state; }
   std::string next_layer() const { return message("blk.", n_layers_, "."); }
   std::string last_layer() const { return message("blk.", n_layers_ - 1, "."); }
 
@@ -372,7 +357,6 @@ class BoundDecoderStep {
   bool has_windows_;
   int64_t n_slopes_;  // of ALiBi, one for every head; 0: there are none
   LayerEmbeddings per_layer_;
-  bool last_attends_ = false, last_is_dense_ = false;
   int64_t n_layers_ = 0, n_rows_ = 0, n_wide_ = 0, n_cells_[most_groups] = {};
 };
 

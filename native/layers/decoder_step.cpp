@@ -18,8 +18,7 @@ void DecoderStep::run(Pool& pool, const MicroBatch& batch, Watch* watch) {
         for (const DecoderLayer& l : layers_) {
           tap(thread, &l - layers_.data(), batch);
           layer(thread, l, batch);
-          if (l.embedding >= 0)
-            per_layer_.add(thread, products_, embeddings_[l.embedding], shape_.gate);
+          if (l.embedding) per_layer_.add(thread, products_, *l.embedding, shape_.gate);
           if (l.output_scale != 1) scale(thread, l.output_scale, batch.tokens);
         }
         tap(thread, int64_t(layers_.size()), batch);
@@ -46,15 +45,14 @@ void DecoderStep::prepare(Pool& pool, const MicroBatch& batch) {
     q = std::max(q, l.q_width()), k = std::max(k, l.k_width()), v = std::max(v, l.v_width());
     attended = std::max(attended, l.n_heads * l.values.dim), ff = std::max(ff, l.gate.out);
     if (l.gated) q = std::max(q, 2 * l.q_width()), queries = std::max(queries, l.q_width());
+    if (l.state) recurrent_.prepare(t, *l.state);
+    if (l.latent) latent_.prepare(t, *l.latent);
+    if (l.mixture) experts_.prepare(t, e, *l.mixture);
+    if (l.mixture && l.mixture->beside()) dense_.resize(t * e);
   }
   products_.prepare(pool, t, e, shape_.norm, shape_.eps, shape_.residual_scale);
   products_.adapters().prepare(pool, batch.adapted, t, batch.out_rows, batch.n_out);
-  recurrent_.prepare(t, spaces_);
-  latent_.prepare(t, latents_);
-  experts_.prepare(t, e, mixtures_);
   per_layer_.prepare(t);
-  for (const Mixture& m : mixtures_)
-    if (m.beside()) dense_.resize(t * e);
   q_.resize(t * q), k_.resize(t * k), v_.resize(t * v), attended_.resize(t * attended);
   queries_.resize(t * queries), gate_.resize(t * ff), up_.resize(t * ff);
   ones_.resize(size_t(ff), 1.0f);
@@ -91,20 +89,18 @@ void DecoderStep::prepare(Pool& pool, const MicroBatch& batch) {
 }
 
 AttentionShape DecoderStep::attention(const DecoderLayer& l) const {
-  return {l.keys,         l.values,      l.heads(), shape_.attention_scale,
+  return {l.keys,         l.values,      l.n_heads, shape_.attention_scale,
           shape_.softcap, shape_.slopes, l.rotated, l.sinks};
 }
 
 void DecoderStep::layer(int thread, const DecoderLayer& l, const MicroBatch& batch) {
   if (l.attends())
     attend(thread, l, batch);
-  else if (l.recurrent >= 0)
-    recurrent_.run(thread, products_, spaces_[l.recurrent], batch.runs);
+  else if (l.state)
+    recurrent_.run(thread, products_, *l.state, batch.runs);
   if (batch.keys_only) return;
-  if (l.mixture >= 0) {
-    const Mixture& m = mixtures_[l.mixture];
-    return m.beside() ? mix_beside(thread, l, m, batch.tokens) : mix(thread, l, batch.tokens);
-  }
+  if (l.mixture)
+    return l.mixture->beside() ? mix_beside(thread, l, batch.tokens) : mix(thread, l, batch.tokens);
   if (l.gate.out == 0) return;
   if (!l.attends() || !shape_.parallel)
     gate(thread, l, products_.normed(thread, l.ffn_norm, forms_of({&l.gate, &l.up})), batch.tokens);
@@ -113,14 +109,14 @@ void DecoderStep::layer(int thread, const DecoderLayer& l, const MicroBatch& bat
 
 // The state space that takes what attention takes, or none.
 const HeadLayer* DecoderStep::beside(const DecoderLayer& l) const {
-  return l.recurrent >= 0 ? &std::get<HeadLayer>(spaces_[l.recurrent]) : nullptr;
+  return l.state ? &std::get<HeadLayer>(*l.state) : nullptr;
 }
 
 // Queries, keys and values.
 void DecoderStep::project(int thread, const DecoderLayer& l, const MicroBatch& batch) {
-  if (l.latent >= 0)
-    return latent_.project(thread, products_, latents_[l.latent], l.attention_norm, q_.data(),
-                           k_.data(), v_.data());
+  if (l.latent)
+    return latent_.project(thread, products_, *l.latent, l.attention_norm, q_.data(), k_.data(),
+                           v_.data());
   const HeadLayer* beside = this->beside(l);
   const Forms forms = shape_.parallel ? forms_of({&l.q, &l.k, &l.v, &l.gate, &l.up})
                       : beside        ? forms_of({&l.q, &l.k, &l.v, &beside->in})
@@ -145,12 +141,12 @@ void DecoderStep::attend(int thread, const DecoderLayer& l, const MicroBatch& ba
   pool.barrier();
   if (l.gated) {
     const int64_t dim = l.values.dim;
-    pool.each(thread, batch.tokens * l.heads(), [&](int64_t unit) {
+    pool.each(thread, batch.tokens * l.n_heads, [&](int64_t unit) {
       sigmoid_gate_(&attended_[unit * dim], &q_[(2 * unit + 1) * dim], dim);
     });
   }
   const float* given = attended_.data();
-  if (l.values.within) given = latent_.outputs(thread, products_, latents_[l.latent], given);
+  if (l.values.within) given = latent_.outputs(thread, products_, *l.latent, given);
   products_.add_rows(thread, l.o, given, l.attention_post_norm, shape_.norm_sums);
   if (const HeadLayer* beside = this->beside(l))
     recurrent_.finish(thread, products_, *beside, batch.runs);
@@ -195,15 +191,15 @@ void DecoderStep::place_keys(int thread, const DecoderLayer& l, const MicroBatch
     products_.norm(x, norm + (kind == HeadNorm::each ? head * size : 0), dim, x);
     if (kind != HeadNorm::rotated_head) rotate(x, t, raw);
   };
-  const int64_t stored = l.k.data || l.latent >= 0 ? l.keys.heads : 0;
-  const int64_t queries = batch.keys_only ? 0 : l.heads();
+  const int64_t stored = l.k.data || l.latent ? l.keys.heads : 0;
+  const int64_t queries = batch.keys_only ? 0 : l.n_heads;
   products_.pool().each(thread, batch.tokens * (queries + stored), [&](int64_t unit) {
     const int64_t t = unit % batch.tokens, head = unit / batch.tokens - queries;
     if (head < 0) {
-      const int64_t at = t * l.heads() + head + l.heads();
+      const int64_t at = t * l.n_heads + head + l.n_heads;
       float* query = l.gated ? &queries_[at * dim] : &q_[at * dim];
       if (l.gated) std::copy_n(&q_[2 * at * dim], dim, query);
-      turn(query, l.q_norm, head + l.heads(), t, false);
+      turn(query, l.q_norm, head + l.n_heads, t, false);
       for (int64_t i = 0; l.scaled && batch.query_scales && i < dim; i++)
         query[i] *= batch.query_scales[t];
       return;
@@ -211,7 +207,7 @@ void DecoderStep::place_keys(int thread, const DecoderLayer& l, const MicroBatch
     const int64_t cell = batch.groups[l.group].cells[t];
     float* key = &k_[t * l.k_width() + head * dim];
     float* value = l.values.within ? nullptr : &v_[t * l.v_width() + head * dim_v];
-    if (value && !l.v.data && l.latent < 0) std::copy_n(key, dim_v, value);
+    if (value && !l.v.data && !l.latent) std::copy_n(key, dim_v, value);
     turn(key, l.k_norm, head, t, shape_.raw_keys);
     if (l.keys.rotation) hadamard_(key, dim, l.keys.rotation);
     store_head_(key, l.keys, cell, head);
@@ -245,7 +241,8 @@ void DecoderStep::gate(int thread, const DecoderLayer& l, const Input& x, int64_
 }
 
 // The running sum += rms_norm of a dense part and the mixture together, each normalised before.
-void DecoderStep::mix_beside(int thread, const DecoderLayer& l, const Mixture& m, int64_t tokens) {
+void DecoderStep::mix_beside(int thread, const DecoderLayer& l, int64_t tokens) {
+  const Mixture& m = *l.mixture;
   const int64_t e = shape_.n_embd();
   gate(thread, l, products_.normed(thread, l.ffn_norm, forms_of({&l.gate, &l.up})), tokens);
   products_.run(thread, l.down, gate_.data(), dense_.data());
@@ -275,7 +272,7 @@ void DecoderStep::take(int64_t token, const float* norm) {
 
 // The running sum += the mixture, or += rms_norm of what it gives.
 void DecoderStep::mix(int thread, const DecoderLayer& l, int64_t tokens) {
-  experts_.run(thread, products_, mixtures_[l.mixture], l.ffn_norm);
+  experts_.run(thread, products_, *l.mixture, l.ffn_norm);
   products_.pool().each(thread, tokens, [&](int64_t t) { take(t, l.ffn_post_norm); });
 }
 

@@ -4,13 +4,11 @@
 
 namespace aleator {
 
-void LatentHeads::prepare(int64_t tokens, const std::vector<LatentLayer>& layers) {
+void LatentHeads::prepare(int64_t tokens, const LatentLayer& l) {
   tokens_ = tokens;
-  for (const LatentLayer& l : layers) {
-    grow(low_, tokens * l.query.out), grow(queries_, tokens * l.heads * l.dim());
-    grow(compressed_, tokens * l.compress.out), grow(normed_, tokens * l.rank);
-    grow(expanded_, tokens * l.expand.out), grow(outputs_, tokens * l.heads * l.dim_v);
-  }
+  grow(low_, tokens * l.query.out), grow(queries_, tokens * l.heads * l.dim());
+  grow(compressed_, tokens * l.compress.out), grow(normed_, tokens * l.rank);
+  grow(expanded_, tokens * l.expand.out), grow(outputs_, tokens * l.heads * l.dim_v);
 }
 
 void LatentHeads::project(int thread, Products& products, const LatentLayer& l,

@@ -26,8 +26,8 @@ struct LatentLayer {
 
 class LatentHeads {
  public:
-  // Makes room; one thread.
-  void prepare(int64_t tokens, const std::vector<LatentLayer>& layers);
+  // Makes room for a layer; one thread, once for each layer of a step.
+  void prepare(int64_t tokens, const LatentLayer& l);
   // Every thread; all have passed a barrier at the end.  Of the normalised running sum: queries
   // [tokens, heads, key_dim], keys [tokens, 1 or heads, key_dim], and, where keys are not
   // compressed, values [tokens, heads, dim_v].

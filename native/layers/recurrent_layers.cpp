@@ -10,9 +10,9 @@ namespace aleator {
 constexpr int64_t channels_together = 32;    // that a thread takes at a time
 constexpr int64_t state_rows_together = 32;  // of a head's state
 
-void RecurrentLayers::prepare(int64_t tokens, const std::vector<RecurrentLayer>& layers) {
+void RecurrentLayers::prepare(int64_t tokens, const RecurrentLayer& layer) {
   tokens_ = tokens;
-  for (const RecurrentLayer& layer : layers) std::visit([&](const auto& l) { reserve(l); }, layer);
+  std::visit([&](const auto& l) { reserve(l); }, layer);
 }
 
 void RecurrentLayers::run(int thread, Products& products, const RecurrentLayer& layer,

@@ -52,8 +52,8 @@ using RecurrentLayer = std::variant<SSMLayer, HeadLayer, ShortLayer, DeltaNetLay
 
 class RecurrentLayers {
  public:
-  // Makes room for the layers' `tokens`; one thread.
-  void prepare(int64_t tokens, const std::vector<RecurrentLayer>& layers);
+  // Makes room for a layer's `tokens`; one thread, once for each layer of a step.
+  void prepare(int64_t tokens, const RecurrentLayer& layer);
 
   // The rest is called by every thread.
 
