@@ -287,7 +287,7 @@ std::vector<float> run_mamba(Stored type, Compute way) {
                a,
                d,
                vector(rows * inner * state, 0, 0)};
-    step.add_layer(l, DecoderLayer{});
+    step.add_layer({.state = l});
   }
   Pool pool(way.threads);
   std::vector<float> logits(size_t(tokens * vocab));

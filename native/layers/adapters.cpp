@@ -3,7 +3,7 @@
 #include <algorithm>
 namespace aleator {
 
-constexpr int64_t most_products = 4;  // with one input
+constexpr int64_t most_products = 6;  // with one input
 constexpr size_t found_ahead = 4;     // products whose matrices are asked for before they are found
 
 // Asks for memory that is read soon.

@@ -160,16 +160,6 @@ static void score_many(const Attended& seen, int64_t variant, const float* colum
   }
 }
 
-// n <= 32 of them.
-static void score_block(const Attended& seen, int64_t variant, const float* columns, int64_t n,
-                        int64_t from, int64_t end, int64_t width, float scale, float* scores,
-                        int64_t stride) {
-  if (lanes == 16 && n <= 16)
-    score_many<1>(seen, variant, columns, 16, from, end, width, scale, scores, stride);
-  else
-    score_many<2>(seen, variant, columns, padded(n), from, end, width, scale, scores, stride);
-}
-
 // Where n <= 16 keys from column j on are read, the last one repeated for who reads several at
 // once: in the cache, or as float32 in a block, rotated there if they are stored unrotated.
 template <class Read>
@@ -211,10 +201,13 @@ static void score_found(const Attended& seen, const CacheSide& keys, float scale
     }
     for (int64_t k = 0; k < n;) {
       const int64_t to = std::min(n, part->end - j);
-      if (many)
-        score_block(seen, part->variant, columns, n, k, to, width, scale, scores + j, stride);
-      else
+      if (!many)
         score_few<Found>(seen, part->variant, rows + k, to - k, dim, scale, scores + j + k, stride);
+      else if (lanes == 16 && n <= 16)
+        score_many<1>(seen, part->variant, columns, 16, k, to, width, scale, scores + j, stride);
+      else
+        score_many<2>(seen, part->variant, columns, padded(n), k, to, width, scale, scores + j,
+                      stride);
       k = to;
       if (part->end - j <= k && j + k < seen.n) part++;
     }

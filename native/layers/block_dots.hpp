@@ -29,20 +29,22 @@ static inline __m256i load256(const void* p) {
   return _mm256_loadu_si256(static_cast<const __m256i*>(p));
 }
 
-// Products of bytes, in sums of four: 8 lanes.
+#if !defined(ALEATOR_ISA_v4)
+// Products of bytes, in sums of two: 16 lanes.
+template <class B>
+static inline __m256i pair_dots(__m256i u, __m256i x) {
+  if constexpr (!B::wide) return _mm256_maddubs_epi16(u, x);
+  const __m256i s = _mm256_xor_si256(u, _mm256_set1_epi8(-128));
+  return _mm256_maddubs_epi16(_mm256_abs_epi8(s), _mm256_sign_epi8(x, s));
+}
+#endif
+// The same in sums of four: 8 lanes.
 template <class B>
 static inline __m256i dot8(__m256i acc, __m256i u, __m256i x) {
 #if defined(ALEATOR_ISA_v4)
   return _mm256_dpbusd_epi32(acc, u, x);
 #else
-  __m256i pairs;
-  if constexpr (B::wide) {
-    const __m256i s = _mm256_xor_si256(u, _mm256_set1_epi8(-128));
-    pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(s), _mm256_sign_epi8(x, s));
-  } else {
-    pairs = _mm256_maddubs_epi16(u, x);
-  }
-  return _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+  return _mm256_add_epi32(acc, _mm256_madd_epi16(pair_dots<B>(u, x), _mm256_set1_epi16(1)));
 #endif
 }
 
@@ -103,17 +105,19 @@ static inline __m256 eight_scales(const uint8_t* const (&p)[8], int64_t at) {
 struct Factors {
   __m256 d, m;
 };
+[[maybe_unused]] static inline Factors factors_of(__m256i both) {
+  const __m256i order = _mm256_broadcastsi128_si256(
+      _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
+  const __m256i halves = _mm256_permute4x64_epi64(_mm256_shuffle_epi8(both, order), 0xd8);
+  return {_mm256_cvtph_ps(_mm256_castsi256_si128(halves)),
+          _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1))};
+}
 static inline Factors eight_factors(const uint8_t* const (&p)[8], int64_t at) {
   const auto four = [&](int r) {
     const auto both = [&](int i) { return load_as<int32_t>(p[r + i] + at); };
     return _mm_setr_epi32(both(0), both(1), both(2), both(3));
   };
-  const __m256i order = _mm256_broadcastsi128_si256(
-      _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
-  const __m256i halves = _mm256_permute4x64_epi64(
-      _mm256_shuffle_epi8(_mm256_setr_m128i(four(0), four(4)), order), 0xd8);
-  return {_mm256_cvtph_ps(_mm256_castsi256_si128(halves)),
-          _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1))};
+  return factors_of(_mm256_setr_m128i(four(0), four(4)));
 }
 
 // Types of which unpack() reads nibbles, and those that look them up in a table.
@@ -137,7 +141,6 @@ static inline __m256i narrow(__m512i v) {
                           __builtin_shufflevector(v, v, 4, 5, 6, 7));
 }
 #endif
-static inline __m256i narrow(__m256i v) { return v; }
 
 // --- rows as they lie, for few tokens ---
 

@@ -113,12 +113,11 @@ static void few_small(const FewTile& tile) {
 }
 
 // Sum over a block of 256 of scale * (u - zero) * x, in lanes.
-#if defined(ALEATOR_ISA_v4)
-typedef __m512i Lanes;
 template <class B>
-static inline Lanes dot_large(const Parts& w, const int8_t* x, __m256i sums) {
-  Lanes acc = _mm512_setzero_si512();
+static inline __m256i dot_large(const Parts& w, const int8_t* x, __m256i sums) {
   const __m256i scale = load256(w.scale);
+#if defined(ALEATOR_ISA_v4)
+  __m512i both = _mm512_setzero_si512();
   const __m512i wide = _mm512_maskz_cvtepi16_epi32(0xffff, scale);
   const __m512i own = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
 #pragma GCC unroll 4
@@ -127,46 +126,27 @@ static inline Lanes dot_large(const Parts& w, const int8_t* x, __m256i sums) {
                                             load_as<__m512i>(x + 64 * g));
     const __m512i s = _mm512_maskz_permutexvar_epi32(
         0xffff, _mm512_add_epi32(own, _mm512_set1_epi32(4 * g)), wide);
-    acc = _mm512_add_epi32(acc, _mm512_mullo_epi32(dot, s));
+    both = _mm512_add_epi32(both, _mm512_mullo_epi32(dot, s));
   }
-  if constexpr (B::zero != 0) {
-    const __m256i off =
-        _mm256_mullo_epi32(_mm256_madd_epi16(scale, sums), _mm256_set1_epi32(B::zero));
-    acc = _mm512_sub_epi32(acc, extended(off));
-  }
-  return acc;
-}
+  const __m256i acc = narrow(both);
 #else
-typedef __m256i Lanes;
-template <class B>
-static inline Lanes dot_large(const Parts& w, const int8_t* x, __m256i sums) {
-  Lanes acc = _mm256_setzero_si256();
-  const __m256i scale = load256(w.scale);
+  __m256i acc = _mm256_setzero_si256();
   const __m256i halves[2] = {_mm256_permute2x128_si256(scale, scale, 0x00),
                              _mm256_permute2x128_si256(scale, scale, 0x11)};
   const __m256i own = _mm256_inserti128_si256(_mm256_set1_epi16(0x0100), _mm_set1_epi16(0x0302), 1);
 #pragma GCC unroll 8
   for (int g = 0; g < 8; g++) {
-    const __m256i u = load256(w.u + 32 * g), xs = load256(x + 32 * g);
-    __m256i pairs;
-    if constexpr (B::wide) {
-      const __m256i s = _mm256_xor_si256(u, _mm256_set1_epi8(-128));
-      pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(s), _mm256_sign_epi8(xs, s));
-    } else {
-      pairs = _mm256_maddubs_epi16(u, xs);
-    }
+    const __m256i pairs = pair_dots<B>(load256(w.u + 32 * g), load256(x + 32 * g));
     const __m256i s = _mm256_shuffle_epi8(
         halves[g / 4], _mm256_add_epi8(own, _mm256_set1_epi8(int8_t(4 * (g % 4)))));
     acc = _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, s));
   }
-  if constexpr (zero_of<B> != 0) {
-    const __m256i off =
-        _mm256_mullo_epi32(_mm256_madd_epi16(scale, sums), _mm256_set1_epi32(B::zero));
-    acc = _mm256_sub_epi32(acc, off);
-  }
-  return acc;
-}
 #endif
+  if constexpr (zero_of<B> == 0) return acc;
+  const __m256i off =
+      _mm256_mullo_epi32(_mm256_madd_epi16(scale, sums), _mm256_set1_epi32(B::zero));
+  return _mm256_sub_epi32(acc, off);
+}
 
 template <class B, int T>
 static void few_large(const FewTile& tile) {
@@ -180,7 +160,7 @@ static void few_large(const FewTile& tile) {
       for (int t = 0; t < T; t++) {
         const int64_t of = (tile.t0 + t) * (tile.x.in / 256) + b;
         const __m256i sums = load256(tile.x.sums + of * 16);
-        dots[t][r] = narrow(dot_large<B>(part, tile.x.q + of * 256, sums));
+        dots[t][r] = dot_large<B>(part, tile.x.q + of * 256, sums);
         if constexpr (B::has_least) least[t][r] = _mm256_madd_epi16(load256(part.least), sums);
       }
     }
@@ -210,7 +190,7 @@ template <int T>
 #pragma GCC unroll 4
     for (int r = 0; r < 4; r++) {
       const __m256i off = _mm256_madd_epi16(load256(parts[r].scale), sums);
-      dots[r] = _mm256_sub_epi32(narrow(dot_large<AnyCoded>(parts[r], x.q + at * 256, sums)),
+      dots[r] = _mm256_sub_epi32(dot_large<AnyCoded>(parts[r], x.q + at * 256, sums),
                                  _mm256_mullo_epi32(off, _mm256_set1_epi32(zero)));
     }
     total[t] = _mm_fmadd_ps(_mm_mul_ps(d, _mm_set1_ps(x.d[at])), row_sums(dots), total[t]);

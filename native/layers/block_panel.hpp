@@ -74,11 +74,6 @@ static inline Sixteen sixteen_bytes(At&& at) {
            interleaved<vlongs, false>(b, d), interleaved<vlongs, true>(b, d)}};
 }
 
-template <class B>
-static constexpr bool has_least_of() {
-  if constexpr (large<B>) return B::has_least;
-  if constexpr (!large<B>) return B::has_m;
-}
 // How many vectors of sums of two products of bytes may be added in 16 bits: a power of two of
 // them, and at most `most`.
 template <class B>
@@ -88,12 +83,6 @@ constexpr int added_at_once(int most) {
   int n = 1;
   while (2 * n <= most && 2 * n <= fit) n *= 2;
   return n;
-}
-// So many elements share a scale.
-template <class B>
-static constexpr int group_of() {
-  if constexpr (large<B>) return B::group;
-  return 32;
 }
 
 // What products with sixteen rows read, whatever type the rows were of.
@@ -150,10 +139,10 @@ struct Form {
 template <class B>
 struct PanelOf : Panel {
   static constexpr int64_t block = block_shape(B::type).elements;
-  static constexpr int group = group_of<B>();
+  static constexpr int group = B::group;  // of elements that share a scale
   // Of AVX2, bytes that would not fit (`wide`) are signed, and without zero.
   static constexpr bool is_signed = zero_of<B> != B::zero;
-  using Shared = Form<block, group, large<B> && zero_of<B> ? -1 : zero_of<B>, has_least_of<B>(),
+  using Shared = Form<block, group, large<B> && zero_of<B> ? -1 : zero_of<B>, B::has_least,
                       lanes == 8 && B::wide, lanes == 8 ? added_at_once<B>(group / 4) : 1>;
   PanelOf() { zero = zero_of<B>; }
 
@@ -263,12 +252,9 @@ struct PanelOf : Panel {
     store_at(d[b], first, halves(v));
     store_at(m[b], first, halves(reinterpret<vbytes>(reinterpret<vi>(v) >> 16)));
 #else
-    const __m256i order = _mm256_broadcastsi128_si256(
-        _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
-    const __m256i halves =
-        _mm256_permute4x64_epi64(_mm256_shuffle_epi8(reinterpret<__m256i>(v), order), 0xd8);
-    store_at(d[b], first, _mm256_cvtph_ps(_mm256_castsi256_si128(halves)));
-    store_at(m[b], first, _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1)));
+    const Factors of = factors_of(reinterpret<__m256i>(v));
+    store_at(d[b], first, of.d);
+    store_at(m[b], first, of.m);
 #endif
   }
   // d, and dmin if there is one, of large blocks.

@@ -35,11 +35,8 @@ struct GridPart {
 struct OfGrid {};
 // Of a codebook whose entries are at most `zero` away from 0; Own gives part j of eight, of whose
 // scale d is a fraction.
-template <class Own, Stored type_, int zero_, int group_, int fraction = 8>
-struct GridBlock : OfGrid {
-  static constexpr Stored type = type_;
-  static constexpr int zero = zero_, top = 2 * zero_, group = group_;
-  static constexpr bool has_least = false, wide = false;
+template <class Own, Stored type, int zero, int group, int fraction = 8>
+struct GridBlock : OfGrid, LargeBlock<type, 0, zero, 2 * zero, group> {
   static float d(const uint8_t* p) { return half_at(p) * (1.0f / fraction); }
   static void unpack(const uint8_t* p, Parts& to) {
     for (int j = 0; j < 8; j++) {

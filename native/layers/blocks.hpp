@@ -155,20 +155,25 @@ static inline vu8x64 iq4_64(const uint8_t* p) {
 #endif
 }
 
-// Types of 32 elements.  Of most, nibbles_at is where the nibbles begin as nibbles32 takes them,
-// and fifths_at where their fifth bits, 0 if there are none.
-struct BlockQ8_0 {
-  static constexpr Stored type = Stored::q8_0;
-  static constexpr int zero = 128;
-  static constexpr bool has_m = false, wide = true;
+// What is said of a type of 32 elements; of a `wide` one elements go to 255.  Of most, nibbles_at
+// is where the nibbles begin as nibbles32 takes them, and fifths_at where their fifth bits, 0 if
+// there are none.
+template <Stored type_, int zero_, int top_, bool has_m_ = false>
+struct SmallBlock {
+  static constexpr Stored type = type_;
+  static constexpr int zero = zero_, top = top_, group = 32;
+  static constexpr bool has_m = has_m_, has_least = has_m, wide = top == 255;
+};
+struct BlockQ8_0 : SmallBlock<Stored::q8_0, 128, 255> {
   static vu8x32 unpack(const uint8_t* p) { return load_as<vu8x32>(p + 2) ^ 128; }
 };
 // d, m if the block has one, the fifth bits if there are any, and the nibbles.
-template <Stored type_, bool has_m_, bool fifths>
-struct BlockNibbles {
-  static constexpr Stored type = type_;
-  static constexpr int top = fifths ? 31 : 15, zero = has_m_ ? 0 : (top + 1) / 2;
-  static constexpr bool has_m = has_m_, wide = false;
+template <Stored type, bool has_m, bool fifths>
+struct BlockNibbles : SmallBlock<type,
+                                 has_m    ? 0
+                                 : fifths ? 16
+                                          : 8,
+                                 fifths ? 31 : 15, has_m> {
   static constexpr int64_t factors = has_m ? 4 : 2;
   static constexpr int64_t nibbles_at = factors + (fifths ? 4 : 0),
                            fifths_at = fifths ? factors : 0;
@@ -182,19 +187,13 @@ using BlockQ4_0 = BlockNibbles<Stored::q4_0, false, false>;
 using BlockQ4_1 = BlockNibbles<Stored::q4_1, true, false>;
 using BlockQ5_0 = BlockNibbles<Stored::q5_0, false, true>;
 using BlockQ5_1 = BlockNibbles<Stored::q5_1, true, true>;
-struct BlockIQ4_NL {
-  static constexpr Stored type = Stored::iq4_nl;
-  static constexpr int zero = 128;
-  static constexpr bool has_m = false, wide = true;
+struct BlockIQ4_NL : SmallBlock<Stored::iq4_nl, 128, 255> {
   static constexpr int64_t nibbles_at = 2, fifths_at = 0;
   static constexpr const Table& table = iq4_table;
   static vu8x32 unpack(const uint8_t* p) { return looked_up32(table, p + 2); }
 };
 // Its scale is a power of 2, of which the first byte is the exponent plus 127.
-struct BlockMXFP4 {
-  static constexpr Stored type = Stored::mxfp4;
-  static constexpr int zero = 12, top = 24;
-  static constexpr bool has_m = false, wide = false;
+struct BlockMXFP4 : SmallBlock<Stored::mxfp4, 12, 24> {
   static constexpr int64_t nibbles_at = 1, fifths_at = 0;
   static constexpr const Table& table = mxfp4_table;
   static vu8x32 unpack(const uint8_t* p) { return looked_up32(table, p + 1); }
@@ -216,7 +215,7 @@ struct ReadBlocks {
     p += bytes(i);
     vi q[parts];
     if constexpr (type == Stored::q8_0)
-      for (int k = 0; k < parts; k++) q[k] = vi_of_i8(p + 2 + k * lanes);
+      for (int k = 0; k < parts; k++) q[k] = vi_of<int8_t>(p + 2 + k * lanes);
     else
       nibbles(p, q);
     const float d = half_at(p), m = B::has_m ? half_at(p + 2) : 0.0f;
@@ -232,7 +231,7 @@ struct ReadBlocks {
  private:
   static void nibbles(const uint8_t* p, vi (&q)[parts]) {
     for (int k = 0; k < parts / 2; k++) {
-      const vi both = vi_of_u8(p + B::nibbles_at + k * lanes);
+      const vi both = vi_of<uint8_t>(p + B::nibbles_at + k * lanes);
       q[k] = both & 15, q[k + parts / 2] = both >> 4;
     }
     if constexpr (B::fifths_at == 0) return;

@@ -1,7 +1,6 @@
 // Python's DecoderStep: sizes of matrices and layers are checked here, and the memory kept alive.
 #pragma once
 
-#include "layers/cache_memory.hpp"
 #include "layers/checked_inputs.hpp"
 #include "layers/decoder_step.hpp"
 #include "layers/given.hpp"
@@ -22,57 +21,50 @@ class BoundDecoderStep {
   // compressed.
   void add_attention(nb::object attention, const CacheMemory& keys,
                      std::optional<CacheMemory> values) {
-    const Given given(std::move(attention), kept_);
-    const std::string at = next_layer();
+    const Given given(std::move(attention), kept_, next_layer());
     const int64_t e = shape_.n_embd();
-    DecoderLayer layer{.attention_norm = norm(given, "attn_norm", e, at + "attn_norm"),
-                       .ffn_norm = norm(given, "ffn_norm", e, at + "ffn_norm"),
+    DecoderLayer layer{.attention_norm = norm(given, "attn_norm", e, "attn_norm"),
+                       .ffn_norm = norm(given, "ffn_norm", e, "ffn_norm"),
                        .keys = keys.side};
-    set_feed_forward(layer, at, given.part("ffn"));
     given.keep(keys.data);
     if (values) given.keep(values->data);
     if (given.has("latent")) {
-      const LatentLayer latent = set_latent(layer, at, given, values);
-      step_.add_layer(latent, layer);
+      set_latent(layer, given, values);
     } else {
-      require(bool(values), at, "no memory for values");
-      set_attention(layer, at, given, values->side);
-      step_.add_layer(layer);
+      given.require(bool(values), "no memory for values");
+      set_attention(layer, given, values->side);
     }
-    added(!given.has("latent"));
+    set_feed_forward(layer, given.part("ffn"));
     n_cells_[layer.group] = layer.keys.n_cells;
-    last_is_dense_ = layer.gate.data;
-    add_mixture(given.part("ffn"));
+    add(std::move(layer));
   }
 
   // layer: one of aleator/models/layers/recurrent_parts.py; beside: the attention of the layer
   // before has this beside it, and what both give is added.
   void add_state(const std::string& kind, nb::object layer, StateRows conv, StateRows state,
                  bool beside) {
-    const std::string at = beside ? last_layer() : next_layer();
     const int64_t n_rows = int64_t(conv.shape(0));
-    const GivenState given{{std::move(layer), kept_}, at, shape_.n_embd(), conv, state};
-    require(n_rows_ == 0 || n_rows_ == n_rows, at, "number of rows differs from the layers before");
+    const GivenState given{{std::move(layer), kept_, beside ? last_layer() : next_layer()},
+                           shape_.n_embd(),
+                           conv,
+                           state};
+    given.layer.require(n_rows_ == 0 || n_rows_ == n_rows,
+                        "number of rows differs from the layers before");
     given.layer.keep(conv), given.layer.keep(state);
     if (beside) {
-      require(n_layers_ > 0 && last_attends_ && !shape_.parallel,
+      require(n_layers_ > 0 && attends_alone(step_.last_layer()) && !shape_.parallel,
               "a state space stands beside the attention of the layer before");
-      step_.add_beside(given.heads());
-      last_attends_ = false;
+      step_.last_layer().state = given.heads();
     } else {
-      require(given.layer.has("norm"), at, "attn_norm is missing");
-      const RecurrentLayer space = given.made(kind);
-      add_feed_forward_layer(given.layer, "ffn_norm", [&](const DecoderLayer& following) {
-        step_.add_layer(space, following);
-      });
+      given.layer.require(given.layer.has("norm"), "attn_norm is missing");
+      add_feed_forward_layer(given.layer, "ffn_norm", given.made(kind));
     }
     n_rows_ = n_rows;
   }
 
   // alone: a FeedForwardAlone of recurrent_parts.py.
   void add_feed_forward(nb::object alone) {
-    add_feed_forward_layer({std::move(alone), kept_}, "norm",
-                           [&](const DecoderLayer& layer) { step_.add_layer(layer); });
+    add_feed_forward_layer({std::move(alone), kept_, next_layer()}, "norm");
   }
 
   // all: LayerEmbeddings of parts.py; matrix: their table.
@@ -84,8 +76,8 @@ class BoundDecoderStep {
             "per_layer_proj_norm does not fit per_layer_model_proj");
     require(table.out >= shape_.embedding.out,
             "per_layer_token_embd has less tokens than token_embd");
-    per_layer_ = {sized(table, table.out, n, "per_layer_token_embd"),
-                  sized(projection, n, shape_.n_embd(), "per_layer_model_proj"),
+    per_layer_ = {given.sized(table, table.out, n, "per_layer_token_embd"),
+                  given.sized(projection, n, shape_.n_embd(), "per_layer_model_proj"),
                   given.needed("norm", width, "per_layer_proj_norm.weight"), width};
     step_.set_per_layer(per_layer_);
   }
@@ -94,12 +86,11 @@ class BoundDecoderStep {
   void add_per_layer(nb::object part) {
     require(n_layers_ > 0 && n_layers_ <= per_layer_.layers(),
             "embeddings of a layer that has none");
-    const Given given(std::move(part), kept_);
-    const std::string at = last_layer();
+    const Given given(std::move(part), kept_, last_layer());
     const int64_t e = shape_.n_embd(), width = per_layer_.width;
-    step_.add_per_layer({sized(given.matrix("project"), width, e, at + "inp_gate"),
-                         sized(given.matrix("output"), e, width, at + "proj"),
-                         given.needed("norm", e, at + "post_norm.weight"), n_layers_ - 1});
+    step_.last_layer().embedding = {given.matrix("project", width, e, "inp_gate"),
+                                    given.matrix("output", e, width, "proj"),
+                                    given.needed("norm", e, "post_norm.weight"), n_layers_ - 1};
   }
 
   // W: the matrix whose bytes are `data`; the others: see LowRank.
@@ -139,32 +130,22 @@ class BoundDecoderStep {
   void run(Pool& pool, std::optional<Indices> ids, std::optional<Matrix> embeddings,
            Numbers positions, Indices cells, Numbers seen, Indices list_start, Numbers seen_list,
            Indices seen_count, std::optional<Numbers> seen_deltas, Indices out_rows,
-           Array<float, 2> logits, std::optional<nb::tuple> window,
-           std::optional<nb::tuple> recurrent, std::optional<Numbers> seen_positions,
+           Array<float, 2> logits, std::optional<GivenWindow> window,
+           std::optional<GivenRuns> recurrent, std::optional<Numbers> seen_positions,
            std::optional<Floats> query_scales, std::optional<GivenAdapted> adapted,
            std::optional<GivenTaps> taps) {
     const int64_t tokens = int64_t(positions.size());
     require(n_layers_ > 0 && tokens > 0, "no layers or no tokens");
     MicroBatch b = checked_ends(tokens, shape_.embedding, stride(), n_out(), ids, embeddings,
                                 out_rows, logits);
-    std::vector<Indices> states;
-    Pooled pools[most_groups] = {
-        {cells, seen, list_start, seen_list, seen_count, seen_deltas, std::nullopt, std::nullopt}};
+    b.groups[0] = checked({cells, seen, list_start, seen_list, seen_count, seen_deltas, {}, {}},
+                          b.tokens, n_cells_[0]);
     require(bool(window) == (n_cells_[1] > 0), "window is for a decoder with window layers");
     if (window) {
-      require(window->size() == 8, "window must have eight parts");
-      const auto get = [&](size_t i) { return (*window)[i]; };
-      pools[1] = {nb::cast<Indices>(get(0)),
-                  nb::cast<Numbers>(get(1)),
-                  nb::cast<Indices>(get(2)),
-                  nb::cast<Numbers>(get(3)),
-                  nb::cast<Indices>(get(4)),
-                  nb::cast<std::optional<Numbers>>(get(5)),
-                  nb::cast<std::optional<Indices>>(get(6)),
-                  nb::cast<std::optional<Indices>>(get(7))};
+      const auto pooled = [](const auto&... parts) { return Pooled{parts...}; };
+      b.groups[1] = checked(std::apply(pooled, *window), b.tokens, n_cells_[1]);
       b.n_groups = 2;
     }
-    for (int64_t g = 0; g < b.n_groups; g++) b.groups[g] = checked(pools[g], b.tokens, n_cells_[g]);
     require(bool(seen_positions) == (n_slopes_ > 0) &&
                 (!seen_positions || (!window && seen_positions->size() == seen.size())),
             "seen_positions are for slopes, one of each listed cell");
@@ -178,12 +159,7 @@ class BoundDecoderStep {
       require(positions(i) >= 0 && positions(i) < places.out, "position ", positions(i),
               " has no embedding");
     require(bool(recurrent) == (n_rows_ > 0), "recurrent is for a decoder with recurrent layers");
-    if (recurrent) {
-      require(recurrent->size() == 4, "recurrent must have four parts");
-      const auto get = [&](size_t i) { return nb::cast<Indices>((*recurrent)[i]); };
-      states = {get(0), get(1), get(2), get(3)};
-      b.runs = checked_runs(states[0], states[1], states[2], states[3], b.tokens, n_rows_);
-    }
+    if (recurrent) b.runs = checked_runs(*recurrent, b.tokens, n_rows_);
     b.positions = positions.data();
     if (adapted) b.adapted = checked_adapted(*adapted, b.tokens, step_.adapters().size());
     if (taps) b.taps = checked_taps(*taps, b.tokens, n_layers_, shape_.n_embd());
@@ -243,123 +219,117 @@ class BoundDecoderStep {
   }
 
   // Queries, keys and values, and what is done to them.
-  void set_attention(DecoderLayer& layer, const std::string& at, const Given& given,
-                     const CacheSide& values) {
+  void set_attention(DecoderLayer& layer, const Given& given, const CacheSide& values) {
     const std::vector<Weights> qkv = given.matrices("qkv");
-    require(!qkv.empty() && qkv.size() <= 3, at, "neither queries, nor with keys, nor with values");
+    given.require(!qkv.empty() && qkv.size() <= 3,
+                  "neither queries, nor with keys, nor with values");
     const Weights none, &k = qkv.size() > 1 ? qkv[1] : none, &v = qkv.size() > 2 ? qkv[2] : none;
     const CacheSide& keys = layer.keys;
     const bool gated = given.get<bool>("gated"), window = given.get<bool>("windowed");
     const int64_t e = shape_.n_embd(), dim = keys.dim, dim_v = values.dim;
     const int64_t groups = keys.heads, heads = qkv[0].out / dim / (gated ? 2 : 1);
-    require(heads >= groups && heads % groups == 0, at, "attn_q: ", heads, " query heads for ",
-            groups, " key-value heads");
-    require(values.heads == groups && values.n_cells == keys.n_cells, at,
-            "keys and values differ in heads or cells");
-    require(!window || has_windows_, at, "a window layer without frequencies for it");
-    check_keys(keys, window, at);
-    require(!gated || (dim == dim_v && shape_.head_norm != HeadNorm::all), at,
-            "gates need values as wide as keys, and norms of single heads");
-    require(v.data || (dim == dim_v && shape_.head_norm != HeadNorm::all), at,
-            "keys as values need values as wide as keys, and norms of single heads");
-    require(!n_slopes_ || n_slopes_ == heads, at, "a slope for every head");
+    given.require(heads >= groups && heads % groups == 0, "attn_q: ", heads, " query heads for ",
+                  groups, " key-value heads");
+    given.require(values.heads == groups && values.n_cells == keys.n_cells,
+                  "keys and values differ in heads or cells");
+    given.require(!window || has_windows_, "a window layer without frequencies for it");
+    check_keys(keys, window, given);
+    given.require(!gated || (dim == dim_v && shape_.head_norm != HeadNorm::all),
+                  "gates need values as wide as keys, and norms of single heads");
+    given.require(v.data || (dim == dim_v && shape_.head_norm != HeadNorm::all),
+                  "keys as values need values as wide as keys, and norms of single heads");
+    given.require(!n_slopes_ || n_slopes_ == heads, "a slope for every head");
     const int64_t wide = given.knows("wide") ? given.get<int64_t>("wide") : 0, in = wide ? wide : e;
-    require(!wide || (wide > 0 && wide < int64_t(1) << 32 && !shape_.parallel && n_layers_ == 0),
-            at, "only the first layer takes something in place of x");
+    given.require(
+        !wide || (wide > 0 && wide < int64_t(1) << 32 && !shape_.parallel && n_layers_ == 0),
+        "only the first layer takes something in place of x");
     layer.wide = wide, n_wide_ += wide;
-    layer.q = sized(qkv[0], heads * dim * (gated ? 2 : 1), in, at + "attn_q");
-    if (k.data) layer.k = sized(k, groups * dim, in, at + "attn_k");
-    if (v.data) layer.v = sized(v, groups * dim_v, in, at + "attn_v");
-    layer.o = sized(given.matrix("output"), e, heads * dim_v, at + "attn_output");
-    layer.q_norm = head_norm(given, "q_norm", heads, dim, at + "attn_q_norm");
-    layer.k_norm = head_norm(given, "k_norm", groups, dim, at + "attn_k_norm");
-    layer.v_norm = given.vector("v_norm", dim_v, at + "v_norm");
-    require(k.data || (!layer.k_norm && !layer.v_norm), at,
-            "a layer that stores nothing has no norms of keys or values");
-    require(!layer.v_norm || shape_.norm == Norm::rms, at, "v_norm is an RMS norm");
-    require((bool(layer.q_norm) == bool(layer.k_norm) || !k.data) &&
-                (!layer.q_norm || shape_.head_norm != HeadNorm::none),
-            at, "attn_q_norm and attn_k_norm do not go with head_norm");
+    layer.q = given.sized(qkv[0], heads * dim * (gated ? 2 : 1), in, "attn_q");
+    if (k.data) layer.k = given.sized(k, groups * dim, in, "attn_k");
+    if (v.data) layer.v = given.sized(v, groups * dim_v, in, "attn_v");
+    layer.o = given.matrix("output", e, heads * dim_v, "attn_output");
+    layer.q_norm = head_norm(given, "q_norm", heads, dim, "attn_q_norm");
+    layer.k_norm = head_norm(given, "k_norm", groups, dim, "attn_k_norm");
+    layer.v_norm = given.vector("v_norm", dim_v, "v_norm");
+    given.require(k.data || (!layer.k_norm && !layer.v_norm),
+                  "a layer that stores nothing has no norms of keys or values");
+    given.require(!layer.v_norm || shape_.norm == Norm::rms, "v_norm is an RMS norm");
+    given.require((bool(layer.q_norm) == bool(layer.k_norm) || !k.data) &&
+                      (!layer.q_norm || shape_.head_norm != HeadNorm::none),
+                  "attn_q_norm and attn_k_norm do not go with head_norm");
     const std::vector<Given> post = given.parts("post_norms");
     if (!post.empty()) {
-      require(post.size() == 2, at, "one norm of what attention gives, and one of feed-forward");
-      layer.attention_post_norm = numbers(post[0], e, at + "post_attention_norm");
-      layer.ffn_post_norm = numbers(post[1], e, at + "post_ffw_norm");
+      given.require(post.size() == 2, "one norm of what attention gives, and one of feed-forward");
+      layer.attention_post_norm = numbers(post[0], e, "post_attention_norm");
+      layer.ffn_post_norm = numbers(post[1], e, "post_ffw_norm");
     }
     layer.values = values, layer.n_heads = heads, layer.gated = gated, layer.group = window;
-    layer.sinks = given.vector("sinks", heads, at + "attn_sinks");
+    layer.sinks = given.vector("sinks", heads, "attn_sinks");
     layer.rotated = given.get<bool>("rotated"), layer.scaled = given.get<bool>("grows");
-    const float* scale = given.vector("output_scale", 1, at + "layer_output_scale.weight");
+    const float* scale = given.vector("output_scale", 1, "layer_output_scale.weight");
     if (scale) layer.output_scale = *scale;
   }
 
   // The same where keys and values are compressed.
-  LatentLayer set_latent(DecoderLayer& layer, const std::string& at, const Given& given,
-                         const std::optional<CacheMemory>& values) {
-    require(shape_.norm == Norm::rms && !shape_.parallel && shape_.head_norm == HeadNorm::none, at,
-            "compressed keys in a layer of another kind");
-    require(layer.attention_norm && layer.ffn_norm, at,
-            "compressed keys need attn_norm and ffn_norm");
+  void set_latent(DecoderLayer& layer, const Given& given,
+                  const std::optional<CacheMemory>& values) {
+    given.require(
+        shape_.norm == Norm::rms && !shape_.parallel && shape_.head_norm == HeadNorm::none,
+        "compressed keys in a layer of another kind");
+    given.require(layer.attention_norm && layer.ffn_norm,
+                  "compressed keys need attn_norm and ffn_norm");
     const CacheSide& keys = layer.keys;
     const int64_t e = shape_.n_embd(), heads = given.get<int64_t>("n_heads"), dim = keys.dim;
-    const LatentLayer latent = latent_layer(given.part("latent"), at, e, heads);
-    require(dim == latent.key_dim() && bool(values) != latent.compressed() && !n_slopes_, at,
-            "the cache does not fit the compressed keys");
+    const LatentLayer& latent = layer.latent.emplace(latent_layer(given.part("latent"), e, heads));
+    given.require(dim == latent.key_dim() && bool(values) != latent.compressed() && !n_slopes_,
+                  "the cache does not fit the compressed keys");
     CacheSide side = values ? values->side : keys;
     if (!values) {
       side.dim = latent.rank, side.within = dim;
       const int64_t block = side.rotation > 1 ? side.rotation : block_shape(side.type).elements;
-      require(latent.rank % block == 0, at, "type_k has blocks of ", block, " channels, and of ",
-              latent.rank, " compressed ones the last would not be whole");
+      given.require(latent.rank % block == 0, "type_k has blocks of ", block, " channels, and of ",
+                    latent.rank, " compressed ones the last would not be whole");
     }
-    require(keys.heads == (values ? heads : 1) && side.heads == keys.heads &&
-                side.n_cells == keys.n_cells && (!values || side.dim == latent.dim_v),
-            at, "the cache's heads, cells or channels");
-    check_keys(keys, false, at);
-    layer.o = sized(given.matrix("output"), e, heads * latent.dim_v, at + "attn_output");
+    given.require(keys.heads == (values ? heads : 1) && side.heads == keys.heads &&
+                      side.n_cells == keys.n_cells && (!values || side.dim == latent.dim_v),
+                  "the cache's heads, cells or channels");
+    check_keys(keys, false, given);
+    layer.o = given.matrix("output", e, heads * latent.dim_v, "attn_output");
     layer.values = side, layer.n_heads = heads;
-    return latent;
   }
 
   // Of a layer with attention, but for its heads.
-  void check_keys(const CacheSide& keys, bool window, const std::string& at) const {
-    require(n_cells_[window] == 0 || keys.n_cells == n_cells_[window], at,
-            "number of cells differs from the layers before");
-    require(!keys.by_channel, at, "keys by channels");
+  void check_keys(const CacheSide& keys, bool window, const Given& given) const {
+    given.require(n_cells_[window] == 0 || keys.n_cells == n_cells_[window],
+                  "number of cells differs from the layers before");
+    given.require(!keys.by_channel, "keys by channels");
     const Rotation& r = shape_.rotation[window];
-    require(r.offset + r.pairs * 2 <= keys.dim, at, "more rotated channels than a head has");
+    given.require(r.offset + r.pairs * 2 <= keys.dim, "more rotated channels than a head has");
   }
 
   // A layer whose attention is elsewhere, or nowhere; `name`: of the norm before feed-forward.
-  template <class Add>
-  void add_feed_forward_layer(const Given& given, const char* name, Add add) {
-    const std::string at = next_layer();
-    DecoderLayer layer{.ffn_norm = norm(given, name, shape_.n_embd(), at + "ffn_norm")};
-    require(layer.ffn_norm || given.part("ffn").none(), at, "ffn_norm is missing");
-    set_feed_forward(layer, at, given.part("ffn"));
-    add(layer);
-    added(false);
-    add_mixture(given.part("ffn"));
+  void add_feed_forward_layer(const Given& given, const char* name,
+                              std::optional<RecurrentLayer> state = {}) {
+    DecoderLayer layer{.ffn_norm = norm(given, name, shape_.n_embd(), "ffn_norm")};
+    given.require(layer.ffn_norm || given.part("ffn").none(), "ffn_norm is missing");
+    set_feed_forward(layer, given.part("ffn"));
+    layer.state = std::move(state);
+    add(std::move(layer));
   }
   // ffn: a FeedForward of parts.py, or a Mixture, which may have one beside its experts; or None.
-  void set_feed_forward(DecoderLayer& layer, const std::string& at, const Given& ffn) {
+  void set_feed_forward(DecoderLayer& layer, const Given& ffn) {
+    if (ffn.knows("experts")) layer.mixture = mixture(ffn, shape_.n_embd());
     const Given dense = ffn.knows("dense") ? ffn.part("dense") : ffn;
+    require(!layer.mixture || !layer.mixture->beside() || (attends_alone(layer) && !dense.none()),
+            "experts beside the dense part of the layer before");
     if (dense.none()) return;
     const std::vector<Weights> up = dense.matrices("gate_up");
-    require(up.size() == 1 || up.size() == 2, at, "neither ffn_gate and ffn_up, nor ffn_up alone");
+    ffn.require(up.size() == 1 || up.size() == 2, "neither ffn_gate and ffn_up, nor ffn_up alone");
     const int64_t e = shape_.n_embd(), ff = up[0].out;
     const bool gated = up.size() == 2;
-    layer.gate = sized(up[0], ff, e, at + (gated ? "ffn_gate" : "ffn_up"));
-    if (gated) layer.up = sized(up[1], ff, e, at + "ffn_up");
-    layer.down = sized(dense.matrix("down"), e, ff, at + "ffn_down");
-  }
-  // Of the layer that was added last, if its feed-forward part is one.
-  void add_mixture(const Given& ffn) {
-    if (!ffn.knows("experts")) return;
-    const Mixture made = mixture(ffn, last_layer(), shape_.n_embd());
-    require(!made.beside() || (last_attends_ && last_is_dense_),
-            "experts beside the dense part of the layer before");
-    step_.add_mixture(made);
+    layer.gate = ffn.sized(up[0], ff, e, gated ? "ffn_gate" : "ffn_up");
+    if (gated) layer.up = ffn.sized(up[1], ff, e, "ffn_up");
+    layer.down = dense.matrix("down", e, ff, "ffn_down");
   }
 
   // The weights of norms, if there are any, of the right size.
@@ -376,7 +346,8 @@ class BoundDecoderStep {
     return norm(given, attribute, dim, name);
   }
 
-  void added(bool attends) { n_layers_++, last_attends_ = attends; }
+  void add(DecoderLayer layer) { step_.add_layer(std::move(layer)), n_layers_++; }
+  static bool attends_alone(const DecoderLayer& l) { return l.attends() && !l.latent && !l.state; }
   std::string next_layer() const { return message("blk.", n_layers_, "."); }
   std::string last_layer() const { return message("blk.", n_layers_ - 1, "."); }
 
@@ -386,7 +357,6 @@ class BoundDecoderStep {
   bool has_windows_;
   int64_t n_slopes_;  // of ALiBi, one for every head; 0: there are none
   LayerEmbeddings per_layer_;
-  bool last_attends_ = false, last_is_dense_ = false;
   int64_t n_layers_ = 0, n_rows_ = 0, n_wide_ = 0, n_cells_[most_groups] = {};
 };
 

@@ -1,4 +1,5 @@
-// The arrays that Python gives a step: every size and index is checked here.
+// Python's side of the cache's memory, of the lists of cells that tokens see, and of what else a
+// step is given: every size and index is checked here.
 #pragma once
 
 #include <nanobind/stl/tuple.h>
@@ -6,13 +7,92 @@
 #include <vector>
 
 #include "bind.hpp"
-#include "layers/cache_memory.hpp"
+#include "errors.hpp"
 #include "layers/decoder_step.hpp"
-#include "layers/given.hpp"
+#include "layers/stored_matrix.hpp"
 
 namespace aleator {
 
+using CacheBytes = Array<uint8_t, 1>;
+using Indices = Array<const int64_t, 1>;
+using Numbers = Array<const int32_t, 1>;  // cells of lists, their positions, lists of tokens
+
+// One layer's keys or values as bytes: see CacheSide.
+struct CacheMemory {
+  CacheBytes data;
+  CacheSide side;
+  CacheMemory(CacheBytes bytes, const std::string& type, int64_t cells, int64_t heads, int64_t dim,
+              bool by_channel, int64_t rotation)
+      : data(std::move(bytes)) {
+    side = {data.data(), stored_type(type), heads, dim, cells, by_channel, rotation};
+    constexpr int64_t limit = int64_t(1) << 20;
+    require(side.type != Stored::mxfp4 && !scaled(side.type), "a cache of ", type);
+    require(cells >= 1 && cells < int64_t(1) << 31 && heads >= 1 && heads <= limit && dim >= 1 &&
+                dim <= limit,
+            "sizes out of range");
+    require(stored_row_bytes(side.type, dim) &&
+                int64_t(data.size()) / side.row_bytes() / heads == cells &&
+                int64_t(data.size()) % (side.row_bytes() * heads) == 0,
+            "a cache of ", data.size(), " bytes is not [", cells, ", ", heads, ", ", dim, "] of ",
+            type);
+    require(!by_channel || !in_blocks(side.type), "a cache of ", type, " by channels");
+    require(rotation >= 0 && (rotation & (rotation - 1)) == 0 && (!rotation || dim % rotation == 0),
+            "rotation in blocks of ", rotation);
+  }
+};
+
+// What one group of layers stores and sees, see MicroBatch.
+struct Pooled {
+  std::optional<Indices> cells;  // not where nothing is stored
+  Numbers seen;
+  Indices list_start;
+  Numbers seen_list;
+  Indices seen_count;
+  std::optional<Numbers> seen_deltas;
+  std::optional<Indices> seen_first, seen_sinks;
+};
+
+// n_cells of no layers is 0: then nothing is stored, and nothing may be seen.
+inline Seen checked(const Pooled& p, int64_t tokens, int64_t n_cells) {
+  const int64_t n_lists = int64_t(p.list_start.size()) - 1;
+  require((!p.cells || int64_t(p.cells->size()) == tokens) &&
+              int64_t(p.seen_list.size()) == tokens && int64_t(p.seen_count.size()) == tokens &&
+              (!p.seen_first || int64_t(p.seen_first->size()) == tokens) &&
+              (!p.seen_sinks || int64_t(p.seen_sinks->size()) == tokens),
+          "cells, seen_list, seen_count, seen_first or seen_sinks do not match the tokens");
+  require(n_lists >= 0 && p.list_start(0) == 0 && p.list_start(n_lists) == int64_t(p.seen.size()) &&
+              (!p.seen_deltas || p.seen_deltas->size() == p.seen.size()),
+          "list_start or seen_deltas do not match seen");
+  for (int64_t i = 0; i < n_lists; i++)
+    require(p.list_start(i) <= p.list_start(i + 1), "list_start must ascend");
+  for (int64_t i = 0; i < tokens; i++) {
+    const int64_t list = p.seen_list(i);
+    require(
+        list >= 0 && list < n_lists && p.seen_count(i) >= 0 &&
+            p.seen_count(i) <= p.list_start(list + 1) - p.list_start(list) &&
+            (!p.seen_first || (*p.seen_first)(i) >= 0) &&
+            (!p.seen_sinks || ((*p.seen_sinks)(i) >= 0 &&
+                               (*p.seen_sinks)(i) <= p.list_start(list + 1) - p.list_start(list))),
+        "token ", i, " sees more than list ", list, " holds");
+  }
+  if (n_cells > 0) {
+    int32_t worst = 0;  // as unsigned, the largest: one comparison for both ends
+    for (size_t i = 0; i < p.seen.size(); i++)
+      worst = uint32_t(p.seen(i)) > uint32_t(worst) ? p.seen(i) : worst;
+    require(p.seen.size() == 0 || uint32_t(worst) < uint64_t(n_cells), "seen cell ", worst);
+    for (int64_t i = 0; i < tokens; i++)
+      require(!p.cells || ((*p.cells)(i) >= 0 && (*p.cells)(i) < n_cells), "cell ",
+              p.cells ? (*p.cells)(i) : 0);
+  }
+  return {pointer(p.cells),     p.seen.data(),       p.list_start.data(),    n_lists,
+          p.seen_list.data(),   p.seen_count.data(), pointer(p.seen_deltas), pointer(p.seen_first),
+          pointer(p.seen_sinks)};
+}
+
 using Matrix = Array<const float, 2>;
+// Cells, seen, list_start, seen_list, seen_count, seen_deltas, seen_first, seen_sinks: see Pooled.
+using GivenWindow = std::tuple<Indices, Numbers, Indices, Numbers, Indices, std::optional<Numbers>,
+                               std::optional<Indices>, std::optional<Indices>>;
 
 // What enters a step of so many tokens, and what leaves it: n_out numbers of each row wanted.
 inline MicroBatch checked_ends(int64_t tokens, const Weights& embedding, int64_t stride,
@@ -38,9 +118,11 @@ inline MicroBatch checked_ends(int64_t tokens, const Weights& embedding, int64_t
   return b;
 }
 
+using GivenRuns = std::tuple<Indices, Indices, Indices, Indices>;
+
 // starts [runs + 1], sources [runs], order [tokens], stores [tokens]: see Runs.
-inline Runs checked_runs(const Indices& starts, const Indices& sources, const Indices& order,
-                         const Indices& stores, int64_t tokens, int64_t n_rows) {
+inline Runs checked_runs(const GivenRuns& given, int64_t tokens, int64_t n_rows) {
+  const auto& [starts, sources, order, stores] = given;
   const int64_t runs = int64_t(sources.size());
   require(tokens > 0 && runs > 0, "no layers or no tokens");
   require(int64_t(order.size()) == tokens && int64_t(starts.size()) == runs + 1 &&

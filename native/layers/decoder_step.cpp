@@ -14,17 +14,16 @@ void DecoderStep::run(Pool& pool, const MicroBatch& batch, Watch* watch) {
   prepare(pool, batch);
   pool.run_adapting(
       [&](int thread) {
-        if (per_layer_.any()) per_layer_.project(thread, products_, batch.ids, shape_.eps);
+        if (per_layer_.any()) per_layer_.project(thread, products_, batch.ids);
         for (const DecoderLayer& l : layers_) {
           tap(thread, &l - layers_.data(), batch);
           layer(thread, l, batch);
-          if (l.embedding >= 0)
-            per_layer_.add(thread, products_, embeddings_[l.embedding], shape_.gate, shape_.eps);
+          if (l.embedding) per_layer_.add(thread, products_, *l.embedding, shape_.gate);
           if (l.output_scale != 1) scale(thread, l.output_scale, batch.tokens);
         }
         tap(thread, int64_t(layers_.size()), batch);
-        products_.logits(thread, shape_.output, shape_.output_norm, shape_.eps, batch.out_rows,
-                         batch.n_out, batch.logits);
+        products_.logits(thread, shape_.output, shape_.output_norm, batch.out_rows, batch.n_out,
+                         batch.logits);
       },
       watch);
 }
@@ -46,15 +45,14 @@ void DecoderStep::prepare(Pool& pool, const MicroBatch& batch) {
     q = std::max(q, l.q_width()), k = std::max(k, l.k_width()), v = std::max(v, l.v_width());
     attended = std::max(attended, l.n_heads * l.values.dim), ff = std::max(ff, l.gate.out);
     if (l.gated) q = std::max(q, 2 * l.q_width()), queries = std::max(queries, l.q_width());
+    if (l.state) recurrent_.prepare(t, *l.state);
+    if (l.latent) latent_.prepare(t, *l.latent);
+    if (l.mixture) experts_.prepare(t, e, *l.mixture);
+    if (l.mixture && l.mixture->beside()) dense_.resize(t * e);
   }
-  products_.prepare(pool, t, e, shape_.norm);
+  products_.prepare(pool, t, e, shape_.norm, shape_.eps, shape_.residual_scale);
   products_.adapters().prepare(pool, batch.adapted, t, batch.out_rows, batch.n_out);
-  recurrent_.prepare(t, spaces_);
-  latent_.prepare(t, latents_);
-  experts_.prepare(t, e, mixtures_);
   per_layer_.prepare(t);
-  for (const Mixture& m : mixtures_)
-    if (m.beside()) dense_.resize(t * e);
   q_.resize(t * q), k_.resize(t * k), v_.resize(t * v), attended_.resize(t * attended);
   queries_.resize(t * queries), gate_.resize(t * ff), up_.resize(t * ff);
   ones_.resize(size_t(ff), 1.0f);
@@ -73,7 +71,7 @@ void DecoderStep::prepare(Pool& pool, const MicroBatch& batch) {
       read_row_(shape_.position_embedding, batch.positions[i], place.data());
       for (int64_t j = 0; j < e; j++) x[j] += place[j];
     }
-    if (shape_.embedding_norm) products_.norm(x, shape_.embedding_norm, e, shape_.eps, x);
+    if (shape_.embedding_norm) products_.norm(x, shape_.embedding_norm, e, x);
   }
   for (int64_t g = 0; g < batch.n_groups; g++) {
     const Rotation& r = shape_.rotation[g];
@@ -91,60 +89,43 @@ void DecoderStep::prepare(Pool& pool, const MicroBatch& batch) {
 }
 
 AttentionShape DecoderStep::attention(const DecoderLayer& l) const {
-  return {l.keys,         l.values,      l.heads(), shape_.attention_scale,
+  return {l.keys,         l.values,      l.n_heads, shape_.attention_scale,
           shape_.softcap, shape_.slopes, l.rotated, l.sinks};
 }
 
 void DecoderStep::layer(int thread, const DecoderLayer& l, const MicroBatch& batch) {
   if (l.attends())
     attend(thread, l, batch);
-  else if (l.recurrent >= 0)
-    recurrent_.run(thread, products_, spaces_[l.recurrent], batch.runs, shape_.eps,
-                   shape_.residual_scale);
+  else if (l.state)
+    recurrent_.run(thread, products_, *l.state, batch.runs);
   if (batch.keys_only) return;
-  if (l.mixture >= 0) {
-    const Mixture& m = mixtures_[l.mixture];
-    return m.beside() ? mix_beside(thread, l, m, batch.tokens) : mix(thread, l, batch.tokens);
-  }
+  if (l.mixture)
+    return l.mixture->beside() ? mix_beside(thread, l, batch.tokens) : mix(thread, l, batch.tokens);
   if (l.gate.out == 0) return;
   if (!l.attends() || !shape_.parallel)
-    gate(thread, l, products_.normed(thread, l.ffn_norm, shape_.eps, forms_of({&l.gate, &l.up})),
-         batch.tokens);
-  add(thread, l.down, gate_.data(), l.ffn_post_norm, batch.tokens);
-}
-
-// The running sum += residual_scale * (W from), or += W from with a norm, see norm_sums.
-void DecoderStep::add(int thread, const Weights& w, const float* from, const float* norm,
-                      int64_t tokens) {
-  products_.add_rows(thread, w, from, tokens, shape_.residual_scale, norm, shape_.eps,
-                     shape_.norm_sums);
+    gate(thread, l, products_.normed(thread, l.ffn_norm, forms_of({&l.gate, &l.up})), batch.tokens);
+  products_.add_rows(thread, l.down, gate_.data(), l.ffn_post_norm, shape_.norm_sums);
 }
 
 // The state space that takes what attention takes, or none.
 const HeadLayer* DecoderStep::beside(const DecoderLayer& l) const {
-  return l.recurrent >= 0 ? &std::get<HeadLayer>(spaces_[l.recurrent]) : nullptr;
+  return l.state ? &std::get<HeadLayer>(*l.state) : nullptr;
 }
 
 // Queries, keys and values.
 void DecoderStep::project(int thread, const DecoderLayer& l, const MicroBatch& batch) {
-  if (l.latent >= 0)
-    return latent_.project(thread, products_, latents_[l.latent], l.attention_norm, shape_.eps,
-                           q_.data(), k_.data(), v_.data());
+  if (l.latent)
+    return latent_.project(thread, products_, *l.latent, l.attention_norm, q_.data(), k_.data(),
+                           v_.data());
   const HeadLayer* beside = this->beside(l);
   const Forms forms = shape_.parallel ? forms_of({&l.q, &l.k, &l.v, &l.gate, &l.up})
                       : beside        ? forms_of({&l.q, &l.k, &l.v, &beside->in})
                                       : forms_of({&l.q, &l.k, &l.v});
   const Input x = l.wide ? products_.input(thread, batch.embeddings + shape_.n_embd(), batch.stride,
-                                           l.q.in, batch.tokens, forms)
-                         : products_.normed(thread, l.attention_norm, shape_.eps, forms);
-  if (batch.keys_only && l.v.data)
-    products_.run(thread, x, {{&l.k, k_.data()}, {&l.v, v_.data()}});
-  else if (!l.k.data)
-    products_.run(thread, x, {{&l.q, q_.data()}});
-  else if (l.v.data)
-    products_.run(thread, x, {{&l.q, q_.data()}, {&l.k, k_.data()}, {&l.v, v_.data()}});
-  else
-    products_.run(thread, x, {{&l.q, q_.data()}, {&l.k, k_.data()}});
+                                           l.q.in, forms)
+                         : products_.normed(thread, l.attention_norm, forms);
+  const Weights none, &q = batch.keys_only ? none : l.q;
+  products_.run(thread, x, {{&q, q_.data()}, {&l.k, k_.data()}, {&l.v, v_.data()}});
   if (shape_.parallel) gate(thread, l, x, batch.tokens);
   if (beside) recurrent_.project(thread, products_, *beside, batch.runs, x);
   if (shape_.head_norm == HeadNorm::all && l.q_norm) normalise_heads(thread, l, batch.tokens);
@@ -160,15 +141,15 @@ void DecoderStep::attend(int thread, const DecoderLayer& l, const MicroBatch& ba
   pool.barrier();
   if (l.gated) {
     const int64_t dim = l.values.dim;
-    pool.each(thread, batch.tokens * l.heads(), [&](int64_t unit) {
+    pool.each(thread, batch.tokens * l.n_heads, [&](int64_t unit) {
       sigmoid_gate_(&attended_[unit * dim], &q_[(2 * unit + 1) * dim], dim);
     });
   }
   const float* given = attended_.data();
-  if (l.values.within) given = latent_.outputs(thread, products_, latents_[l.latent], given);
-  add(thread, l.o, given, l.attention_post_norm, batch.tokens);
+  if (l.values.within) given = latent_.outputs(thread, products_, *l.latent, given);
+  products_.add_rows(thread, l.o, given, l.attention_post_norm, shape_.norm_sums);
   if (const HeadLayer* beside = this->beside(l))
-    recurrent_.finish(thread, products_, *beside, batch.runs, shape_.eps, shape_.residual_scale);
+    recurrent_.finish(thread, products_, *beside, batch.runs);
 }
 
 // Queries, keys and values within the clamp.
@@ -184,7 +165,7 @@ void DecoderStep::normalise_heads(int thread, const DecoderLayer& l, int64_t tok
     const int64_t n = key ? l.k.out : l.q.out;
     float* row = key ? &k_[(unit - tokens) * n] : &q_[unit * n];
     limit(row, n);
-    products_.norm(row, key ? l.k_norm : l.q_norm, n, shape_.eps, row);
+    products_.norm(row, key ? l.k_norm : l.q_norm, n, row);
   });
 }
 
@@ -207,18 +188,18 @@ void DecoderStep::place_keys(int thread, const DecoderLayer& l, const MicroBatch
     limit(x, dim);
     if (kind == HeadNorm::rotated_head) rotate(x, t, raw);
     const int64_t size = shape_.norm == Norm::layer ? 2 * dim : dim;
-    products_.norm(x, norm + (kind == HeadNorm::each ? head * size : 0), dim, shape_.eps, x);
+    products_.norm(x, norm + (kind == HeadNorm::each ? head * size : 0), dim, x);
     if (kind != HeadNorm::rotated_head) rotate(x, t, raw);
   };
-  const int64_t stored = l.k.data || l.latent >= 0 ? l.keys.heads : 0;
-  const int64_t queries = batch.keys_only ? 0 : l.heads();
+  const int64_t stored = l.k.data || l.latent ? l.keys.heads : 0;
+  const int64_t queries = batch.keys_only ? 0 : l.n_heads;
   products_.pool().each(thread, batch.tokens * (queries + stored), [&](int64_t unit) {
     const int64_t t = unit % batch.tokens, head = unit / batch.tokens - queries;
     if (head < 0) {
-      const int64_t at = t * l.heads() + head + l.heads();
+      const int64_t at = t * l.n_heads + head + l.n_heads;
       float* query = l.gated ? &queries_[at * dim] : &q_[at * dim];
       if (l.gated) std::copy_n(&q_[2 * at * dim], dim, query);
-      turn(query, l.q_norm, head + l.heads(), t, false);
+      turn(query, l.q_norm, head + l.n_heads, t, false);
       for (int64_t i = 0; l.scaled && batch.query_scales && i < dim; i++)
         query[i] *= batch.query_scales[t];
       return;
@@ -226,13 +207,13 @@ void DecoderStep::place_keys(int thread, const DecoderLayer& l, const MicroBatch
     const int64_t cell = batch.groups[l.group].cells[t];
     float* key = &k_[t * l.k_width() + head * dim];
     float* value = l.values.within ? nullptr : &v_[t * l.v_width() + head * dim_v];
-    if (value && !l.v.data && l.latent < 0) std::copy_n(key, dim_v, value);
+    if (value && !l.v.data && !l.latent) std::copy_n(key, dim_v, value);
     turn(key, l.k_norm, head, t, shape_.raw_keys);
     if (l.keys.rotation) hadamard_(key, dim, l.keys.rotation);
     store_head_(key, l.keys, cell, head);
     if (!value) return;
     limit(value, dim_v);
-    if (l.v_norm) products_.norm(value, l.v_norm, dim_v, shape_.eps, value);
+    if (l.v_norm) products_.norm(value, l.v_norm, dim_v, value);
     if (l.values.rotation) hadamard_(value, dim_v, l.values.rotation);
     store_head_(value, l.values, cell, head);
   });
@@ -260,18 +241,16 @@ void DecoderStep::gate(int thread, const DecoderLayer& l, const Input& x, int64_
 }
 
 // The running sum += rms_norm of a dense part and the mixture together, each normalised before.
-void DecoderStep::mix_beside(int thread, const DecoderLayer& l, const Mixture& m, int64_t tokens) {
+void DecoderStep::mix_beside(int thread, const DecoderLayer& l, int64_t tokens) {
+  const Mixture& m = *l.mixture;
   const int64_t e = shape_.n_embd();
-  gate(thread, l, products_.normed(thread, l.ffn_norm, shape_.eps, forms_of({&l.gate, &l.up})),
-       tokens);
-  const Input in =
-      products_.input(thread, gate_.data(), l.down.in, l.down.in, tokens, forms_of({&l.down}));
-  products_.run(thread, in, {{&l.down, dense_.data()}});
-  experts_.run(thread, products_, m, nullptr, shape_.eps);
+  gate(thread, l, products_.normed(thread, l.ffn_norm, forms_of({&l.gate, &l.up})), tokens);
+  products_.run(thread, l.down, gate_.data(), dense_.data());
+  experts_.run(thread, products_, m, nullptr);
   products_.pool().each(thread, tokens, [&](int64_t t) {
     float *y = experts_.out(t), *dense = &dense_[t * e];
-    products_.norm(dense, m.dense_post_norm, e, shape_.eps, dense);
-    products_.norm(y, m.expert_post_norm, e, shape_.eps, y);
+    products_.norm(dense, m.dense_post_norm, e, dense);
+    products_.norm(y, m.expert_post_norm, e, y);
     for (int64_t i = 0; i < e; i++) y[i] = dense[i] + y[i];
     take(t, l.ffn_post_norm);
   });
@@ -287,13 +266,13 @@ void DecoderStep::scale(int thread, float by, int64_t tokens) {
 // A token's running sum += what the experts give, or += its norm.
 void DecoderStep::take(int64_t token, const float* norm) {
   float *y = experts_.out(token), *x = products_.x(token);
-  products_.norm(y, norm, shape_.n_embd(), shape_.eps, y);
+  products_.norm(y, norm, shape_.n_embd(), y);
   for (int64_t i = 0; i < shape_.n_embd(); i++) x[i] += shape_.residual_scale * y[i];
 }
 
 // The running sum += the mixture, or += rms_norm of what it gives.
 void DecoderStep::mix(int thread, const DecoderLayer& l, int64_t tokens) {
-  experts_.run(thread, products_, mixtures_[l.mixture], l.ffn_norm, shape_.eps);
+  experts_.run(thread, products_, *l.mixture, l.ffn_norm);
   products_.pool().each(thread, tokens, [&](int64_t t) { take(t, l.ffn_post_norm); });
 }
 

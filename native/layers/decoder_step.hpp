@@ -9,6 +9,8 @@
 
 #include <cstdint>
 #include <mutex>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "layers/angles.hpp"
@@ -35,18 +37,16 @@ struct DecoderLayer {
   // Of what attention and feed-forward give, of [n_embd].
   const float *attention_post_norm = nullptr, *ffn_post_norm = nullptr;
   const float* sinks = nullptr;  // of attention, [heads] or none
-  int64_t group = 0;       // of layers that share a pool of cells and a rotation: see DecoderShape
-  int64_t recurrent = -1;  // the number of what keeps a state, instead of attention or beside it
-  int64_t latent = -1;     // of what gives queries, keys and values in place of q, k and v
-  // Of the mixture that is there instead of gate, up and down, or beside them.
-  int64_t mixture = -1;
-  int64_t embedding = -1;  // of the tokens' embeddings of this layer
-  bool wide = false;       // queries, keys and values are made of what follows x in embeddings
-  bool rotated = true;     // positions rotate its queries and keys
-  bool scaled = true;      // MicroBatch::query_scales multiply its queries
-  int64_t n_heads = 0;     // of queries; 0 without attention
+  int64_t group = 0;  // of layers that share a pool of cells and a rotation: see DecoderShape
+  std::optional<RecurrentLayer> state;      // instead of attention, or beside it
+  std::optional<LatentLayer> latent;        // gives queries, keys and values in place of q, k and v
+  std::optional<Mixture> mixture;           // instead of gate, up and down, or beside them
+  std::optional<LayerEmbedding> embedding;  // what the tokens' embeddings of this layer add
+  bool wide = false;    // queries, keys and values are made of what follows x in embeddings
+  bool rotated = true;  // positions rotate its queries and keys
+  bool scaled = true;   // MicroBatch::query_scales multiply its queries
+  int64_t n_heads = 0;  // of queries; 0 without attention
   bool attends() const { return n_heads > 0; }
-  int64_t heads() const { return n_heads; }
   int64_t q_width() const { return n_heads * keys.dim; }
   int64_t k_width() const { return keys.heads * keys.dim; }
   int64_t v_width() const { return values.heads * values.dim; }
@@ -110,37 +110,15 @@ struct MicroBatch {
 class DecoderStep {
  public:
   explicit DecoderStep(const DecoderShape& shape) : shape_(shape) {}
-  void add_layer(const DecoderLayer& layer) { layers_.push_back(layer); }
-  // A layer whose keys and values are compressed; it has no q, k and v.
-  void add_layer(const LatentLayer& latent, DecoderLayer layer) {
-    layer.latent = added(latents_, latent);
-    layers_.push_back(layer);
-  }
-  // What keeps a state, and the feed-forward part of `layer`, if it has one.
-  void add_layer(const RecurrentLayer& space, DecoderLayer layer) {
-    layer.recurrent = added(spaces_, space);
-    layers_.push_back(layer);
-  }
-  // The last layer's attention has a state space beside it, which takes what it takes.
-  void add_beside(const HeadLayer& space) { layers_.back().recurrent = added(spaces_, space); }
-  // The feed-forward part of the last layer is a mixture of experts.
-  void add_mixture(const Mixture& mixture) { layers_.back().mixture = added(mixtures_, mixture); }
-  // The tokens' embeddings of each layer, and the last layer's part of them.
+  void add_layer(DecoderLayer layer) { layers_.push_back(std::move(layer)); }
+  DecoderLayer& last_layer() { return layers_.back(); }
+  // The tokens' embeddings of each layer.
   void set_per_layer(const LayerEmbeddings& all) { per_layer_.set(all); }
-  void add_per_layer(const LayerEmbedding& part) {
-    layers_.back().embedding = added(embeddings_, part);
-  }
   Adapters& adapters() { return products_.adapters(); }
   // The caller has checked every index.  Calls from several threads take turns.
   void run(Pool& pool, const MicroBatch& batch, Watch* watch = nullptr);
 
  private:
-  // Its number.
-  template <class T, class One>
-  static int64_t added(std::vector<T>& all, const One& one) {
-    all.push_back(one);
-    return int64_t(all.size()) - 1;
-  }
   void prepare(Pool& pool, const MicroBatch& batch);
   void layer(int thread, const DecoderLayer& l, const MicroBatch& batch);
   const HeadLayer* beside(const DecoderLayer& l) const;
@@ -148,11 +126,10 @@ class DecoderStep {
   void attend(int thread, const DecoderLayer& l, const MicroBatch& batch);
   void place_keys(int thread, const DecoderLayer& l, const MicroBatch& batch);
   AttentionShape attention(const DecoderLayer& l) const;
-  void add(int thread, const Weights& w, const float* from, const float* norm, int64_t tokens);
   void normalise_heads(int thread, const DecoderLayer& l, int64_t tokens);
   void gate(int thread, const DecoderLayer& l, const Input& x, int64_t tokens);
   void mix(int thread, const DecoderLayer& l, int64_t tokens);
-  void mix_beside(int thread, const DecoderLayer& l, const Mixture& m, int64_t tokens);
+  void mix_beside(int thread, const DecoderLayer& l, int64_t tokens);
   void scale(int thread, float by, int64_t tokens);
   void limit(float* x, int64_t n) const;
   void tap(int thread, int64_t layer, const MicroBatch& batch);
@@ -160,10 +137,6 @@ class DecoderStep {
 
   DecoderShape shape_;
   std::vector<DecoderLayer> layers_;
-  std::vector<RecurrentLayer> spaces_;
-  std::vector<LatentLayer> latents_;
-  std::vector<Mixture> mixtures_;
-  std::vector<LayerEmbedding> embeddings_;
   PerLayer per_layer_;
   LatentHeads latent_;
   RecurrentLayers recurrent_;

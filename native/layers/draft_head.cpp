@@ -70,10 +70,10 @@ class BoundDraftHead {
     hidden_norm_ = given.needed("hidden_norm", e, "the norm of hidden states");
     fuse_norm_ = given.vector("fuse_norm", seen_, "the norm of what is fused");
     follow_norm_ = given.vector("follow_norm", e, "the norm of what the layer gives");
-    sized(embedding_, embedding_.out, e, "the embedding");
+    given.sized(embedding_, embedding_.out, e, "the embedding");
     require(seen_ >= e && seen_ % e == 0 && (fuse_.data || seen_ == e), seen_, " numbers seen");
-    if (fuse_.data) sized(fuse_, e, seen_, "fc");
-    if (join_.data) sized(join_, e, 2 * e, "nextn.eh_proj");
+    if (fuse_.data) given.sized(fuse_, e, seen_, "fc");
+    if (join_.data) given.sized(join_, e, 2 * e, "nextn.eh_proj");
     require(layer_->stride() == (join_.data ? e : 3 * e), "the layer takes another width");
     require(layer_->n_layers() == 1 && layer_->n_cells() > 0, "a head is a layer with attention");
     cells_ = layer_->n_cells() / std::max(places, int64_t(1));
@@ -159,7 +159,7 @@ class BoundDraftHead {
         const int64_t token = draw(*rows[i].text, int64_t(i));
         if (token < 0) continue;
         float* state = &states_[int64_t(next.size()) * e];
-        follow(&given_[int64_t(i) * e], state);
+        normalise(&given_[int64_t(i) * e], follow_norm_, e, state);
         next.push_back({rows[i].text, rows[i].at + 1, token, state});
       }
       rows = std::move(next);
@@ -175,10 +175,7 @@ class BoundDraftHead {
     float* to = seen_rows_.data();
     for (const Text& text : texts)
       for (const float* row : text.hidden) {
-        if (fuse_norm_)
-          rms_norm_(row, fuse_norm_, seen_, eps_, to);
-        else
-          std::copy_n(row, seen_, to);
+        normalise(row, fuse_norm_, seen_, to);
         to += seen_;
       }
     if (fuse_.data)
@@ -264,13 +261,12 @@ class BoundDraftHead {
     return --text.most > 0 ? token : -1;
   }
 
-  // The hidden state to go on with, of what the layer gave.
-  void follow(const float* given, float* state) const {
-    const int64_t e = layer_->shape().n_embd();
-    if (follow_norm_)
-      rms_norm_(given, follow_norm_, e, eps_, state);
+  // y = x normalised; without weights y = x.
+  void normalise(const float* x, const float* weight, int64_t n, float* y) const {
+    if (weight)
+      rms_norm_(x, weight, n, eps_, y);
     else
-      std::copy_n(given, e, state);
+      std::copy_n(x, n, y);
   }
 
   nb::object step_;

@@ -9,33 +9,31 @@ static int64_t rows_at_once(const Expert& e, int64_t tokens) {
   return e.gated() ? std::min(rows, rows_per_unit(e.up, tokens)) : rows;
 }
 
-void Experts::prepare(int64_t tokens, int64_t n_embd, const std::vector<Mixture>& mixtures) {
+void Experts::prepare(int64_t tokens, int64_t n_embd, const Mixture& m) {
   tokens_ = tokens, n_embd_ = n_embd;
-  for (const Mixture& m : mixtures) {
-    const Routing& r = m.routing;
-    const int64_t slots = tokens * r.n_used, shared = m.shared.gate.out;
-    grow(logits_, tokens * r.n_experts), grow(keys_, tokens * (r.n_experts + r.n_groups));
-    grow(weights_, slots), grow(chosen_, slots), grow(slot_, slots), grow(token_, slots);
-    grow(shared_weight_, tokens), grow(counts_, r.n_experts), grow(out_, tokens * n_embd);
-    grow(gate_, slots * m.n_ff()), grow(up_, slots * m.n_ff()), grow(down_, slots * n_embd);
-    grow(shared_gate_, tokens * shared), grow(shared_up_, tokens * shared);
-    ones_.resize(std::max({ones_.size(), size_t(m.n_ff()), size_t(shared)}), 1.0f);
-    if (shared) grow(shared_down_, tokens * n_embd);
-    if (gathers(m)) grow(gathered_, slots * n_embd);
-  }
+  const Routing& r = m.routing;
+  const int64_t slots = tokens * r.n_used, shared = m.shared.gate.out;
+  grow(logits_, tokens * r.n_experts), grow(keys_, tokens * (r.n_experts + r.n_groups));
+  grow(weights_, slots), grow(chosen_, slots), grow(slot_, slots), grow(token_, slots);
+  grow(shared_weight_, tokens), grow(counts_, r.n_experts), grow(out_, tokens * n_embd);
+  grow(gate_, slots * m.n_ff()), grow(up_, slots * m.n_ff()), grow(down_, slots * n_embd);
+  grow(shared_gate_, tokens * shared), grow(shared_up_, tokens * shared);
+  ones_.resize(std::max({ones_.size(), size_t(m.n_ff()), size_t(shared)}), 1.0f);
+  if (shared) grow(shared_down_, tokens * n_embd);
+  if (gathers(m)) grow(gathered_, slots * n_embd);
 }
 
-void Experts::run(int thread, Products& products, const Mixture& m, const float* norm, float eps) {
+void Experts::run(int thread, Products& products, const Mixture& m, const float* norm) {
   Pool& pool = products.pool();
   const Expert& any = m.experts[0];
   const Forms forms = m.shared.gate.data
                           ? forms_of({&m.router, &any.gate, &any.up, &m.shared.gate, &m.shared.up})
                           : forms_of({&m.router, &any.gate, &any.up});
   if (m.beside()) {
-    const Input own = products.normed(thread, m.router_norm, eps, forms_of({&m.router}));
+    const Input own = products.normed(thread, m.router_norm, forms_of({&m.router}));
     products.run(thread, own, {{&m.router, logits_.data()}});
   }
-  const Input x = products.normed(thread, m.beside() ? m.expert_norm : norm, eps, forms);
+  const Input x = products.normed(thread, m.beside() ? m.expert_norm : norm, forms);
   if (!m.beside()) products.run(thread, x, {{&m.router, logits_.data()}});
   choose(thread, products, m, x);
   gather(thread, pool, m, x);

@@ -36,11 +36,11 @@ struct Mixture {
 
 class Experts {
  public:
-  // Makes room for the mixtures' `tokens`; one thread.
-  void prepare(int64_t tokens, int64_t n_embd, const std::vector<Mixture>& mixtures);
+  // Makes room for a mixture's `tokens`; one thread, once for each mixture of a step.
+  void prepare(int64_t tokens, int64_t n_embd, const Mixture& m);
   // What the mixture gives for the normalised running sum: rows of `out`.  Every thread; all have
   // passed a barrier at the end.
-  void run(int thread, Products& products, const Mixture& m, const float* norm, float eps);
+  void run(int thread, Products& products, const Mixture& m, const float* norm);
   float* out(int64_t token) { return &out_[token * n_embd_]; }
 
  private:

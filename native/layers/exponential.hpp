@@ -93,10 +93,17 @@ static inline void store_some(float* p, vf v, int64_t n) {
   std::memcpy(p, part, size_t(n) * 4);
 }
 
-// p[i] = f(p[i]) for n elements.
+// p[i] = f(p[i]) for n elements; f's second argument gives the same elements of another row.
 template <class F>
 static inline void each(float* p, int64_t n, F&& f) {
-  for (int64_t i = 0; i < n; i += lanes) store_some(p + i, f(load_some(p + i, n - i), i), n - i);
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes)
+    store(p + i, f(load(p + i), [&](const float* row) { return load(row + i); }));
+  if (i < n)
+    store_some(
+        p + i,
+        f(load_some(p + i, n - i), [&](const float* row) { return load_some(row + i, n - i); }),
+        n - i);
 }
 
 }  // namespace aleator::ALEATOR_ISA

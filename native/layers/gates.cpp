@@ -2,11 +2,7 @@
 
 #include <vector>
 
-#include "layers/elementary.hpp"
-
 namespace aleator {
-
-float tanh_rounded(float x) { return float(tanh_double(x)); }
 
 const uint16_t* gelu_table() {
   static const std::vector<uint16_t> table = [] {

@@ -26,8 +26,6 @@ ALEATOR_KERNEL(void, geglu_exact,
 ALEATOR_KERNEL(void, geglu_rounded, (float* gate, const float* up, int64_t n))
 ALEATOR_KERNEL(void, fill_gelu_table, (uint16_t* table))
 const uint16_t* gelu_table();  // made at the first call
-// tanh x, correctly rounded but for a few x very near a tie.
-float tanh_rounded(float x);
 
 // x = cap * tanh(x / cap).
 ALEATOR_KERNEL(void, soften, (float* x, int64_t n, float cap))

@@ -1,29 +1,25 @@
 #include "layers/gates.hpp"
 
+#include "layers/elementary.hpp"
 #include "layers/exponential.hpp"
 
 namespace aleator::ALEATOR_ISA {
 
 void swiglu(float* gate, const float* up, int64_t n) {
-  int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) store(gate + i, silu(load(gate + i)) * load(up + i));
-  if (i < n) {
-    const vf h = silu(load_some(gate + i, n - i)) * load_some(up + i, n - i);
-    store_some(gate + i, h, n - i);
-  }
+  each(gate, n, [&](vf x, auto of) { return silu(x) * of(up); });
 }
 
 void square_glu(float* gate, const float* up, int64_t n) {
-  each(gate, n, [&](vf x, int64_t i) {
+  each(gate, n, [&](vf x, auto of) {
     const vf above = positive_part(x);
-    return above * above * load_some(up + i, n - i);
+    return above * above * of(up);
   });
 }
 
 void swiglu_clamped(float* gate, const float* up, int64_t n) {
   constexpr float slope = 1.702f, limit = 7.0f;
-  each(gate, n, [&](vf x, int64_t i) {
-    vf y = load_some(up + i, n - i);
+  each(gate, n, [&](vf x, auto of) {
+    vf y = of(up);
     x = where(x > limit, splat(limit), x);
     y = where(y > limit, splat(limit), where(y < -limit, splat(-limit), y));
     return x / (1.0f + exponential(-slope * x)) * (y + 1.0f);
@@ -35,32 +31,32 @@ constexpr float root = 0.79788456080286535587989211986876f, cubic = 0.044715f;  
 void fill_gelu_table(uint16_t* table) {
   for (int i = 0; i < 1 << 16; i++) {
     const float x = f32_of_f16(uint16_t(i));
-    table[i] = f16_of_f32(0.5f * x * (1.0f + tanh_rounded(root * x * (1.0f + cubic * x * x))));
+    const float tanh = float(tanh_double(root * x * (1.0f + cubic * x * x)));
+    table[i] = f16_of_f32(0.5f * x * (1.0f + tanh));
   }
 }
 
 void soften(float* x, int64_t n, float cap) {
-  each(x, n, [&](vf v, int64_t) { return hyperbolic_tangent(v / cap) * cap; });
+  each(x, n, [&](vf v, auto) { return hyperbolic_tangent(v / cap) * cap; });
 }
 
 void geglu(float* gate, const float* up, int64_t n) {  // (1 + tanh(z)) / 2 = 1 / (1 + e^-2z)
-  each(gate, n, [&](vf x, int64_t i) {
-    return x / (1.0f + exponential(-2.0f * root * x * (1.0f + cubic * x * x))) *
-           load_some(up + i, n - i);
+  each(gate, n, [&](vf x, auto of) {
+    return x / (1.0f + exponential(-2.0f * root * x * (1.0f + cubic * x * x))) * of(up);
   });
 }
 
 // x / 2 (1 + erf(x / sqrt(2))).  1 - erf(a) is Abramowitz and Stegun's formula 7.1.26, off by less
 // than 1.5e-7.
 void geglu_exact(float* gate, const float* up, int64_t n) {
-  each(gate, n, [&](vf x, int64_t i) {
+  each(gate, n, [&](vf x, auto of) {
     const vf a = absolute(x) * 0.70710678118654752440f;
     const vf t = 1.0f / fused(splat(0.3275911f), a, splat(1.0f));
     const vf p = polynomial(
         t, {1.061405429f, -1.453152027f, 1.421413741f, -0.284496736f, 0.254829592f, 0.0f});
     const vf above =
         0.5f * p * exponential(-(a * a));  // the part of a normal distribution beyond a
-    return x * where(x > 0.0f, 1.0f - above, above) * load_some(up + i, n - i);
+    return x * where(x > 0.0f, 1.0f - above, above) * of(up);
   });
 }
 

@@ -28,7 +28,6 @@ constexpr int lanes = 4;
 typedef float vf __attribute__((vector_size(4 * lanes)));
 typedef int32_t vi __attribute__((vector_size(4 * lanes)));
 typedef uint16_t vh __attribute__((vector_size(2 * lanes)));
-typedef int8_t vb __attribute__((vector_size(lanes)));
 
 template <class V>
 static inline V load_as(const void* p) {
@@ -77,17 +76,6 @@ static inline float sum(vf v) {
   const v4 q = fold(v);
   return (q[0] + q[2]) + (q[1] + q[3]);
 }
-// The sums of four vectors, by the same tree.
-static inline v4 sums(const vf (&v)[4]) {
-  const v4 a = fold(v[0]), b = fold(v[1]), c = fold(v[2]), d = fold(v[3]);
-  const v4 ab = __builtin_shufflevector(a, b, 0, 4, 1, 5);  // a0 b0 a1 b1
-  const v4 AB = __builtin_shufflevector(a, b, 2, 6, 3, 7);  // a2 b2 a3 b3
-  const v4 cd = __builtin_shufflevector(c, d, 0, 4, 1, 5);
-  const v4 CD = __builtin_shufflevector(c, d, 2, 6, 3, 7);
-  const v4 left = ab + AB, right = cd + CD;  // a0+a2 b0+b2 a1+a3 b1+b3
-  return __builtin_shufflevector(left, right, 0, 1, 4, 5) +
-         __builtin_shufflevector(left, right, 2, 3, 6, 7);
-}
 
 static inline float f32_of_f16(uint16_t h) {
 #if defined(ALEATOR_ISA_v4) || defined(ALEATOR_ISA_v3)
@@ -113,26 +101,20 @@ static inline vi vi_of_u16(const uint8_t* p) {
   return __builtin_convertvector(load_as<vh>(p), vi);
 #endif
 }
-static inline vi vi_of_i8(const uint8_t* p) {
+// Of int8_t or uint8_t.
+template <class Byte>
+static inline vi vi_of(const uint8_t* p) {
 #if defined(ALEATOR_ISA_v4)
-  return reinterpret<vi>(_mm512_maskz_cvtepi8_epi32(0xffff, load_as<__m128i>(p)));
+  const __m128i v = load_as<__m128i>(p);
+  return reinterpret<vi>(std::is_signed_v<Byte> ? _mm512_maskz_cvtepi8_epi32(0xffff, v)
+                                                : _mm512_maskz_cvtepu8_epi32(0xffff, v));
 #elif defined(ALEATOR_ISA_v3)
-  return reinterpret<vi>(
-      _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+  const __m128i v = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+  return reinterpret<vi>(std::is_signed_v<Byte> ? _mm256_cvtepi8_epi32(v)
+                                                : _mm256_cvtepu8_epi32(v));
 #else
-  return __builtin_convertvector(load_as<vb>(p), vi);
-#endif
-}
-
-static inline vi vi_of_u8(const uint8_t* p) {
-#if defined(ALEATOR_ISA_v4)
-  return reinterpret<vi>(_mm512_maskz_cvtepu8_epi32(0xffff, load_as<__m128i>(p)));
-#elif defined(ALEATOR_ISA_v3)
-  return reinterpret<vi>(
-      _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
-#else
-  typedef uint8_t vub __attribute__((vector_size(lanes)));
-  return __builtin_convertvector(load_as<vub>(p), vi);
+  typedef Byte bytes __attribute__((vector_size(lanes)));
+  return __builtin_convertvector(load_as<bytes>(p), vi);
 #endif
 }
 

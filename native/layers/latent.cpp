@@ -4,44 +4,36 @@
 
 namespace aleator {
 
-void LatentHeads::prepare(int64_t tokens, const std::vector<LatentLayer>& layers) {
+void LatentHeads::prepare(int64_t tokens, const LatentLayer& l) {
   tokens_ = tokens;
-  for (const LatentLayer& l : layers) {
-    grow(low_, tokens * l.query.out), grow(queries_, tokens * l.heads * l.dim());
-    grow(compressed_, tokens * l.compress.out), grow(normed_, tokens * l.rank);
-    grow(expanded_, tokens * l.expand.out), grow(outputs_, tokens * l.heads * l.dim_v);
-  }
+  grow(low_, tokens * l.query.out), grow(queries_, tokens * l.heads * l.dim());
+  grow(compressed_, tokens * l.compress.out), grow(normed_, tokens * l.rank);
+  grow(expanded_, tokens * l.expand.out), grow(outputs_, tokens * l.heads * l.dim_v);
 }
 
 void LatentHeads::project(int thread, Products& products, const LatentLayer& l,
-                          const float* attention_norm, float eps, float* q, float* k, float* v) {
+                          const float* attention_norm, float* q, float* k, float* v) {
   Pool& pool = products.pool();
   const int64_t key = l.key_dim();
   const bool low = l.query_up.data;
   // Where nothing comes in between, queries are already what is asked for.
   float* queries = l.compressed() ? queries_.data() : q;
-  const Input x = products.normed(thread, attention_norm, eps, forms_of({&l.query, &l.compress}));
+  const Input x = products.normed(thread, attention_norm, forms_of({&l.query, &l.compress}));
   products.run(thread, x,
                {{&l.query, low ? low_.data() : queries}, {&l.compress, compressed_.data()}});
   pool.each(thread, tokens_, [&](int64_t t) {
     if (low) {
       float* row = &low_[t * l.query.out];
-      products.norm(row, l.query_norm, l.query.out, eps, row);
+      products.norm(row, l.query_norm, l.query.out, row);
     }
     const float* from = &compressed_[t * l.compress.out];
     float* to = l.compressed() ? k + t * key : &normed_[t * l.rank];
-    products.norm(from, l.norm, l.rank, eps, to);
+    products.norm(from, l.norm, l.rank, to);
     if (l.compressed()) std::copy_n(from + l.rank, l.rotated, to + l.rank);
   });
-  if (low) {
-    const Input in = products.input(thread, low_.data(), l.query.out, l.query.out, tokens_,
-                                    forms_of({&l.query_up}));
-    products.run(thread, in, {{&l.query_up, queries}});
-  }
+  if (low) products.run(thread, l.query_up, low_.data(), queries);
   if (l.compressed()) return compare_compressed(thread, products, l, q);
-  const Input in =
-      products.input(thread, normed_.data(), l.rank, l.rank, tokens_, forms_of({&l.expand}));
-  products.run(thread, in, {{&l.expand, expanded_.data()}});
+  products.run(thread, l.expand, normed_.data(), expanded_.data());
   pool.each(thread, tokens_, [&](int64_t t) {
     const float* rotated = &compressed_[t * l.compress.out + l.rank];
     for (int64_t h = 0; h < l.heads; h++) {

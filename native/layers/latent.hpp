@@ -26,13 +26,13 @@ struct LatentLayer {
 
 class LatentHeads {
  public:
-  // Makes room; one thread.
-  void prepare(int64_t tokens, const std::vector<LatentLayer>& layers);
+  // Makes room for a layer; one thread, once for each layer of a step.
+  void prepare(int64_t tokens, const LatentLayer& l);
   // Every thread; all have passed a barrier at the end.  Of the normalised running sum: queries
   // [tokens, heads, key_dim], keys [tokens, 1 or heads, key_dim], and, where keys are not
   // compressed, values [tokens, heads, dim_v].
   void project(int thread, Products& products, const LatentLayer& l, const float* attention_norm,
-               float eps, float* q, float* k, float* v);
+               float* q, float* k, float* v);
   // What attention gave, [tokens, heads, rank], as outputs of the heads [tokens, heads, dim_v].
   // Every thread; all have passed a barrier at the end.
   const float* outputs(int thread, Products& products, const LatentLayer& l, const float* attended);

@@ -1,6 +1,6 @@
 // Python's side of what decoders are made of, each by itself.
 #include "bind.hpp"
-#include "layers/cache_memory.hpp"
+#include "layers/checked_inputs.hpp"
 #include "layers/given.hpp"
 #include "layers/grids.hpp"
 #include "layers/input_squares.hpp"

@@ -33,8 +33,8 @@ class PerLayer {
   void prepare(int64_t tokens);  // one thread
   // Every thread runs the rest; all have passed a barrier at its end.  The running sum is the
   // tokens' embeddings; ids: none: every token counts as token 0, as in llama.cpp.
-  void project(int thread, Products& products, const int64_t* ids, float eps);
-  void add(int thread, Products& products, const LayerEmbedding& l, Gate gate, float eps);
+  void project(int thread, Products& products, const int64_t* ids);
+  void add(int thread, Products& products, const LayerEmbedding& l, Gate gate);
 
  private:
   LayerEmbeddings all_;

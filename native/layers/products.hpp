@@ -28,22 +28,23 @@ enum class Norm : int { rms, layer };
 
 class Products {
  public:
-  // Makes room for `tokens` rows of n_embd.
-  void prepare(Pool& pool, int64_t tokens, int64_t n_embd, Norm norm = Norm::rms);
+  // Makes room for `tokens` rows of n_embd.  eps: of every norm; scale: of what is added to x.
+  void prepare(Pool& pool, int64_t tokens, int64_t n_embd, Norm norm, float eps, float scale);
   Pool& pool() { return *pool_; }
   Adapters& adapters() { return adapters_; }
+  float eps() const { return eps_; }
   float* x(int64_t token) { return &x_[token * n_embd_]; }
 
   // The rest is called by every thread of the pool.
 
   // Rows of x [tokens, in], `stride` apart, in the forms that products need.
-  Input input(int thread, const float* x, int64_t stride, int64_t in, int64_t tokens, Forms forms);
+  Input input(int thread, const float* x, int64_t stride, int64_t in, Forms forms);
   // y = x normalised; without weights y = x.
-  void norm(const float* x, const float* weight, int64_t n, float eps, float* y) const;
+  void norm(const float* x, const float* weight, int64_t n, float* y) const;
   // The running sum normalised, in these forms.
-  Input normed(int thread, const float* weight, float eps, Forms forms);
-  // Several matrices with one input, and a barrier; after(product, begin, end) follows on the
-  // thread that has computed these rows of a product's matrix.
+  Input normed(int thread, const float* weight, Forms forms);
+  // Several matrices with one input, but those without data, and a barrier; after(product, begin,
+  // end) follows on the thread that has computed these rows of a product's matrix.
   template <class F>
   void run(int thread, const Input& x, std::initializer_list<Product> list, F&& after) {
     multiply(thread, x, list, adapters_.all(), after);
@@ -51,6 +52,10 @@ class Products {
   }
   void run(int thread, const Input& x, std::initializer_list<Product> list) {
     run(thread, x, list, nothing_after);
+  }
+  // One matrix with rows x [tokens, W.in] of its own, and a barrier.
+  void run(int thread, const Weights& w, const float* x, float* out) {
+    run(thread, input(thread, x, w.in, w.in, forms_of({&w})), {{&w, out}});
   }
   // What adapters take of the input of these products, before their rows are computed.
   void lower(int thread, const Input& x, std::initializer_list<Product> list) {
@@ -71,12 +76,12 @@ class Products {
   }
   // The running sum += scale * W x, or += W x normalised if there is a norm, or += W x and then
   // normalised if it is of the sums: of rows x of floats [tokens, W.in].  A barrier follows.
-  void add_rows(int thread, const Weights& w, const float* x, int64_t tokens, float scale,
-                const float* norm = nullptr, float eps = 0, bool of_sums = false);
+  void add_rows(int thread, const Weights& w, const float* x, const float* norm = nullptr,
+                bool of_sums = false);
   // Rows `rows` of the running sum, normalised, times W: out [n, W.out]; without W [n, n_embd].  No
   // barrier follows.
-  void logits(int thread, const Weights& w, const float* norm, float eps, const int64_t* rows,
-              int64_t n, float* out);
+  void logits(int thread, const Weights& w, const float* norm, const int64_t* rows, int64_t n,
+              float* out);
 
  private:
   static void nothing_after(int64_t, int64_t, int64_t) {}
@@ -88,7 +93,7 @@ class Products {
       return adapters_.rows_per_unit(*p.weights, x.tokens);
     };
     const auto units = [&](const Product& p) {
-      return (p.weights->out + rows_of(p) - 1) / rows_of(p);
+      return p.weights->data ? (p.weights->out + rows_of(p) - 1) / rows_of(p) : 0;
     };
     int64_t n = 0;
     for (const Product& p : list) n += units(p);
@@ -105,6 +110,7 @@ class Products {
 
   Pool* pool_ = nullptr;
   Norm norm_ = Norm::rms;
+  float eps_ = 0, scale_ = 1;
   Adapters adapters_;
   int64_t tokens_ = 0, n_embd_ = 0;
   std::vector<float> x_, sum_, apart_;

@@ -10,14 +10,14 @@ namespace aleator {
 constexpr int64_t channels_together = 32;    // that a thread takes at a time
 constexpr int64_t state_rows_together = 32;  // of a head's state
 
-void RecurrentLayers::prepare(int64_t tokens, const std::vector<RecurrentLayer>& layers) {
+void RecurrentLayers::prepare(int64_t tokens, const RecurrentLayer& layer) {
   tokens_ = tokens;
-  for (const RecurrentLayer& layer : layers) std::visit([&](const auto& l) { reserve(l); }, layer);
+  std::visit([&](const auto& l) { reserve(l); }, layer);
 }
 
 void RecurrentLayers::run(int thread, Products& products, const RecurrentLayer& layer,
-                          const Runs& runs, float eps, float scale) {
-  std::visit([&](const auto& l) { run_layer(thread, products, l, runs, eps, scale); }, layer);
+                          const Runs& runs) {
+  std::visit([&](const auto& l) { run_layer(thread, products, l, runs); }, layer);
 }
 
 // --- selective state spaces ---
@@ -29,42 +29,39 @@ void RecurrentLayers::reserve(const SSMLayer& l) {
   ones_.resize(std::max({ones_.size(), size_t(s.rank), size_t(s.state)}), 1.0f);
 }
 
-void RecurrentLayers::run_layer(int thread, Products& products, const SSMLayer& l, const Runs& runs,
-                                float eps, float scale) {
+void RecurrentLayers::run_layer(int thread, Products& products, const SSMLayer& l,
+                                const Runs& runs) {
   const StateSpace& s = l.space;
   Pool& pool = products.pool();
   const int64_t tokens = tokens_, wide = s.selected();
   // A thread convolves the channels whose values it has just computed.
-  products.run(thread, products.normed(thread, l.norm, eps, forms_of({&l.in})),
+  products.run(thread, products.normed(thread, l.norm, forms_of({&l.in})),
                {{&l.in, projected_.data()}}, [&](int64_t, int64_t begin, int64_t end) {
                  for (; begin < std::min(end, s.inner); begin += most_channels)
                    convolve_(s.conv, runs, begin, std::min({begin + most_channels, end, s.inner}),
                              projected_.data(), 2 * s.inner, true, convolved_.data());
                });
-  products.run(
-      thread,
-      products.input(thread, convolved_.data(), s.inner, s.inner, tokens, forms_of({&l.select})),
-      {{&l.select, selected_.data()}});
+  products.run(thread, l.select, convolved_.data(), selected_.data());
   if (l.normed) {
     pool.each(thread, tokens, [&](int64_t t) {
       float* part = &selected_[t * wide];
       for (int i = 0; i < 3; i++) {
         const int64_t n = i ? s.state : s.rank;
         const float* weight = l.state_norms[i] ? l.state_norms[i] : ones_.data();
-        rms_norm_(part, weight, n, l.norm_eps.value_or(eps), part);
+        rms_norm_(part, weight, n, l.norm_eps.value_or(products.eps()), part);
         part += n;
       }
     });
   }
   const Input steps =
-      products.input(thread, selected_.data(), wide, s.rank, tokens, forms_of({&l.time_step}));
+      products.input(thread, selected_.data(), wide, s.rank, forms_of({&l.time_step}));
   pool.split_pieces(thread, s.inner, channels_together, [&](int64_t begin, int64_t end) {
     product_rows(l.time_step, begin, end, steps, dt_.data(), l.time_step.out);
     scan_(s, runs, tokens, begin, end, convolved_.data(), dt_.data(), selected_.data(),
           projected_.data(), y_.data());
   });
   pool.barrier();
-  products.add_rows(thread, l.out, y_.data(), tokens, scale);
+  products.add_rows(thread, l.out, y_.data());
 }
 
 // --- state spaces whose heads have one decay each ---
@@ -75,9 +72,9 @@ void RecurrentLayers::reserve(const HeadLayer& l) {
 }
 
 void RecurrentLayers::run_layer(int thread, Products& products, const HeadLayer& l,
-                                const Runs& runs, float eps, float scale) {
-  project(thread, products, l, runs, products.normed(thread, l.norm, eps, forms_of({&l.in})));
-  finish(thread, products, l, runs, eps, scale);
+                                const Runs& runs) {
+  project(thread, products, l, runs, products.normed(thread, l.norm, forms_of({&l.in})));
+  finish(thread, products, l, runs);
 }
 
 void RecurrentLayers::project(int thread, Products& products, const HeadLayer& l, const Runs& runs,
@@ -93,8 +90,7 @@ void RecurrentLayers::project(int thread, Products& products, const HeadLayer& l
   });
 }
 
-void RecurrentLayers::finish(int thread, Products& products, const HeadLayer& l, const Runs& runs,
-                             float eps, float scale) {
+void RecurrentLayers::finish(int thread, Products& products, const HeadLayer& l, const Runs& runs) {
   const HeadSpace& s = l.space;
   Pool& pool = products.pool();
   pool.each(thread, s.heads, [&](int64_t head) {
@@ -104,10 +100,10 @@ void RecurrentLayers::finish(int thread, Products& products, const HeadLayer& l,
     const int64_t n = s.inner / s.norm_groups;
     pool.each(thread, tokens_ * s.norm_groups, [&](int64_t unit) {
       float* part = &y_[unit * n];
-      rms_norm_(part, s.norm + unit % s.norm_groups * n, n, eps, part);
+      rms_norm_(part, s.norm + unit % s.norm_groups * n, n, products.eps(), part);
     });
   }
-  products.add_rows(thread, l.out, y_.data(), tokens_, scale);
+  products.add_rows(thread, l.out, y_.data());
 }
 
 // --- short convolutions ---
@@ -117,10 +113,10 @@ void RecurrentLayers::reserve(const ShortLayer& l) {
 }
 
 void RecurrentLayers::run_layer(int thread, Products& products, const ShortLayer& l,
-                                const Runs& runs, float eps, float scale) {
+                                const Runs& runs) {
   Pool& pool = products.pool();
   const int64_t n = l.conv.channels;
-  products.run(thread, products.normed(thread, l.norm, eps, forms_of({&l.in})),
+  products.run(thread, products.normed(thread, l.norm, forms_of({&l.in})),
                {{&l.in, projected_.data()}});
   pool.split_pieces(thread, n, channels_together, [&](int64_t begin, int64_t end) {
     for (int64_t t = 0; t < tokens_; t++) {
@@ -132,7 +128,7 @@ void RecurrentLayers::run_layer(int thread, Products& products, const ShortLayer
       for (int64_t i = begin; i < end; i++) y_[t * n + i] *= projected_[(3 * t + 1) * n + i];
   });
   pool.barrier();
-  products.add_rows(thread, l.out, y_.data(), tokens_, scale);
+  products.add_rows(thread, l.out, y_.data());
 }
 
 // --- gated delta nets ---
@@ -146,56 +142,40 @@ void RecurrentLayers::reserve(const DeltaNetLayer& l) {
 }
 
 void RecurrentLayers::project(int thread, Products& products, const DeltaNetLayer& l,
-                              const Runs& runs, float eps) {
+                              const Runs& runs) {
   const DeltaNet& d = l.net;
-  const int64_t tokens = tokens_;
-  // A thread convolves the channels whose values it has just computed: those of a matrix with rows
-  // from channel `first` on, whose results follow those of the channels before.
-  const auto convolve = [&](int64_t first, int64_t wide, int64_t begin, int64_t end) {
-    const float* values = projected_.data() + (tokens - 1) * first;
-    for (begin += first, end += first; begin < end; begin += most_channels)
-      convolve_(d.conv, runs, begin, std::min(begin + most_channels, end), values, wide, true,
-                convolved_.data());
-  };
-  if (!d.by_channel) {
-    const Forms forms = forms_of({&l.qkv, &l.gate, &l.beta, &l.decay});
-    products.run(thread, products.normed(thread, l.norm, eps, forms),
-                 {{&l.qkv, projected_.data()},
-                  {&l.gate, gate_.data()},
-                  {&l.beta, beta_.data()},
-                  {&l.decay, decay_.data()}},
-                 [&](int64_t product, int64_t begin, int64_t end) {
-                   if (product == 0) convolve(0, d.channels(), begin, end);
-                 });
-    return;
-  }
-  const int64_t k_at = d.keys_at(), v_at = d.values_at();
+  // Of the three matrices that are convolved: the channels before it, whose results come before its
+  // own, and how many it has.
+  const int64_t first[] = {0, d.keys_at(), d.values_at()};
+  const int64_t wide[] = {l.qkv.out, l.k.out, l.v.out};
   const Forms forms = forms_of({&l.qkv, &l.k, &l.v, &l.gate, &l.beta, &l.decay});
-  products.run(thread, products.normed(thread, l.norm, eps, forms),
+  products.run(thread, products.normed(thread, l.norm, forms),
                {{&l.qkv, projected_.data()},
-                {&l.k, &projected_[tokens * k_at]},
-                {&l.v, &projected_[tokens * v_at]},
-                {&l.gate, few_gate_.data()},
+                {&l.k, &projected_[tokens_ * first[1]]},
+                {&l.v, &projected_[tokens_ * first[2]]},
+                {&l.gate, d.by_channel ? few_gate_.data() : gate_.data()},
                 {&l.beta, beta_.data()},
-                {&l.decay, few_decay_.data()}},
+                {&l.decay, d.by_channel ? few_decay_.data() : decay_.data()}},
                [&](int64_t product, int64_t begin, int64_t end) {
-                 const int64_t first[] = {0, k_at, v_at}, wide[] = {k_at, k_at, l.v.out};
-                 if (product < 3) convolve(first[product], wide[product], begin, end);
+                 if (product > 2) return;
+                 const float* values = projected_.data() + (tokens_ - 1) * first[product];
+                 // A thread convolves the channels whose values it has just computed.
+                 for (begin += first[product], end += first[product]; begin < end;
+                      begin += most_channels)
+                   convolve_(d.conv, runs, begin, std::min(begin + most_channels, end), values,
+                             wide[product], true, convolved_.data());
                });
-  const auto expand = [&](const Weights& up, const float* few, float* out) {
-    const Input x = products.input(thread, few, up.in, up.in, tokens, forms_of({&up}));
-    products.run(thread, x, {{&up, out}});
-  };
-  expand(l.gate_up, few_gate_.data(), gate_.data());
-  expand(l.decay_up, few_decay_.data(), decay_.data());
+  if (!d.by_channel) return;
+  products.run(thread, l.gate_up, few_gate_.data(), gate_.data());
+  products.run(thread, l.decay_up, few_decay_.data(), decay_.data());
 }
 
 void RecurrentLayers::run_layer(int thread, Products& products, const DeltaNetLayer& l,
-                                const Runs& runs, float eps, float scale) {
+                                const Runs& runs) {
   const DeltaNet& d = l.net;
   Pool& pool = products.pool();
   const int64_t tokens = tokens_, channels = d.channels();
-  project(thread, products, l, runs, eps);
+  project(thread, products, l, runs);
   const int64_t units = 2 * d.key_heads + 1;
   const float shorter = 1.0f / std::sqrt(float(d.dim));
   pool.each(thread, tokens * units, [&](int64_t unit) {
@@ -213,11 +193,11 @@ void RecurrentLayers::run_layer(int thread, Products& products, const DeltaNetLa
   });
   pool.each(thread, tokens * d.heads, [&](int64_t unit) {
     float *y = &y_[unit * d.dim_v], *gate = &gate_[unit * d.dim_v];
-    if (!d.by_channel) return gated_norm_(y, d.norm, gate, d.dim_v, eps);
-    rms_norm_(y, d.norm, d.dim_v, eps, y);
+    if (!d.by_channel) return gated_norm_(y, d.norm, gate, d.dim_v, products.eps());
+    rms_norm_(y, d.norm, d.dim_v, products.eps(), y);
     sigmoid_gate_(y, gate, d.dim_v);
   });
-  products.add_rows(thread, l.out, y_.data(), tokens, scale);
+  products.add_rows(thread, l.out, y_.data());
 }
 
 }  // namespace aleator

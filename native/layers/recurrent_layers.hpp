@@ -52,35 +52,29 @@ using RecurrentLayer = std::variant<SSMLayer, HeadLayer, ShortLayer, DeltaNetLay
 
 class RecurrentLayers {
  public:
-  // Makes room for the layers' `tokens`; one thread.
-  void prepare(int64_t tokens, const std::vector<RecurrentLayer>& layers);
+  // Makes room for a layer's `tokens`; one thread, once for each layer of a step.
+  void prepare(int64_t tokens, const RecurrentLayer& layer);
 
   // The rest is called by every thread.
 
-  // The running sum += scale * what the layer gives; a barrier follows.
-  void run(int thread, Products& products, const RecurrentLayer& layer, const Runs& runs, float eps,
-           float scale);
+  // The running sum += what the layer gives; a barrier follows.
+  void run(int thread, Products& products, const RecurrentLayer& layer, const Runs& runs);
   // The two parts of a state space beside attention, which takes x too.
   void project(int thread, Products& products, const HeadLayer& l, const Runs& runs,
                const Input& x);
-  void finish(int thread, Products& products, const HeadLayer& l, const Runs& runs, float eps,
-              float scale);
+  void finish(int thread, Products& products, const HeadLayer& l, const Runs& runs);
 
  private:
   void reserve(const SSMLayer& l);
   void reserve(const HeadLayer& l);
   void reserve(const ShortLayer& l);
   void reserve(const DeltaNetLayer& l);
-  void run_layer(int thread, Products& products, const SSMLayer& l, const Runs& runs, float eps,
-                 float scale);
-  void run_layer(int thread, Products& products, const HeadLayer& l, const Runs& runs, float eps,
-                 float scale);
-  void run_layer(int thread, Products& products, const ShortLayer& l, const Runs& runs, float eps,
-                 float scale);
-  void run_layer(int thread, Products& products, const DeltaNetLayer& l, const Runs& runs,
-                 float eps, float scale);
+  void run_layer(int thread, Products& products, const SSMLayer& l, const Runs& runs);
+  void run_layer(int thread, Products& products, const HeadLayer& l, const Runs& runs);
+  void run_layer(int thread, Products& products, const ShortLayer& l, const Runs& runs);
+  void run_layer(int thread, Products& products, const DeltaNetLayer& l, const Runs& runs);
   // Queries, keys and values, convolved; gates; decays and betas before their functions.
-  void project(int thread, Products& products, const DeltaNetLayer& l, const Runs& runs, float eps);
+  void project(int thread, Products& products, const DeltaNetLayer& l, const Runs& runs);
 
   int64_t tokens_ = 0;
   // What layers project, convolve and give; then a state space's, and a delta net's.

@@ -9,13 +9,13 @@ namespace aleator::ALEATOR_ISA {
 static void softmax(float* x, int64_t n) {
   float highest = x[0];
   for (int64_t i = 1; i < n; i++) highest = x[i] > highest ? x[i] : highest;
-  each(x, n, [&](vf v, int64_t) { return exponential(v - highest); });
+  each(x, n, [&](vf v, auto) { return exponential(v - highest); });
   const float factor = 1.0f / total16(x, n);
   for (int64_t i = 0; i < n; i++) x[i] *= factor;
 }
 
 static void sigmoid(float* x, int64_t n) {
-  each(x, n, [](vf v, int64_t) { return 1.0f / (1.0f + exponential(-v)); });
+  each(x, n, [](vf v, auto) { return 1.0f / (1.0f + exponential(-v)); });
 }
 
 // Takes the largest key, of several the first, out of the keys.  NaN is taken already.
@@ -79,7 +79,7 @@ float sigmoid_of_dot(const float* a, const float* b, int64_t n) {
 }
 
 void add_weighted(float* y, const float* x, float weight, int64_t n) {
-  each(y, n, [&](vf v, int64_t i) { return fused(splat(weight), load_some(x + i, n - i), v); });
+  each(y, n, [&](vf v, auto of) { return fused(splat(weight), of(x), v); });
 }
 
 }  // namespace aleator::ALEATOR_ISA

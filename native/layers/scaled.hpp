@@ -33,7 +33,7 @@ struct ReadF8 : ReadScaled<Stored::f8_e4m3> {
               _mm256_cvtph_ps(_mm256_extracti128_si256(half, 1)) * scale};
 #else
       return each_part([&](int k) {
-        const vi code = vi_of_i8(p + k * lanes), rest = (code & 0x7f) << 20;
+        const vi code = vi_of<int8_t>(p + k * lanes), rest = (code & 0x7f) << 20;
         const vi bits = reinterpret<vi>(reinterpret<vf>(rest) * 0x1p112f) | (code & INT32_MIN);
         return reinterpret<vf>(bits) * scale;
       });
@@ -52,7 +52,7 @@ struct ReadNF4 : ReadScaled<Stored::nf4> {
         : codes(p + 4), values(load16(nf4_values) * splat16(load_as<float>(p))) {}
     v16 sixteen(int j) const {
       return each_part([&](int k) {
-        const vi both = vi_of_u8(codes + j / 32 * 16 + k * lanes);
+        const vi both = vi_of<uint8_t>(codes + j / 32 * 16 + k * lanes);
         return looked_up16(values.part, j % 32 ? both >> 4 : both);
       });
     }

@@ -27,12 +27,11 @@ void convolve(const Convolution& conv, const Runs& runs, int64_t begin, int64_t 
       float* out = y + runs.order[first + i] * conv.channels + begin;
       const float* rows[widest_convolution];
       for (int64_t k = 0; k < conv.width; k++) rows[k] = values(i - before + k);
-      each(out, n, [&](vf, int64_t c) {
+      each(out, n, [&](vf, auto of) {
         vf total = {};
         for (int64_t k = 0; k < conv.width; k++)
-          total = fused(load_some(rows[k] + c, n - c),
-                        load_some(conv.weight + k * conv.channels + begin + c, n - c), total);
-        const vf biased = total + load_some(conv.bias + begin + c, n - c);
+          total = fused(of(rows[k]), of(conv.weight + k * conv.channels + begin), total);
+        const vf biased = total + of(conv.bias + begin);
         return activated ? silu(biased) : biased;
       });
     }
@@ -102,10 +101,8 @@ static void scan_long(const StateSpace& s, const Runs& runs, int64_t run, int64_
     const int64_t at = t * s.inner + c;
     const float* bc = selected + t * s.selected() + s.rank;
     const float step = dt[at], input = step * u[at];
-    each(h, s.state, [&](vf old, int64_t k) {
-      const int64_t n = s.state - k;
-      const vf rate = exponential(load_some(s.a + first + k, n) * step);
-      return fused(rate, old, load_some(bc + k, n) * input);
+    each(h, s.state, [&](vf old, auto of) {
+      return fused(exponential(of(s.a + first) * step), old, of(bc) * input);
     });
     y[at] = dot16(h, bc + s.state, s.state);
   });
@@ -115,7 +112,7 @@ void scan(const StateSpace& s, const Runs& runs, int64_t tokens, int64_t begin, 
           const float* u, float* dt, const float* selected, const float* xz, float* y) {
   const int64_t n = end - begin;
   for (int64_t t = 0; t < tokens; t++)
-    each(dt + t * s.inner + begin, n, [](vf x, int64_t) { return softplus(x); });
+    each(dt + t * s.inner + begin, n, [](vf x, auto) { return softplus(x); });
   std::vector<float> room;
   for (int64_t run = 0; run < runs.n; run++) {
     int64_t c = begin;
@@ -128,10 +125,8 @@ void scan(const StateSpace& s, const Runs& runs, int64_t tokens, int64_t begin, 
   for (int64_t t = 0; t < tokens; t++) {
     const float* in = u + t * s.inner + begin;
     const float* gate = xz + t * 2 * s.inner + s.inner + begin;
-    each(y + t * s.inner + begin, n, [&](vf x, int64_t c) {
-      return fused(load_some(s.d + begin + c, n - c), load_some(in + c, n - c), x) *
-             silu(load_some(gate + c, n - c));
-    });
+    each(y + t * s.inner + begin, n,
+         [&](vf x, auto of) { return fused(of(s.d + begin), of(in), x) * silu(of(gate)); });
   }
 }
 
@@ -145,27 +140,23 @@ void scan_head(const HeadSpace& s, const Runs& runs, int64_t tokens, int64_t hea
   float *steps = room.data(), *decays = steps + tokens, *h = decays + tokens;
   for (int64_t t = 0; t < tokens; t++)
     steps[t] = projection[(t + 1) * s.projected() - s.heads + head] + s.time_bias[head];
-  each(steps, tokens, [](vf x, int64_t) { return softplus(x); });
+  each(steps, tokens, [](vf x, auto) { return softplus(x); });
   for (int64_t t = 0; t < tokens; t++)
     steps[t] = std::max(steps[t], s.least_step), decays[t] = steps[t] * s.a[head];
-  each(decays, tokens, [](vf x, int64_t) { return exponential(x); });
+  each(decays, tokens, [](vf x, auto) { return exponential(x); });
   for (int64_t run = 0; run < runs.n; run++)
     for (int64_t i = first; i < first + dim; i++)
       each_token(runs, run, s.state_rows, row, i * n, n, h, [&](int64_t t) {
         const float* in = convolved + t * s.conv.channels;
         const float decay = decays[t], input = steps[t] * in[i];
-        each(h, n, [&](vf old, int64_t j) {
-          return fused(splat(decay), old, load_some(in + b + j, n - j) * input);
-        });
+        each(h, n, [&](vf old, auto of) { return fused(splat(decay), old, of(in + b) * input); });
         y[t * s.inner + i] = dot16(h, in + c, n);
       });
   for (int64_t t = 0; t < tokens; t++) {
     const float* in = convolved + t * s.conv.channels + first;
     const float* gate = projection + t * s.projected() + first;
-    each(y + t * s.inner + first, dim, [&](vf x, int64_t i) {
-      return fused(splat(s.d[head]), load_some(in + i, dim - i), x) *
-             silu(load_some(gate + i, dim - i));
-    });
+    each(y + t * s.inner + first, dim,
+         [&](vf x, auto of) { return fused(splat(s.d[head]), of(in), x) * silu(of(gate)); });
   }
 }
 
@@ -177,15 +168,14 @@ void unit_length(float* x, int64_t n, float eps, float scale) {
 }
 
 void delta_rates(const DeltaNet& d, float* beta, float* decay) {
-  each(beta, d.heads, [](vf x, int64_t) { return 1.0f / (1.0f + exponential(-x)); });
+  each(beta, d.heads, [](vf x, auto) { return 1.0f / (1.0f + exponential(-x)); });
   if (!d.by_channel)
-    return each(decay, d.heads, [&](vf x, int64_t i) {
-      const int64_t n = d.heads - i;
-      return exponential(softplus(x + load_some(d.time_bias + i, n)) * load_some(d.a + i, n));
+    return each(decay, d.heads, [&](vf x, auto of) {
+      return exponential(softplus(x + of(d.time_bias)) * of(d.a));
     });
   for (int64_t h = 0; h < d.heads; h++)
-    each(decay + h * d.dim, d.dim, [&](vf x, int64_t i) {
-      return exponential(softplus(x + load_some(d.time_bias + h * d.dim + i, d.dim - i)) * d.a[h]);
+    each(decay + h * d.dim, d.dim, [&](vf x, auto of) {
+      return exponential(softplus(x + of(d.time_bias + h * d.dim)) * d.a[h]);
     });
 }
 
@@ -253,14 +243,11 @@ void delta_scan(const DeltaNet& d, const Runs& runs, int64_t head, int64_t begin
 
 void gated_norm(float* y, const float* weight, const float* gate, int64_t n, float eps) {
   const float factor = 1.0f / std::sqrt(dot16(y, y, n) / float(n) + eps);
-  each(y, n, [&](vf x, int64_t i) {
-    return x * factor * load_some(weight + i, n - i) * silu(load_some(gate + i, n - i));
-  });
+  each(y, n, [&](vf x, auto of) { return x * factor * of(weight) * silu(of(gate)); });
 }
 
 void sigmoid_gate(float* y, const float* gate, int64_t n) {
-  each(y, n,
-       [&](vf x, int64_t i) { return x / (1.0f + exponential(-load_some(gate + i, n - i))); });
+  each(y, n, [&](vf x, auto of) { return x / (1.0f + exponential(-of(gate))); });
 }
 
 }  // namespace aleator::ALEATOR_ISA

@@ -13,7 +13,6 @@
 
 #include "errors.hpp"
 #include "threads/float_rules.hpp"
-#include "threads/sleep.hpp"
 
 namespace aleator {
 
@@ -22,6 +21,40 @@ using Nanoseconds = std::chrono::nanoseconds;
 
 // Thrown by a barrier when another thread has failed.
 struct Stopped {};
+
+// How a thread sleeps until a number changes, and who changes it wakes it.
+
+#if defined(__wasm__)  // where the C++ library asks for the time again and again
+
+// For so many nanoseconds at most, unless negative; whether they have passed.
+template <class T>
+inline bool sleep_while(const std::atomic<T>& value, T seen, int64_t most = -1) {
+  void* at = const_cast<void*>(static_cast<const void*>(&value));
+  constexpr int timed_out = 2;
+  if constexpr (sizeof(T) == 8)
+    return __builtin_wasm_memory_atomic_wait64(static_cast<int64_t*>(at), int64_t(seen), most) ==
+           timed_out;
+  else
+    return __builtin_wasm_memory_atomic_wait32(static_cast<int32_t*>(at), int32_t(seen), most) ==
+           timed_out;
+}
+template <class T>
+inline void wake(std::atomic<T>& value) {
+  __builtin_wasm_memory_atomic_notify(reinterpret_cast<int32_t*>(&value), ~0u);
+}
+
+#else
+
+template <class T>
+inline void sleep_while(const std::atomic<T>& value, T seen) {
+  value.wait(seen, std::memory_order_acquire);
+}
+template <class T>
+inline void wake(std::atomic<T>& value) {
+  value.notify_all();
+}
+
+#endif
 
 static inline void pause_briefly() {
 #if defined(__x86_64__)
@@ -84,8 +117,7 @@ struct Pool::Team {
   std::mutex turn;
   pid_t owner = getpid();
   std::vector<std::thread> threads;
-  void (*body)(void*, int) = nullptr;
-  void* data = nullptr;
+  Body body;
   int together = 1;  // of the pool's threads those in the job, the first ones
   Helpers helpers;
   bool begun = false;        // a job has begun here; before, cursors are what a parent left
@@ -235,7 +267,7 @@ void Pool::start(Team* team) {
           const int together = int(seen % Team::numbered);
           if (together == 0) return;
           if (t >= together) continue;  // nobody waits for it, or lets it see more
-          perform(*team, team->body, team->data, t);
+          perform(*team, t);
           team->ended.fetch_add(1, std::memory_order_release);
           wake(team->ended);
         }
@@ -253,23 +285,17 @@ void Pool::refuse_while_looking() {
     throw StateError("a job of this thread did not end: load the model in another worker");
 }
 
-void Pool::run_job(void (*body)(void*, int), void* data, Watch* watch) {
+void Pool::run_job(Body body, bool adapts, Watch* watch) {
   refuse_while_looking();
   Team* team = own_team();
   std::lock_guard lock(team->turn);
-  team->together = size_;
-  work(team, body, data, watch);
-}
-
-void Pool::run_adapting_job(void (*body)(void*, int), void* data, Watch* watch) {
-  refuse_while_looking();
-  Team* team = own_team();
-  std::lock_guard lock(team->turn);
-  team->together = team->helpers.together(size_);
+  team->body = body;
+  team->together = adapts ? team->helpers.together(size_) : size_;
   const Clock::time_point began = Clock::now();
   team->helpers.waited = {};
-  work(team, body, data, watch);
-  if (team->together > 1) team->helpers.observe(team->together, size_, Clock::now() - began);
+  work(team, watch);
+  if (adapts && team->together > 1)
+    team->helpers.observe(team->together, size_, Clock::now() - began);
 }
 
 Pool::Team* Pool::own_team() {
@@ -285,7 +311,7 @@ Pool::Team* Pool::own_team() {
 }
 
 // Does a job on team->together threads.
-void Pool::work(Team* team, void (*body)(void*, int), void* data, Watch* watch) {
+void Pool::work(Team* team, Watch* watch) {
   if (!team->begun) reset_cursors();
   team->begun = true;
   if (team->lost) throw StateError("a thread of the pool has ended: load the model again");
@@ -293,12 +319,10 @@ void Pool::work(Team* team, void (*body)(void*, int), void* data, Watch* watch) 
   const int others = team->together - 1;
   if (others > 0) {
     if (team->threads.empty()) start(team);
-    team->body = body;
-    team->data = data;
     team->tell(team->together);
   }
   leads = this;
-  perform(*team, body, data, 0);
+  perform(*team, 0);
   for (int ended;
        !team->abandoned && (ended = team->ended.load(std::memory_order_acquire)) < others;)
     wait_while(team->ended, ended, late_yields);
@@ -312,10 +336,10 @@ void Pool::work(Team* team, void (*body)(void*, int), void* data, Watch* watch) 
   std::rethrow_exception(std::exchange(team->error, nullptr));
 }
 
-void Pool::perform(Team& team, void (*body)(void*, int), void* data, int thread) {
+void Pool::perform(Team& team, int thread) {
   const FloatRules rules;
   try {
-    body(data, thread);
+    team.body.call(team.body.data, thread);
   } catch (...) {  // of Stopped `fail` knows already
     fail(team, std::current_exception());
   }

@@ -13,7 +13,6 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
-#include <type_traits>
 
 namespace aleator {
 
@@ -60,17 +59,13 @@ class Pool {
   // nearest and keep subnormal numbers, whatever the caller has set.
   template <class F>
   void run(F&& f, Watch* watch = nullptr) {
-    using Body = std::remove_reference_t<F>;
-    run_job([](void* data, int thread) { (*static_cast<Body*>(data))(thread); },
-            const_cast<void*>(static_cast<const void*>(&f)), watch);
+    run_job(Body(f), false, watch);
   }
   // The same, but perhaps on the first threads alone, while other programs keep the others from
   // working.  So all work must be in `split`, or thread 0's.
   template <class F>
   void run_adapting(F&& f, Watch* watch = nullptr) {
-    using Body = std::remove_reference_t<F>;
-    run_adapting_job([](void* data, int thread) { (*static_cast<Body*>(data))(thread); },
-                     const_cast<void*>(static_cast<const void*>(&f)), watch);
+    run_job(Body(f), true, watch);
   }
   // std::runtime_error where this thread is in the check of a watch, and would wait for itself.
   static void refuse_while_looking();
@@ -120,11 +115,20 @@ class Pool {
   struct alignas(64) Cursor {
     std::atomic<int64_t> taken{0};
   };
-  void run_job(void (*body)(void*, int), void* data, Watch* watch);
-  void run_adapting_job(void (*body)(void*, int), void* data, Watch* watch);
+  // What a job calls on each thread, which outlives the job.
+  struct Body {
+    void (*call)(void*, int) = nullptr;
+    void* data = nullptr;
+    Body() = default;
+    template <class F>
+    explicit Body(F& f)
+        : call([](void* of, int thread) { (*static_cast<F*>(of))(thread); }),
+          data(const_cast<void*>(static_cast<const void*>(&f))) {}
+  };
+  void run_job(Body body, bool adapts, Watch* watch);
   Team* own_team();
-  void work(Team* team, void (*body)(void*, int), void* data, Watch* watch);
-  void perform(Team& team, void (*body)(void*, int), void* data, int thread);
+  void work(Team* team, Watch* watch);
+  void perform(Team& team, int thread);
   void fail(Team& team, std::exception_ptr error);
   template <class T>
   void wait_while(const std::atomic<T>& value, T seen, int yields);
