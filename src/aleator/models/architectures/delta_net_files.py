@@ -77,10 +77,9 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture, *, tiled: bool) -> Mod
     states = _states_in_gguf(fields, name, n_layers)
     if mixed:
         wide = config.n_ff[0]
-        mixtures = in_gguf(
+        config = in_gguf(
             config, fields, n_ff_used=wide, normalised=True, shared=wide, shared_router=True
         )
-        config = replace(config, experts=replace(mixtures, layers=mixtures.layers[:n_layers]))
     delta = delta_net.read_gguf(fields, name, config.rms_eps, tiled)
     config = replace(config.beginning(n_layers), delta=delta)
     return _with_states(fields, config, states, f"{name}.attention.head_count_kv")
@@ -102,7 +101,7 @@ def read_json(fields: Fields, architecture: Architecture, *, experts: bool) -> M
     config = json_config.transformer(fields, architecture, head_dim=HEAD_DIM, partial=True)
     config = replace(config, delta=delta_net.read_json(fields))
     if experts:
-        mixtures = in_json(
+        config = in_json(
             config,
             fields,
             (512, 10),
@@ -112,7 +111,6 @@ def read_json(fields: Fields, architecture: Architecture, *, experts: bool) -> M
             n_ff_shared=fields.width("shared_expert_intermediate_size", 512),
             shared_router=True,
         )
-        config = replace(config, experts=mixtures)
     states = json_config.listed_kinds(
         fields, config.n_layers, ("linear_attention",), ("full_attention",)
     )

@@ -25,8 +25,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     first = fields.layers(f"{name}.leading_dense_block_count", 0, low=0)
     sparse = tuple(layer >= first and (layer + 1) % step == 0 for layer in range(config.n_layers))
     biased = any(f"blk.{n}.exp_probs_b.bias" in gguf.tensors for n in range(config.n_layers))
-    mixtures = in_gguf(config, fields, sparse, normalised=True, shared=0, choice_bias=biased)
-    return replace(config, experts=mixtures)
+    return in_gguf(config, fields, sparse, normalised=True, shared=0, choice_bias=biased)
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:

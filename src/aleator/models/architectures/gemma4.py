@@ -107,15 +107,13 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
         raise unsupported(fields.path, f"shared keys of other than the two layers before ({key})")
     width = fields.width(f"{at}embedding_length_per_layer_input", 0, low=0)
     sparse = tuple(f"blk.{i}.ffn_gate_inp.weight" in gguf.tensors for i in range(n))
-    mixtures = None
     if fields.get(f"{at}expert_count", 0) and any(sparse):
-        mixtures = in_gguf(config, fields, sparse, normalised=True, beside=True)
+        config = in_gguf(config, fields, sparse, normalised=True, beside=True)
     config = replace(
         config,
         logit_softcap=fields.number(f"{at}final_logit_softcapping", 0.0, 1e6, LOGIT_CAP),
         key_layers=key_layers,
         per_layer=PerLayerConfig(width, config.n_vocab) if width else None,
-        experts=mixtures,
     )
     return _made(config, window, rope, without)
 

@@ -37,7 +37,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     pictures.refuse_pictures(gguf.fields, architecture.name)
     config = gguf_config.transformer(gguf, architecture, experts=True)
     config = gguf_config.without_further(gguf.fields, config)
-    return replace(config, experts=after_dense(config, gguf, default=2))
+    return after_dense(config, gguf, default=2)
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:

@@ -28,7 +28,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     )
     if not fields.get(f"{name}.expert_count", 0) or not any(sparse):
         return config
-    return replace(config, experts=in_gguf(config, fields, sparse, n_ff=config.n_ff[0]))
+    return in_gguf(config, fields, sparse, n_ff=config.n_ff[0])
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:

@@ -20,8 +20,7 @@ from aleator.models.files.gguf import GGUFFile
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     config = gguf_config.transformer(gguf, architecture, experts=True)
     wide = config.n_ff[0]
-    mixtures = in_gguf(config, gguf.fields, n_ff_used=wide, shared=wide, shared_router=True)
-    return replace(config, experts=mixtures)
+    return in_gguf(config, gguf.fields, n_ff_used=wide, shared=wide, shared_router=True)
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
@@ -33,7 +32,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
         config = replace(config, window=json_config.read_windows(fields, config, layers))
     if not fields.get("qkv_bias", True):
         raise unsupported(fields.path, "projections without a bias (qkv_bias)")
-    mixtures = in_json(
+    return in_json(
         config,
         fields,
         (60, 4),
@@ -43,7 +42,6 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
         n_ff_shared=fields.width("shared_expert_intermediate_size", 5632),
         shared_router=True,
     )
-    return replace(config, experts=mixtures)
 
 
 QWEN2MOE = Architecture(
