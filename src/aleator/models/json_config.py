@@ -33,11 +33,9 @@ def full_attention(
     fields: Fields,
     architecture: Architecture,
     *,
-    activation: tuple[str, str] = ("hidden_act", "silu"),
     windows: int = 0,
     window: int | None = None,
     max_window_layers: int | None = None,
-    experts: bool = False,
     **options: Any,
 ) -> ModelConfig:
     """Read the dimensions of a model whose layers see the whole sequence, or windows from the file.
@@ -45,15 +43,12 @@ def full_attention(
     Args:
         fields: the configuration.
         architecture: the model's architecture.
-        activation: the field that names the activation, and the only supported one.
         windows: the layers with a ``sliding_window``: 0: none; 1: all; n: all except every nth.
         window: default size; None: no window by default.
         max_window_layers: default number of first layers without a window if ``use_sliding_window`` is on;
             None: transformers ignores that switch.
-        experts: whether mixtures of experts are allowed, which the caller reads.
         options: see :func:`transformer`.
     """
-    refuse_features(fields, *activation, experts=experts)
     config = transformer(fields, architecture, **options)
     layers = [windows == 1 or (i + 1) % (windows or i + 1) != 0 for i in range(config.n_layers)]
     if max_window_layers is not None and fields.get("use_sliding_window", False):
@@ -63,8 +58,11 @@ def full_attention(
     return replace(config, window=read_windows(fields, config, layers, size=window))
 
 
-RELU_SQUARED = ("hidden_act", "relu2")
-"""The field with the activation, and its value in models without a gate."""
+ACTIVATIONS = {
+    "silu": "silu", "silu_clamped": "silu", "gelu": "gelu_pytorch_tanh", "gelu_exact": "gelu",
+    "relu_squared": "relu2",
+}  # fmt: skip
+"""Activations as architectures name them -> as config.json does."""
 WINDOW = 4096
 """Default positions of a window, as in transformers."""
 
@@ -135,6 +133,8 @@ def transformer(
     fields: Fields,
     architecture: Architecture,
     *,
+    activation: str = "hidden_act",
+    experts: bool = False,
     head_dim: int | None = None,
     tied: bool = False,
     rope: Fields | None = None,
@@ -146,12 +146,15 @@ def transformer(
     Args:
         fields: the configuration.
         architecture: the model's architecture.
+        activation: the field that names the activation; the architecture's alone is supported.
+        experts: whether mixtures of experts are allowed, which the caller reads.
         head_dim: default size of a head; None: the width divided by the heads.
         tied: whether the embedding is the output matrix by default.
         rope: the fields of the rotary embedding; None: ``fields``.
         partial: a share of a head's channels may be rotated; otherwise the share is ignored.
         eps: the field with the norms' epsilon.
     """
+    refuse_features(fields, architecture, activation, experts)
     n_layers, n_embd = read_size(fields)
     n_heads = (fields.width("num_attention_heads"),) * n_layers
     n_kv_heads = (fields.width("num_key_value_heads", default=n_heads[0]),) * n_layers
@@ -179,12 +182,13 @@ def transformer(
 
 
 def refuse_features(
-    fields: Fields, key: str = "hidden_act", activation: str = "silu", experts: bool = False
+    fields: Fields, architecture: Architecture, key: str = "hidden_act", experts: bool = False
 ) -> None:
     """Raise UnsupportedModel for settings that would change the logits and are not supported.
 
     The field ``key`` names the activation; ``experts``: the architecture may have mixtures of experts.
     """
+    activation = ACTIVATIONS[architecture.activation]
     if fields.get(key, activation) != activation:
         raise unsupported(fields.path, f"the activation {fields.get(key)!r} ({key})")
     for key in ("num_experts", "num_local_experts"):

@@ -111,7 +111,7 @@ def states_alone(
     fields: Fields, architecture: Architecture, ssm: SSMConfig, *, tied: bool
 ) -> ModelConfig:
     """The dimensions in config.json except those of the states; ``tied`` is the default."""
-    json_config.refuse_features(fields)
+    json_config.refuse_features(fields, architecture)
     refuse(fields, "biases of the projections", "use_bias")
     n_layers, n_embd = json_config.read_size(fields)
     return without_attention(

@@ -12,7 +12,7 @@ from aleator.models.config import ModelConfig, refuse
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.files.tensor_types import StoredTensor
-from aleator.models.json_config import refuse_features, transformer
+from aleator.models.json_config import transformer
 
 ALIBI = 8.0
 CONTEXT = 2048  # positions of the published models; config.json has none
@@ -23,7 +23,6 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    refuse_features(fields)
     refuse(fields, "sums after norms", "apply_residual_connection_post_layernorm")
     n_embd = fields.width("hidden_size" if "hidden_size" in fields else "n_embed")
     sizes = fields.changed(

@@ -87,7 +87,6 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture, *, tiled: bool) -> Mod
 
 def read_json(fields: Fields, architecture: Architecture, *, experts: bool) -> ModelConfig:
     """The dimensions in config.json; ``experts``: whether there are mixtures of experts."""
-    json_config.refuse_features(fields, experts=experts)
     values = dict(fields.values)
     rope = fields.get("rope_parameters", kind=dict) or fields.get("rope_scaling", kind=dict) or {}
     values["partial_rotary_factor"] = rope.get(
@@ -98,7 +97,9 @@ def read_json(fields: Fields, architecture: Architecture, *, experts: bool) -> M
     if rope.get("rope_type", rope.get("type")) == "mrope":  # for text all axes are alike
         values["rope_parameters"] = {**rope, "rope_type": "default"}
     fields = Fields(fields.path, values)
-    config = json_config.transformer(fields, architecture, head_dim=HEAD_DIM, partial=True)
+    config = json_config.transformer(
+        fields, architecture, experts=experts, head_dim=HEAD_DIM, partial=True
+    )
     config = replace(config, delta=delta_net.read_json(fields))
     if experts:
         config = in_json(

@@ -47,8 +47,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    json_config.refuse_features(fields, experts=True)
-    config = json_config.transformer(fields, architecture)
+    config = json_config.transformer(fields, architecture, experts=True)
     config = rotating_windows.in_json(fields, config)
     n, given = config.n_layers, fields.over(DEFAULTS)
     named = {

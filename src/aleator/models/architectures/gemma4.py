@@ -125,11 +125,15 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     if fields.get("model_type") != kind:
         fields = text_part(fields, kind, [kind])
     fields = fields.over(UNIFIED if unified else DEFAULTS)
-    json_config.refuse_features(fields, "hidden_activation", "gelu_pytorch_tanh", experts=True)
     if fields.get("use_bidirectional_attention") == "all":
         raise unsupported(fields.path, "attention to later tokens (use_bidirectional_attention)")
     config = json_config.transformer(
-        fields, architecture, tied=True, rope=_rope_fields(fields, "sliding_attention")
+        fields,
+        architecture,
+        activation="hidden_activation",
+        experts=True,
+        tied=True,
+        rope=_rope_fields(fields, "sliding_attention"),
     )
     layers = _windowed(fields, config.n_layers)
     window_dim, head_dim, n_kv_heads = _heads(fields, config, layers)

@@ -31,8 +31,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    json_config.refuse_features(fields, experts=True)
-    config = json_config.transformer(fields, architecture)
+    config = json_config.transformer(fields, architecture, experts=True)
     refuse(fields, "biases of the projections", "mamba_proj_bias")
     n, wide = config.n_layers, fields.width("shared_intermediate_size", 1024)
     key = "layer_types" if "layer_types" in fields else "layers_block_type"

@@ -32,8 +32,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    json_config.refuse_features(fields, experts=True)
-    config = json_config.transformer(fields, architecture)
+    config = json_config.transformer(fields, architecture, experts=True)
     refuse(fields, "biases of the projections", "mamba_proj_bias")
 
     def every(kind: str, period: int, offset: int) -> tuple[bool, ...]:

@@ -70,13 +70,12 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     """The dimensions in config.json; of the text part if the model also reads pictures."""
     if fields.get("model_type") == "llama4":
         fields = text_part(fields, "llama4_text", ["llama4_text"])
-    json_config.refuse_features(fields, experts=True)
     width = fields.width("intermediate_size")
     dense = fields.width("intermediate_size_mlp", 16384)
     given = {key: value for key, value in fields.values.items() if value not in (None, [])}
     given = {"rope_theta": THETA} | given | {"intermediate_size": dense}
     sizes = Fields(fields.path, given)
-    config = json_config.transformer(sizes, architecture)
+    config = json_config.transformer(sizes, architecture, experts=True)
     n = config.n_layers
     unrotated = json_config.unrotated_layers(sizes, n, EVERY)
     growth = None

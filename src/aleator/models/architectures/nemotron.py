@@ -6,7 +6,7 @@ from aleator.models.architecture import Architecture, HuggingFace
 from aleator.models.config import ModelConfig
 from aleator.models.conversions import whole_norms
 from aleator.models.files.fields import Fields
-from aleator.models.json_config import RELU_SQUARED, full_attention, rotated_share
+from aleator.models.json_config import full_attention, rotated_share
 
 HALF = 0.5  # share of the channels, if config.json has none
 
@@ -15,7 +15,6 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     return full_attention(
         rotated_share(fields, HALF),
         architecture,
-        activation=RELU_SQUARED,
         eps="norm_eps",
         partial=True,
     )
