@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import Literal
+from typing import Any, Literal
 
 from aleator.core.moved import FormerName
 from aleator.core.records import dataclass
@@ -76,8 +76,9 @@ class HuggingFace:
     """
 
     model_types: tuple[str, ...]  # what ``model_type`` of config.json may be
-    # Reads config.json; None: json_config.full_attention() does
+    # Reads config.json; None: json_config.full_attention() does, with ``options``
     read: Callable[[Fields, Architecture], ModelConfig] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
     # Whether a config.json of such a type is of this architecture, where several have the type; None: it is
     takes: Callable[[Fields], bool] | None = None
     stack: str = "model"  # what comes before ".layers." in the names of tensors; "": nothing

@@ -138,7 +138,7 @@ def transformer(
     head_dim: int | None = None,
     tied: bool = False,
     rope: Fields | None = None,
-    partial: bool = False,
+    rotated: float | None = None,
     eps: str = "rms_norm_eps",
 ) -> ModelConfig:
     """Read the dimensions of layers with attention and a feed-forward part.
@@ -151,7 +151,7 @@ def transformer(
         head_dim: default size of a head; None: the width divided by the heads.
         tied: whether the embedding is the output matrix by default.
         rope: the fields of the rotary embedding; None: ``fields``.
-        partial: a share of a head's channels may be rotated; otherwise the share is ignored.
+        rotated: default share of a head's channels that is rotated; None: all are, whatever share the file has.
         eps: the field with the norms' epsilon.
     """
     refuse_features(fields, architecture, activation, experts)
@@ -176,7 +176,7 @@ def transformer(
         context_length=context_length,
         tied=fields.get("tie_word_embeddings", tied),
         rope=read_rope(
-            fields if rope is None else rope, head_dim, context_length, architecture, partial
+            fields if rope is None else rope, head_dim, context_length, architecture, rotated
         ),
     )
 
@@ -216,24 +216,16 @@ def rope_part(fields: Fields, kind: str) -> Fields:
     return fields.changed(rope_parameters=part)
 
 
-def rotated_share(fields: Fields, default: float) -> Fields:
-    """The fields with ``partial_rotary_factor``, the share of a head's channels that is rotated."""
-    rope = fields.get("rope_parameters", kind=dict) or {}
-    if "partial_rotary_factor" in rope or "partial_rotary_factor" in fields:
-        return fields
-    return fields.changed(partial_rotary_factor=default)
-
-
 def read_rope(
     fields: Fields,
     head_dim: int,
     context_length: int,
     architecture: Architecture,
-    partial: bool = False,
+    rotated: float | None = None,
 ) -> RopeConfig:
     """The rotary embedding, from ``rope_parameters`` (transformers 5) or ``rope_theta`` with ``rope_scaling``.
 
-    ``partial``: a share of the channels may be rotated.
+    ``rotated``: see :func:`transformer`.
     """
     style = architecture.hugging_face.rope_style if architecture.hugging_face else "neox"
     if style == "none":
@@ -246,9 +238,9 @@ def read_rope(
     if scaling not in ("default", "linear", "yarn", "llama3", "longrope", "dynamic"):
         raise unsupported(fields.path, f"rotary scaling of type {scaling!r} (rope_type)")
     outer = fields.number("rope_theta", 1.0, MAX_THETA, 10000.0)
-    share = rope.number("partial_rotary_factor", 0.0, 1.0, 1.0)
+    share = rope.number("partial_rotary_factor", 0.0, 1.0, 1.0 if rotated is None else rotated)
     share = fields.number("partial_rotary_factor", 0.0, 1.0, share)
-    if not partial and share != 1.0:
+    if rotated is None and share != 1.0:
         # As in transformers: without scaling it ignores the share, with scaling the shapes disagree.
         if scaling != "default":
             raise unsupported(fields.path, "partial_rotary_factor together with rotary scaling")

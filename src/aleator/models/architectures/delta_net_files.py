@@ -89,16 +89,13 @@ def read_json(fields: Fields, architecture: Architecture, *, experts: bool) -> M
     """The dimensions in config.json; ``experts``: whether there are mixtures of experts."""
     values = dict(fields.values)
     rope = fields.get("rope_parameters", kind=dict) or fields.get("rope_scaling", kind=dict) or {}
-    values["partial_rotary_factor"] = rope.get(
-        "partial_rotary_factor", values.get("partial_rotary_factor", ROTATED)
-    )
     if experts:  # experts have their own width; the other layers' width may be missing
         values.setdefault("intermediate_size", values.get("moe_intermediate_size", 512))
     if rope.get("rope_type", rope.get("type")) == "mrope":  # for text all axes are alike
         values["rope_parameters"] = {**rope, "rope_type": "default"}
     fields = Fields(fields.path, values)
     config = json_config.transformer(
-        fields, architecture, experts=experts, head_dim=HEAD_DIM, partial=True
+        fields, architecture, experts=experts, head_dim=HEAD_DIM, rotated=ROTATED
     )
     config = replace(config, delta=delta_net.read_json(fields))
     if experts:

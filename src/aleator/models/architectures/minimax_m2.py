@@ -19,7 +19,7 @@ from aleator.models.conversion.gguf_form import routing
 from aleator.models.experts import SCORES, in_gguf, in_json
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
-from aleator.models.json_config import full_attention, rotated_share
+from aleator.models.json_config import full_attention
 
 HEAD_DIM = 128  # if config.json has none, as in transformers
 PART = "block_sparse_moe"
@@ -41,8 +41,8 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     """The dimensions in config.json, which may say how many channels are rotated (``rotary_dim``)."""
     dim = fields.integer("head_dim", 1, MAX_HEAD_DIM, HEAD_DIM)
-    fields = rotated_share(fields, fields.integer("rotary_dim", 2, dim, dim) / dim)
-    config = full_attention(fields, architecture, head_dim=dim, partial=True, experts=True)
+    rotated = fields.integer("rotary_dim", 2, dim, dim) / dim
+    config = full_attention(fields, architecture, head_dim=dim, rotated=rotated, experts=True)
     return in_json(config, fields, (256, 8), scores="sigmoid", normalised=True, choice_bias=True)
 
 

@@ -24,7 +24,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
         if rope and rope.get("rope_type", rope.get("type")) in OLD_NAMES:
             values[key] = rope | {"rope_type": "longrope"}
     fields = Fields(fields.path, values)
-    return full_attention(fields, architecture, partial=True, windows=1)
+    return full_attention(fields, architecture, rotated=1.0, windows=1)
 
 
 PHI3 = Architecture(
