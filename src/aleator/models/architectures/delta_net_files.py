@@ -172,9 +172,8 @@ def read_gguf_35(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 def read_json_35(fields: Fields, architecture: Architecture, *, experts: bool) -> ModelConfig:
     """The dimensions in config.json, whose text part may be a section of its own."""
-    if fields.get("text_config", kind=dict) is not None:
-        text = "qwen3_5_moe_text" if experts else "qwen3_5_text"
-        fields = text_part(fields, text, (text,))
+    kind = "qwen3_5_moe" if experts else "qwen3_5"
+    fields = text_part(fields, f"{kind}_text", kind)
     return read_json(fields, architecture, experts=experts)
 
 

@@ -61,9 +61,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     """The dimensions in config.json; of the text part if the model also reads pictures."""
-    if fields.get("model_type") == "gemma3":
-        fields = text_part(fields, "gemma3_text", ["gemma3_text"])
-    fields = fields.over(DEFAULTS)
+    fields = text_part(fields, "gemma3_text").over(DEFAULTS)
     config = json_config.transformer(
         fields,
         architecture,

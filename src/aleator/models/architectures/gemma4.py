@@ -121,9 +121,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     """The dimensions in config.json; of the text part if the model also reads pictures and sound."""
     unified = str(fields.get("model_type", "")).startswith("gemma4_unified")
-    kind = "gemma4_unified_text" if unified else "gemma4_text"
-    if fields.get("model_type") != kind:
-        fields = text_part(fields, kind, [kind])
+    fields = text_part(fields, "gemma4_unified_text" if unified else "gemma4_text")
     fields = fields.over(UNIFIED if unified else DEFAULTS)
     if fields.get("use_bidirectional_attention") == "all":
         raise unsupported(fields.path, "attention to later tokens (use_bidirectional_attention)")

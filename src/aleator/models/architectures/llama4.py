@@ -68,8 +68,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     """The dimensions in config.json; of the text part if the model also reads pictures."""
-    if fields.get("model_type") == "llama4":
-        fields = text_part(fields, "llama4_text", ["llama4_text"])
+    fields = text_part(fields, "llama4_text")
     width = fields.width("intermediate_size")
     dense = fields.width("intermediate_size_mlp", 16384)
     given = {key: value for key, value in fields.values.items() if value not in (None, [])}

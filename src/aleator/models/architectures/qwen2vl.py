@@ -21,11 +21,8 @@ TEXT_TYPES = ("qwen2_vl_text", "qwen2_5_vl_text", "qwen2_vl", "qwen2_5_vl")
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     """The dimensions in config.json, whose text part may be a section of its own."""
-    if fields.get("text_config", kind=dict) is not None:
-        fields = text_part(fields, TEXT_TYPES[0], TEXT_TYPES)
-    return full_attention(
-        pictures.of_text(fields), architecture, max_window_layers=MAX_WINDOW_LAYERS
-    )
+    fields = pictures.of_text(text_part(fields, *TEXT_TYPES))
+    return full_attention(fields, architecture, max_window_layers=MAX_WINDOW_LAYERS)
 
 
 QWEN2VL = Architecture(

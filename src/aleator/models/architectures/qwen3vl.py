@@ -15,9 +15,8 @@ TEXT_TYPE = "qwen3_vl_text"
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     """The dimensions in config.json, whose text part may be a section of its own."""
-    if fields.get("text_config", kind=dict) is not None:
-        fields = text_part(fields, TEXT_TYPE, (TEXT_TYPE,))
-    return full_attention(pictures.of_text(fields), architecture, head_dim=HEAD_DIM)
+    fields = pictures.of_text(text_part(fields, TEXT_TYPE, "qwen3_vl"))
+    return full_attention(fields, architecture, head_dim=HEAD_DIM)
 
 
 QWEN3VL = Architecture(
