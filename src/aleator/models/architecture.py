@@ -96,12 +96,10 @@ class HuggingFace:
     usual_name: Callable[[str], str] = str
     # The tensor as GGUF files hold it: ``convert(GGUF's name, tensor)``
     convert: Callable[[str, StoredTensor], StoredTensor] = unchanged
-    # The same, if it depends on the number of heads
-    convert_heads: Callable[[str, StoredTensor, int], StoredTensor] | None = None
     # The same, if it depends on config.json
     convert_fields: Callable[[str, StoredTensor, Fields, ModelConfig], StoredTensor] | None = None
-    # Which channels are rotated together, in the row order of these files
-    rope_style: Literal["norm", "neox", "none"] = "neox"
+    # Which channels are rotated together, in the row order of these files, if any are
+    rope_style: Literal["norm", "neox"] = "neox"
     # The dimensions as GGUF files say them, if they say some in another way
     config_in_gguf: Callable[[ModelConfig], ModelConfig] | None = None
     # Further fields of a GGUF file, without the architecture's prefix, from these dimensions and config.json

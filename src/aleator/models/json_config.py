@@ -228,7 +228,7 @@ def read_rope(
     ``rotated``: see :func:`transformer`.
     """
     style = architecture.hugging_face.rope_style if architecture.hugging_face else "neox"
-    if style == "none":
+    if architecture.rope_style == "none":
         return RopeConfig(dim=head_dim // 2 * 2, style="none")
     values: Mapping[str, Any] = (
         fields.get("rope_parameters", kind=dict) or fields.get("rope_scaling", kind=dict) or {}

@@ -107,7 +107,6 @@ BERT = ENCODER(
         read_json,
         stack="encoder",
         layers="layer",
-        rope_style="none",
         outer=EMBEDDINGS | HEAD,
         layer=LAYER,
         usual_name=usual_name,

@@ -55,7 +55,6 @@ GPT2 = Architecture(
         ("gpt2",),
         read_json,
         stack="transformer",
-        rope_style="none",
         layers="h",
         outer=outside("transformer.wte", "transformer.ln_f") | {"transformer.wpe": "position_embd"},
         layer={

@@ -84,7 +84,6 @@ JAMBA = Architecture(
         bare={"mamba.A_log": "ssm_a", "mamba.D": "ssm_d"},
         expert=under("feed_forward.experts.{}", GATED, ".{}"),
         convert=as_gguf,
-        rope_style="none",
     ),
     recurrent="state space",
     state_norm=True,

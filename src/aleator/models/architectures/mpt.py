@@ -65,7 +65,6 @@ MPT = Architecture(
         ("mpt",),
         read_json,
         stack="transformer",
-        rope_style="none",
         layers="blocks",
         outer=outside("transformer.wte", "transformer.norm_f"),
         layer={

@@ -129,6 +129,5 @@ FILES = partial(
     outer=OUTER,
     usual_name=usual_name,
     convert=as_gguf,
-    rope_style="none",
 )
 """The facts that models with experts and without have in common."""
