@@ -16,7 +16,7 @@ from aleator.models.json_config import transformer
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    if fields.get("activation_function") == "gelu_new":  # another name of it
+    if fields.get("activation_function", "gelu_new") == "gelu_new":  # another name of it
         fields = fields.changed(activation_function="gelu_pytorch_tanh")
     kinds = ("scale_attn_by_inverse_layer_idx", "add_cross_attention")
     refuse(fields, "attention of another kind", *kinds)
