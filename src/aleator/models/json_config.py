@@ -216,6 +216,16 @@ def rope_part(fields: Fields, kind: str) -> Fields:
     return fields.changed(rope_parameters=part)
 
 
+def with_scaling(fields: Fields, kind: str, others: Sequence[str]) -> Fields:
+    """The fields with rotary scaling of the type ``kind`` instead of ``others``."""
+    changed = {}
+    for key in ("rope_parameters", "rope_scaling"):
+        rope = fields.get(key, kind=dict)
+        if rope and rope.get("rope_type", rope.get("type")) in others:
+            changed[key] = {**rope, "rope_type": kind}
+    return fields.changed(**changed)
+
+
 def read_rope(
     fields: Fields,
     head_dim: int,

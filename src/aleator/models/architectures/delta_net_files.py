@@ -67,33 +67,24 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture, *, tiled: bool) -> Mod
     fields, name = gguf.fields, architecture.name
     mixed = bool(fields.get(f"{name}.expert_count", 0))
     config = gguf_config.transformer(gguf, architecture, least_kv_heads=0, experts=mixed)
-    blocks = config.n_layers
-    further = fields.layers(f"{name}.nextn_predict_layers", 0, low=0)
-    if further >= blocks:
-        raise fields.error(
-            f"{name}.nextn_predict_layers", f"{further} of {blocks} layers predict further tokens"
-        )
-    n_layers = blocks - further
-    states = _states_in_gguf(fields, name, n_layers)
     if mixed:
         wide = config.n_ff[0]
         config = in_gguf(
             config, fields, n_ff_used=wide, normalised=True, shared=wide, shared_router=True
         )
     delta = delta_net.read_gguf(fields, name, config.rms_eps, tiled)
-    config = replace(config.beginning(n_layers), delta=delta)
+    config = replace(gguf_config.without_further(fields, config), delta=delta)
+    states = _states_in_gguf(fields, name, config.n_layers)
     return _with_states(fields, config, states, f"{name}.attention.head_count_kv")
 
 
 def read_json(fields: Fields, architecture: Architecture, *, experts: bool) -> ModelConfig:
     """The dimensions in config.json; ``experts``: whether there are mixtures of experts."""
     values = dict(fields.values)
-    rope = fields.get("rope_parameters", kind=dict) or fields.get("rope_scaling", kind=dict) or {}
     if experts:  # experts have their own width; the other layers' width may be missing
         values.setdefault("intermediate_size", values.get("moe_intermediate_size", 512))
-    if rope.get("rope_type", rope.get("type")) == "mrope":  # for text all axes are alike
-        values["rope_parameters"] = {**rope, "rope_type": "default"}
-    fields = Fields(fields.path, values)
+    # For text all axes are alike.
+    fields = json_config.with_scaling(Fields(fields.path, values), "default", ["mrope"])
     config = json_config.transformer(
         fields, architecture, experts=experts, head_dim=HEAD_DIM, rotated=ROTATED
     )

@@ -7,7 +7,7 @@ from aleator.models.architectures import pictures
 from aleator.models.config import ModelConfig
 from aleator.models.conversions import axes, in_text_model, text_part
 from aleator.models.files.fields import Fields
-from aleator.models.json_config import full_attention
+from aleator.models.json_config import full_attention, with_scaling
 
 HEAD_DIM = 128  # if config.json has none, as in transformers
 TEXT_TYPE = "qwen3_vl_text"
@@ -15,7 +15,7 @@ TEXT_TYPE = "qwen3_vl_text"
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     """The dimensions in config.json, whose text part may be a section of its own."""
-    fields = pictures.of_text(text_part(fields, TEXT_TYPE, "qwen3_vl"))
+    fields = with_scaling(text_part(fields, TEXT_TYPE, "qwen3_vl"), "default", ["mrope"])
     return full_attention(fields, architecture, head_dim=HEAD_DIM)
 
 
