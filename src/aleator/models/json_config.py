@@ -155,7 +155,7 @@ def transformer(
         eps: the field with the norms' epsilon.
     """
     refuse_features(fields, architecture, activation, experts)
-    n_layers, n_embd = read_size(fields)
+    n_layers, n_embd = fields.layers("num_hidden_layers"), fields.width("hidden_size")
     n_heads = (fields.width("num_attention_heads"),) * n_layers
     n_kv_heads = (fields.width("num_key_value_heads", default=n_heads[0]),) * n_layers
     check_groups(fields, "num_key_value_heads", n_heads, n_kv_heads)
@@ -197,14 +197,6 @@ def refuse_features(
     from aleator.models.prequantised.directories import given_by  # GGUF files do without
 
     given_by(fields)
-
-
-def read_size(fields: Fields) -> tuple[int, int]:
-    """The number of layers, and their width."""
-    return (
-        fields.layers("num_hidden_layers"),
-        fields.width("hidden_size"),
-    )
 
 
 def rope_part(fields: Fields, kind: str) -> Fields:

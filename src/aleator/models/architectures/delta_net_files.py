@@ -20,9 +20,9 @@ from aleator.models.architecture import (
     TRANSFORMER,
     Architecture,
     HuggingFace,
-    shared_mlp,
     under,
 )
+from aleator.models.architectures.qwen2moe import MIXTURE
 from aleator.models.config import ModelConfig, unsupported
 from aleator.models.conversions import axes, in_text_model, router_as_vector, text_part
 from aleator.models.experts import in_gguf, in_json, sparse_layers
@@ -46,13 +46,6 @@ LAYER = {
 
 BARE = {"linear_attn.A_log": "ssm_a", "linear_attn.dt_bias": "ssm_dt.bias"}
 """Like :data:`LAYER`, for names that have no ".weight" at the end."""
-
-MIXTURE = {
-    "mlp.gate": "ffn_gate_inp",
-    **shared_mlp("mlp.shared_expert"),
-    "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
-}
-"""Like :data:`LAYER`, for mixtures of experts."""
 
 PROJECTIONS = {
     "linear_attn.in_proj_qkv": "attn_qkv",

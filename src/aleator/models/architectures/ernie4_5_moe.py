@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aleator.models import gguf_config
-from aleator.models.architecture import EXPERTS, TRANSFORMER, Architecture, HuggingFace, shared_mlp
+from aleator.models.architecture import EXPERTS, TRANSFORMER, Architecture, HuggingFace
+from aleator.models.architectures.deepseek_files import ROUTED
 from aleator.models.config import ExpertsConfig, ModelConfig, refuse
 from aleator.models.conversion.gguf_form import sparse_layers
 from aleator.models.experts import MAX_EXPERTS, in_gguf
@@ -66,11 +67,7 @@ ERNIE4_5_MOE = Architecture(
         ("ernie4_5_moe",),
         read_json,
         rope_style="norm",
-        layer=TRANSFORMER
-        | {
-            "mlp.gate": "ffn_gate_inp",
-            **shared_mlp("mlp.shared_experts"),
-        },
+        layer=TRANSFORMER | ROUTED,
         bare={"mlp.moe_statics.e_score_correction_bias": "exp_probs_b.bias"},
         expert=EXPERTS,
         convert=as_gguf,

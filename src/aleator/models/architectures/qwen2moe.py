@@ -16,6 +16,13 @@ from aleator.models.experts import in_gguf, in_json, sparse_layers
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 
+MIXTURE = {
+    "mlp.gate": "ffn_gate_inp",
+    **shared_mlp("mlp.shared_expert"),
+    "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+}
+"""Names of a layer's router, and of its shared expert with a router of its own."""
+
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     config = gguf_config.transformer(gguf, architecture, experts=True)
@@ -51,12 +58,7 @@ QWEN2MOE = Architecture(
     hugging_face=HuggingFace(
         ("qwen2_moe",),
         read_json,
-        layer=TRANSFORMER
-        | {
-            "mlp.gate": "ffn_gate_inp",
-            **shared_mlp("mlp.shared_expert"),
-            "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
-        },
+        layer=TRANSFORMER | MIXTURE,
         expert=EXPERTS,
         convert=router_as_vector,
     ),

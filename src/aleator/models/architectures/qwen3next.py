@@ -11,12 +11,12 @@ from aleator.models.architecture import EXPERTS, Architecture, HuggingFace
 from aleator.models.architectures.delta_net_files import (
     BARE,
     LAYER,
-    MIXTURE,
     as_gguf,
     read_gguf,
     read_json,
     without_further,
 )
+from aleator.models.architectures.qwen2moe import MIXTURE
 
 QWEN3NEXT = Architecture(
     "qwen3next",
