@@ -54,6 +54,14 @@ def shared_mlp(part: str) -> dict[str, str]:
     return under(part, GATED, "_shexp")
 
 
+SHARED_ROUTED = {
+    "mlp.gate": "ffn_gate_inp",
+    **shared_mlp("mlp.shared_expert"),
+    "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+}
+"""Names of a layer's router, and of its shared expert with a router of its own."""
+
+
 def outside(embedding: str = "model.embed_tokens", norm: str = "model.norm") -> dict[str, str]:
     """Hugging Face's names of the tensors outside the layers -> GGUF's."""
     return {embedding: "token_embd", norm: "output_norm", "lm_head": "output"}

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from aleator.models import gguf_config, json_config
 from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
-from aleator.models.architectures import command_r
 from aleator.models.architectures.rotating_windows import EVERY, WINDOW, with_windows
 from aleator.models.config import ModelConfig
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 
+LOGIT_SCALE = 0.0625  # if config.json has none
+
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
-    config, fields = command_r.read_gguf(gguf, architecture), gguf.fields
+    """The dimensions in a GGUF file; a scale of 0 means no scale, as in llama.cpp."""
+    config, fields = gguf_config.transformer(gguf, architecture), gguf.fields
     window = gguf_config.read_windows(fields, config, size=WINDOW, every=EVERY, own_base=False)
-    return with_windows(config, window)
+    scale = fields.number(f"{architecture.name}.logit_scale", 0.0, 1e6, 0.0)
+    return with_windows(replace(config, logit_scale=scale or 1.0), window)
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    config = command_r.read_json(fields, architecture)
+    config = json_config.transformer(fields, architecture, tied=True, eps="layer_norm_eps")
+    scale = fields.number("logit_scale", -1e6, 1e6, LOGIT_SCALE)
     every = fields.layers("sliding_window_pattern", EVERY)
     layers = [(layer + 1) % every != 0 for layer in range(config.n_layers)]
-    return with_windows(config, json_config.read_windows(fields, config, layers, size=WINDOW))
+    window = json_config.read_windows(fields, config, layers, size=WINDOW)
+    return with_windows(replace(config, logit_scale=scale), window)
 
 
 COHERE2 = Architecture(

@@ -16,7 +16,7 @@ LOGIT_SCALE = 0.0625  # if config.json has none
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     """The dimensions in a GGUF file; a scale of 0 means no scale, as in llama.cpp."""
     config = gguf_config.transformer(gguf, architecture)
-    scale = gguf.fields.number(f"{architecture.name}.logit_scale", 0.0, 1e6, 0.0)
+    scale = gguf.fields.number("command-r.logit_scale", 0.0, 1e6, 0.0)
     return replace(config, logit_scale=scale or 1.0)
 
 

@@ -16,13 +16,13 @@ from aleator.models import delta_net, gguf_config, json_config
 from aleator.models.architecture import (
     EXPERTS,
     HEAD_NORMS,
+    SHARED_ROUTED,
     STACKED,
     TRANSFORMER,
     Architecture,
     HuggingFace,
     under,
 )
-from aleator.models.architectures.qwen2moe import MIXTURE
 from aleator.models.config import ModelConfig, unsupported
 from aleator.models.conversions import axes, in_text_model, router_as_vector, text_part
 from aleator.models.experts import in_gguf, in_json, sparse_layers
@@ -181,7 +181,7 @@ def qwen35(name: str, model_types: tuple[str, ...], *, experts: bool) -> Archite
         hugging_face=HuggingFace(
             model_types,
             partial(read_json_35, experts=experts),
-            layer=LAYER | PROJECTIONS | (MIXTURE if experts else {}),
+            layer=LAYER | PROJECTIONS | (SHARED_ROUTED if experts else {}),
             bare=BARE | (under("mlp", STACKED) if experts else {}),
             expert=EXPERTS if experts else {},
             usual_name=usual_name,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from aleator.models import gguf_config
 from aleator.models.architecture import Architecture, HuggingFace
 from aleator.models.architectures import granite_factors
@@ -12,7 +14,11 @@ from aleator.models.json_config import full_attention
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
-    return granite_factors.in_gguf(gguf_config.transformer(gguf, architecture), gguf.fields)
+    """The dimensions in a GGUF file, which may say that no layer rotates."""
+    config = gguf_config.transformer(gguf, architecture)
+    if not gguf.fields.get("granite.rope.scaling.finetuned", True):
+        config = replace(config, unrotated=(True,) * config.n_layers)
+    return granite_factors.in_gguf(config, gguf.fields)
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:

@@ -18,15 +18,10 @@ MIXTURE = {
 
 
 def in_gguf(config: ModelConfig, fields: Fields) -> ModelConfig:
-    """The dimensions with the factors of a GGUF file, which may say that no layer rotates.
-
-    A factor of 0 means no factor, as in llama.cpp.
-    """
+    """The dimensions with the factors of a GGUF file; a factor of 0 means no factor, as in llama.cpp."""
     name = config.architecture
-    rotates = fields.get(f"{name}.rope.scaling.finetuned", True)
     return replace(
         config,
-        unrotated=() if rotates else (True,) * config.n_layers,
         attention_scale=fields.number(f"{name}.attention.scale", 0.0, 1e6, 0.0) or None,
         embedding_scale=fields.number(f"{name}.embedding_scale", 0.0, 1e6, 0.0) or 1.0,
         residual_scale=fields.number(f"{name}.residual_scale", 0.0, 1e6, 0.0) or 1.0,
@@ -35,7 +30,7 @@ def in_gguf(config: ModelConfig, fields: Fields) -> ModelConfig:
 
 
 def gguf_fields(config: ModelConfig, _: Fields) -> dict[str, Value | None]:
-    """The fields that :func:`in_gguf` reads."""
+    """The fields that :func:`in_gguf` reads, and whether layers rotate."""
     return {
         "attention.scale": config.attention_scale,
         "embedding_scale": config.embedding_scale,

@@ -23,6 +23,8 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     fields, name = gguf.fields, architecture.name
     config = gguf_config.transformer(gguf, architecture, least_kv_heads=0, experts=True)
     config = replace(config, ssm=gguf_config.read_heads(fields, name))
+    if not fields.get(f"{name}.rope.scaling.finetuned", True):
+        config = replace(config, unrotated=(True,) * config.n_layers)
     if fields.get(f"{name}.expert_count", 0):
         config = in_gguf(config, fields, n_ff=config.n_ff[0], normalised=True, shared=0)
     return granite_factors.in_gguf(config, fields)

@@ -9,19 +9,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aleator.models import gguf_config, json_config
-from aleator.models.architecture import EXPERTS, TRANSFORMER, Architecture, HuggingFace, shared_mlp
+from aleator.models.architecture import (
+    EXPERTS,
+    SHARED_ROUTED,
+    TRANSFORMER,
+    Architecture,
+    HuggingFace,
+)
 from aleator.models.config import ModelConfig, unsupported
 from aleator.models.conversions import router_as_vector
 from aleator.models.experts import in_gguf, in_json, sparse_layers
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
-
-MIXTURE = {
-    "mlp.gate": "ffn_gate_inp",
-    **shared_mlp("mlp.shared_expert"),
-    "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
-}
-"""Names of a layer's router, and of its shared expert with a router of its own."""
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
@@ -58,7 +57,7 @@ QWEN2MOE = Architecture(
     hugging_face=HuggingFace(
         ("qwen2_moe",),
         read_json,
-        layer=TRANSFORMER | MIXTURE,
+        layer=TRANSFORMER | SHARED_ROUTED,
         expert=EXPERTS,
         convert=router_as_vector,
     ),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from aleator.models.architecture import EXPERTS, Architecture, HuggingFace
+from aleator.models.architecture import EXPERTS, SHARED_ROUTED, Architecture, HuggingFace
 from aleator.models.architectures.delta_net_files import (
     BARE,
     LAYER,
@@ -16,7 +16,6 @@ from aleator.models.architectures.delta_net_files import (
     read_json,
     without_further,
 )
-from aleator.models.architectures.qwen2moe import MIXTURE
 
 QWEN3NEXT = Architecture(
     "qwen3next",
@@ -25,7 +24,7 @@ QWEN3NEXT = Architecture(
         ("qwen3_next",),
         partial(read_json, experts=True),
         layer=LAYER
-        | MIXTURE
+        | SHARED_ROUTED
         | {"linear_attn.in_proj_qkvz": "ssm_in", "linear_attn.in_proj_ba": "ssm_ba"},
         bare=BARE,
         expert=EXPERTS,
