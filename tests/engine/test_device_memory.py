@@ -29,15 +29,15 @@ def small(model: LanguageModel) -> LanguageModel:
 @pytest.fixture
 def most(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The most tokens of a micro-batch that there is memory for."""
-    forward, room = TorchDecoder.forward, [10**9]
+    compute, room = TorchDecoder.compute, [10**9]
 
     def tried(self: TorchDecoder, inputs: Any, *rest: Any) -> torch.Tensor:
-        given = forward(self, inputs, *rest)  # keys and values are stored before the memory ends
+        given = compute(self, inputs, *rest)  # keys and values are stored before the memory ends
         if len(inputs) > room[0]:
             raise torch.OutOfMemoryError(f"{SAID}\nand more")
         return given
 
-    monkeypatch.setattr(TorchDecoder, "forward", tried)
+    monkeypatch.setattr(TorchDecoder, "compute", tried)
     return room
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from aleator import _native
 from aleator.core.errors import FileFormatError, ParameterError, UnsupportedModel
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, finite_check, open_weights
-from aleator.models.config import ExpertsConfig, Scores
+from aleator.models.config import ExpertsConfig, Scores, present, without_attention
 from aleator.models.experts import in_gguf
 from aleator.models.files.fields import Fields
 
@@ -205,8 +204,9 @@ METADATA = {"m.expert_count": 6, "m.expert_used_count": 3, "m.expert_feed_forwar
 
 def from_metadata(n_ff_used: int = 0, **changes: Any) -> ExpertsConfig:
     values = METADATA | {f"m.{key}": value for key, value in changes.items()}
-    config: Any = SimpleNamespace(architecture="m", n_layers=2)
-    return in_gguf(config, Fields("m.gguf", values), n_ff_used=n_ff_used)
+    sizes = {"n_vocab": 8, "n_layers": 2, "n_embd": 32, "context_length": 64}
+    config = without_attention("m", name="", rms_eps=1e-5, **sizes)
+    return present(in_gguf(config, Fields("m.gguf", values), n_ff_used=n_ff_used).experts)
 
 
 @pytest.mark.parametrize("changes", [

@@ -64,7 +64,6 @@ def test_activations(kind: str) -> None:
 
 def test_gates_and_softened_logits() -> None:
     x, gate = numbers(7, 12, spread=3.0), numbers(7, 12)
-    close(TORCH.sigmoid(T(x)), reference.sigmoid(x))
     close(TORCH.gate(T(gate).view(7, 3, 4))(T(x)), delta.sigmoid_gate(x, gate))
     close(TORCH.weighed(T(x), T(gate[0])), reference.sigmoid(x @ gate[0]))
     own = T(x.copy())

@@ -224,8 +224,7 @@ def _read_peft(path: Path, weights: Weights) -> dict[str, _Part]:
     fields = read_json(path / CONFIG)
     _check_config(fields)
     files = weights.architecture.hugging_face
-    unusual = files is not None and (files.convert_heads or files.convert_fields)
-    if files is None or unusual:
+    if files is None or files.convert_fields is not None:
         raise UnsupportedModel(
             f"{path}: adapters of PEFT are not read for {weights.architecture.name!r}: convert it with "
             "llama.cpp's convert_lora_to_gguf.py"
@@ -438,7 +437,7 @@ def _in_order(rows: npt.NDArray[Any], name: str, weights: Weights, of_peft: bool
     """Reorder rows of queries and keys as in the model's own file, which rotates other pairs."""
     files, config = weights.architecture.hugging_face, weights.config
     _, layer, kind, *_ = *name.split("."), "", ""
-    same = files is None or files.rope_style == weights.architecture.rope_style
+    same = files is None or weights.architecture.rope_style in ("none", files.rope_style)
     if same or of_peft == (weights.kind == "safetensors") or kind not in ("attn_q", "attn_k"):
         return rows
     heads = (config.n_heads if kind == "attn_q" else config.n_kv_heads)[int(layer)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import Literal
+from typing import Any, Literal
 
 from aleator.core.moved import FormerName
 from aleator.core.records import dataclass
@@ -54,6 +54,14 @@ def shared_mlp(part: str) -> dict[str, str]:
     return under(part, GATED, "_shexp")
 
 
+SHARED_ROUTED = {
+    "mlp.gate": "ffn_gate_inp",
+    **shared_mlp("mlp.shared_expert"),
+    "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+}
+"""Names of a layer's router, and of its shared expert with a router of its own."""
+
+
 def outside(embedding: str = "model.embed_tokens", norm: str = "model.norm") -> dict[str, str]:
     """Hugging Face's names of the tensors outside the layers -> GGUF's."""
     return {embedding: "token_embd", norm: "output_norm", "lm_head": "output"}
@@ -76,8 +84,9 @@ class HuggingFace:
     """
 
     model_types: tuple[str, ...]  # what ``model_type`` of config.json may be
-    # Reads config.json; None: json_config.full_attention() does
+    # Reads config.json; None: json_config.full_attention() does, with ``options``
     read: Callable[[Fields, Architecture], ModelConfig] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
     # Whether a config.json of such a type is of this architecture, where several have the type; None: it is
     takes: Callable[[Fields], bool] | None = None
     stack: str = "model"  # what comes before ".layers." in the names of tensors; "": nothing
@@ -95,12 +104,10 @@ class HuggingFace:
     usual_name: Callable[[str], str] = str
     # The tensor as GGUF files hold it: ``convert(GGUF's name, tensor)``
     convert: Callable[[str, StoredTensor], StoredTensor] = unchanged
-    # The same, if it depends on the number of heads
-    convert_heads: Callable[[str, StoredTensor, int], StoredTensor] | None = None
     # The same, if it depends on config.json
     convert_fields: Callable[[str, StoredTensor, Fields, ModelConfig], StoredTensor] | None = None
-    # Which channels are rotated together, in the row order of these files
-    rope_style: Literal["norm", "neox", "none"] = "neox"
+    # Which channels are rotated together, in the row order of these files, if any are
+    rope_style: Literal["norm", "neox"] = "neox"
     # The dimensions as GGUF files say them, if they say some in another way
     config_in_gguf: Callable[[ModelConfig], ModelConfig] | None = None
     # Further fields of a GGUF file, without the architecture's prefix, from these dimensions and config.json

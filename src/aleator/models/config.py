@@ -287,8 +287,11 @@ class ModelConfig:
 
     def beginning(self, n: int) -> ModelConfig:
         """The configuration of the first ``n`` layers, without what is read later."""
-        heads, kv_heads = self.n_heads[:n], self.n_kv_heads[:n]
-        return replace(self, n_layers=n, n_heads=heads, n_kv_heads=kv_heads, n_ff=self.n_ff[:n])
+        heads, kv_heads, experts = self.n_heads[:n], self.n_kv_heads[:n], self.experts
+        if experts is not None:
+            experts = replace(experts, layers=experts.layers[:n])
+        made = replace(self, n_layers=n, n_heads=heads, n_kv_heads=kv_heads, experts=experts)
+        return replace(made, n_ff=self.n_ff[:n])
 
     def has_experts(self, layer: int) -> bool:
         """Whether a layer's feed-forward part is a mixture of experts."""

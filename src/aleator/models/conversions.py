@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -54,9 +53,14 @@ def in_text_model(name: str) -> str:
     return name.removeprefix("language_model.")
 
 
-def text_part(fields: Fields, default: str, allowed: Sequence[str]) -> Fields:
-    """The part of a configuration with pictures that describes the text model, of an ``allowed`` type."""
-    text: dict[str, Any] = {"model_type": default}
+def text_part(fields: Fields, *allowed: str) -> Fields:
+    """The part of a configuration with pictures that describes the text model, by default of the first type.
+
+    A configuration of an ``allowed`` type without such a part is the text model's own.
+    """
+    if fields.get("text_config") is None and fields.get("model_type") in allowed:
+        return fields
+    text: dict[str, Any] = {"model_type": allowed[0]}
     text |= fields.require("text_config", dict)
     if text["model_type"] not in allowed:
         raise unsupported(fields.path, f"a text model of type {text['model_type']!r}")

@@ -67,10 +67,7 @@ class Decoder(ABC):
         self.places, last = list(places), places[-1]
         self.device = CPU if last.device.type == "cpu" else last.device
         self.dtype = last.dtype
-        self.rotation = self.window_rotation = _rotation(weights, config.rope, 0)
-        if config.window is not None:
-            own = config.window.rope != config.rope
-            self.window_rotation = _rotation(weights, config.window.rope, 0, file=not own)
+        self._make_rotations(0)
         scaled = weights.architecture.scaled_embedding
         self.embedding_scale = math.sqrt(config.n_embd) if scaled else config.embedding_scale
         self.adapters = Adapters()
@@ -108,15 +105,17 @@ class Decoder(ABC):
         """
         if not self._stretches:
             return self
-        config, window = self.config, self.config.window
         made = copy.copy(self)
-        made.rotation = made.window_rotation = _rotation(self.weights, config.rope, n_ctx)
-        if window is not None:
-            made.window_rotation = _rotation(
-                self.weights, window.rope, n_ctx, window.rope == config.rope
-            )
+        made._make_rotations(n_ctx)
         made.use_rotations()
         return made
+
+    def _make_rotations(self, n_ctx: int) -> None:
+        rope, window = self.config.rope, self.config.window
+        self.rotation = self.window_rotation = _rotation(self.weights, rope, n_ctx)
+        if window is not None:
+            same = window.rope == rope
+            self.window_rotation = _rotation(self.weights, window.rope, n_ctx, file=same)
 
     @property
     def rotation_identity(self) -> str:

@@ -86,8 +86,6 @@ class Directory:
         files, config = self._files, self.config
         tensor = tensor.make() if isinstance(tensor, Packed) else tensor
         made = files.convert(name, tensor)
-        if files.convert_heads is not None:
-            made = files.convert_heads(name, made, config.n_heads[0])
         if files.convert_fields is not None:
             made = files.convert_fields(name, made, self.fields, config)
         return made

@@ -164,24 +164,21 @@ class Eagle3Head(DraftHead):
         if embedding is not None:
             tensors["embed_tokens.weight"] = embedding
         weights = Weights(path, architecture, own, tensors)
-        if weights.stored("fc.weight").shape != (e, seen):
-            shape = list(weights.stored("fc.weight").shape)
-            _fits(
-                path,
-                False,
-                f"hidden states of another width (fc.weight is {shape})",
-                f"[{e}, {seen}]",
-            )
+        shape = weights.stored("fc.weight").shape
+        width = f"hidden states of another width (fc.weight is {list(shape)})"
+        _fits(path, shape == (e, seen), width, f"[{e}, {seen}]")
         normed = fields.get("norm_before_fc", False)
-        for name, n in (("blk.0.embed_norm", e), ("blk.0.attn_norm", e), ("input_norm", seen)):
-            if name != "input_norm" or normed:
-                weights.expect(f"{name}.weight", (n,))
-        own_embedding = embedding is not None
+        sizes = {"blk.0.embed_norm": e, "blk.0.attn_norm": e}
+        if normed:
+            sizes["input_norm"] = seen
+        for name, n in sizes.items():
+            weights.expect(f"{name}.weight", (n,))
+        table, scale = target.embedding, target.embedding_scale
+        if embedding is not None:
+            table, scale = stored_weight(weights, "embed_tokens", n_vocab, e), 1.0
         self.parts = {
-            "embedding": [stored_weight(weights, "embed_tokens", n_vocab, e)]
-            if own_embedding
-            else [target.embedding],
-            "embedding_scale": 1.0 if own_embedding else target.embedding_scale,
+            "embedding": [table],
+            "embedding_scale": scale,
             "embedding_norm": weights.floats("blk.0.embed_norm.weight"),
             "n_seen": seen,
             "fuse_norm": weights.floats("input_norm.weight") if normed else None,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from aleator.core.errors import UnsupportedModel
-from aleator.models.config import ExpertsConfig, ModelConfig, Scores
+from aleator.models.config import ExpertsConfig, ModelConfig, Scores, present
 from aleator.models.files.fields import MAX_WIDTH, Fields
 from aleator.models.files.gguf import GGUFFile
 
@@ -27,8 +27,8 @@ def in_gguf(
     shared: int | None = None,
     scaled: bool = False,
     **facts: Any,
-) -> ExpertsConfig:
-    """The mixtures that a GGUF file's metadata describe, besides the dimensions ``config``.
+) -> ModelConfig:
+    """The dimensions with the mixtures that a GGUF file's metadata describe.
 
     The width of an expert is ``n_ff``, else the file's, else ``default_n_ff`` or a share of ``n_ff_used``, the
     width of a token's experts together.  A shared expert has the file's width, else ``shared``; None: there is
@@ -59,7 +59,7 @@ def in_gguf(
         found = _of_every_layer(fields, key, n_layers, 1, MAX_WIDTH)
     else:
         found = _of_every_layer(fields, key, n_layers, 0, MAX_WIDTH, 0) or default
-    return ExpertsConfig(
+    mixtures = ExpertsConfig(
         n_experts=n_experts,
         n_used=n_used,
         n_ff=found if n_ff is None else n_ff,
@@ -70,6 +70,7 @@ def in_gguf(
         scale=factor or 1.0,
         **facts,
     )
+    return replace(config, experts=mixtures)
 
 
 def after_dense(
@@ -81,8 +82,8 @@ def after_dense(
     normalised: bool | None = None,
     shared: int | None = None,
     own_width: bool = False,
-) -> ExpertsConfig:
-    """The mixtures of a GGUF file's layers, the first of which may be dense, with a shared expert.
+) -> ModelConfig:
+    """The dimensions with the mixtures of a GGUF file, whose first layers may be dense, and a shared expert.
 
     The shared expert is as wide as ``shared`` others (``expert_shared_count``); ``own_width``: the file may
     give it another width.  ``default`` is that of ``expert_gating_func``; ``scores``, ``normalised`` and
@@ -96,7 +97,7 @@ def after_dense(
         scores = SCORES[found or default or 1]
     if normalised is None:
         normalised = fields.get(f"{name}.expert_weights_norm", False)
-    mixtures = in_gguf(
+    config = in_gguf(
         config,
         fields,
         tuple(layer >= first for layer in range(n)),
@@ -107,10 +108,11 @@ def after_dense(
     )
     if shared is None:
         shared = fields.integer(f"{name}.expert_shared_count", 1, MAX_EXPERTS)
+    mixtures = present(config.experts)
     width = mixtures.n_ff
     if own_width:
         width = fields.width(f"{name}.expert_shared_feed_forward_length", width, low=0) or width
-    return replace(mixtures, n_ff_shared=shared * width)
+    return replace(config, experts=replace(mixtures, n_ff_shared=shared * width))
 
 
 def _of_every_layer(
@@ -135,8 +137,8 @@ def in_json(
     defaults: tuple[int, int],
     used: str = "num_experts_per_tok",
     **facts: Any,
-) -> ExpertsConfig:
-    """The mixtures that a config.json describes, besides the dimensions ``config``.
+) -> ModelConfig:
+    """The dimensions with the mixtures that a config.json describes.
 
     ``defaults`` are the numbers of experts of a layer and of a token if the file has none; ``used`` names the
     field of a token's.  ``facts`` are fields of :class:`ExpertsConfig`: without them all layers have experts,
@@ -146,7 +148,7 @@ def in_json(
     n_experts = fields.integer(key, 1, MAX_EXPERTS, defaults[0])
     n_used = fields.integer(used, 1, n_experts, defaults[1])
     usual: dict[str, Any] = {"n_ff": config.n_ff[0], "layers": (True,) * config.n_layers}
-    return ExpertsConfig(n_experts, n_used, **(usual | facts))
+    return replace(config, experts=ExpertsConfig(n_experts, n_used, **(usual | facts)))
 
 
 def sparse_layers(fields: Fields, n_layers: int) -> tuple[bool, ...]:

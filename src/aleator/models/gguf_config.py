@@ -44,7 +44,8 @@ def transformer(
     """
     fields, name = gguf.fields, architecture.name
     refuse_features(fields, name, experts, architecture.causal)
-    n_layers, n_embd = read_size(fields, name)
+    n_layers = fields.layers(f"{name}.block_count")
+    n_embd = fields.width(f"{name}.embedding_length")
     n_ff_key = f"{name}.feed_forward_length"
     n_ff = (
         _per_layer(fields, n_ff_key, n_layers, low=0 if architecture.single_parts else 1)
@@ -103,13 +104,12 @@ def states_alone(gguf: GGUFFile, architecture: Architecture, ssm: SSMConfig) -> 
     """Read the dimensions of layers that keep a state and nothing else."""
     fields, name = gguf.fields, architecture.name
     refuse_features(fields, name)
-    n_layers, n_embd = read_size(fields, name)
     return without_attention(
         name,
         name=fields.get("general.name", ""),
         n_vocab=read_n_vocab(gguf, name),
-        n_layers=n_layers,
-        n_embd=n_embd,
+        n_layers=fields.layers(f"{name}.block_count"),
+        n_embd=fields.width(f"{name}.embedding_length"),
         rms_eps=fields.number(f"{name}.attention.layer_norm_rms_epsilon", 0.0, 1.0),
         context_length=fields.length(f"{name}.context_length"),
         tied="output.weight" not in gguf.tensors,
@@ -159,14 +159,6 @@ def refuse_features(fields: Fields, name: str, experts: bool = False, causal: bo
         raise unsupported(fields.path, f"a mixture of experts ({name}.expert_count)")
     if causal and not fields.get(f"{name}.attention.causal", True):
         raise unsupported(fields.path, f"attention without a causal mask ({name}.attention.causal)")
-
-
-def read_size(fields: Fields, name: str) -> tuple[int, int]:
-    """The number of layers, and their width."""
-    return (
-        fields.layers(f"{name}.block_count"),
-        fields.width(f"{name}.embedding_length"),
-    )
 
 
 def read_n_vocab(gguf: GGUFFile, name: str) -> int:

@@ -147,8 +147,9 @@ def read_json(fields: Fields) -> tuple[Architecture, ModelConfig]:
         if files is None or model_type not in files.model_types:
             continue
         if files.takes is None or files.takes(fields):
-            read = files.read or json_config.full_attention
-            return architecture, read(fields, architecture)
+            if files.read is not None:
+                return architecture, files.read(fields, architecture)
+            return architecture, json_config.full_attention(fields, architecture, **files.options)
     if model_type in _ALL:
         raise UnsupportedModel(
             f"{fields.path}: models of the architecture {model_type!r} are read from GGUF files only; "

@@ -33,11 +33,9 @@ def full_attention(
     fields: Fields,
     architecture: Architecture,
     *,
-    activation: tuple[str, str] = ("hidden_act", "silu"),
     windows: int = 0,
     window: int | None = None,
     max_window_layers: int | None = None,
-    experts: bool = False,
     **options: Any,
 ) -> ModelConfig:
     """Read the dimensions of a model whose layers see the whole sequence, or windows from the file.
@@ -45,15 +43,12 @@ def full_attention(
     Args:
         fields: the configuration.
         architecture: the model's architecture.
-        activation: the field that names the activation, and the only supported one.
         windows: the layers with a ``sliding_window``: 0: none; 1: all; n: all except every nth.
         window: default size; None: no window by default.
         max_window_layers: default number of first layers without a window if ``use_sliding_window`` is on;
             None: transformers ignores that switch.
-        experts: whether mixtures of experts are allowed, which the caller reads.
         options: see :func:`transformer`.
     """
-    refuse_features(fields, *activation, experts=experts)
     config = transformer(fields, architecture, **options)
     layers = [windows == 1 or (i + 1) % (windows or i + 1) != 0 for i in range(config.n_layers)]
     if max_window_layers is not None and fields.get("use_sliding_window", False):
@@ -63,8 +58,11 @@ def full_attention(
     return replace(config, window=read_windows(fields, config, layers, size=window))
 
 
-RELU_SQUARED = ("hidden_act", "relu2")
-"""The field with the activation, and its value in models without a gate."""
+ACTIVATIONS = {
+    "silu": "silu", "silu_clamped": "silu", "gelu": "gelu_pytorch_tanh", "gelu_exact": "gelu",
+    "relu_squared": "relu2",
+}  # fmt: skip
+"""Activations as architectures name them -> as config.json does."""
 WINDOW = 4096
 """Default positions of a window, as in transformers."""
 
@@ -135,10 +133,12 @@ def transformer(
     fields: Fields,
     architecture: Architecture,
     *,
+    activation: str = "hidden_act",
+    experts: bool = False,
     head_dim: int | None = None,
     tied: bool = False,
     rope: Fields | None = None,
-    partial: bool = False,
+    rotated: float | None = None,
     eps: str = "rms_norm_eps",
 ) -> ModelConfig:
     """Read the dimensions of layers with attention and a feed-forward part.
@@ -146,13 +146,16 @@ def transformer(
     Args:
         fields: the configuration.
         architecture: the model's architecture.
+        activation: the field that names the activation; the architecture's alone is supported.
+        experts: whether mixtures of experts are allowed, which the caller reads.
         head_dim: default size of a head; None: the width divided by the heads.
         tied: whether the embedding is the output matrix by default.
         rope: the fields of the rotary embedding; None: ``fields``.
-        partial: a share of a head's channels may be rotated; otherwise the share is ignored.
+        rotated: default share of a head's channels that is rotated; None: all are, whatever share the file has.
         eps: the field with the norms' epsilon.
     """
-    n_layers, n_embd = read_size(fields)
+    refuse_features(fields, architecture, activation, experts)
+    n_layers, n_embd = fields.layers("num_hidden_layers"), fields.width("hidden_size")
     n_heads = (fields.width("num_attention_heads"),) * n_layers
     n_kv_heads = (fields.width("num_key_value_heads", default=n_heads[0]),) * n_layers
     check_groups(fields, "num_key_value_heads", n_heads, n_kv_heads)
@@ -173,18 +176,19 @@ def transformer(
         context_length=context_length,
         tied=fields.get("tie_word_embeddings", tied),
         rope=read_rope(
-            fields if rope is None else rope, head_dim, context_length, architecture, partial
+            fields if rope is None else rope, head_dim, context_length, architecture, rotated
         ),
     )
 
 
 def refuse_features(
-    fields: Fields, key: str = "hidden_act", activation: str = "silu", experts: bool = False
+    fields: Fields, architecture: Architecture, key: str = "hidden_act", experts: bool = False
 ) -> None:
     """Raise UnsupportedModel for settings that would change the logits and are not supported.
 
     The field ``key`` names the activation; ``experts``: the architecture may have mixtures of experts.
     """
+    activation = ACTIVATIONS[architecture.activation]
     if fields.get(key, activation) != activation:
         raise unsupported(fields.path, f"the activation {fields.get(key)!r} ({key})")
     for key in ("num_experts", "num_local_experts"):
@@ -193,14 +197,6 @@ def refuse_features(
     from aleator.models.prequantised.directories import given_by  # GGUF files do without
 
     given_by(fields)
-
-
-def read_size(fields: Fields) -> tuple[int, int]:
-    """The number of layers, and their width."""
-    return (
-        fields.layers("num_hidden_layers"),
-        fields.width("hidden_size"),
-    )
 
 
 def rope_part(fields: Fields, kind: str) -> Fields:
@@ -212,12 +208,14 @@ def rope_part(fields: Fields, kind: str) -> Fields:
     return fields.changed(rope_parameters=part)
 
 
-def rotated_share(fields: Fields, default: float) -> Fields:
-    """The fields with ``partial_rotary_factor``, the share of a head's channels that is rotated."""
-    rope = fields.get("rope_parameters", kind=dict) or {}
-    if "partial_rotary_factor" in rope or "partial_rotary_factor" in fields:
-        return fields
-    return fields.changed(partial_rotary_factor=default)
+def with_scaling(fields: Fields, kind: str, others: Sequence[str]) -> Fields:
+    """The fields with rotary scaling of the type ``kind`` instead of ``others``."""
+    changed = {}
+    for key in ("rope_parameters", "rope_scaling"):
+        rope = fields.get(key, kind=dict)
+        if rope and rope.get("rope_type", rope.get("type")) in others:
+            changed[key] = {**rope, "rope_type": kind}
+    return fields.changed(**changed)
 
 
 def read_rope(
@@ -225,14 +223,14 @@ def read_rope(
     head_dim: int,
     context_length: int,
     architecture: Architecture,
-    partial: bool = False,
+    rotated: float | None = None,
 ) -> RopeConfig:
     """The rotary embedding, from ``rope_parameters`` (transformers 5) or ``rope_theta`` with ``rope_scaling``.
 
-    ``partial``: a share of the channels may be rotated.
+    ``rotated``: see :func:`transformer`.
     """
     style = architecture.hugging_face.rope_style if architecture.hugging_face else "neox"
-    if style == "none":
+    if architecture.rope_style == "none":
         return RopeConfig(dim=head_dim // 2 * 2, style="none")
     values: Mapping[str, Any] = (
         fields.get("rope_parameters", kind=dict) or fields.get("rope_scaling", kind=dict) or {}
@@ -242,9 +240,9 @@ def read_rope(
     if scaling not in ("default", "linear", "yarn", "llama3", "longrope", "dynamic"):
         raise unsupported(fields.path, f"rotary scaling of type {scaling!r} (rope_type)")
     outer = fields.number("rope_theta", 1.0, MAX_THETA, 10000.0)
-    share = rope.number("partial_rotary_factor", 0.0, 1.0, 1.0)
+    share = rope.number("partial_rotary_factor", 0.0, 1.0, 1.0 if rotated is None else rotated)
     share = fields.number("partial_rotary_factor", 0.0, 1.0, share)
-    if not partial and share != 1.0:
+    if rotated is None and share != 1.0:
         # As in transformers: without scaling it ignores the share, with scaling the shapes disagree.
         if scaling != "default":
             raise unsupported(fields.path, "partial_rotary_factor together with rotary scaling")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aleator.models.config import MAX_HEAD_DIM, LatentConfig, ModelConfig, present
 from aleator.models.files.fields import Fields
@@ -58,16 +58,18 @@ def in_gguf(config: ModelConfig, fields: Fields) -> ModelConfig:
     return _with(config, LatentConfig(q_rank, rank, head_dim, head_dim_v, compressed))
 
 
-def in_json(fields: Fields, architecture: Architecture, tied: bool = False) -> ModelConfig:
-    """The dimensions in a config.json; the cache holds the compressed keys."""
+def in_json(fields: Fields, architecture: Architecture, **options: Any) -> ModelConfig:
+    """The dimensions in a config.json; the cache holds the compressed keys.
+
+    ``options``: see :func:`~aleator.models.json_config.transformer`.
+    """
     rotated = fields.integer("qk_rope_head_dim", 2, MAX_HEAD_DIM)
     plain = fields.integer("qk_nope_head_dim", 1, MAX_HEAD_DIM)
     rank = fields.width("kv_lora_rank")
     q_rank = 0 if fields.get("q_lora_rank") is None else fields.width("q_lora_rank")
     values = {key: value for key, value in fields.values.items() if key != "num_key_value_heads"}
-    config = transformer(
-        Fields(fields.path, values | {"head_dim": rotated}), architecture, tied=tied
-    )
+    values["head_dim"] = rotated
+    config = transformer(Fields(fields.path, values), architecture, **options)
     head_dim_v = config.n_embd // config.n_heads[0]
     if fields.get("v_head_dim") is not None:
         head_dim_v = fields.integer("v_head_dim", 1, MAX_HEAD_DIM)

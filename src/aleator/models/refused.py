@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from aleator.core.errors import UnsupportedModel
+from aleator.models.config import unsupported
+
 _GEMMA3N = (
     "several streams of hidden states (AltUp), a low-rank path beside attention (LAuReL), embeddings of tokens "
     "for each layer, and layers that attend to the keys of an earlier layer"
@@ -51,10 +54,13 @@ def why(architecture: str) -> str:
     return _PICTURES if architecture in _SENSES else ""
 
 
-def quantisation(method: str, key: str = "", value: object = None) -> str:
-    """What a ``quant_method`` with this value of a field needs, and what to do."""
+def quantisation(
+    path: object, method: str, key: str = "", value: object = None
+) -> UnsupportedModel:
+    """The error for a ``quant_method`` with this value of a field, which says what to do."""
     of = f" with {key}={value!r}" if key else ""
-    return (
+    return unsupported(
+        path,
         f"safetensors quantised by {method!r}{of} (quantization_config; GPTQ and AWQ of 4 bits, FP8, MXFP4, "
-        "nf4 and compressed-tensors are read): take the model's unquantised safetensors, or a GGUF file; this"
+        "nf4 and compressed-tensors are read): take the model's unquantised safetensors, or a GGUF file; this",
     )

@@ -111,15 +111,14 @@ def states_alone(
     fields: Fields, architecture: Architecture, ssm: SSMConfig, *, tied: bool
 ) -> ModelConfig:
     """The dimensions in config.json except those of the states; ``tied`` is the default."""
-    json_config.refuse_features(fields)
+    json_config.refuse_features(fields, architecture)
     refuse(fields, "biases of the projections", "use_bias")
-    n_layers, n_embd = json_config.read_size(fields)
     return without_attention(
         architecture.name,
         name=fields.get("_name_or_path", ""),
         n_vocab=fields.length("vocab_size"),
-        n_layers=n_layers,
-        n_embd=n_embd,
+        n_layers=fields.layers("num_hidden_layers"),
+        n_embd=fields.width("hidden_size"),
         rms_eps=fields.number("layer_norm_epsilon", 0.0, 1.0, 1e-5),
         context_length=fields.length("max_position_embeddings", CONTEXT_LENGTH),
         tied=fields.get("tie_word_embeddings", tied),

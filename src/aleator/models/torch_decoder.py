@@ -15,8 +15,6 @@ import torch
 
 from aleator.cache.devices import Device
 from aleator.cache.pools.pool import Pool
-from aleator.cache.pools.recurrent_rows import RecurrentBatch
-from aleator.cache.rows.batch import MicroBatch
 from aleator.cache.storage.tensors import torch_device
 from aleator.core.errors import DeviceOutOfMemory
 from aleator.models.adapters import Rows
@@ -170,36 +168,12 @@ class TorchDecoder(Decoder):
         rotary = self.rotary_of(windowed)
         return rotary.shift(keys, torch.as_tensor(deltas, device=keys.device))
 
-    def forward(
-        self,
-        inputs: Inputs,
-        positions: npt.NDArray[np.int32],
-        cells: MicroBatch | RecurrentBatch,
-        outputs: npt.NDArray[np.int64],
-        fused: bool = True,
-    ) -> torch.Tensor:
-        """Compute one micro-batch, see :meth:`Step.run`; logits are on the last layer's device."""
-        self.check_positions(positions)
-        scales = self.query_scales(positions)
-        at = torch.from_numpy(positions).to(self.where)
-        batch = Pass(
-            at,
-            int(positions.max()),
-            cells,
-            fused,
-            None if scales is None else torch.from_numpy(scales).to(self.where),
-        )
-        rows = None
-        if len(outputs) < len(inputs):
-            rows = torch.from_numpy(outputs).to(self.at[-1][0])
-        return self.compute(torch.from_numpy(inputs).to(self.where), batch, rows)
-
     def compute(
         self, inputs: torch.Tensor, batch: Pass, rows: torch.Tensor | None = None
     ) -> torch.Tensor:
         """Compute one micro-batch from tensors on the first layer's device, without waiting for it.
 
-        Inputs are as in :meth:`forward`.  ``rows``, on the last layer's device, are the ascending indices of
+        Inputs are as in :meth:`Step.run`.  ``rows``, on the last layer's device, are the ascending indices of
         tokens whose logits are computed; None: all.
         """
         x, own = inputs if self.first else self._embedded(inputs, batch), self.at[self.first :]
@@ -259,11 +233,20 @@ class TensorStep(Step):
         draw: Draw | None = None,
         adapters: Rows | None = None,
     ) -> torch.Tensor:
-        """See :class:`Step`; None leaves PyTorch's own number of threads."""
+        """See :class:`Step`; None leaves PyTorch's own threads.  Logits are on the last layer's device."""
         if n_threads is not None and n_threads != torch.get_num_threads():
             torch.set_num_threads(n_threads)
-        with named_memory(self._decoder.where, len(inputs)):
-            return self._decoder.forward(inputs, positions, cells, outputs, self._fused)
+        decoder, where = self._decoder, self._decoder.where
+        decoder.check_positions(positions)
+        with named_memory(where, len(inputs)):
+            scales = decoder.query_scales(positions)
+            of_queries = None if scales is None else torch.from_numpy(scales).to(where)
+            at = torch.from_numpy(positions).to(where)
+            batch = Pass(at, int(positions.max()), cells, self._fused, of_queries)
+            rows = None
+            if len(outputs) < len(inputs):
+                rows = torch.from_numpy(outputs).to(decoder.at[-1][0])
+            return decoder.compute(torch.from_numpy(inputs).to(where), batch, rows)
 
     @torch.inference_mode()
     def joined(

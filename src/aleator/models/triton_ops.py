@@ -208,9 +208,6 @@ class TritonOps(TorchOps):
             return norms.normalised(y, residual.norm, residual.x.contiguous(), residual.scale)
         return super().add(y, residual)
 
-    def sigmoid(self, x: torch.Tensor) -> torch.Tensor:
-        return norms.activate("sigmoid", x)
-
     def gate(self, gate: torch.Tensor) -> Norm:
         return PartNorm(gate.shape[2], gate=gate)
 

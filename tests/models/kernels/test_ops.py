@@ -169,7 +169,6 @@ def test_sums_before_a_product(kinds: tuple[str, ...], gated: bool) -> None:
 
 def test_gates() -> None:
     x, gate = rows(5, 8), rows(5, 8, 2)
-    same(OPS.sigmoid(x), norms.activate("sigmoid", x))
     same(OPS.gate(gate.view(5, 2, 4))(x), norms.activate("sigmoid_gate", gate, x))
     own = x.clone()
     assert OPS.soften(own, 2.0) is own

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from aleator.models import gguf_config
 from aleator.models.architecture import Architecture
-from aleator.models.config import ModelConfig
+from aleator.models.config import ModelConfig, present
 from aleator.models.experts import after_dense
 from aleator.models.files.gguf import GGUFFile
 
@@ -14,9 +14,10 @@ from aleator.models.files.gguf import GGUFFile
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     """The dimensions in a GGUF file; all layers have experts, whatever it says, as in llama.cpp."""
     config = gguf_config.transformer(gguf, architecture, experts=True)
-    mixtures = after_dense(config, gguf, scores="softmax")
+    config = after_dense(config, gguf, scores="softmax")
     every = (True,) * config.n_layers
-    return replace(config, experts=replace(mixtures, layers=every, choice_bias=False))
+    mixtures = replace(present(config.experts), layers=every, choice_bias=False)
+    return replace(config, experts=mixtures)
 
 
 BAILINGMOE = Architecture("bailingmoe", rope_style="norm", read_gguf=read_gguf)

@@ -5,8 +5,6 @@ Layers that predict further tokens are left out.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from aleator.models import gguf_config
 from aleator.models.architecture import Architecture
 from aleator.models.config import ModelConfig
@@ -18,7 +16,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     """The dimensions in a GGUF file, which may give the shared expert a width of its own."""
     config = gguf_config.transformer(gguf, architecture, experts=True)
     config = gguf_config.without_further(gguf.fields, config)
-    return replace(config, experts=after_dense(config, gguf, own_width=True))
+    return after_dense(config, gguf, own_width=True)
 
 
 BAILINGMOE2 = Architecture("bailingmoe2", read_gguf=read_gguf, head_norm=True)

@@ -11,7 +11,7 @@ from aleator.models.config import ModelConfig, refuse, unsupported
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.files.tensor_types import StoredTensor
-from aleator.models.json_config import refuse_features, transformer
+from aleator.models.json_config import transformer
 
 ROBERTA = ("roberta", "xlm-roberta", "camembert")
 """Types whose positions begin after the number of the padding token."""
@@ -50,7 +50,6 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    refuse_features(fields, activation="gelu")
     refuse(fields, "a decoder of bert's kind", "is_decoder", "add_cross_attention")
     kind = fields.get("position_embedding_type", "absolute")
     if kind != "absolute":
@@ -108,7 +107,6 @@ BERT = ENCODER(
         read_json,
         stack="encoder",
         layers="layer",
-        rope_style="none",
         outer=EMBEDDINGS | HEAD,
         layer=LAYER,
         usual_name=usual_name,

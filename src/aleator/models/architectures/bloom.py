@@ -12,7 +12,7 @@ from aleator.models.config import ModelConfig, refuse
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.files.tensor_types import StoredTensor
-from aleator.models.json_config import refuse_features, transformer
+from aleator.models.json_config import transformer
 
 ALIBI = 8.0
 CONTEXT = 2048  # positions of the published models; config.json has none
@@ -23,7 +23,6 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    refuse_features(fields)
     refuse(fields, "sums after norms", "apply_residual_connection_post_layernorm")
     n_embd = fields.width("hidden_size" if "hidden_size" in fields else "n_embed")
     sizes = fields.changed(
@@ -37,8 +36,9 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     return replace(transformer(sizes, architecture, tied=True), alibi=ALIBI)
 
 
-def as_gguf(name: str, tensor: StoredTensor, n_heads: int) -> StoredTensor:
+def as_gguf(name: str, tensor: StoredTensor, _: Fields, config: ModelConfig) -> StoredTensor:
     """Convert a tensor to GGUF's form; Hugging Face's files keep each head's query, key and value together."""
+    n_heads = config.n_heads[0]
     if ".attn_qkv." not in name or tensor.shape[0] % (3 * n_heads):
         return tensor
     heads = n_heads, 3, -1, *tensor.shape[1:]
@@ -60,7 +60,6 @@ BLOOM = Architecture(
         ("bloom",),
         read_json,
         stack="transformer",
-        rope_style="none",
         layers="h",
         outer=outside("transformer.word_embeddings", "transformer.ln_f")
         | {"transformer.word_embeddings_layernorm": "token_embd_norm"},
@@ -73,7 +72,7 @@ BLOOM = Architecture(
             "mlp.dense_4h_to_h": "ffn_down",
         },
         usual_name=usual_name,
-        convert_heads=as_gguf,
+        convert_fields=as_gguf,
     ),
     norm="layer",
     gated=False,

@@ -23,7 +23,6 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    json_config.refuse_features(fields)
     config = json_config.transformer(fields, architecture, tied=True, eps="layer_norm_eps")
     scale = fields.number("logit_scale", -1e6, 1e6, LOGIT_SCALE)
     every = fields.layers("sliding_window_pattern", EVERY)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from aleator.models import gguf_config
 from aleator.models.architecture import Architecture
 from aleator.models.config import ModelConfig
@@ -13,8 +11,7 @@ from aleator.models.files.gguf import GGUFFile
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     config = gguf_config.transformer(gguf, architecture, experts=True)
-    mixtures = after_dense(config, gguf, scores="softmax", normalised=False)
-    return replace(config, experts=mixtures)
+    return after_dense(config, gguf, scores="softmax", normalised=False)
 
 
 DEEPSEEK = Architecture("deepseek", rope_style="norm", read_gguf=read_gguf)

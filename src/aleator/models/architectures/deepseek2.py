@@ -22,7 +22,6 @@ from aleator.models.architectures.deepseek_files import (
 )
 from aleator.models.config import ModelConfig, unsupported
 from aleator.models.files.fields import Fields, Value
-from aleator.models.json_config import refuse_features
 
 V2: dict[str, Any] = {
     "n_routed_experts": 64,
@@ -47,8 +46,7 @@ V3: dict[str, Any] = {
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     """The dimensions in config.json, of DeepSeek-V2 or V3."""
-    refuse_features(fields, experts=True)
-    config = latent.in_json(fields, architecture)
+    config = latent.in_json(fields, architecture, experts=True)
     newer = fields.get("model_type") == "deepseek_v3"
     method = fields.get("topk_method", "noaux_tc" if newer else "greedy")
     grouped = newer or method == "group_limited_greedy"

@@ -29,7 +29,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
         config = replace(config, query_growth=QueryGrowth(rate, length))
     # Without a gating function it is the softmax, except for GLM-4.7-Flash, as in llama.cpp.
     glm = config.n_layers in (47, 48) and config.n_vocab == 154880
-    return replace(config, experts=after_dense(config, gguf, default=2 if glm else 1))
+    return after_dense(config, gguf, default=2 if glm else 1)
 
 
 def _stretched(config: ModelConfig, fields: Fields) -> ModelConfig:

@@ -16,11 +16,11 @@ from aleator.models import delta_net, gguf_config, json_config
 from aleator.models.architecture import (
     EXPERTS,
     HEAD_NORMS,
+    SHARED_ROUTED,
     STACKED,
     TRANSFORMER,
     Architecture,
     HuggingFace,
-    shared_mlp,
     under,
 )
 from aleator.models.config import ModelConfig, unsupported
@@ -47,13 +47,6 @@ LAYER = {
 BARE = {"linear_attn.A_log": "ssm_a", "linear_attn.dt_bias": "ssm_dt.bias"}
 """Like :data:`LAYER`, for names that have no ".weight" at the end."""
 
-MIXTURE = {
-    "mlp.gate": "ffn_gate_inp",
-    **shared_mlp("mlp.shared_expert"),
-    "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
-}
-"""Like :data:`LAYER`, for mixtures of experts."""
-
 PROJECTIONS = {
     "linear_attn.in_proj_qkv": "attn_qkv",
     "linear_attn.in_proj_z": "attn_gate",
@@ -67,42 +60,30 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture, *, tiled: bool) -> Mod
     fields, name = gguf.fields, architecture.name
     mixed = bool(fields.get(f"{name}.expert_count", 0))
     config = gguf_config.transformer(gguf, architecture, least_kv_heads=0, experts=mixed)
-    blocks = config.n_layers
-    further = fields.layers(f"{name}.nextn_predict_layers", 0, low=0)
-    if further >= blocks:
-        raise fields.error(
-            f"{name}.nextn_predict_layers", f"{further} of {blocks} layers predict further tokens"
-        )
-    n_layers = blocks - further
-    states = _states_in_gguf(fields, name, n_layers)
     if mixed:
         wide = config.n_ff[0]
-        mixtures = in_gguf(
+        config = in_gguf(
             config, fields, n_ff_used=wide, normalised=True, shared=wide, shared_router=True
         )
-        config = replace(config, experts=replace(mixtures, layers=mixtures.layers[:n_layers]))
     delta = delta_net.read_gguf(fields, name, config.rms_eps, tiled)
-    config = replace(config.beginning(n_layers), delta=delta)
+    config = replace(gguf_config.without_further(fields, config), delta=delta)
+    states = _states_in_gguf(fields, name, config.n_layers)
     return _with_states(fields, config, states, f"{name}.attention.head_count_kv")
 
 
 def read_json(fields: Fields, architecture: Architecture, *, experts: bool) -> ModelConfig:
     """The dimensions in config.json; ``experts``: whether there are mixtures of experts."""
-    json_config.refuse_features(fields, experts=experts)
     values = dict(fields.values)
-    rope = fields.get("rope_parameters", kind=dict) or fields.get("rope_scaling", kind=dict) or {}
-    values["partial_rotary_factor"] = rope.get(
-        "partial_rotary_factor", values.get("partial_rotary_factor", ROTATED)
-    )
     if experts:  # experts have their own width; the other layers' width may be missing
         values.setdefault("intermediate_size", values.get("moe_intermediate_size", 512))
-    if rope.get("rope_type", rope.get("type")) == "mrope":  # for text all axes are alike
-        values["rope_parameters"] = {**rope, "rope_type": "default"}
-    fields = Fields(fields.path, values)
-    config = json_config.transformer(fields, architecture, head_dim=HEAD_DIM, partial=True)
+    # For text all axes are alike.
+    fields = json_config.with_scaling(Fields(fields.path, values), "default", ["mrope"])
+    config = json_config.transformer(
+        fields, architecture, experts=experts, head_dim=HEAD_DIM, rotated=ROTATED
+    )
     config = replace(config, delta=delta_net.read_json(fields))
     if experts:
-        mixtures = in_json(
+        config = in_json(
             config,
             fields,
             (512, 10),
@@ -112,7 +93,6 @@ def read_json(fields: Fields, architecture: Architecture, *, experts: bool) -> M
             n_ff_shared=fields.width("shared_expert_intermediate_size", 512),
             shared_router=True,
         )
-        config = replace(config, experts=mixtures)
     states = json_config.listed_kinds(
         fields, config.n_layers, ("linear_attention",), ("full_attention",)
     )
@@ -176,9 +156,8 @@ def read_gguf_35(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 def read_json_35(fields: Fields, architecture: Architecture, *, experts: bool) -> ModelConfig:
     """The dimensions in config.json, whose text part may be a section of its own."""
-    if fields.get("text_config", kind=dict) is not None:
-        text = "qwen3_5_moe_text" if experts else "qwen3_5_text"
-        fields = text_part(fields, text, (text,))
+    kind = "qwen3_5_moe" if experts else "qwen3_5"
+    fields = text_part(fields, f"{kind}_text", kind)
     return read_json(fields, architecture, experts=experts)
 
 
@@ -202,7 +181,7 @@ def qwen35(name: str, model_types: tuple[str, ...], *, experts: bool) -> Archite
         hugging_face=HuggingFace(
             model_types,
             partial(read_json_35, experts=experts),
-            layer=LAYER | PROJECTIONS | (MIXTURE if experts else {}),
+            layer=LAYER | PROJECTIONS | (SHARED_ROUTED if experts else {}),
             bare=BARE | (under("mlp", STACKED) if experts else {}),
             expert=EXPERTS if experts else {},
             usual_name=usual_name,

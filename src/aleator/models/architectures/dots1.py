@@ -26,7 +26,7 @@ FULL = 62  # first layers without a window, if config.json says nothing
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     config = gguf_config.transformer(gguf, architecture, experts=True)
-    return replace(config, experts=after_dense(config, gguf))
+    return after_dense(config, gguf)
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from aleator.models.architecture import Architecture, HuggingFace
-from aleator.models.json_config import full_attention
 
 HEAD_DIM = 128  # if config.json has none
 
@@ -13,6 +10,6 @@ ERNIE4_5 = Architecture(
     "ernie4_5",
     rope_style="norm",
     hugging_face=HuggingFace(
-        ("ernie4_5",), partial(full_attention, head_dim=HEAD_DIM, tied=True), rope_style="norm"
+        ("ernie4_5",), options={"head_dim": HEAD_DIM, "tied": True}, rope_style="norm"
     ),
 )

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aleator.models import gguf_config
-from aleator.models.architecture import EXPERTS, TRANSFORMER, Architecture, HuggingFace, shared_mlp
+from aleator.models.architecture import EXPERTS, TRANSFORMER, Architecture, HuggingFace
+from aleator.models.architectures.deepseek_files import ROUTED
 from aleator.models.config import ExpertsConfig, ModelConfig, refuse
 from aleator.models.conversion.gguf_form import sparse_layers
 from aleator.models.experts import MAX_EXPERTS, in_gguf
@@ -25,8 +26,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     first = fields.layers(f"{name}.leading_dense_block_count", 0, low=0)
     sparse = tuple(layer >= first and (layer + 1) % step == 0 for layer in range(config.n_layers))
     biased = any(f"blk.{n}.exp_probs_b.bias" in gguf.tensors for n in range(config.n_layers))
-    mixtures = in_gguf(config, fields, sparse, normalised=True, shared=0, choice_bias=biased)
-    return replace(config, experts=mixtures)
+    return in_gguf(config, fields, sparse, normalised=True, shared=0, choice_bias=biased)
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
@@ -67,11 +67,7 @@ ERNIE4_5_MOE = Architecture(
         ("ernie4_5_moe",),
         read_json,
         rope_style="norm",
-        layer=TRANSFORMER
-        | {
-            "mlp.gate": "ffn_gate_inp",
-            **shared_mlp("mlp.shared_experts"),
-        },
+        layer=TRANSFORMER | ROUTED,
         bare={"mlp.moe_statics.e_score_correction_bias": "exp_probs_b.bias"},
         expert=EXPERTS,
         convert=as_gguf,

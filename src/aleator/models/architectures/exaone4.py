@@ -33,9 +33,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     """The dimensions in config.json; a window of null means no window."""
-    json_config.refuse_features(fields)
-    config = json_config.transformer(fields, architecture)
-    return in_json(fields, config)
+    return in_json(fields, json_config.transformer(fields, architecture))
 
 
 EXAONE4 = Architecture(

@@ -41,17 +41,13 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     if window is not None:
         layers = window.layers[: config.n_layers]
         window = replace(window, layers=layers)
-    return replace(
-        config,
-        window=window,
-        unrotated=tuple(not layer for layer in layers),
-        experts=after_dense(config, gguf, shared=1, own_width=True),
-    )
+    unrotated = tuple(not layer for layer in layers)
+    config = replace(config, window=window, unrotated=unrotated)
+    return after_dense(config, gguf, shared=1, own_width=True)
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    json_config.refuse_features(fields, experts=True)
-    config = json_config.transformer(fields, architecture)
+    config = json_config.transformer(fields, architecture, experts=True)
     config = rotating_windows.in_json(fields, config)
     n, given = config.n_layers, fields.over(DEFAULTS)
     named = {

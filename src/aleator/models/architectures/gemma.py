@@ -14,10 +14,9 @@ HEAD_DIM = 256  # if config.json has none, as in transformers
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     """The dimensions in config.json; "gelu" is its approximation here, as in transformers."""
     refuse(fields, "attention to later tokens", "use_bidirectional_attention")
-    if fields.get("hidden_act") in ("gelu", None):
+    if fields.get("hidden_act") == "gelu":
         fields = fields.changed(hidden_act="gelu_pytorch_tanh")
-    activation = ("hidden_act", "gelu_pytorch_tanh")
-    return full_attention(fields, architecture, activation=activation, head_dim=HEAD_DIM, tied=True)
+    return full_attention(fields, architecture, head_dim=HEAD_DIM, tied=True)
 
 
 GEMMA = Architecture(

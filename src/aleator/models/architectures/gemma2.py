@@ -57,7 +57,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     config = full_attention(
         fields,
         architecture,
-        activation=("hidden_activation", "gelu_pytorch_tanh"),
+        activation="hidden_activation",
         windows=EVERY,
         window=WINDOW,
         head_dim=HEAD_DIM,

@@ -61,12 +61,14 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     """The dimensions in config.json; of the text part if the model also reads pictures."""
-    if fields.get("model_type") == "gemma3":
-        fields = text_part(fields, "gemma3_text", ["gemma3_text"])
-    fields = fields.over(DEFAULTS)
-    json_config.refuse_features(fields, "hidden_activation", "gelu_pytorch_tanh")
+    fields = text_part(fields, "gemma3_text").over(DEFAULTS)
     config = json_config.transformer(
-        fields, architecture, head_dim=HEAD_DIM, tied=True, rope=_rope_fields(fields, "full")
+        fields,
+        architecture,
+        activation="hidden_activation",
+        head_dim=HEAD_DIM,
+        tied=True,
+        rope=_rope_fields(fields, "full"),
     )
     if fields.get("attn_logit_softcapping") is not None:
         raise unsupported(fields.path, "a cap on attention scores (attn_logit_softcapping)")

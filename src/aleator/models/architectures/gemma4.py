@@ -107,15 +107,13 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
         raise unsupported(fields.path, f"shared keys of other than the two layers before ({key})")
     width = fields.width(f"{at}embedding_length_per_layer_input", 0, low=0)
     sparse = tuple(f"blk.{i}.ffn_gate_inp.weight" in gguf.tensors for i in range(n))
-    mixtures = None
     if fields.get(f"{at}expert_count", 0) and any(sparse):
-        mixtures = in_gguf(config, fields, sparse, normalised=True, beside=True)
+        config = in_gguf(config, fields, sparse, normalised=True, beside=True)
     config = replace(
         config,
         logit_softcap=fields.number(f"{at}final_logit_softcapping", 0.0, 1e6, LOGIT_CAP),
         key_layers=key_layers,
         per_layer=PerLayerConfig(width, config.n_vocab) if width else None,
-        experts=mixtures,
     )
     return _made(config, window, rope, without)
 
@@ -123,15 +121,17 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     """The dimensions in config.json; of the text part if the model also reads pictures and sound."""
     unified = str(fields.get("model_type", "")).startswith("gemma4_unified")
-    kind = "gemma4_unified_text" if unified else "gemma4_text"
-    if fields.get("model_type") != kind:
-        fields = text_part(fields, kind, [kind])
+    fields = text_part(fields, "gemma4_unified_text" if unified else "gemma4_text")
     fields = fields.over(UNIFIED if unified else DEFAULTS)
-    json_config.refuse_features(fields, "hidden_activation", "gelu_pytorch_tanh", experts=True)
     if fields.get("use_bidirectional_attention") == "all":
         raise unsupported(fields.path, "attention to later tokens (use_bidirectional_attention)")
     config = json_config.transformer(
-        fields, architecture, tied=True, rope=_rope_fields(fields, "sliding_attention")
+        fields,
+        architecture,
+        activation="hidden_activation",
+        experts=True,
+        tied=True,
+        rope=_rope_fields(fields, "sliding_attention"),
     )
     layers = _windowed(fields, config.n_layers)
     window_dim, head_dim, n_kv_heads = _heads(fields, config, layers)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from aleator.models import gguf_config, json_config
 from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
 from aleator.models.architectures import pictures
 from aleator.models.config import ModelConfig
-from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
-from aleator.models.gguf_config import transformer
-from aleator.models.json_config import rotated_share
-from aleator.models.json_config import transformer as transformer_of_json
 
 HEAD_DIM = 128  # if config.json has none
 HALF = 0.5  # share of the channels, if config.json has none
@@ -17,12 +16,7 @@ HALF = 0.5  # share of the channels, if config.json has none
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     pictures.refuse_pictures(gguf.fields, architecture.name)
-    return transformer(gguf, architecture)
-
-
-def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    fields = rotated_share(fields, HALF)
-    return transformer_of_json(fields, architecture, head_dim=HEAD_DIM, partial=True)
+    return gguf_config.transformer(gguf, architecture)
 
 
 GLM4 = Architecture(
@@ -31,7 +25,7 @@ GLM4 = Architecture(
     read_gguf=read_gguf,
     hugging_face=HuggingFace(
         ("glm4",),
-        read_json,
+        partial(json_config.transformer, head_dim=HEAD_DIM, rotated=HALF),
         layer=TRANSFORMER
         | {
             "mlp.gate_up_proj": "ffn_up",

@@ -16,7 +16,7 @@ from aleator.models.config import ModelConfig
 from aleator.models.experts import after_dense
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
-from aleator.models.json_config import full_attention, rotated_share
+from aleator.models.json_config import full_attention
 
 HALF = 0.5  # share of the channels, if config.json has none
 DEFAULTS = {
@@ -37,12 +37,11 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     pictures.refuse_pictures(gguf.fields, architecture.name)
     config = gguf_config.transformer(gguf, architecture, experts=True)
     config = gguf_config.without_further(gguf.fields, config)
-    return replace(config, experts=after_dense(config, gguf, default=2))
+    return after_dense(config, gguf, default=2)
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    fields = rotated_share(fields, HALF)
-    config = full_attention(fields, architecture, partial=True, experts=True)
+    config = full_attention(fields, architecture, rotated=HALF, experts=True)
     return replace(config, experts=routed(fields.over(DEFAULTS), config.n_layers))
 
 

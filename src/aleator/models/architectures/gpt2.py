@@ -12,14 +12,12 @@ from aleator.models.architecture import Architecture, HuggingFace, outside
 from aleator.models.config import ModelConfig, refuse
 from aleator.models.files.fields import Fields
 from aleator.models.files.tensor_types import StoredTensor
-from aleator.models.json_config import refuse_features, transformer
-
-TANH_GELU = ("gelu_new", "gelu_pytorch_tanh")
+from aleator.models.json_config import transformer
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    name = fields.get("activation_function", TANH_GELU[0])
-    refuse_features(fields, "activation_function", name if name in TANH_GELU else TANH_GELU[0])
+    if fields.get("activation_function", "gelu_new") == "gelu_new":  # another name of it
+        fields = fields.changed(activation_function="gelu_pytorch_tanh")
     kinds = ("scale_attn_by_inverse_layer_idx", "add_cross_attention")
     refuse(fields, "attention of another kind", *kinds)
     n_embd = fields.width("n_embd", 768)
@@ -33,7 +31,8 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
         vocab_size=fields.length("vocab_size", 50257),
     )
     scale = None if fields.get("scale_attn_weights", True) else 1.0
-    return replace(transformer(sizes, architecture, tied=True), attention_scale=scale)
+    config = transformer(sizes, architecture, activation="activation_function", tied=True)
+    return replace(config, attention_scale=scale)
 
 
 def as_gguf(name: str, tensor: StoredTensor) -> StoredTensor:
@@ -56,7 +55,6 @@ GPT2 = Architecture(
         ("gpt2",),
         read_json,
         stack="transformer",
-        rope_style="none",
         layers="h",
         outer=outside("transformer.wte", "transformer.ln_f") | {"transformer.wpe": "position_embd"},
         layer={

@@ -41,17 +41,9 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     """The dimensions in a GGUF file; the rotary embeddings of both kinds of layers differ only in the base."""
     config, fields = gguf_config.transformer(gguf, architecture, experts=True), gguf.fields
     fields.length(f"{architecture.name}.attention.sliding_window")
-    return replace(
-        config,
-        window=gguf_config.read_windows(fields, config, every=PATTERN),
-        experts=in_gguf(
-            config,
-            fields,
-            default_n_ff=config.n_ff[0] or None,
-            scores="chosen softmax",
-            biases=True,
-        ),
-    )
+    config = replace(config, window=gguf_config.read_windows(fields, config, every=PATTERN))
+    wide = config.n_ff[0] or None
+    return in_gguf(config, fields, default_n_ff=wide, scores="chosen softmax", biases=True)
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
@@ -65,8 +57,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     config = full_attention(
         fields, architecture, head_dim=64, windows=PATTERN, window=WINDOW, experts=True
     )
-    mixtures = in_json(config, fields, (128, 4), scores="chosen softmax", biases=True)
-    return replace(config, experts=mixtures)
+    return in_json(config, fields, (128, 4), scores="chosen softmax", biases=True)
 
 
 def as_gguf(name: str, tensor: StoredTensor) -> StoredTensor:

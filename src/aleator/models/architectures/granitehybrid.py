@@ -26,23 +26,20 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     if not fields.get(f"{name}.rope.scaling.finetuned", True):
         config = replace(config, unrotated=(True,) * config.n_layers)
     if fields.get(f"{name}.expert_count", 0):
-        mixtures = in_gguf(config, fields, n_ff=config.n_ff[0], normalised=True, shared=0)
-        config = replace(config, experts=mixtures)
+        config = in_gguf(config, fields, n_ff=config.n_ff[0], normalised=True, shared=0)
     return granite_factors.in_gguf(config, fields)
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    json_config.refuse_features(fields, experts=True)
-    config = json_config.transformer(fields, architecture)
+    config = json_config.transformer(fields, architecture, experts=True)
     refuse(fields, "biases of the projections", "mamba_proj_bias")
     n, wide = config.n_layers, fields.width("shared_intermediate_size", 1024)
     key = "layer_types" if "layer_types" in fields else "layers_block_type"
     states = json_config.listed_kinds(fields, n, STATES, ATTENDS, key) or (True,) * n
     n_experts = fields.integer("num_local_experts", 0, MAX_EXPERTS, 8)
-    mixtures = None
     if n_experts:
         scores = "chosen softmax"
-        mixtures = in_json(config, fields, (n_experts, 2), scores=scores, n_ff_shared=wide)
+        config = in_json(config, fields, (n_experts, 2), scores=scores, n_ff_shared=wide)
     inner = fields.width("mamba_expand", 2) * config.n_embd
     rotated = fields.get("position_embedding_type") == "rope"
     return granite_factors.in_json(
@@ -52,7 +49,6 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
             n_ff=config.n_ff if n_experts else (wide,) * n,
             unrotated=() if rotated else (True,) * n,
             ssm=read_mamba_heads(fields, inner),
-            experts=mixtures,
         ),
         fields,
     )

@@ -6,8 +6,6 @@ experts in one tensor.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from aleator.models import gguf_config
 from aleator.models.architecture import WITHOUT_MLP, Architecture, HuggingFace
 from aleator.models.architectures import granite_factors
@@ -21,15 +19,15 @@ from aleator.models.json_config import full_attention
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     """The dimensions in a GGUF file; normalised weights are the softmax of the chosen experts' logits."""
     config = gguf_config.transformer(gguf, architecture, experts=True)
-    mixtures = in_gguf(config, gguf.fields, n_ff=config.n_ff[0], normalised=True, shared=0)
-    return granite_factors.in_gguf(replace(config, experts=mixtures), gguf.fields)
+    config = in_gguf(config, gguf.fields, n_ff=config.n_ff[0], normalised=True, shared=0)
+    return granite_factors.in_gguf(config, gguf.fields)
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     config = full_attention(fields, architecture, experts=True)
     shared = fields.width("shared_intermediate_size", 0, low=0)
-    mixtures = in_json(config, fields, (8, 2), scores="chosen softmax", n_ff_shared=shared)
-    return granite_factors.in_json(replace(config, experts=mixtures), fields)
+    config = in_json(config, fields, (8, 2), scores="chosen softmax", n_ff_shared=shared)
+    return granite_factors.in_json(config, fields)
 
 
 GRANITEMOE = Architecture(

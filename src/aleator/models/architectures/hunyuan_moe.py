@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from aleator.models import gguf_config
 from aleator.models.architecture import EXPERTS, TRANSFORMER, Architecture, HuggingFace, shared_mlp
-from aleator.models.config import ModelConfig, unsupported
+from aleator.models.config import ModelConfig, present, unsupported
 from aleator.models.experts import in_gguf, in_json
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
@@ -20,8 +20,8 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     """The dimensions in a GGUF file; experts are as wide as the file's feed-forward part, as in llama.cpp."""
     config = gguf_config.transformer(gguf, architecture, experts=True)
     wide = config.n_ff[0]
-    mixtures = in_gguf(config, gguf.fields, normalised=True, shared=wide)
-    return replace(config, experts=replace(mixtures, n_ff=wide))
+    config = in_gguf(config, gguf.fields, normalised=True, shared=wide)
+    return replace(config, experts=replace(present(config.experts), n_ff=wide))
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
@@ -30,8 +30,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
             raise unsupported(fields.path, f"layers with different experts ({key})")
     config = full_attention(fields, architecture, experts=True)
     wide = config.n_ff[0]
-    mixtures = in_json(config, fields, (1, 1), "moe_topk", normalised=True, n_ff_shared=wide)
-    return replace(config, experts=mixtures)
+    return in_json(config, fields, (1, 1), "moe_topk", normalised=True, n_ff_shared=wide)
 
 
 HUNYUAN_MOE = Architecture(

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from aleator.models.architecture import Architecture, HuggingFace
-from aleator.models.json_config import RELU_SQUARED, full_attention
 
 JAIS2 = Architecture(
     "jais2",
-    hugging_face=HuggingFace(
-        ("jais2",), partial(full_attention, activation=RELU_SQUARED, eps="layer_norm_eps")
-    ),
+    hugging_face=HuggingFace(("jais2",), options={"eps": "layer_norm_eps"}),
     norm="layer",
     gated=False,
     activation="relu_squared",

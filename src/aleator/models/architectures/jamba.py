@@ -28,12 +28,11 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     )
     if not fields.get(f"{name}.expert_count", 0) or not any(sparse):
         return config
-    return replace(config, experts=in_gguf(config, fields, sparse, n_ff=config.n_ff[0]))
+    return in_gguf(config, fields, sparse, n_ff=config.n_ff[0])
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    json_config.refuse_features(fields, experts=True)
-    config = json_config.transformer(fields, architecture)
+    config = json_config.transformer(fields, architecture, experts=True)
     refuse(fields, "biases of the projections", "mamba_proj_bias")
 
     def every(kind: str, period: int, offset: int) -> tuple[bool, ...]:
@@ -85,7 +84,6 @@ JAMBA = Architecture(
         bare={"mamba.A_log": "ssm_a", "mamba.D": "ssm_d"},
         expert=under("feed_forward.experts.{}", GATED, ".{}"),
         convert=as_gguf,
-        rope_style="none",
     ),
     recurrent="state space",
     state_norm=True,

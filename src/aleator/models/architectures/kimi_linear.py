@@ -33,7 +33,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     rope = replace(config.rope, dim=shared)  # channels of the key that all heads share
     config = latent.in_gguf(replace(config, n_kv_heads=given, rope=rope), fields)
     kv_heads = tuple(given[layer] if kv_heads[layer] else 0 for layer in range(n))
-    mixtures = after_dense(config, gguf, normalised=True)
+    config = after_dense(config, gguf, normalised=True)
     dim = fields.integer(f"{name}.kda.head_dim", 1, MAX_HEAD_DIM)
     conv = fields.integer(f"{name}.ssm.conv_kernel", 2, MAX_CONV)
     return replace(
@@ -42,7 +42,6 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
         delta=DeltaNetConfig(
             heads[0], heads[0], dim, dim, conv, config.rms_eps, channel_decays=True
         ),
-        experts=mixtures,
     )
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from aleator.models.architecture import MIXTRAL_EXPERT, Architecture, HuggingFace, under
 from aleator.models.architectures import short_convolutions
 from aleator.models.config import ModelConfig, unsupported
@@ -23,16 +21,15 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
         raise unsupported(fields.path, f"scores that are no sigmoid ({name}.expert_gating_func)")
     dense = fields.layers(f"{name}.leading_dense_block_count", 0, low=0)
     layers = tuple(layer >= dense for layer in range(config.n_layers))
-    mixtures = in_gguf(
+    return in_gguf(
         config, fields, layers, scores="sigmoid", normalised=True, choice_bias=True, scaled=True
     )
-    return replace(config, experts=mixtures)
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     config = short_convolutions.read_json(fields, architecture, experts=True)
     dense = fields.layers("num_dense_layers", 2, low=0)
-    mixtures = in_json(
+    return in_json(
         config,
         fields,
         (32, 4),
@@ -43,7 +40,6 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
         scale=fields.number("routed_scaling_factor", 0.0, 1e6, 1.0),
         choice_bias=fields.get("use_expert_bias", True),
     )
-    return replace(config, experts=mixtures)
 
 
 LFM2MOE = short_convolutions.CONVOLVED(

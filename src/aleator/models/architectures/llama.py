@@ -6,8 +6,6 @@ this architecture with mixtures of experts in every layer; the weights of a toke
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from aleator.models import gguf_config
 from aleator.models.architecture import (
     MIXTRAL_EXPERT,
@@ -33,8 +31,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     config = gguf_config.transformer(gguf, architecture, experts=mixed)
     if not mixed:
         return config
-    mixtures = in_gguf(config, fields, n_ff=config.n_ff[0], normalised=True)
-    return replace(config, experts=mixtures)
+    return in_gguf(config, fields, n_ff=config.n_ff[0], normalised=True)
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
@@ -48,7 +45,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     config = full_attention(fields, architecture, windows=kind != "llama", experts=mixed)
     if not mixed:
         return config
-    return replace(config, experts=in_json(config, fields, (8, 2), normalised=True))
+    return in_json(config, fields, (8, 2), normalised=True)
 
 
 LLAMA = Architecture(

@@ -23,7 +23,7 @@ from aleator.models.architecture import (
     shared_mlp,
     under,
 )
-from aleator.models.config import ModelConfig, QueryGrowth, WindowConfig, unsupported
+from aleator.models.config import ModelConfig, QueryGrowth, WindowConfig, present, unsupported
 from aleator.models.conversion.gguf_form import sparse_layers
 from aleator.models.conversions import in_text_model, text_part
 from aleator.models.experts import in_gguf, in_json
@@ -50,7 +50,8 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
         window = replace(window, size=CHUNK, chunked=True)
     step = fields.layers(f"{name}.interleave_moe_layer_step", low=0)
     sparse = tuple(step > 0 and (layer + 1) % step == 0 for layer in range(n))
-    mixtures = in_gguf(config, fields, sparse, scores="chosen sigmoid", weighs_input=True)
+    config = in_gguf(config, fields, sparse, scores="chosen sigmoid", weighs_input=True)
+    mixtures = present(config.experts)
     growth = QueryGrowth(float(np.float32(RATE)), CHUNK, ahead=1, unrotated=True)
     return _checked(
         fields,
@@ -67,22 +68,20 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     """The dimensions in config.json; of the text part if the model also reads pictures."""
-    if fields.get("model_type") == "llama4":
-        fields = text_part(fields, "llama4_text", ["llama4_text"])
-    json_config.refuse_features(fields, experts=True)
+    fields = text_part(fields, "llama4_text")
     width = fields.width("intermediate_size")
     dense = fields.width("intermediate_size_mlp", 16384)
     given = {key: value for key, value in fields.values.items() if value not in (None, [])}
     given = {"rope_theta": THETA} | given | {"intermediate_size": dense}
     sizes = Fields(fields.path, given)
-    config = json_config.transformer(sizes, architecture)
+    config = json_config.transformer(sizes, architecture, experts=True)
     n = config.n_layers
     unrotated = json_config.unrotated_layers(sizes, n, EVERY)
     growth = None
     if fields.get("attn_temperature_tuning") not in (False, 0):
         length = fields.length("floor_scale", CHUNK)
         growth = QueryGrowth(fields.number("attn_scale", 0.0, 1e6, RATE), length, 1, True)
-    mixtures = in_json(
+    config = in_json(
         config,
         fields,
         (16, 1),
@@ -100,7 +99,6 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
             unrotated=unrotated,
             normalised_heads=fields.get("use_qk_norm", True),
             query_growth=growth,
-            experts=mixtures,
         ),
     )
 

@@ -18,8 +18,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     window = gguf_config.read_windows(
         gguf.fields, config, every=EVERY, rope=unscaled(config.rope), own_base=False
     )
-    mixtures = in_gguf(config, gguf.fields, normalised=True)
-    return replace(config, window=window, experts=mixtures)
+    return in_gguf(replace(config, window=window), gguf.fields, normalised=True)
 
 
 MELLUM = Architecture("mellum", read_gguf=read_gguf, head_norm=True)

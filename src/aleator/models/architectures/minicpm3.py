@@ -14,7 +14,6 @@ from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
 from aleator.models.config import ModelConfig
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
-from aleator.models.json_config import refuse_features
 
 SCALE_EMBEDDING, SCALE_DEPTH, MODEL_BASE = 12.0, 1.4, 256
 
@@ -26,7 +25,6 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     """The dimensions in config.json; a factor of null does nothing, as in transformers."""
-    refuse_features(fields)
     config = latent.in_json(fields, architecture, tied=True)
     found = {"scale_depth": math.sqrt(config.n_layers), "dim_model_base": float(config.n_embd)}
     for key, default in (("scale_depth", SCALE_DEPTH), ("dim_model_base", float(MODEL_BASE))):

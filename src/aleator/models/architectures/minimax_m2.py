@@ -5,8 +5,6 @@ Half of a head's channels are rotated.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from aleator.models import gguf_config
 from aleator.models.architecture import (
     HEAD_NORMS,
@@ -21,7 +19,7 @@ from aleator.models.conversion.gguf_form import routing
 from aleator.models.experts import SCORES, in_gguf, in_json
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
-from aleator.models.json_config import full_attention, rotated_share
+from aleator.models.json_config import full_attention
 
 HEAD_DIM = 128  # if config.json has none, as in transformers
 PART = "block_sparse_moe"
@@ -30,7 +28,7 @@ PART = "block_sparse_moe"
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     config = gguf_config.transformer(gguf, architecture, experts=True)
     kind = gguf.fields.integer(f"{architecture.name}.expert_gating_func", 1, max(SCORES))
-    mixtures = in_gguf(
+    return in_gguf(
         config,
         gguf.fields,
         n_ff=config.n_ff[0],
@@ -38,18 +36,14 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
         normalised=True,
         choice_bias=True,
     )
-    return replace(config, experts=mixtures)
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     """The dimensions in config.json, which may say how many channels are rotated (``rotary_dim``)."""
     dim = fields.integer("head_dim", 1, MAX_HEAD_DIM, HEAD_DIM)
-    fields = rotated_share(fields, fields.integer("rotary_dim", 2, dim, dim) / dim)
-    config = full_attention(fields, architecture, head_dim=dim, partial=True, experts=True)
-    mixtures = in_json(
-        config, fields, (256, 8), scores="sigmoid", normalised=True, choice_bias=True
-    )
-    return replace(config, experts=mixtures)
+    rotated = fields.integer("rotary_dim", 2, dim, dim) / dim
+    config = full_attention(fields, architecture, head_dim=dim, rotated=rotated, experts=True)
+    return in_json(config, fields, (256, 8), scores="sigmoid", normalised=True, choice_bias=True)
 
 
 MINIMAX_M2 = Architecture(

@@ -35,8 +35,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     """The dimensions in config.json; of the text part if the model also reads pictures."""
-    if fields.get("model_type") == "mistral3":
-        fields = text_part(fields, "ministral3", ["ministral3", "mistral"])
+    fields = text_part(fields, "ministral3", "mistral")
     grows = fields.get("model_type") == "ministral3"
     if grows:
         fields = fields.over(DEFAULTS)

@@ -11,7 +11,7 @@ from aleator.models.architectures import bert
 from aleator.models.config import ModelConfig, WindowConfig, unsupported
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
-from aleator.models.json_config import read_rope, refuse_features, rope_part, transformer
+from aleator.models.json_config import read_rope, rope_part, transformer
 
 EVERY = 3  # layers, the first of which sees everything
 THETA, LOCAL_THETA = 160_000.0, 10_000.0
@@ -37,7 +37,6 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    refuse_features(fields, "hidden_activation", "gelu")
     if fields.get("classifier_activation", "gelu") != "gelu":
         raise unsupported(fields.path, "another activation (classifier_activation)")
 
@@ -49,7 +48,10 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
 
     whole = rope("full_attention", "global_rope_theta", THETA)
     local = rope("sliding_attention", "local_rope_theta", LOCAL_THETA)
-    config = transformer(fields, architecture, tied=True, eps="norm_eps", rope=whole)
+    activation = "hidden_activation"
+    config = transformer(
+        fields, architecture, activation=activation, tied=True, eps="norm_eps", rope=whole
+    )
     listed = json_config.listed_windows(fields, config.n_layers)
     every = fields.layers("global_attn_every_n_layers", EVERY)
     layers = listed or tuple(layer % every != 0 for layer in range(config.n_layers))

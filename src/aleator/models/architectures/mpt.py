@@ -12,7 +12,7 @@ from aleator.models.architecture import Architecture, HuggingFace, outside
 from aleator.models.config import ModelConfig, unsupported
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
-from aleator.models.json_config import refuse_features, transformer
+from aleator.models.json_config import transformer
 
 ALIBI = 8.0
 
@@ -31,7 +31,6 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     """The dimensions in config.json; transformers supports only the paper's ALiBi, and no norms of heads."""
-    refuse_features(fields)
     own = Fields(fields.path, fields.get("attn_config", kind=dict) or {})
     if not own.get("alibi", True):
         raise unsupported(fields.path, "vectors of positions (attn_config.alibi)")
@@ -66,7 +65,6 @@ MPT = Architecture(
         ("mpt",),
         read_json,
         stack="transformer",
-        rope_style="none",
         layers="blocks",
         outer=outside("transformer.wte", "transformer.norm_f"),
         layer={

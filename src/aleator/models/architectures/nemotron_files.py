@@ -19,13 +19,12 @@ def parts_in_gguf(config: ModelConfig) -> list[str]:
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    json_config.refuse_features(fields)
     parts = _parts(fields)
     sizes = fields.changed(num_hidden_layers=len(parts))
-    config = json_config.transformer(sizes, architecture, eps="layer_norm_epsilon")
+    config = json_config.transformer(
+        sizes, architecture, activation="mlp_hidden_act", eps="layer_norm_epsilon"
+    )
     refuse(fields, "biases of the projections", "mamba_proj_bias", "use_bias")
-    if fields.get("mlp_hidden_act", "relu2") != "relu2":
-        raise unsupported(fields.path, f"the activation {fields.get('mlp_hidden_act')!r}")
     heads = fields.width("mamba_num_heads", 128)
     # A width below heads times head size would be another model.
     inner = heads * fields.width("mamba_head_dim", 64)
@@ -130,6 +129,5 @@ FILES = partial(
     outer=OUTER,
     usual_name=usual_name,
     convert=as_gguf,
-    rope_style="none",
 )
 """The facts that models with experts and without have in common."""

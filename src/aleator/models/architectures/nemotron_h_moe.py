@@ -41,7 +41,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     if fields.get(f"{name}.moe_latent_size", 0):
         raise unsupported(gguf.path, f"experts of another width ({name}.moe_latent_size)")
     parts = nemotron_files.parts_in_gguf(config)
-    mixtures = in_gguf(
+    config = in_gguf(
         config,
         fields,
         tuple(part == "mlp" for part in parts),
@@ -52,7 +52,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
         shared=0,
     )
     ssm = gguf_config.read_heads(fields, name)
-    return nemotron_files.of_parts(replace(config, ssm=ssm, experts=mixtures), parts)
+    return nemotron_files.of_parts(replace(config, ssm=ssm), parts)
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:

@@ -9,7 +9,7 @@ from aleator.models.architecture import Architecture, HuggingFace
 from aleator.models.architectures.bert import EMBEDDINGS, ENCODER, HEAD, usual_name
 from aleator.models.config import ModelConfig, unsupported
 from aleator.models.files.fields import Fields
-from aleator.models.json_config import refuse_features, transformer
+from aleator.models.json_config import transformer
 
 SILU = ("silu", "swiglu")
 THETA = 1000.0
@@ -34,7 +34,6 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
                 raise unsupported(fields.path, f"{key} {fields.get(key)!r}")
         if fields.get("moe_every_n_layers", 0):
             raise unsupported(fields.path, "a mixture of experts (moe_every_n_layers)")
-    refuse_features(fields)
     if "rope_theta" not in fields and "rope_parameters" not in fields:
         fields = fields.changed(rope_theta=THETA)
     return replace(transformer(fields, architecture, tied=True, eps="layer_norm_eps"), tied=True)

@@ -32,7 +32,6 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    json_config.refuse_features(fields)
     full = json_config.rope_part(fields, "full_attention")
     config = json_config.transformer(fields, architecture, rope=full)
     if fields.get("model_type") != "olmo3":

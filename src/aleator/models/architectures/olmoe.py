@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from aleator.models import gguf_config
 from aleator.models.architecture import EXPERTS, HEAD_NORMS, TRANSFORMER, Architecture, HuggingFace
 from aleator.models.config import ModelConfig, unsupported
@@ -15,15 +13,14 @@ from aleator.models.json_config import full_attention
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     config = gguf_config.transformer(gguf, architecture, experts=True)
-    return replace(config, experts=in_gguf(config, gguf.fields, n_ff=config.n_ff[0]))
+    return in_gguf(config, gguf.fields, n_ff=config.n_ff[0])
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     config = full_attention(fields, architecture, experts=True)
     if fields.get("clip_qkv") is not None:
         raise unsupported(fields.path, "queries, keys and values that are clamped (clip_qkv)")
-    normalised = fields.get("norm_topk_prob", False)
-    return replace(config, experts=in_json(config, fields, (64, 8), normalised=normalised))
+    return in_json(config, fields, (64, 8), normalised=fields.get("norm_topk_prob", False))
 
 
 OLMOE = Architecture(

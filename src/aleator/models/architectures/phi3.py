@@ -5,12 +5,10 @@ llama.cpp ignores the windows that some of these files name; with Hugging Face's
 
 from __future__ import annotations
 
-from typing import Any
-
 from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
 from aleator.models.config import ModelConfig
 from aleator.models.files.fields import Fields
-from aleator.models.json_config import full_attention
+from aleator.models.json_config import full_attention, with_scaling
 
 ORIGINAL = 4096  # positions, if config.json has none
 OLD_NAMES = ("su", "yarn")  # of longrope
@@ -18,13 +16,9 @@ OLD_NAMES = ("su", "yarn")  # of longrope
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     """The dimensions in config.json; older files use other names for longrope."""
-    values: dict[str, Any] = {"original_max_position_embeddings": ORIGINAL} | dict(fields.values)
-    for key in ("rope_parameters", "rope_scaling"):
-        rope = fields.get(key, kind=dict)
-        if rope and rope.get("rope_type", rope.get("type")) in OLD_NAMES:
-            values[key] = rope | {"rope_type": "longrope"}
-    fields = Fields(fields.path, values)
-    return full_attention(fields, architecture, partial=True, windows=1)
+    given = {"original_max_position_embeddings": ORIGINAL, **fields.values}
+    fields = with_scaling(Fields(fields.path, given), "longrope", OLD_NAMES)
+    return full_attention(fields, architecture, rotated=1.0, windows=1)
 
 
 PHI3 = Architecture(

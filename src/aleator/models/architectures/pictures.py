@@ -27,16 +27,6 @@ def check_axes(fields: Fields, config: ModelConfig) -> None:
         )
 
 
-def of_text(fields: Fields) -> Fields:
-    """The fields with a rotary embedding for text, for which all axes are alike."""
-    values = dict(fields.values)
-    for key in ("rope_parameters", "rope_scaling"):
-        rope = fields.get(key, kind=dict)
-        if rope and rope.get("rope_type", rope.get("type")) in ("mrope", "default"):
-            values[key] = {**rope, "rope_type": "default"}
-    return Fields(fields.path, values)
-
-
 def refuse_pictures(fields: Fields, name: str) -> None:
     """Raise UnsupportedModel if channels are divided among the axes of pictures."""
     key = f"{name}.rope.dimension_sections"

@@ -5,10 +5,7 @@ Its config.json has a window's size even if windows are off.
 
 from __future__ import annotations
 
-from functools import partial
-
 from aleator.models.architecture import Architecture, HuggingFace
-from aleator.models.json_config import full_attention
 
 # Default number of layers without a window if config.json switches windows on, as in transformers.
 MAX_WINDOW_LAYERS = 28
@@ -16,7 +13,5 @@ MAX_WINDOW_LAYERS = 28
 QWEN2 = Architecture(
     "qwen2",
     qkv_bias=True,
-    hugging_face=HuggingFace(
-        ("qwen2",), partial(full_attention, max_window_layers=MAX_WINDOW_LAYERS)
-    ),
+    hugging_face=HuggingFace(("qwen2",), options={"max_window_layers": MAX_WINDOW_LAYERS}),
 )

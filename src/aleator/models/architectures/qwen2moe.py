@@ -9,7 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aleator.models import gguf_config, json_config
-from aleator.models.architecture import EXPERTS, TRANSFORMER, Architecture, HuggingFace, shared_mlp
+from aleator.models.architecture import (
+    EXPERTS,
+    SHARED_ROUTED,
+    TRANSFORMER,
+    Architecture,
+    HuggingFace,
+)
 from aleator.models.config import ModelConfig, unsupported
 from aleator.models.conversions import router_as_vector
 from aleator.models.experts import in_gguf, in_json, sparse_layers
@@ -20,8 +26,7 @@ from aleator.models.files.gguf import GGUFFile
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     config = gguf_config.transformer(gguf, architecture, experts=True)
     wide = config.n_ff[0]
-    mixtures = in_gguf(config, gguf.fields, n_ff_used=wide, shared=wide, shared_router=True)
-    return replace(config, experts=mixtures)
+    return in_gguf(config, gguf.fields, n_ff_used=wide, shared=wide, shared_router=True)
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
@@ -33,7 +38,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
         config = replace(config, window=json_config.read_windows(fields, config, layers))
     if not fields.get("qkv_bias", True):
         raise unsupported(fields.path, "projections without a bias (qkv_bias)")
-    mixtures = in_json(
+    return in_json(
         config,
         fields,
         (60, 4),
@@ -43,7 +48,6 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
         n_ff_shared=fields.width("shared_expert_intermediate_size", 5632),
         shared_router=True,
     )
-    return replace(config, experts=mixtures)
 
 
 QWEN2MOE = Architecture(
@@ -53,12 +57,7 @@ QWEN2MOE = Architecture(
     hugging_face=HuggingFace(
         ("qwen2_moe",),
         read_json,
-        layer=TRANSFORMER
-        | {
-            "mlp.gate": "ffn_gate_inp",
-            **shared_mlp("mlp.shared_expert"),
-            "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
-        },
+        layer=TRANSFORMER | SHARED_ROUTED,
         expert=EXPERTS,
         convert=router_as_vector,
     ),

@@ -12,7 +12,7 @@ from aleator.models.architectures import pictures
 from aleator.models.config import ModelConfig
 from aleator.models.conversions import axes, in_text_model, text_part
 from aleator.models.files.fields import Fields
-from aleator.models.json_config import full_attention
+from aleator.models.json_config import full_attention, with_scaling
 
 # Default number of layers without a window if config.json switches windows on, as in transformers.
 MAX_WINDOW_LAYERS = 80
@@ -21,11 +21,8 @@ TEXT_TYPES = ("qwen2_vl_text", "qwen2_5_vl_text", "qwen2_vl", "qwen2_5_vl")
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     """The dimensions in config.json, whose text part may be a section of its own."""
-    if fields.get("text_config", kind=dict) is not None:
-        fields = text_part(fields, TEXT_TYPES[0], TEXT_TYPES)
-    return full_attention(
-        pictures.of_text(fields), architecture, max_window_layers=MAX_WINDOW_LAYERS
-    )
+    fields = with_scaling(text_part(fields, *TEXT_TYPES), "default", ["mrope"])
+    return full_attention(fields, architecture, max_window_layers=MAX_WINDOW_LAYERS)
 
 
 QWEN2VL = Architecture(

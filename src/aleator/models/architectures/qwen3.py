@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from aleator.models.architecture import HEAD_NORMS, TRANSFORMER, Architecture, HuggingFace
-from aleator.models.json_config import full_attention
 
 # transformers' default head size, whatever the width.
 HEAD_DIM = 128
@@ -17,7 +14,7 @@ QWEN3 = Architecture(
     head_norm=True,
     hugging_face=HuggingFace(
         ("qwen3",),
-        partial(full_attention, head_dim=HEAD_DIM, max_window_layers=MAX_WINDOW_LAYERS),
+        options={"head_dim": HEAD_DIM, "max_window_layers": MAX_WINDOW_LAYERS},
         layer=TRANSFORMER | HEAD_NORMS,
     ),
 )

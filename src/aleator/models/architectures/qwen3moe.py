@@ -5,8 +5,6 @@ In GGUF files every layer has a mixture, and the weights of a token's experts su
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from aleator.models import gguf_config, json_config
 from aleator.models.architecture import EXPERTS, HEAD_NORMS, TRANSFORMER, Architecture, HuggingFace
 from aleator.models.config import ModelConfig
@@ -19,8 +17,7 @@ HEAD_DIM = 128  # if config.json has none, as in transformers
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     config = gguf_config.transformer(gguf, architecture, experts=True)
-    mixtures = in_gguf(config, gguf.fields, n_ff_used=config.n_ff[0], normalised=True)
-    return replace(config, experts=mixtures)
+    return in_gguf(config, gguf.fields, n_ff_used=config.n_ff[0], normalised=True)
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
@@ -30,7 +27,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     config = json_config.full_attention(
         fields, architecture, head_dim=HEAD_DIM, max_window_layers=0, experts=True
     )
-    mixtures = in_json(
+    return in_json(
         config,
         fields,
         (128, 8),
@@ -38,7 +35,6 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
         n_ff=fields.width("moe_intermediate_size", 768),
         normalised=fields.get("norm_topk_prob", False),
     )
-    return replace(config, experts=mixtures)
 
 
 QWEN3MOE = Architecture(

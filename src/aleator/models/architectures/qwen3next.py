@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from aleator.models.architecture import EXPERTS, Architecture, HuggingFace
+from aleator.models.architecture import EXPERTS, SHARED_ROUTED, Architecture, HuggingFace
 from aleator.models.architectures.delta_net_files import (
     BARE,
     LAYER,
-    MIXTURE,
     as_gguf,
     read_gguf,
     read_json,
@@ -25,7 +24,7 @@ QWEN3NEXT = Architecture(
         ("qwen3_next",),
         partial(read_json, experts=True),
         layer=LAYER
-        | MIXTURE
+        | SHARED_ROUTED
         | {"linear_attn.in_proj_qkvz": "ssm_in", "linear_attn.in_proj_ba": "ssm_ba"},
         bare=BARE,
         expert=EXPERTS,

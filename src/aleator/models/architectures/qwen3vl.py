@@ -7,7 +7,7 @@ from aleator.models.architectures import pictures
 from aleator.models.config import ModelConfig
 from aleator.models.conversions import axes, in_text_model, text_part
 from aleator.models.files.fields import Fields
-from aleator.models.json_config import full_attention
+from aleator.models.json_config import full_attention, with_scaling
 
 HEAD_DIM = 128  # if config.json has none, as in transformers
 TEXT_TYPE = "qwen3_vl_text"
@@ -15,9 +15,8 @@ TEXT_TYPE = "qwen3_vl_text"
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     """The dimensions in config.json, whose text part may be a section of its own."""
-    if fields.get("text_config", kind=dict) is not None:
-        fields = text_part(fields, TEXT_TYPE, (TEXT_TYPE,))
-    return full_attention(pictures.of_text(fields), architecture, head_dim=HEAD_DIM)
+    fields = with_scaling(text_part(fields, TEXT_TYPE, "qwen3_vl"), "default", ["mrope"])
+    return full_attention(fields, architecture, head_dim=HEAD_DIM)
 
 
 QWEN3VL = Architecture(

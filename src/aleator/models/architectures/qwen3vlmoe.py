@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from aleator.models import gguf_config
 from aleator.models.architecture import Architecture
 from aleator.models.architectures import pictures
@@ -15,8 +13,7 @@ from aleator.models.files.gguf import GGUFFile
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     config, fields = gguf_config.transformer(gguf, architecture, experts=True), gguf.fields
     pictures.check_axes(fields, config)
-    mixtures = in_gguf(config, fields, n_ff_used=config.n_ff[0], normalised=True)
-    return replace(config, experts=mixtures)
+    return in_gguf(config, fields, n_ff_used=config.n_ff[0], normalised=True)
 
 
 QWEN3VLMOE = Architecture(

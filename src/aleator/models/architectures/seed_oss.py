@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
-from aleator.models.json_config import full_attention
 
 HEAD_DIM = 128  # if config.json has none
 
@@ -14,7 +11,7 @@ SEED_OSS = Architecture(
     ffn_norm="post_attention_norm",
     hugging_face=HuggingFace(
         ("seed_oss",),
-        partial(full_attention, head_dim=HEAD_DIM),
+        options={"head_dim": HEAD_DIM},
         layer=TRANSFORMER | {"post_attention_layernorm": "post_attention_norm"},
     ),
 )

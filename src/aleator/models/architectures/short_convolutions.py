@@ -53,13 +53,13 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture, *, experts: bool = Fal
 
 def read_json(fields: Fields, architecture: Architecture, *, experts: bool = False) -> ModelConfig:
     """The dimensions in config.json, which has the feed-forward width before rounding."""
-    json_config.refuse_features(fields, experts=experts)
     wide = fields.width("intermediate_size", fields.get("block_ff_dim", kind=int))
     values = {**fields.values, "intermediate_size": wide}
     if "tie_embedding" in fields:
         values |= {"tie_word_embeddings": fields.get("tie_embedding", True)}
+    fields = Fields(fields.path, values)
     config = json_config.transformer(
-        Fields(fields.path, values), architecture, tied=True, eps="norm_eps"
+        fields, architecture, experts=experts, tied=True, eps="norm_eps"
     )
     if fields.get("block_auto_adjust_ff_dim", not experts):
         wide = int(2 * wide / 3)

@@ -5,18 +5,13 @@ llama.cpp ignores the window that these files name; with Hugging Face's files it
 
 from __future__ import annotations
 
-from functools import partial
-
 from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
-from aleator.models.json_config import full_attention
-
-GELU = ("hidden_act", "gelu_pytorch_tanh")
 
 STARCODER2 = Architecture(
     "starcoder2",
     hugging_face=HuggingFace(
         ("starcoder2",),
-        partial(full_attention, activation=GELU, tied=True, eps="norm_epsilon", windows=1),
+        options={"tied": True, "eps": "norm_epsilon", "windows": 1},
         layer=TRANSFORMER | {"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"},
     ),
     norm="layer",

@@ -186,10 +186,6 @@ class TorchOps:
             y = F.gelu(gate, approximate="none" if kind == "gelu_exact" else "tanh")
         return y if up is None else y.mul_(up)
 
-    def sigmoid(self, x: torch.Tensor) -> torch.Tensor:
-        """``1 / (1 + e^-x)``."""
-        return torch.sigmoid(x)
-
     def gate(self, gate: torch.Tensor) -> Norm:
         """A function that multiplies x [T, heads * n] by the sigmoids of ``gate`` [T, heads, n]."""
         return lambda x: x * torch.sigmoid(gate).reshape(x.shape)

@@ -67,21 +67,17 @@ class Mixture(Generic[M, V]):
         ]
         self.shared: FeedForward[M] | None = None
         self.shared_router: V | None = None
-        wide = config.n_ff_shared
-        if wide:
-            shared = [f"{name}_shexp" for name in parts]
-            gate_up = source.matrix(shared, n_embd, [wide] * len(shared))
-            down = source.matrix(["ffn_down_shexp"], wide, [n_embd])
-            self.shared = FeedForward(gate_up, down, wide, gate, gated)
-        if wide and config.shared_router:
-            self.shared_router = source.values("ffn_gate_inp_shexp.weight", n_embd, exact=True)
+        if config.n_ff_shared:
+            self.shared = dense_part(source, config.n_ff_shared, "_shexp")
+            if config.shared_router:
+                self.shared_router = source.values("ffn_gate_inp_shexp.weight", n_embd, exact=True)
         self.scales: V | None = None
         self.dense: FeedForward[M] | None = None
         self.norms: BesideNorms[V] | None = None
         if config.beside:
             self.scales = source.found("ffn_down_exps.scale", config.n_experts)
             own = source.values("ffn_gate_inp.scale", n_embd)
-            self.dense = dense_part(source)
+            self.dense = dense_part(source, source.config.n_ff[source.layer])
             self.norms = BesideNorms(
                 source.scaled(own, 1.0 / math.sqrt(n_embd)),
                 source.norm("pre_ffw_norm_2"),
@@ -107,22 +103,16 @@ def feed_forward(source: LayerSource[M, V]) -> FeedForward[M] | Mixture[M, V]:
     config = source.config
     if config.experts is not None and config.has_experts(source.layer):
         return Mixture(source, config.experts)
-    return dense_part(source)
+    return dense_part(source, config.n_ff[source.layer])
 
 
-def dense_part(source: LayerSource[M, V]) -> FeedForward[M]:
-    """The tensors of a part that every token goes through."""
-    config = source.config
-    n_embd, n_ff = config.n_embd, config.n_ff[source.layer]
-    gated = source.architecture.gated
-    names = ["ffn_gate", "ffn_up"] if gated else ["ffn_up"]
-    return FeedForward(
-        source.matrix(names, n_embd, [n_ff] * len(names)),
-        source.matrix(["ffn_down"], n_ff, [n_embd]),
-        n_ff,
-        gate_of(source),
-        gated,
-    )
+def dense_part(source: LayerSource[M, V], n_ff: int, end: str = "") -> FeedForward[M]:
+    """The tensors of a part that every token goes through; ``end``: of their names."""
+    n_embd, gated = source.config.n_embd, source.architecture.gated
+    names = [f"ffn_gate{end}", f"ffn_up{end}"] if gated else [f"ffn_up{end}"]
+    gate_up = source.matrix(names, n_embd, [n_ff] * len(names))
+    down = source.matrix([f"ffn_down{end}"], n_ff, [n_embd])
+    return FeedForward(gate_up, down, n_ff, gate_of(source), gated)
 
 
 class Latent(Generic[M, V]):

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from aleator.core.errors import UnsupportedModel
 from aleator.core.records import dataclass
 from aleator.models import refused
-from aleator.models.config import unsupported
 from aleator.models.files.fields import MAX_WIDTH, Fields
 from aleator.models.files.tensor_types import FLOAT_TYPES, StoredTensor
 from aleator.models.prequantised.matrix_parts import (
@@ -32,6 +32,7 @@ from aleator.models.prequantised.matrix_parts import (
     grouped,
     mxfp4,
     of_bytes,
+    two_sizes,
 )
 
 CODES = {"weight_packed": ("I32", "U8"), "weight": ("F8_E4M3", "I8")}
@@ -48,7 +49,6 @@ FORMATS = (
     "nvfp4-pack-quantized", "mixed-precision",
 )  # fmt: skip
 """Values of ``format``; "mixed-precision" is that of groups with formats of their own."""
-_METHOD = "compressed-tensors"
 _STRATEGIES = ("tensor", "channel", "group", "tensor_group", "block")
 _MAX_GROUPS = 256
 """Limit of ``config_groups``, each of which is compared with each matrix; known models have up to four."""
@@ -74,18 +74,18 @@ class Scheme:
         return -(-shape[0] // high), -(-shape[1] // wide)
 
 
+def _refused(given: Fields, key: str, value: object) -> UnsupportedModel:
+    return refused.quantisation(given.path, "compressed-tensors", key, value)
+
+
 def check(given: Fields) -> None:
     """Raise FileFormatError or UnsupportedModel for a ``quantization_config`` that cannot be read."""
     sparsity = Fields(given.path, given.get("sparsity_config", kind=dict) or {})
     if sparsity.get("format", "dense") != "dense":
-        raise unsupported(
-            given.path, refused.quantisation(_METHOD, "sparsity_config", sparsity.get("format"))
-        )
+        raise _refused(given, "sparsity_config", sparsity.get("format"))
     transform = Fields(given.path, given.get("transform_config", kind=dict) or {})
     if transform.get("config_groups"):
-        raise unsupported(
-            given.path, refused.quantisation(_METHOD, "transform_config", "rotations")
-        )
+        raise _refused(given, "transform_config", "rotations")
     _schemes(given)
 
 
@@ -102,9 +102,7 @@ def _schemes(given: Fields) -> list[Scheme]:
             raise given.error("config_groups", f"config_groups has {values!r:.60} as {name!r:.60}")
         group = Fields(given.path, values)
         if group.get("format", "dense") not in FORMATS:
-            raise unsupported(
-                given.path, refused.quantisation(_METHOD, "format", group.get("format"))
-            )
+            raise _refused(given, "format", group.get("format"))
         weights = group.get("weights", kind=dict)
         if weights is not None:
             made.append(_scheme(Fields(given.path, weights)))
@@ -117,7 +115,7 @@ def _scheme(weights: Fields) -> Scheme:
         raise weights.error("type", f"type is {kind!r:.60}; it must be 'int' or 'float'")
     zeros = not weights.get("symmetric", True)
     if zeros and kind == "float":
-        raise unsupported(weights.path, refused.quantisation(_METHOD, "floats of symmetric", False))
+        raise _refused(weights, "floats of symmetric", False)
     size = weights.integer("group_size", -1, MAX_WIDTH, -1)
     blocks = _blocks(weights)
     inferred = "tensor" if weights.get("group_size") is None else "group" if size > 0 else "channel"
@@ -141,16 +139,7 @@ def _blocks(weights: Fields) -> tuple[int, int]:
         listed = [
             int(n) if n.isascii() and n.isdigit() and len(n) < 9 else n for n in listed.split("x")
         ]
-    if (
-        not isinstance(listed, list)
-        or len(listed) != 2
-        or not all(type(n) is int and 1 <= n <= MAX_WIDTH for n in listed)
-    ):
-        raise weights.error(
-            "block_structure",
-            f"block_structure is {listed!r:.60}; it must be two positive integers",
-        )
-    return listed[0], listed[1]
+    return two_sizes(weights, "block_structure", listed)
 
 
 def read(parts: Parts, given: Fields) -> Packed:
@@ -232,9 +221,7 @@ def _floats(parts: Parts, given: Fields, bits: int, shape: tuple[int, int]) -> S
     scheme = _fitting(parts, given, "float", (bits,), shape)
     neighbours = np.arange(shape[1]) // scheme.spans(shape)[1]
     if not np.array_equal(_columns(parts, scheme, shape)(), neighbours):
-        raise unsupported(
-            given.path, refused.quantisation(_METHOD, "weight_g_idx of floats", parts.stem)
-        )
+        raise _refused(given, "weight_g_idx of floats", parts.stem)
     return scheme
 
 
@@ -244,9 +231,7 @@ def _float8(parts: Parts, given: Fields) -> Packed:
     scheme = _floats(parts, given, 8, shape)
     parts.tensor("weight_scale", FLOAT_TYPES)
     if scheme.wide % 64:
-        raise unsupported(
-            given.path, refused.quantisation(_METHOD, "columns of blocks", scheme.wide)
-        )
+        raise _refused(given, "columns of blocks", scheme.wide)
     return float8(parts, "weight_scale", *scheme.spans(shape))
 
 

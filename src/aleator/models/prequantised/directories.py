@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from aleator.core.errors import UnsupportedModel
 from aleator.core.records import dataclass
 from aleator.models import refused
-from aleator.models.config import unsupported
 from aleator.models.files.fields import MAX_WIDTH, Fields
 from aleator.models.files.tensor_types import FLOAT_TYPES, StoredTensor
 from aleator.models.prequantised import compressed_tensors
@@ -36,6 +35,7 @@ from aleator.models.prequantised.matrix_parts import (
     mxfp4,
     paired,
     scaled,
+    two_sizes,
 )
 
 _AWQ_ORDER = np.array([0, 4, 1, 5, 2, 6, 3, 7])
@@ -111,18 +111,10 @@ def _awq(parts: Parts, given: Fields) -> Packed:
 
 def _block_size(given: Fields) -> tuple[int, int]:
     """Rows and columns that share a scale of FP8, where blocks have scales."""
-    listed = given.get("weight_block_size", [128, 128])
-    if len(listed) != 2 or not all(type(n) is int and 1 <= n <= MAX_WIDTH for n in listed):
-        raise given.error(
-            "weight_block_size",
-            f"weight_block_size is {listed!r:.60}; it must be two positive integers",
-        )
-    high, wide = listed
+    key = "weight_block_size"
+    high, wide = two_sizes(given, key, given.get(key, [128, 128]))
     if wide % 64:
-        raise given.error(
-            "weight_block_size",
-            f"weight_block_size is {listed}; its columns must be a multiple of 64",
-        )
+        raise given.error(key, f"{key} is {[high, wide]}; its columns must be a multiple of 64")
     return high, wide
 
 
@@ -276,10 +268,10 @@ def given_by(fields: Fields) -> tuple[Method, Fields] | None:
     name = given.get("quant_method", "an unknown method")
     name = _ALIKE.get(name, name)
     if name not in METHODS:
-        raise unsupported(fields.path, refused.quantisation(name))
+        raise refused.quantisation(fields.path, name)
     for key, allowed in _ONLY.get(name, {}).items():
         if given.get(key) is not None and given.get(key) not in allowed:
-            raise unsupported(fields.path, refused.quantisation(name, key, given.get(key)))
+            raise refused.quantisation(fields.path, name, key, given.get(key))
     method = METHODS[name]
     if method.check is not None:
         method.check(given)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from aleator.core.errors import FileFormatError
 from aleator.core.records import dataclass
+from aleator.models.files.fields import MAX_WIDTH, Fields
 from aleator.models.files.tensor_types import FLOAT_TYPES, StoredTensor
 
 Bytes = NDArray[np.uint8]
@@ -87,6 +88,17 @@ class Parts:
         if outside.size:
             raise self.error(end, f"has {outside.flat[0]}; it must be between {low} and {high}")
         return made
+
+
+def two_sizes(given: Fields, key: str, listed: object) -> tuple[int, int]:
+    """The rows and columns of blocks in the field ``key``, which must be two positive integers."""
+    if (
+        not isinstance(listed, list)
+        or len(listed) != 2
+        or not all(type(n) is int and 1 <= n <= MAX_WIDTH for n in listed)
+    ):
+        raise given.error(key, f"{key} is {listed!r:.60}; it must be two positive integers")
+    return listed[0], listed[1]
 
 
 def array(tensor: StoredTensor, kind: str) -> NDArray[Any]:
