@@ -53,7 +53,7 @@ std::vector<float> floats(const std::optional<Column>& a, size_t rows, const cha
                           float otherwise) {
   if (!a) return std::vector<float>(rows, otherwise);
   require_rows(*a, rows, name);
-  const Dtype dtype = dtype_of(*a);
+  const Dtype dtype = dtype_of(a->dtype());
   std::vector<float> values(rows);
   for (size_t i = 0; i < rows; ++i) {
     const auto* at =
@@ -79,7 +79,7 @@ void top_k_top_p_sample(const Rows& logits, const ColumnOf<int32_t>& top_k, cons
     throw ParameterError("logits", "each row of logits must be contiguous");
   if (rows < 1 || n_vocab < 1 || n_vocab > size_t{1} << 22)
     throw ParameterError("logits", "logits have an unsupported shape");
-  const Dtype dtype = dtype_of(logits);
+  const Dtype dtype = dtype_of(logits.dtype());
   require_rows(top_k, rows, "top_k");
   require_shape(q, logits, "q");
   require_shape(select, logits, "logits_top_kp_select");
