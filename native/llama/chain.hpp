@@ -18,7 +18,7 @@ class ConstraintSampler : public ConstraintIn<LlamaCloned<ConstraintSampler>> {
  public:
   using ConstraintIn::ConstraintIn;
   void apply(Row& row, const History&) override {
-    if (!constrained.waiting() && !row.mask(constrained.mask())) nothing_allowed();
+    if (!constrained_.waiting() && !row.mask(constrained_.mask())) nothing_allowed();
   }
 };
 
@@ -56,7 +56,7 @@ class LlamaChain : public ChainBase<LlamaSampler> {
     if (grammar_) grammar_->apply(row, history_);
   }
   bool rejects(Row& row) {  // whether the grammar forbids the token selected
-    return grammar_ && row.selected >= 0 && !grammar_->constrained.allows(row.selected_token());
+    return grammar_ && row.selected >= 0 && !grammar_->constrained().allows(row.selected_token());
   }
 
   void accept(int32_t token, bool generated) {
