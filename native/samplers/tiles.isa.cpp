@@ -139,16 +139,12 @@ uint64_t tile_mass(const float* x, float most, float zmax, float scale) {
       sum += sum_light(power(bits_of(load_side(x + i), zmax, scale)));
     return sum_of(sum);
   }
-  Ints high{}, low{};  // at most 2^20 in each of 128: nothing overflows
+  Weight sum;
   for (int i = 0; i < tile_size; i += abreast * lanes) {
     const Side weights = power(bits_of(load_side(x + i), zmax, scale));
-    for (const Floats w : weights.of) {
-      const Weight parts = split(w);
-      high += parts.high;
-      low += parts.low;
-    }
+    for (const Floats w : weights.of) sum += split(w);
   }
-  return (static_cast<uint64_t>(sum_of(high)) << 20) + static_cast<uint64_t>(sum_of(low));
+  return sum_of(sum);
 }
 
 void add_entropy(const float* const* tiles, const float* maxima, int64_t n, float second,
@@ -168,17 +164,12 @@ void add_entropy(const float* const* tiles, const float* maxima, int64_t n, floa
       }
       continue;
     }
-    Ints high{}, low{}, high_depth{}, low_depth{};
-    const auto add_depth = [&](Floats weighted) {
-      const Weight parts = split(weighted);
-      high_depth -= parts.high;
-      low_depth -= parts.low;
-    };
+    Weight own, by_depth;  // depths are negative here
     if (most <= light_bits) {
       for (int i = 0; i < tile_size; i += abreast * lanes) {
         const Side depth = bits_of(load_side(x + i), second, scale), w = power(depth);
         weights += sum_light(w);
-        for (int j = 0; j < abreast; ++j) add_depth(w.of[j] * depth.of[j]);
+        for (int j = 0; j < abreast; ++j) by_depth += split(w.of[j] * depth.of[j]);
       }
     } else {
       for (int i = 0; i < tile_size; i += abreast * lanes) {
@@ -187,24 +178,22 @@ void add_entropy(const float* const* tiles, const float* maxima, int64_t n, floa
           for (Floats& z : v.of) z = z > second ? Floats{} + minus_infinity : z;
         const Side depth = bits_of(v, second, scale), w = power(depth);
         for (int j = 0; j < abreast; ++j) {
-          const Weight own = split(w.of[j]);
-          high += own.high;
-          low += own.low;
-          add_depth(w.of[j] * depth.of[j]);
+          own += split(w.of[j]);
+          by_depth += split(w.of[j] * depth.of[j]);
         }
       }
     }
-    high_weights += widened(high);
-    weights += widened(low);
-    high_bits += widened(high_depth);
-    bits += widened(low_depth);
+    high_weights += widened(own.high);
+    weights += widened(own.low);
+    high_bits += widened(-by_depth.high);
+    bits += widened(-by_depth.low);
   }
   sums->weight += (sum_of(high_weights) << 20) + sum_of(weights);
   sums->bits += (sum_of(high_bits) << 20) + sum_of(bits);
 }
 
 void add_squares(const float* x, float most, float zmax, float scale, SquareSums* sums) {
-  Ints high_weights{}, low_weights{};
+  Weight sum;
   Longs weights{}, high{}, middle{}, low{};  // squares at most 2^56 in each of 128
   if ((most - zmax) * scale <= light_squares_bits) {
     for (int i = 0; i < tile_size; i += abreast * lanes) {
@@ -217,8 +206,7 @@ void add_squares(const float* x, float most, float zmax, float scale, SquareSums
       const Side here = power(bits_of(load_side(x + i), zmax, scale));
       for (const Floats w : here.of) {
         const Weight parts = split(w);
-        high_weights += parts.high;
-        low_weights += parts.low;
+        sum += parts;
         high += pair_products(parts.high, parts.high);
         middle += pair_products(parts.high, parts.low);
         low += pair_products(parts.low, parts.low);
@@ -226,8 +214,7 @@ void add_squares(const float* x, float most, float zmax, float scale, SquareSums
     }
   }
   using Wide = unsigned __int128;
-  weights += widened(low_weights);
-  sums->weight += (static_cast<uint64_t>(sum_of(high_weights)) << 20) + sum_of(weights);
+  sums->weight += sum_of(sum) + sum_of(weights);
   sums->squares += (Wide{sum_of(high)} << 40) + (Wide{sum_of(middle)} << 21) + sum_of(low);
 }
 
@@ -346,27 +333,15 @@ void add_moments(const float* x, int64_t n, float zmax, Moments* moments) {
 
 int collect(const float* x, const int32_t* listed, int32_t first_id, float zmax, float threshold,
             int32_t* ids, float* logits) {
-  const Ids from_ids{listed, first_id};
-  int count = 0;
-  for (int i = 0; i < tile_size; i += lanes) {
-    const Floats v = load(x + i);
-    if (const unsigned keep = near_mask(v, zmax, threshold))
-      count += append(v, from_ids.from(i), keep, ids + count, logits + count);
-  }
-  return count;
+  return append_tile(x, {listed, first_id}, ids, logits,
+                     [=](Floats v) { return near_mask(v, zmax, threshold); });
 }
 
 int collect_scored(const float* x, const int32_t* listed, int32_t first_id, float zmax, float scale,
                    int32_t mean, int32_t from, int32_t to, int32_t* ids, float* logits) {
-  const Ids from_ids{listed, first_id};
-  int count = 0;
-  for (int i = 0; i < tile_size; i += lanes) {
-    const Floats v = load(x + i);
-    const Ints scores = score_of(depth_of(bits_of(v, zmax, scale)), mean);
-    if (const unsigned keep = score_mask(v, scores, from, to))
-      count += append(v, from_ids.from(i), keep, ids + count, logits + count);
-  }
-  return count;
+  return append_tile(x, {listed, first_id}, ids, logits, [=](Floats v) {
+    return score_mask(v, score_of(depth_of(bits_of(v, zmax, scale)), mean), from, to);
+  });
 }
 
 int find_at_least(const float* x, float bound, int32_t first_id, int32_t* ids) {

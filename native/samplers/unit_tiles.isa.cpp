@@ -45,7 +45,11 @@ void unit_weigh(const float* x, int64_t n, uint64_t* weights) {
   });
 }
 
-uint64_t unit_mass(const float* x) { return sum_of_tile(x, unit_power); }
+uint64_t unit_mass(const float* x) {
+  Weight sum;
+  for (int i = 0; i < tile_size; i += lanes) sum += split(unit_power(load(x + i)));
+  return sum_of(sum);
+}
 
 void unit_score(const float* x, int64_t n, float top, int32_t* scores) {
   const auto bits = std::bit_cast<int32_t>(top);
@@ -66,15 +70,9 @@ void unit_add_bins(const float* x, float top, uint64_t* bins) {
 
 int unit_collect_scored(const float* x, const int32_t* listed, int32_t first_id, float top,
                         int32_t from, int32_t to, int32_t* ids, float* values) {
-  const Ids from_ids{listed, first_id};
   const auto bits = std::bit_cast<int32_t>(top);
-  int count = 0;
-  for (int i = 0; i < tile_size; i += lanes) {
-    const Floats v = load(x + i);
-    if (const unsigned keep = score_mask(v, depth_of(v, bits), from, to))
-      count += append(v, from_ids.from(i), keep, ids + count, values + count);
-  }
-  return count;
+  return append_tile(x, {listed, first_id}, ids, values,
+                     [=](Floats v) { return score_mask(v, depth_of(v, bits), from, to); });
 }
 
 }  // namespace aleator::ALEATOR_ISA

@@ -152,7 +152,11 @@ inline uint64_t sum_of(Longs v) {
 
 // Weights, at most 2^40 and integers but for their fractions, as high * 2^20 + low.
 struct Weight {
-  Ints high, low;
+  Ints high{}, low{};  // at most 2^20 each: sums of 128 do not overflow
+  void operator+=(const Weight& other) {
+    high += other.high;
+    low += other.low;
+  }
 };
 inline Weight split(Floats w) {
   const Ints high = __builtin_convertvector(w * 0x1p-20f, Ints);
@@ -161,16 +165,9 @@ inline Weight split(Floats w) {
   return {high, __builtin_convertvector(rest, Ints)};
 }
 
-// Their sum over a tile.
-template <typename Weigh>
-inline uint64_t sum_of_tile(const float* x, Weigh weigh) {
-  Ints high{}, low{};  // at most 2^20 in each of 128: nothing overflows
-  for (int i = 0; i < tile_size; i += lanes) {
-    const Weight w = split(weigh(load(x + i)));
-    high += w.high;
-    low += w.low;
-  }
-  return (static_cast<uint64_t>(sum_of(high)) << 20) + static_cast<uint64_t>(sum_of(low));
+// Of all lanes.
+inline uint64_t sum_of(const Weight& w) {
+  return (static_cast<uint64_t>(sum_of(w.high)) << 20) + static_cast<uint64_t>(sum_of(w.low));
 }
 
 // One bit per lane of a comparison.
@@ -260,6 +257,19 @@ inline int append(Floats v, Ids from, unsigned keep, int32_t* ids, float* logits
   }
 #endif
   return std::popcount(keep);
+}
+
+// Appends the elements of a tile of which keep(logits of a register) has a bit set; returns how
+// many.
+template <typename Keep>
+inline int append_tile(const float* x, Ids from, int32_t* ids, float* logits, Keep keep) {
+  int count = 0;
+  for (int i = 0; i < tile_size; i += lanes) {
+    const Floats v = load(x + i);
+    if (const unsigned kept = keep(v))
+      count += append(v, from.from(i), kept, ids + count, logits + count);
+  }
+  return count;
 }
 
 // Calls f(first, logits, n) for each tile of n logits; f may read a whole tile, and the last one is
