@@ -154,7 +154,7 @@ bool Candidates::keep_allowed(std::span<const uint32_t> words) {
 
 Moments Candidates::moments() const {
   Moments m;
-  for (int64_t t = 0; t < n_tiles(); ++t) add_moments_(tile(t), tile_size, top_, &m);
+  for (int64_t t = 0; t < n_tiles(); ++t) add_moments_(tile(t), top_, &m);
   return m;
 }
 
