@@ -103,7 +103,7 @@ class LlamaChain : public ChainBase<LlamaSampler> {
                              " random words, and a state holds at most ", State::max_words);
       state.write(out);
     }
-    write_samplers(out);
+    write_states(out, samplers_);
     return out.bytes();
   }
   void read_state(std::string_view bytes) {  // into a new chain; after an error it is of no use
@@ -119,7 +119,8 @@ class LlamaChain : public ChainBase<LlamaSampler> {
         in.refuse("a generator has gone back");
     }
     for (State& state : present) state = State::read(in);
-    read_samplers(in);
+    read_states(in, samplers_, history_);
+    in.end();
     restore(present.data());
   }
   void replace_with(LlamaChain& other) {  // takes over its samplers and their state

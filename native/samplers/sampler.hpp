@@ -53,6 +53,21 @@ void replay(S& sampler, const History& history) {
   }
 }
 
+// The states of samplers, each in a section of its own.
+template <typename Samplers>
+void write_states(StateWriter& out, const Samplers& samplers) {
+  for (const auto& sampler : samplers)
+    out.section([&](StateWriter& own) { sampler->write_state(own); });
+}
+template <typename Samplers>
+void read_states(StateReader& in, const Samplers& samplers, const History& history) {
+  for (const auto& sampler : samplers) {
+    StateReader own = in.section();
+    sampler->read_state(own, history);
+    own.end();
+  }
+}
+
 // What a draw is keyed by, besides the sampler's own seed and stream.
 struct Step {
   uint64_t position = 0;
