@@ -80,7 +80,7 @@ MUTATIONS = (
     one("the entropy leaves out weights that count", TILES.replace(".isa.cpp", ".hpp"),
         "no_entropy_bits = -47.0f", "no_entropy_bits = -42.0f"),
     one("the entropy's products are rounded up", TILES,
-        "split(w.of[j] * depth.of[j])", "split(w.of[j] * depth.of[j] - 1)"),
+        "split(weighted)", "split(weighted - 1)"),
     one("top-n-sigma truncates", TILES, "round_magnitude(distance, contract::sigma_unit)",
         "__builtin_convertvector(distance * -contract::sigma_unit, Ints)"),
     one("tail-free keeps one more", "samplers/tail_free.cpp", "order[i ? i - 1 : 0]", "order[i]"),

@@ -139,12 +139,16 @@ uint64_t tile_mass(const float* x, float most, float zmax, float scale) {
       sum += sum_light(power(bits_of(load_side(x + i), zmax, scale)));
     return sum_of(sum);
   }
-  Weight sum;
+  Ints high{}, low{};  // at most 2^20 in each of 128: nothing overflows
   for (int i = 0; i < tile_size; i += abreast * lanes) {
     const Side weights = power(bits_of(load_side(x + i), zmax, scale));
-    for (const Floats w : weights.of) sum += split(w);
+    for (const Floats w : weights.of) {
+      const Weight parts = split(w);
+      high += parts.high;
+      low += parts.low;
+    }
   }
-  return sum_of(sum);
+  return (static_cast<uint64_t>(sum_of(high)) << 20) + static_cast<uint64_t>(sum_of(low));
 }
 
 void add_entropy(const float* const* tiles, const float* maxima, int64_t n, float second,
@@ -164,12 +168,17 @@ void add_entropy(const float* const* tiles, const float* maxima, int64_t n, floa
       }
       continue;
     }
-    Weight own, by_depth;  // depths are negative here
+    Ints high{}, low{}, high_depth{}, low_depth{};
+    const auto add_depth = [&](Floats weighted) {
+      const Weight parts = split(weighted);
+      high_depth -= parts.high;
+      low_depth -= parts.low;
+    };
     if (most <= light_bits) {
       for (int i = 0; i < tile_size; i += abreast * lanes) {
         const Side depth = bits_of(load_side(x + i), second, scale), w = power(depth);
         weights += sum_light(w);
-        for (int j = 0; j < abreast; ++j) by_depth += split(w.of[j] * depth.of[j]);
+        for (int j = 0; j < abreast; ++j) add_depth(w.of[j] * depth.of[j]);
       }
     } else {
       for (int i = 0; i < tile_size; i += abreast * lanes) {
@@ -178,22 +187,24 @@ void add_entropy(const float* const* tiles, const float* maxima, int64_t n, floa
           for (Floats& z : v.of) z = z > second ? Floats{} + minus_infinity : z;
         const Side depth = bits_of(v, second, scale), w = power(depth);
         for (int j = 0; j < abreast; ++j) {
-          own += split(w.of[j]);
-          by_depth += split(w.of[j] * depth.of[j]);
+          const Weight own = split(w.of[j]);
+          high += own.high;
+          low += own.low;
+          add_depth(w.of[j] * depth.of[j]);
         }
       }
     }
-    high_weights += widened(own.high);
-    weights += widened(own.low);
-    high_bits += widened(-by_depth.high);
-    bits += widened(-by_depth.low);
+    high_weights += widened(high);
+    weights += widened(low);
+    high_bits += widened(high_depth);
+    bits += widened(low_depth);
   }
   sums->weight += (sum_of(high_weights) << 20) + sum_of(weights);
   sums->bits += (sum_of(high_bits) << 20) + sum_of(bits);
 }
 
 void add_squares(const float* x, float most, float zmax, float scale, SquareSums* sums) {
-  Weight sum;
+  Ints high_weights{}, low_weights{};
   Longs weights{}, high{}, middle{}, low{};  // squares at most 2^56 in each of 128
   if ((most - zmax) * scale <= light_squares_bits) {
     for (int i = 0; i < tile_size; i += abreast * lanes) {
@@ -206,7 +217,8 @@ void add_squares(const float* x, float most, float zmax, float scale, SquareSums
       const Side here = power(bits_of(load_side(x + i), zmax, scale));
       for (const Floats w : here.of) {
         const Weight parts = split(w);
-        sum += parts;
+        high_weights += parts.high;
+        low_weights += parts.low;
         high += pair_products(parts.high, parts.high);
         middle += pair_products(parts.high, parts.low);
         low += pair_products(parts.low, parts.low);
@@ -214,7 +226,8 @@ void add_squares(const float* x, float most, float zmax, float scale, SquareSums
     }
   }
   using Wide = unsigned __int128;
-  sums->weight += sum_of(sum) + sum_of(weights);
+  weights += widened(low_weights);
+  sums->weight += (static_cast<uint64_t>(sum_of(high_weights)) << 20) + sum_of(weights);
   sums->squares += (Wide{sum_of(high)} << 40) + (Wide{sum_of(middle)} << 21) + sum_of(low);
 }
 

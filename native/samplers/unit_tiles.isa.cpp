@@ -41,11 +41,7 @@ void unit_weigh(const float* x, int64_t n, uint64_t* weights) {
   fill_by_tiles(x, n, weights, weigh_unit_tile);
 }
 
-uint64_t unit_mass(const float* x) {
-  Weight sum;
-  for (int i = 0; i < tile_size; i += lanes) sum += split(unit_power(load(x + i)));
-  return sum_of(sum);
-}
+uint64_t unit_mass(const float* x) { return sum_of_tile(x, unit_power); }
 
 void unit_score(const float* x, int64_t n, float top, int32_t* scores) {
   const auto bits = std::bit_cast<int32_t>(top);

@@ -152,11 +152,7 @@ inline uint64_t sum_of(Longs v) {
 
 // Weights, at most 2^40 and integers but for their fractions, as high * 2^20 + low.
 struct Weight {
-  Ints high{}, low{};  // at most 2^20 each: sums of 128 do not overflow
-  void operator+=(const Weight& other) {
-    high += other.high;
-    low += other.low;
-  }
+  Ints high, low;
 };
 inline Weight split(Floats w) {
   const Ints high = __builtin_convertvector(w * 0x1p-20f, Ints);
@@ -165,9 +161,16 @@ inline Weight split(Floats w) {
   return {high, __builtin_convertvector(rest, Ints)};
 }
 
-// Of all lanes.
-inline uint64_t sum_of(const Weight& w) {
-  return (static_cast<uint64_t>(sum_of(w.high)) << 20) + static_cast<uint64_t>(sum_of(w.low));
+// Their sum over a tile.
+template <typename Weigh>
+inline uint64_t sum_of_tile(const float* x, Weigh weigh) {
+  Ints high{}, low{};  // at most 2^20 in each of 128: nothing overflows
+  for (int i = 0; i < tile_size; i += lanes) {
+    const Weight w = split(weigh(load(x + i)));
+    high += w.high;
+    low += w.low;
+  }
+  return (static_cast<uint64_t>(sum_of(high)) << 20) + static_cast<uint64_t>(sum_of(low));
 }
 
 // Of a weight; there are instructions for signed integers.
